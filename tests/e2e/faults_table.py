@@ -15,7 +15,7 @@ from rdma_images.core import atomic
 from rdma_images.core.pipeline import Check
 from tests.e2e import validated
 from tests.e2e.faults import FAULTS
-from tests.e2e.test_validators import DOCS, tell
+from tests.e2e.test_validators import DOCS, run_check
 
 BEGIN, END = "<!-- faults: begin -->\n", "<!-- faults: end -->\n"
 LONGEST = 170  # characters of a cell
@@ -25,15 +25,15 @@ def main(chosen: Collection[str]) -> None:
     """One row a fault, in the order of the faults. Without `chosen`, of every validator."""
     head, _, after = DOCS.read_text(encoding="utf-8").partition(BEGIN)
     table, _, rest = after.partition(END)
-    kept = {tuple(line.split(" | ")[:2]): line for line in table.splitlines()}
+    rows_by_key = {tuple(line.split(" | ")[:2]): line for line in table.splitlines()}
     rows = ["| validator | fault | what it says |", "|---|---|---|"]
     with tempfile.TemporaryDirectory() as parts, validated.reports_in(Path(parts) / "reports"):
         for fault in FAULTS:
             start = (f"| `{fault.validator}`", fault.what)
             if chosen and fault.validator not in chosen:
-                rows.append(kept[start])
+                rows.append(rows_by_key[start])
                 continue
-            rows.append(f"{start[0]} | {start[1]} | {message(tell(fault, Path(parts)))} |")
+            rows.append(f"{start[0]} | {start[1]} | {message(run_check(fault, Path(parts)))} |")
             print(rows[-1], flush=True)
     atomic.write(DOCS, head + BEGIN + "\n".join(rows) + "\n" + END + rest)
 

@@ -36,41 +36,41 @@ def programs() -> Path:
 
     Making them takes 12 minutes of processor time.
     """
-    kept = paths.state_folder() / "kubernetes"
-    ready = kept / "bin"
+    root = paths.state_folder() / "kubernetes"
+    ready = root / "bin"
     if all((ready / name).exists() for name in (*PROGRAMS, "etcd")):
         return ready
-    shutil.rmtree(kept, ignore_errors=True)
+    shutil.rmtree(root, ignore_errors=True)
     for folder in ("lists/partial", "cache/archives/partial", "sources", "go/src/k8s.io", "bin"):
-        (kept / folder).mkdir(parents=True)
+        (root / folder).mkdir(parents=True)
     archive = host_apt.debian().main
-    (kept / "sources" / "debian.sources").write_text(
+    (root / "sources" / "debian.sources").write_text(
         f"Types: deb deb-src\nURIs: {archive.uri}\nSuites: {SUITE}\nComponents: main\nSigned-By: {archive.signed_by}\n"
     )
-    apt = ["apt-get", "-qq", "-o", "Dir::Etc::SourceList=/dev/null", "-o", f"Dir::Etc::SourceParts={kept}/sources"]
-    apt += ["-o", f"Dir::State::Lists={kept}/lists", "-o", f"Dir::Cache={kept}/cache", "-o", "APT::Sandbox::User=root"]
+    apt = ["apt-get", "-qq", "-o", "Dir::Etc::SourceList=/dev/null", "-o", f"Dir::Etc::SourceParts={root}/sources"]
+    apt += ["-o", f"Dir::State::Lists={root}/lists", "-o", f"Dir::Cache={root}/cache", "-o", "APT::Sandbox::User=root"]
     for words in (["update"], ["source", "--download-only", "kubernetes"], ["download", *PACKAGES]):
-        subprocess.run([*apt, *words], cwd=kept, check=True)
-    for package in kept.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", package, kept / "root"], check=True)
-    (tarball,) = kept.glob("kubernetes_*.orig.tar.gz")
-    source = kept / "go" / "src" / "k8s.io" / "kubernetes"
+        subprocess.run([*apt, *words], cwd=root, check=True)
+    for package in root.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package, root / "root"], check=True)
+    (tarball,) = root.glob("kubernetes_*.orig.tar.gz")
+    source = root / "go" / "src" / "k8s.io" / "kubernetes"
     source.mkdir()
     subprocess.run(["tar", "-xzf", tarball, "--strip-components=1"], cwd=source, check=True)
-    _compile(source, kept, ready)
-    shutil.copy(kept / "root" / "usr" / "bin" / "etcd", ready)
-    rest = [path for path in kept.iterdir() if path != ready]
+    _compile(source, root, ready)
+    shutil.copy(root / "root" / "usr" / "bin" / "etcd", ready)
+    rest = [path for path in root.iterdir() if path != ready]
     subprocess.run(["rm", "-rf", *rest], check=True)
     return ready
 
 
-def _compile(source: Path, kept: Path, ready: Path) -> None:
+def _compile(source: Path, root: Path, ready: Path) -> None:
     """Compile as Debian does: with the vendored dependencies and no modules, after the one file that is generated."""
-    go = kept / "root" / "usr" / "lib" / "go-1.19"
+    toolchain = root / "root" / "usr" / "lib" / "go-1.19"
     settings = {
-        "GOROOT": go,
-        "GOPATH": kept / "go",
-        "GOCACHE": kept / "gocache",
+        "GOROOT": toolchain,
+        "GOPATH": root / "go",
+        "GOCACHE": root / "gocache",
         "GO111MODULE": "off",
         "CGO_ENABLED": 0,
     }
@@ -79,8 +79,8 @@ def _compile(source: Path, kept: Path, ready: Path) -> None:
     def run(*words: object) -> None:
         subprocess.run(["nice", *map(str, words)], cwd=source, check=True, env=environment)
 
-    generator = kept / "openapi-gen"
-    run(go / "bin" / "go", "build", "-o", generator, "./vendor/k8s.io/kube-openapi/cmd/openapi-gen")
+    generator = root / "openapi-gen"
+    run(toolchain / "bin" / "go", "build", "-o", generator, "./vendor/k8s.io/kube-openapi/cmd/openapi-gen")
     described = sorted(
         {
             str(
@@ -92,9 +92,9 @@ def _compile(source: Path, kept: Path, ready: Path) -> None:
             if not {"testdata", "code-generator", "sample-apiserver", "sample-controller"} & set(path.parts)
         }
     )
-    names = ["-O", "zz_generated.openapi", "-p", "k8s.io/kubernetes/pkg/generated/openapi", "-r", kept / "report"]
-    run(generator, *names, "-h", "/dev/null", "--output-base", kept / "go" / "src", "-i", ",".join(described))
-    run(go / "bin" / "go", "build", "-o", ready, *(f"./cmd/{name}" for name in PROGRAMS))
+    names = ["-O", "zz_generated.openapi", "-p", "k8s.io/kubernetes/pkg/generated/openapi", "-r", root / "report"]
+    run(generator, *names, "-h", "/dev/null", "--output-base", root / "go" / "src", "-i", ",".join(described))
+    run(toolchain / "bin" / "go", "build", "-o", ready, *(f"./cmd/{name}" for name in PROGRAMS))
 
 
 class Cluster:
@@ -220,10 +220,10 @@ def cluster(folder: Path) -> Iterator[Cluster]:
             words = [str(ready / name), *(f"--{option}={value}" for option, value in options.items())]
             with (folder / f"{name}.log").open("w") as log:
                 started.append(subprocess.Popen(words, stdout=log, stderr=log))
-        made = Cluster(url, folder / "ca.pem")
-        made.session.headers["Authorization"] = f"Bearer {token}"
-        _wait(made)
-        yield made
+        apiserver = Cluster(url, folder / "ca.pem")
+        apiserver.session.headers["Authorization"] = f"Bearer {token}"
+        _wait(apiserver)
+        yield apiserver
     finally:
         for process in reversed(started):
             process.send_signal(signal.SIGTERM)

@@ -50,8 +50,8 @@ def standing(base: str, stand_in: str) -> Project:
     """Return this project, where a rehearsal of `base` stands on the Debian `stand_in`."""
     checkout = project.load()
     bases = checkout.facts.bases
-    one = bases.bases[base].model_copy(update={"stand_in": stand_in})
-    changed = bases.model_copy(update={"bases": {**bases.bases, base: one}})
+    row = bases.bases[base].model_copy(update={"stand_in": stand_in})
+    changed = bases.model_copy(update={"bases": {**bases.bases, base: row}})
     return replace(checkout, facts=facts_with(bases=changed))
 
 
@@ -67,12 +67,14 @@ class Small:
         """Return what building it means; with inputs of its own, so that it is built also where it is there."""
         checkout = checkout or project.load()
         (image,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, changes, True)
-        whole = build_spec.build_spec(image, checkout, rehearse=True)
-        few = Lock(asked=whole.lock.asked, wheels=tuple(wheels))
-        none = Lock(asked=whole.lock.asked, wheels=())
+        spec = build_spec.build_spec(image, checkout, rehearse=True)
+        few = Lock(asked=spec.lock.asked, wheels=tuple(wheels))
+        no_wheels = Lock(asked=spec.lock.asked, wheels=())
         image = replace(image, id=f"test-{name}", tag=f"test-{name}")
-        atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfiles.render(image, few, none, lock.tools()))
-        return replace(whole, image=image, lock=few, others=f"test {next(numbers)}")
+        atomic.write(
+            paths.image_folder(image.id) / "Dockerfile", dockerfiles.render(image, few, no_wheels, lock.tools())
+        )
+        return replace(spec, image=image, lock=few, others=f"test {next(numbers)}")
 
     def build(
         self,
@@ -95,14 +97,14 @@ class Small:
         """Return the files of /opt/venv: mode and digest by path."""
         client = docker.DockerClient(base_url=self.engine.host)
         container = client.containers.create(ref)
-        found = {}
+        files = {}
         with tarfile.open(fileobj=io.BufferedReader(Chunks(container.get_archive("/opt/venv")[0])), mode="r|") as tree:
             for member in tree:
                 file = tree.extractfile(member) if member.isreg() else None
                 digest = hashlib.sha256(file.read()).hexdigest() if file else member.linkname
-                found[member.name] = member.mode, digest
+                files[member.name] = member.mode, digest
         container.remove()
-        return found
+        return files
 
     def forget(self, name: str) -> None:
         """Remove the image of that name, where there is one."""

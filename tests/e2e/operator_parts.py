@@ -43,7 +43,7 @@ def _work(cluster: Cluster, job: Any, runs: bool) -> None:
             cluster.post(PODS, {"metadata": {"name": f"{name}-{number}", "labels": labels}, "spec": template["spec"]})
     elif runs and all(pod["spec"].get("nodeName") for pod in pods):
         if pods[0]["status"]["phase"] == "Running":
-            said = {"type": "Complete", "status": "True"}
-            cluster.patch(f"{JOBS}/{name}/status", {"status": {"conditions": [said]}})
+            condition = {"type": "Complete", "status": "True"}
+            cluster.patch(f"{JOBS}/{name}/status", {"status": {"conditions": [condition]}})
         for pod in pods:
             cluster.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": {"phase": "Running"}})

@@ -150,9 +150,9 @@ class SlowLink:
                 target.sendall(chunk)
         except OSError:
             pass
-        for one in (source, target):
+        for end in (source, target):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
 
     def _wait_for(self, size: int) -> None:
         with self._turn:
@@ -160,9 +160,9 @@ class SlowLink:
             self.sent += size
             if self.sent >= self.cut and not self.was_cut:
                 self.was_cut = True
-                for one in self._open:
+                for connection in self._open:
                     with suppress(OSError):
-                        one.shutdown(socket.SHUT_RDWR)
+                        connection.shutdown(socket.SHUT_RDWR)
 
     def entry(self) -> Oci:
         return self.registry.entry().model_copy(update={"host": self.host})
@@ -174,9 +174,9 @@ class SlowLink:
 
 def registry_program(progress: Progress = print) -> Path:
     """docker-registry from Debian, unpacked into the state folder, nothing installed."""
-    found = shutil.which("docker-registry")
-    if found:
-        return Path(found)
+    installed = shutil.which("docker-registry")
+    if installed:
+        return Path(installed)
     folder = paths.state_folder() / "docker-registry"
     return unpacked.fetch(["docker-registry"], "bookworm", folder, progress) / "usr" / "bin" / "docker-registry"
 
@@ -276,14 +276,14 @@ def second_engine() -> Iterator[Engine]:
 
     It has what comes from Debian's archive, so that it starts in seconds, and no image, layer or cache.
     """
-    here = paths.state_folder()
+    state = paths.state_folder()
     # pytest's own folders are too deep: a socket's path has at most 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="rdma-images-"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDMA_IMAGES_STATE", str(folder))
         for name in ("bases", "debian", "engine/packages"):
-            if (here / name).exists():
-                shutil.copytree(here / name, folder / name, symlinks=True)
+            if (state / name).exists():
+                shutil.copytree(state / name, folder / name, symlinks=True)
         try:
             yield private.up(print)
         finally:

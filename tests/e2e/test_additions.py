@@ -70,10 +70,10 @@ def test_the_stage_makes_files_user_and_command(
     (image,) = planner.plan(yaml_file.loads(MATRIX, Matrix, "matrix.yaml"), facts.load()).images
     stage = templates.environment(paths.places("dockerfiles")).get_template("stages/additions.j2")
     # As Ubuntu 24.04's base has it.
-    taken = (
+    account = (
         "RUN echo 'ubuntu:x:1000:1000::/home/ubuntu:/bin/bash' >> /etc/passwd && echo 'ubuntu:x:1000:' >> /etc/group"
     )
-    dockerfile = f"FROM {BASE} AS with-user\n{taken}\n" + stage.render(
+    dockerfile = f"FROM {BASE} AS with-user\n{account}\n" + stage.render(
         previous="with-user", stage="image", additions=image.additions
     )
     monkeypatch.setattr(paths, "PROJECT", tmp_path)

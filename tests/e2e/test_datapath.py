@@ -69,8 +69,8 @@ FIRST = {"without_provider"}  # the others run with `invoke test --exhaustive`
 @pytest.mark.parametrize(
     "broken",
     [
-        pytest.param(one, id=one.__name__, marks=() if one.__name__ in FIRST else pytest.mark.exhaustive)
-        for one in BROKEN
+        pytest.param(change, id=change.__name__, marks=() if change.__name__ in FIRST else pytest.mark.exhaustive)
+        for change in BROKEN
     ],
 )
 def test_a_broken_image_is_red_for_the_right_reason(
@@ -152,7 +152,7 @@ with disk.folder_disk(Path(sys.argv[1]), parts.mkfs) as files:
 """
 
 
-def left(parts: kit.Kit) -> list[str]:
+def leftover_files(parts: kit.Kit) -> list[str]:
     """Return what the tier could leave behind: emulators that run, files beside the kit, mounts on any of them."""
     folder = paths.state_folder() / "datapath"
     emulators = []
@@ -179,7 +179,7 @@ def left(parts: kit.Kit) -> list[str]:
 def test_nothing_is_left_however_it_is_ended(
     number: signal.Signals, moment: str, root: Path, parts: kit.Kit, tmp_path: Path
 ) -> None:
-    before = left(parts)
+    before = leftover_files(parts)
     program = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED, root, tmp_path],
         stdout=subprocess.PIPE,
@@ -191,9 +191,9 @@ def test_nothing_is_left_however_it_is_ended(
         assert any(moment in line for line in program.stdout)
         program.send_signal(number)
     deadline = time.monotonic() + 30  # a machine that is booting learns that it is alone when it is up
-    while left(parts) != before and time.monotonic() < deadline:
+    while leftover_files(parts) != before and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert left(parts) == before
+    assert leftover_files(parts) == before
     assert not list(tmp_path.iterdir())
 
 

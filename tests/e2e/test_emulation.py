@@ -30,22 +30,22 @@ PLATFORMS = sorted(emulation.MACHINES)
 PLUGIN = "aws-ofi-nccl=1.21.1"  # no EFA installer brings one for Debian on arm64
 
 
-def image(of: str) -> Image:
-    (found,) = target_options.chosen_images(
-        project.load(), ["efa-nccl-tests"], False, [f"platform={of}", PLUGIN], rehearse=True
+def image(platform: str) -> Image:
+    (planned,) = target_options.chosen_images(
+        project.load(), ["efa-nccl-tests"], False, [f"platform={platform}", PLUGIN], rehearse=True
     )
-    return found
+    return planned
 
 
 @pytest.fixture(scope="module")
 def refs() -> dict[str, str]:
     """Return the name of the image in the engine by platform, each built and validated as a user does it."""
-    found = {}
+    by_platform = {}
     for name in PLATFORMS:
-        told, _ = built("--target", "efa-nccl-tests", "--set", f"platform={name}", "--set", PLUGIN)
-        (build,) = told["builds"]
-        found[name] = build["ref"]
-    return found
+        output, _ = built("--target", "efa-nccl-tests", "--set", f"platform={name}", "--set", PLUGIN)
+        (build,) = output["builds"]
+        by_platform[name] = build["ref"]
+    return by_platform
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
 
 def test_the_kernel_takes_the_registration_and_lets_go_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = emulation.formats()
-    if any(one.takes(emulation.MACHINES[OTHER]) for one in before):
+    if any(format.takes(emulation.MACHINES[OTHER]) for format in before):
         pytest.skip(f"something runs programs of {OTHER} on this machine already, and is left alone")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     emulation.ensure(OTHER, print)
@@ -103,7 +103,11 @@ def test_both_platforms_are_joined_and_verified(registry: Registry) -> None:
     assert joined.tags[0].endswith("-debian13-rehearsal")
 
     verifications = verify(f"{registry.host}/training/efa-nccl-tests:{joined.tags[0]}", entry, None)
-    wanted = [joined.ref, *(placed(outcome).ref for outcome in outcomes)]
-    assert [one.ref.partition("@")[2] for one in verifications] == [ref.partition("@")[2] for ref in wanted]
-    failed = {finding.what for one in verifications for finding in one.findings if finding.holds is False}
+    published = [joined.ref, *(placed(outcome).ref for outcome in outcomes)]
+    assert [verification.ref.partition("@")[2] for verification in verifications] == [
+        ref.partition("@")[2] for ref in published
+    ]
+    failed = {
+        finding.what for verification in verifications for finding in verification.findings if finding.holds is False
+    }
     assert failed == {"rehearsal"}, "nothing else is wrong with them"

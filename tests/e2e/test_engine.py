@@ -89,12 +89,12 @@ def test_it_comes_stays_and_goes_without_a_trace(folders: layout.Layout) -> None
         assert private.up() == first
         assert pids(folders) == before
         assert (first.kind, first.store, first.build_network) == ("private", "containerd", "host")
-        seen = status.status(store.size_limit())
-        assert seen.engine == first
-        assert set(seen.versions) == {"docker", "buildx", "containerd", "runc"}
-        assert "unknown" not in seen.versions.values()
-        assert seen.folder_used
-        assert seen.folder_used > 0 == seen.cache_used
+        reported = status.status(store.size_limit())
+        assert reported.engine == first
+        assert set(reported.versions) == {"docker", "buildx", "containerd", "runc"}
+        assert "unknown" not in reported.versions.values()
+        assert reported.folder_used
+        assert reported.folder_used > 0 == reported.cache_used
         with closing(engine.client(first)) as client:
             assert client.ping()
     finally:
@@ -136,9 +136,9 @@ def test_it_keeps_nothing_of_who_started_it(folders: layout.Layout, monkeypatch:
 def test_killed_daemons_are_started_again(up: Engine, folders: layout.Layout, names: tuple[str, ...]) -> None:
     before = pids(folders)
     killed = [daemons.running(folders)[name] for name in names]
-    for one in killed:
-        os.kill(one.pid, signal.SIGKILL)
-    while any(one.alive() for one in killed):
+    for daemon in killed:
+        os.kill(daemon.pid, signal.SIGKILL)
+    while any(daemon.alive() for daemon in killed):
         time.sleep(0.01)
     again = private.up()
     assert again.version == up.version
@@ -165,39 +165,39 @@ def test_a_running_container_goes_with_the_engine(up: Engine, folders: layout.La
 
 def sleeping(seconds: str) -> list[Path]:
     """Return the processes that sleep for so long."""
-    wanted = f"sleep\0{seconds}\0".encode()
-    return [p for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists() and p.read_bytes().endswith(wanted)]
+    command = f"sleep\0{seconds}\0".encode()
+    return [p for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists() and p.read_bytes().endswith(command)]
 
 
 def test_two_at_once_start_one(folders: layout.Layout) -> None:
     try:
-        both = [subprocess.Popen([sys.executable, "-c", ENSURE], stdout=subprocess.PIPE, text=True) for _ in "ab"]
-        output = [one.communicate(timeout=120)[0] for one in both]
-        assert [one.returncode for one in both] == [0, 0]
+        starters = [subprocess.Popen([sys.executable, "-c", ENSURE], stdout=subprocess.PIPE, text=True) for _ in "ab"]
+        output = [starter.communicate(timeout=120)[0] for starter in starters]
+        assert [starter.returncode for starter in starters] == [0, 0]
         assert output[0] == output[1] != ""
-        assert len([one for one in process.under(folders.root) if is_dockerd(one)]) == 1
+        assert len([daemon for daemon in process.under(folders.root) if is_dockerd(daemon)]) == 1
     finally:
         engine.down()
 
 
-def is_dockerd(one: process.Process) -> bool:
-    return Path(f"/proc/{one.pid}/exe").readlink().name == "dockerd"
+def is_dockerd(daemon: process.Process) -> bool:
+    return Path(f"/proc/{daemon.pid}/exe").readlink().name == "dockerd"
 
 
 def test_half_a_package_and_a_killed_start_heal(folders: layout.Layout) -> None:
     private.up()
     engine.down()
     # As a kill leaves it: a folder half unpacked beside, one program gone, a record of a process long dead.
-    half = folders.docker.folder.with_name(f".{folders.docker.folder.name}.new") / ".debs"
-    half.mkdir(parents=True)
-    (half / "containerd.deb").write_bytes(b"half")
+    unpacking = folders.docker.folder.with_name(f".{folders.docker.folder.name}.new") / ".debs"
+    unpacking.mkdir(parents=True)
+    (unpacking / "containerd.deb").write_bytes(b"half")
     (folders.docker.folder / "usr/bin/containerd").unlink()
     folders.run.mkdir()
     (folders.run / "dockerd.json").write_text('{"pid": 1, "started": 5}')
     (folders.run / "containerd.sock").touch()
     try:
         assert private.up().version
-        assert not half.exists()
+        assert not unpacking.exists()
     finally:
         engine.down()
 
@@ -221,8 +221,8 @@ def test_an_interrupted_start_leaves_nothing_half(folders: layout.Layout) -> Non
 def test_what_apt_cannot_verify_is_never_unpacked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     archive = host_apt.debian()
     # A keyring of Debian's, which did not sign this suite.
-    other = dataclasses.replace(archive.main, signed_by="/usr/share/keyrings/debian-archive-removed-keys.gpg")
-    monkeypatch.setattr(host_apt, "debian", lambda: dataclasses.replace(archive, main=other))
+    untrusted = dataclasses.replace(archive.main, signed_by="/usr/share/keyrings/debian-archive-removed-keys.gpg")
+    monkeypatch.setattr(host_apt, "debian", lambda: dataclasses.replace(archive, main=untrusted))
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     with pytest.raises(RdmaImagesError, match=r"apt-get update for Debian trixie failed: .*sign"):
         unpacked.fetch(["tini"], "trixie", tmp_path / "tini")
@@ -292,9 +292,9 @@ def test_a_base_holds_nothing_of_this_host() -> None:
     assert not [n for n in names if n.startswith(("./var/lib/apt/lists/", "./var/cache/apt/", "./usr/share/man/"))]
     assert "./etc/ssl/certs/ca-certificates.crt" in names
     assert [a.suite for a in host_apt.deb822(sources)] == ["trixie", "trixie-updates", "trixie-security"]
-    known = bootstrap.last_bootstrapped("debian13")
-    assert known
-    assert max(times) == known.epoch
+    recorded = bootstrap.last_bootstrapped("debian13")
+    assert recorded
+    assert max(times) == recorded.epoch
 
 
 def test_purge_leaves_nothing_of_ours(folders: layout.Layout, state: Path) -> None:

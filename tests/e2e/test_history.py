@@ -34,14 +34,14 @@ def small(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def test_the_record_is_of_the_build_that_made_the_image(engine: Engine, small: tuple[Small, bytes]) -> None:
     built, dockerfile = small
-    other = "sha256:" + "0" * 64
-    found = history.provenances(engine, {built.digest, other})
-    assert set(found) == {built.digest}
-    record = found[built.digest]
+    unbuilt = "sha256:" + "0" * 64
+    records = history.provenances(engine, {built.digest, unbuilt})
+    assert set(records) == {built.digest}
+    record = records[built.digest]
     assert record.predicate_type.startswith("https://slsa.dev/provenance/")
-    told = json.dumps(record.predicate)
-    assert base64.b64encode(dockerfile).decode() in told, "the Dockerfile is in the record"
-    assert '"/layer1"' in told, "and so is every step"
+    predicate = json.dumps(record.predicate)
+    assert base64.b64encode(dockerfile).decode() in predicate, "the Dockerfile is in the record"
+    assert '"/layer1"' in predicate, "and so is every step"
 
 
 def test_it_tells_what_a_cache_answered(engine: Engine, tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_it_tells_what_a_cache_answered(engine: Engine, tmp_path: Path) -> None:
         return build, record
 
     _, once = built()
-    made, again = built()
+    rebuilt, again = built()
     assert (once.steps > 2, once.cached) == (True, 0)
     assert (again.steps, again.cached) == (once.steps, 2), "the two layers"
-    engines.client(engine).images.remove(made.ref, force=True)
+    engines.client(engine).images.remove(rebuilt.ref, force=True)
 
 
 def test_a_builder_that_is_not_there_is_told(engine: Engine, small: tuple[Small, bytes]) -> None:
@@ -69,11 +69,11 @@ def test_a_build_goes_on_without_it(
     image = planned()
     built, report = green(image, small[0])
     write_steps(image, built, report)
-    kept = paths.image_folder(image.id) / "buildkit.json"
+    record_file = paths.image_folder(image.id) / "buildkit.json"
     execute.keep_history([built], engine, None)
-    assert json.loads(kept.read_text())["digest"] == built.digest
+    assert json.loads(record_file.read_text())["digest"] == built.digest
     lines: list[str] = []
     execute.keep_history([built], engine, "nosuch", lines.append)
-    assert not kept.exists(), "it would be another build's"
+    assert not record_file.exists(), "it would be another build's"
     assert len(lines) == 1
     assert "nosuch" in lines[0]

@@ -46,13 +46,13 @@ def job(tmp_path: Path, launcher: str = "mpijob") -> Path:
     starter = "torchrun" if launcher in ("pytorchjob", "rayjob") else "mpirun"
     devices = {"devices": "dra"} if launcher == "trainjob" else {}
     written_job = create.make(
-        jobs.request(launcher, "efa", starter, name="j", parameters=devices), jobs.here(), str(tmp_path / "j")
+        jobs.request(launcher, "efa", starter, name="j", parameters=devices), jobs.load_project(), str(tmp_path / "j")
     )
     return written_job[1]
 
 
-def start(folder: Path, heard: list[str], **options: Any) -> Path:
-    return job_run.run_job(folder, jobs.here(), job_run.RunOptions(**options), heard.append)
+def start(folder: Path, lines: list[str], **options: Any) -> Path:
+    return job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(**options), lines.append)
 
 
 def pods(phase: str, **status: object) -> kube_api.Step:
@@ -104,8 +104,8 @@ def test_a_rayjob_ends_as_kuberay_says(
         store.objects["rayjobs", "j"]["status"] = status
 
     store.steps = [pods("Running"), end]
-    (one,) = record.load(start(job(tmp_path, "rayjob"), []))
-    assert (one.how, one.left) == (ending, "removed")
+    (entry,) = record.load(start(job(tmp_path, "rayjob"), []))
+    assert (entry.how, entry.left) == (ending, "removed")
     assert not store.objects
 
 
@@ -193,18 +193,18 @@ def test_arena_creates_and_deletes_under_a_name_of_this_run(
     monkeypatch.setenv("PATH", f"{arena.parent}:{os.environ['PATH']}")
 
     def step(phase: str) -> kube_api.Step:
-        def taken(store: kube_api.Store) -> None:
+        def run_step(store: kube_api.Store) -> None:
             ((_, name),) = [key for key in store.objects if key[0] == "pytorchjobs"]
             for number in (0, 1):
                 store.pod(f"{name}-{number}", {"release": name, "app": "pytorchjob"}, phase=phase)
             if phase == "Succeeded":
                 store.ends("pytorchjobs", name, phase)
 
-        return taken
+        return run_step
 
     store.steps = [step("Pending"), step("Running"), step("Succeeded")]
     request = jobs.request("arena", "erdma", "torchrun", name="j")
-    run_folder = start(create.make(request, jobs.here(), str(tmp_path / "j"))[1], [])
+    run_folder = start(create.make(request, jobs.load_project(), str(tmp_path / "j"))[1], [])
     (entry,) = record.load(run_folder)
     assert (entry.how, entry.left) == ("succeeded", "removed")
     assert {path.name for path in (run_folder / "logs").iterdir()} == {f"j-{entry.tag}-{n}.log" for n in (0, 1)}

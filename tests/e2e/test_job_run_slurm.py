@@ -55,7 +55,7 @@ def job(tmp_path: Path, command: str) -> Path:
     request = jobs.request(
         "slurm", "efa", "torchrun", parameters=parameters, name="measured", command=("sh", "-c", command)
     )
-    create.make(request, jobs.here(), str(folder))
+    create.make(request, jobs.load_project(), str(folder))
     (tmp_path / "bundle").mkdir()
     test_jobs_slurm.bundle(tmp_path / "bundle", tmp_path)
     (tmp_path / "bundle" / "rootfs" / "opt" / "torchrun").write_text(TORCHRUN)
@@ -63,8 +63,8 @@ def job(tmp_path: Path, command: str) -> Path:
     return folder
 
 
-def start(folder: Path, heard: list[str], **options: Any) -> Path:
-    return job_run.run_job(folder, jobs.here(), job_run.RunOptions(**options), heard.append)
+def start(folder: Path, lines: list[str], **options: Any) -> Path:
+    return job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(**options), lines.append)
 
 
 def ended(folder: Path) -> record.Entry:
@@ -131,7 +131,7 @@ def test_who_stops_leaves_nothing_and_touches_no_job_of_another(tmp_path: Path, 
         raise OSError("EIO")
 
     with pytest.raises(job_run.JobEndedError) as raised:
-        job_run.run_job(folder, jobs.here(), job_run.RunOptions(), terminal_is_gone)
+        job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(), terminal_is_gone)
     assert raised.value.exit_code == 128 + number
     assert queue() == ["other"]
     assert ended(folder).left == "removed"
@@ -172,15 +172,15 @@ def test_the_nodes_of_a_job_are_measured_in_its_ranks(tmp_path: Path, monkeypatc
     """Two runs, one that measures each node and the job itself, in one report with the tier of its own."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     folder = job(tmp_path, f'cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
-    report = multinode.validate(folder, jobs.here(), ("device",), job_run.RunOptions(limit=100), print)
+    report = multinode.validate(folder, jobs.load_project(), ("device",), job_run.RunOptions(limit=100), print)
     assert {check.tier for check in report.checks} == {"device", "multinode"}
     checks_by_id = {check.id: check for check in report.checks}
     # Both ranks are on this machine, and so of one name.
     assert checks_by_id["multinode.measured"].found == "1 nodes"
     assert checks_by_id["multinode.network"].outcome == "failed"
     assert checks_by_id["device.memlock"].outcome in ("passed", "failed", "skipped")
-    (kept,) = (tmp_path / "images").glob("*/report.json")
-    read = report_files.REPORT.load(kept)
+    (report_file,) = (tmp_path / "images").glob("*/report.json")
+    read = report_files.REPORT.load(report_file)
     assert read
     assert not read.passed
     assert len(list((tmp_path / "images").glob("*/report.xml"))) == 1

@@ -38,12 +38,12 @@ def empty(running: Cluster) -> Iterator[Cluster]:
 
 def node(cluster: Cluster, name: str, instance: str, zone: str = "a", **changes: str) -> None:
     """Add a node as the facts have its type, with what a test changes of it."""
-    row = jobs.here().facts.instances.types[instance]
-    own = jobs.here().facts.instances.nodes[row.fabric].hugepages
+    row = jobs.load_project().facts.instances.types[instance]
+    hugepages = jobs.load_project().facts.instances.nodes[row.fabric].hugepages
     gives = {
         "cpu": str(row.vcpus),
-        "memory": f"{int(row.memory * 1024 * 0.9) - own}Mi",
-        "hugepages-2Mi": f"{own}Mi",
+        "memory": f"{int(row.memory * 1024 * 0.9) - hugepages}Mi",
+        "hugepages-2Mi": f"{hugepages}Mi",
         "nvidia.com/gpu": str(row.gpus),
         RESOURCE[row.fabric]: str(row.interfaces if row.fabric == "efa" else 200 * row.interfaces),
         "pods": "110",
@@ -83,7 +83,7 @@ def test_a_job_gets_its_nodes_one_each(cluster: Cluster, launcher: str, fabric: 
 
 @pytest.mark.parametrize("fabric", ["efa", "erdma"])
 def test_every_type_gives_what_its_job_asks_for(cluster: Cluster, fabric: str) -> None:
-    for instance, row in jobs.here().facts.instances.types.items():
+    for instance, row in jobs.load_project().facts.instances.types.items():
         if row.fabric != fabric:
             continue
         for number in range(2):
@@ -140,20 +140,22 @@ def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
     monkeypatch.setenv("KUBECONFIG", str(Path(str(cluster.session.verify)).parent / "kubeconfig"))
     for name in ("n1", "n2"):
         node(cluster, name, "p5.48xlarge", **{RESOURCE["efa"]: adapters})
-    job, folder = create.make(jobs.request("mpijob", "efa", "mpirun", name="j"), jobs.here(), str(tmp_path / "j"))
+    job, folder = create.make(
+        jobs.request("mpijob", "efa", "mpirun", name="j"), jobs.load_project(), str(tmp_path / "j")
+    )
     ((_, template), _) = pods(job)
     template["spec"]["restartPolicy"] = "Never"
-    own = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}
-    (folder / "own.yaml").write_text(json.dumps({**own, "spec": {"parallelism": 2, "template": template}}))
-    how = Run(how="kubectl", file="own.yaml", object="jobs.batch", pods="job-name={name}")
-    monkeypatch.setattr(job_run, "_how", lambda *_: how)
+    batch_job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}
+    (folder / "own.yaml").write_text(json.dumps({**batch_job, "spec": {"parallelism": 2, "template": template}}))
+    runner = Run(how="kubectl", file="own.yaml", object="jobs.batch", pods="job-name={name}")
+    monkeypatch.setattr(job_run, "_how", lambda *_: runner)
     with operator_parts.operator(cluster, runs=True):
         if adapters == "4":
             with pytest.raises(job_run.JobEndedError, match=r"2 Insufficient vpc\.amazonaws\.com/efa") as raised:
-                job_run.run_job(folder, jobs.here(), job_run.RunOptions(limit=8), print)
+                job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(limit=8), print)
             assert "docs/guides/troubleshooting.md, no-efa-resource" in str(raised.value.details())
         else:
-            run_folder = job_run.run_job(folder, jobs.here(), job_run.RunOptions(limit=60), print)
+            run_folder = job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(limit=60), print)
             assert [(entry.how, entry.left) for entry in record.load(run_folder)] == [("succeeded", "removed")]
     assert cluster.get(operator_parts.JOBS)["items"] == []
     assert cluster.get(operator_parts.PODS)["items"] == []

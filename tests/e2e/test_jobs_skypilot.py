@@ -57,10 +57,10 @@ def test_skypilot_takes_all_that_a_job_can_be_told(tmp_path: Path) -> None:
     work = jobs.everything("skypilot", code)
     done = read(tmp_path, jobs.files(jobs.job("skypilot", "efa", "torchrun", work=work))["job.yaml"])
     assert done.returncode == 0, done.stderr
-    told = next(line for line in done.stdout.splitlines() if line.startswith("told"))
-    assert str(code) in told
-    assert "['TOKEN'] ['/bucket']" in told
-    assert "'max_restarts_on_errors': 3" in told
+    printed = next(line for line in done.stdout.splitlines() if line.startswith("told"))
+    assert str(code) in printed
+    assert "['TOKEN'] ['/bucket']" in printed
+    assert "'max_restarts_on_errors': 3" in printed
 
 
 def test_skypilot_refuses_what_is_wrong(tmp_path: Path) -> None:

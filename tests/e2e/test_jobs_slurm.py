@@ -47,8 +47,8 @@ def bundle(folder: Path, shared: Path) -> None:
                 "mounts": [
                     {"destination": "/proc", "type": "proc", "source": "proc"},
                     *(
-                        {"destination": to, "type": "none", "source": of, "options": ["rbind"]}
-                        for to, of in places.items()
+                        {"destination": destination, "type": "none", "source": source, "options": ["rbind"]}
+                        for destination, source in places.items()
                     ),
                 ],
                 "linux": {"namespaces": [{"type": "mount"}]},
@@ -57,19 +57,19 @@ def bundle(folder: Path, shared: Path) -> None:
     )
 
 
-def written(tmp_path: Path, **changes: Any) -> Path:
+def write_job(tmp_path: Path, **changes: Any) -> Path:
     (tmp_path / "bundle").mkdir()
     shared = tmp_path / "shared"
     parameters = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
     request = jobs.request("slurm", "efa", "torchrun", parameters=parameters, name="job", **changes)
-    create.make(request, jobs.here(), str(shared))
+    create.make(request, jobs.load_project(), str(shared))
     bundle(tmp_path / "bundle", shared)
     return shared
 
 
 @pytest.mark.parametrize(("tcp", "network"), [(False, "Libfabric"), (True, "Socket")])
 def test_it_runs_on_both_nodes_with_all_gpus(tmp_path: Path, tcp: bool, network: str) -> None:
-    shared = written(tmp_path, tcp=tcp)
+    shared = write_job(tmp_path, tcp=tcp)
     output = slurm_parts.run("sbatch --wait job.sbatch", shared, tmp_path / "state")
     assert "Submitted batch job 1" in output
     (log,) = shared.glob("*.log")
@@ -81,7 +81,7 @@ def test_it_runs_on_both_nodes_with_all_gpus(tmp_path: Path, tcp: bool, network:
 
 
 def test_slurm_refuses_what_the_nodes_do_not_have(tmp_path: Path) -> None:
-    shared = written(tmp_path)
+    shared = write_job(tmp_path)
     output = slurm_parts.run(
         "for asked in --nodes=2 --nodes=3 --gpus-per-node=9; do sbatch --test-only $asked job.sbatch; done",
         shared,
@@ -93,7 +93,7 @@ def test_slurm_refuses_what_the_nodes_do_not_have(tmp_path: Path) -> None:
 
 def test_the_script_for_pyxis_is_one_that_slurm_can_place(tmp_path: Path) -> None:
     """Its own options; --container-image is pyxis', and srun without it says so."""
-    create.make(jobs.request("slurm", "efa", "mpirun", name="job"), jobs.here(), str(tmp_path / "shared"))
+    create.make(jobs.request("slurm", "efa", "mpirun", name="job"), jobs.load_project(), str(tmp_path / "shared"))
     output = slurm_parts.run(
         "sbatch --test-only job.sbatch; sbatch --wait job.sbatch; cat *.log", tmp_path / "shared", tmp_path / "state"
     )
@@ -101,14 +101,14 @@ def test_the_script_for_pyxis_is_one_that_slurm_can_place(tmp_path: Path) -> Non
     assert "unrecognized option '--container-image" in output
 
 
-@upstream.there
+@upstream.needs_repositories
 def test_the_real_pyxis_takes_the_script(tmp_path: Path) -> None:
     """pyxis compiled from its repository: a rank a GPU, over TCP; without --container-env the image's network wins."""
-    told = 'echo "rank $SLURM_PROCID of $SLURM_NTASKS network $NCCL_NET debug $NCCL_DEBUG"'
+    script = 'echo "rank $SLURM_PROCID of $SLURM_NTASKS network $NCCL_NET debug $NCCL_DEBUG"'
     request = jobs.request(
-        "slurm", "efa", "mpirun", name="job", tcp=True, parameters={"mpi": "none"}, command=("/bin/sh", "-c", told)
+        "slurm", "efa", "mpirun", name="job", tcp=True, parameters={"mpi": "none"}, command=("/bin/sh", "-c", script)
     )
-    create.make(request, jobs.here(), str(tmp_path / "shared"))
+    create.make(request, jobs.load_project(), str(tmp_path / "shared"))
     calls = tmp_path / "calls"
     enroot = tmp_path / "bin" / "enroot"
     enroot.parent.mkdir()
@@ -122,7 +122,9 @@ def test_the_real_pyxis_takes_the_script(tmp_path: Path) -> None:
         SLURM_SPANK=f"{slurm_parts.pyxis(tmp_path / 'pyxis')} runtime_path={tmp_path}/run",
     )
     ranks = sorted(line.partition(": ")[2] for line in output.splitlines() if ": rank " in line)
-    expected = [f"rank {rank} of 16 network {one} debug INFO" for rank in range(16) for one in ("Libfabric", "Socket")]
+    expected = [
+        f"rank {rank} of 16 network {network} debug INFO" for rank in range(16) for network in ("Libfabric", "Socket")
+    ]
     assert ranks == sorted(expected), output
     assert f"import --output {tmp_path}" in calls.read_text()
     assert f"docker://{jobs.IMAGE}" in calls.read_text()

@@ -134,26 +134,26 @@ def test_layers_come_back_from_another_builder_as_they_were(small: Small, tmp_pa
 class New:
     """A layer that no engine has, and how it comes there."""
 
-    wanted: LayerSet
+    layers: LayerSet
     index: str
 
     @property
     def file(self) -> Path:
-        layer = store.find(self.wanted.recipes[0])
+        layer = store.find(self.layers.recipes[0])
         assert layer
-        return layer.file(self.wanted.part)
+        return layer.file(self.layers.part)
 
     def make(self) -> None:
         with self.maker() as maker:
-            maker.ready(self.wanted.recipes[0]).result()
+            maker.ready(self.layers.recipes[0]).result()
 
     def maker(self) -> Maker:
-        return Maker(self.wanted.recipes, self.index, MIRRORS)
+        return Maker(self.layers.recipes, self.index, MIRRORS)
 
     def brought_to(self, engine: Engine) -> str:
         """Return the digest of the layer, with which the engine got it and keeps it."""
         with self.maker() as maker:
-            loaded = load.load(self.wanted, maker, engine, engine_layers.EngineLayers())
+            loaded = load.load(self.layers, maker, engine, engine_layers.EngineLayers())
         assert Small(engine).layers(loaded.ref) == [loaded.blobs[0].digest]
         load.remove_names(engine, loaded.ref)
         return loaded.blobs[0].digest
@@ -165,9 +165,9 @@ def new(small: Small, tmp_path: Path) -> Iterator[New]:
         pytest.skip("the private engine does not run: another one is here")
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
     recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
-    found = New(LayerSet((recipe,), "runtime", "linux/amd64"), layer_wheels.index(tmp_path / "index", file))
-    found.make()
-    yield found
+    layer = New(LayerSet((recipe,), "runtime", "linux/amd64"), layer_wheels.index(tmp_path / "index", file))
+    layer.make()
+    yield layer
     shutil.rmtree(store.folder(recipe.key), ignore_errors=True)
 
 
@@ -225,17 +225,17 @@ def test_a_damaged_layer_is_told_and_made_anew(small: Small, new: New, kind: Lit
     new.file.write_bytes(content)
     with pytest.raises(RdmaImagesError, match="runtime: this layer was damaged since it was made, and is removed"):
         new.brought_to(engine)
-    assert store.find(new.wanted.recipes[0]) is None
+    assert store.find(new.layers.recipes[0]) is None
     new.brought_to(engine)
 
 
 def test_a_blob_of_the_engine_s_own_is_not_taken_back(new: New) -> None:
     digest = f"sha256:{uuid.uuid4().hex}"
-    own = engine_layers.blob_file(digest)
-    own.write_bytes(b"another file")
+    blob = engine_layers.blob_file(digest)
+    blob.write_bytes(b"another file")
     pull.take_back(new.file, digest)
-    assert own.exists()
-    own.unlink()
+    assert blob.exists()
+    blob.unlink()
 
 
 @pytest.mark.exhaustive
@@ -243,9 +243,9 @@ def test_a_layer_is_the_same_on_another_base_with_another_python(small: Small) -
     every_python = [wheel(name, OLD, "debian13") for name in (*LARGE, "jinja2")]
     number = len(every_python)
     trixie = small.layers(small.build(small.order(every_python, f"pytorch={OLD}")))
-    here = standing("ubuntu22.04", "debian12")
-    other = small.order(every_python, f"pytorch={OLD}", "base=ubuntu22.04", name="other", checkout=here)
-    bookworm = small.layers(small.build(other, here))
+    checkout = standing("ubuntu22.04", "debian12")
+    other = small.order(every_python, f"pytorch={OLD}", "base=ubuntu22.04", name="other", checkout=checkout)
+    bookworm = small.layers(small.build(other, checkout))
     assert "python 3.11" in other.dockerfile.read_text()
     assert trixie[:number] == bookworm[:number]
     assert trixie[number:] != bookworm[number:]

@@ -40,17 +40,17 @@ class _Forward(BaseHTTPRequestHandler):
         _, name, path = self.path.split("/", 2)
         login = base64.b64decode(self.headers.get("Authorization", " ").partition(" ")[2]).decode()
         assert isinstance(self.server, _Mirror)
-        self.server.asked.append((name, login))
+        self.server.requests.append((name, login))
         if login != f"me:{PASSWORD}":
-            self._say(401, b"", {"WWW-Authenticate": "Basic"})
+            self._send(401, b"", {"WWW-Authenticate": "Basic"})
             return
         passed = {n: v for n, v in self.headers.items() if n in ("Range", "If-Range", "If-Modified-Since", "Accept")}
         answer = requests.request(self.command, f"{self.server.upstream[name]}/{path}", headers=passed, timeout=60)
-        self._say(answer.status_code, answer.content, {n: answer.headers[n] for n in HEADERS if n in answer.headers})
+        self._send(answer.status_code, answer.content, {n: answer.headers[n] for n in HEADERS if n in answer.headers})
 
     do_HEAD = do_GET
 
-    def _say(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -69,7 +69,7 @@ class _Mirror(ThreadingHTTPServer):
     def __init__(self, upstream: dict[str, str]) -> None:
         super().__init__(("127.0.0.1", 0), _Forward)
         self.upstream = upstream
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
 
 
 @contextmanager
@@ -82,40 +82,40 @@ def mirror(upstream: dict[str, str]) -> Iterator[_Mirror]:
 
 @pytest.fixture(scope="module")
 def container_engine() -> engine.Engine:
-    found = engine.ensure()
-    if found.build_network != "host":
+    running = engine.ensure()
+    if running.build_network != "host":
         pytest.skip("a RUN of this engine cannot reach a mirror on this host's loopback interface")
-    return found
+    return running
 
 
 def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(
     container_engine: engine.Engine, tmp_path: Path
 ) -> None:
     image = planned()
-    own = {
+    upstreams = {
         source.component: source.upstream
         for source in sources.sources(image, facts.load())
         if source.kind in ("apt", "index")
     }
-    with mirror(own) as server:
+    with mirror(upstreams) as server:
         address = f"http://me:{PASSWORD}@127.0.0.1:{server.server_port}"
         environ = os.environ | {
-            f"RDMA_IMAGES_MIRROR_{mirrors.variable_suffix(name)}": f"{address}/{name}" for name in own
+            f"RDMA_IMAGES_MIRROR_{mirrors.variable_suffix(name)}": f"{address}/{name}" for name in upstreams
         }
         replaced = mirrors.load(environ=environ)
         supplies = preflight.supply(sources.sources(image, facts.load()), replaced)
         assert all(supply.reachable for supply in supplies if supply.source.kind in ("apt", "index"))
-        server.asked.clear()
+        server.requests.clear()
         for stage in ("with-python", "uv"):
             build(container_engine, stage, supplies, replaced, tmp_path)
-        asked = {name for name, login in server.asked if login == f"me:{PASSWORD}"}
+        with_login = {name for name, login in server.requests if login == f"me:{PASSWORD}"}
         port = str(server.server_port)
-    assert asked == {"debian", "debian-security", "package-index"}
+    assert with_login == {"debian", "debian-security", "package-index"}
     for stage in ("with-python", "uv"):
-        seen = everything(tmp_path / f"{stage}.tar")
-        assert b"Debian" in seen  # that it is looked into at all
-        assert PASSWORD.encode() not in seen
-        assert f"127.0.0.1:{port}".encode() not in seen
+        content = everything(tmp_path / f"{stage}.tar")
+        assert b"Debian" in content  # that it is looked into at all
+        assert PASSWORD.encode() not in content
+        assert f"127.0.0.1:{port}".encode() not in content
 
 
 def build(
@@ -138,9 +138,9 @@ def build(
             "secret": [f"type=file,id={name},src={path}" for name, path in files.items()],
             "output": [f"type=oci,dest={folder / stage}.tar"],
         }
-        written = {"target": {"it": target, "base": base, "builder": base}}
-        (folder / "bake.json").write_text(json.dumps(written))
-        (folder / "network.yaml").write_text(json.dumps(bake.network_file(written)))
+        definition = {"target": {"it": target, "base": base, "builder": base}}
+        (folder / "bake.json").write_text(json.dumps(definition))
+        (folder / "network.yaml").write_text(json.dumps(bake.network_file(definition)))
         command = ["docker", "buildx", "bake", "--provenance=false", "--progress=plain"]
         command += ["--file", str(folder / "network.yaml"), "--file", str(folder / "bake.json"), "it"]
         environ = container_engine.environ() | BUILDX
@@ -156,7 +156,7 @@ def everything(archive: Path) -> bytes:
 
     Its manifest and history as they are, each file of each layer as it unpacks.
     """
-    seen = []
+    contents = []
     with tarfile.open(archive) as outer:
         for member in outer:
             if not member.isfile():
@@ -168,7 +168,7 @@ def everything(archive: Path) -> bytes:
             if start == b"\x1f\x8b":
                 with tarfile.open(fileobj=blob, mode="r|gz") as layer:
                     files = (layer.extractfile(entry) for entry in layer if entry.isfile())
-                    seen += [file.read() for file in files if file]
+                    contents += [file.read() for file in files if file]
             else:
-                seen.append(blob.read())
-    return b"\n".join(seen)
+                contents.append(blob.read())
+    return b"\n".join(contents)

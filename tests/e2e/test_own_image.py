@@ -77,11 +77,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
         (top / name).write_text(text)
     program = wheel.installed(tmp_path_factory.mktemp("wheel"))
     Folder(top, program).typed(START)
-    made = Folder(top / "images", program)
-    (made.path / "matrix.yaml").write_text(MATRIX)
+    own_folder = Folder(top / "images", program)
+    (own_folder.path / "matrix.yaml").write_text(MATRIX)
     *_, build, _imports, _run = BUILD.splitlines()
-    made.typed(build)
-    yield made
+    own_folder.typed(build)
+    yield own_folder
     listing = ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", f"rdma-images/{TARGET}"]
     environ = engines.ensure().environ()
     names = subprocess.run(listing, env=environ, capture_output=True, text=True, check=True).stdout.split()

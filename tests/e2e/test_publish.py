@@ -76,8 +76,8 @@ def small(engine: Engine, tmp_path: Path) -> Iterator[Small]:
 @pytest.fixture
 def publisher(engine: Engine) -> tuple[Publisher, list[str]]:
     lines: list[str] = []
-    made = Publisher(engine=lambda: engine, watcher=Lines(lines.append), pace=PushPolicy(3, 0.1, 5))
-    return made, lines
+    publisher_of_engine = Publisher(engine=lambda: engine, watcher=Lines(lines.append), pace=PushPolicy(3, 0.1, 5))
+    return publisher_of_engine, lines
 
 
 def items(*images: Image, allow_red: Sequence[str] = ()) -> tuple[ApprovedImage, ...]:
@@ -105,10 +105,10 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
         "report.json",
     ]
 
-    written = publication.PUBLICATION.read(image.id)
-    assert written
-    assert written.digest == small.digest
-    assert written.measured["python"].startswith("3.13.")
+    record = publication.PUBLICATION.read(image.id)
+    assert record
+    assert record.digest == small.digest
+    assert record.measured["python"].startswith("3.13.")
 
     sender = dataclasses.replace(sender, engine=lambda: pytest.fail("nothing is to be sent"))
     (second,) = publish_images.publish(items(image), {"local": registry.entry()}, sender)
@@ -277,11 +277,11 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     assert joined() == (first, [])
 
     repository = open_destination("local", registry.entry()).repository("efa-pytorch")
-    whole = repository.manifest(amd.tag).body
-    without_arm = Manifest(OCI_INDEX, canonical(whole | {"manifests": whole["manifests"][:1]}))
+    index = repository.manifest(amd.tag).body
+    without_arm = Manifest(OCI_INDEX, canonical(index | {"manifests": index["manifests"][:1]}))
     repository.put_manifest(amd.tag, without_arm)
-    dropped, left = verify(f"{registry.host}/training/efa-pytorch:{amd.tag}", registry.entry(), trust)
-    assert (dropped.holds, left.holds) == (False, True), "each image is ours, the list is not"
+    dropped, remaining = verify(f"{registry.host}/training/efa-pytorch:{amd.tag}", registry.entry(), trust)
+    assert (dropped.holds, remaining.holds) == (False, True), "each image is ours, the list is not"
     assert [finding.what for finding in dropped.findings if finding.holds is False] == ["signature"]
 
     forged = repository.manifest(arm_small.digest).body | {"annotations": {"by": "somebody who may push"}}
@@ -356,22 +356,22 @@ def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(
     image, entry = planned(), registry.entry(immutable=True)
     sender, lines = publisher
     other = build_small(engine, tmp_path / "other", f"{tmp_path.name.lower()}-other")
-    own = f"{image.tag}-{other.digest[7:19]}"
+    unique_tag = f"{image.tag}-{other.digest[7:19]}"
     repository = open_destination("local", entry).repository("efa-pytorch")
     outcomes: list[publish_images.PublishResult] = []
     for built in (small, other, other, small):
         write_steps(image, *green(image, built))
         outcomes += publish_images.publish(items(image), {"local": entry}, sender)
     first, rebuilt, again, late = outcomes
-    assert [one.error for one in (first, rebuilt, again, late)] == [""] * 4
+    assert [result.error for result in (first, rebuilt, again, late)] == [""] * 4
     assert placed(first).tags == (image.tag, "2.15", "latest")
-    assert placed(rebuilt).tags == placed(again).tags == (own, "2.15", "latest")
+    assert placed(rebuilt).tags == placed(again).tags == (unique_tag, "2.15", "latest")
     assert (placed(rebuilt).result, placed(again).result) == ("pushed", "there")
     assert any(f"{image.tag} stays with an earlier build" in line for line in lines)
     assert placed(late).tags == (image.tag,)
     assert any(f":latest stays with {other.digest}" in line for line in lines)
     leads = {tag: repository.head(tag) for tag in registry.tags("training/efa-pytorch")}
-    assert leads == {image.tag: small.digest, **dict.fromkeys((own, "2.15", "latest"), other.digest)}
+    assert leads == {image.tag: small.digest, **dict.fromkeys((unique_tag, "2.15", "latest"), other.digest)}
     for tag in leads:
         (verification,) = verify(f"{registry.host}/training/efa-pytorch:{tag}", entry, None)
         assert verification.holds, verification

@@ -22,8 +22,8 @@ def clone(tmp_path: Path) -> Path:
 def commit(clone: Path, path: str, line: str) -> None:
     with (clone / path).open("a") as file:
         file.write(line)
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
-    subprocess.run(["git", "-C", str(clone), *who, "commit", "-qam", "a change"], check=True)
+    author = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    subprocess.run(["git", "-C", str(clone), *author, "commit", "-qam", "a change"], check=True)
 
 
 def targets(clone: Path) -> set[str]:
@@ -40,6 +40,6 @@ def test_documents_change_no_image(clone: Path) -> None:
 
 def test_a_template_changes_the_images_made_from_it(clone: Path) -> None:
     commit(clone, "dockerfiles/targets/efa-pytorch.j2", "# a change\n")
-    found = targets(clone)
-    assert "efa-pytorch" in found
-    assert not any(target.startswith("erdma") for target in found)
+    changed = targets(clone)
+    assert "efa-pytorch" in changed
+    assert not any(target.startswith("erdma") for target in changed)

@@ -99,9 +99,9 @@ def test_what_one_version_signs_the_other_verifies(
     assert [statement["predicate"] for statement in witness.statements(image, trust, FORM)] == [{"passed": True}]
     assert not witness.verified(image, stranger)
     assert witness.statements(image, stranger, FORM) == []
-    with signer.trust(Signer(str(private))) as own:
-        assert own
-        assert witness.verified(image, own)
+    with signer.trust(Signer(str(private))) as trusted:
+        assert trusted
+        assert witness.verified(image, trusted)
 
 
 def test_a_bundle_of_somebody_else_hides_no_signature(
@@ -110,10 +110,10 @@ def test_a_bundle_of_somebody_else_hides_no_signature(
     """cosign 3 looks at Sigstore's bundles alone where there is one, which is what it makes unless told otherwise."""
     current = client(release("sid"), connection, monkeypatch)
     private, public = cosign_key(tmp_path / "key")
-    other, _ = cosign_key(tmp_path / "other")
+    other_key, _ = cosign_key(tmp_path / "other")
     current.sign(image, Signer(str(private)))
     with cosign.environment(connection.host, connection.login()) as environ:
-        command: list[str | Path] = [current.program.path, "sign", "--yes", "--allow-http-registry", "--key", other]
+        command: list[str | Path] = [current.program.path, "sign", "--yes", "--allow-http-registry", "--key", other_key]
         command += ["--use-signing-config=false", "--tlog-upload=false", image]
         subprocess.run(command, env=environ, check=True, capture_output=True)
     assert current.verified(image, Trust(key=str(public)))
@@ -123,11 +123,11 @@ def test_a_bundle_of_somebody_else_hides_no_signature(
 def test_a_wrong_password_is_told(
     suite: str, connection: Connection, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = client(release(suite), connection, monkeypatch)
+    cosign = client(release(suite), connection, monkeypatch)
     private, _ = cosign_key(tmp_path / "key")
     monkeypatch.setenv("COSIGN_PASSWORD", "another")
     with pytest.raises(faults.UnauthorizedError, match=r"\(signing .*decryption failed\)\nset COSIGN_PASSWORD"):
-        one.sign(image, Signer(str(private)))
+        cosign.sign(image, Signer(str(private)))
 
 
 def test_a_jobs_result_is_signed_and_another_s_is_not_believed(

@@ -114,10 +114,10 @@ class Trap:
 
     def __init__(self, after: int, action: Callable[[], object]) -> None:
         self.after, self.action, self.sprung = after, action, False
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def line(self, text: str) -> None:
-        self.said.append(text)
+        self.lines.append(text)
 
     def moved(self, push: PushProgress) -> None:
         if not self.sprung and push.sent() >= self.after:
@@ -162,7 +162,7 @@ def assert_all_there_once(registry: Registry, item: ApprovedImage) -> None:
     repository = open_destination("local", registry.entry()).repository("efa-pytorch")
     discovery = attachments(repository, item.build.digest)
     # The provenance, both bills of materials and the report.
-    assert len(discovery) == len({one.digest for one in discovery}) == 4
+    assert len(discovery) == len({descriptor.digest for descriptor in discovery}) == 4
 
 
 @pytest.mark.parametrize("number", range(10))
@@ -226,7 +226,7 @@ def test_a_registry_that_takes_nothing_is_told_once(
         trap = Trap(1 << 40, never)
         outcome = run(engine, item, registry, trap, attempts=3)
         assert "takes no push" in outcome.error
-        assert not any("trying again" in line for line in trap.said)
+        assert not any("trying again" in line for line in trap.lines)
     finally:
         registry.kill()
 
@@ -244,7 +244,7 @@ def test_a_registry_that_comes_back_is_waited_for(
         trap = Trap(20 << 20, fall_and_rise)
         outcome = run(engine, item, registry, trap, attempts=6)
         assert outcome.error == ""
-        assert any("trying again" in line for line in trap.said)
+        assert any("trying again" in line for line in trap.lines)
         assert_all_there_once(registry, item)
     finally:
         registry.kill()
@@ -307,7 +307,7 @@ def test_a_stalled_registry_is_given_up_and_tried_again(
         trap = Trap(8 << 20, freeze)
         outcome = run(engine, item, registry, trap, attempts=4, stall=3)
         assert outcome.error == "", outcome.error
-        assert any("stalled" in line for line in trap.said), trap.said
+        assert any("stalled" in line for line in trap.lines), trap.lines
         assert_all_there_once(registry, item)
     finally:
         registry.kill()
@@ -324,7 +324,7 @@ def test_a_slow_link_that_is_cut_is_not_taken_for_a_stall(
         outcome = run(engine, item, link, trap, attempts=2, stall=3)
         assert outcome.error == "", outcome.error
         assert link.was_cut
-        assert not any("stalled" in line for line in trap.said), trap.said
+        assert not any("stalled" in line for line in trap.lines), trap.lines
         assert placed(outcome).traffic.pushed == placed(outcome).bytes
         assert_all_there_once(registry, item)
     finally:

@@ -28,19 +28,19 @@ __all__ = ["engine", "item", "program", "small"]
 pytestmark = pytest.mark.e2e
 
 
-def written(registry: Registry) -> list[Path]:
+def stored_files(registry: Registry) -> list[Path]:
     """Return what the registry stores, in the order in which it was written."""
     return sorted(
-        (path for path in registry.storage.rglob("*") if path.is_file()), key=lambda at: at.stat().st_mtime_ns
+        (path for path in registry.storage.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns
     )
 
 
 def half_note(registry: Registry, path: Path) -> None:
     """As a kill leaves the file `path`: begun, and nothing after it."""
-    files = written(registry)
+    files = stored_files(registry)
     for later in files[files.index(path) + 1 :]:
         later.unlink()
-    for folder in sorted((one for one in registry.storage.rglob("*") if one.is_dir()), reverse=True):
+    for folder in sorted((directory for directory in registry.storage.rglob("*") if directory.is_dir()), reverse=True):
         if not any(folder.iterdir()):
             folder.rmdir()
     path.write_bytes(b"")
@@ -59,14 +59,14 @@ def published(engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
 
 def note_of(registry: Registry, item: ApprovedImage, name: str, turn: int = 0) -> Path:
     """Return of the notes of the repository whose path matches `name`, the one that was written at that turn."""
-    known = {"full": item.tags.full, "short": item.tags.short[0], "list": fallback_tag(item.build.digest)}
-    return [path for path in written(registry) if path.match(f"{REPOSITORY}/{name.format(**known)}/link")][turn]
+    tags = {"full": item.tags.full, "short": item.tags.short[0], "list": fallback_tag(item.build.digest)}
+    return [path for path in stored_files(registry) if path.match(f"{REPOSITORY}/{name.format(**tags)}/link")][turn]
 
 
 def first_layer(engine: Engine, registry: Registry, item: ApprovedImage) -> Path:
     """Return the note of the layer that came first; the configuration is noted before it or after it."""
     layers = {layer["digest"] for layer in json.loads(from_engine.manifest(engine, item.build.digest).raw)["layers"]}
-    notes = [path for path in written(registry) if path.match(f"{REPOSITORY}/_layers/sha256/*/link")]
+    notes = [path for path in stored_files(registry) if path.match(f"{REPOSITORY}/_layers/sha256/*/link")]
     return next(note for note in notes if f"sha256:{note.parent.name}" in layers)
 
 
@@ -96,19 +96,19 @@ def test_what_was_sent_again_is_told_and_counted(engine: Engine, item: ApprovedI
     published.start()
     trap = Trap(1 << 40, never)
     outcome = run(engine, item, published, trap)
-    assert any(f"sending blobs/sha256:{note.parent.name} again" in line for line in trap.said), trap.said
+    assert any(f"sending blobs/sha256:{note.parent.name} again" in line for line in trap.lines), trap.lines
     assert placed(outcome).traffic.pushed == placed(outcome).bytes
 
 
 @pytest.mark.exhaustive
 def test_whichever_note_is_half_written(engine: Engine, item: ApprovedImage, published: Registry) -> None:
-    whole = published.folder / "whole"
-    shutil.copytree(published.storage, whole)
-    notes = [path for path in written(published) if path.name == "link"]
+    backup = published.folder / "whole"
+    shutil.copytree(published.storage, backup)
+    notes = [path for path in stored_files(published) if path.name == "link"]
     assert len(notes) > 20
     for note in notes:
         shutil.rmtree(published.storage)
-        shutil.copytree(whole, published.storage)
+        shutil.copytree(backup, published.storage)
         half_note(published, note)
         published.start()
         outcome = run(engine, item, published, Trap(1 << 40, never))
@@ -122,7 +122,7 @@ def test_a_layer_that_the_registry_lost_the_bytes_of_is_told(
 ) -> None:
     """As after a power failure; docker would leave the layer out, for the registry says that it has it."""
     shutil.rmtree(published.storage / "docker/registry/v2/repositories" / REPOSITORY / "_manifests")
-    largest = max(written(published), key=lambda path: path.stat().st_size)
+    largest = max(stored_files(published), key=lambda path: path.stat().st_size)
     largest.write_bytes(b"")
     published.start()
     outcome = run(engine, item, published, Trap(1 << 40, never))

@@ -26,8 +26,8 @@ def test_the_second_engine_does_not_repeat_the_stages_of_the_first(tmp_path: Pat
         build_target(first, context, "one", cache, write=True)
         with second_engine() as second:
             assert second.host != first.host
-            told = build_target(second, context, "two", cache, write=False)
-            assert "CACHED" in told
+            output = build_target(second, context, "two", cache, write=False)
+            assert "CACHED" in output
         repository = Repository(Connection(registry.host, lambda: None), "cache")
         layers = {name: repository.manifest(name).layers() for name in ("one", "two")}
         assert layers["one"][0].digest == layers["two"][0].digest

@@ -51,7 +51,7 @@ def typed(command: str, clone: Path) -> subprocess.Popen[str]:
     )
 
 
-def said(command: str, clone: Path) -> str:
+def run_command(command: str, clone: Path) -> str:
     """Return the command's output; fails with it where the command fails."""
     with typed(command, clone) as process:
         output = process.communicate()[0]
@@ -61,7 +61,7 @@ def said(command: str, clone: Path) -> str:
 
 @pytest.fixture(scope="module")
 def first(clone: Path) -> str:
-    return said(commands()[0], clone)
+    return run_command(commands()[0], clone)
 
 
 def building() -> str:
@@ -71,9 +71,9 @@ def building() -> str:
 
 
 def folder_of(clone: Path, start: str = IMAGE) -> Path:
-    found = list((clone / "build" / "images").glob(f"{start}*"))
-    assert len(found) == 1
-    return found[0]
+    folders = list((clone / "build" / "images").glob(f"{start}*"))
+    assert len(folders) == 1
+    return folders[0]
 
 
 def test_the_first_command_ends_with_a_validated_image(first: str, clone: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_rehearsal_says_so_everywhere(first: str, clone: Path) -> None:
 @pytest.mark.usefixtures("first")
 def test_the_same_command_again_does_nothing(clone: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder_of(clone).glob("build.json")}
-    output = said("invoke build --target efa-pytorch --rehearse", clone)
+    output = run_command("invoke build --target efa-pytorch --rehearse", clone)
     assert "nothing to build" in output
     assert "load build definition" not in output
     assert before == {path: path.stat().st_mtime_ns for path in folder_of(clone).glob("build.json")}
@@ -122,7 +122,7 @@ def test_an_interrupted_build_leaves_nothing_in_the_way(clone: Path) -> None:
     interrupted = [folder for folder in (clone / "build" / "images").iterdir() if "efa1.46.0" in folder.name]
     assert [path.name for path in interrupted[0].iterdir() if path.name == "build.json"] == []
     assert not list((clone.parent / "tmp").glob("rdma-images-*"))
-    assert "efa1.46.0" in said(command, clone)
+    assert "efa1.46.0" in run_command(command, clone)
     (record,) = interrupted[0].glob("build.json")
     ref = json.loads(record.read_text(encoding="utf-8"))["ref"]
     subprocess.run(["docker", "image", "rm", ref], env=engines.ensure().environ(), capture_output=True, check=True)
@@ -134,13 +134,17 @@ def test_the_wheel_builds_in_a_folder_of_ones_own(clone: Path) -> None:
     outside = clone.parent / "outside"
     wheel = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(outside / "dist")]
     subprocess.run(wheel, cwd=clone, check=True, capture_output=True)
-    output = said(f"set -e\n{commands()[1]}", outside)
+    output = run_command(f"set -e\n{commands()[1]}", outside)
     assert " passed" in output.splitlines()[-2]
     build = json.loads((folder_of(outside / "images", "my-training") / "build.json").read_text(encoding="utf-8"))
     report = json.loads((folder_of(outside / "images", "my-training") / "report.json").read_text(encoding="utf-8"))
     assert report["rehearsal"] == build["rehearsal"]
-    assert {"nccl.single", "plugin.found"} <= {one["id"] for one in report["checks"] if one["outcome"] == "passed"}
-    assert str(clone.parent / "venv") in said("python -c 'import rdma_images; print(rdma_images.__file__)'", outside)
+    assert {"nccl.single", "plugin.found"} <= {
+        check["id"] for check in report["checks"] if check["outcome"] == "passed"
+    }
+    assert str(clone.parent / "venv") in run_command(
+        "python -c 'import rdma_images; print(rdma_images.__file__)'", outside
+    )
 
 
 def until(words: str, stream: Iterable[str]) -> Iterator[str]:

@@ -30,14 +30,14 @@ def plugins() -> list[object]:
     1.14.0 does not (PFN_cuCtxGetDevice), whether those up to 1.17.0 do is not known.
     """
     since = next(fixes.plugin for fixes in KNOWN.plugin.cuda_fixes if fixes.major == 13)
-    there = [version for version in real_parts.tarballs("aws-ofi-nccl") if versions.at_least(version, since)]
-    if not there:
+    available = [version for version in real_parts.tarballs("aws-ofi-nccl") if versions.at_least(version, since)]
+    if not available:
         return [pytest.param("", "", marks=pytest.mark.skip(reason=real_parts.missing("aws-ofi-nccl")))]
     efa = [name for name, target in TARGETS.items() if target.fabric == "efa"]
-    bundled = {release.plugin for release in KNOWN.efa.releases.values()} & set(there)
-    some = {there[0], there[-1], *versions.newest_first(filter(None, bundled))[:1]}
+    bundled = {release.plugin for release in KNOWN.efa.releases.values()} & set(available)
+    some = {available[0], available[-1], *versions.newest_first(filter(None, bundled))[:1]}
     few = [("efa-nccl-tests", version) for version in sorted(some, key=versions.key)]
-    return [*few, *((name, there[-1]) for name in efa if name != "efa-nccl-tests")]
+    return [*few, *((name, available[-1]) for name in efa if name != "efa-nccl-tests")]
 
 
 def own_project(folder: Path, component: str, version: str) -> dict[str, str]:
@@ -81,12 +81,12 @@ def test_the_plugin_compiles_and_validates(target: str, version: str, tmp_path: 
     chosen = ["--set", f"aws-ofi-nccl={version}"]
     bundles = KNOWN.efa.releases[TARGETS[target].default["efa-installer"]].plugin
     if bundles == version:  # of the installer's own version the installer's own one is taken
-        other = next(name for name, release in KNOWN.efa.releases.items() if release.plugin not in (None, version))
-        chosen += ["--set", f"efa-installer={other}"]
+        installer = next(name for name, release in KNOWN.efa.releases.items() if release.plugin not in (None, version))
+        chosen += ["--set", f"efa-installer={installer}"]
     assert f"aws-ofi-nccl-{version}" not in stand_ins(tmp_path / "project", environ, "--target", target, *chosen)
 
 
-@pytest.mark.parametrize("version", real_parts.each("nccl-tests")[-1:])
+@pytest.mark.parametrize("version", real_parts.parameters("nccl-tests")[-1:])
 @pytest.mark.parametrize("target", [name for name in TARGETS if name.endswith("nccl-tests")])
 def test_nccl_tests_compile_and_validate(target: str, version: str, tmp_path: Path) -> None:
     environ = own_project(tmp_path / "project", "nccl-tests", version)

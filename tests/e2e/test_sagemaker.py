@@ -87,8 +87,8 @@ def start(image: str, tmp_path: Path) -> Iterator[Start]:
         resources = {"current_host": current, "hosts": hosts, "network_interface_name": "lo"}
         settings = {"sagemaker_program": '"job.py"', "sagemaker_submit_directory": '"/opt/ml/code"', **arguments}
         files = {"resourceconfig": resources, "hyperparameters": settings, "inputdataconfig": {"training": {}}}
-        for name, held in files.items():
-            (ml / "input" / "config" / f"{name}.json").write_text(json.dumps(held))
+        for name, content in files.items():
+            (ml / "input" / "config" / f"{name}.json").write_text(json.dumps(content))
         name = f"{current}-{uuid.uuid4().hex[:8]}"
         names = [f"--add-host={host}:{address}" for host, address in HOSTS.items()]
         network = [f"--network=container:{lines[0]}"] if lines else ["--network=none", "--hostname=algo-1", *names]
@@ -134,16 +134,16 @@ def test_a_rank_that_fails_ends_both_hosts_and_says_why(start: Start, tmp_path: 
     for name in names:
         code, log = ended(name)
         assert code == 1, log
-    told = (tmp_path / "algo-2" / "output" / "failure").read_text()
-    assert told.startswith("rank 1 ended with 1: ValueError: no batch for rank 1\nTraceback")
-    assert len(told) <= 1024
+    failure = (tmp_path / "algo-2" / "output" / "failure").read_text()
+    assert failure.startswith("rank 1 ended with 1: ValueError: no batch for rank 1\nTraceback")
+    assert len(failure) <= 1024
     assert (tmp_path / "algo-1" / "output" / "failure").read_text().startswith("rank 0 ended with ")
 
 
 @pytest.mark.parametrize(("end", "code"), [("import sys; sys.exit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)])
 def test_the_exit_code_is_the_programs(start: Start, tmp_path: Path, end: str, code: int) -> None:
-    found, log = ended(start("algo-1", end, ["algo-1"]))
-    assert found == code, log
+    exit_code, log = ended(start("algo-1", end, ["algo-1"]))
+    assert exit_code == code, log
     assert (tmp_path / "algo-1" / "output" / "failure").read_text().startswith("rank 0 ended with")
 
 

@@ -43,8 +43,8 @@ def built(*arguments: str, project: Path = paths.PROJECT) -> tuple[dict[str, lis
 
 def ref(*arguments: str, project: Path = paths.PROJECT) -> str:
     """Return the name of the one image that is built, or is there already."""
-    told, _ = built(*arguments, project=project)
-    (build,) = told["builds"]
+    output, _ = built(*arguments, project=project)
+    (build,) = output["builds"]
     return build["ref"]
 
 
@@ -167,8 +167,8 @@ def test_shared_parts_are_built_once(tmp_path: Path, for_nobody: list[str]) -> N
     with (project / "matrix.yaml").open("a") as matrix:
         matrix.writelines(TWIN.format(name=name) for name in names)
     for_nobody.append(ref("--target", names[0], "--no-validate", project=project))
-    told, steps = built("--target", names[1], "--no-validate", project=project)
-    for_nobody.append(told["builds"][0]["ref"])
+    output, steps = built("--target", names[1], "--no-validate", project=project)
+    for_nobody.append(output["builds"][0]["ref"])
     assert "layers of wheels" not in steps  # what is printed where some are made
     shared = re.findall(r"^(#\d+) \[\S+ with-[^\]]*\] ", steps, re.MULTILINE)
     assert len(shared) >= 3  # Python, the wheels, the installer

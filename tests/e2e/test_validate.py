@@ -40,25 +40,27 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def of(dockerfile: str, context: Path, *, base: str = "FROM scratch AS base\nADD base.tar /\nFROM base\n") -> Report:
+def report_of(
+    dockerfile: str, context: Path, *, base: str = "FROM scratch AS base\nADD base.tar /\nFROM base\n"
+) -> Report:
     with validated.derived(base + dockerfile, "any", context) as ref:
         return validated.measure(ref)
 
 
-def found(report: Report) -> Inspection:
+def inspection_of(report: Report) -> Inspection:
     assert report.facts
     return report.facts
 
 
 def test_an_image_that_is_for_no_fabric_is_not_blamed(context: Path) -> None:
-    report = of('ENTRYPOINT ["/usr/bin/env", "NCCL_NET=Socket"]\n', context)
+    report = report_of('ENTRYPOINT ["/usr/bin/env", "NCCL_NET=Socket"]\n', context)
     assert validated.failed(report) == set()
-    assert found(report).expected.fabric is None
-    assert found(report).measured.entry == Entry(given={"NCCL_NET": "Socket"})
+    assert inspection_of(report).expected.fabric is None
+    assert inspection_of(report).measured.entry == Entry(given={"NCCL_NET": "Socket"})
     reasons = {c.id: c.reason for c in report.checks if c.outcome == "skipped"}
     assert "no sign of EFA" in reasons["plugin.found"]
-    assert "no Python" in found(report).measured.missing["torch"]
-    packages = found(report).measured.packages
+    assert "no Python" in inspection_of(report).measured.missing["torch"]
+    packages = inspection_of(report).measured.packages
     assert packages
     assert "libc6" in packages.dpkg
 
@@ -67,13 +69,13 @@ def test_an_image_of_nothing_but_files(context: Path) -> None:
     only = (
         "FROM scratch AS debian\nADD base.tar /\nFROM scratch\nCOPY --from=debian /etc/os-release /etc/passwd /etc/\n"
     )
-    report = of("", context, base=only)
+    report = report_of("", context, base=only)
     assert validated.failed(report) == set()
-    assert found(report).measured.tools is None
-    system = found(report).measured.system
+    assert inspection_of(report).measured.tools is None
+    system = inspection_of(report).measured.system
     assert system
     assert system.os["ID"] == "debian"
-    assert "can be started" in found(report).measured.missing["tools"]
+    assert "can be started" in inspection_of(report).measured.missing["tools"]
 
 
 def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
@@ -87,13 +89,13 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
     steps += "ENV PATH=/opt/amazon/efa/bin:/usr/bin:/bin\n"
     steps += "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility\n"
     base = f"FROM {ref} AS good\nFROM scratch AS base\nADD base.tar /\nFROM base\n"
-    report = of(steps, context, base=base)
-    measured = found(report).measured
+    report = report_of(steps, context, base=base)
+    measured = inspection_of(report).measured
     assert measured.tree
     assert measured.tools
     assert measured.tree.libraries.method == "the image's ld.so.cache, read out"
     assert measured.tools["fi_info -p efa"].rc == 61
-    assert found(report).expected.because.startswith("guessed: the EFA installer was here")
+    assert inspection_of(report).expected.because.startswith("guessed: the EFA installer was here")
     passed = {c.id for c in report.checks if c.outcome == "passed"}
     assert {
         "plugin.found",
@@ -131,10 +133,10 @@ def test_tools_that_misbehave_are_red(steps: str, check: str, expected: str) -> 
 
 
 def test_a_user_and_an_entry_point_that_are_not_there(context: Path) -> None:
-    report = of('USER nobody-such\nWORKDIR /gone\nENTRYPOINT ["/no/such/program"]\n', context)
+    report = report_of('USER nobody-such\nWORKDIR /gone\nENTRYPOINT ["/no/such/program"]\n', context)
     assert validated.failed(report) == set()
-    assert found(report).measured.tree
-    assert "the entry point ended with" in found(report).measured.missing["entry"]
+    assert inspection_of(report).measured.tree
+    assert "the entry point ended with" in inspection_of(report).measured.missing["entry"]
 
 
 @pytest.mark.exhaustive
@@ -146,24 +148,24 @@ def test_an_entry_point_that_sleeps_costs_its_limit(context: Path) -> None:
         seconds = time.monotonic() - started
         assert validate(ref, validated.engine()).reused
     assert validated.failed(report) == set()
-    assert "did not start another command in 10 s" in found(report).measured.missing["entry"]
+    assert "did not start another command in 10 s" in inspection_of(report).measured.missing["entry"]
     assert seconds < 20
 
 
 @pytest.mark.exhaustive
 def test_a_python_that_never_starts_costs_seconds(context: Path) -> None:
     started = time.monotonic()
-    report = of(f"RUN printf '{SH}exec sleep 600' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
+    report = report_of(f"RUN printf '{SH}exec sleep 600' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
     assert validated.failed(report) == {"measured.complete"}
-    assert "did not start in time" in found(report).measured.missing["tree"]
+    assert "did not start in time" in inspection_of(report).measured.missing["tree"]
     assert time.monotonic() - started < 60
 
 
 @pytest.mark.exhaustive
 def test_a_container_that_ends_by_itself_is_read_out(context: Path) -> None:
-    report = of("RUN rm /bin/sleep && ln -s /bin/true /bin/sleep && ln -sf /bin/true /usr/bin/sleep\n", context)
+    report = report_of("RUN rm /bin/sleep && ln -s /bin/true /bin/sleep && ln -sf /bin/true /usr/bin/sleep\n", context)
     assert validated.failed(report) == set()
-    measured = found(report).measured
+    measured = inspection_of(report).measured
     assert measured.tree
     assert measured.tree.libraries.method == "the image's ld.so.cache, read out"
     assert "ended as soon as it had started" in measured.missing["torch"]
@@ -172,7 +174,7 @@ def test_a_container_that_ends_by_itself_is_read_out(context: Path) -> None:
 @pytest.mark.exhaustive
 def test_a_pipe_in_the_place_of_a_library_is_told_at_once(context: Path) -> None:
     started = time.monotonic()
-    report = of("RUN mkfifo /usr/lib/libnccl.so.2\n", context)
+    report = report_of("RUN mkfifo /usr/lib/libnccl.so.2\n", context)
     assert validated.failed(report) == {"libraries.intact"}
     assert time.monotonic() - started < 30
 
@@ -180,8 +182,8 @@ def test_a_pipe_in_the_place_of_a_library_is_told_at_once(context: Path) -> None
 def test_a_python_that_never_stops_printing(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdma_images.validate.measuring.PROBE_LIMIT", 20.0)
     started = time.monotonic()
-    report = of(f"RUN printf '{SH}exec yes' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
-    assert "did not stop printing" in found(report).measured.missing["torch"]
+    report = report_of(f"RUN printf '{SH}exec yes' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
+    assert "did not stop printing" in inspection_of(report).measured.missing["torch"]
     assert time.monotonic() - started < 60
 
 
@@ -191,8 +193,8 @@ def test_nothing_of_the_image_reaches_out_or_stays() -> None:
         about = subject.subject(client, validated.good_image())
         with container.sealed(client, about.digest) as box:
             with container.entered(client, about.digest, ["true"], box) as entered:
-                for one in (box.container, entered):
-                    inspected = client.api.inspect_container(str(one.id))
+                for started in (box.container, entered):
+                    inspected = client.api.inspect_container(str(started.id))
                     host = inspected["HostConfig"]
                     assert host["NetworkMode"] == "none"
                     assert not host["Binds"]
@@ -231,8 +233,8 @@ def test_a_result_is_kept_by_image_and_suite() -> None:
     # Under a tag of its own: a test beside this one may build the image anew between the two commands.
     with validated.derived(f"FROM {validated.good_image()}\nLABEL test=reuse\n", "reuse") as ref:
         measured = validate(ref, validated.engine(), reuse=False)
-        kept = validate(ref, validated.engine())
-        assert kept == replace(measured, reused=True)
+        cached = validate(ref, validated.engine())
+        assert cached == replace(measured, reused=True)
         assert (folder_of(ref) / "report.xml").exists()
 
 
@@ -242,17 +244,17 @@ def test_the_report_is_of_what_was_measured(context: Path) -> None:
     try:
         with (
             validated.derived(base + "RUN echo built\n", "built", context) as ref,
-            validated.derived(base + "RUN mkdir -m 777 /open\n", "other", context) as other,
+            validated.derived(base + "RUN mkdir -m 777 /open\n", "other", context) as other_image,
         ):
             digest = subject.digest(client, ref)
             built = Build("built", ref, digest, "sha256:0", (), "2026-11-21T09:00:00+00:00", 1.0)
             assert validate(ref, validated.engine(), build=built).digest == digest
             assert validate(ref, validated.engine(), build=built).reused
-            client.images.get(other).tag(*ref.split(":"))
+            client.images.get(other_image).tag(*ref.split(":"))
             for reuse in (True, False):
                 with pytest.raises(RefusedError, match="its name was given to another image"):
                     validate(ref, validated.engine(), build=built, reuse=reuse)
-            assert validate(ref, validated.engine()).digest == subject.digest(client, other) != digest
+            assert validate(ref, validated.engine()).digest == subject.digest(client, other_image) != digest
     finally:
         client.close()
 
@@ -310,15 +312,15 @@ def test_a_name_may_be_any_bytes() -> None:
     with validated.derived(steps, "bytes") as ref:
         report = validated.measure(ref)
     assert validated.failed(report) == {"files.writable", "layers.secrets"}
-    said = {c.id: c.found for c in report.checks if c.outcome == "failed"}
-    assert said["files.writable"] == r"/opt/caf?\x1b[2J"
-    assert r"\x1b[2J/.netrc" in said["layers.secrets"]
+    failures = {c.id: c.found for c in report.checks if c.outcome == "failed"}
+    assert failures["files.writable"] == r"/opt/caf?\x1b[2J"
+    assert r"\x1b[2J/.netrc" in failures["layers.secrets"]
 
 
 def test_an_image_with_python_and_no_shell(context: Path) -> None:
     ref = validated.good_image()
     shells = "import os; [os.remove(f'/bin/{name}') for name in ('sh', 'bash', 'dash', 'rbash')]"
     steps = f'FROM {ref}\nRUN ["python3", "-c", "{shells}"]\n'
-    report = of("", context, base=steps)
-    assert found(report).measured.torch
+    report = report_of("", context, base=steps)
+    assert inspection_of(report).measured.torch
     assert validated.failed(report) <= {"libfabric.device"}

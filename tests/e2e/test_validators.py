@@ -55,13 +55,13 @@ def test_the_good_image_is_good() -> None:
     ],
 )
 def test_a_fault_turns_one_check_red(fault: Fault, parts: Path) -> None:
-    check = tell(fault, parts)
+    check = run_check(fault, parts)
     assert check.expected
     assert check.found
     assert check.fix
 
 
-def tell(fault: Fault, parts: Path) -> Check:
+def run_check(fault: Fault, parts: Path) -> Check:
     """Return the check that failed for the image with this fault; no other did but those that the fault names."""
     for name in fault.needs:
         validated.wheel(name, parts)
@@ -87,13 +87,13 @@ def planned(fault: Fault) -> Image | None:
 
 def test_every_static_validator_has_a_fault() -> None:
     text = "".join(path.read_text() for path in VALIDATORS.glob("test_*.py"))
-    told = {fault.validator for fault in FAULTS}
-    assert set(STATIC.findall(text)) == told
+    covered = {fault.validator for fault in FAULTS}
+    assert set(STATIC.findall(text)) == covered
 
 
 def test_a_third_partys_real_plugin_is_read(tmp_path: Path) -> None:
-    place = validated.wheel("uccl", tmp_path)
-    plugin = libraries.about_plugin(str(place / "uccl/lib/libnccl-net-efa.so"))
+    wheel = validated.wheel("uccl", tmp_path)
+    plugin = libraries.about_plugin(str(wheel / "uccl/lib/libnccl-net-efa.so"))
     assert plugin["exports"]["ncclNetPlugin_v"] == [8]
     assert plugin["project"] == "uccl-efa"
-    assert libraries.about_nccl(str(place / "uccl/lib/libnccl-efa.so"))["looks_for"]["ncclNetPlugin_v"][-1] >= 8
+    assert libraries.about_nccl(str(wheel / "uccl/lib/libnccl-efa.so"))["looks_for"]["ncclNetPlugin_v"][-1] >= 8

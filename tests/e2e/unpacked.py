@@ -17,12 +17,12 @@ needs = pytest.mark.skipif(
 
 def tree(name: str, packages: tuple[str, ...]) -> Path:
     """Return the packages' files, kept in the state folder between runs."""
-    kept = paths.state_folder() / name
-    if not (kept / "complete").exists():
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.mkdir(parents=True)
-        subprocess.run(["apt-get", "download", "-qq", *packages], cwd=kept, check=True)
-        for package in kept.glob("*.deb"):
-            subprocess.run(["dpkg", "-x", package, kept / "root"], check=True)
-        (kept / "complete").touch()
-    return kept / "root"
+    folder = paths.state_folder() / name
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        subprocess.run(["apt-get", "download", "-qq", *packages], cwd=folder, check=True)
+        for package in folder.glob("*.deb"):
+            subprocess.run(["dpkg", "-x", package, folder / "root"], check=True)
+        (folder / "complete").touch()
+    return folder / "root"

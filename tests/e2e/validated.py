@@ -51,11 +51,11 @@ def engine() -> Engine:
 def good_image() -> str:
     """Return the image of efa-pytorch's default row, built here where the engine does not have it."""
     image = planner.plan(matrix.load(), facts.load(), ["efa-pytorch"]).images[0]
-    if not (there := _tags(image.id)):
+    if not (tags := _tags(image.id)):
         command = [sys.executable, "-m", "invoke", "build", "--target", "efa-pytorch", "--rehearse", "--no-validate"]
         subprocess.run(command, cwd=paths.PROJECT, check=True, capture_output=True)
-        there = _tags(image.id)
-    return there[0]
+        tags = _tags(image.id)
+    return tags[0]
 
 
 def _tags(image_id: str) -> list[str]:

@@ -15,9 +15,9 @@ def none_stays(client: DockerClient) -> Iterator[None]:
     before = _unused(client)
     yield
     end = time.monotonic() + WAIT
-    while (left := _unused(client) - before) and time.monotonic() < end:
+    while (remaining := _unused(client) - before) and time.monotonic() < end:
         time.sleep(0.1)
-    assert not left
+    assert not remaining
 
 
 def _unused(client: DockerClient) -> set[str | None]:

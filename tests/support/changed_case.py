@@ -13,19 +13,19 @@ def changed(**changes: Changes) -> Inspection:
     """Return the case of efa-pytorch with changes in its places, see `_places`."""
     data = json.loads(case_parts.RECORDED.read_text())
     for path, values in changes.items():
-        known = _places(data)[path]
+        target = _places(data)[path]
         for name, value in values.items():
-            both = isinstance(known.get(name), dict) and isinstance(value, dict)
-            known[name] = {**known[name], **value} if both else value
+            merge = isinstance(target.get(name), dict) and isinstance(value, dict)
+            target[name] = {**target[name], **value} if merge else value
             if value is None:
-                del known[name]
+                del target[name]
     return Inspection.model_validate(data)
 
 
-def said(check: str, **changes: Changes) -> str:
+def outcome_of(check: str, **changes: Changes) -> str:
     """Return what becomes of a check for the changed case: "passed", or the outcome with its words."""
-    (found,) = validators_called.checks(changed(**changes), {check})
-    return found.outcome if found.outcome == "passed" else f"{found.outcome}: {found.reason or found.found}"
+    (result,) = validators_called.checks(changed(**changes), {check})
+    return result.outcome if result.outcome == "passed" else f"{result.outcome}: {result.reason or result.found}"
 
 
 def _places(data: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -27,17 +27,17 @@ def image(
     python_packages: tuple[str, ...] = (),
 ) -> Image:
     """Return the planned image; `components` are added to its own, None takes one away, the others are its fields."""
-    own = planned()
-    axes = axes or own.axes
+    default = planned()
+    axes = axes or default.axes
     base = axes["base"]
-    merged = {**own.components, "base": replace(own.components["base"], version=base), **(components or {})}
-    kept = {name: component for name, component in merged.items() if component}
+    merged = {**default.components, "base": replace(default.components["base"], version=base), **(components or {})}
+    present = {name: component for name, component in merged.items() if component}
     return replace(
-        own,
-        target=target or own.target,
-        platform=platform or own.platform,
-        fabric=fabric or own.fabric,
+        default,
+        target=target or default.target,
+        platform=platform or default.platform,
+        fabric=fabric or default.fabric,
         axes=axes,
-        components=kept,
+        components=present,
         python_packages=python_packages,
     )

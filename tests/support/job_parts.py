@@ -36,22 +36,22 @@ GIVEN = {
 
 
 @cache
-def here() -> Project:
+def load_project() -> Project:
     return project.load()
 
 
 @cache
 def planned(target: str) -> Any:
     """Return the image of a target's default row; the cache makes many jobs of one target quick."""
-    (planned_image,) = target_options.chosen_images(here(), [target], False, [])
+    (planned_image,) = target_options.chosen_images(load_project(), [target], False, [])
     return planned_image
 
 
 def request(launcher: str, fabric: str, starter: str, **changes: Any) -> Request:
     """Return what asks for two nodes of the fabric, with all that only a user knows."""
-    row = here().facts.launchers.launchers[launcher]
-    all_facts = {**here().facts.launchers.parameters, **row.parameters}
-    several = here().facts.instances.find(changes.get("instance", NODE[fabric])).interfaces > 1
+    row = load_project().facts.launchers.launchers[launcher]
+    all_facts = {**load_project().facts.launchers.parameters, **row.parameters}
+    several = load_project().facts.instances.find(changes.get("instance", NODE[fabric])).interfaces > 1
     extra = changes.pop("parameters", {})
     given = {
         name: value
@@ -71,31 +71,31 @@ def request(launcher: str, fabric: str, starter: str, **changes: Any) -> Request
 
 
 def job(launcher: str, fabric: str, starter: str, **changes: Any) -> Job:
-    return compose.compose(request(launcher, fabric, starter, **changes), here())
+    return compose.compose(request(launcher, fabric, starter, **changes), load_project())
 
 
 def files(job: Job) -> dict[str, str]:
-    return create.files(job, here())
+    return create.files(job, load_project())
 
 
 def cluster_files(instance: str, **parameters: str) -> dict[str, str]:
     """Return the files of an EKS cluster with two nodes of the type."""
     job_parameters = {"second-zone": "us-west-2b", **parameters}
     request = cluster.Request("eksctl", instance, 2, "us-west-2", "us-west-2a", parameters=job_parameters)
-    return render.files("eksctl", {"cluster": cluster.compose(request, here())})
+    return render.files("eksctl", {"cluster": cluster.compose(request, load_project())})
 
 
 def combinations() -> Iterator[tuple[str, str, str]]:
     """Launcher, fabric and starter, wherever the three go together."""
     for (name, row), fabric, starter in product(
-        here().facts.launchers.launchers.items(), ("efa", "erdma"), ("mpirun", "torchrun")
+        load_project().facts.launchers.launchers.items(), ("efa", "erdma"), ("mpirun", "torchrun")
     ):
         if fabric in row.fabrics and starter in row.starts:
             yield name, fabric, starter
 
 
 def documents(text: str) -> list[Any]:
-    return [one for one in yaml.safe_load_all(text) if one]
+    return [document for document in yaml.safe_load_all(text) if document]
 
 
 def templates(node: Any) -> Iterator[Any]:
@@ -118,7 +118,7 @@ def pods(job: Job) -> list[Any]:
 
 def everything(launcher: str, folder: Path, hidden: str = "") -> Work:
     """Return all that a launcher can be told; its code goes into `folder`, `hidden` into a hidden file of it."""
-    fields = here().facts.launchers.launchers[launcher].fields
+    fields = load_project().facts.launchers.launchers[launcher].fields
     mounts = {
         "host-path": "/fsx/my:/local",
         "claim": "claim:data:/claim" if launcher == "arena" else "claim:data:/claim:ro",
@@ -128,10 +128,10 @@ def everything(launcher: str, folder: Path, hidden: str = "") -> Work:
     }
     secrets = {"env": "env:TOKEN", "secret": "secret:wandb/api-key", "secretsmanager": "secretsmanager:team/wandb"}
     plan = "arn:aws:sagemaker:us-west-2:123456789012:training-plan/mine"
-    written = next(
+    writable = next(
         (path for kind, path in (("host-path", "/local/x"), ("claim", "/claim/x")) if f"mount.{kind}" in fields), ""
     )
-    outputs = "/opt/ml/output/data" if launcher == "sagemaker" else written
+    outputs = "/opt/ml/output/data" if launcher == "sagemaker" else writable
     (folder / "lib").mkdir(exist_ok=True)
     (folder / "train.py").write_text("print('it: is # \"so\"')\n")
     (folder / "lib" / "weights.bin").write_bytes(b"\xff\x00")
@@ -154,7 +154,7 @@ def everything(launcher: str, folder: Path, hidden: str = "") -> Work:
         code=Code(str(folder), work.CODE),
         env={"GREETING": "it's; $HOME"},
         secrets=dict([("TOKEN", source) for kind, source in secrets.items() if f"secret.{kind}" in fields][:1]),
-        checkpoints=written or "/opt/ml/checkpoints",
+        checkpoints=writable or "/opt/ml/checkpoints",
         outputs=outputs,
         **{name: value for name, value in values.items() if name.replace("_", "-") in fields},
     )

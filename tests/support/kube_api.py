@@ -45,29 +45,33 @@ class Store:
 
     def put(self, kind: str, name: str, /, **fields: Any) -> Object:
         """Return an object that is made, or replaced."""
-        made = {"metadata": {"name": name, "namespace": "default", "uid": str(uuid.uuid4())}, "status": {}, "spec": {}}
-        self.objects[kind, name] = made = {
-            **made,
-            **fields,
-            "metadata": {**made["metadata"], **fields.get("metadata", {})},
+        stored = {
+            "metadata": {"name": name, "namespace": "default", "uid": str(uuid.uuid4())},
+            "status": {},
+            "spec": {},
         }
-        return made
+        self.objects[kind, name] = stored = {
+            **stored,
+            **fields,
+            "metadata": {**stored["metadata"], **fields.get("metadata", {})},
+        }
+        return stored
 
     def pod(self, name: str, labels: dict[str, str], **status: Any) -> None:
         """Return a pod with a status; its identity stays."""
-        there = self.objects.get(("pods", name), {"metadata": {}})
+        previous = self.objects.get(("pods", name), {"metadata": {}})
         self.put(
             "pods",
             name,
-            metadata={**there["metadata"], "labels": labels},
+            metadata={**previous["metadata"], "labels": labels},
             spec={"nodeName": "node", "containers": [{"name": "main"}]},
             status=status,
         )
 
     def ends(self, kind: str, name: str, condition: str, message: str = "") -> None:
         """Set the operator's word on a job."""
-        said = {"type": condition, "status": "True", "reason": condition, "message": message}
-        self.objects[kind, name]["status"] = {"conditions": [said]}
+        status = {"type": condition, "status": "True", "reason": condition, "message": message}
+        self.objects[kind, name]["status"] = {"conditions": [status]}
 
     def warns(self, of: str, reason: str, message: str) -> None:
         """Add an event."""
@@ -76,49 +80,49 @@ class Store:
 
     def matching(self, kind: str, labels: str, fields: str) -> Iterator[Object]:
         """Yield the objects of a kind that selectors take."""
-        for (one, _), found in list(self.objects.items()):
-            has = found["metadata"].get("labels", {})
-            wanted = dict(pair.split("=", 1) for pair in labels.split(",") if pair)
+        for (object_kind, _), item in list(self.objects.items()):
+            item_labels = item["metadata"].get("labels", {})
+            selector = dict(pair.split("=", 1) for pair in labels.split(",") if pair)
             about = dict(pair.split("=", 1) for pair in fields.split(",") if pair).get("involvedObject.name")
             if (
-                one == kind
-                and wanted.items() <= has.items()
-                and about in (None, found.get("involvedObject", {}).get("name"))
+                object_kind == kind
+                and selector.items() <= item_labels.items()
+                and about in (None, item.get("involvedObject", {}).get("name"))
             ):
-                yield found
+                yield item
 
 
 class _Handler(BaseHTTPRequestHandler):
     store: Store
 
     def do_GET(self) -> None:
-        path, asked = self._asked()
+        path, query = self._parse_request()
         if not path:
             return self._discovery()
         kind, name = path["kind"], path["name"]
-        if path["sub"] and asked.get("follow") == ["true"]:
+        if path["sub"] and query.get("follow") == ["true"]:
             return self._follow(name)
         if path["sub"]:
             return self._send(200, self.store.logs.get(name, "").encode(), "text/plain")
         group = "/".join(filter(None, (path["group"], path["version"])))
         names = KINDS[path["group"] or "", path["version"]]
         if name:
-            found = self.store.objects.get((kind, name))
-            made = {"apiVersion": group, "kind": names[kind], **(found or {})}
-            return self._json(200, made) if found else self._missing(kind, name)
-        if kind == "pods" and self.store.steps and "limit" in asked:  # of `kubectl get`, not of `kubectl logs`
+            stored = self.store.objects.get((kind, name))
+            answer = {"apiVersion": group, "kind": names[kind], **(stored or {})}
+            return self._json(200, answer) if stored else self._missing(kind, name)
+        if kind == "pods" and self.store.steps and "limit" in query:  # of `kubectl get`, not of `kubectl logs`
             try:
                 self.store.steps.pop(0)(self.store)
             except ConnectionError:
                 return self._status(503, "ServiceUnavailable", "no leader")
         items = list(
-            self.store.matching(kind, asked.get("labelSelector", [""])[0], asked.get("fieldSelector", [""])[0])
+            self.store.matching(kind, query.get("labelSelector", [""])[0], query.get("fieldSelector", [""])[0])
         )
         items = [{"apiVersion": group, "kind": names[kind], **item} for item in items]
         return self._json(200, {"apiVersion": group, "kind": f"{names[kind]}List", "metadata": {}, "items": items})
 
     def do_POST(self) -> None:
-        path, _ = self._asked()
+        path, _ = self._parse_request()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         name = body["metadata"]["name"]
         if self.store.refuses:
@@ -128,15 +132,15 @@ class _Handler(BaseHTTPRequestHandler):
         return self._json(201, self.store.put(path["kind"], name, **body))
 
     def do_DELETE(self) -> None:
-        path, _ = self._asked()
-        gone = self.store.objects.pop((path["kind"], path["name"]), None)
-        if gone is None:
+        path, _ = self._parse_request()
+        removed = self.store.objects.pop((path["kind"], path["name"]), None)
+        if removed is None:
             return self._missing(path["kind"], path["name"])
         for key in [key for key in self.store.objects if key[0] == "pods"]:
             del self.store.objects[key]
         return self._json(
             200,
-            {"kind": "Status", "apiVersion": "v1", "status": "Success", "details": {"uid": gone["metadata"]["uid"]}},
+            {"kind": "Status", "apiVersion": "v1", "status": "Success", "details": {"uid": removed["metadata"]["uid"]}},
         )
 
     def _follow(self, name: str) -> None:
@@ -153,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.store.followed.add(name)
             time.sleep(0.02)
 
-    def _asked(self) -> tuple[Any, dict[str, list[str]]]:
+    def _parse_request(self) -> tuple[Any, dict[str, list[str]]]:
         parts = urlsplit(self.path)
         return PATH.fullmatch(parts.path), parse_qs(parts.query)
 

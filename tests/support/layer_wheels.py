@@ -24,18 +24,18 @@ def make(
     `record` replaces lines of RECORD by path, an empty one leaves it out.
     """
     info = f"{name}-1.0.dist-info"
-    every = {
+    members = {
         **({f"{name}/__init__.py": b"x = 1\n"} if files is None else files),
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    lines = {path: _line(path, content) for path, content in every.items()} | {f"{info}/RECORD": f"{info}/RECORD,,"}
+    lines = {path: _line(path, content) for path, content in members.items()} | {f"{info}/RECORD": f"{info}/RECORD,,"}
     lines |= record or {}
-    every[f"{info}/RECORD"] = "".join(f"{line}\n" for line in lines.values() if line).encode()
+    members[f"{info}/RECORD"] = "".join(f"{line}\n" for line in lines.values() if line).encode()
     folder.mkdir(parents=True, exist_ok=True)
     wheel = folder / f"{name}-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, content in [*every.items(), *([(twice, b"other")] if twice else [])]:
+        for path, content in [*members.items(), *([(twice, b"other")] if twice else [])]:
             member = zipfile.ZipInfo(path, TIMES)
             member.external_attr = (0o100755 if path in executable else 0o100644) << 16
             member.compress_type = zipfile.ZIP_DEFLATED

@@ -56,9 +56,9 @@ class LazyReader:
         end = row.get("size", 0) if length is None else begin + length
         content, first = b"", 0
         for piece in self.pieces(path):
-            at = piece.get("chunkOffset", 0)
-            if at < end and at + piece["chunkSize"] > begin:
-                first = first if content else at
+            offset = piece.get("chunkOffset", 0)
+            if offset < end and offset + piece["chunkSize"] > begin:
+                first = first if content else offset
                 content += self._piece(piece)
         return content[begin - first : end - first]
 

@@ -18,20 +18,20 @@ def wheel(name: str, version: str, size: int, ending: str = "-py3-none-any.whl")
 
 def wheels(image: Image) -> Lock:
     """Return what an image has: NCCL, torch where it has one, and its own packages."""
-    found = [
+    pinned = [
         wheel(lock.nccl_package(image), image.version("nccl"), 250 * MB),
         wheel("nvidia-cuda-runtime", "13.0.96", MB),
     ]
     if "pytorch" in image.components:
         cpython = f"cp{image.version('python').replace('.', '')}"
-        found.append(
+        pinned.append(
             wheel("torch", image.version("pytorch"), 900 * MB, f"-{cpython}-{cpython}-manylinux_2_28_x86_64.whl")
         )
-    packages = {line.partition("==")[0] for line in image.python_packages} - {one.name for one in found}
-    found += [
+    packages = {line.partition("==")[0] for line in image.python_packages} - {pin.name for pin in pinned}
+    pinned += [
         wheel(name, "1.0", MB, ".tar.gz" if name in image.source_packages else "-py3-none-any.whl") for name in packages
     ]
-    return Lock(asked=lock.lock_request(image), wheels=tuple(sorted(found, key=lambda one: one.name)))
+    return Lock(asked=lock.lock_request(image), wheels=tuple(sorted(pinned, key=lambda pin: pin.name)))
 
 
 def toolkit(image: Image) -> Lock:

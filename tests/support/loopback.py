@@ -39,7 +39,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     """What came in."""
 
     method: str
@@ -59,14 +59,14 @@ class Site:
     def __init__(self, address: str) -> None:
         self.address = address
         self.answers: dict[str, Answer | list[Answer]] = {}
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self.over = threading.Event()
 
     def next(self, path: str) -> Answer:
-        found = self.answers.get(path, Answer(status=404))
-        if isinstance(found, list):
-            return found.pop(0) if len(found) > 1 else found[0]
-        return found
+        answer = self.answers.get(path, Answer(status=404))
+        if isinstance(answer, list):
+            return answer.pop(0) if len(answer) > 1 else answer[0]
+        return answer
 
 
 @contextmanager
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, _Server)
         site = self.server.site
-        site.asked.append(Asked(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
+        site.requests.append(ReceivedRequest(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
         answer = site.next(self.path)
         site.over.wait(answer.silent_for)
         if answer.drop:
@@ -118,9 +118,14 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD" and not answer.heads:
             answer = Answer(status=405)
         status, body, headers = answer.status, answer.body, dict(answer.headers)
-        wanted = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if wanted and status == 200 and answer.ranges and self.headers.get("If-Range") in (None, headers.get("ETag")):
-            start, end = int(wanted[1]), int(wanted[2] or len(body) - 1)
+        byte_range = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if (
+            byte_range
+            and status == 200
+            and answer.ranges
+            and self.headers.get("If-Range") in (None, headers.get("ETag"))
+        ):
+            start, end = int(byte_range[1]), int(byte_range[2] or len(body) - 1)
             status, headers["Content-Range"] = 206, f"bytes {start}-{end}/{len(body)}"
             if start >= len(body):
                 status = 416

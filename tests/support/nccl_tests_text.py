@@ -15,10 +15,10 @@ SIZES = "# nThread 1 nGpus 1 minBytes 8 maxBytes 17179869184 step: 2(factor) war
 def upto_2_11(rows: Sequence[Row] = ROWS, redop: bool = True) -> str:
     """Return no column `root`; `error` is the largest difference. sendrecv and others have no `redop`."""
     operation = (("redop", 6),) if redop else ()
-    half = (("time", 7), ("algbw", 6), ("busbw", 6), ("error", 5))
+    result_columns = (("time", 7), ("algbw", 6), ("busbw", 6), ("error", 5))
     lines = [SIZES, "#", "# Using devices", "#   Rank  0 Pid   9100 on   one device  0 [0x00] Tesla V100-SXM2-32GB"]
     lines += ["#   Rank  1 Pid   9482 on   two device  0 [0x00] Tesla V100-SXM2-32GB", "#"]
-    lines += ["# " + _cells(("size", 10), ("count", 12), ("type", 8), *operation, *half, *half)]
+    lines += ["# " + _cells(("size", 10), ("count", 12), ("type", 8), *operation, *result_columns, *result_columns)]
     for size, time, algbw, busbw, _ in rows:
         columns = ((_time(time), 7), (f"{algbw:.2f}", 6), (f"{busbw:.2f}", 6))
         before = ((size, 12), (size // 4, 12), ("float", 8), *((("sum", 6),) if redop else ()))
@@ -30,14 +30,20 @@ def from_2_13(
     rows: Sequence[Row] = ROWS, timestamps: bool = False, per_iteration: bool = False, cputime: bool = False
 ) -> str:
     """Return `root` and `#wrong`; -S adds a timestamp (2.17.6), -I four columns to each half (2.19.2)."""
-    each = (("i_min", 7), ("i_max", 7), ("i_p99", 7), ("i_cv%", 7)) if per_iteration else ()
-    half = (("cputime" if cputime else "time", 7), ("algbw", 6), ("busbw", 6), ("#wrong", 6), *each)
+    iteration_columns = (("i_min", 7), ("i_max", 7), ("i_p99", 7), ("i_cv%", 7)) if per_iteration else ()
+    result_columns = (
+        ("cputime" if cputime else "time", 7),
+        ("algbw", 6),
+        ("busbw", 6),
+        ("#wrong", 6),
+        *iteration_columns,
+    )
     names = (("size", 10), ("count", 12), ("type", 8), ("redop", 6), ("root", 6))
     lines = ["# nccl-tests version 2.20.0 (b4d5bee) nccl-headers=23102 nccl-library=23102"]
     lines += ["# Collective test starting: all_reduce_perf", SIZES, "#", "# Using devices"]
     lines += ["#  Rank  0 Group  0 Pid   2474 on        one device  0 [0000:00:06] NVIDIA H200"]
     lines += ["#  Rank  1 Group  0 Pid   2475 on        two device  1 [0000:00:07] NVIDIA H200", "#"]
-    lines += ["# " + _cells(*names, *half, *half, *((("timestamp", 19),) if timestamps else ()))]
+    lines += ["# " + _cells(*names, *result_columns, *result_columns, *((("timestamp", 19),) if timestamps else ()))]
     for size, time, algbw, busbw, wrong in rows:
         columns = ((_wide(time, 7), 7), (_wide(algbw, 6), 6), (_wide(busbw, 6), 6), (wrong, 6))
         columns = (*columns, *(((_wide(time, 7), 7),) * 4 if per_iteration else ()))

@@ -38,8 +38,8 @@ values = st.recursive(words, lambda inner: st.lists(inner, max_size=4) | st.dict
 def edited(draw: st.DrawFn, text: str) -> str:
     """Return `text` with a few of its stretches replaced by something odd."""
     for _ in range(draw(st.integers(1, 3))):
-        at, long = draw(st.integers(0, len(text))), draw(st.integers(0, 12))
-        text = text[:at] + draw(words) + text[at + long :]
+        start, long = draw(st.integers(0, len(text))), draw(st.integers(0, 12))
+        text = text[:start] + draw(words) + text[start + long :]
     return text
 
 
@@ -47,9 +47,9 @@ def edited(draw: st.DrawFn, text: str) -> str:
 def edited_bytes(draw: st.DrawFn, content: bytes) -> bytes:
     """Return `content` with a few of its stretches replaced, and sometimes cut off."""
     for _ in range(draw(st.integers(1, 4))):
-        at, long = draw(st.integers(0, len(content))), draw(st.integers(0, 16))
+        start, long = draw(st.integers(0, len(content))), draw(st.integers(0, 16))
         odd = draw(st.binary(max_size=8) | words.map(lambda text: text.encode(errors="surrogatepass")))
-        content = content[:at] + odd + content[at + long :]
+        content = content[:start] + odd + content[start + long :]
     return content[: draw(st.integers(0, len(content)))] if draw(st.integers(0, 9)) == 0 else content
 
 

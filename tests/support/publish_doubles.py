@@ -71,7 +71,7 @@ class Store:
         self.auth, self.has_referrers = auth, referrers
         self.blobs: dict[str, bytes] = {}
         self.manifests: dict[str, tuple[str, bytes]] = {}
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.password, self.token = "secret", "token-1"
         self.tokens: list[dict[str, list[str]]] = []
         self.failing: dict[str, int] = {}
@@ -85,7 +85,7 @@ class Store:
             def handle_one(self) -> None:
                 url = urlsplit(self.path)
                 body = self.body()
-                store.asked.append((self.command, url.path))
+                store.requests.append((self.command, url.path))
                 if url.path == "/token":
                     return store.give_token(self, url, body)
                 if not store.allowed(self.headers.get("Authorization", "")):
@@ -135,8 +135,8 @@ class Store:
             return request.answer(500, {"errors": [{"code": "UNKNOWN", "message": "unknown error"}]})
         if kind == "blobs":
             elsewhere = reference in self.only_in and not url.path.startswith(f"/v2/{self.only_in[reference]}/")
-            found = None if elsewhere else self.blobs.get(reference)
-            return request.answer(200, found) if found is not None else self.missing(request)
+            blob = None if elsewhere else self.blobs.get(reference)
+            return request.answer(200, blob) if blob is not None else self.missing(request)
         if kind == "referrers" and self.has_referrers:
             return request.answer(200, self.referrers(reference), {"Content-Type": INDEX})
         if kind == "manifests" and request.command == "PUT":
@@ -156,14 +156,14 @@ class Store:
         return request.answer(201, b"", {"OCI-Subject": subject["digest"]} if subject and self.has_referrers else {})
 
     def referrers(self, digest: str) -> dict[str, object]:
-        found = []
+        descriptors = []
         for name, (media_type, raw) in self.manifests.items():
             body = json.loads(raw)
             if name.startswith("sha256:") and body.get("subject", {}).get("digest") == digest:
                 described = {"mediaType": media_type, "digest": name, "size": len(raw)}
                 extra = {key: body[key] for key in ("artifactType", "annotations") if key in body}
-                found.append(described | extra)
-        return {"schemaVersion": 2, "mediaType": INDEX, "manifests": found}
+                descriptors.append(described | extra)
+        return {"schemaVersion": 2, "mediaType": INDEX, "manifests": descriptors}
 
     def missing(self, request: Handler) -> None:
         return request.answer(404, {"errors": [{"code": "NAME_UNKNOWN", "message": "not here"}]})
@@ -189,7 +189,7 @@ class Alibaba:
         self, namespaces: Sequence[str] = (), repositories: Sequence[str] = (), denied: Sequence[str] = ()
     ) -> None:
         self.namespaces, self.repositories, self.denied = set(namespaces), set(repositories), set(denied)
-        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
 
     def handler(self) -> type[Handler]:
         double = self
@@ -199,7 +199,7 @@ class Alibaba:
                 self.body()
                 fields = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
                 action = self.headers["x-acs-action"]
-                double.asked.append((action, fields))
+                double.requests.append((action, fields))
                 if action in double.denied:
                     return self.refuse(403, "Forbidden.RAM")
                 getattr(double, action)(self, fields)

@@ -33,7 +33,7 @@ def item_of(image: Image, digest: str, *checks: Check, allowed: Sequence[str] = 
     return ApprovedImage(image, build, validated(image, digest, *checks), Tags(image.tag), Approval(tuple(allowed)), {})
 
 
-def made(item: ApprovedImage, revision: str = "a" * 40) -> tuple[Artifact, ...]:
+def artifacts_of(item: ApprovedImage, revision: str = "a" * 40) -> tuple[Artifact, ...]:
     return artifacts(item, {"org.opencontainers.image.revision": revision})
 
 

@@ -26,10 +26,10 @@ def tarballs(component: str) -> dict[str, Path]:
     return dict(sorted(by_version.items(), key=lambda item: versions.key(item[0])))
 
 
-def each(component: str) -> list[object]:
+def parameters(component: str) -> list[object]:
     """Return a test's parameters: every version that is there, else one that is skipped with the reason."""
-    if found := tarballs(component):
-        return list(found)
+    if available := tarballs(component):
+        return list(available)
     return [pytest.param("", marks=pytest.mark.skip(reason=missing(component)))]
 
 
@@ -43,8 +43,8 @@ def missing(component: str) -> str:
 def member(tarball: Path, name: str) -> str:
     """Return the text of a file inside the one folder of a tarball."""
     with tarfile.open(tarball) as archive:
-        found = next((entry for entry in archive if entry.name.partition("/")[2] == name), None)
-        content = archive.extractfile(found) if found else None
+        file = next((entry for entry in archive if entry.name.partition("/")[2] == name), None)
+        content = archive.extractfile(file) if file else None
         assert content, f"{tarball.name} has no {name}"
         return content.read().decode()
 

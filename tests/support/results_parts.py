@@ -31,16 +31,17 @@ class Node:
     def lines(self, rank: int, local: int, ranks: int, nodes: int) -> list[str]:
         """Return the lines of one rank."""
         peer = (rank + self.gpus) % ranks
-        said = ["NCCL version 2.28.9+cuda13.0"]
+        messages = ["NCCL version 2.28.9+cuda13.0"]
         if self.network == "Libfabric":
-            said += [f"NET/OFI Initializing aws-ofi-nccl {self.plugin}", "NET/OFI Using Libfabric version 2.6"]
+            messages += [f"NET/OFI Initializing aws-ofi-nccl {self.plugin}", "NET/OFI Using Libfabric version 2.6"]
             fabric = "efa-direct" if self.provider == "efa" else "10.0.0.0/16"
-            said += [f"NET/OFI Selected provider is {self.provider}, fabric is {fabric} (found {self.adapters} nics)"]
+            provider = f"NET/OFI Selected provider is {self.provider}"
+            messages += [f"{provider}, fabric is {fabric} (found {self.adapters} nics)"]
         if self.devices:
             named = " ".join(f"[{n}]{device}:1/RoCE" for n, device in enumerate(self.devices))
-            said += [f"NET/IB : Using {named} [RO]; OOB eth0:10.0.0.2<0>"]
+            messages += [f"NET/IB : Using {named} [RO]; OOB eth0:10.0.0.2<0>"]
         way = f"NET/{self.network}/{local % self.used}{'/GDRDMA' if self.gdr else ''}"
-        said += [
+        messages += [
             f"Using network {self.network}",
             f"ncclCommInitRankConfig comm 0x5 rank {rank} nranks {ranks} cudaDev {local} busId 60 - Init START",
             f"comm 0x5 rank {rank} nRanks {ranks} nNodes {nodes} localRanks {self.gpus} localRank {local} MNNVL 0",
@@ -48,7 +49,7 @@ class Node:
             f"Channel 00/0 : {rank}[{local}] -> {peer}[{local}] [send] via {way}",
             f"Channel 00/0 : {peer}[{local}] -> {rank}[{local}] [receive] via {way}",
         ]
-        return [f"{self.name}:{4000 + local}:{4000 + local} [{local}] NCCL INFO {one}" for one in said]
+        return [f"{self.name}:{4000 + local}:{4000 + local} [{local}] NCCL INFO {message}" for message in messages]
 
 
 TWO = (Node("one"), Node("two"))

@@ -229,7 +229,7 @@ def acr() -> dict[str, Any]:
     }
 
 
-def written(folder: Path, document: Mapping[str, Any], name: str = "report.json") -> Path:
+def write_report(folder: Path, document: Mapping[str, Any], name: str = "report.json") -> Path:
     path = folder / name
     path.write_text(json.dumps(document), encoding="utf-8")
     return path

@@ -86,14 +86,14 @@ def source_index() -> Iterator[str]:
             self.do_GET()
 
         def do_GET(self) -> None:
-            own = {f"/simple/{NAME}/": (page, "text/html"), f"/files/{FILE}": (source, "application/gzip")}
-            if self.path not in own:
+            resources = {f"/simple/{NAME}/": (page, "text/html"), f"/files/{FILE}": (source, "application/gzip")}
+            if self.path not in resources:
                 self.send_response(302)
                 self.send_header("Location", real + self.path.removeprefix("/simple"))
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            content, kind = own[self.path]
+            content, kind = resources[self.path]
             self.send_response(200)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 FOLDER = os.environ.get("RDMA_IMAGES_UPSTREAM", "")
-there = pytest.mark.skipif(not FOLDER, reason="RDMA_IMAGES_UPSTREAM names no folder of repositories")
+needs_repositories = pytest.mark.skipif(not FOLDER, reason="RDMA_IMAGES_UPSTREAM names no folder of repositories")
 
 
 @cache
@@ -28,8 +28,8 @@ def text(repository: str, revision: str, path: str) -> str:
 def resource(repository: str, revision: str, path: str, version: str) -> Any:
     """Return the schema of a custom resource, made as strict as an API server with strict field validation."""
     definition = yaml.load(text(repository, revision, path), Loader=yaml.CSafeLoader)
-    schema = next(one for one in definition["spec"]["versions"] if one["name"] == version)["schema"]["openAPIV3Schema"]
-    strict = _strict(schema)
+    (schema,) = [item["schema"] for item in definition["spec"]["versions"] if item["name"] == version]
+    strict = _strict(schema["openAPIV3Schema"])
     strict["properties"]["metadata"] = {"type": "object"}  # the API server's own schema, not the resource's
     return jsonschema.Draft202012Validator(strict)
 
@@ -37,22 +37,22 @@ def resource(repository: str, revision: str, path: str, version: str) -> Any:
 def _strict(node: Any) -> Any:
     """Return the schema with unknown keys refused, and Kubernetes' own words in JSON Schema's."""
     if isinstance(node, list):
-        return [_strict(one) for one in node]
+        return [_strict(item) for item in node]
     if not isinstance(node, dict):
         return node
-    made = {key: _strict(value) for key, value in node.items()}
+    schema = {key: _strict(value) for key, value in node.items()}
     if (
-        isinstance(made.get("properties"), dict)
-        and "type" in made
-        and not made.get("x-kubernetes-preserve-unknown-fields")
+        isinstance(schema.get("properties"), dict)
+        and "type" in schema
+        and not schema.get("x-kubernetes-preserve-unknown-fields")
     ):
-        made.setdefault("additionalProperties", False)
-    if made.get("x-kubernetes-int-or-string"):
-        made = {key: value for key, value in made.items() if key not in ("type", "anyOf")}
-        made["type"] = ["integer", "string"]
-    if made.get("nullable") and isinstance(made.get("type"), str):
-        made["type"] = [made["type"], "null"]
-    return made
+        schema.setdefault("additionalProperties", False)
+    if schema.get("x-kubernetes-int-or-string"):
+        schema = {key: value for key, value in schema.items() if key not in ("type", "anyOf")}
+        schema["type"] = ["integer", "string"]
+    if schema.get("nullable") and isinstance(schema.get("type"), str):
+        schema["type"] = [schema["type"], "null"]
+    return schema
 
 
 def problems(validator: Any, document: Any) -> list[str]:

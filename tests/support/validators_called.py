@@ -54,8 +54,8 @@ def _validators(module: ModuleType) -> Iterator[Validator]:
                 yield Validator(module, function, mark.args[0], mark.kwargs, uses)
 
 
-def _is_for(wanted: str | None, meant: str | None) -> bool:
-    return wanted in (None, meant) or (wanted == "any" and meant is not None)
+def _is_for(marked: str | None, expected: str | None) -> bool:
+    return marked in (None, expected) or (marked == "any" and expected is not None)
 
 
 def _check(validator: Validator, case: Inspection) -> Check:
@@ -97,7 +97,7 @@ def _value(module: ModuleType, name: str, given: dict[str, object]) -> object:
         fixture = getattr(module, name, None) or getattr(pytest_plugin, name)
         assert isinstance(fixture, FixtureFunctionDefinition), name
         function = fixture._get_wrapped_function()
-        given[name] = function(**{other: _value(module, other, given) for other in _parameters(function)})
+        given[name] = function(**{parameter: _value(module, parameter, given) for parameter in _parameters(function)})
     return given[name]
 
 

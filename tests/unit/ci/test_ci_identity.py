@@ -61,7 +61,7 @@ def test_each_cloud_finds_its_own_and_nothing_stays(github: Site, tmp_path: Path
         "AZURE_FEDERATED_TOKEN_FILE": ["two", "0o600"],
     }
     assert list(tmp_path.iterdir()) == [told_path]
-    assert {request.headers["authorization"] for request in github.asked} == {"Bearer s3cret"}
+    assert {request.headers["authorization"] for request in github.requests} == {"Bearer s3cret"}
 
 
 def test_a_cloud_that_is_not_configured_is_not_asked_for(github: Site, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_cloud_that_is_not_configured_is_not_asked_for(github: Site, tmp_path:
     data = json.loads(told_path.read_text())
     assert list(data["files"]) == ["AZURE_FEDERATED_TOKEN_FILE"]
     assert not set(ALIBABA) & set(data["environ"]), "an empty one is a setting to the SDK"
-    assert [request.path for request in github.asked] == [TO_AZURE]
+    assert [request.path for request in github.requests] == [TO_AZURE]
 
 
 def test_without_any_cloud_the_command_just_runs(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_server_that_stays_busy_has_the_last_word(site: Site) -> None:
     site.answers["/x"] = Answer(status=503)
     waits = Waits()
     assert waits.ask("HEAD", f"{site.address}/x").status_code == 503
-    assert (len(waits), len(site.asked)) == (2, 3)
+    assert (len(waits), len(site.requests)) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_other_answers_are_taken_as_they_are(site: Site, status: int) -> None:
     site.answers["/x"] = Answer(status=status)
     waits = Waits()
     assert waits.ask("GET", f"{site.address}/x").status_code == status
-    assert len(site.asked) == 1
+    assert len(site.requests) == 1
 
 
 def test_an_unknown_host_is_asked_for_once() -> None:

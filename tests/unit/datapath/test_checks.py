@@ -37,10 +37,10 @@ class Played:
 
     def __init__(self, **answers: Answer) -> None:
         self.answers = answers
-        self.asked: list[str] = []
+        self.scripts: list[str] = []
 
     def run(self, script: str, _seconds: float) -> Answer:
-        self.asked.append(script)
+        self.scripts.append(script)
         return next((answer for key, answer in self.answers.items() if key in script), Answer(0, ""))
 
 

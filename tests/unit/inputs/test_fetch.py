@@ -64,7 +64,7 @@ def test_a_file_is_fetched_once_and_kept_by_its_content(site: Site, state: Path)
     site.answers["/a/tool-1.0.tar.gz"] = Answer(BODY)
     upstream = source(f"{site.address}/a/tool-1.0.tar.gz")
     assert brought(upstream) == brought(upstream) == BODY
-    assert len(site.asked) == 1
+    assert len(site.requests) == 1
     digest = hashlib.sha256(BODY).hexdigest()
     assert left(state) == [f"downloads/sha256/{digest}/tool-1.0.tar.gz", "downloads/sources/tool-1.0.json"]
 
@@ -88,8 +88,8 @@ def test_a_broken_connection_is_gone_on_with(site: Site) -> None:
     etag = {"ETag": '"one"'}
     site.answers["/tool"] = [Answer(BODY, headers=etag, cut=100_000), Answer(BODY, headers=etag)]
     assert brought(source(f"{site.address}/tool")) == BODY
-    assert site.asked[1].headers["range"] == f"bytes={100_000 // download.CHUNK * download.CHUNK}-"
-    assert site.asked[1].headers["if-range"] == '"one"'
+    assert site.requests[1].headers["range"] == f"bytes={100_000 // download.CHUNK * download.CHUNK}-"
+    assert site.requests[1].headers["if-range"] == '"one"'
 
 
 def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(site: Site) -> None:
@@ -114,13 +114,13 @@ def test_a_server_that_keeps_failing_is_given_up(site: Site) -> None:
     site.answers["/tool"] = Answer(status=500)
     with pytest.raises(RdmaImagesError, match=r"answered 500 Internal Server Error \(4 tries\)"):
         brought(source(f"{site.address}/tool"))
-    assert len(site.asked) == download.TRIES
+    assert len(site.requests) == download.TRIES
 
 
 def test_what_is_not_there_is_not_asked_for_again(site: Site) -> None:
     with pytest.raises(RdmaImagesError, match="answered 404 Not Found\ntry later, or name another address"):
         brought(source(f"{site.address}/tool"))
-    assert len(site.asked) == 1
+    assert len(site.requests) == 1
 
 
 def test_a_later_run_goes_on_where_an_earlier_one_was_cut_off(site: Site, state: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_later_run_goes_on_where_an_earlier_one_was_cut_off(site: Site, state:
     assert have == 4 * (70_000 // download.CHUNK * download.CHUNK)
     site.answers["/tool"] = Answer(BODY)
     assert brought(source(f"{site.address}/tool")) == BODY
-    assert site.asked[-1].headers["range"] == f"bytes={have}-"
+    assert site.requests[-1].headers["range"] == f"bytes={have}-"
     assert not part.exists()
 
 
@@ -179,7 +179,7 @@ def test_two_runs_at_once_fetch_it_once(site: Site) -> None:
     for thread in threads:
         thread.join()
     assert results == [BODY, BODY]
-    assert len(site.asked) == 1
+    assert len(site.requests) == 1
 
 
 def test_a_failure_stops_the_downloads_beside_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +199,8 @@ def test_a_login_goes_to_its_host_and_not_where_that_redirects(site: Site) -> No
         site.answers["/tool"] = Answer(status=302, headers={"Location": f"{other}/tool"})
         logins = {site.address.removeprefix("http://"): Login("me", "pass:word")}
         assert brought(source(f"{site.address}/tool"), mirrors(logins=logins)) == BODY
-        assert site.asked[0].login == "me:pass:word"
-        assert elsewhere.asked[0].login is None
+        assert site.requests[0].login == "me:pass:word"
+        assert elsewhere.requests[0].login is None
 
 
 def test_a_private_authority_is_trusted_only_when_named(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_what_has_no_solution_says_why(index: Site, tmp_path: Path) -> None:
 def test_an_index_behind_a_login(index: Site, tmp_path: Path) -> None:
     host = index.address.removeprefix("http://")
     lock.lock(image(), mirrors(index, logins={host: Login("me", "p@ss/word")}), tmp_path)
-    assert {request.login for request in index.asked} == {"me:p@ss/word"}
+    assert {request.login for request in index.requests} == {"me:p@ss/word"}
 
 
 def test_a_size_that_gets_lost_is_asked_for_again(index: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,8 +280,8 @@ class TestNamedIndexes:
         request = ASKED.model_copy(update={"requirements": ("app",)})
         logins = {site.address.partition("//")[2]: Login("me", "secret")}
         resolve.resolve(request, f"{index.address}/simple", mirrors(index, logins), [named])
-        assert "me:secret" in {call.login for call in site.asked}
-        assert {call.login for call in index.asked} == {None}
+        assert "me:secret" in {call.login for call in site.requests}
+        assert {call.login for call in index.requests} == {None}
 
     def test_a_lock_from_another_index_does_not_fit(
         self, index: Site, company: tuple[Site, PackageIndex], tmp_path: Path

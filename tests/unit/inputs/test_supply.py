@@ -55,14 +55,14 @@ def test_a_download_that_is_there_says_how_large_it_is(site: Site) -> None:
     site.answers["/tool"] = Answer(bytes(2_500_000))
     supply = only(download(f"{site.address}/tool"))
     assert (supply.via, supply.reachable, supply.detail) == ("upstream", True, "200, 2.50 MB")
-    assert [request.method for request in site.asked] == ["HEAD"]
+    assert [request.method for request in site.requests] == ["HEAD"]
 
 
 def test_a_server_that_only_takes_get_is_asked_for_one_byte(site: Site) -> None:
     site.answers["/tool"] = Answer(bytes(1000), heads=False)
     assert only(download(f"{site.address}/tool")).reachable
-    assert [request.method for request in site.asked] == ["HEAD", "GET"]
-    assert site.asked[1].headers["range"] == "bytes=0-0"
+    assert [request.method for request in site.requests] == ["HEAD", "GET"]
+    assert site.requests[1].headers["range"] == "bytes=0-0"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_who_is_late_is_out_of_reach(site: Site, monkeypatch: pytest.MonkeyPatch
 def test_the_same_question_is_asked_once(site: Site) -> None:
     site.answers["/tool"] = Answer(b"x")
     preflight.supply([download(f"{site.address}/tool")] * 5, mirrors())
-    assert len(site.asked) == 1
+    assert len(site.requests) == 1
 
 
 def test_a_mirror_is_asked_in_place_of_upstream(site: Site) -> None:
@@ -296,7 +296,7 @@ def test_a_registry_with_a_token_service(site: Site) -> None:
     ):
         site.answers[f"/token?{query}"] = Answer(b'{"token": "abc"}')
     assert reachable.registry_digest(f"{host}/library/ubuntu:24.04", mirrors()) == found["Docker-Content-Digest"]
-    assert site.asked[-1].headers["authorization"] == "Bearer abc"
+    assert site.requests[-1].headers["authorization"] == "Bearer abc"
 
 
 def test_a_registry_without_the_image_says_so(site: Site) -> None:

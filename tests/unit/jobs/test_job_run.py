@@ -46,11 +46,11 @@ def written(tmp_path: Path, launcher: str, **changes: Any) -> Path:
     request = jobs.request(launcher, "efa", "torchrun", name="j", **changes)
     if launcher == "docker":
         request = replace(request, nodes=1, parameters={})
-    return create.make(request, jobs.here(), str(tmp_path / "j"))[1]
+    return create.make(request, jobs.load_project(), str(tmp_path / "j"))[1]
 
 
 def start(folder: Path, **options: Any) -> record.Entry:
-    return record.load(job_run.run_job(folder, jobs.here(), job_run.RunOptions(**options), lambda _: None))[-1]
+    return record.load(job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(**options), lambda _: None))[-1]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on(
     monkeypatch.setattr("rdma_images.jobs.run.watch.GRACE", 0.1)
     monkeypatch.setenv("TEST_JOB", f"echo '{STOPPED}'; {'sleep 3' if wait else 'sleep 600'}")
     lines: list[str] = []
-    run = job_run.run_job(written(tmp_path, "docker"), jobs.here(), job_run.RunOptions(wait=wait), lines.append)
+    run = job_run.run_job(written(tmp_path, "docker"), jobs.load_project(), job_run.RunOptions(wait=wait), lines.append)
     (done,) = record.load(run)
     assert done.left == "removed"
     assert (done.how, "did not answer over RDMA" in done.why) == (("succeeded", False) if wait else ("failed", True))
@@ -113,7 +113,7 @@ def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job_folder = written(tmp_path, "sagemaker")
     logs = tmp_path / "logs"
     logs.mkdir()
-    launcher = jobs.here().facts.launchers.launchers["sagemaker"]
+    launcher = jobs.load_project().facts.launchers.launchers["sagemaker"]
     assert launcher.run
     leg = Submission(folder.load(job_folder), launcher.run, job_folder, logs, "abc")
     runner = sagemaker.SageMaker(leg)

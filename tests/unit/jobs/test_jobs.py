@@ -25,10 +25,10 @@ EVERY = list(jobs.combinations())
 ON_KUBERNETES = [
     combination
     for combination in EVERY
-    if jobs.here().facts.launchers.launchers[combination[0]].kind == "kubernetes" and combination[0] != "arena"
+    if jobs.load_project().facts.launchers.launchers[combination[0]].kind == "kubernetes" and combination[0] != "arena"
 ]
 EXCLUDE = {"exclude": "ip-10-0-1-17.ec2.internal,n3"}
-TYPES = jobs.here().facts.instances.types
+TYPES = jobs.load_project().facts.instances.types
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
@@ -163,7 +163,7 @@ def test_no_variable_is_obsolete_or_harmful(launcher: str, fabric: str, starter:
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
 def test_every_type_has_what_is_asked_of_it(launcher: str, fabric: Fabric, starter: str) -> None:
     """All GPUs, one, and every number between; the sum of all parts is no more than the node."""
-    own = jobs.here().facts.instances.nodes[fabric]
+    own = jobs.load_project().facts.instances.nodes[fabric]
     for name, node in TYPES.items():
         if node.fabric != fabric or not _can_have(launcher, name):
             continue
@@ -177,7 +177,7 @@ def test_every_type_has_what_is_asked_of_it(launcher: str, fabric: Fabric, start
 
 
 def _can_have(launcher: str, name: str) -> bool:
-    form = jobs.here().facts.launchers.launchers[launcher].instances
+    form = jobs.load_project().facts.launchers.launchers[launcher].instances
     return form is None or bool(re.fullmatch(form, name))
 
 

@@ -50,7 +50,7 @@ WITH_OPERATORS = ("mpijob", "trainjob", "pytorchjob", "leaderworkerset", "rayjob
 ON_OPERATORS = [combination for combination in jobs.combinations() if combination[0] in WITH_OPERATORS]
 
 
-@upstream.there
+@upstream.needs_repositories
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_OPERATORS)
 @pytest.mark.parametrize("parameters", [{}, {"queue": "team", "exclude": "n1,n2"}, {"devices": "dra", "queue": "team"}])
 def test_the_operators_take_them(launcher: str, fabric: str, starter: str, parameters: dict[str, str]) -> None:
@@ -60,7 +60,7 @@ def test_the_operators_take_them(launcher: str, fabric: str, starter: str, param
             assert upstream.problems(upstream.resource(*path), manifest) == []
 
 
-@upstream.there
+@upstream.needs_repositories
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_OPERATORS)
 @pytest.mark.parametrize("least_nodes", [0, 1])
 def test_the_operators_take_all_that_a_job_can_be_told(
@@ -74,7 +74,7 @@ def test_the_operators_take_all_that_a_job_can_be_told(
             assert upstream.problems(upstream.resource(*path), manifest) == []
 
 
-@upstream.there
+@upstream.needs_repositories
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_the_schemas_refuse_what_is_wrong(kind: str) -> None:
     """Shows that the schemas can refuse."""
@@ -87,7 +87,7 @@ def test_the_schemas_refuse_what_is_wrong(kind: str) -> None:
         assert upstream.problems(upstream.resource(*path), wrong)
 
 
-@upstream.there
+@upstream.needs_repositories
 @pytest.mark.parametrize("launcher", WITH_OPERATORS)
 def test_kueue_takes_the_queue_of_what_it_admits(launcher: str) -> None:
     """Its webhook is called for the kind and version, reads this label, and refuses nothing of a job for a queue."""
@@ -123,7 +123,7 @@ def test_a_ray_cluster_is_as_kueue_wants_it() -> None:
     assert [(group["groupName"], group["replicas"]) for group in cluster["workerGroupSpecs"]] == [("nodes", 2)]
 
 
-@upstream.there
+@upstream.needs_repositories
 @pytest.mark.parametrize("revision", ["v2.2.1", "v2.3.0"])
 def test_a_training_asks_for_nothing_beside_its_runtime(revision: str) -> None:
     """2.2 puts a TrainJob's resourcesPerNode in the place of the runtime's, 2.3 drops claims: it has none to put."""
@@ -134,7 +134,7 @@ def test_a_training_asks_for_nothing_beside_its_runtime(revision: str) -> None:
         assert "resourcesPerNode" not in made["spec"]["trainer"]
 
 
-@upstream.there
+@upstream.needs_repositories
 @pytest.mark.parametrize(
     ("instance", "parameters"),
     [
@@ -154,7 +154,7 @@ def test_eksctl_takes_the_cluster(instance: str, parameters: dict[str, str]) -> 
         jsonschema.Draft7Validator(schema).validate({**document, "nodeGroupz": []})
 
 
-@upstream.there
+@upstream.needs_repositories
 def test_a_node_group_in_a_capacity_block_is_as_in_the_example_of_aws() -> None:
     path = "1.architectures/4.amazon-eks/eks-p5-capacity-block.yaml"
     (example,) = yaml.safe_load(upstream.text("awslabs/awsome-distributed-ai", "HEAD", path))["managedNodeGroups"]
@@ -169,7 +169,7 @@ def test_a_node_group_in_a_capacity_block_is_as_in_the_example_of_aws() -> None:
     }
 
 
-@upstream.there
+@upstream.needs_repositories
 def test_arena_has_every_flag(tmp_path: Path) -> None:
     source = "".join(
         upstream.text("kubeflow/arena", "HEAD", f"pkg/argsbuilder/{name}.go")
@@ -260,9 +260,9 @@ def test_sagemaker_takes_all_that_a_job_can_be_told(launch: Any, tmp_path: Path)
 def test_sagemaker_has_the_types_that_the_facts_say() -> None:
     shape = botocore.session.get_session().get_service_model("sagemaker").shape_for("TrainingInstanceType")
     assert isinstance(shape, StringShape)
-    form = jobs.here().facts.launchers.launchers["sagemaker"].instances
+    form = jobs.load_project().facts.launchers.launchers["sagemaker"].instances
     assert form
-    for name, node in jobs.here().facts.instances.types.items():
+    for name, node in jobs.load_project().facts.instances.types.items():
         if node.fabric == "efa":
             assert bool(re.fullmatch(form, name)) == (f"ml.{name}" in shape.enum), name
 

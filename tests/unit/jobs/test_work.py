@@ -92,7 +92,7 @@ def test_a_job_of_jobs_yaml_with_options_over_it(tmp_path: Path, monkeypatch: py
     assert [mount.to for mount in request.work.mounts] == ["/data", "/runs"]
     assert request.work.code == Code(str(tmp_path / "src"), work.CODE)
     assert (request.work.env, request.work.time) == ({"STEPS": "20"}, 4 * 3600)
-    job, folder = create.make(request, jobs.here(), str(tmp_path / "out"))
+    job, folder = create.make(request, jobs.load_project(), str(tmp_path / "out"))
     assert job.parameters["partition"] == "gpu"
     script = (folder / "job.sbatch").read_text()
     for line in ("#SBATCH --partition=gpu", "#SBATCH --requeue", "#SBATCH --time=240", "#SBATCH --signal=B:USR1@120"):
@@ -230,7 +230,7 @@ def test_an_image_that_no_target_is_needs_its_launch() -> None:
 
 def test_the_page_of_launchers_is_that_of_the_facts(request: pytest.FixtureRequest) -> None:
     page = paths.PROJECT / "docs" / "reference" / "launchers.md"
-    text = job_tables.field_page(jobs.here().facts.launchers)
+    text = job_tables.field_page(jobs.load_project().facts.launchers)
     if request.config.getoption("--update-golden"):
         page.write_text(text, encoding="utf-8")
     assert page.read_text(encoding="utf-8") == text
@@ -239,7 +239,7 @@ def test_the_page_of_launchers_is_that_of_the_facts(request: pytest.FixtureReque
 WITH_FIELDS = [
     (launcher, fabric)
     for launcher, fabric, starter in jobs.combinations()
-    if starter == "torchrun" and jobs.here().facts.launchers.launchers[launcher].fields
+    if starter == "torchrun" and jobs.load_project().facts.launchers.launchers[launcher].fields
 ]
 
 
@@ -258,7 +258,7 @@ def test_every_field_of_a_launcher_is_in_its_files(
     texts = written_files(launcher, fabric, tmp_path)
     submitted = "\n".join(text for name, text in texts.items() if name not in ("job.json", "README.md"))
     assert not any(SECRET in text for text in texts.values())
-    row = jobs.here().facts.launchers.launchers[launcher]
+    row = jobs.load_project().facts.launchers.launchers[launcher]
     shown = {mount.to for mount in part.mounts} | {part.checkpoints, "GREETING", *part.secrets}
     shown |= {part.service_account, part.priority, part.topology, *part.pull_secrets, *part.node_selector}
     shown |= {part.queue, part.account, "dedicated"} if part.tolerations else {part.queue, part.account}
@@ -317,7 +317,7 @@ def test_code_that_is_too_much_for_a_configmap_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("launcher", "fabric"), WITH_FIELDS)
 def test_each_launch_is_one_command_of_a_shell(launch: Any, launcher: str, fabric: str) -> None:
     part = Work(launch=launch)
-    if f"launch.{launch}" not in jobs.here().facts.launchers.launchers[launcher].fields:
+    if f"launch.{launch}" not in jobs.load_project().facts.launchers.launchers[launcher].fields:
         assert f"has no launch.{launch}" in refusal(launcher, part, fabric=fabric)
         return
     texts = files(launcher, part, fabric)

@@ -78,7 +78,7 @@ def test_what_the_engine_or_this_machine_has_is_not_downloaded(
     sent: tuple[LayerSet, LoadedImage],
 ) -> None:
     layer_set, remote = sent
-    registry.asked.clear()
+    registry.requests.clear()
     with fetching(layer_set, remote, repository, EngineLayers(sent={blob.digest for blob in remote.blobs}), Event()):
         pass
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
@@ -86,7 +86,7 @@ def test_what_the_engine_or_this_machine_has_is_not_downloaded(
         assert [source.ready(recipe).result() for recipe in layer_set.recipes] == [
             store.find(recipe) for recipe in layer_set.recipes
         ]
-    assert not registry.asked
+    assert not registry.requests
 
 
 def test_equal_layers_are_one_download(
@@ -95,17 +95,17 @@ def test_equal_layers_are_one_download(
     """What has a file's bytes in the engine's store is its second name: written again, both would be cut off."""
     layer_set, remote = another_sends("devel", tmp_path, monkeypatch, repository)
     (digest,) = {blob.digest for blob in remote.blobs}
-    registry.asked.clear()
+    registry.requests.clear()
     with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
         one, two = (source.ready(recipe).result().file("devel") for recipe in layer_set.recipes)
         assert one == two
-    assert [path.rpartition("/")[2] for _, path in registry.asked] == [digest]
+    assert [path.rpartition("/")[2] for _, path in registry.requests] == [digest]
 
 
 def test_nothing_is_downloaded_after_a_stop(
     registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
-    registry.asked.clear()
+    registry.requests.clear()
     with Maker((), "", MIRRORS) as maker:
         pass
     with (
@@ -113,7 +113,7 @@ def test_nothing_is_downloaded_after_a_stop(
         pytest.raises(faults.PublishError, match="stopped"),
     ):
         source.ready(sent[0].recipes[0]).result()
-    assert not registry.asked
+    assert not registry.requests
 
 
 def test_an_error_ends_the_downloads(repository: Repository, sent: tuple[LayerSet, LoadedImage]) -> None:
@@ -126,14 +126,14 @@ def test_an_error_ends_the_downloads(repository: Repository, sent: tuple[LayerSe
 def test_a_disk_without_space_is_told_before_a_download(
     monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
-    registry.asked.clear()
+    registry.requests.clear()
     monkeypatch.setattr(disk_space, "free", lambda _: 1)
     with (
         pytest.raises(RdmaImagesError, match=f"downloading wheels' layers from {repository.ref} needs"),
         fetching(*sent, repository, EngineLayers(), Event()),
     ):
         pass
-    assert not registry.asked
+    assert not registry.requests
 
 
 def test_other_bytes_than_the_digest_s_are_refused(

@@ -57,10 +57,10 @@ def test_another_machine_takes_the_layers_without_a_wheel(
         assert kept_layer
         assert (layer["digest"], layer["size"]) == (kept_layer.runtime.digest, kept_layer.runtime.size)
         assert f"sha256:{hashlib.sha256(registry.blobs[layer['digest']]).hexdigest()}" == layer["digest"]
-    registry.asked.clear()
+    registry.requests.clear()
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "two"))
     assert brought(layer_recipes, "file:///nothing", repository, lines) == first
-    assert {method for method, _ in registry.asked} == {"GET"}
+    assert {method for method, _ in registry.requests} == {"GET"}
     assert "0 MB were sent there" in lines[-1]
     assert not (tmp_path / "two").exists() or not list((tmp_path / "two").rglob("*.whl"))
 
@@ -72,12 +72,12 @@ def test_only_what_a_registry_lacks_is_made_and_sent(
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
     brought((one,), index, repository, [])
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "two"))
-    registry.asked.clear()
+    registry.requests.clear()
     brought((one, two), index, repository, [])
     assert store.find(one) is None
     layer = store.find(two)
     assert layer is not None
-    sent = [path for method, path in registry.asked if method == "PUT" and "/blobs/" in path]
+    sent = [path for method, path in registry.requests if method == "PUT" and "/blobs/" in path]
     assert len(sent) == 3  # a layer, its config, and the config of both
 
 

@@ -170,7 +170,7 @@ def test_a_wheel_is_resumed_and_a_wrong_part_is_given_up(tmp_path: Path, site: S
     site.answers[f"/simple/files/{known.file}"] = [Answer(body, cut=70_000), Answer(body)]
     job = Job(known.file, MIRRORS)
     assert wheel_files.fetch_wheel(known, f"{site.address}/simple", job).read_bytes() == body
-    assert sum("range" in request.headers for request in site.asked) == 1
+    assert sum("range" in request.headers for request in site.requests) == 1
     wheel_files.remove_wheel(known)
     part = downloads.root() / "wheels" / known.sha256 / "partial" / known.file
     part.parent.mkdir(parents=True)

@@ -35,7 +35,7 @@ def known_switches(version: str) -> set[str]:
     return {name for name in plain if name != "prefix"}
 
 
-@pytest.mark.parametrize("version", real_parts.each("aws-ofi-nccl"))
+@pytest.mark.parametrize("version", real_parts.parameters("aws-ofi-nccl"))
 def test_configure_takes_the_switches_of_the_real_one(version: str) -> None:
     configure = real_parts.member(real_parts.tarballs("aws-ofi-nccl")[version], "configure")
     options = re.search(r"^ac_user_opts='([^']*)'", configure, re.MULTILINE)
@@ -43,7 +43,7 @@ def test_configure_takes_the_switches_of_the_real_one(version: str) -> None:
     assert known_switches(version) == set(options[1].split()) - OF_AUTOTOOLS
 
 
-@pytest.mark.parametrize("version", real_parts.each("nccl-tests"))
+@pytest.mark.parametrize("version", real_parts.parameters("nccl-tests"))
 def test_the_programs_are_the_real_ones(version: str) -> None:
     tarball = real_parts.tarballs("nccl-tests")[version]
     real = made(real_parts.member(tarball, "src/Makefile"), "BIN_FILES_LIST")
@@ -60,7 +60,7 @@ def made(makefile: str, variable: str) -> set[str]:
     return set(match[1].split())
 
 
-@pytest.mark.parametrize("version", real_parts.each("efa-installer"))
+@pytest.mark.parametrize("version", real_parts.parameters("efa-installer"))
 def test_the_installer_takes_the_flags_of_the_real_one(version: str) -> None:
     script = real_parts.member(real_parts.tarballs("efa-installer")[version], "efa_installer.sh")
     held = [

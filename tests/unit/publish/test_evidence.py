@@ -18,7 +18,7 @@ from rdma_images.plan import matrix, planner
 from rdma_images.publish import attachment_checks, statement
 from rdma_images.publish.item import artifacts
 from tests.support.case_parts import GREEN, NOTHING, report_of
-from tests.support.published_image import RED, item_of, made, validated
+from tests.support.published_image import RED, artifacts_of, item_of, validated
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ class TestBill:
 
 
 def test_statements_name_their_subject_and_forms(image: Image) -> None:
-    provenance, _, _, proof = (json.loads(one.content) for one in made(item_of(image, "sha256:ab")))
+    provenance, _, _, proof = (json.loads(one.content) for one in artifacts_of(item_of(image, "sha256:ab")))
     assert provenance["subject"] == [{"name": "efa-pytorch", "digest": {"sha256": "ab"}}]
     assert provenance["predicateType"] == "https://slsa.dev/provenance/v1"
     assert provenance["predicate"]["runDetails"]["builder"]["version"] == {"docker": "26.1", "buildx": "0.13"}
@@ -83,17 +83,17 @@ def test_the_builders_own_record_goes_along_when_it_is_of_this_image(image: Imag
     }
     kept.parent.mkdir(parents=True)
     kept.write_text(json.dumps(record))
-    _, told, *_ = made(item)
+    _, told, *_ = artifacts_of(item)
     assert told.title == "buildkit.json"
     assert json.loads(told.content)["predicate"] == {"buildType": "b"}
     assert told.form != statement.PROVENANCE, "cosign keeps one statement of a type"
     kept.write_text(json.dumps(record | {"digest": "sha256:cd"}))
-    assert "buildkit.json" not in [one.title for one in made(item)]
+    assert "buildkit.json" not in [one.title for one in artifacts_of(item)]
 
 
 def test_artifacts_are_made_once_an_image(image: Image) -> None:
     item = item_of(image, "sha256:ab")
-    first = made(item)
+    first = artifacts_of(item)
     assert artifacts(item, {}) == first, "it is written down"
 
 

@@ -181,7 +181,7 @@ class TestAlibaba:
             kind = open_kind(acr(create_namespace=True, endpoint=f"http://{host}"))
             assert kind.prepare("ai/efa-pytorch").created == ("namespace ai", "repository ai/efa-pytorch")
             assert kind.prepare("ai/efa-pytorch").created == ()
-        actions = [action for action, _ in api.asked]
+        actions = [action for action, _ in api.requests]
         assert actions == [
             "GetNamespace",
             "CreateNamespace",
@@ -191,14 +191,14 @@ class TestAlibaba:
             "GetRepository",
         ]
         wanted = {"InstanceId": "cri-1", "RepoNamespaceName": "ai", "RepoName": "efa-pytorch", "RepoType": "PRIVATE"}
-        assert wanted.items() <= api.asked[3][1].items()
+        assert wanted.items() <= api.requests[3][1].items()
 
     def test_the_login_is_for_an_hour_and_its_password_may_have_a_colon(self) -> None:
         api = Alibaba()
         with served(api.handler()) as host:
             login = login_of(open_kind(acr(endpoint=f"http://{host}")))
         assert (login.username, login.password) == ("cr_temp_user", "pass:word")
-        assert api.asked == [("GetAuthorizationToken", {"InstanceId": "cri-1", "ExpiresInHours": "1"})]
+        assert api.requests == [("GetAuthorizationToken", {"InstanceId": "cri-1", "ExpiresInHours": "1"})]
 
     def test_a_missing_namespace_is_told_where_it_may_not_be_made(self) -> None:
         with served(Alibaba().handler()) as host:

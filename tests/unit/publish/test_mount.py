@@ -51,13 +51,13 @@ def test_layers_are_mounted_from_where_they_are(store: Store, destination: Desti
     assert run(item(f"{destination.connection.host}/cache/layers"), destination, lines) == ALL
     assert store.only_in == {}
     assert lines == ["team: 0 MB of wheels' layers were in the registry"]
-    assert not [request for request in store.asked if request[0] in ("PUT", "PATCH")]
+    assert not [request for request in store.requests if request[0] in ("PUT", "PATCH")]
 
 
 def test_what_the_repository_has_is_asked_for_once(store: Store, destination: Destination) -> None:
     store.blobs |= BLOBS
     assert run(item(), destination) == frozenset()
-    assert [method for method, _ in store.asked] == ["HEAD"] * 3
+    assert [method for method, _ in store.requests] == ["HEAD"] * 3
 
 
 def test_layers_of_several_places_come_from_each(store: Store, destination: Destination) -> None:
@@ -72,7 +72,7 @@ def test_a_registry_that_does_not_mount_is_asked_once(store: Store, destination:
     store.mounts = False
     lines: list[str] = []
     assert run(item(), destination, lines) == frozenset()
-    assert [method for method, _ in store.asked if method != "HEAD"] == ["POST", "DELETE"]
+    assert [method for method, _ in store.requests if method != "HEAD"] == ["POST", "DELETE"]
     assert "mounts nothing from" in lines[0]
 
 
@@ -83,7 +83,7 @@ def test_a_registry_that_fails_is_left_to_docker(store: Store, destination: Dest
 
 def test_an_image_without_such_layers_asks_nothing(store: Store, destination: Destination) -> None:
     assert run(replace(item(), build=replace(item().build, layers={})), destination) == frozenset()
-    assert store.asked == []
+    assert store.requests == []
 
 
 @pytest.mark.parametrize("login", [Login("ci", "secret"), Login(identity_token="secret")], ids=["GET", "POST"])

@@ -29,7 +29,7 @@ from rdma_images.scan.policy import Policy
 from rdma_images.scan.scan_result import SCAN, Scan, Vulnerability
 from rdma_images.scan.scan_statements import OPENVEX, VULNERABILITIES
 from tests.support.publish_doubles import Store, served
-from tests.support.published_image import index_of, item_of, made, put_image
+from tests.support.published_image import artifacts_of, index_of, item_of, put_image
 
 TODAY = datetime.now(UTC).date()
 UNTIL = TODAY + timedelta(60)
@@ -101,12 +101,12 @@ def test_scan_and_openvex_are_attached_and_read_back(image: Image, remote: tuple
     manifest = put_image(repository, image)
     repository.put_manifest("v1", manifest)
     item = scanned_item(image, manifest.digest, "CVE-2026-1", "CVE-2026-2")
-    documents = {artifact.form: artifact for artifact in made(item)}
+    documents = {artifact.form: artifact for artifact in artifacts_of(item)}
     vex = statement.predicate(documents[OPENVEX].content)
     assert [entry["status"] for entry in vex["statements"]] == ["affected", "not_affected"]
     assert vex["statements"][1]["justification"] == "vulnerable_code_not_in_execute_path"
     assert json.loads(documents[VULNERABILITIES].content)["predicateType"] == VULNERABILITIES
-    attach(made(item), manifest.descriptor, repository)
+    attach(artifacts_of(item), manifest.descriptor, repository)
     (verification,) = verify(f"{repository.ref}:v1", registry, None)
     details = {finding.what: finding.detail for finding in verification.findings}
     assert verification.holds
@@ -119,7 +119,7 @@ def test_a_refused_vulnerability_that_is_attached_fails(image: Image, remote: tu
     repository, registry = remote
     manifest = put_image(repository, image)
     repository.put_manifest("v1", manifest)
-    attach(made(scanned_item(image, manifest.digest, "CVE-2026-9")), manifest.descriptor, repository)
+    attach(artifacts_of(scanned_item(image, manifest.digest, "CVE-2026-9")), manifest.descriptor, repository)
     (verification,) = verify(f"{repository.ref}:v1", registry, None)
     assert [finding.what for finding in verification.findings if finding.holds is False] == ["vulnerabilities"]
 
@@ -135,7 +135,7 @@ def test_a_published_image_is_read_for_a_scan(image: Image, remote: tuple[Reposi
     assert (published.digest, list(published.layers)) == (manifest.digest, layers)
     with pytest.raises(RefusedError, match="has no report attached"):
         published.report()
-    attach(made(item_of(image, manifest.digest)), manifest.descriptor, repository)
+    attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
     assert published.report().digest == manifest.digest
     index = index_of((manifest, "amd64"))
     repository.put_manifest("several", Manifest(OCI_INDEX, index.raw))

@@ -22,7 +22,7 @@ from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.case_parts import GREEN
 from tests.support.publish_doubles import Store, served
-from tests.support.published_image import RED, index_of, item_of, made, put_image
+from tests.support.published_image import RED, artifacts_of, index_of, item_of, put_image
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ class TestVerify:
 
     def test_a_validated_image_holds(self, place: tuple[Repository, Manifest, Oci], image: Image) -> None:
         repository, manifest, _ = place
-        attach(made(item_of(image, manifest.digest)), manifest.descriptor, repository)
+        attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
         (verification,) = self.look(place)
         assert verification.holds
         assert {finding.what: finding.holds for finding in verification.findings} == {
@@ -72,10 +72,12 @@ class TestVerify:
         self, place: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, _ = place
-        attach(made(item_of(image, manifest.digest, GREEN, RED)), manifest.descriptor, repository)
+        attach(artifacts_of(item_of(image, manifest.digest, GREEN, RED)), manifest.descriptor, repository)
         assert not self.look(place)[0].holds
         attach(
-            made(item_of(image, manifest.digest, GREEN, RED, allowed=["plugin.found"])), manifest.descriptor, repository
+            artifacts_of(item_of(image, manifest.digest, GREEN, RED, allowed=["plugin.found"])),
+            manifest.descriptor,
+            repository,
         )
         assert any(
             "failed and allowed by the publisher: plugin.found" in finding.detail
@@ -86,7 +88,7 @@ class TestVerify:
         self, place: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, _ = place
-        attach(made(item_of(image, "sha256:" + "9" * 64)), manifest.descriptor, repository)
+        attach(artifacts_of(item_of(image, "sha256:" + "9" * 64)), manifest.descriptor, repository)
         (verification,) = self.look(place)
         assert [finding.what for finding in verification.findings if finding.holds is False] == [
             "report",
@@ -113,14 +115,14 @@ class TestVerify:
     ) -> None:
         repository, manifest, _ = place
         other = Artifact(cyclonedx_bill.CYCLONEDX, "other.json", b"{}", "2030-01-01T00:00:00+00:00")
-        attach([*made(item_of(image, manifest.digest)), other], manifest.descriptor, repository)
+        attach([*artifacts_of(item_of(image, manifest.digest)), other], manifest.descriptor, repository)
         assert self.look(place)[0].holds
 
     def test_every_platform_of_an_index_is_looked_at(
         self, place: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, entry = place
-        attach(made(item_of(image, manifest.digest)), manifest.descriptor, repository)
+        attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
         index = index_of((manifest, "amd64"))
         repository.put_manifest("joint", index)
         whole, verification = verify(f"{repository.ref}:joint", entry, None)
@@ -144,7 +146,7 @@ class TestVerify:
         self, place: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, entry = place
-        attach(made(item_of(image, manifest.digest)), manifest.descriptor, repository)
+        attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
         repository.put_manifest("joint", index_of((manifest, "arm64")))
         whole, verification = verify(f"{repository.ref}:joint", entry, None)
         assert verification.holds
@@ -155,7 +157,7 @@ class TestVerify:
         self, place: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, entry = place
-        attach(made(item_of(image, manifest.digest)), manifest.descriptor, repository)
+        attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
         lie = image.tag.replace(image.version("nccl"), "2.99.0")
         for tag in (image.tag, lie):
             repository.put_manifest(tag, manifest)
@@ -169,12 +171,12 @@ class TestVerify:
         self, revision: str, place: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, _ = place
-        attach(made(item_of(image, manifest.digest), revision), manifest.descriptor, repository)
+        attach(artifacts_of(item_of(image, manifest.digest), revision), manifest.descriptor, repository)
         (verification,) = [finding for finding in self.look(place)[0].findings if finding.what == "provenance"]
         assert verification.holds is False
         assert "and uncommitted files" in verification.detail
         allowed = item_of(image, manifest.digest, allowed=["source.committed"])
-        attach(made(allowed, revision), manifest.descriptor, repository)
+        attach(artifacts_of(allowed, revision), manifest.descriptor, repository)
         assert self.look(place)[0].holds
 
     @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ class TestVerify:
         self, body: dict[str, str | list[int | dict[str, str]]], place: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, entry = place
-        attach(made(item_of(image, manifest.digest)), manifest.descriptor, repository)
+        attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
         says = {"subject": manifest.descriptor.as_json(), "annotations": {FORM: statement.REPORT, CREATED: "2030"}}
         odd = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "mediaType": OCI_MANIFEST, **says, **body}))
         repository.put_manifest(odd.digest, odd)

@@ -34,9 +34,9 @@ def test_a_blob_that_is_there_is_not_sent_again() -> None:
     with served(store.handler()) as host:
         remote = repository(host)
         remote.put_blob(b"content")
-        before = len(store.asked)
+        before = len(store.requests)
         remote.put_blob(b"content")
-        assert [method for method, _ in store.asked[before:]] == ["HEAD"]
+        assert [method for method, _ in store.requests[before:]] == ["HEAD"]
 
 
 def test_a_blob_at_which_the_registry_fails_is_sent() -> None:

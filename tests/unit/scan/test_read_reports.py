@@ -10,7 +10,7 @@ import pytest
 from rdma_images.core.errors import RefusedError
 from rdma_images.scan.read_reports import parse_report, read_reports
 from tests.support import scan_parts
-from tests.support.scan_parts import DIGEST, OTHER, SUBJECT, written
+from tests.support.scan_parts import DIGEST, OTHER, SUBJECT, write_report
 
 NAMING = {
     "trivy": scan_parts.trivy,
@@ -25,7 +25,7 @@ ALL = NAMING | {"osv-scanner": scan_parts.osv_scanner, "acr": scan_parts.acr}
 
 @pytest.mark.parametrize("name", ALL)
 def test_each_scanner_is_read(name: str, tmp_path: Path) -> None:
-    scan = read_reports([written(tmp_path, ALL[name]())], SUBJECT, DIGEST if name == "acr" else "")
+    scan = read_reports([write_report(tmp_path, ALL[name]())], SUBJECT, DIGEST if name == "acr" else "")
     critical, medium = scan.vulnerabilities
     assert (critical.package, critical.installed) == ("libexample1", "1.0-1")
     assert "CVE-2026-1001" in critical.ids
@@ -37,20 +37,20 @@ def test_each_scanner_is_read(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["trivy", "grype", "osv-scanner", "cyclonedx", "inspector"])
 def test_the_day_of_the_advisory_is_read(name: str, tmp_path: Path) -> None:
-    scan = read_reports([written(tmp_path, ALL[name]())], SUBJECT)
+    scan = read_reports([write_report(tmp_path, ALL[name]())], SUBJECT)
     assert [vulnerability.published for vulnerability in scan.vulnerabilities] == ["2026-10-01", ""]
 
 
 @pytest.mark.parametrize("name", ["trivy", "grype", "cyclonedx", "ecr", "inspector"])
 def test_the_day_of_the_scan_is_read(name: str, tmp_path: Path) -> None:
-    scan = read_reports([written(tmp_path, ALL[name]())], SUBJECT)
+    scan = read_reports([write_report(tmp_path, ALL[name]())], SUBJECT)
     assert scan.finished == "2026-11-20T03:17:00+00:00"
     assert scan.database == ("2026-11-19" if name in ("grype", "ecr") else "")
 
 
 @pytest.mark.parametrize("name", NAMING)
 def test_a_scan_of_another_image_is_refused(name: str, tmp_path: Path) -> None:
-    path = written(tmp_path, NAMING[name](OTHER))
+    path = write_report(tmp_path, NAMING[name](OTHER))
     with pytest.raises(RefusedError, match=rf"^{path}: is about another image than rdma-images.*{OTHER}"):
         read_reports([path], SUBJECT, DIGEST)
 
@@ -58,14 +58,14 @@ def test_a_scan_of_another_image_is_refused(name: str, tmp_path: Path) -> None:
 def test_equal_layers_show_that_it_is_the_image(tmp_path: Path) -> None:
     report = scan_parts.trivy(OTHER)
     report["Metadata"]["DiffIDs"] = list(scan_parts.LAYERS)
-    assert read_reports([written(tmp_path, report)], SUBJECT).digest == DIGEST
+    assert read_reports([write_report(tmp_path, report)], SUBJECT).digest == DIGEST
     report["Metadata"] = {"DiffIDs": list(reversed(scan_parts.LAYERS))}
     with pytest.raises(RefusedError, match="an image of other layers"):
-        read_reports([written(tmp_path, report)], SUBJECT)
+        read_reports([write_report(tmp_path, report)], SUBJECT)
 
 
 def test_what_names_no_image_asks_for_the_digest(tmp_path: Path) -> None:
-    path = written(tmp_path, scan_parts.acr())
+    path = write_report(tmp_path, scan_parts.acr())
     with pytest.raises(RefusedError, match=f"does not say which image.*\n.*--digest {DIGEST}"):
         read_reports([path], SUBJECT)
     with pytest.raises(RefusedError, match=f"--digest {OTHER}: .* is {DIGEST}"):
@@ -113,11 +113,11 @@ def test_a_missing_page_is_refused_and_all_pages_are_one_scan(tmp_path: Path) ->
     pages = [scan_parts.acr(), scan_parts.acr()]
     for number, page in enumerate(pages):
         page["body"]["Vulnerabilities"] = page["body"]["Vulnerabilities"][number : number + 1]
-    paths = [written(tmp_path, page, f"{number}.json") for number, page in enumerate(pages)]
+    paths = [write_report(tmp_path, page, f"{number}.json") for number, page in enumerate(pages)]
     with pytest.raises(RefusedError, match="has 1 of 2 vulnerabilities\nfetch the other pages"):
         read_reports(paths[:1], SUBJECT, DIGEST)
     assert len(read_reports(paths, SUBJECT, DIGEST).vulnerabilities) == 2
-    partial = written(tmp_path, scan_parts.ecr_basic() | {"nextToken": "x"})
+    partial = write_report(tmp_path, scan_parts.ecr_basic() | {"nextToken": "x"})
     with pytest.raises(RefusedError, match="is a part"):
         read_reports([partial], SUBJECT)
 

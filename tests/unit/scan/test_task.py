@@ -18,7 +18,7 @@ from rdma_images.plan import matrix, planner
 from rdma_images.report.files import REPORT
 from rdma_images.scan.scan_result import SCAN
 from tests.support.published_image import item_of
-from tests.support.scan_parts import DIGEST, OTHER, trivy, written
+from tests.support.scan_parts import DIGEST, OTHER, trivy, write_report
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def test_an_old_scan_is_refused(tmp_path: Path) -> None:
     policy = policy_file(tmp_path, "grace-days: {critical: 14}\n")
     report = trivy() | {"CreatedAt": "2020-01-01T00:00:00Z"}
     with pytest.raises(Exit, match=r"is of 2020-01-01, .* days old") as ended:
-        scan(report=[str(written(tmp_path, report))], policy=policy)
+        scan(report=[str(write_report(tmp_path, report))], policy=policy)
     assert ended.value.code == 2
 
 
 def test_without_a_policy_everything_is_shown(image: Image, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scan(report=[str(written(tmp_path, trivy()))])
+    scan(report=[str(write_report(tmp_path, trivy()))])
     output = capsys.readouterr().out
     assert "CVE-2026-1001  libexample1  1.0-1      1.0-1+deb13u1" in output
     assert "no policy.yaml: nothing is refused" in output
@@ -63,7 +63,7 @@ def test_without_a_policy_everything_is_shown(image: Image, tmp_path: Path, caps
 def test_programs_get_json_and_openvex_a_file(image: Image, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     until = "reason: not started, owner: team@example.com, until: 2999-01-31"
     text = f"grace-days: {{critical: 14}}\nmax-scan-age: 3650\nexceptions:\n  - {{id: CVE-2026-1001, {until}}}\n"
-    scan(report=[str(written(tmp_path, trivy()))], policy=policy_file(tmp_path, text), json=True)
+    scan(report=[str(write_report(tmp_path, trivy()))], policy=policy_file(tmp_path, text), json=True)
     (document,) = json.loads(capsys.readouterr().out)
     assert [entry["outcome"] for entry in document["vulnerabilities"]] == ["accepted", "not refused"]
     vex = json.loads((paths.image_folder(image.id) / "openvex.json").read_text())
@@ -75,7 +75,7 @@ def test_programs_get_json_and_openvex_a_file(image: Image, tmp_path: Path, caps
 def test_what_is_refused_ends_with_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = policy_file(tmp_path, "grace-days: {critical: 14}\nmax-scan-age: 3650\n")
     with pytest.raises(Exit) as ended:
-        scan(report=[str(written(tmp_path, trivy()))], policy=policy)
+        scan(report=[str(write_report(tmp_path, trivy()))], policy=policy)
     assert ended.value.code == 1
     assert "debian-packages: [libexample1=1.0-1+deb13u1]" in capsys.readouterr().out
 
@@ -97,7 +97,7 @@ def test_a_mistake_is_one_sentence(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("rdma_images.engine.ensure", lambda _: None)
-    written(tmp_path, trivy(OTHER), "other.json")
+    write_report(tmp_path, trivy(OTHER), "other.json")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Exit, match=sentence) as ended:
         scan(**options)
@@ -106,7 +106,7 @@ def test_a_mistake_is_one_sentence(
 
 def test_the_users_scanner_is_run(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A double of Trivy: it prints a report of Trivy's form, and checks how it was started."""
-    report = written(tmp_path, trivy())
+    report = write_report(tmp_path, trivy())
     script = f'#!/bin/sh\n[ "$1 $DOCKER_HOST" = "image unix:///engine" ] || exit 3\ncat {report}\n'
     program = tmp_path / "trivy"
     program.write_text(script)

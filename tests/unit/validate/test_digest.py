@@ -32,11 +32,11 @@ class Named:
 
     def __init__(self, *digests: str) -> None:
         self.digests, self.api = list(digests), self
-        self.asked: list[str] = []
+        self.names: list[str] = []
 
     def inspect_image(self, name: str) -> dict[str, object]:
-        self.asked.append(name)
-        digest = name if name.startswith("sha256:") else self.digests[min(len(self.asked), len(self.digests)) - 1]
+        self.names.append(name)
+        digest = name if name.startswith("sha256:") else self.digests[min(len(self.names), len(self.digests)) - 1]
         return {"Id": digest, "Os": "linux", "Architecture": "amd64", "Config": {"Labels": {}}}
 
     def history(self, _digest: str) -> list[dict[str, object]]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support import validators_called
-from tests.support.changed_case import Changes, changed, said
+from tests.support.changed_case import Changes, changed, outcome_of
 
 S = "/opt/venv/site-packages"
 LIB, TOOLKIT = "/usr/lib/x86_64-linux-gnu", "/usr/local/cuda-13.2/lib64"
@@ -203,7 +203,7 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
 
 @pytest.mark.parametrize(("check", "changes", "outcome"), CASES, ids=[check for check, _, _ in CASES])
 def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: str) -> None:
-    assert said(check, **changes).startswith(outcome)
+    assert outcome_of(check, **changes).startswith(outcome)
 
 
 def missing_file(variable: str) -> dict[str, Changes]:

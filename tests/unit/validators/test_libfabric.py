@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.changed_case import Changes, said
+from tests.support.changed_case import Changes, outcome_of
 
 EFA = "/opt/amazon/efa"
 FABRIC, TOOL, PLUGIN = (
@@ -27,7 +27,7 @@ LACKS = {"missing": ["libgone.so.9"]}
     ],
 )
 def test_what_fi_info_does(run: Changes, check: str, outcome: str) -> None:
-    assert said(check, tools=run).startswith(outcome)
+    assert outcome_of(check, tools=run).startswith(outcome)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_what_fi_info_does(run: Changes, check: str, outcome: str) -> None:
 )
 def test_a_tool_that_lacks_a_library_is_told_once(rc: int, lacks: Changes, outcome: str) -> None:
     changes = {"tools": {"fi_info --version": {"rc": rc}}, "closures": {TOOL: lacks}}
-    assert said("libfabric.fi-info", **changes).startswith(outcome)
+    assert outcome_of("libfabric.fi-info", **changes).startswith(outcome)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_tool_that_lacks_a_library_is_told_once(rc: int, lacks: Changes, outco
     ],
 )
 def test_fi_info_shows_what_is_used(changes: dict[str, Changes], outcome: str) -> None:
-    assert said("libfabric.same", **changes).startswith(outcome)
+    assert outcome_of("libfabric.same", **changes).startswith(outcome)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_fi_info_shows_what_is_used(changes: dict[str, Changes], outcome: str) -
 )
 def test_a_second_libfabric_that_another_check_reports(of: str, outcome: str) -> None:
     closures = {of: {"libraries": {"libfabric.so.1": OTHER}}}
-    assert said("libfabric.single", files={OTHER: FILE}, closures=closures) == outcome
+    assert outcome_of("libfabric.single", files={OTHER: FILE}, closures=closures) == outcome
 
 
 @pytest.mark.parametrize(
@@ -89,5 +89,5 @@ def test_the_providers_that_libfabric_opens(changes: dict[str, Changes], outcome
         PROVIDER.replace("x-fi", "y-fi"): {"size": 1, "target": PROVIDER},
     }
     closures = {ELSEWHERE: LACKS, beside: LACKS, PROVIDER.replace("x-fi", "y-fi"): LACKS, **changes.get("closures", {})}
-    found = said("libfabric.providers", files=files, **{**changes, "closures": closures})
+    found = outcome_of("libfabric.providers", files=files, **{**changes, "closures": closures})
     assert found.startswith(outcome)
