@@ -80,7 +80,7 @@ ARENA = (GOLDEN / "arena-erdma-torchrun" / "submit.sh").read_text()
 SAGEMAKER = (GOLDEN / "sagemaker-efa-torchrun" / "request.json").read_text()
 
 
-def found(tmp_path: Path, text: str, name: str = "job.yaml") -> Sequence[Finding]:
+def findings_in(tmp_path: Path, text: str, name: str = "job.yaml") -> Sequence[Finding]:
     path = tmp_path / name
     path.write_text(text)
     return check([path]).findings
@@ -95,7 +95,7 @@ def test_nothing_is_wrong_with_a_generated_job(folder: Path) -> None:
 
 @pytest.mark.parametrize("text", [NODE_GROUP, DEVICE_PLUGIN])
 def test_nothing_is_wrong_with_what_is_right(tmp_path: Path, text: str) -> None:
-    assert found(tmp_path, text) == ()
+    assert findings_in(tmp_path, text) == ()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_nothing_is_wrong_with_what_is_right(tmp_path: Path, text: str) -> None:
 )
 def test_a_planted_fault_is_found(tmp_path: Path, text: str, old: str, new: str, rule: str) -> None:
     assert old in text
-    findings = found(tmp_path, text.replace(old, new))
+    findings = findings_in(tmp_path, text.replace(old, new))
     assert rule in {finding.rule for finding in findings}
     assert all(finding.fix and finding.source and finding.where[0].startswith(str(tmp_path)) for finding in findings)
 
@@ -186,9 +186,13 @@ def test_a_plugin_is_looked_up_in_the_images_report(tmp_path: Path, variable: st
     debug, planted = (f"- name: {name}\n                  value: " for name in ("NCCL_DEBUG", variable))
     debug, planted = f'{debug}"INFO"\n', f"{planted}{value}\n"
     assert debug in WORKER
-    what = [one.what for one in found(tmp_path, WORKER.replace(debug, planted)) if one.rule == "plugin.missing"]
-    assert bool(what) == bool(expected)
-    assert all(expected in one for one in what)
+    sentences = [
+        finding.what
+        for finding in findings_in(tmp_path, WORKER.replace(debug, planted))
+        if finding.rule == "plugin.missing"
+    ]
+    assert bool(sentences) == bool(expected)
+    assert all(expected in finding for finding in sentences)
 
 
 def test_what_old_releases_refuse_is_no_fault_of_a_job(tmp_path: Path) -> None:
@@ -196,7 +200,7 @@ def test_what_old_releases_refuse_is_no_fault_of_a_job(tmp_path: Path) -> None:
     debug = '- name: NCCL_DEBUG\n                  value: "INFO"\n'
     assert debug in WORKER
     text = WORKER.replace(debug, debug.replace("NCCL_DEBUG", "OFI_NCCL_PROTOCOL").replace("INFO", "rdma"))
-    assert "environment.harmful" not in {one.rule for one in found(tmp_path, text)}
+    assert "environment.harmful" not in {finding.rule for finding in findings_in(tmp_path, text)}
 
 
 @pytest.mark.usefixtures("measured")
@@ -205,13 +209,13 @@ def test_what_mpirun_sets_is_read_as_well(tmp_path: Path, old: str) -> None:
     new = f"-x {TUNER}={OLD} \\\n" if "-x" in old else f"- -x\n            - {TUNER}={OLD}\n"
     text = (WORKER if "-x" in old else MPIRUN).replace(old, new)
     assert OLD in text
-    (finding,) = [one for one in found(tmp_path, text) if one.rule == "plugin.missing"]
+    (finding,) = [candidate for candidate in findings_in(tmp_path, text) if candidate.rule == "plugin.missing"]
     assert TUNER in text.splitlines()[int(finding.where[0].rpartition(":")[2]) - 1] or "-x" in old
 
 
 def test_a_plugin_of_an_image_without_a_report_is_not_checked(tmp_path: Path) -> None:
     text = WORKER.replace("- name: NCCL_DEBUG\n", "- name: NCCL_NET_PLUGIN\n")
-    assert "plugin.missing" not in {one.rule for one in found(tmp_path, text)}
+    assert "plugin.missing" not in {finding.rule for finding in findings_in(tmp_path, text)}
 
 
 @pytest.mark.parametrize(
@@ -225,18 +229,18 @@ def test_a_plugin_of_an_image_without_a_report_is_not_checked(tmp_path: Path) ->
 )
 def test_a_fault_in_a_script_or_a_request(tmp_path: Path, text: str, name: str, old: str, new: str, rule: str) -> None:
     assert old in text
-    assert rule in {one.rule for one in found(tmp_path, text.replace(old, new), name)}
+    assert rule in {finding.rule for finding in findings_in(tmp_path, text.replace(old, new), name)}
 
 
 def test_an_open_value_is_no_lost_export(tmp_path: Path) -> None:
     text = SBATCH.replace("export NCCL_DEBUG=INFO", "export NCCL_DEBUG=INFO NCCL_NET=${NET}")
     assert "NCCL_NET=${NET}" in text
-    assert "tcp.override" not in {finding.rule for finding in found(tmp_path, text, "job.sbatch")}
+    assert "tcp.override" not in {finding.rule for finding in findings_in(tmp_path, text, "job.sbatch")}
 
 
 def test_the_line_is_that_of_the_fault(tmp_path: Path) -> None:
     text = WORKER.replace("vpc.amazonaws.com/efa: 32", "vpc.amazonaws.com/efa: 4")
-    (finding,) = [one for one in found(tmp_path, text) if one.rule == "efa.count"]
+    (finding,) = [candidate for candidate in findings_in(tmp_path, text) if candidate.rule == "efa.count"]
     line = int(finding.where[0].rpartition(":")[2])
     assert "vpc.amazonaws.com/efa: 4" in text.splitlines()[line - 1]
     assert "28 of 32 lie idle" in finding.what
@@ -281,7 +285,7 @@ def test_the_command_line_of_a_document_on_ack() -> None:
 )
 def test_what_is_no_job_gets_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(RdmaImagesError, match=sentence):
-        found(tmp_path, text)
+        findings_in(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -324,5 +328,5 @@ def test_the_task_ends_with_one_where_it_finds_an_error(tmp_path: Path) -> None:
 def test_what_a_container_may(tmp_path: Path, options: str, problems: list[str]) -> None:
     script = tmp_path / "run.sh"
     script.write_text(f"#!/bin/sh\ndocker run --gpus all -e FI_PROVIDER=efa {options} image@sha256:{'5e' * 32} train\n")
-    found = [finding.what for finding in check([script]).findings if finding.rule == "docker.devices"]
-    assert found == problems
+    devices = [finding.what for finding in check([script]).findings if finding.rule == "docker.devices"]
+    assert devices == problems

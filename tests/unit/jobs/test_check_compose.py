@@ -13,7 +13,7 @@ EFA = "    environment: [FI_PROVIDER=efa]\n"
 DEVICES = "    devices: ['/dev/infiniband:/dev/infiniband']\n"
 
 
-def found(tmp_path: Path, text: str) -> dict[str, str]:
+def fixes_in(tmp_path: Path, text: str) -> dict[str, str]:
     """Return the fixes of what is found in a compose file, by rule."""
     path = tmp_path / "compose.yaml"
     path.write_text(text)
@@ -36,17 +36,17 @@ def found(tmp_path: Path, text: str) -> dict[str, str]:
     ],
 )
 def test_devices_and_locked_memory(tmp_path: Path, service: str, fix: str) -> None:
-    assert found(tmp_path, HEAD + service) == ({"docker.devices": fix} if fix else {})
+    assert fixes_in(tmp_path, HEAD + service) == ({"docker.devices": fix} if fix else {})
 
 
 def test_what_a_merge_key_brings_counts(tmp_path: Path) -> None:
     common = f"x-rdma: &rdma\n{DEVICES}    ulimits: {{memlock: -1}}\n"
-    assert found(tmp_path, f"{common}{HEAD}    <<: *rdma\n{GPUS}{EFA}") == {}
+    assert fixes_in(tmp_path, f"{common}{HEAD}    <<: *rdma\n{GPUS}{EFA}") == {}
 
 
 def test_its_variables_are_checked_as_any_jobs(tmp_path: Path) -> None:
     text = f"{HEAD}{GPUS}{DEVICES}    cap_add: [ALL]\n    environment: {{FI_PROVIDER: efa, NCCL_SOCKET_IFNAME: lo}}\n"
-    assert list(found(tmp_path, text)) == ["environment.harmful"]
+    assert list(fixes_in(tmp_path, text)) == ["environment.harmful"]
 
 
 def test_one_without_gpus_is_no_job(tmp_path: Path) -> None:

@@ -97,9 +97,9 @@ def test_every_image_says_what_it_asks_for_also_where_that_is_nothing(target: st
 def test_two_tables_tell_of_the_lock_on_memory_by_the_same_source() -> None:
     """What a log says of it, and what an image asks for: one guide's word, and of the same confidence."""
     logs = yaml_file.load(paths.FACTS / "nccl-logs.yaml", NcclLogs)
-    asked = KNOWN.running.settings["erdma-ulimits"]
-    assert logs.cite(logs.causes["no-memory"], "why") == KNOWN.running.cite(asked)
-    assert "third party" in asked.why
+    setting = KNOWN.running.settings["erdma-ulimits"]
+    assert logs.cite(logs.causes["no-memory"], "why") == KNOWN.running.cite(setting)
+    assert "third party" in setting.why
 
 
 def test_a_job_variable_is_not_in_the_command() -> None:

@@ -42,7 +42,7 @@ def _calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "calls"
 
 
-def written(tmp_path: Path, launcher: str, **changes: Any) -> Path:
+def write_job(tmp_path: Path, launcher: str, **changes: Any) -> Path:
     request = jobs.request(launcher, "efa", "torchrun", name="j", **changes)
     if launcher == "docker":
         request = replace(request, nodes=1, parameters={})
@@ -57,7 +57,7 @@ def start(folder: Path, **options: Any) -> record.Entry:
     ("launcher", "begins", "ends"), [("docker", "run", "rm --force"), ("skypilot", "launch", "down --yes")]
 )
 def test_what_runs_as_long_as_its_job(tmp_path: Path, calls: Path, launcher: str, begins: str, ends: str) -> None:
-    done = start(written(tmp_path, launcher))
+    done = start(write_job(tmp_path, launcher))
     assert (done.how, done.left) == ("succeeded", "removed")
     begun, *_, last = calls.read_text().splitlines()
     assert begins in begun
@@ -71,7 +71,7 @@ def test_a_script_that_fails_is_told_by_its_last_line(
     tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_JOB", "echo no GPU; exit 3")
-    done = start(written(tmp_path, "docker"))
+    done = start(write_job(tmp_path, "docker"))
     assert (done.how, done.why) == ("failed", "exit code 3: no GPU")
     assert calls.read_text().splitlines()[-1].startswith("docker rm --force j-")
 
@@ -82,7 +82,7 @@ def test_a_script_that_is_stopped_is_ended_and_its_container_removed(
     monkeypatch.setenv("TEST_JOB", "sleep 60")
     threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
     with pytest.raises(job_run.JobEndedError, match="SIGTERM while it was running") as raised:
-        start(written(tmp_path, "docker"))
+        start(write_job(tmp_path, "docker"))
     assert raised.value.exit_code == 128 + signal.SIGTERM
     assert "docker rm --force j-" in calls.read_text()
 
@@ -97,7 +97,9 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on(
     monkeypatch.setattr("rdma_images.jobs.run.watch.GRACE", 0.1)
     monkeypatch.setenv("TEST_JOB", f"echo '{STOPPED}'; {'sleep 3' if wait else 'sleep 600'}")
     lines: list[str] = []
-    run = job_run.run_job(written(tmp_path, "docker"), jobs.load_project(), job_run.RunOptions(wait=wait), lines.append)
+    run = job_run.run_job(
+        write_job(tmp_path, "docker"), jobs.load_project(), job_run.RunOptions(wait=wait), lines.append
+    )
     (done,) = record.load(run)
     assert done.left == "removed"
     assert (done.how, "did not answer over RDMA" in done.why) == (("succeeded", False) if wait else ("failed", True))
@@ -110,7 +112,7 @@ def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """moto's training jobs are completed at once; it has the logs and the output that the test puts there."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    job_folder = written(tmp_path, "sagemaker")
+    job_folder = write_job(tmp_path, "sagemaker")
     logs = tmp_path / "logs"
     logs.mkdir()
     launcher = jobs.load_project().facts.launchers.launchers["sagemaker"]
@@ -132,8 +134,8 @@ def test_sagemaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Bucket="bucket", Key="jobs/j-abc/output/output.tar.gz", Body=_packed("data/../../host.1.log", "NCCL INFO")
     )
     runner.collect()
-    found = {path.name: path.read_text() for path in logs.iterdir()}
-    assert found == {"algo-1-17.log": "line 0\nline 1\nline 2\n", "host.1.log": "NCCL INFO"}
+    texts = {path.name: path.read_text() for path in logs.iterdir()}
+    assert texts == {"algo-1-17.log": "line 0\nline 1\nline 2\n", "host.1.log": "NCCL INFO"}
 
 
 def _packed(name: str, text: str) -> bytes:
@@ -154,21 +156,21 @@ def test_a_folder_that_is_no_jobs(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path, "slurm")
+    folder = write_job(tmp_path, "slurm")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RdmaImagesError, match=r"j was not submitted: sbatch is not on the PATH.*\ninstall it"):
         start(folder)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    folder = written(tmp_path, "docker")
+    folder = write_job(tmp_path, "docker")
     (folder / record.RUNS).write_text("in the way")
     with pytest.raises(RdmaImagesError, match="runs"):
         start(folder)
 
 
 def test_a_launcher_that_nobody_can_follow(tmp_path: Path) -> None:
-    job_folder = written(tmp_path, "docker")
+    job_folder = write_job(tmp_path, "docker")
     note = job_folder / folder.NOTE
     note.write_text(note.read_text().replace('"launcher": "docker"', '"launcher": "mine"'))
     with pytest.raises(RdmaImagesError, match=r"job\.run cannot follow jobs of mine"):
@@ -177,11 +179,11 @@ def test_a_launcher_that_nobody_can_follow(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("calls")
 def test_a_job_that_was_edited_has_no_leg_over_tcp(tmp_path: Path) -> None:
-    folder = written(tmp_path, "docker")
+    folder = write_job(tmp_path, "docker")
     assert start(folder, tcp=True).leg == "tcp"
     script = folder / "run.sh"
     script.write_text(script.read_text() + "# edited\n")
     with pytest.raises(RdmaImagesError, match=r"run\.sh was edited"):
         start(folder, tcp=True)
     with pytest.raises(RdmaImagesError, match="is itself over TCP"):
-        start(written(tmp_path / "tcp", "docker", tcp=True), tcp=True)
+        start(write_job(tmp_path / "tcp", "docker", tcp=True), tcp=True)

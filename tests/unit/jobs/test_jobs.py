@@ -163,17 +163,17 @@ def test_no_variable_is_obsolete_or_harmful(launcher: str, fabric: str, starter:
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
 def test_every_type_has_what_is_asked_of_it(launcher: str, fabric: Fabric, starter: str) -> None:
     """All GPUs, one, and every number between; the sum of all parts is no more than the node."""
-    own = jobs.load_project().facts.instances.nodes[fabric]
+    reserved = jobs.load_project().facts.instances.nodes[fabric]
     for name, node in TYPES.items():
         if node.fabric != fabric or not _can_have(launcher, name):
             continue
         for gpus in range(1, node.gpus + 1):
-            asked = jobs.job(launcher, fabric, starter, instance=name, gpus=gpus).counts
-            assert list(counts.misfits(asked, node, own)) == []
-            assert asked.interfaces >= 1
+            requested = jobs.job(launcher, fabric, starter, instance=name, gpus=gpus).counts
+            assert list(counts.misfits(requested, node, reserved)) == []
+            assert requested.interfaces >= 1
             parts = node.gpus // gpus
-            assert parts * asked.hugepages <= own.hugepages
-            assert parts * asked.memory <= node.memory * 1024 - own.hugepages
+            assert parts * requested.hugepages <= reserved.hugepages
+            assert parts * requested.memory <= node.memory * 1024 - reserved.hugepages
 
 
 def _can_have(launcher: str, name: str) -> bool:

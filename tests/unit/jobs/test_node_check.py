@@ -95,7 +95,7 @@ def test_a_good_node_says_nothing(tmp_path: Path) -> None:
 def test_devices(tmp_path: Path, fabric: str, devices: list[tuple[str, str, bool]], line: str) -> None:
     for name, driver, usable in devices:
         device(tmp_path, name, driver, (LOCAL, MAPPED), usable=usable)
-    assert any(found.startswith(line) for found in findings(tmp_path, f"--fabric={fabric}", "--adapters=4"))
+    assert any(finding.startswith(line) for finding in findings(tmp_path, f"--fabric={fabric}", "--adapters=4"))
 
 
 def test_a_host_path_that_can_hide_efa(tmp_path: Path) -> None:
@@ -199,25 +199,25 @@ def meet(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> list[list[s
         monkeypatch.setattr(node_check, "PORT", free.getsockname()[1])
     readers = []
     for rank, node in enumerate(facts):
-        read, written = os.pipe()
+        read_end, write_end = os.pipe()
         if not os.fork():
             meeting = node_check.Meeting(node, "127.0.0.1", len(facts), rank, "127.0.0.1")
-            os.write(written, "".join(f"{sentence}\n" for _, _, sentence in meeting.findings()).encode())
+            os.write(write_end, "".join(f"{sentence}\n" for _, _, sentence in meeting.findings()).encode())
             meeting.stay()
             os._exit(0)
-        os.close(written)
-        readers.append(read)
-    texts = [os.fdopen(read).read().splitlines() for read in readers]
+        os.close(write_end)
+        readers.append(read_end)
+    texts = [os.fdopen(read_end).read().splitlines() for read_end in readers]
     for _ in facts:
         os.wait()
     return texts
 
 
 def test_nodes_meet_and_say_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = meet(
+    differences = meet(
         monkeypatch, {"node": "n1", "MTU": "9000"}, {"node": "n2", "MTU": "1500"}, {"node": "n3", "MTU": "9000"}
     )
-    assert said == [["MTU differs: 9000 on 2 nodes; 1500 on n2"], [], []]
+    assert differences == [["MTU differs: 9000 on 2 nodes; 1500 on n2"], [], []]
 
 
 def test_a_node_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def named(count: int) -> list[str]:
     return [f"node-{n:03}" for n in range(count)]
 
 
-def found(
+def diagnose(
     nodes: Sequence[str],
     slow: Mapping[str, float],
     links: Mapping[Pair, float],
@@ -33,9 +33,9 @@ def found(
     rounds = 0
 
     def measure(pairs: Sequence[Pair]) -> None:
-        for one, other in (pair for pair in pairs if pair not in missing):
-            share = min(slow.get(one, 1.0), slow.get(other, 1.0), links.get((one, other), 1.0))
-            timings[one, other] = 400 * share * chance.gauss(1, 0.03)
+        for first, second in (pair for pair in pairs if pair not in missing):
+            share = min(slow.get(first, 1.0), slow.get(second, 1.0), links.get((first, second), 1.0))
+            timings[first, second] = 400 * share * chance.gauss(1, 0.03)
         missing.difference_update(pairs)
 
     for pairs in pair_rounds.first_rounds(nodes):
@@ -64,9 +64,9 @@ def test_slow_nodes_are_found_and_no_others(count: int, bad: int) -> None:
     for seed in range(12 if count < 100 else 3):
         nodes = named(count)
         slow = {node: random.Random(seed).uniform(0.2, 0.7) for node in random.Random(seed).sample(nodes, bad)}
-        known, rounds = found(nodes, slow, {}, seed)
-        assert set(known.slow) == set(slow), seed
-        assert (known.links, known.suspects, known.unmeasured) == ((), (), ())
+        result, rounds = diagnose(nodes, slow, {}, seed)
+        assert set(result.slow) == set(slow), seed
+        assert (result.links, result.suspects, result.unmeasured) == ((), (), ())
         most = count - 1 + count % 2 if count < pair_rounds.FEW else (2 if count > 12 else 4) + count % 2
         assert rounds <= most
 
@@ -77,16 +77,16 @@ def test_slow_links_are_told_from_slow_nodes(count: int, bad: int) -> None:
     nodes = named(count)
     for seed in range(6):
         links = dict.fromkeys(random.Random(seed).sample(pair_rounds.first_rounds(nodes)[0], bad), 0.5)
-        known, _ = found(nodes, {}, links, seed)
-        assert set(known.links) == set(links), seed
-        assert known.slow == ()
+        result, _ = diagnose(nodes, {}, links, seed)
+        assert set(result.links) == set(links), seed
+        assert result.slow == ()
 
 
 def test_a_slow_node_and_a_slow_link_at_once() -> None:
     nodes = named(64)
     (first, second, *_) = pair_rounds.first_rounds(nodes)[0]
-    known, rounds = found(nodes, {first[0]: 0.5}, {second: 0.6}, 1)
-    assert (known.slow, known.links, rounds) == ((first[0],), (second,), 2)
+    result, rounds = diagnose(nodes, {first[0]: 0.5}, {second: 0.6}, 1)
+    assert (result.slow, result.links, rounds) == ((first[0],), (second,), 2)
 
 
 @pytest.mark.parametrize("count", SIZES)
@@ -98,10 +98,10 @@ def test_nodes_whose_pair_left_no_log_are_tried_again_with_good_ones(count: int,
         rounds = pair_rounds.first_rounds(nodes)
         slow = {node: chance.uniform(0.2, 0.7) for node in chance.sample(nodes, min(bad, count - 3))}
         # One good pair has its log: without any there is nothing to compare with.
-        kept = next(pair for pairs in rounds for pair in pairs if not slow.keys() & set(pair))
-        lost = [pair for pairs in rounds for pair in pairs if pair != kept and chance.random() < 0.4]
-        known, _ = found(nodes, slow, {}, seed, lost)
-        assert (set(known.slow), known.suspects, known.unmeasured) == (set(slow), (), ()), seed
+        remaining = next(pair for pairs in rounds for pair in pairs if not slow.keys() & set(pair))
+        lost = [pair for pairs in rounds for pair in pairs if pair != remaining and chance.random() < 0.4]
+        result, _ = diagnose(nodes, slow, {}, seed, lost)
+        assert (set(result.slow), result.suspects, result.unmeasured) == (set(slow), (), ()), seed
 
 
 def test_a_lost_log_takes_one_more_round() -> None:
@@ -114,8 +114,8 @@ def test_a_lost_log_takes_one_more_round() -> None:
     assert len({node for pair in again for node in pair}) == 4
     answer = pair_report.next_report(nodes, timings, 0.0)
     assert answer.sentence == f"no log has {lost[0]}, {lost[1]}: 1 more round at least"
-    known, rounds = found(nodes, {other[0]: 0.5}, {}, 1, [lost])
-    assert (known.slow, known.unmeasured, rounds) == ((other[0],), (), 2)
+    result, rounds = diagnose(nodes, {other[0]: 0.5}, {}, 1, [lost])
+    assert (result.slow, result.unmeasured, rounds) == ((other[0],), (), 2)
 
 
 def test_where_no_pair_left_a_log_all_are_measured_again() -> None:
@@ -152,10 +152,10 @@ def test_pairs_are_read_from_a_folder_of_runs_and_from_lines(tmp_path: Path) -> 
     write(tmp_path / "pairs" / "a--b" / "logs")
     write(tmp_path / "pairs" / "d--c", rows=P5[:2])
     (tmp_path / "pairs" / "a--c").mkdir()
-    known = ("a", "b", "c", "d")
-    assert bandwidths.read_pairs(tmp_path / "pairs", known) == {("a", "b"): 487.09, ("c", "d"): 436.95, ("a", "c"): 0.0}
+    nodes = ("a", "b", "c", "d")
+    assert bandwidths.read_pairs(tmp_path / "pairs", nodes) == {("a", "b"): 487.09, ("c", "d"): 436.95, ("a", "c"): 0.0}
     (tmp_path / "lines").write_text("# pair GB/s\nb a 12.5\nc d 400\n")
-    assert bandwidths.read_pairs(tmp_path / "lines", known) == {("a", "b"): 12.5, ("c", "d"): 400.0}
+    assert bandwidths.read_pairs(tmp_path / "lines", nodes) == {("a", "b"): 12.5, ("c", "d"): 400.0}
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,12 @@ def refusal(launcher: str, fabric: str, starter: str, typed: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-@pytest.mark.parametrize(("typed", "rest"), TRAINING)
-def test_what_a_rank_runs_is_named(typed: str, rest: str) -> None:
-    what, fix, *notes = refusal("trainjob", "efa", "torchrun", typed)
-    assert "the launcher starts the ranks itself" in what
+@pytest.mark.parametrize(("typed", "program"), TRAINING)
+def test_what_a_rank_runs_is_named(typed: str, program: str) -> None:
+    problem, fix, *notes = refusal("trainjob", "efa", "torchrun", typed)
+    assert "the launcher starts the ranks itself" in problem
     assert not any("does not carry" in note for note in notes)
-    assert fix == f"after -- give only what a rank runs: -- {rest}"
+    assert fix == f"after -- give only what a rank runs: -- {program}"
 
 
 @pytest.mark.parametrize("typed", ["deepspeed train.py", "accelerate launch train.py", "mpirun -np 8 train.py"])

@@ -220,30 +220,30 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def said(*words: str) -> subprocess.CompletedProcess[str]:
+def invoke(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "invoke", *words], cwd=paths.PROJECT, capture_output=True, text=True)
 
 
 def test_the_task(tmp_path: Path) -> None:
-    asked = ["--target", "efa-pytorch", "--launcher", "slurm", "--instance", "p5en.48xlarge", "--nodes", "2"]
-    done = said(
-        "job", *asked, "--image", jobs.IMAGE, "--out", str(tmp_path / "o"), "--json", "--", "train.py", "two words"
+    options = ["--target", "efa-pytorch", "--launcher", "slurm", "--instance", "p5en.48xlarge", "--nodes", "2"]
+    done = invoke(
+        "job", *options, "--image", jobs.IMAGE, "--out", str(tmp_path / "o"), "--json", "--", "train.py", "two words"
     )
     assert done.returncode == 0
     data = json.loads(done.stdout)
     assert data["command"] == ["train.py", "two words"]
     assert sorted(path.name for path in (tmp_path / "o").iterdir()) == ["README.md", "job.json", "job.sbatch"]
-    done = said("job", *asked)
+    done = invoke("job", *options)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 
 
 def test_the_launchers_are_shown() -> None:
-    done = said("job.launchers", "--json")
+    done = invoke("job.launchers", "--json")
     rows = {row["launcher"]: row for row in json.loads(done.stdout)}
     assert rows["arena"]["targets"] == ["erdma-pytorch"]
     assert rows["sagemaker"]["parameters"]["role"]["required"]
-    assert "mpijob" in said("job.launchers").stdout
+    assert "mpijob" in invoke("job.launchers").stdout
 
 
 def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,10 +253,10 @@ def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     folder = tmp_path / "facts"
     folder.mkdir()
     for path in paths.FACTS.iterdir():
-        known = path.read_text(encoding="utf-8")
+        content = path.read_text(encoding="utf-8")
         if path.name == "launchers.yaml":
-            known = known.replace("\nlaunchers:\n", f"\nlaunchers:\n{row}", 1)
-        (folder / path.name).write_text(known)
+            content = content.replace("\nlaunchers:\n", f"\nlaunchers:\n{row}", 1)
+        (folder / path.name).write_text(content)
     (tmp_path / "jobs" / "my-batch").mkdir(parents=True)
     (tmp_path / "jobs" / "my-batch" / "submit.sh.j2").write_text(template)
     monkeypatch.setattr(paths, "INSTALLED", True)

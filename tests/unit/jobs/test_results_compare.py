@@ -40,10 +40,10 @@ def test_a_result_and_logs_can_be_compared(tmp_path: Path) -> None:
     first = result_of(tmp_path / "a")
     run_folder.write(first, tmp_path / "a")
     (tmp_path / "a" / "logs" / "0.log").unlink()
-    kept, read = (
+    loaded, read = (
         collected.result_at(tmp_path / "a"),
         collected.result_at(tmp_path / "b" if result_of(tmp_path / "b") else tmp_path),
     )
-    assert kept == first
-    assert compare.compare(kept, read).lines
-    assert compare.html(compare.compare(kept, read), kept, read).count("<polyline") == 2
+    assert loaded == first
+    assert compare.compare(loaded, read).lines
+    assert compare.html(compare.compare(loaded, read), loaded, read).count("<polyline") == 2

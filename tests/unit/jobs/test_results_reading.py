@@ -54,7 +54,9 @@ def test_the_rows_of_every_version_are_read_by_its_header(tmp_path: Path, versio
 
 
 def test_until_2_11_an_error_is_no_count_of_wrong_elements(tmp_path: Path) -> None:
-    assert {half.wrong for row in read(tmp_path / "log", text.upto_2_11()).rows if (half := row.out_of_place)} == {None}
+    assert {timing.wrong for row in read(tmp_path / "log", text.upto_2_11()).rows if (timing := row.out_of_place)} == {
+        None
+    }
 
 
 @pytest.mark.parametrize(
@@ -122,8 +124,8 @@ def test_the_json_of_a_real_run(name: str) -> None:
 
 def test_text_and_json_of_a_real_run_say_the_same() -> None:
     (table,) = logs.read([DATA / "2.19.6-socket.txt"], WORDINGS).tables
-    written = nccl_tests_json.read(DATA / "2.19.6-socket.json", "json")
-    for row, other in zip(table.rows, written.rows, strict=True):
+    from_json = nccl_tests_json.read(DATA / "2.19.6-socket.json", "json")
+    for row, other in zip(table.rows, from_json.rows, strict=True):
         assert row.out_of_place
         assert other.out_of_place
         assert other.out_of_place.busbw is not None
@@ -154,9 +156,9 @@ def test_json_that_is_laid_out_names_the_line_of_each_row(tmp_path: Path) -> Non
 
 
 def test_json_of_a_job_that_was_killed_has_the_rows_before_it(tmp_path: Path) -> None:
-    whole = (DATA / "2.19.6-socket.json").read_bytes()
+    content = (DATA / "2.19.6-socket.json").read_bytes()
     path = tmp_path / "out.json"
-    path.write_bytes(whole[: whole.index(b'"size":16777216')])
+    path.write_bytes(content[: content.index(b'"size":16777216')])
     table = nccl_tests_json.read(path, "out.json")
     assert len(table.rows) == 21
     assert not table.concluded
@@ -221,11 +223,11 @@ def test_cut_torn_and_binary_logs_are_read_for_what_they_have(
 ) -> None:
     """Whatever happens to a log on its way: no traceback, and no row that was not measured."""
     real = {(row.size, row.type) for row in nccl_tests_json.read(DATA / "2.19.6-socket.json", "json").rows}
-    for at, share in cuts:
-        start = int(at * len(content))
+    for position, share in cuts:
+        start = int(position * len(content))
         content = content[:start] + content[start + int(share * len(content)) :]
-    for at, more in noise:
-        start = int(at * len(content))
+    for position, more in noise:
+        start = int(position * len(content))
         content = content[:start] + more + content[start:]
     if swapped:
         content = b"\n".join(content.split(b"\n")[::2] + content.split(b"\n")[1::2])

@@ -31,10 +31,10 @@ def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
         "all_reduce of 16 GiB at 487.1 GB/s, 122% of the line rate",
         "116.5 times TCP at 1 GiB",
     ]
-    (one, two) = result.legs[0].nodes
-    assert (one.name, one.ranks, two.ranks) == ("one", tuple(range(8)), tuple(range(8, 16)))
-    assert one.adapters
-    assert one.adapters.where == "logs/0.log:4"
+    (first, second) = result.legs[0].nodes
+    assert (first.name, first.ranks, second.ranks) == ("one", tuple(range(8)), tuple(range(8, 16)))
+    assert first.adapters
+    assert first.adapters.where == "logs/0.log:4"
     assert (tmp_path / "logs/0.log").read_text().split("\n")[3].endswith("(found 32 nics)")
 
 
@@ -99,9 +99,9 @@ def test_a_training_whose_groups_have_ranks_of_their_own(tmp_path: Path, expecta
     """Hybrid sharding: each node has a communicator of its own, pairs of GPUs another, and none has all ranks."""
     logs = parts.write(tmp_path / "a", [Node("one")], ()) + parts.write(tmp_path / "b", [Node("two")], ())
     for n, log in enumerate(logs):
-        who = f"{('one', 'two')[n // 8]}:{4000 + n % 8}:{4000 + n % 8} [{n % 8}] NCCL INFO"
+        prefix = f"{('one', 'two')[n // 8]}:{4000 + n % 8}:{4000 + n % 8} [{n % 8}] NCCL INFO"
         with log.open("a") as file:
-            file.write(f"{who} comm 0x6 rank {n // 8} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0\n")
+            file.write(f"{prefix} comm 0x6 rank {n // 8} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0\n")
     result = from_logs.result_of(logs, None, (), tmp_path, replace(expectations, fabric="efa"))
     assert (result.exit_code, sentences(result)) == (0, [])
     if expectations.ranks:
@@ -226,9 +226,10 @@ def test_a_job_is_measured_by_its_largest_size_and_never_by_the_average(tmp_path
 
 
 def leg(name: str, rows: dict[int, float]) -> RunResult:
-    half = {size: Half(1.0, busbw, busbw, 0) for size, busbw in rows.items()}
+    timings = {size: Half(1.0, busbw, busbw, 0) for size, busbw in rows.items()}
     measurements = [
-        Measurement("all_reduce", size, "float", "sum", "-1", one, one, "0.log:1") for size, one in half.items()
+        Measurement("all_reduce", size, "float", "sum", "-1", timing, timing, "0.log:1")
+        for size, timing in timings.items()
     ]
     if name == "tcp":
         return RunResult("tcp", "fallback", True, "", {}, 16, 16, (), tuple(measurements))
@@ -260,11 +261,11 @@ def test_ranks_and_devices_of_a_node_name_their_lines(tmp_path: Path) -> None:
 
 def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
     logs = parts.write(tmp_path / "logs")
-    written = json.loads((DATA / "2.19.6-socket.json").read_text())
+    document = json.loads((DATA / "2.19.6-socket.json").read_text())
     secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
-    written["env"] = [f"AWS_SECRET_ACCESS_KEY={secret}"]
-    written["args"].append(f"--token={secret}")
-    (tmp_path / "logs" / "out.json").write_text(json.dumps(written))
+    document["env"] = [f"AWS_SECRET_ACCESS_KEY={secret}"]
+    document["args"].append(f"--token={secret}")
+    (tmp_path / "logs" / "out.json").write_text(json.dumps(document))
     with logs[0].open("a") as file:
         file.write(
             f"export AWS_SECRET_ACCESS_KEY={secret}\none:1:1 [0] NCCL INFO NCCL_CONF set by environment to {secret}\n"
@@ -324,13 +325,13 @@ def test_a_real_log_says_the_same_in_every_form(tmp_path: Path, form: str) -> No
         collected.result_of_logs([DATA / "2.19.6-tcp-provider.txt"]).legs,
     )
     assert (read.sentence, read.channels, read.ranks) == (real.sentence, real.channels, real.ranks)
-    assert [half(row) for row in read.measurements] == [half(row) for row in real.measurements]
+    assert [size_and_timing(row) for row in read.measurements] == [size_and_timing(row) for row in real.measurements]
     assert [(node.name, node.ranks, node.gpudirect and node.gpudirect.value) for node in read.nodes] == [
         (node.name, node.ranks, node.gpudirect and node.gpudirect.value) for node in real.nodes
     ]
 
 
-def half(row: Measurement) -> tuple[int, Half | None]:
+def size_and_timing(row: Measurement) -> tuple[int, Half | None]:
     return row.size, row.out_of_place
 
 

@@ -71,33 +71,33 @@ def run(tmp_path: Path, path: str, job: Job, name: str) -> tuple[list[Any], str,
     done = subprocess.run(["bash", name], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     calls = [json.loads(line) for line in (tmp_path / "calls.json").read_text().splitlines()]
-    heard = tmp_path / "calls"
-    return calls, heard.read_text() if heard.exists() else "", done.stdout
+    docker_calls = tmp_path / "calls"
+    return calls, docker_calls.read_text() if docker_calls.exists() else "", done.stdout
 
 
 def test_torchrun_on_one_machine(tmp_path: Path, path: str) -> None:
     job = jobs.job("docker", "efa", "torchrun", nodes=1, gpus=2, parameters={}, tcp=True)
-    ((_, words, environment),), heard, out = run(tmp_path, path, job, "run.sh")
+    ((_, words, environment),), docker_calls, out = run(tmp_path, path, job, "run.sh")
     assert words[:3] == ["--nnodes=1", "--nproc-per-node=2", "--node-rank=0"]
     assert words[-3:] == list(jobs.SCRIPT)
     assert environment["NCCL_NET"] == "Socket"
-    for asked in ("--gpus=2", "--device=/dev/infiniband", "--cap-add=IPC_LOCK", "memlock=-1:-1", jobs.IMAGE):
-        assert asked in heard
+    for option in ("--gpus=2", "--device=/dev/infiniband", "--cap-add=IPC_LOCK", "memlock=-1:-1", jobs.IMAGE):
+        assert option in docker_calls
     assert "a log of NCCL" in out
 
 
 def test_torchrun_on_two_machines(tmp_path: Path, path: str) -> None:
     job = jobs.job("docker", "efa", "torchrun")
-    calls, heard, _ = run(tmp_path, path, job, "run.sh")
+    calls, docker_calls, _ = run(tmp_path, path, job, "run.sh")
     assert len(calls) == 2
     assert {words[2] for _, words, _ in calls} == {"--node-rank=0", "--node-rank=1"}
     for _, words, environment in calls:
         assert words[3] == "--master-addr=one.example"
         assert words[-3:] == list(jobs.SCRIPT)
         assert environment["NCCL_SOCKET_IFNAME"].startswith("^lo,docker")
-    assert {"ssh one", "ssh two"} <= set(heard.splitlines())
-    assert heard.count("docker rm --force") == 2
-    assert "--network=host" in heard
+    assert {"ssh one", "ssh two"} <= set(docker_calls.splitlines())
+    assert docker_calls.count("docker rm --force") == 2
+    assert "--network=host" in docker_calls
     # Both are this machine, with one folder of logs, and the first that sees a log shows it.
     assert any("a log of NCCL" in file.read_text() for file in tmp_path.glob(f"{job.name}-?.log"))
 
@@ -105,7 +105,7 @@ def test_torchrun_on_two_machines(tmp_path: Path, path: str) -> None:
 def test_mpirun_on_two_machines(tmp_path: Path, path: str) -> None:
     command = ("/opt/nccl-tests/bin/all_reduce_perf", "-b", "it's 8")
     job = jobs.job("docker", "efa", "mpirun", command=command)
-    ((_, ranks, _), (_, logs, _)), heard, _ = run(tmp_path, path, job, "run.sh")
+    ((_, ranks, _), (_, logs, _)), docker_calls, _ = run(tmp_path, path, job, "run.sh")
     assert ranks[ranks.index("-np") + 1] == "16"
     assert ranks[ranks.index("--host") + 1] == "one.example:8,two.example:8"
     assert ranks[ranks.index("plm_rsh_args") + 1].startswith("-p 2222 ")
@@ -114,7 +114,7 @@ def test_mpirun_on_two_machines(tmp_path: Path, path: str) -> None:
     assert handed == set(job.variables)
     assert "NCCL_NET" in handed
     assert logs[logs.index("-np") + 1] == "2"
-    assert heard.count("docker run") == heard.count("docker rm") == 2
+    assert docker_calls.count("docker run") == docker_calls.count("docker rm") == 2
     assert "PRIVATE KEY" in (tmp_path / "ssh" / "id_ed25519").read_text()
 
 

@@ -22,10 +22,10 @@ def test_the_page_is_what_the_facts_say(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("name", KNOWN.entries)
 def test_an_entry_is_found_by_its_words_and_by_no_other_s(name: str) -> None:
-    one = KNOWN.entries[name]
-    assert bool(one.says) == bool(one.example)
-    found = [other for other, _ in KNOWN.fitting([one.example], one.fabric)]
-    assert found == ([name] if one.says else [])
+    entry = KNOWN.entries[name]
+    assert bool(entry.says) == bool(entry.example)
+    fitting = [other for other, _ in KNOWN.fitting([entry.example], entry.fabric)]
+    assert fitting == ([name] if entry.says else [])
 
 
 @pytest.mark.parametrize("name", KNOWN.entries)
@@ -33,8 +33,8 @@ def test_what_tells_it_exists(name: str) -> None:
     validators = re.findall(
         r"^\| `([a-z.-]+)`", (PROJECT / "docs" / "reference" / "validators.md").read_text(), re.MULTILINE
     )
-    known = {*validators, *(rule.id for rule in RULES), "job.result", "node.check"}
-    assert set(KNOWN.entries[name].checks) <= known
+    ids = {*validators, *(rule.id for rule in RULES), "job.result", "node.check"}
+    assert set(KNOWN.entries[name].checks) <= ids
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,8 @@ def test_a_training_asks_for_nothing_beside_its_runtime(revision: str) -> None:
     source = upstream.text("kubeflow/trainer", revision, "pkg/runtime/core/trainingruntime.go")
     assert ("MergeResourceRequirements" in source) == (revision == "v2.3.0")
     for starter in ("mpirun", "torchrun"):
-        (made,) = [manifest for manifest in objects("trainjob", "efa", starter) if manifest["kind"] == "TrainJob"]
-        assert "resourcesPerNode" not in made["spec"]["trainer"]
+        (train_job,) = [manifest for manifest in objects("trainjob", "efa", starter) if manifest["kind"] == "TrainJob"]
+        assert "resourcesPerNode" not in train_job["spec"]["trainer"]
 
 
 @upstream.needs_repositories
@@ -163,9 +163,9 @@ def test_a_node_group_in_a_capacity_block_is_as_in_the_example_of_aws() -> None:
     reservation = example["capacityReservation"]["capacityReservationTarget"]
     reservation["capacityReservationID"] = "cr-0a"
     # Its name and size, and what pods may do with AWS's storage and logs, are another user's.
-    others = {"name", "desiredCapacity", "maxSize", "iam"}
-    assert {key: group.get(key) for key in example.keys() - others} == {
-        key: value for key, value in example.items() if key not in others
+    ours = {"name", "desiredCapacity", "maxSize", "iam"}
+    assert {key: group.get(key) for key in example.keys() - ours} == {
+        key: value for key, value in example.items() if key not in ours
     }
 
 
@@ -182,22 +182,22 @@ def test_arena_has_every_flag(tmp_path: Path) -> None:
 
 def test_the_network_cards_of_a_launch_template() -> None:
     data = json.loads(jobs.cluster_files("p6-b300.48xlarge", **{"security-groups": "sg-0a"})["launch-template.json"])
-    takes("ec2", "CreateLaunchTemplate", data)
-    found = data["LaunchTemplateData"]["NetworkInterfaces"]
-    assert found[0] == {"NetworkCardIndex": 0, "DeviceIndex": 0, "InterfaceType": "interface", "Groups": ["sg-0a"]}
-    assert {one["InterfaceType"] for one in found[1:]} == {"efa-only"}
-    assert [one["NetworkCardIndex"] for one in found[1:]] == list(range(1, 17))
+    check_request("ec2", "CreateLaunchTemplate", data)
+    interfaces = data["LaunchTemplateData"]["NetworkInterfaces"]
+    assert interfaces[0] == {"NetworkCardIndex": 0, "DeviceIndex": 0, "InterfaceType": "interface", "Groups": ["sg-0a"]}
+    assert {interface["InterfaceType"] for interface in interfaces[1:]} == {"efa-only"}
+    assert [interface["NetworkCardIndex"] for interface in interfaces[1:]] == list(range(1, 17))
     p5 = json.loads(
         jobs.cluster_files("p5.48xlarge", **{"security-groups": "sg-0a", "interfaces": "efa-only"})[
             "launch-template.json"
         ]
     )
-    assert [one["InterfaceType"] for one in p5["LaunchTemplateData"]["NetworkInterfaces"]] == ["interface"] + [
-        "efa-only"
-    ] * 32
+    assert [interface["InterfaceType"] for interface in p5["LaunchTemplateData"]["NetworkInterfaces"]] == [
+        "interface"
+    ] + ["efa-only"] * 32
 
 
-def takes(service: str, operation: str, request: dict[str, Any]) -> None:
+def check_request(service: str, operation: str, request: dict[str, Any]) -> None:
     """Require that the SDK's model takes the request: keys and types by botocore, and enums, patterns and lengths."""
     model = botocore.session.get_session().get_service_model(service)
     shape = model.operation_model(operation).input_shape
@@ -244,14 +244,14 @@ LONG = ("train.py", *(f"--option-{number}=it's {number}" for number in range(60)
 @pytest.mark.parametrize("command", [("train.py",), LONG])
 def test_sagemaker_takes_the_request(parameters: dict[str, str], command: tuple[str, ...]) -> None:
     job = jobs.files(jobs.job("sagemaker", "efa", "torchrun", parameters=parameters, command=command))
-    takes("sagemaker", "CreateTrainingJob", json.loads(job["request.json"]))
+    check_request("sagemaker", "CreateTrainingJob", json.loads(job["request.json"]))
 
 
 @pytest.mark.parametrize("launch", [None, "accelerate", "deepspeed", "plain"])
 def test_sagemaker_takes_all_that_a_job_can_be_told(launch: Any, tmp_path: Path) -> None:
     work = dataclasses.replace(jobs.everything("sagemaker", tmp_path), launch=launch)
     data = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun", work=work))["request.json"])
-    takes("sagemaker", "CreateTrainingJob", data)
+    check_request("sagemaker", "CreateTrainingJob", data)
     start = "\n".join(data["AlgorithmSpecification"]["ContainerArguments"])
     subprocess.run(["bash", "-n"], input=start, text=True, check=True)
     assert [channel["ChannelName"] for channel in data["InputDataConfig"]] == ["code", "mount-0", "mount-1"]
@@ -273,18 +273,18 @@ def test_the_model_refuses_what_is_wrong(fault: tuple[str, str, str]) -> None:
     path, key, value = fault
     data[path][key] = value
     with pytest.raises(AssertionError):
-        takes("sagemaker", "CreateTrainingJob", data)
+        check_request("sagemaker", "CreateTrainingJob", data)
 
 
 def test_what_sagemaker_starts_is_the_command(tmp_path: Path) -> None:
     """The entry point with its arguments, run as SageMaker runs it, with a torchrun that says how it was called."""
     data = json.loads(jobs.files(jobs.job("sagemaker", "efa", "torchrun"))["request.json"])
-    ask = data["AlgorithmSpecification"]
+    algorithm = data["AlgorithmSpecification"]
     config = tmp_path / "resourceconfig.json"
     config.write_text('{"current_host": "algo-2", "hosts": ["algo-2", "algo-1"], "network_interface_name": "eth1"}')
     (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$NCCL_SOCKET_IFNAME"\nprintf "%s\\n" "$@"\n')
     (tmp_path / "torchrun").chmod(0o755)
-    words = [*ask["ContainerEntrypoint"], *ask["ContainerArguments"]]
+    words = [*algorithm["ContainerEntrypoint"], *algorithm["ContainerArguments"]]
     words = [word.replace("/opt/ml/input/config/resourceconfig.json", str(config)) for word in words]
     words = [word.replace("/opt/ml/output/data", str(tmp_path / "data")) for word in words]
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}

@@ -166,8 +166,8 @@ def test_checkpoints_must_outlive_their_container() -> None:
     assert "would end with its container" in refusal("slurm", Work(checkpoints="/runs/a"))
     read_only = Work(checkpoints="/runs/a", mounts=(work.mount("/fsx:/runs:ro"),))
     assert "would end with its container" in refusal("slurm", read_only)
-    kept = files("slurm", Work(checkpoints="/runs/a", mounts=(work.mount("/fsx:/runs"),)))
-    assert "export CHECKPOINT_DIR=/runs/a" in kept["job.sbatch"]
+    written_files = files("slurm", Work(checkpoints="/runs/a", mounts=(work.mount("/fsx:/runs"),)))
+    assert "export CHECKPOINT_DIR=/runs/a" in written_files["job.sbatch"]
 
 
 EVERYTHING = Work(

@@ -30,11 +30,11 @@ def test_what_is_attached_is_found_once_however_often_it_is_attached(referrers: 
         repository.put_manifest(IMAGE.digest, IMAGE)
         first = attach([BILL, PROOF], IMAGE.descriptor, repository)
         second = attach([BILL, PROOF], IMAGE.descriptor, repository)
-        found = attachments(repository, IMAGE.digest)
-        assert [one.new for one in first] == [True, True]
-        assert [one.new for one in second] == [False, False]
-        assert sorted(one.artifact_type for one in found) == sorted([BILL.type, PROOF.type])
-        assert {content_of(repository, one.digest) for one in found} == {BILL.content, PROOF.content}
+        listed = attachments(repository, IMAGE.digest)
+        assert [attachment.new for attachment in first] == [True, True]
+        assert [attachment.new for attachment in second] == [False, False]
+        assert sorted(attachment.artifact_type for attachment in listed) == sorted([BILL.type, PROOF.type])
+        assert {content_of(repository, attachment.digest) for attachment in listed} == {BILL.content, PROOF.content}
     assert (fallback_tag(IMAGE.digest) in store.manifests) is not referrers
 
 

@@ -30,17 +30,17 @@ class TestTrust:
 
     def test_a_keyless_signer_knows_itself_in_a_ci_job(self) -> None:
         job = {"GITHUB_ACTIONS": "true", "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "team/images"}
-        own = keys.ci_identity(job | {"GITHUB_REF": "refs/heads/main"})
-        here = "https://github.com/team/images/.github/workflows/image.yml@refs/heads/main"
-        assert own
-        assert own.identity
-        assert re.search(own.identity, here)
+        trust = keys.ci_identity(job | {"GITHUB_REF": "refs/heads/main"})
+        workflow = "https://github.com/team/images/.github/workflows/image.yml@refs/heads/main"
+        assert trust
+        assert trust.identity
+        assert re.search(trust.identity, workflow)
         for other in (
-            here.replace("main", "mainly"),
-            here.replace("team", "teem"),
-            here.replace("github.com", "githubxcom"),
+            workflow.replace("main", "mainly"),
+            workflow.replace("team", "teem"),
+            workflow.replace("github.com", "githubxcom"),
         ):
-            assert not re.search(own.identity, other)
+            assert not re.search(trust.identity, other)
         assert keys.ci_identity(job) is None
         assert keys.ci_identity({}) is None
 
@@ -70,8 +70,8 @@ class TestTrust:
 
     def test_its_warnings_are_not_the_complaint(self) -> None:
         warnings = "Flag --tlog-upload has been deprecated, prefer another\nSigning artifact...\nWARNING: an image\n"
-        found = str(cosign._fault("sign", "r", f"{warnings}Error: the cause\nerror during command"))
-        assert found.splitlines()[0].endswith(": the cause")
+        message = str(cosign._fault("sign", "r", f"{warnings}Error: the cause\nerror during command"))
+        assert message.splitlines()[0].endswith(": the cause")
         without = str(cosign._fault("sign", "r", f"{warnings}main.go:1: x"))
         assert without.splitlines()[0].endswith(": Signing artifact...")
 

@@ -53,9 +53,9 @@ TEXTS = [
 
 @pytest.mark.parametrize(("text", "kind"), TEXTS)
 def test_every_error_text_is_told_apart(text: str, kind: str) -> None:
-    found = error_of("h", "r:v1", text)
-    assert type(found).__name__ == kind
-    assert "_state" not in str(found)
+    error = error_of("h", "r:v1", text)
+    assert type(error).__name__ == kind
+    assert "_state" not in str(error)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_every_error_text_is_told_apart(text: str, kind: str) -> None:
     ],
 )
 def test_what_the_registry_fails_at_is_kept(request_: str, about: str) -> None:
-    found = error_of("h", "r:v1", f"unexpected status from {request_}: 500 Internal Server Error")
-    assert isinstance(found, faults.InternalError)
-    assert found.about == about
+    error = error_of("h", "r:v1", f"unexpected status from {request_}: 500 Internal Server Error")
+    assert isinstance(error, faults.InternalError)
+    assert error.about == about
 
 
 def test_an_error_hidden_in_the_stream_is_raised() -> None:

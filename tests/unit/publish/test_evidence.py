@@ -41,7 +41,7 @@ class TestBill:
     def test_every_package_is_in_it_once_with_its_address(self, image: Image) -> None:
         body = json.loads(bill("efa-pytorch", validated(image, "sha256:1")))
         assert body["bomFormat"] == "CycloneDX"
-        assert {one["purl"] for one in body["components"]} == {
+        assert {component["purl"] for component in body["components"]} == {
             "pkg:pypi/torch@2.15.0",
             "pkg:pypi/pip@26.0",
             "pkg:deb/debian/libc6@2.41-12%2Bdeb13u1?distro=debian-13",
@@ -51,7 +51,7 @@ class TestBill:
         origins = {"torch": "./torch-2.15.0-py3-none-any.whl", "pip": "git+https://git.example/pip@0123"}
         labels = {f"io.rdma-images.package-origin.{name}": origin for name, origin in origins.items()}
         body = json.loads(bill("efa-pytorch", validated(image, "sha256:1"), labels))
-        assert {one["purl"] for one in body["components"] if "deb" not in one["purl"]} == {
+        assert {component["purl"] for component in body["components"] if "deb" not in component["purl"]} == {
             "pkg:generic/torch@2.15.0",
             "pkg:generic/pip@26.0?vcs_url=git%2Bhttps://git.example/pip%400123",
         }
@@ -66,7 +66,7 @@ class TestBill:
 
 
 def test_statements_name_their_subject_and_forms(image: Image) -> None:
-    provenance, _, _, proof = (json.loads(one.content) for one in artifacts_of(item_of(image, "sha256:ab")))
+    provenance, _, _, proof = (json.loads(artifact.content) for artifact in artifacts_of(item_of(image, "sha256:ab")))
     assert provenance["subject"] == [{"name": "efa-pytorch", "digest": {"sha256": "ab"}}]
     assert provenance["predicateType"] == "https://slsa.dev/provenance/v1"
     assert provenance["predicate"]["runDetails"]["builder"]["version"] == {"docker": "26.1", "buildx": "0.13"}
@@ -75,20 +75,20 @@ def test_statements_name_their_subject_and_forms(image: Image) -> None:
 
 def test_the_builders_own_record_goes_along_when_it_is_of_this_image(image: Image) -> None:
     item = item_of(image, "sha256:ab")
-    kept = paths.image_folder(image.id) / "buildkit.json"
+    record_file = paths.image_folder(image.id) / "buildkit.json"
     record = {
         "digest": "sha256:ab",
         "predicate_type": "https://slsa.dev/provenance/v0.2",
         "predicate": {"buildType": "b"},
     }
-    kept.parent.mkdir(parents=True)
-    kept.write_text(json.dumps(record))
-    _, told, *_ = artifacts_of(item)
-    assert told.title == "buildkit.json"
-    assert json.loads(told.content)["predicate"] == {"buildType": "b"}
-    assert told.form != statement.PROVENANCE, "cosign keeps one statement of a type"
-    kept.write_text(json.dumps(record | {"digest": "sha256:cd"}))
-    assert "buildkit.json" not in [one.title for one in artifacts_of(item)]
+    record_file.parent.mkdir(parents=True)
+    record_file.write_text(json.dumps(record))
+    _, buildkit_record, *_ = artifacts_of(item)
+    assert buildkit_record.title == "buildkit.json"
+    assert json.loads(buildkit_record.content)["predicate"] == {"buildType": "b"}
+    assert buildkit_record.form != statement.PROVENANCE, "cosign keeps one statement of a type"
+    record_file.write_text(json.dumps(record | {"digest": "sha256:cd"}))
+    assert "buildkit.json" not in [artifact.title for artifact in artifacts_of(item)]
 
 
 def test_artifacts_are_made_once_an_image(image: Image) -> None:

@@ -51,7 +51,7 @@ def publisher() -> Publisher:
 def test_results_of_several_jobs_are_one_statement(image: str) -> None:
     other = replace(GOOD, job="nccl-p6-4", instance="p6-b200.48xlarge", nodes=4)
     again = replace(GOOD, sentence="the channels use EFA, faster")
-    assert [evidence.publish(one, image, publisher()).new for one in (GOOD, other, again, again)] == [
+    assert [evidence.publish(result, image, publisher()).new for result in (GOOD, other, again, again)] == [
         True,
         True,
         True,
@@ -99,11 +99,11 @@ def _index(image: str) -> tuple[Repository, Manifest, dict[str, str]]:
         body = canonical({"os": "linux", "architecture": architecture, "config": {}})
         repository.put_blob(body)
         config = Descriptor("application/vnd.oci.image.config.v1+json", digest_of(body), len(body))
-        one = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "config": config.as_json(), "layers": []}))
-        repository.put_manifest(one.digest, one)
-        members[architecture] = one.digest
+        member = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "config": config.as_json(), "layers": []}))
+        repository.put_manifest(member.digest, member)
+        members[architecture] = member.digest
         platform = {"os": "linux", "architecture": architecture}
-        listed.append({**one.descriptor.as_json(), "platform": platform})
+        listed.append({**member.descriptor.as_json(), "platform": platform})
     manifest = Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": listed}))
     repository.put_manifest(manifest.digest, manifest)
     return repository, manifest, members
@@ -113,9 +113,12 @@ def jobs_of(ref: str) -> dict[str, list[str]]:
     """Return the jobs' results that `invoke verify` shows of each manifest, by its digest."""
     verifications = verify.verify(ref, registries.load_if_present().of_host(ref.partition("/")[0]), None)
     shown = {
-        one.ref.partition("@")[2]: [f.detail for f in one.findings if f.what == "job result"] for one in verifications
+        verification.ref.partition("@")[2]: [f.detail for f in verification.findings if f.what == "job result"]
+        for verification in verifications
     }
-    assert not any(f.holds is False for one in verifications for f in one.findings if f.what == "job result")
+    assert not any(
+        f.holds is False for verification in verifications for f in verification.findings if f.what == "job result"
+    )
     return {digest: details for digest, details in shown.items() if details}
 
 

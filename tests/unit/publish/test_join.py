@@ -57,7 +57,7 @@ def publish(repository: Repository, image: Image, rehearsal: tuple[str, ...] = (
     """Return the same, and the publication of this machine that says so."""
     manifest = put(repository, image, **more)
     ref = f"{repository.ref}@{manifest.digest}"
-    made = PublishedCopy("local", ref, (tag_of(image),), "pushed", manifest.media_type, 0, 0, Traffic())
+    copy = PublishedCopy("local", ref, (tag_of(image),), "pushed", manifest.media_type, 0, 0, Traffic())
     publication.write(
         Publication(
             image_id=image.id,
@@ -71,7 +71,7 @@ def publish(repository: Repository, image: Image, rehearsal: tuple[str, ...] = (
             suite="sha256:2",
             allowed_red=(),
             rehearsal=rehearsal,
-            places={"local": made},
+            places={"local": copy},
         )
     )
     return manifest
@@ -103,8 +103,8 @@ def test_both_platforms_are_found_under_the_plain_tag_and_the_short_ones(
     tag = images[0].tag
     assert outcome.error == ""
     assert outcome.tags == (tag, "2.15", "latest")
-    found = repository.manifest("latest").body["manifests"]
-    assert [one["platform"]["architecture"] for one in found] == ["amd64", "arm64"]
+    manifests = repository.manifest("latest").body["manifests"]
+    assert [manifest["platform"]["architecture"] for manifest in manifests] == ["amd64", "arm64"]
     assert repository.head(tag) == repository.head("latest")
     assert joined(images, entry) == outcome
 

@@ -39,9 +39,9 @@ def acr(**more: object) -> AcrAliyun:
 
 
 def login_of(kind: Kind) -> Login:
-    found = kind.login()
-    assert found
-    return found
+    login = kind.login()
+    assert login
+    return login
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +69,14 @@ class TestEcr:
     def test_a_repository_is_made_as_configured_and_left_alone_afterwards(self, aws: "ECRClient") -> None:
         kind = open_kind(ecr(immutable=True))
         name = kind.repository("efa-pytorch")
-        made = kind.prepare(name, ("2.15", "latest")).created
+        created = kind.prepare(name, ("2.15", "latest")).created
         assert name == "training/efa-pytorch"
-        assert made[0] == "repository training/efa-pytorch"
-        (found,) = aws.describe_repositories(repositoryNames=[name])["repositories"]
-        assert found["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
-        filters = [one["filter"] for one in found["imageTagMutabilityExclusionFilters"]]
+        assert created[0] == "repository training/efa-pytorch"
+        (repository,) = aws.describe_repositories(repositoryNames=[name])["repositories"]
+        assert repository["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
+        filters = [tag_filter["filter"] for tag_filter in repository["imageTagMutabilityExclusionFilters"]]
         assert filters == ["sha256-*", "2.15", "latest"]
-        assert found["imageScanningConfiguration"] == {"scanOnPush": True}
+        assert repository["imageScanningConfiguration"] == {"scanOnPush": True}
         policy = json.loads(aws.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"])
         assert policy["rules"][0]["selection"]["countNumber"] == 14
         assert kind.prepare(name, ("2.15", "latest")).created == ()
@@ -85,8 +85,8 @@ class TestEcr:
         kind = open_kind(ecr(immutable=True))
         kind.prepare("training/x", ("2.15", "latest"))
         assert kind.prepare("training/x", ("2.16", "latest")).created == ("2.16 may move",)
-        (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
-        filters = [one["filter"] for one in found["imageTagMutabilityExclusionFilters"]]
+        (repository,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
+        filters = [tag_filter["filter"] for tag_filter in repository["imageTagMutabilityExclusionFilters"]]
         assert filters == ["sha256-*", "2.15", "latest", "2.16"]
 
     def test_a_filter_of_somebody_else_stays_and_a_full_list_is_told(self, aws: "ECRClient") -> None:
@@ -105,14 +105,14 @@ class TestEcr:
             faults.ConflictError, match=r"nightly-\*, team-\* out of its immutability.*3\.0 has to move too"
         ):
             kind.prepare("training/x", ("3.0", "latest"))
-        (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
-        assert found["imageTagMutabilityExclusionFilters"] == filters
+        (repository,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
+        assert repository["imageTagMutabilityExclusionFilters"] == filters
 
     def test_somebody_elses_repository_keeps_its_settings(self, aws: "ECRClient") -> None:
         aws.create_repository(repositoryName="training/x", imageTagMutability="IMMUTABLE")
         assert open_kind(ecr(immutable=True)).prepare("training/x", ("latest",)).created == ()
-        (found,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
-        assert found["imageTagMutability"] == "IMMUTABLE"
+        (repository,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
+        assert repository["imageTagMutability"] == "IMMUTABLE"
 
     @pytest.mark.usefixtures("aws")
     def test_the_login_is_a_fresh_token_and_the_host_is_told_by_aws(self) -> None:
@@ -190,8 +190,8 @@ class TestAlibaba:
             "GetNamespace",
             "GetRepository",
         ]
-        wanted = {"InstanceId": "cri-1", "RepoNamespaceName": "ai", "RepoName": "efa-pytorch", "RepoType": "PRIVATE"}
-        assert wanted.items() <= api.requests[3][1].items()
+        fields = {"InstanceId": "cri-1", "RepoNamespaceName": "ai", "RepoName": "efa-pytorch", "RepoType": "PRIVATE"}
+        assert fields.items() <= api.requests[3][1].items()
 
     def test_the_login_is_for_an_hour_and_its_password_may_have_a_colon(self) -> None:
         api = Alibaba()

@@ -32,15 +32,15 @@ def destination(store: Store) -> Iterator[Destination]:
 
 
 def item(layers_at: str = "") -> ApprovedImage:
-    found = item_of(image(), f"sha256:{'1' * 64}")
+    planned = item_of(image(), f"sha256:{'1' * 64}")
     layers = {digest: len(content) for digest, content in BLOBS.items()}
-    build = replace(found.build, layers=layers, layers_at=layers_at)
-    return replace(found, build=build, beside=("erdma-pytorch", "efa-nccl-tests"))
+    build = replace(planned.build, layers=layers, layers_at=layers_at)
+    return replace(planned, build=build, beside=("erdma-pytorch", "efa-nccl-tests"))
 
 
-def run(wanted: ApprovedImage, destination: Destination, messages: list[str] | None = None) -> frozenset[str]:
+def run(item: ApprovedImage, destination: Destination, messages: list[str] | None = None) -> frozenset[str]:
     lines: list[str] = messages if messages is not None else []
-    return mount(wanted, destination, destination.repository(wanted.image.target), lines.append)
+    return mount(item, destination, destination.repository(item.image.target), lines.append)
 
 
 @pytest.mark.parametrize("where", ["cache/layers", "training/wheel-layers", "training/erdma-pytorch"])
@@ -95,5 +95,5 @@ def test_a_token_for_both_repositories_is_asked_for(login: Login) -> None:
     with served(store.handler()) as host:
         connection = Connection(host, lambda: login)
         assert Repository(connection, "a").mount(digest, Repository(connection, "b"))
-    asked = [" ".join(token["scope"]) for token in store.tokens]
-    assert asked == ["repository:a:pull,push repository:b:pull"]
+    scopes = [" ".join(token["scope"]) for token in store.tokens]
+    assert scopes == ["repository:a:pull,push repository:b:pull"]

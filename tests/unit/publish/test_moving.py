@@ -77,7 +77,7 @@ def test_what_does_not_say_when_it_was_made_gives_way(created: int | str | None,
 
 
 def test_an_index_is_as_new_as_its_newest_image(repository: Repository) -> None:
-    members = [one.descriptor.as_json() for one in (put(repository, OLD), put(repository, NEW))]
+    members = [manifest.descriptor.as_json() for manifest in (put(repository, OLD), put(repository, NEW))]
     index = Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": members}))
     repository.put_manifest("joint", index)
     assert created_at(index.digest, repository) == created_at(put(repository, NEW).digest, repository)

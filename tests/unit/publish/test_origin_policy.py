@@ -48,8 +48,8 @@ def test_another_source_builder_or_an_input_without_a_digest_does_not_hold() -> 
     rules = RULES.model_copy(update={"builders": ("https://example.com/builder",)})
     content = provenance(LOCKED, archive, repository="https://github.com/team/images-evil")
     assert results(content, rules) == {"builder": False, "source": False, "inputs": False}
-    (found,) = [one for one in check_origin(content, rules, True) if one.what == "inputs"]
-    assert found.detail == "not locked: debian-trixie"
+    (finding,) = [candidate for candidate in check_origin(content, rules, True) if candidate.what == "inputs"]
+    assert finding.detail == "not locked: debian-trixie"
 
 
 def test_a_source_that_is_no_address_does_not_hold() -> None:
@@ -71,9 +71,9 @@ def test_a_source_that_is_no_address_does_not_hold() -> None:
 def test_a_provenance_that_proves_nothing_does_not_hold(
     content: bytes | None, is_signed: bool | None, detail: str
 ) -> None:
-    (found,) = check_origin(content, RULES, is_signed)
-    assert found.holds is False
-    assert detail in found.detail
+    (finding,) = check_origin(content, RULES, is_signed)
+    assert finding.holds is False
+    assert detail in finding.detail
 
 
 def test_a_policy_names_them_and_an_unknown_key_is_refused(tmp_path: Path) -> None:

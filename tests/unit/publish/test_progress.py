@@ -78,8 +78,10 @@ def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
 
 
 def test_a_verification_is_a_line_for_each_thing() -> None:
-    found = Verification("r", (Finding("signature", None, "there is none"), Finding("report", False, "failed: x")))
-    assert publication_table.verify_text([found]).plain.splitlines() == [
+    verification = Verification(
+        "r", (Finding("signature", None, "there is none"), Finding("report", False, "failed: x"))
+    )
+    assert publication_table.verify_text([verification]).plain.splitlines() == [
         "r",
         "  not checked signature  there is none",
         "  FAILED      report     failed: x",

@@ -20,7 +20,7 @@ JOB = {
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+def cosign_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     """Return what cosign was asked, a line a call; it finds everything signed."""
     program, calls = tmp_path / "cosign", tmp_path / "calls"
     # Asked what it can do, it answers like cosign 2.4 and 2.5.
@@ -40,16 +40,16 @@ def signing() -> Iterator[ImageSigner]:
 
 
 def test_in_a_ci_job_it_asks_for_its_own_identity(
-    signing: ImageSigner, asked: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+    signing: ImageSigner, cosign_calls: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in JOB.items():
         monkeypatch.setenv(name, value)
     assert signing.has_signed(())
-    (call,) = asked()
+    (call,) = cosign_calls()
     assert call.startswith("verify --allow-http-registry --certificate-identity-regexp ^https://github")
     assert "--certificate-oidc-issuer https://token.actions.githubusercontent.com" in call
 
 
-def test_elsewhere_it_trusts_nobody(signing: ImageSigner, asked: Callable[[], list[str]]) -> None:
+def test_elsewhere_it_trusts_nobody(signing: ImageSigner, cosign_calls: Callable[[], list[str]]) -> None:
     assert not signing.has_signed(())
-    assert asked() == []
+    assert cosign_calls() == []

@@ -39,7 +39,7 @@ def image() -> Image:
 
 class TestVerify:
     @pytest.fixture
-    def place(self, image: Image) -> Iterator[tuple[Repository, Manifest, Oci]]:
+    def published(self, image: Image) -> Iterator[tuple[Repository, Manifest, Oci]]:
         store = Store()
         with served(store.handler()) as host:
             repository = Repository(Connection(host, lambda: None), "training/efa-pytorch")
@@ -47,14 +47,14 @@ class TestVerify:
             repository.put_manifest("v1", manifest)
             yield repository, manifest, Oci(kind="oci", host=host, credentials="none")
 
-    def look(self, place: tuple[Repository, Manifest, Oci]) -> tuple[Verification, ...]:
-        repository, _, entry = place
+    def verify_published(self, published: tuple[Repository, Manifest, Oci]) -> tuple[Verification, ...]:
+        repository, _, entry = published
         return verify(f"{repository.ref}:v1", entry, None)
 
-    def test_a_validated_image_holds(self, place: tuple[Repository, Manifest, Oci], image: Image) -> None:
-        repository, manifest, _ = place
+    def test_a_validated_image_holds(self, published: tuple[Repository, Manifest, Oci], image: Image) -> None:
+        repository, manifest, _ = published
         attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
-        (verification,) = self.look(place)
+        (verification,) = self.verify_published(published)
         assert verification.holds
         assert {finding.what: finding.holds for finding in verification.findings} == {
             "signature": None,
@@ -64,16 +64,16 @@ class TestVerify:
             "SPDX": True,
         }
 
-    def test_an_image_without_evidence_does_not(self, place: tuple[Repository, Manifest, Oci]) -> None:
-        (verification,) = self.look(place)
+    def test_an_image_without_evidence_does_not(self, published: tuple[Repository, Manifest, Oci]) -> None:
+        (verification,) = self.verify_published(published)
         assert not verification.holds
 
     def test_a_red_report_does_not_unless_it_was_allowed(
-        self, place: tuple[Repository, Manifest, Oci], image: Image
+        self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
-        repository, manifest, _ = place
+        repository, manifest, _ = published
         attach(artifacts_of(item_of(image, manifest.digest, GREEN, RED)), manifest.descriptor, repository)
-        assert not self.look(place)[0].holds
+        assert not self.verify_published(published)[0].holds
         attach(
             artifacts_of(item_of(image, manifest.digest, GREEN, RED, allowed=["plugin.found"])),
             manifest.descriptor,
@@ -81,15 +81,15 @@ class TestVerify:
         )
         assert any(
             "failed and allowed by the publisher: plugin.found" in finding.detail
-            for finding in self.look(place)[0].findings
+            for finding in self.verify_published(published)[0].findings
         )
 
     def test_the_evidence_of_another_image_does_not(
-        self, place: tuple[Repository, Manifest, Oci], image: Image
+        self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
-        repository, manifest, _ = place
+        repository, manifest, _ = published
         attach(artifacts_of(item_of(image, "sha256:" + "9" * 64)), manifest.descriptor, repository)
-        (verification,) = self.look(place)
+        (verification,) = self.verify_published(published)
         assert [finding.what for finding in verification.findings if finding.holds is False] == [
             "report",
             "provenance",
@@ -101,27 +101,27 @@ class TestVerify:
         "content", [b"", b"[]", b'{"predicateType": "x"}', b'{"subject": 3, "predicate": {}}', b"\xff"]
     )
     def test_whatever_somebody_attached_is_an_answer(
-        self, place: tuple[Repository, Manifest, Oci], content: bytes
+        self, published: tuple[Repository, Manifest, Oci], content: bytes
     ) -> None:
-        repository, manifest, _ = place
+        repository, manifest, _ = published
         forms = (statement.REPORT, statement.PROVENANCE, cyclonedx_bill.PREDICATE)
         files = [Artifact("application/x", "x", content, "now", form) for form in forms]
         attach(files, manifest.descriptor, repository)
-        (verification,) = self.look(place)
+        (verification,) = self.verify_published(published)
         assert [finding.detail.partition(":")[0] for finding in verification.findings[1:]] == ["cannot be read"] * 3
 
     def test_what_other_tools_attached_is_left_alone(
-        self, place: tuple[Repository, Manifest, Oci], image: Image
+        self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
-        repository, manifest, _ = place
+        repository, manifest, _ = published
         other = Artifact(cyclonedx_bill.CYCLONEDX, "other.json", b"{}", "2030-01-01T00:00:00+00:00")
         attach([*artifacts_of(item_of(image, manifest.digest)), other], manifest.descriptor, repository)
-        assert self.look(place)[0].holds
+        assert self.verify_published(published)[0].holds
 
     def test_every_platform_of_an_index_is_looked_at(
-        self, place: tuple[Repository, Manifest, Oci], image: Image
+        self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
-        repository, manifest, entry = place
+        repository, manifest, entry = published
         attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
         index = index_of((manifest, "amd64"))
         repository.put_manifest("joint", index)
@@ -135,17 +135,17 @@ class TestVerify:
         assert verification.ref.endswith(manifest.digest)
         assert verification.holds
 
-    def test_an_index_of_nothing_does_not_hold(self, place: tuple[Repository, Manifest, Oci]) -> None:
-        repository, _, entry = place
+    def test_an_index_of_nothing_does_not_hold(self, published: tuple[Repository, Manifest, Oci]) -> None:
+        repository, _, entry = published
         repository.put_manifest("joint", index_of())
         (verification,) = verify(f"{repository.ref}:joint", entry, None)
         assert not verification.holds
         assert verification.findings[-1].detail == "none: the index lists no image"
 
     def test_an_index_that_calls_an_image_by_another_platform_does_not_hold(
-        self, place: tuple[Repository, Manifest, Oci], image: Image
+        self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
-        repository, manifest, entry = place
+        repository, manifest, entry = published
         attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
         repository.put_manifest("joint", index_of((manifest, "arm64")))
         whole, verification = verify(f"{repository.ref}:joint", entry, None)
@@ -154,9 +154,9 @@ class TestVerify:
         assert "as linux/arm64, but it is linux/amd64" in whole.findings[-1].detail
 
     def test_a_tag_that_says_another_version_does_not_hold(
-        self, place: tuple[Repository, Manifest, Oci], image: Image
+        self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
-        repository, manifest, entry = place
+        repository, manifest, entry = published
         attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
         lie = image.tag.replace(image.version("nccl"), "2.99.0")
         for tag in (image.tag, lie):
@@ -168,16 +168,18 @@ class TestVerify:
 
     @pytest.mark.parametrize("revision", ["b" * 40 + "-dirty", "unknown", ""])
     def test_what_no_commit_has_does_not_hold_unless_it_was_allowed(
-        self, revision: str, place: tuple[Repository, Manifest, Oci], image: Image
+        self, revision: str, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
-        repository, manifest, _ = place
+        repository, manifest, _ = published
         attach(artifacts_of(item_of(image, manifest.digest), revision), manifest.descriptor, repository)
-        (verification,) = [finding for finding in self.look(place)[0].findings if finding.what == "provenance"]
+        (verification,) = [
+            finding for finding in self.verify_published(published)[0].findings if finding.what == "provenance"
+        ]
         assert verification.holds is False
         assert "and uncommitted files" in verification.detail
         allowed = item_of(image, manifest.digest, allowed=["source.committed"])
         attach(artifacts_of(allowed, revision), manifest.descriptor, repository)
-        assert self.look(place)[0].holds
+        assert self.verify_published(published)[0].holds
 
     @pytest.mark.parametrize(
         "body",
@@ -191,14 +193,17 @@ class TestVerify:
         ],
     )
     def test_an_attachment_that_cannot_be_read_is_ignored_and_reported(
-        self, body: dict[str, str | list[int | dict[str, str]]], place: tuple[Repository, Manifest, Oci], image: Image
+        self,
+        body: dict[str, str | list[int | dict[str, str]]],
+        published: tuple[Repository, Manifest, Oci],
+        image: Image,
     ) -> None:
-        repository, manifest, entry = place
+        repository, manifest, entry = published
         attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
         says = {"subject": manifest.descriptor.as_json(), "annotations": {FORM: statement.REPORT, CREATED: "2030"}}
         odd = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "mediaType": OCI_MANIFEST, **says, **body}))
         repository.put_manifest(odd.digest, odd)
-        (verification,) = self.look(place)
+        (verification,) = self.verify_published(published)
         assert verification.holds
         assert any(
             finding.what == "report" and finding.holds is None and odd.digest in finding.detail
