@@ -80,7 +80,11 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Yield a validator that a test calls and that is skipped fails the test: it would be skipped with it, unseen."""
     report = yield
-    if report.skipped and call.excinfo and any(VALIDATORS in Path(one.path).parents for one in call.excinfo.traceback):
+    if (
+        report.skipped
+        and call.excinfo
+        and any(VALIDATORS in Path(entry.path).parents for entry in call.excinfo.traceback)
+    ):
         report.outcome, report.longrepr = "failed", f"a validator was skipped: {call.excinfo.value}"
     return report
 

@@ -134,8 +134,8 @@ def test_a_machine_that_cannot_measure_its_speed_is_no_fault_of_the_image(root: 
         pair_lab = lab.lab(pair, files)
         pair_lab.client.run("mount --bind /dev/null /image/proc/cpuinfo", 10)
         assert exchange.perform(pair_lab, exchanges.WRITE).outcome == "passed"
-        found = exchange.perform(pair_lab, strict).found
-    server, client = found.split("; ")
+        message = exchange.perform(pair_lab, strict).found
+    server, client = message.split("; ")
     assert server.startswith("the server ended with status 1: ")
     assert server.endswith("Failed to exchange data between server and clients")
     assert client.endswith("Can't produce a report")

@@ -39,7 +39,7 @@ from tests.e2e.publish_parts import (
     registry_program,
     write_steps,
 )
-from tests.unit.plan.test_tags import another
+from tests.unit.plan.test_tags import with_axes
 
 pytestmark = pytest.mark.e2e
 
@@ -249,12 +249,12 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
 ) -> None:
     publisher, lines, trust = signing
     arm_small = build_small(engine, tmp_path / "arm", f"{tmp_path.name.lower()}-arm", platform="linux/arm64")
-    amd, arm = images = (planned(), another(planned(), platform="linux/arm64"))
+    amd, arm = images = (planned(), with_axes(planned(), platform="linux/arm64"))
     for image, built in ((amd, small), (arm, arm_small)):
         write_steps(image, *green(image, built))
     entries = {"local": registry.entry()}
     published = publish_images.publish(items(*images), entries, publisher)
-    assert [one.error for one in published] == ["", ""]
+    assert [verification.error for verification in published] == ["", ""]
 
     def joined() -> tuple[join.JoinResult, list[str]]:
         lines.clear()
@@ -265,8 +265,8 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     assert first.tags == (amd.tag, "2.15", "latest")
     assert len(signed) == 1
     verifications = verify(f"{registry.host}/training/efa-pytorch:{amd.tag}", registry.entry(), trust)
-    assert all(one.holds for one in verifications), verifications
-    assert [one.ref.partition("@")[2] for one in verifications] == [
+    assert all(verification.holds for verification in verifications), verifications
+    assert [verification.ref.partition("@")[2] for verification in verifications] == [
         first.ref.partition("@")[2],
         small.digest,
         arm_small.digest,

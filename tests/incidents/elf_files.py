@@ -36,23 +36,40 @@ def library(
         (tag, name) for tag, name in ((DT_SONAME, soname), (DT_RPATH, rpath), (DT_RUNPATH, runpath)) if name
     ]
     symbol_names = [*((name, DEFINED) for name in exports), *((name, ASKED) for name in undefined)]
-    versions, wanted = list(defines), {name: list(asked) for name, asked in (wants or {}).items()}
-    every = [*versions, *wanted, *(version for asked in wanted.values() for version in asked)]
-    strings, at = _strings([*(name for _, name in dynamic_entries), *(name for name, _ in symbol_names), *every])
-    dynamic = b"".join(struct.pack("<QQ", tag, at[name]) for tag, name in dynamic_entries) + struct.pack(
+    versions, needed_versions = (
+        list(defines),
+        {name: list(version_names) for name, version_names in (wants or {}).items()},
+    )
+    version_strings = [
+        *versions,
+        *needed_versions,
+        *(version for version_names in needed_versions.values() for version in version_names),
+    ]
+    strings, offsets = _strings(
+        [*(name for _, name in dynamic_entries), *(name for name, _ in symbol_names), *version_strings]
+    )
+    dynamic = b"".join(struct.pack("<QQ", tag, offsets[name]) for tag, name in dynamic_entries) + struct.pack(
         "<QQ", DT_NULL, 0
     )
     symbols = bytes(24) + b"".join(
-        struct.pack("<IBBHQQ", at[name], info, 0, section, HEADER, 8) for name, (info, section) in symbol_names
+        struct.pack("<IBBHQQ", offsets[name], info, 0, section, HEADER, 8) for name, (info, section) in symbol_names
     )
     read_only = b"\0" + b"".join(word.encode() + b"\0" for word in words)
     section_names, named = _strings(NAMES)
-    contents = [b"", strings, symbols, dynamic, read_only, _definitions(versions, at), _wishes(wanted, at)]
+    contents = [
+        b"",
+        strings,
+        symbols,
+        dynamic,
+        read_only,
+        _definitions(versions, offsets),
+        _version_needs(needed_versions, offsets),
+    ]
     contents.append(section_names)
     padded = [content.ljust(-(-len(content) // ALIGN) * ALIGN, b"\0") for content in contents]
     places = [HEADER, *(HEADER + total for total in accumulate(map(len, padded)))]
     kinds = [(0, 0), (STRTAB, 0), (DYNSYM, 1), (DYNAMIC, 1), (PROGBITS, 0)]
-    kinds += [(VERDEF if versions else PROGBITS, 1), (VERNEED if wanted else PROGBITS, 1), (STRTAB, 0)]
+    kinds += [(VERDEF if versions else PROGBITS, 1), (VERNEED if needed_versions else PROGBITS, 1), (STRTAB, 0)]
     rows = [
         struct.pack("<IIQQQQIIQQ", named[name], kind, 2 * bool(kind), 0, offset, len(content), link, 0, ALIGN, 0)
         for name, (kind, link), offset, content in zip(NAMES, kinds, places, contents, strict=False)
@@ -63,24 +80,26 @@ def library(
     return identity + struct.pack("<HHIQQQIHHHHHH", *numbers) + b"".join(padded) + b"".join(rows)
 
 
-def _definitions(versions: list[str], at: Mapping[str, int]) -> bytes:
+def _definitions(versions: list[str], offsets: Mapping[str, int]) -> bytes:
     """Return rows of the versions that a library defines."""
     row = 28  # bytes: one version and its name
     return b"".join(
         struct.pack("<HHHHIII", 1, 0, number, 1, 0, 20, row if number < len(versions) else 0)
-        + struct.pack("<II", at[version], 0)
+        + struct.pack("<II", offsets[version], 0)
         for number, version in enumerate(versions, 1)
     )
 
 
-def _wishes(wanted: Mapping[str, list[str]], at: Mapping[str, int]) -> bytes:
+def _version_needs(needed_versions: Mapping[str, list[str]], offsets: Mapping[str, int]) -> bytes:
     """Return rows of the versions that others must define, by library."""
     rows = b""
-    for number, (library, versions) in enumerate(wanted.items(), 1):
+    for number, (library, versions) in enumerate(needed_versions.items(), 1):
         size = 16 + 16 * len(versions)
-        rows += struct.pack("<HHIII", 1, len(versions), at[library], 16, size if number < len(wanted) else 0)
+        rows += struct.pack(
+            "<HHIII", 1, len(versions), offsets[library], 16, size if number < len(needed_versions) else 0
+        )
         rows += b"".join(
-            struct.pack("<IHHII", 0, 0, 2, at[version], 16 if index < len(versions) else 0)
+            struct.pack("<IHHII", 0, 0, 2, offsets[version], 16 if index < len(versions) else 0)
             for index, version in enumerate(versions, 1)
         )
     return rows
@@ -88,9 +107,9 @@ def _wishes(wanted: Mapping[str, list[str]], at: Mapping[str, int]) -> bytes:
 
 def _strings(names: Iterable[str]) -> tuple[bytes, dict[str, int]]:
     """Return a string table, and where each name begins in it."""
-    table, at = b"\0", {"": 0}
+    table, offsets = b"\0", {"": 0}
     for name in names:
-        if name not in at:
-            at[name] = len(table)
+        if name not in offsets:
+            offsets[name] = len(table)
             table += name.encode() + b"\0"
-    return table, at
+    return table, offsets

@@ -58,9 +58,9 @@ class File(Data):
 
     def content(self) -> bytes:
         """Return the bytes of a regular file."""
-        whole = elf_files.library(**self.library.model_dump()) if self.library else self.text.encode()
-        whole = whole or bytes.fromhex(self.hex)
-        return whole if self.size is None else whole[: self.size].ljust(self.size, b"\0")
+        content = elf_files.library(**self.library.model_dump()) if self.library else self.text.encode()
+        content = content or bytes.fromhex(self.hex)
+        return content if self.size is None else content[: self.size].ljust(self.size, b"\0")
 
 
 class Links(Root):
@@ -130,13 +130,13 @@ class Image(Data):
         folders = dict.fromkeys([line for text in lines for line in text if line.startswith("/")] + [*DEFAULT])
         links = Links(self.files)
         real = {folder: links.real(folder) if folder not in DEFAULT else folder for folder in folders}
-        found = {
+        names = {
             posixpath.join(folder, name): name
             for folder in folders
             for path in sorted(self.files)
             if posixpath.dirname(path) == real[folder] and ".so" in (name := posixpath.basename(path))
         }
-        return loader_cache(found)
+        return loader_cache(names)
 
     def subject(self, ref: str) -> ImageConfig:
         """Return the image's configuration, as an engine describes it."""
@@ -157,8 +157,8 @@ class Image(Data):
 
     def tar(self) -> bytes:
         """Return the tar of its file system."""
-        written = io.BytesIO()
-        with tarfile.open(fileobj=written, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        archive_bytes = io.BytesIO()
+        with tarfile.open(fileobj=archive_bytes, mode="w", format=tarfile.GNU_FORMAT) as archive:
             for path, file, content in self._contents():
                 entry = tarfile.TarInfo(path.lstrip("/"))
                 entry.mode = int(file.mode, 8) if file.mode else 0o644
@@ -169,7 +169,7 @@ class Image(Data):
                 entry.uid = entry.gid = file.owner
                 entry.size = len(content)
                 archive.addfile(entry, io.BytesIO(content))
-        return written.getvalue()
+        return archive_bytes.getvalue()
 
     def text(self, path: str) -> str | None:
         """Return what is in the file at a path that is no link; None where nothing is there."""
@@ -189,8 +189,8 @@ class Image(Data):
 def _for_arm64(files: Mapping[str, File]) -> dict[str, File]:
     """Return the same files where processors are arm64."""
     text = json.dumps({path: file.model_dump() for path, file in files.items()})
-    for here, there in (("x86_64", "aarch64"), ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")):
-        text = text.replace(here, there)
+    for amd64_name, arm64_name in (("x86_64", "aarch64"), ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")):
+        text = text.replace(amd64_name, arm64_name)
     return {path: File.model_validate(file) for path, file in json.loads(text).items()}
 
 
@@ -198,13 +198,13 @@ def _joined(ours: Mapping[str, Value], theirs: Mapping[str, Value | None]) -> di
     return {name: value for name, value in {**ours, **theirs}.items() if value is not None}
 
 
-def loader_cache(found: Mapping[str, str]) -> bytes:
+def loader_cache(names_by_path: Mapping[str, str]) -> bytes:
     """Return an ld.so.cache in glibc's form, see ldcache: path -> name."""
-    strings = b"".join(f"{name}\0{path}\0".encode() for path, name in found.items())
-    index, entries = HEADER + ENTRY * len(found), b""
-    for path, name in found.items():
+    strings = b"".join(f"{name}\0{path}\0".encode() for path, name in names_by_path.items())
+    index, entries = HEADER + ENTRY * len(names_by_path), b""
+    for path, name in names_by_path.items():
         after = index + len(name.encode()) + 1
         entries += struct.pack("<iIIIQ", 0x0303, index, after, 0, 0)
         index = after + len(path.encode()) + 1
-    head = (MAGIC + struct.pack("<II", len(found), len(strings))).ljust(HEADER, b"\0")
+    head = (MAGIC + struct.pack("<II", len(names_by_path), len(strings))).ljust(HEADER, b"\0")
     return head + entries + strings

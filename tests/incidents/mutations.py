@@ -184,16 +184,16 @@ def users(module: str, sources: Mapping[str, str]) -> list[str]:
 
 def main(names: list[str]) -> None:
     """Print the survivors of the modules, and how many mutations there were."""
-    known = sorted(path.stem for path in VALIDATORS.glob("*.py"))
-    if unknown := set(names).difference(known):
-        sys.exit(f"{', '.join(sorted(unknown))}: no module of validators/\nname some of {', '.join(known)}")
-    count, left = 0, 0
+    modules = sorted(path.stem for path in VALIDATORS.glob("*.py"))
+    if unknown := set(names).difference(modules):
+        sys.exit(f"{', '.join(sorted(unknown))}: no module of validators/\nname some of {', '.join(modules)}")
+    count, surviving = 0, 0
     for mutation, survives in survivors(names):
         count += 1
         if survives:
-            left += 1
+            surviving += 1
             print(mutation.name, flush=True)
-    print(f"{count} mutations, {left} survive")
+    print(f"{count} mutations, {surviving} survive")
 
 
 if __name__ == "__main__":

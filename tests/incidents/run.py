@@ -43,9 +43,9 @@ def case_of(name: str, image: Image) -> Inspection:
     inspection = measured(answers, readout.PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
     started = Entry(given=image.started) if image.started else None
-    known = inspection.settings and entry.with_files(inspection.settings, image.started, image.text)
+    settings = inspection.settings and entry.with_files(inspection.settings, image.started, image.text)
     inspection = inspection.model_copy(
-        update={"entry": started, "settings": known, "missing": {**inspection.missing, **missing}}
+        update={"entry": started, "settings": settings, "missing": {**inspection.missing, **missing}}
     )
     return Inspection(subject=subject, expected=fabric.expected(subject, inspection, None), measured=inspection)
 
@@ -84,12 +84,12 @@ def outcome(incident: Incident, checks: Iterable[Check]) -> Outcome:
     return Outcome(bool(reporting), alarms)
 
 
-def _ends_one(left: Check, before: Iterable[Check]) -> bool:
+def _ends_one(remaining: Check, before: Iterable[Check]) -> bool:
     """Return whether a check that still fails names a known fault less than before.
 
     A version can have several, and the one that takes its place others: a fix ends one of those that were reported.
     """
-    return any(_known_faults(check) - _known_faults(left) for check in before if check.id == left.id)
+    return any(_known_faults(check) - _known_faults(remaining) for check in before if check.id == remaining.id)
 
 
 def _known_faults(check: Check) -> set[str]:
@@ -99,8 +99,8 @@ def _known_faults(check: Check) -> set[str]:
 
 @functools.cache
 def _reasons() -> tuple[str, ...]:
-    known = (*table.read(Faults).faults, *table.read(Packages).faults)
-    return tuple(row.why for row in known)
+    rows = (*table.read(Faults).faults, *table.read(Packages).faults)
+    return tuple(row.why for row in rows)
 
 
 def _reporting(incident: Incident, checks: Iterable[Check]) -> list[Check]:

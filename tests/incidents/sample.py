@@ -18,12 +18,12 @@ def first_lines(name: str, incident: Incident) -> list[str]:
     case = run.case_of(name, incident.image)
     chain = compute(case, incident.fabric)
     checks = run.checks({name: incident.image})[name]
-    found = [check for check in checks if check.outcome == "failed" and check.severity != "note"]
-    lines = [f"{check.id}: {first_line(check.found, FIRST_LINE - len(check.id) - 2)}" for check in found]
+    failed = [check for check in checks if check.outcome == "failed" and check.severity != "note"]
+    lines = [f"{check.id}: {first_line(check.found, FIRST_LINE - len(check.id) - 2)}" for check in failed]
     return [*([chain.answer] if chain and chain.outcome != "fabric" else []), *lines]
 
 
-def told(incident: Incident, lines: list[str]) -> bool:
+def is_told(incident: Incident, lines: list[str]) -> bool:
     """Return whether one line has every word of the cause."""
     words = incident.reported.words if incident.reported else ()
     return any(all(word in line for word in words) for line in lines)
@@ -34,8 +34,8 @@ def main() -> None:
     cases = yaml_file.load(Path(sys.argv[1]), Cases).root
     lines = {name: first_lines(name, incident) for name, incident in cases.items()}
     for name, incident in cases.items():
-        print("told" if told(incident, lines[name]) else "NOT TOLD", name, *lines[name], sep="\n    ")
-    print(f"{sum(told(incident, lines[name]) for name, incident in cases.items())} of {len(cases)}")
+        print("told" if is_told(incident, lines[name]) else "NOT TOLD", name, *lines[name], sep="\n    ")
+    print(f"{sum(is_told(incident, lines[name]) for name, incident in cases.items())} of {len(cases)}")
 
 
 if __name__ == "__main__":

@@ -112,12 +112,12 @@ ODD = Image(
 
 def with_second_name(data: bytes, path: str, name: str) -> bytes:
     """Return a tar in which a file has another name, too."""
-    written = io.BytesIO(data)
-    with tarfile.open(fileobj=written, mode="a") as archive:
+    buffer = io.BytesIO(data)
+    with tarfile.open(fileobj=buffer, mode="a") as archive:
         member = tarfile.TarInfo(name.lstrip("/"))
         member.type, member.linkname = tarfile.LNKTYPE, path.lstrip("/")
         archive.addfile(member)
-    return written.getvalue()
+    return buffer.getvalue()
 
 
 def test_what_is_rare_is_measured_the_same_in_both_ways() -> None:

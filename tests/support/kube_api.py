@@ -73,10 +73,10 @@ class Store:
         status = {"type": condition, "status": "True", "reason": condition, "message": message}
         self.objects[kind, name]["status"] = {"conditions": [status]}
 
-    def warns(self, of: str, reason: str, message: str) -> None:
+    def warns(self, name: str, reason: str, message: str) -> None:
         """Add an event."""
-        of_object = {"name": of, "namespace": "default"}
-        self.put("events", f"{of}.{reason}", type="Warning", reason=reason, message=message, involvedObject=of_object)
+        of_object = {"name": name, "namespace": "default"}
+        self.put("events", f"{name}.{reason}", type="Warning", reason=reason, message=message, involvedObject=of_object)
 
     def matching(self, kind: str, labels: str, fields: str) -> Iterator[Object]:
         """Yield the objects of a kind that selectors take."""

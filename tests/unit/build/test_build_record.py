@@ -42,7 +42,7 @@ def engine(tmp_path: Path) -> Callable[..., container_engine.Engine]:
     program = tmp_path / "bin" / "docker"
     program.parent.mkdir()
 
-    def made(answer: str = "") -> container_engine.Engine:
+    def engine_that_answers(answer: str = "") -> container_engine.Engine:
         (tmp_path / "answer").write_text(answer)
         program.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
         program.chmod(0o755)
@@ -50,7 +50,7 @@ def engine(tmp_path: Path) -> Callable[..., container_engine.Engine]:
             "x", "found", "unix:///x", "28.2", "0.24", "containerd", "default", {"PATH": f"{program.parent}:/bin"}
         )
 
-    return made
+    return engine_that_answers
 
 
 def order(image_id: str) -> BuildSpec:
@@ -89,8 +89,8 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "revision", lambda: labels.Revision(now, 0, None))
     build = built(order("efa-1"), then)
-    there = build_images._up_to_date([order("efa-1")], engine(f"{build.digest} {build.ref}\n"))
-    assert there == ({} if again else {"efa-1": build})
+    current = build_images._up_to_date([order("efa-1")], engine(f"{build.digest} {build.ref}\n"))
+    assert current == ({} if again else {"efa-1": build})
 
 
 def built(made_of: BuildSpec, revision: str) -> Build:

@@ -39,11 +39,11 @@ def image(folder: Path) -> Image:
 
 
 def lock(image: Image) -> Lock:
-    own = (
+    local_wheels = (
         Wheel(name="my-ops", version="1.0", file=WHEEL, sha256="00", size=5, origin=f"./{WHEEL}"),
         Wheel(name="my-project", version="", origin="./project"),
     )
-    return locks.wheels(image).model_copy(update={"wheels": (*locks.wheels(planned()).wheels, *own)})
+    return locks.wheels(image).model_copy(update={"wheels": (*locks.wheels(planned()).wheels, *local_wheels)})
 
 
 def test_code_decides_the_digest_and_what_tools_write_does_not(image: Image, folder: Path) -> None:

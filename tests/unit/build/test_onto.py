@@ -35,8 +35,8 @@ def contexts(image: Image, folder: Path) -> tuple[dict[str, str], Contexts]:
     (base,) = preflight.supply([sources.base(image, KNOWN)], MIRRORS)
     (installer,) = [source for source in sources.pinned(image, KNOWN) if source.component == "efa-installer"]
     stood_in = Supply(installer, "stand-in", "", True, "", 0.0)
-    made = Contexts(KNOWN, lambda source: folder / source.id, lambda name, _: folder / f"{name}.tar")
-    return made.for_image(image, [base, stood_in]), made
+    build_contexts = Contexts(KNOWN, lambda source: folder / source.id, lambda name, _: folder / f"{name}.tar")
+    return build_contexts.for_image(image, [base, stood_in]), build_contexts
 
 
 def test_the_base_is_the_image_in_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,10 +46,10 @@ def test_the_base_is_the_image_in_the_engine(tmp_path: Path, monkeypatch: pytest
 
 def test_a_stand_in_is_made_on_the_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the image itself a user may be set, and no shell be there."""
-    by_name, made = contexts(planned(existing(user="1000"), tmp_path, monkeypatch), tmp_path)
-    helper = made.helpers[by_name["efa-installer"].removeprefix("target:")]
+    by_name, build_contexts = contexts(planned(existing(user="1000"), tmp_path, monkeypatch), tmp_path)
+    helper = build_contexts.helpers[by_name["efa-installer"].removeprefix("target:")]
     assert helper.contexts["base"] == "target:base-debian13"
-    assert made.helpers["base-debian13"].folder == tmp_path
+    assert build_contexts.helpers["base-debian13"].folder == tmp_path
 
 
 def test_stand_ins_for_an_image_on_ubuntu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

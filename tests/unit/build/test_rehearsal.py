@@ -33,9 +33,9 @@ def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
     monkeypatch.setattr(reachable, "index", lambda *_: (True, "200"))
     monkeypatch.setattr(reachable, "apt", lambda address, *_: ("aliyun" not in address, ""))
     monkeypatch.setattr(sources, "_debian", lambda: ("http://archive.example.com/debian", ""))
-    found = Project(OURS, KNOWN)
+    loaded = Project(OURS, KNOWN)
     monkeypatch.setattr(Project, "mirrors", Mirrors(ca_bundle=tmp_path / "ca"))
-    return found
+    return loaded
 
 
 def planned(target: str, **changes: str) -> tuple[Image, ...]:
@@ -93,29 +93,29 @@ def test_a_key_and_its_repository_are_stood_in_for_together(project: Project, mo
 
 def test_the_repository_comes_over_the_bases_archives(project: Project) -> None:
     (image,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
-    made = texts(supplies(image, project), project.mirrors)
-    assert "erdma" not in made["apt-sources"]
-    over = made["apt-sources-erdma-apt"].splitlines()
+    secrets = texts(supplies(image, project), project.mirrors)
+    assert "erdma" not in secrets["apt-sources"]
+    over = secrets["apt-sources-erdma-apt"].splitlines()
     assert any("archive.example.com" in line for line in over)
     assert over[-1] == "deb [signed-by=/etc/apt/keyrings/erdma.asc] file:/mnt/erdma-apt jammy/erdma main"
-    assert 'sourceparts "/dev/null"' in made["apt-config-erdma-apt"]
+    assert 'sourceparts "/dev/null"' in secrets["apt-config-erdma-apt"]
 
 
 def test_where_the_bases_own_archives_stay_the_repository_is_beside_them(project: Project) -> None:
     """Ubuntu's own sources have no address here: the stage mounts the one line among them."""
     (image,) = planned("erdma-pytorch")
-    made = texts(supplies(image, project), project.mirrors)
-    assert made["apt-sources"] == ""
-    assert len(made["apt-sources-erdma-apt"].splitlines()) == 1
-    assert "sourceparts" not in made["apt-config-erdma-apt"]
+    secrets = texts(supplies(image, project), project.mirrors)
+    assert secrets["apt-sources"] == ""
+    assert len(secrets["apt-sources-erdma-apt"].splitlines()) == 1
+    assert "sourceparts" not in secrets["apt-config-erdma-apt"]
 
 
 def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
     address = "http://mirrors.cloud.aliyuncs.com/erdma/apt/ubuntu"
     inside = replace(project.mirrors, addresses={mirrors.variable_suffix("erdma-apt"): (address, "mirrors.yaml:2")})
     (image,) = planned("erdma-pytorch")
-    wanted = [s for s in sources.sources(image, KNOWN) if s.component == "erdma-apt"]
-    (supply,) = preflight.supply(wanted, inside, rehearse=False)
+    wanted_sources = [s for s in sources.sources(image, KNOWN) if s.component == "erdma-apt"]
+    (supply,) = preflight.supply(wanted_sources, inside, rehearse=False)
     assert (supply.via, supply.address) == ("mirror", address)
 
 
@@ -126,14 +126,19 @@ def contexts(folder: Path) -> Contexts:
 def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Project, tmp_path: Path) -> None:
     """A plain Debian in its place would have neither what NVIDIA's sets, nor its toolkit, nor its entry point."""
     (image,) = rehearsal.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project)
-    kept = contexts(tmp_path)
-    base = kept.for_image(image, supplies(image, project))["base"].removeprefix("target:")
-    helper = kept.helpers[base]
+    build_contexts = contexts(tmp_path)
+    base = build_contexts.for_image(image, supplies(image, project))["base"].removeprefix("target:")
+    helper = build_contexts.helpers[base]
     assert helper.contexts == {"stand-in": "dockerfiles/stand-ins/cuda-base"}
     assert (helper.folder, helper.arguments["TAR"]) == (tmp_path, "debian13.tar")
-    said = {"BASE": CUDA, "BASE_CUDA": "13.2.1", "BASE_ENTRYPOINT": "nvidia", **KNOWN.bases.bases[CUDA].environment}
-    assert said.items() <= helper.arguments.items()
-    assert kept.users[base] == image.id
+    arguments = {
+        "BASE": CUDA,
+        "BASE_CUDA": "13.2.1",
+        "BASE_ENTRYPOINT": "nvidia",
+        **KNOWN.bases.bases[CUDA].environment,
+    }
+    assert arguments.items() <= helper.arguments.items()
+    assert build_contexts.users[base] == image.id
     assert "cuda-base" in build_spec._replaceable(sources.pinned(image, KNOWN))
 
 

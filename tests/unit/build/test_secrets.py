@@ -56,11 +56,11 @@ def test_the_ids_are_the_ones_that_the_dockerfiles_mount(mirrors: Mirrors) -> No
 
 def test_only_this_user_can_read_them_and_only_while_the_build_runs(mirrors: Mirrors) -> None:
     with build_secrets.secrets(SUPPLIES, mirrors) as files:
-        made = [path for path in files.values() if path != BUNDLE]
-        assert {oct(path.stat().st_mode & 0o777) for path in made} == {"0o600"}
-        assert {oct(path.parent.stat().st_mode & 0o777) for path in made} == {"0o700"}
+        secret_files = [path for path in files.values() if path != BUNDLE]
+        assert {oct(path.stat().st_mode & 0o777) for path in secret_files} == {"0o600"}
+        assert {oct(path.parent.stat().st_mode & 0o777) for path in secret_files} == {"0o700"}
         assert files["ca-bundle"] == BUNDLE
-    assert not any(path.exists() or path.parent.exists() for path in made)
+    assert not any(path.exists() or path.parent.exists() for path in secret_files)
 
 
 def test_they_are_gone_after_a_build_that_failed(mirrors: Mirrors) -> None:

@@ -63,8 +63,8 @@ def test_a_package_is_compiled_once_and_handed_over_as_its_stage() -> None:
 def test_other_packages_beside_it_change_nothing() -> None:
     compiler = Compiler()
     provided(compiler, spec())
-    both = planned("some-extension")
-    provided(compiler, spec(replace(both, python_packages=(*both.python_packages, "einops"))))
+    extension_image = planned("some-extension")
+    provided(compiler, spec(replace(extension_image, python_packages=(*extension_image.python_packages, "einops"))))
     assert compiler.stages == ["source-some-extension"]
 
 

@@ -70,7 +70,7 @@ def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
 
 
 @pytest.mark.parametrize(
-    ("kind", "present", "builder", "taken"),
+    ("kind", "present", "builder", "expected"),
     [
         ("found", set(), None, ["pull"]),
         ("private", set(), None, ["files"]),
@@ -84,11 +84,11 @@ def test_layers_of_a_registry_come_meanwhile(
     kind: Literal["private", "found"],
     present: set[str],
     builder: str | None,
-    taken: list[str],
+    expected: list[str],
 ) -> None:
     requests: list[str] = []
 
-    def found(layer_set: LayerSet, *_: object) -> RemoteLayers:
+    def query_registry(layer_set: LayerSet, *_: object) -> RemoteLayers:
         return RemoteLayers(layer_set, "sha256:3", {recipe.key: BLOB for recipe in layer_set.recipes})
 
     def docker(_: Engine, *arguments: str) -> str:
@@ -102,33 +102,33 @@ def test_layers_of_a_registry_come_meanwhile(
 
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers(sent=present))
     monkeypatch.setattr(load, "load", files)
-    monkeypatch.setattr(remote_layers, "query_registry", found)
+    monkeypatch.setattr(remote_layers, "query_registry", query_registry)
     monkeypatch.setattr(docker_command, "output", docker)
     built = built_meanwhile(order, Options(layers=REGISTRY, builder=builder), replace(ENGINE, kind=kind))
-    assert (built, requests) == ([order.image.id] if taken else [], taken)
+    assert (built, requests) == ([order.image.id] if expected else [], expected)
 
 
 @pytest.fixture
 def resident_order(order: BuildSpec, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     """Return the same where a registry has the layer, of another digest; the private engine has none, and takes any."""
 
-    def look(layer_set: LayerSet, *_: object) -> RemoteLayers:
+    def query_registry(layer_set: LayerSet, *_: object) -> RemoteLayers:
         return RemoteLayers(
             layer_set, "sha256:3", {recipe.key: replace(BLOB, digest="sha256:4") for recipe in layer_set.recipes}
         )
 
-    def take(layer_set: LayerSet, source: load.LayerSource, *_: object, **__: object) -> LoadedImage:
+    def load_layers(layer_set: LayerSet, source: load.LayerSource, *_: object, **__: object) -> LoadedImage:
         return LoadedImage(REF, tuple(source.ready(recipe).result().blob("runtime") for recipe in layer_set.recipes))
 
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers())
-    monkeypatch.setattr(load, "load", take)
-    monkeypatch.setattr(remote_layers, "query_registry", look)
+    monkeypatch.setattr(load, "load", load_layers)
+    monkeypatch.setattr(remote_layers, "query_registry", query_registry)
     return order
 
 
 def test_what_fails_meanwhile_ends_the_downloads(resident_order: BuildSpec) -> None:
     """The registry sends a layer without an end."""
-    asked = threading.Event()
+    requested = threading.Event()
     ended = threading.Event()
 
     class Endless(Handler):
@@ -136,7 +136,7 @@ def test_what_fails_meanwhile_ends_the_downloads(resident_order: BuildSpec) -> N
             self.send_response(200)
             self.end_headers()
             self.close_connection = True
-            asked.set()
+            requested.set()
             while not ended.wait(0.01):
                 self.wfile.write(bytes(CHUNK))
 
@@ -144,7 +144,7 @@ def test_what_fails_meanwhile_ends_the_downloads(resident_order: BuildSpec) -> N
     late.daemon = True
 
     def systems(_: Sequence[str]) -> int:
-        assert asked.wait(30)
+        assert requested.wait(30)
         late.start()
         raise RdmaImagesError("no space left")
 

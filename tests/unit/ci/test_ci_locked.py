@@ -48,9 +48,9 @@ def missing(*targets: str) -> tuple[str, ...]:
 
 
 def test_pulled_bases_and_downloads_without_a_pin_are_missing(host: bool) -> None:
-    found = missing("efa-nccl-tests", "efa-pytorch")
-    bases = [name for name in found if name.startswith(BUILDER)]
-    assert [name for name in found if name not in bases] == [TESTS]
+    unlocked = missing("efa-nccl-tests", "efa-pytorch")
+    bases = [name for name in unlocked if name.startswith(BUILDER)]
+    assert [name for name in unlocked if name not in bases] == [TESTS]
     assert len(bases) == (0 if host else 1), "a base that is bootstrapped needs no pin"
 
 

@@ -25,11 +25,11 @@ def project() -> Project:
 
 
 @pytest.fixture(scope="module")
-def whole(project: Project) -> tuple[Image, ...]:
+def all_images(project: Project) -> tuple[Image, ...]:
     return planner.plan(project.matrix, project.facts, everything=True).images
 
 
-def nothing(_image_id: object) -> None:
+def no_build(_image_id: object) -> None:
     return None
 
 
@@ -53,25 +53,25 @@ def many(count: int, torches: int = 1) -> list[Image]:
     ]
 
 
-def test_the_words_of_a_job_mean_its_image_and_no_other(project: Project, whole: tuple[Image, ...]) -> None:
-    for job, image in zip(jobs.jobs(whole, whole, project.matrix, {}), whole, strict=True):
+def test_the_words_of_a_job_mean_its_image_and_no_other(project: Project, all_images: tuple[Image, ...]) -> None:
+    for job, image in zip(jobs.jobs(all_images, all_images, project.matrix, {}), all_images, strict=True):
         words = shlex.split(job.arguments)
         pairs = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
         (meant,) = target_options.chosen_images(project, [words[1]], False, pairs)
         assert (meant.id, meant.axes) == (image.id, image.axes)
 
 
-def test_githubs_matrix_is_one_line_of_flat_values(project: Project, whole: tuple[Image, ...]) -> None:
-    text = jobs.as_github(jobs.jobs(whole, whole, project.matrix, {}, {"linux/amd64": "large"}))
+def test_githubs_matrix_is_one_line_of_flat_values(project: Project, all_images: tuple[Image, ...]) -> None:
+    text = jobs.as_github(jobs.jobs(all_images, all_images, project.matrix, {}, {"linux/amd64": "large"}))
     assert "\n" not in text
     rows = json.loads(text)["include"]
-    assert len(rows) == len(whole)
+    assert len(rows) == len(all_images)
     assert all(isinstance(value, str | int) for row in rows for value in row.values())
     assert {row["runner"] for row in rows if row["platform"] == "linux/amd64"} == {"large"}
 
 
-def test_more_jobs_than_github_takes_are_refused(whole: tuple[Image, ...], project: Project) -> None:
-    (job, *_) = jobs.jobs(whole, whole, project.matrix, {})
+def test_more_jobs_than_github_takes_are_refused(all_images: tuple[Image, ...], project: Project) -> None:
+    (job, *_) = jobs.jobs(all_images, all_images, project.matrix, {})
     with pytest.raises(RefusedError, match="--shard 1/2"):
         jobs.as_github([job] * 257)
 
@@ -99,11 +99,11 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def build(image_id: str, seconds: int, cached: int, digest: str = "sha256:1") -> None:
     """Write what a build leaves: its seconds, and what BuildKit recorded of 60 steps."""
-    made = dataclasses.replace(took(seconds)(image_id), digest="sha256:1")
+    saved = dataclasses.replace(took(seconds)(image_id), digest="sha256:1")
     record = Provenance(digest, "https://slsa.dev/provenance/v0.2", {}, steps=60, cached=cached)
     folder = paths.image_folder(image_id)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "build.json").write_text(json.dumps(dataclasses.asdict(made)))
+    (folder / "build.json").write_text(json.dumps(dataclasses.asdict(saved)))
     (folder / "buildkit.json").write_text(json.dumps(dataclasses.asdict(record)))
 
 
@@ -134,28 +134,32 @@ def test_a_broken_table_is_reported() -> None:
         durations.slowest_builds()
 
 
-def test_kin_read_each_others_caches(whole: tuple[Image, ...], project: Project) -> None:
-    for job in jobs.jobs(whole, whole, project.matrix, {}):
+def test_kin_read_each_others_caches(all_images: tuple[Image, ...], project: Project) -> None:
+    for job in jobs.jobs(all_images, all_images, project.matrix, {}):
         assert job.caches.split()[0] == job.cache
-    found = {image.id: jobs.cache_name(image) for image in whole}
-    assert len(set(found.values())) == len(whole)
-    changed_one = whole[0]
-    (alone,) = jobs.jobs([changed_one], whole, project.matrix, {})
-    kindred = {found[image.id] for image in whole if jobs.wheel_group(image) == jobs.wheel_group(changed_one)}
-    assert set(alone.caches.split()) == kindred, "also of kin that did not change"
+    cache_names = {image.id: jobs.cache_name(image) for image in all_images}
+    assert len(set(cache_names.values())) == len(all_images)
+    changed_one = all_images[0]
+    (job_alone,) = jobs.jobs([changed_one], all_images, project.matrix, {})
+    kindred = {
+        cache_names[image.id] for image in all_images if jobs.wheel_group(image) == jobs.wheel_group(changed_one)
+    }
+    assert set(job_alone.caches.split()) == kindred, "also of kin that did not change"
 
 
-@pytest.mark.parametrize(("count", "torches", "of"), [(1, 1, 1), (10, 3, 4), (100, 7, 8), (1000, 20, 16), (3, 1, 5)])
-def test_shards_are_disjoint_and_complete(count: int, torches: int, of: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "torches", "shard_count"), [(1, 1, 1), (10, 3, 4), (100, 7, 8), (1000, 20, 16), (3, 1, 5)]
+)
+def test_shards_are_disjoint_and_complete(count: int, torches: int, shard_count: int) -> None:
     images = many(count, torches)
-    parts = shard.split_images(images, of, nothing)
-    assert len(parts) == of
+    parts = shard.split_images(images, shard_count, no_build)
+    assert len(parts) == shard_count
     assert sorted(image.id for part in parts for image in part) == sorted(image.id for image in images)
-    assert parts == shard.split_images(list(reversed(images)), of, nothing)
+    assert parts == shard.split_images(list(reversed(images)), shard_count, no_build)
 
 
 def test_kin_stay_together_where_there_are_kinds_enough() -> None:
-    parts = shard.split_images(many(100, torches=10), 5, nothing)
+    parts = shard.split_images(many(100, torches=10), 5, no_build)
     of_kind = [{jobs.wheel_group(image) for image in part} for part in parts]
     assert sum(map(len, of_kind)) == 10
 
@@ -167,7 +171,7 @@ def test_shards_weigh_alike() -> None:
 
 
 def test_every_machine_gets_something_where_there_are_images_enough() -> None:
-    assert all(shard.split_images(many(10, torches=1), 4, nothing))
+    assert all(shard.split_images(many(10, torches=1), 4, no_build))
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", "1/2/3"])
@@ -197,26 +201,26 @@ def test_a_commit_that_cannot_tell_builds_everything(tmp_path: Path, monkeypatch
     lines: list[str] = []
     assert changed.digests_at("HEAD", lines.append) == {}
     assert "every image counts as changed" in lines[0]
-    left = subprocess.run([*git, "worktree", "list"], capture_output=True, text=True, check=True).stdout
-    assert len(left.splitlines()) == 1
+    worktrees = subprocess.run([*git, "worktree", "list"], capture_output=True, text=True, check=True).stdout
+    assert len(worktrees.splitlines()) == 1
 
 
-def test_a_job_is_of_plain_values(whole: tuple[Image, ...], project: Project) -> None:
-    (job, *_) = jobs.jobs(whole, whole, project.matrix, {})
+def test_a_job_is_of_plain_values(all_images: tuple[Image, ...], project: Project) -> None:
+    (job, *_) = jobs.jobs(all_images, all_images, project.matrix, {})
     assert all(type(value) in (str, int) for value in dataclasses.asdict(job).values())
 
 
 @pytest.mark.parametrize("text", ["1/1000000000", "1/" + "9" * 5000, "\u0661/\u0662", "1/2\n", ""])
-def test_a_shard_that_nobody_has(text: str, whole: tuple[Image, ...]) -> None:
+def test_a_shard_that_nobody_has(text: str, all_images: tuple[Image, ...]) -> None:
     with pytest.raises(RefusedError, match="write i/n with i from 1 to n, and n at most 2000") as error:
-        select.select_images(whole, text, None)
+        select.select_images(all_images, text, None)
     assert len(str(error.value)) < 200
 
 
 @pytest.mark.parametrize("commit", ["--output=x", "-x", "no-such-commit", "HEAD\0", ""])
-def test_a_commit_that_is_none_is_no_option_of_git(commit: str, whole: tuple[Image, ...]) -> None:
+def test_a_commit_that_is_none_is_no_option_of_git(commit: str, all_images: tuple[Image, ...]) -> None:
     with pytest.raises(RefusedError, match="name a"):
-        select.select_images(whole, None, commit)
+        select.select_images(all_images, None, commit)
 
 
 def test_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -225,9 +229,9 @@ def test_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         changed.digests_at("HEAD")
 
 
-def test_a_runner_for_a_platform_that_no_image_is_for(project: Project, whole: tuple[Image, ...]) -> None:
+def test_a_runner_for_a_platform_that_no_image_is_for(project: Project, all_images: tuple[Image, ...]) -> None:
     with pytest.raises(RefusedError, match=r"--runner: no platform 'linux/ppc64'\ndid you mean"):
-        jobs.jobs(whole, whole, project.matrix, {}, {"linux/ppc64": "x"})
+        jobs.jobs(all_images, all_images, project.matrix, {}, {"linux/ppc64": "x"})
 
 
 @pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-1", "-Infinity", '"x"'])

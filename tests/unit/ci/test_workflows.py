@@ -136,20 +136,20 @@ TRIES = [
 )
 def test_only_main_and_tags_ship(event: str, ref: str, ships: bool) -> None:
     job_map = dict(jobs(FOLDER / "images.yml"))
-    seen = run_of(event, ref)
-    assert bool(evaluate(job_map["ship"]["if"], **seen)) is ships
-    assert bool(evaluate(job_map["join"]["if"], **seen)) is ships
-    assert bool(evaluate(job_map["try"]["if"], **seen)) is not ships
+    context = run_of(event, ref)
+    assert bool(evaluate(job_map["ship"]["if"], **context)) is ships
+    assert bool(evaluate(job_map["join"]["if"], **context)) is ships
+    assert bool(evaluate(job_map["try"]["if"], **context)) is not ships
     assert (job_map["ship"]["with"]["publish"], job_map["try"]["with"]["publish"]) == (True, False)
 
 
 def test_one_run_ships_at_a_time_and_none_is_lost() -> None:
-    found = read(FOLDER / "images.yml")["concurrency"]
-    (expression,) = re.findall(r"\$\{\{(.*)\}\}", found["group"])
+    concurrency = read(FOLDER / "images.yml")["concurrency"]
+    (expression,) = re.findall(r"\$\{\{(.*)\}\}", concurrency["group"])
     groups = {evaluate(expression, **run_of(*ship)) for ship in SHIPS}
     assert groups == {"ship"}
     assert len({evaluate(expression, **run_of(*event)) for event in TRIES}) == len(TRIES)
-    assert (found["cancel-in-progress"], found["queue"]) == (False, "max")
+    assert (concurrency["cancel-in-progress"], concurrency["queue"]) == (False, "max")
 
 
 def test_secrets_go_by_name_to_what_ships() -> None:
@@ -180,14 +180,14 @@ def test_what_is_joined_is_what_this_run_published() -> None:
         if "invoke ci.join" in step.get("run", ""):
             break
         before.append(step)
-    (brought,) = [one["with"] for one in before if one.get("uses", "").startswith("actions/download-artifact@")]
-    (kept,) = [
-        one["with"]
-        for one in dict(jobs(FOLDER / "image.yml"))["image"]["steps"]
-        if one.get("uses", "").startswith("actions/upload-artifact@")
+    (download,) = [step["with"] for step in before if step.get("uses", "").startswith("actions/download-artifact@")]
+    (upload,) = [
+        step["with"]
+        for step in dict(jobs(FOLDER / "image.yml"))["image"]["steps"]
+        if step.get("uses", "").startswith("actions/upload-artifact@")
     ]
-    assert (brought["path"], brought["merge-multiple"]) == (kept["path"], True)
-    assert kept["name"].startswith(brought["pattern"].removesuffix("*"))
+    assert (download["path"], download["merge-multiple"]) == (upload["path"], True)
+    assert upload["name"].startswith(download["pattern"].removesuffix("*"))
 
 
 def test_what_is_not_locked_ends_a_job_before_it_touches_docker() -> None:
@@ -226,9 +226,9 @@ def machine(tmp_path: Path) -> Path:
 
 
 def run_script(name: str, machine: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    known = {"PATH": f"{machine / 'bin'}:{os.environ['PATH']}", "HOME": str(machine), "RUNNER_TEMP": str(machine)}
-    known |= {"DAEMON_JSON": str(machine / "daemon.json"), "GITHUB_ENV": str(machine / "env")} | environ
-    return subprocess.run([ACTION / name], env=known, capture_output=True, text=True)
+    environment = {"PATH": f"{machine / 'bin'}:{os.environ['PATH']}", "HOME": str(machine), "RUNNER_TEMP": str(machine)}
+    environment |= {"DAEMON_JSON": str(machine / "daemon.json"), "GITHUB_ENV": str(machine / "env")} | environ
+    return subprocess.run([ACTION / name], env=environment, capture_output=True, text=True)
 
 
 needs_jq = pytest.mark.skipif(shutil.which("jq") is None, reason="the scripts of the workflows need jq")
@@ -278,11 +278,11 @@ def test_the_jobs_configuration_has_the_machines_settings_and_no_login(machine: 
     (machine / ".docker" / "config.json").write_text(json.dumps(settings | logins))
     done = run_script("config.sh", machine)
     assert done.returncode == 0, done.stderr
-    own = machine / "docker"
-    assert (machine / "env").read_text() == f"DOCKER_CONFIG={own}\n"
-    assert own.stat().st_mode & 0o777 == 0o700
-    assert json.loads((own / "config.json").read_text()) == settings
-    assert (own / "cli-plugins").is_dir()
+    docker_config = machine / "docker"
+    assert (machine / "env").read_text() == f"DOCKER_CONFIG={docker_config}\n"
+    assert docker_config.stat().st_mode & 0o777 == 0o700
+    assert json.loads((docker_config / "config.json").read_text()) == settings
+    assert (docker_config / "cli-plugins").is_dir()
 
 
 def test_a_machine_without_a_configuration_needs_none(machine: Path) -> None:
@@ -294,10 +294,10 @@ def test_the_tasks_they_call_exist() -> None:
     listed = subprocess.run(
         [sys.executable, "-m", "invoke", "--list"], cwd=PROJECT, capture_output=True, text=True, check=True
     )
-    known = set(re.findall(r"^  (\S+)", listed.stdout, re.MULTILINE))
+    task_names = set(re.findall(r"^  (\S+)", listed.stdout, re.MULTILINE))
     for path in WORKFLOWS:
         for called in re.findall(r"\binvoke ([a-z][\w.-]*)", "\n".join(_shell(path))):
-            assert called in known, f"{path.name} calls invoke {called}"
+            assert called in task_names, f"{path.name} calls invoke {called}"
 
 
 def _shell(path: Path) -> list[str]:

@@ -18,25 +18,25 @@ from rdma_images.core.errors import RefusedError, near
 from rdma_images.selection import target_options
 
 
-def said(*words: str) -> subprocess.CompletedProcess[str]:
+def invoke(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "invoke", *words], cwd=paths.PROJECT, capture_output=True, text=True)
 
 
 def test_a_plan_for_programs() -> None:
-    done = said("plan", "--target", "efa-pytorch", "--json")
+    done = invoke("plan", "--target", "efa-pytorch", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["images"][0]["target"] == "efa-pytorch"
 
 
 def test_a_refusal_ends_with_two_and_says_why() -> None:
-    done = said("plan", "--target", "efa-pytorch", "--set", "nccl=2.19.3")
+    done = invoke("plan", "--target", "efa-pytorch", "--set", "nccl=2.19.3")
     assert done.returncode == 2
     for word in ("nccl-pin", "2.30.7", "2.19.3", "source:", "nearest that works"):
         assert word in done.stdout
 
 
 def test_a_refused_combination_is_not_built() -> None:
-    done = said("build", "--target", "efa-pytorch", "--set", "nccl=2.19.3", "--rehearse")
+    done = invoke("build", "--target", "efa-pytorch", "--set", "nccl=2.19.3", "--rehearse")
     assert done.returncode == 2
     assert "nccl-pin" in done.stderr
     assert done.stdout == ""
@@ -55,7 +55,7 @@ def test_a_refused_combination_is_not_built() -> None:
     ],
 )
 def test_a_mistake_gets_a_sentence(words: list[str], sentence: str) -> None:
-    done = said(*words)
+    done = invoke(*words)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
@@ -63,7 +63,7 @@ def test_a_mistake_gets_a_sentence(words: list[str], sentence: str) -> None:
 
 @pytest.mark.parametrize("words", [["--target"], ["--target", "--all"], ["--set"]])
 def test_an_option_without_its_value_is_a_mistake(words: list[str]) -> None:
-    done = said("plan", *words)
+    done = invoke("plan", *words)
     assert done.returncode == 2
     assert f"{words[0]}: needs a value, and has none" in done.stderr
 
@@ -81,13 +81,13 @@ def test_an_option_without_its_value_is_a_mistake(words: list[str]) -> None:
     ],
 )
 def test_what_is_typed_wrongly_is_answered_with_what_was_meant(words: list[str], sentence: str) -> None:
-    done = said(*words)
+    done = invoke(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(sentence)
 
 
 def test_the_list_begins_with_the_tasks_of_users_and_has_every_task_once() -> None:
-    output = said("--list").stdout
+    output = invoke("--list").stdout
     assert output.startswith("Images:\n\n  plan ")
     listed = [line.split()[0] for line in output.splitlines() if line.startswith("  ")]
     assert sorted(listed) == sorted("job" if name == "job.job" else name for name, _ in all_tasks())
@@ -103,7 +103,7 @@ def test_a_list_that_cannot_be_written_is_a_sentence() -> None:
 
 
 def test_the_list_of_one_group_has_its_tasks_alone() -> None:
-    assert said("--list", "engine").stdout.startswith("Available 'engine' tasks:\n")
+    assert invoke("--list", "engine").stdout.startswith("Available 'engine' tasks:\n")
 
 
 def test_a_short_option_means_one_thing_in_all_tasks() -> None:
@@ -126,7 +126,7 @@ def test_every_integer_option_refuses_a_word() -> None:
 
 
 def test_help_shows_an_example() -> None:
-    assert "invoke build --target efa-pytorch --rehearse" in said("--help", "build").stdout
+    assert "invoke build --target efa-pytorch --rehearse" in invoke("--help", "build").stdout
 
 
 def all_tasks() -> list[tuple[str, Verb]]:
@@ -151,9 +151,9 @@ def test_a_short_option_is_a_letter_and_h_asks_for_help() -> None:
         for entry in a.names
         if len(entry) < 2
     }
-    assert {one for one in short if not one[-1].isalpha() or one.endswith("-h")} == set()
+    assert {option for option in short if not option[-1].isalpha() or option.endswith("-h")} == set()
     for words in (["build", "-h"], ["verdict", "-h"], ["job", "--help"], ["job.check", "--json", "--help"]):
-        assert "Example: invoke" in said(*words).stdout
+        assert "Example: invoke" in invoke(*words).stdout
 
 
 def test_every_parameter_of_a_task_is_typed() -> None:
@@ -173,7 +173,7 @@ def test_one_axis_has_one_value() -> None:
 
 
 def test_no_colour_outside_a_terminal() -> None:
-    assert "\x1b[" not in said("plan", "--target", "efa-pytorch").stdout
+    assert "\x1b[" not in invoke("plan", "--target", "efa-pytorch").stdout
 
 
 @pytest.mark.parametrize("words", ["plan", "plan --json", "describe"])
@@ -190,12 +190,12 @@ def test_an_answer_that_cannot_be_written(words: str, into: str, sentence: str) 
     assert "Exception ignored" not in done.stderr
 
 
-@pytest.mark.parametrize(("asked", "kept"), [("", True), ("1", False)])
-def test_compiled_modules_are_kept_as_python_is_told(asked: str, kept: bool, tmp_path: Path) -> None:
-    environ = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": asked}
+@pytest.mark.parametrize(("setting", "writes"), [("", True), ("1", False)])
+def test_compiled_modules_are_kept_as_python_is_told(setting: str, writes: bool, tmp_path: Path) -> None:
+    environ = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": setting}
     command = [sys.executable, "-m", "invoke", "plan", "--target", "efa-pytorch"]
     subprocess.run(command, cwd=paths.PROJECT, env=environ, capture_output=True, check=True)
-    assert bool(list(tmp_path.rglob("rdma_images/plan/plan_table.*.pyc"))) == kept
+    assert bool(list(tmp_path.rglob("rdma_images/plan/plan_table.*.pyc"))) == writes
 
 
 def test_the_list_of_tasks_and_completion_import_no_facts() -> None:

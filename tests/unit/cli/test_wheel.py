@@ -56,13 +56,13 @@ def typed(command: Path, folder: Path, *words: str) -> "subprocess.CompletedProc
     )
 
 
-def said(command: Path, folder: Path, *words: str) -> str:
+def output_of(command: Path, folder: Path, *words: str) -> str:
     done = typed(command, folder, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def own(folder: Path, name: str, text: str) -> None:
+def write_file(folder: Path, name: str, text: str) -> None:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text, encoding="utf-8")
 
@@ -72,15 +72,15 @@ def files(folder: Path) -> Sequence[str]:
 
 
 def test_a_folder_of_ones_own_is_planned_and_rendered(command: Path, folder: Path) -> None:
-    assert "next: rdma-images build" in said(command, folder, "init")
+    assert "next: rdma-images build" in output_of(command, folder, "init")
     wheel = "rdma_images-0.1.0-py3-none-any.whl"  # which is what is installed here
     schemas = [f"schemas/{name}.json" for name in ("jobs", "matrix", "mirrors", "policy", "registries")]
     assert files(folder) == [".github/workflows/images.yml", ".gitignore", "matrix.yaml", wheel, *schemas]
     workflow = yaml.safe_load((folder / ".github/workflows/images.yml").read_text(encoding="utf-8"))
     runs = [step["run"] for step in workflow["jobs"]["build"]["steps"] if "run" in step]
     assert runs[:3] == [f"pip install ./{wheel}", "rdma-images plan", "rdma-images build"]
-    assert "my-training" in said(command, folder, "plan")
-    shown = said(command, folder, "render").splitlines()
+    assert "my-training" in output_of(command, folder, "plan")
+    shown = output_of(command, folder, "render").splitlines()
     assert all(Path(line).is_relative_to(folder / "build") for line in shown)
     again = typed(command, folder, "init")
     assert again.returncode == 2
@@ -97,7 +97,7 @@ def origin(command: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("written", "line", "note"),
+    ("direct_url", "line", "note"),
     [
         (
             {"url": "https://git.example/x/rdma-images.git", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}},
@@ -127,10 +127,10 @@ def origin(command: Path) -> Iterator[Path]:
     ],
 )
 def test_the_workflow_installs_what_is_installed_here(
-    command: Path, folder: Path, origin: Path, written: dict[str, object], line: str, note: str
+    command: Path, folder: Path, origin: Path, direct_url: dict[str, object], line: str, note: str
 ) -> None:
-    origin.write_text(json.dumps(written), encoding="utf-8")
-    shown = said(command, folder, "init")
+    origin.write_text(json.dumps(direct_url), encoding="utf-8")
+    shown = output_of(command, folder, "init")
     assert f"- run: pip install {line}\n" in (folder / ".github/workflows/images.yml").read_text(encoding="utf-8")
     assert note.format(folder=folder) in shown
     assert ("the workflow cannot install" in shown) == bool(note)
@@ -146,33 +146,35 @@ def test_a_home_that_is_no_folder_is_a_sentence(command: Path, folder: Path) -> 
 
 
 def test_own_templates_facts_and_subfolders_extend_what_the_wheel_brings(command: Path, folder: Path) -> None:
-    said(command, folder, "init")
+    output_of(command, folder, "init")
     stages = '"base", "python", "efa-installer", "aws-ofi-nccl", "wheels", "hello", "environment"'
-    own(folder, "dockerfiles/targets/my-training.j2", f"{{{{ stages({stages}) }}}}\n")
-    own(folder, "dockerfiles/stages/hello.j2", "FROM {{ previous }} AS {{ stage }}\nRUN echo hello > /hello\n")
-    own(folder, "facts/gpus.yaml", "sources: {mine: {what: my desk, confidence: third-party, read: 2026-01-01}}\n")
+    write_file(folder, "dockerfiles/targets/my-training.j2", f"{{{{ stages({stages}) }}}}\n")
+    write_file(folder, "dockerfiles/stages/hello.j2", "FROM {{ previous }} AS {{ stage }}\nRUN echo hello > /hello\n")
+    write_file(
+        folder, "facts/gpus.yaml", "sources: {mine: {what: my desk, confidence: third-party, read: 2026-01-01}}\n"
+    )
     matrix = (folder / "matrix.yaml").read_text(encoding="utf-8")
-    own(folder, "matrix.yaml", matrix.replace("template: efa-pytorch ", "# "))
+    write_file(folder, "matrix.yaml", matrix.replace("template: efa-pytorch ", "# "))
     (folder / "notes").mkdir()
     os.chown(folder / "notes", folder.stat().st_uid, -1)
     refused = typed(command, folder / "notes", "plan")
     # A mistake in an own file is told with that file and line; the wheel's rows are not repeated in it.
     assert f"{folder}/facts/gpus.yaml:1: no row names the source 'mine'" in refused.stderr
     (folder / "facts/gpus.yaml").unlink()
-    dockerfile = said(command, folder / "notes", "render").splitlines()[0]
+    dockerfile = output_of(command, folder / "notes", "render").splitlines()[0]
     assert "RUN echo hello > /hello" in Path(dockerfile).read_text(encoding="utf-8")
     assert Path(dockerfile).is_relative_to(folder / "build")
 
 
 def test_a_plan_for_programs_has_the_users_own_templates_and_every_problem(command: Path, folder: Path) -> None:
-    said(command, folder, "init")
+    output_of(command, folder, "init")
     template = "jobs/slurm/job.sbatch.j2"
-    own(folder, template, "#!/bin/bash\n")
-    assert f"own, in place of the tool's: {template}" in said(command, folder, "plan")
-    planned = json.loads(said(command, folder, "plan", "--json"))
+    write_file(folder, template, "#!/bin/bash\n")
+    assert f"own, in place of the tool's: {template}" in output_of(command, folder, "plan")
+    planned = json.loads(output_of(command, folder, "plan", "--json"))
     assert (planned["overrides"], planned["problems"]) == ([template], [])
     matrix = (folder / "matrix.yaml").read_text(encoding="utf-8")
-    own(folder, "matrix.yaml", matrix.replace("template: efa-pytorch ", "template: efa-pytorhc "))
+    write_file(folder, "matrix.yaml", matrix.replace("template: efa-pytorch ", "template: efa-pytorhc "))
     done = typed(command, folder, "plan", "--json")
     (problem,) = json.loads(done.stdout)["problems"]
     assert "targets/efa-pytorhc.j2: no such template, for target my-training" in problem
@@ -180,12 +182,12 @@ def test_a_plan_for_programs_has_the_users_own_templates_and_every_problem(comma
 
 
 def test_a_release_of_ones_own_facts_is_known(command: Path, folder: Path) -> None:
-    said(command, folder, "init")
+    output_of(command, folder, "init")
     table = yaml.safe_load((paths.FACTS / "efa-installer.yaml").read_text(encoding="utf-8"))["releases"]
     newest = str(next(iter(table)))
     row = {**table[next(iter(table))]}
-    own(folder, "facts/efa-installer.yaml", yaml.safe_dump({"releases": {"99.0.0": row}}))
-    assert newest in said(command, folder, "plan", "--set", f"efa-installer={newest}")
+    write_file(folder, "facts/efa-installer.yaml", yaml.safe_dump({"releases": {"99.0.0": row}}))
+    assert newest in output_of(command, folder, "plan", "--set", f"efa-installer={newest}")
     assert "99.0.0" in typed(command, folder, "plan", "--set", "efa-installer=99.0.0").stdout
 
 
@@ -204,16 +206,16 @@ def test_without_a_matrix_the_message_says_how_to_get_one(command: Path, folder:
 
 
 def test_help_and_completion_name_the_command(command: Path, folder: Path) -> None:
-    assert "Example: rdma-images build --target" in said(command, folder, "--help", "build")
-    assert "invoke build" not in said(command, folder, "--help", "build")
-    assert "Example: rdma-images validate --image" in said(command, folder, "--help", "validate")
-    assert "complete" in said(command, folder, "--print-completion-script", "bash")
-    listed = said(command, folder, "--complete", "--", "rdma-images plan").split()
+    assert "Example: rdma-images build --target" in output_of(command, folder, "--help", "build")
+    assert "invoke build" not in output_of(command, folder, "--help", "build")
+    assert "Example: rdma-images validate --image" in output_of(command, folder, "--help", "validate")
+    assert "complete" in output_of(command, folder, "--print-completion-script", "bash")
+    listed = output_of(command, folder, "--complete", "--", "rdma-images plan").split()
     assert {"init", "build", "engine.up"} <= set(listed)
 
 
 def test_the_tasks_are_those_of_a_checkout(command: Path, folder: Path) -> None:
     import tasks
 
-    listed = said(command, folder, "--complete", "--", "rdma-images plan").split()
+    listed = output_of(command, folder, "--complete", "--", "rdma-images plan").split()
     assert {name for name in listed if not name.startswith("-")} ^ set(tasks.ns.task_names) <= {"init", "test", "job"}

@@ -63,10 +63,10 @@ def literals(path: Path) -> set[str]:
 @pytest.mark.parametrize("name", sorted(components.BY_NAME.keys() - AMBIGUOUS))
 def test_the_name_of_a_component_is_written_where_it_is_defined_and_nowhere_else(name: str) -> None:
     modules = {str(path.relative_to(PROJECT / "rdma_images")): path for path in PROJECT.glob("rdma_images/**/*.py")}
-    found = {module for module, path in modules.items() if name in literals(path)}
-    defining = {module for module in found if module.startswith(("components/", "facts/"))}
+    modules_with_name = {module for module, path in modules.items() if name in literals(path)}
+    defining = {module for module in modules_with_name if module.startswith(("components/", "facts/"))}
     assert len(defining - {"facts/nccl_logs.py"}) == 1
-    assert not [module for module in found if not module.startswith(NAMED)]
+    assert not [module for module in modules_with_name if not module.startswith(NAMED)]
 
 
 def test_faults_in_the_facts_are_of_what_has_a_version() -> None:

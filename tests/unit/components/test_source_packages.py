@@ -26,8 +26,8 @@ def planned(*packages: str, target: str = "efa-pytorch", **changes: str) -> Imag
 def stage(image: Image, name: str) -> str:
     """Return one stage of the image's Dockerfile, with its comment."""
     text = dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS)
-    (found,) = [part for part in re.split(r"\n\n(?=# |FROM )", text) if f" AS {name}\n" in part]
-    return found
+    (stage_text,) = [part for part in re.split(r"\n\n(?=# |FROM )", text) if f" AS {name}\n" in part]
+    return stage_text
 
 
 def test_code_is_compiled_for_the_gpus_of_the_fabric_by_the_toolkit_of_its_cuda() -> None:
@@ -37,7 +37,9 @@ def test_code_is_compiled_for_the_gpus_of_the_fabric_by_the_toolkit_of_its_cuda(
     builder = stage(image, "source-builder")
     capabilities = re.search(r'TORCH_CUDA_ARCH_LIST="(.*)\+PTX" CUDAARCHS="(.*)"', builder)
     assert capabilities
-    assert [f"sm_{one.replace('.', '')}" for one in capabilities[1].split(";")] == list(image.source_architectures)
+    assert [f"sm_{capability.replace('.', '')}" for capability in capabilities[1].split(";")] == list(
+        image.source_architectures
+    )
     assert capabilities[2].split(";") == [name.removeprefix("sm_") for name in image.source_architectures]
     assert "--mount=type=bind,from=cuda-toolkit" in stage(image, "build-some-extension")
     assert "nvcc" not in stage(image, "with-source-packages")

@@ -177,12 +177,12 @@ REFERENCES: list[tuple[Callable[[Path], str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("place", "expected"), REFERENCES)
+@pytest.mark.parametrize(("password_path", "expected"), REFERENCES)
 def test_a_password_file_that_cannot_be_used_is_refused_with_its_line(
-    tmp_path: Path, place: Callable[[Path], str], expected: str
+    tmp_path: Path, password_path: Callable[[Path], str], expected: str
 ) -> None:
     path = tmp_path / "mirrors.yaml"
-    text = f'credentials:\n  h.example:\n    username: a\n    password: "file:{place(tmp_path)}"\n'
+    text = f'credentials:\n  h.example:\n    username: a\n    password: "file:{password_path(tmp_path)}"\n'
     path.write_text(text)
     with pytest.raises(RefusedError, match=rf"^{path}:\d: .*{expected}.*\n"):
         mirrors.load(path, {})
@@ -218,8 +218,8 @@ def test_a_list_that_cannot_be_written_is_told() -> None:
 
 
 def test_a_program_that_is_not_installed_is_not_reported_as_a_file() -> None:
-    said = r"^no-such-program: no such program on PATH\ninstall it$"
-    with pytest.raises(files.FileError, match=said), files.as_file_error():
+    message = r"^no-such-program: no such program on PATH\ninstall it$"
+    with pytest.raises(files.FileError, match=message), files.as_file_error():
         subprocess.run(["no-such-program", "--version"], check=False)
     with pytest.raises(files.FileError, match=r"no-such-file: No such file"), files.as_file_error():
         Path("no-such-file").read_text(encoding="utf-8")

@@ -27,10 +27,10 @@ class Waits(list[float]):
 
     def __init__(self, patience: http.Patience | None = None) -> None:
         super().__init__()
-        self.said: list[str] = []
-        self.patience = replace(patience or http.Patience(), wait=self.append, say=self.said.append)
+        self.messages: list[str] = []
+        self.patience = replace(patience or http.Patience(), wait=self.append, say=self.messages.append)
 
-    def ask(self, method: str, address: str, timeout: float = 5.0, data: bytes | None = None) -> requests.Response:
+    def request(self, method: str, address: str, timeout: float = 5.0, data: bytes | None = None) -> requests.Response:
         with http.session(self.patience) as session:
             return session.request(method, address, timeout=timeout, data=data)
 
@@ -38,27 +38,27 @@ class Waits(list[float]):
 def test_a_busy_server_is_asked_again_after_longer_and_longer(site: Site) -> None:
     site.answers["/x"] = [Answer(status=503), Answer(status=429), Answer(b"content")]
     waits = Waits()
-    assert waits.ask("GET", f"{site.address}/x").content == b"content"
+    assert waits.request("GET", f"{site.address}/x").content == b"content"
     assert 0.5 <= waits[0] <= 0.625
     assert 1 <= waits[1] <= 1.25
-    assert waits.said[0].startswith("answered 503 Service Unavailable: again in ")
+    assert waits.messages[0].startswith("answered 503 Service Unavailable: again in ")
 
 
 def test_a_server_that_stays_busy_has_the_last_word(site: Site) -> None:
     site.answers["/x"] = Answer(status=503)
     waits = Waits()
-    assert waits.ask("HEAD", f"{site.address}/x").status_code == 503
+    assert waits.request("HEAD", f"{site.address}/x").status_code == 503
     assert (len(waits), len(site.requests)) == (2, 3)
 
 
 @pytest.mark.parametrize(
-    ("asked", "least", "most"),
+    ("retry_after", "least", "most"),
     [("3", 3.0, 3.0), ("99999999", 4.0, 4.0), ("soon", 0.5, 0.625), ("-5", 0.5, 0.625), ("", 0.5, 0.625)],
 )
-def test_a_server_says_how_long_to_wait_within_limits(site: Site, asked: str, least: float, most: float) -> None:
-    site.answers["/x"] = [Answer(status=503, headers={"Retry-After": asked}), Answer(b"content")]
+def test_a_server_says_how_long_to_wait_within_limits(site: Site, retry_after: str, least: float, most: float) -> None:
+    site.answers["/x"] = [Answer(status=503, headers={"Retry-After": retry_after}), Answer(b"content")]
     waits = Waits(http.Patience(longest_wait=4.0))
-    assert waits.ask("GET", f"{site.address}/x").ok
+    assert waits.request("GET", f"{site.address}/x").ok
     assert least <= waits[0] <= most
 
 
@@ -66,9 +66,9 @@ def test_a_server_says_how_long_to_wait_within_limits(site: Site, asked: str, le
 def test_what_changes_something_is_sent_once(site: Site, method: str) -> None:
     site.answers["/x"] = Answer(status=503)
     waits = Waits(http.Patience(absent=True))
-    assert waits.ask(method, f"{site.address}/x", data=b"body").status_code in (501, 503)
+    assert waits.request(method, f"{site.address}/x", data=b"body").status_code in (501, 503)
     with pytest.raises(requests.ConnectionError):
-        waits.ask(method, closed(), data=b"body")
+        waits.request(method, closed(), data=b"body")
     assert waits == []
 
 
@@ -76,14 +76,14 @@ def test_what_changes_something_is_sent_once(site: Site, method: str) -> None:
 def test_other_answers_are_taken_as_they_are(site: Site, status: int) -> None:
     site.answers["/x"] = Answer(status=status)
     waits = Waits()
-    assert waits.ask("GET", f"{site.address}/x").status_code == status
+    assert waits.request("GET", f"{site.address}/x").status_code == status
     assert len(site.requests) == 1
 
 
 def test_an_unknown_host_is_asked_for_once() -> None:
     waits = Waits(http.Patience(absent=True))
     with pytest.raises(requests.ConnectionError) as caught:
-        waits.ask("GET", "http://nobody.invalid/x")
+        waits.request("GET", "http://nobody.invalid/x")
     assert http.why(caught.value) == "unknown host"
     assert waits == []
 
@@ -93,7 +93,7 @@ def test_a_certificate_that_is_not_trusted_is_seen_once() -> None:
     trustme.CA().issue_cert("localhost").configure_cert(context)
     waits = Waits(http.Patience(absent=True))
     with serve(context) as site, pytest.raises(requests.exceptions.SSLError):
-        waits.ask("GET", f"{site.address}/x")
+        waits.request("GET", f"{site.address}/x")
     assert waits == []
 
 
@@ -152,18 +152,18 @@ def test_who_does_not_answer_is_asked_again_only_where_that_is_wanted(site: Site
     site.answers["/x"] = Answer(silent_for=5)
     waits = Waits(http.Patience(absent=absent))
     with pytest.raises(requests.RequestException) as refused:
-        waits.ask("GET", closed())
+        waits.request("GET", closed())
     assert (http.why(refused.value), len(waits)) == ("connection refused", times)
     with pytest.raises(requests.RequestException) as stalled:
-        waits.ask("GET", f"{site.address}/x", timeout=0.05)
+        waits.request("GET", f"{site.address}/x", timeout=0.05)
     assert (http.why(stalled.value), len(waits)) == ("no answer in time", 2 * times)
 
 
 def test_a_connection_that_the_server_drops_is_opened_again(site: Site) -> None:
     site.answers["/x"] = [Answer(drop=True), Answer(b"content")]
     waits = Waits()
-    assert waits.ask("GET", f"{site.address}/x").content == b"content"
-    assert waits.said[0].startswith("the server closed the connection without an answer: again in ")
+    assert waits.request("GET", f"{site.address}/x").content == b"content"
+    assert waits.messages[0].startswith("the server closed the connection without an answer: again in ")
 
 
 def closed() -> str:

@@ -29,7 +29,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def other() -> Iterator[subprocess.Popen[str]]:
+def holding_process() -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lock."""
     with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -38,24 +38,28 @@ def other() -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_who_holds_it_is_named_with_pid_and_time(other: subprocess.Popen[str]) -> None:
-    with pytest.raises(RdmaImagesError, match=rf"build is held by process {other.pid} \(a build\) since 20\d\d-"):
+def test_who_holds_it_is_named_with_pid_and_time(holding_process: subprocess.Popen[str]) -> None:
+    with pytest.raises(
+        RdmaImagesError, match=rf"build is held by process {holding_process.pid} \(a build\) since 20\d\d-"
+    ):
         locking.hold("build", "ours", patience=0).__enter__()
 
 
-def test_the_second_waits_names_the_holder_and_continues(other: subprocess.Popen[str]) -> None:
+def test_the_second_waits_names_the_holder_and_continues(holding_process: subprocess.Popen[str]) -> None:
     lines: list[str] = []
-    threading.Timer(0.3, other.kill).start()
+    threading.Timer(0.3, holding_process.kill).start()
     with locking.hold("build", "ours", lines.append):
         holder = locking.holder("build")
         assert holder
         assert holder.what == "ours"
-    assert lines == [f"waiting for build: held by process {other.pid} (a build) since {lines[0].rpartition(' ')[2]}"]
+    assert lines == [
+        f"waiting for build: held by process {holding_process.pid} (a build) since {lines[0].rpartition(' ')[2]}"
+    ]
 
 
-def test_a_killed_holder_stops_nobody(other: subprocess.Popen[str], state: Path) -> None:
-    other.kill()
-    other.wait()
+def test_a_killed_holder_stops_nobody(holding_process: subprocess.Popen[str], state: Path) -> None:
+    holding_process.kill()
+    holding_process.wait()
     assert (state / "locks" / "build").exists()
     assert locking.holder("build") is None
     with locking.hold("build", "ours", patience=0):
@@ -87,10 +91,10 @@ def test_a_lock_is_free_while_it_is_released() -> None:
 
 
 def test_an_error_does_not_wait_for_a_released_lock() -> None:
-    lock, another = (locking.HeldLock("build", name, print, None) for name in ("ours", "another"))
+    lock, competitor = (locking.HeldLock("build", name, print, None) for name in ("ours", "another"))
     lock.acquire()
     with contextlib.suppress(ZeroDivisionError), lock.released():
-        another.acquire()
+        competitor.acquire()
         raise ZeroDivisionError
     assert locking.holders()["build"].what == "another"
-    another.release()
+    competitor.release()

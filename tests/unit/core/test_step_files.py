@@ -28,7 +28,7 @@ def test_a_step_reads_what_the_one_before_wrote() -> None:
     assert (BUILD.read("efa-1"), HISTORY.read("efa-1")) == (MADE, RECORD)
 
 
-@pytest.mark.parametrize("file", [BUILD, HISTORY, REPORT, PUBLICATION], ids=lambda one: one.name)
+@pytest.mark.parametrize("file", [BUILD, HISTORY, REPORT, PUBLICATION], ids=lambda file: file.name)
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b"null", b"[" * 100_000, b"\xff", b'{"ref": NaN}'])
 def test_a_broken_file_is_named_with_the_command_that_writes_it(file: StepFile[Any], text: bytes) -> None:
     path = file.path("efa-1")
@@ -36,8 +36,8 @@ def test_a_broken_file_is_named_with_the_command_that_writes_it(file: StepFile[A
     path.write_bytes(text)
     with pytest.raises(RdmaImagesError) as caught:
         file.read("efa-1")
-    what, fix = str(caught.value).split("\n")
-    assert what.startswith(f"{path}: ")
+    problem, fix = str(caught.value).split("\n")
+    assert problem.startswith(f"{path}: ")
     assert fix == f"run `invoke {file.step}` again"
     assert file.usable("efa-1") is None
 

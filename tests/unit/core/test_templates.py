@@ -16,53 +16,53 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def said(folder: Path) -> str:
+def rendered(folder: Path) -> str:
     return templates.environment([folder]).get_template("one.j2").render(who="NCCL")
 
 
 def test_a_template_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = said(folder)
+    first = rendered(folder)
     monkeypatch.setattr(jinja2.Environment, "compile", None)
-    assert said(folder) == first == "NCCL is here\n"
+    assert rendered(folder) == first == "NCCL is here\n"
 
 
 def test_a_changed_template_is_compiled_again(folder: Path) -> None:
-    said(folder)
+    rendered(folder)
     (folder / "one.j2").write_text("{{ who }} is gone\n")
-    assert said(folder) == "NCCL is gone\n"
+    assert rendered(folder) == "NCCL is gone\n"
 
 
-@pytest.mark.parametrize("left", [0, 5, 20, 40, 100, -1])
+@pytest.mark.parametrize("length", [0, 5, 20, 40, 100, -1])
 @pytest.mark.parametrize("then", [b"", b"\0" * 4096])
-def test_what_is_kept_may_be_damaged(folder: Path, left: int, then: bytes) -> None:
-    said(folder)
-    (kept,) = (folder / "state" / "templates").iterdir()
-    kept.write_bytes(kept.read_bytes()[:left] + then)
-    assert said(folder) == "NCCL is here\n"
+def test_what_is_kept_may_be_damaged(folder: Path, length: int, then: bytes) -> None:
+    rendered(folder)
+    (cached,) = (folder / "state" / "templates").iterdir()
+    cached.write_bytes(cached.read_bytes()[:length] + then)
+    assert rendered(folder) == "NCCL is here\n"
 
 
 @pytest.mark.parametrize("then", [b"cnothing\nthere\n.", b"Vkey\n\x85R.", b"N."])
 def test_unpickling_what_is_damaged_may_raise_anything(folder: Path, then: bytes) -> None:
-    said(folder)
-    (kept,) = (folder / "state" / "templates").iterdir()
-    kept.write_bytes(bc_magic + then)
-    assert said(folder) == "NCCL is here\n"
+    rendered(folder)
+    (cached,) = (folder / "state" / "templates").iterdir()
+    cached.write_bytes(bc_magic + then)
+    assert rendered(folder) == "NCCL is here\n"
 
 
 def test_what_is_compiled_in_another_way_is_kept_apart(folder: Path) -> None:
     (folder / "one.j2").write_text("{{ who }}")
     given = {escape: templates.environment([folder], escape=escape).get_template("one.j2") for escape in (False, True)}
-    assert [one.render(who="<b>") for one in given.values()] == ["<b>", "&lt;b&gt;"]
+    assert [template.render(who="<b>") for template in given.values()] == ["<b>", "&lt;b&gt;"]
 
 
 def test_nothing_is_kept_where_that_is_not_possible(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "state").write_text("a file, where the folder would be")
-    assert said(folder) == "NCCL is here\n"
+    assert rendered(folder) == "NCCL is here\n"
     monkeypatch.delenv("RDMA_IMAGES_STATE")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
 
-    def none() -> Path:
+    def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(Path, "home", none)
-    assert said(folder) == "NCCL is here\n"
+    monkeypatch.setattr(Path, "home", no_home)
+    assert rendered(folder) == "NCCL is here\n"

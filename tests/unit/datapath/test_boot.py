@@ -18,14 +18,14 @@ def module(*depends: str) -> bytes:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Callable[..., Path]:
-    def made(**files: bytes) -> Path:
+    def write_modules(**files: bytes) -> Path:
         for name, content in files.items():
             path = tmp_path / "kernel" / "drivers" / name / f"{name.replace('_', '-')}.ko.xz"
             path.parent.mkdir(parents=True)
             path.write_bytes(lzma.compress(content))
         return tmp_path
 
-    return made
+    return write_modules
 
 
 def test_a_module_comes_after_all_it_depends_on(tree: Callable[..., Path]) -> None:
@@ -53,17 +53,17 @@ def test_a_kernel_without_soft_roce_is_said_to_be_the_wrong_one(tree: Callable[.
 
 def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
     """Mode and content of everything in a newc archive, by path, in its order."""
-    found: dict[str, tuple[int, bytes]] = {}
-    at = 0
+    members: dict[str, tuple[int, bytes]] = {}
+    offset = 0
     while True:
-        numbers = [int(archive[at + 6 + 8 * n : at + 14 + 8 * n], 16) for n in range(13)]
-        assert archive[at : at + 6] == b"070701"
-        name = archive[at + 110 : at + 110 + numbers[11] - 1].decode()
-        begin = (at + 110 + numbers[11] + 3) // 4 * 4
+        numbers = [int(archive[offset + 6 + 8 * n : offset + 14 + 8 * n], 16) for n in range(13)]
+        assert archive[offset : offset + 6] == b"070701"
+        name = archive[offset + 110 : offset + 110 + numbers[11] - 1].decode()
+        begin = (offset + 110 + numbers[11] + 3) // 4 * 4
         if name == "TRAILER!!!":
-            return found
-        found[name] = (numbers[1], archive[begin : begin + numbers[6]])
-        at = (begin + numbers[6] + 3) // 4 * 4
+            return members
+        members[name] = (numbers[1], archive[begin : begin + numbers[6]])
+        offset = (begin + numbers[6] + 3) // 4 * 4
 
 
 def test_the_archive_has_files_programs_links_and_the_folders_above_them_first() -> None:

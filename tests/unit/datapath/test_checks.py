@@ -108,8 +108,8 @@ def test_no_libibverbs_fails_and_its_providers_are_not_tried() -> None:
 
 
 def test_a_provider_that_is_missing_is_told_from_one_for_another_libibverbs() -> None:
-    gone = files.providers(lab(WHOLE.replace("libefa-rdmav34", "libother-rdmav34")))
-    assert (gone.outcome, "efa: missing" in gone.found) == ("failed", True)
+    check = files.providers(lab(WHOLE.replace("libefa-rdmav34", "libother-rdmav34")))
+    assert (check.outcome, "efa: missing" in check.found) == ("failed", True)
     renamed = files.providers(lab(WHOLE.replace("libefa-rdmav34", "libefa-rdmav59")))
     assert "efa: there only as -rdmav59.so, for another libibverbs" in renamed.found
 
@@ -139,8 +139,8 @@ def test_what_a_login_may_lock(login: Answer | None, outcome: str, expected: str
 def test_a_port_must_be_active_and_the_warning_shown_is_the_adapters() -> None:
     down = Answer(0, "hca_id: rxe0\n state: PORT_DOWN (1)\n")
     assert files.device(lab(ibv_devinfo=down)).found == "PORT_DOWN"
-    none = Answer(255, "Warning: couldn't load driver 'libsiw'\nWarning: couldn't load driver 'librxe'\n")
-    assert files.device(lab(ibv_devinfo=none)).found == "ibv_devinfo said Warning: couldn't load driver 'librxe'"
+    no_device = Answer(255, "Warning: couldn't load driver 'libsiw'\nWarning: couldn't load driver 'librxe'\n")
+    assert files.device(lab(ibv_devinfo=no_device)).found == "ibv_devinfo said Warning: couldn't load driver 'librxe'"
 
 
 OK = Answer(0, "done")
@@ -192,8 +192,8 @@ def test_an_exchange_is_repeated_once_where_a_guest_was_stopped(monkeypatch: pyt
         ([(OK, Answer(0, "invalid data in page 0")), (OK, OK)], "failed"),  # never excused
         ([(OK, Answer(1, "Unable to find the device")), (OK, OK)], "failed"),
     ):
-        left, sent = iter(ends), iter(range(0, 100, 10))
-        monkeypatch.setattr(exchange, "_run_both_sides", lambda _lab, _exchange, left=left: next(left))
+        remaining, sent = iter(ends), iter(range(0, 100, 10))
+        monkeypatch.setattr(exchange, "_run_both_sides", lambda _lab, _exchange, remaining=remaining: next(remaining))
         monkeypatch.setattr(exchange, "packets", lambda _guest, sent=sent: next(sent))
         assert exchange.perform(lab(), exchanges.RC).outcome == outcome
 
@@ -265,8 +265,8 @@ def test_no_figure_of_speed_is_in_what_a_passed_exchange_says() -> None:
 
 def test_an_image_for_another_machine_is_skipped(tmp_path: Path) -> None:
     disk = replace(Disk(0), architecture="arm64")
-    nothing: Any = None
-    checks = datapath.check(disk, nothing, "efa", tmp_path)
+    unused: Any = None
+    checks = datapath.check(disk, unused, "efa", tmp_path)
     assert {check.outcome for check in checks} == {"skipped"}
     assert "the image is for arm64" in checks[0].reason
 
@@ -285,9 +285,9 @@ def test_an_emulator_that_does_not_run_is_not_the_images_fault(
 
 def test_an_accelerator_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(accelerator.VARIABLE, "xen")
-    nothing: Any = None
+    unused: Any = None
     with pytest.raises(RefusedError, match=r"is 'xen'\nset it to kvm or tcg"):
-        accelerator.choose(nothing)
+        accelerator.choose(unused)
 
 
 def test_one_image_can_always_be_validated() -> None:

@@ -47,8 +47,8 @@ def test_answers_may_come_in_another_order_than_they_were_asked_for(guest: Calla
 
 
 def test_a_guest_that_ends_says_why_with_the_end_of_its_console(guest: Callable[[str], Guest]) -> None:
-    said = f"{OPENING}\\nmount failed\\n\\nreboot: Power down"
-    with guest(f"print('{said}', flush=True)") as running:
+    console = f"{OPENING}\\nmount failed\\n\\nreboot: Power down"
+    with guest(f"print('{console}', flush=True)") as running:
         with pytest.raises(GuestError, match=r"ended by itself; .* console: .* / mount failed / reboot"):
             running.ready()
         assert "mount failed" in running.console()

@@ -14,10 +14,10 @@ WRITES = "(while sleep 0.01; do echo more >> written; done) & wait"
 
 
 def test_an_interruption_ends_what_the_program_started(tmp_path: Path) -> None:
-    written = tmp_path / "written"
+    output = tmp_path / "written"
 
     def interrupt() -> None:
-        while not written.exists():
+        while not output.exists():
             time.sleep(0.01)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
@@ -26,6 +26,6 @@ def test_an_interruption_ends_what_the_program_started(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         Apt("trixie", tmp_path).run("sh", "-c", WRITES)
     interrupting.join()
-    size = written.stat().st_size
+    size = output.stat().st_size
     time.sleep(0.1)
-    assert written.stat().st_size == size
+    assert output.stat().st_size == size

@@ -51,8 +51,8 @@ def test_what_the_machine_lacks_is_left_out_and_named() -> None:
 
 
 def test_gpus_that_are_asked_for_are_not_second_guessed() -> None:
-    for asked, argument in (("2", "--gpus=2"), ("all", "--gpus=all"), ("device=0,1", '--gpus="device=0,1"')):
-        arguments = line(RunOptions(gpus=asked), host=BARE)
+    for gpus, argument in (("2", "--gpus=2"), ("all", "--gpus=all"), ("device=0,1", '--gpus="device=0,1"')):
+        arguments = line(RunOptions(gpus=gpus), host=BARE)
         assert [word for word in arguments if word.startswith("--gpus")] == [argument]
     assert "gpus" not in " ".join(line(RunOptions(gpus="none")))
     assert "--gpus" not in container_run.left_out(SETTINGS, BARE, RunOptions(gpus="none"))
@@ -159,7 +159,7 @@ def test_an_engine_that_may_not_raise_limits_is_known_by_its_process(
     assert host.missing.get("ulimits", "") == reason
 
 
-def written(image_id: str, ref: str) -> None:
+def write_build(image_id: str, ref: str) -> None:
     BUILD.write(image_id, Build(image_id, ref, "sha256:0", "", (), "", 0.0))
 
 
@@ -172,8 +172,8 @@ def none_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_image_that_was_not_built_is_one_sentence_with_the_command() -> None:
     with pytest.raises(RefusedError) as refused:
         built_image.built_image(project.load(), "efa-pytorch", ["pytorch=2.14.1"])
-    what, fix = str(refused.value).splitlines()
-    assert what.endswith("was not built here")
+    problem, fix = str(refused.value).splitlines()
+    assert problem.endswith("was not built here")
     assert fix == "run `invoke build --target efa-pytorch --set pytorch=2.14.1` first"
 
 
@@ -181,7 +181,7 @@ def test_an_image_that_was_not_built_is_one_sentence_with_the_command() -> None:
 def test_the_image_of_the_row_that_is_named_is_taken() -> None:
     checkout = project.load()
     (planned,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, None)
-    written(planned.id, "rdma-images/efa-pytorch:1-rehearsal")
+    write_build(planned.id, "rdma-images/efa-pytorch:1-rehearsal")
     assert built_image.built_image(checkout, "efa-pytorch", None).ref == "rdma-images/efa-pytorch:1-rehearsal"
     with pytest.raises(
         RefusedError, match=r"(?s)or choose a built one:\n  --image rdma-images/efa-pytorch:1-rehearsal"
@@ -195,7 +195,7 @@ def test_several_targets_are_listed_the_built_ones_alone() -> None:
     with pytest.raises(RefusedError, match="which target") as refused:
         built_image.built_image(checkout, "", None)
     assert all(f"--target {target}" in str(refused.value) for target in checkout.matrix.targets)
-    written("erdma-pytorch-1", "rdma-images/erdma-pytorch:1")
+    write_build("erdma-pytorch-1", "rdma-images/erdma-pytorch:1")
     with pytest.raises(RefusedError, match="which target") as refused:
         built_image.built_image(checkout, "", None)
     assert str(refused.value).splitlines()[1:] == ["  --target erdma-pytorch"]

@@ -24,11 +24,11 @@ from rdma_images.engine import Engine, container_engine, discovery, docker_comma
 @pytest.fixture
 def folders(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> layout.Layout:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
-    made = layout.layout()
-    for folder, program in ((made.runtime.folder, "usr/bin/tini-static"), (made.docker.folder, layout.BUILDX)):
+    parts = layout.layout()
+    for folder, program in ((parts.runtime.folder, "usr/bin/tini-static"), (parts.docker.folder, layout.BUILDX)):
         (folder / program).parent.mkdir(parents=True)
         (folder / program).touch()
-    return made
+    return parts
 
 
 @pytest.fixture
@@ -173,8 +173,8 @@ def test_processes_are_found_by_the_folder_of_their_program(tmp_path: pathlib.Pa
     program = shutil.copy(sleep(), tmp_path / "sleep")
     with subprocess.Popen([program, "60"]) as child:
         try:
-            assert [one.pid for one in process.under(tmp_path)] == [child.pid]
-            assert child.pid in [one.pid for one in process.children(process.Process(os.getpid(), 0))]
+            assert [started.pid for started in process.under(tmp_path)] == [child.pid]
+            assert child.pid in [started.pid for started in process.children(process.Process(os.getpid(), 0))]
         finally:
             child.kill()
     assert list(process.under(tmp_path)) == []
@@ -205,9 +205,9 @@ def test_a_base_made_by_another_recipe_is_not_taken(tmp_path: pathlib.Path, monk
     card = {"name": "debian13", "suite": "trixie", "archive": "a", "epoch": 1, "mmdebstrap": "1", "tar": "x.tar"}
     path = tmp_path / "bases" / "debian13.json"
     path.write_text(json.dumps(card | {"recipe": bootstrap._recipe("debian13")}))
-    known = bootstrap.last_bootstrapped("debian13")
-    assert known
-    assert known.tar == "x.tar"
+    recorded = bootstrap.last_bootstrapped("debian13")
+    assert recorded
+    assert recorded.tar == "x.tar"
     path.write_text(json.dumps(card | {"recipe": "older"}))
     assert bootstrap.last_bootstrapped("debian13") is None
 
@@ -221,7 +221,7 @@ def test_the_status_is_a_table_and_json() -> None:
     engine = container_engine.Engine(
         "private", "private", "unix:///s", "26.1", "0.13", "containerd", "host", {"PATH": "/secret"}
     )
-    seen = status.Status(
+    engine_status = status.Status(
         engine,
         versions={"docker": "26.1"},
         folder="/state/engine",
@@ -232,12 +232,12 @@ def test_the_status_is_a_table_and_json() -> None:
         locks={"build": locking.Holder("a build", 7, "2026-01-01T00:00:00+00:00")},
     )
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(status.table(seen))
+    console.print(status.table(engine_status))
     text = console.export_text()
     assert "3.00 GB in /state/engine, 9.00 GB free there" in text
     assert "2.00 GB; above 40.0 GB the least used is removed" in text
     assert "process 7 (a build) since 2026-01-01T00:00:00+00:00" in text
-    answer = json.loads(json.dumps(seen.json()))
+    answer = json.loads(json.dumps(engine_status.json()))
     assert answer["engine"]["version"] == "26.1"
     assert "/secret" not in json.dumps(answer)
 

@@ -87,8 +87,8 @@ def test_the_newest_torch_has_a_cuda_base(all_facts: facts.Facts) -> None:
 
 
 def test_installers_bring_known_plugins(all_facts: facts.Facts) -> None:
-    brought = {release.plugin for release in all_facts.efa.releases.values()} - {None}
-    assert brought <= set(all_facts.plugin.releases)
+    bundled = {release.plugin for release in all_facts.efa.releases.values()} - {None}
+    assert bundled <= set(all_facts.plugin.releases)
 
 
 def test_interfaces_have_no_gap_at_the_new_end(all_facts: facts.Facts) -> None:

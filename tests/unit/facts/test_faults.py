@@ -45,7 +45,7 @@ def test_a_variable_avoids_what_an_installer_lacks(all_facts: facts.Facts) -> No
 
 
 @pytest.mark.parametrize(
-    ("plugin", "others", "environment", "words"),
+    ("plugin", "other_versions", "environment", "words"),
     [
         (["1.7.0", "1.7.2"], {}, {}, "LL128 off"),
         (["1.8.0"], {}, {}, "connects again"),
@@ -138,16 +138,16 @@ def test_a_variable_avoids_what_an_installer_lacks(all_facts: facts.Facts) -> No
     ],
 )
 def test_what_release_notes_say_was_wrong(
-    all_facts: facts.Facts, plugin: list[str], others: dict[str, str], environment: dict[str, str], words: str
+    all_facts: facts.Facts, plugin: list[str], other_versions: dict[str, str], environment: dict[str, str], words: str
 ) -> None:
     """Of all these releases it is so of those named alone."""
-    every = OF_THE_PLUGIN.split()
+    releases = OF_THE_PLUGIN.split()
     rows = [row for row in all_facts.faults.faults if row.of == "aws-ofi-nccl"]
-    with_all = {"nccl": "2.23.4", **others}
+    with_all = {"nccl": "2.23.4", **other_versions}
     explanations = {
-        v: [row.explanation(with_all | {"aws-ofi-nccl": v}, "x86_64", environment) for row in rows] for v in every
+        v: [row.explanation(with_all | {"aws-ofi-nccl": v}, "x86_64", environment) for row in rows] for v in releases
     }
-    assert [v for v in every if any(words in text for text in explanations[v])] == plugin
+    assert [v for v in releases if any(words in text for text in explanations[v])] == plugin
 
 
 @pytest.mark.parametrize(

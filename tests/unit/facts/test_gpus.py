@@ -35,9 +35,9 @@ def test_every_gpu_of_the_fabric_that_cuda_compiles_for_finds_real_code(target: 
     real = [gpus.capability_of(arch) for arch in compiled(target).architectures]
     able = set(gpus.compiler_capabilities("13.0", FACTS))
     types = [row for row in FACTS.instances.types.values() if row.fabric == fabric and row.gpu]
-    wanted = {FACTS.gpus.gpus[row.gpu].capability for row in types if row.gpu} & able
-    assert wanted
-    for capability in wanted:
+    capabilities_of_fabric = {FACTS.gpus.gpus[row.gpu].capability for row in types if row.gpu} & able
+    assert capabilities_of_fabric
+    for capability in capabilities_of_fabric:
         major, minor = map(int, capability.split("."))
         runs = [code for code in real if int(code.split(".")[0]) == major and int(code.split(".")[1]) <= minor]
         assert runs, f"nothing for {capability} among {real}"
@@ -97,16 +97,24 @@ def test_a_target_that_compiles_nothing_for_gpus_has_no_such_axis() -> None:
 
 
 def test_only_the_fabrics_own_networking_of_gpus_is_compiled() -> None:
-    assert [one.backend for one in compiled("erdma-nccl-tests").left_out if not one.kept] == ["GDAKI", "GPI", "EFA_GDA"]
-    assert [one.backend for one in compiled("efa-nccl-tests").left_out if not one.kept] == ["GDAKI", "GPI"]
+    assert [omitted.backend for omitted in compiled("erdma-nccl-tests").left_out if not omitted.kept] == [
+        "GDAKI",
+        "GPI",
+        "EFA_GDA",
+    ]
+    assert [omitted.backend for omitted in compiled("efa-nccl-tests").left_out if not omitted.kept] == ["GDAKI", "GPI"]
 
 
 @pytest.mark.parametrize(
-    ("gpu", "kept"),
+    ("gpu", "capabilities"),
     [("fabric", (900, 1000)), ("sm_80", ()), ("sm_90", (900,)), ("sm_103", (1030,)), ("sm_120", ())],
 )
-def test_networking_that_few_instance_types_have_is_compiled_for_their_gpus(gpu: str, kept: tuple[int, ...]) -> None:
-    assert {one.backend: one.kept for one in compiled("efa-nccl-tests", gpu=gpu).left_out}["EFA_GDA"] == kept
+def test_networking_that_few_instance_types_have_is_compiled_for_their_gpus(
+    gpu: str, capabilities: tuple[int, ...]
+) -> None:
+    assert {omitted.backend: omitted.kept for omitted in compiled("efa-nccl-tests", gpu=gpu).left_out}[
+        "EFA_GDA"
+    ] == capabilities
 
 
 def test_an_image_that_falls_back_has_all_of_it() -> None:

@@ -33,7 +33,7 @@ def answered() -> Iterator[tuple[str, dict[str, int | str]]]:
         (gpu,) = gpus
         speed = re.fullmatch(r"(?:(\d+)x )?(\d+) Gigabit", network["NetworkPerformance"])
         assert speed, network["NetworkPerformance"]
-        times, each = speed.groups()
+        times, gigabits = speed.groups()
         cards = ["efa" in card["InterfaceTypes"] for card in network["NetworkCards"]]
         assert all(cards[1:]), f"{name}: a card beside card 0 takes no EFA, which a row cannot say"
         assert sum(cards) == network["EfaInfo"]["MaximumEfaInterfaces"], f"{name}: not one EFA a card"
@@ -48,17 +48,17 @@ def answered() -> Iterator[tuple[str, dict[str, int | str]]]:
                 "gpu_memory": gpu["MemoryInfo"]["SizeInMiB"] // 1024,
                 "vcpus": answer["VCpuInfo"]["DefaultVCpus"],
                 "memory": answer["MemoryInfo"]["SizeInMiB"] // 1024,
-                "bandwidth": int(times or 1) * int(each),
+                "bandwidth": int(times or 1) * int(gigabits),
                 "architecture": DEBIAN_NAMES[answer["ProcessorInfo"]["SupportedArchitectures"][0]],
             },
         )
 
 
 def test_efa_types_are_what_ec2_answers(table: Instances) -> None:
-    known = {name: row for name, row in table.types.items() if row.fabric == "efa"}
+    efa_types = {name: row for name, row in table.types.items() if row.fabric == "efa"}
     answers = dict(answered())
-    assert known.keys() == answers.keys()
-    for name, row in known.items():
+    assert efa_types.keys() == answers.keys()
+    for name, row in efa_types.items():
         assert {value: getattr(row, value) for value in answers[name]} == answers[name], name
 
 

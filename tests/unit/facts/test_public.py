@@ -11,8 +11,8 @@ from rdma_images.facts import public
 
 
 def test_public_files_are_listed_with_the_rows_that_cite_them() -> None:
-    found = {(file.facts, file.source, file.path): file for file in public.files()}
-    tuner = found["environment.yaml", "tuner", "src/tuner/nccl_ofi_tuner.cpp"]
+    files_by_place = {(file.facts, file.source, file.path): file for file in public.files()}
+    tuner = files_by_place["environment.yaml", "tuner", "src/tuner/nccl_ofi_tuner.cpp"]
     assert tuner.address == "https://github.com/aws/aws-ofi-nccl/blob/2daf7d30/src/tuner/nccl_ofi_tuner.cpp"
     assert tuner.rows == ("variables.protocol", "variables.algorithm")
     versions = [file.commit for file in public.files() if file.source == "nccl-plugins"]

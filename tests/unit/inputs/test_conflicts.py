@@ -34,7 +34,7 @@ def planned(target: str, torch: str) -> Image:
     return replace(image, python_packages=("vllm",))
 
 
-def asked(*requirements: str) -> LockRequest:
+def request(*requirements: str) -> LockRequest:
     return LockRequest(requirements=requirements, python="3.13", platform="linux/amd64")
 
 
@@ -152,5 +152,5 @@ def test_a_plan_says_that_packages_are_locked_for_another_torch_alone() -> None:
 
 
 def test_targets_that_differ_in_what_is_built_from_source_have_locks_of_their_own() -> None:
-    with_source = asked("torch==2.15.0", "deepspeed").model_copy(update={"sources": ("deepspeed",)})
-    assert with_source.key != asked("torch==2.15.0", "deepspeed").key
+    with_source = request("torch==2.15.0", "deepspeed").model_copy(update={"sources": ("deepspeed",)})
+    assert with_source.key != request("torch==2.15.0", "deepspeed").key

@@ -51,8 +51,8 @@ def mirrors(site: Site | None) -> Mirrors:
 
 
 def supplies(site: Site | None) -> dict[str, Supply]:
-    found = preflight.supply(sources.pinned(planned(), facts.load()), mirrors(site))
-    return {one.source.id: one for one in found if one.source.kind == "apt"}
+    supplied = preflight.supply(sources.pinned(planned(), facts.load()), mirrors(site))
+    return {supply.source.id: supply for supply in supplied if supply.source.kind == "apt"}
 
 
 def test_a_lock_reads_as_it_was_written() -> None:
@@ -63,13 +63,13 @@ def test_a_lock_reads_as_it_was_written() -> None:
 
 
 def test_a_locked_base_takes_its_packages_from_the_snapshot_alone(site: Site) -> None:
-    found = supplies(site)
-    assert {name: one.address for name, one in found.items()} == {
+    supplied = supplies(site)
+    assert {name: supply.address for name, supply in supplied.items()} == {
         "debian-snapshot-trixie": f"{site.address}/debian/{MOMENT}",
         "debian-snapshot-trixie-security": f"{site.address}/debian-security/{MOMENT}",
     }
-    assert all(one.reachable and one.detail == f"as locked, {MOMENT}" for one in found.values())
-    text = build_secrets.texts(found.values(), mirrors(site))["apt-sources-builder"]
+    assert all(supply.reachable and supply.detail == f"as locked, {MOMENT}" for supply in supplied.values())
+    text = build_secrets.texts(supplied.values(), mirrors(site))["apt-sources-builder"]
     assert f" check-valid-until=no] {site.address}/debian/{MOMENT} trixie main\n" in text
     assert text.count("\ndeb ") + 1 == len(SUITES)
 
@@ -77,15 +77,15 @@ def test_a_locked_base_takes_its_packages_from_the_snapshot_alone(site: Site) ->
 def test_a_snapshot_in_another_state_is_refused(site: Site) -> None:
     site.answers[f"/debian-security/{MOMENT}/dists/trixie-security/InRelease"] = Answer(b"newer")
     site.answers[f"/debian/{MOMENT}/dists/trixie-updates/InRelease"] = Answer(status=404)
-    found = supplies(site)
-    assert "trixie-security: its InRelease has the sha256 " in found["debian-snapshot-trixie-security"].detail
-    assert found["debian-snapshot-trixie"].detail == "trixie-updates: answered 404 Not Found"
+    supplied = supplies(site)
+    assert "trixie-security: its InRelease has the sha256 " in supplied["debian-snapshot-trixie-security"].detail
+    assert supplied["debian-snapshot-trixie"].detail == "trixie-updates: answered 404 Not Found"
     with pytest.raises(preflight.UnreachableError, match=r"and locks/debian has "):
-        preflight.require(list(found.values()))
+        preflight.require(list(supplied.values()))
 
 
 def test_without_an_address_the_fix_is_a_mirror() -> None:
-    details = {one.detail for one in supplies(None).values()}
+    details = {supply.detail for supply in supplies(None).values()}
     assert len(details) == 1
     assert "mirrors.yaml: `debian-snapshot: https://HOST/archive`" in details.pop()
     (locked,) = relock.relock_debian({"debian13": ()}, mirrors(None))

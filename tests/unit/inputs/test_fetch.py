@@ -49,13 +49,13 @@ def supply(source: Source, address: str | None = None) -> Supply:
     return Supply(source, "mirror" if address else "upstream", address or source.upstream, True, "", 0.0)
 
 
-def brought(source: Source, replaced: Mirrors | None = None, address: str | None = None) -> bytes:
+def fetched(source: Source, replaced: Mirrors | None = None, address: str | None = None) -> bytes:
     folder = fetch.fetch([supply(source, address)], replaced or mirrors())["tool-1.0"]
     (file,) = folder.iterdir()
     return file.read_bytes()
 
 
-def left(state: Path) -> list[str]:
+def downloaded_files(state: Path) -> list[str]:
     """Return every file of the downloads but the turns'."""
     return sorted(str(p.relative_to(state)) for p in (state / "downloads").rglob("*") if p.is_file())
 
@@ -63,31 +63,31 @@ def left(state: Path) -> list[str]:
 def test_a_file_is_fetched_once_and_kept_by_its_content(site: Site, state: Path) -> None:
     site.answers["/a/tool-1.0.tar.gz"] = Answer(BODY)
     upstream = source(f"{site.address}/a/tool-1.0.tar.gz")
-    assert brought(upstream) == brought(upstream) == BODY
+    assert fetched(upstream) == fetched(upstream) == BODY
     assert len(site.requests) == 1
     digest = hashlib.sha256(BODY).hexdigest()
-    assert left(state) == [f"downloads/sha256/{digest}/tool-1.0.tar.gz", "downloads/sources/tool-1.0.json"]
+    assert downloaded_files(state) == [f"downloads/sha256/{digest}/tool-1.0.tar.gz", "downloads/sources/tool-1.0.json"]
 
 
 def test_sha512_is_compared_too(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
-    assert brought(source(f"{site.address}/tool", pin=f"sha512:{hashlib.sha512(BODY).hexdigest()}")) == BODY
+    assert fetched(source(f"{site.address}/tool", pin=f"sha512:{hashlib.sha512(BODY).hexdigest()}")) == BODY
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
 def test_another_checksum_says_expected_and_found_and_keeps_nothing(site: Site, state: Path, algorithm: str) -> None:
     site.answers["/tool"] = Answer(BODY)
-    expected, found = (hashlib.new(algorithm, data).hexdigest() for data in (b"other", BODY))
+    expected, actual = (hashlib.new(algorithm, data).hexdigest() for data in (b"other", BODY))
     with pytest.raises(fetch.ChecksumError) as error:
-        brought(source(f"{site.address}/tool", pin=f"{algorithm}:{expected}"))
-    assert f"expected {algorithm}:{expected}, found {algorithm}:{found}" in str(error.value)
-    assert left(state) == []
+        fetched(source(f"{site.address}/tool", pin=f"{algorithm}:{expected}"))
+    assert f"expected {algorithm}:{expected}, found {algorithm}:{actual}" in str(error.value)
+    assert downloaded_files(state) == []
 
 
 def test_a_broken_connection_is_gone_on_with(site: Site) -> None:
     etag = {"ETag": '"one"'}
     site.answers["/tool"] = [Answer(BODY, headers=etag, cut=100_000), Answer(BODY, headers=etag)]
-    assert brought(source(f"{site.address}/tool")) == BODY
+    assert fetched(source(f"{site.address}/tool")) == BODY
     assert site.requests[1].headers["range"] == f"bytes={100_000 // download.CHUNK * download.CHUNK}-"
     assert site.requests[1].headers["if-range"] == '"one"'
 
@@ -97,41 +97,41 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(site: Site) -> 
         Answer(b"x" * 300_000, headers={"ETag": '"one"'}, cut=100_000),
         Answer(BODY, headers={"ETag": '"two"'}),
     ]
-    assert brought(source(f"{site.address}/tool")) == BODY
+    assert fetched(source(f"{site.address}/tool")) == BODY
 
 
 def test_a_server_without_ranges_sends_it_all_again(site: Site) -> None:
     site.answers["/tool"] = [Answer(BODY, cut=100_000), Answer(BODY, ranges=False)]
-    assert brought(source(f"{site.address}/tool")) == BODY
+    assert fetched(source(f"{site.address}/tool")) == BODY
 
 
 def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site) -> None:
     site.answers["/tool"] = [Answer(status=500), Answer(status=503), Answer(BODY)]
-    assert brought(source(f"{site.address}/tool")) == BODY
+    assert fetched(source(f"{site.address}/tool")) == BODY
 
 
 def test_a_server_that_keeps_failing_is_given_up(site: Site) -> None:
     site.answers["/tool"] = Answer(status=500)
     with pytest.raises(RdmaImagesError, match=r"answered 500 Internal Server Error \(4 tries\)"):
-        brought(source(f"{site.address}/tool"))
+        fetched(source(f"{site.address}/tool"))
     assert len(site.requests) == download.TRIES
 
 
 def test_what_is_not_there_is_not_asked_for_again(site: Site) -> None:
     with pytest.raises(RdmaImagesError, match="answered 404 Not Found\ntry later, or name another address"):
-        brought(source(f"{site.address}/tool"))
+        fetched(source(f"{site.address}/tool"))
     assert len(site.requests) == 1
 
 
 def test_a_later_run_goes_on_where_an_earlier_one_was_cut_off(site: Site, state: Path) -> None:
     site.answers["/tool"] = Answer(BODY, cut=70_000)
     with pytest.raises(RdmaImagesError, match="the connection broke off"):
-        brought(source(f"{site.address}/tool"))
+        fetched(source(f"{site.address}/tool"))
     part = state / "downloads/partial/tool-1.0/tool"
     have = part.stat().st_size
     assert have == 4 * (70_000 // download.CHUNK * download.CHUNK)
     site.answers["/tool"] = Answer(BODY)
-    assert brought(source(f"{site.address}/tool")) == BODY
+    assert fetched(source(f"{site.address}/tool")) == BODY
     assert site.requests[-1].headers["range"] == f"bytes={have}-"
     assert not part.exists()
 
@@ -141,7 +141,7 @@ def test_a_part_of_something_else_is_thrown_away(site: Site, state: Path) -> Non
     part.parent.mkdir(parents=True)
     part.write_bytes(b"of another day" * 10)
     site.answers["/tool"] = Answer(BODY)
-    assert brought(source(f"{site.address}/tool")) == BODY
+    assert fetched(source(f"{site.address}/tool")) == BODY
 
 
 def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state: Path) -> None:
@@ -149,31 +149,31 @@ def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state: Path) -> 
     part.parent.mkdir(parents=True)
     part.write_bytes(bytes(len(BODY) + 1))
     site.answers["/tool"] = Answer(BODY)
-    assert brought(source(f"{site.address}/tool")) == BODY
+    assert fetched(source(f"{site.address}/tool")) == BODY
 
 
 def test_a_kept_file_that_rotted_is_fetched_again(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
     upstream = source(f"{site.address}/tool")
-    brought(upstream)
-    kept = store.cached_file(upstream)
-    assert kept
-    kept.write_bytes(bytes(len(BODY)))
-    assert brought(upstream) == BODY
+    fetched(upstream)
+    cached = store.cached_file(upstream)
+    assert cached
+    cached.write_bytes(bytes(len(BODY)))
+    assert fetched(upstream) == BODY
 
 
 def test_another_pin_does_not_take_what_was_verified_against_the_old_one(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
-    brought(source(f"{site.address}/tool"))
+    fetched(source(f"{site.address}/tool"))
     with pytest.raises(fetch.ChecksumError):
-        brought(source(f"{site.address}/tool", pin="sha256:" + "0" * 64))
+        fetched(source(f"{site.address}/tool", pin="sha256:" + "0" * 64))
 
 
 def test_two_runs_at_once_fetch_it_once(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY, silent_for=0.2)
     upstream = source(f"{site.address}/tool")
     results: list[bytes] = []
-    threads = [threading.Thread(target=lambda: results.append(brought(upstream))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: results.append(fetched(upstream))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -195,10 +195,10 @@ def test_a_failure_stops_the_downloads_beside_it(site: Site, monkeypatch: pytest
 def test_a_login_goes_to_its_host_and_not_where_that_redirects(site: Site) -> None:
     with serve() as elsewhere:
         elsewhere.answers["/tool"] = Answer(BODY)
-        other = elsewhere.address.replace("127.0.0.1", "localhost")
-        site.answers["/tool"] = Answer(status=302, headers={"Location": f"{other}/tool"})
+        redirected = elsewhere.address.replace("127.0.0.1", "localhost")
+        site.answers["/tool"] = Answer(status=302, headers={"Location": f"{redirected}/tool"})
         logins = {site.address.removeprefix("http://"): Login("me", "pass:word")}
-        assert brought(source(f"{site.address}/tool"), mirrors(logins=logins)) == BODY
+        assert fetched(source(f"{site.address}/tool"), mirrors(logins=logins)) == BODY
         assert site.requests[0].login == "me:pass:word"
         assert elsewhere.requests[0].login is None
 
@@ -211,15 +211,15 @@ def test_a_private_authority_is_trusted_only_when_named(tmp_path: Path) -> None:
     with serve(context) as site:
         site.answers["/tool"] = Answer(BODY)
         with pytest.raises(RdmaImagesError, match=r"certificate is not trusted by .*: name another ca-bundle"):
-            brought(source(f"{site.address}/tool"))
-        assert brought(source(f"{site.address}/tool"), mirrors(ca_bundle=tmp_path / "ca.pem")) == BODY
+            fetched(source(f"{site.address}/tool"))
+        assert fetched(source(f"{site.address}/tool"), mirrors(ca_bundle=tmp_path / "ca.pem")) == BODY
 
 
 def test_a_local_file_is_verified_like_any_other(tmp_path: Path) -> None:
     (tmp_path / "tool.tar.gz").write_bytes(BODY)
-    assert brought(source("https://vendor.example/tool.tar.gz"), address=str(tmp_path / "tool.tar.gz")) == BODY
+    assert fetched(source("https://vendor.example/tool.tar.gz"), address=str(tmp_path / "tool.tar.gz")) == BODY
     with pytest.raises(RdmaImagesError, match="No such file"):
-        brought(source("https://vendor.example/x", b"x"), address=f"file://{tmp_path}/none")
+        fetched(source("https://vendor.example/x", b"x"), address=f"file://{tmp_path}/none")
 
 
 @pytest.fixture(scope="module")
@@ -280,16 +280,16 @@ def verifier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("verifier")
 def test_a_signature_of_the_pinned_key_holds(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
-    assert brought(signed(site, keys)) == BODY
+    assert fetched(signed(site, keys)) == BODY
     digest = hashlib.sha256(BODY).hexdigest()
-    assert left(state) == [f"downloads/sha256/{digest}/tool.tar.gz", "downloads/sources/tool-1.0.json"]
+    assert downloaded_files(state) == [f"downloads/sha256/{digest}/tool.tar.gz", "downloads/sources/tool-1.0.json"]
 
 
 @pytest.mark.skipif(not shutil.which("gpgv"), reason="gpgv is not installed")
 def test_a_key_that_binds_its_name_with_sha1_is_good_enough_for_what_it_signs(
     site: Site, keys: tuple[Path, dict[str, str]]
 ) -> None:
-    assert brought(signed(site, keys, by="old", key="old", pin="old")) == BODY
+    assert fetched(signed(site, keys, by="old", key="old", pin="old")) == BODY
 
 
 def test_without_gpgv_such_a_key_is_refused_in_a_sentence(
@@ -297,7 +297,7 @@ def test_without_gpgv_such_a_key_is_refused_in_a_sentence(
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
     with pytest.raises(openpgp.SignatureError, match="is not valid for the pinned key") as error:
-        brought(signed(site, keys, by="old", key="old", pin="old"))
+        fetched(signed(site, keys, by="old", key="old", pin="old"))
     assert len(str(error.value).splitlines()) == 2
 
 
@@ -305,26 +305,26 @@ def test_a_signature_is_looked_for_beside_a_mirror(site: Site, keys: tuple[Path,
     signed(site, keys)
     upstream = "https://vendor.example/a/tool.tar.gz"
     pin = f"openpgp:{keys[1]['vendor']}"
-    wanted = source(upstream, pin=pin, signature=f"{upstream}.sig", key="https://vendor.example/keys/tool.key")
-    assert brought(wanted, address=f"{site.address}/tool.tar.gz") == BODY
+    mirrored = source(upstream, pin=pin, signature=f"{upstream}.sig", key="https://vendor.example/keys/tool.key")
+    assert fetched(mirrored, address=f"{site.address}/tool.tar.gz") == BODY
 
 
 @pytest.mark.usefixtures("verifier")
 def test_a_changed_file_does_not_pass(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
     changed = bytes([BODY[0] ^ 1]) + BODY[1:]
     with pytest.raises(RdmaImagesError) as error:
-        brought(signed(site, keys, body=changed))
+        fetched(signed(site, keys, body=changed))
     fingerprint = keys[1]["vendor"]
     assert " ".join(fingerprint[n : n + 4] for n in range(0, 40, 4)) in str(error.value)
     assert "Stack" not in str(error.value)
-    assert left(state) == []
+    assert downloaded_files(state) == []
 
 
 @pytest.mark.usefixtures("verifier")
 def test_a_strangers_signature_does_not_pass(site: Site, keys: tuple[Path, dict[str, str]], state: Path) -> None:
     with pytest.raises(RdmaImagesError, match="is not valid for the pinned key"):
-        brought(signed(site, keys, by="stranger"))
-    assert left(state) == []
+        fetched(signed(site, keys, by="stranger"))
+    assert downloaded_files(state) == []
 
 
 @pytest.mark.usefixtures("verifier")
@@ -332,10 +332,10 @@ def test_a_strangers_key_beside_its_own_signature_does_not_pass(
     site: Site, keys: tuple[Path, dict[str, str]], state: Path
 ) -> None:
     with pytest.raises(RdmaImagesError) as error:
-        brought(signed(site, keys, by="stranger", key="stranger"))
+        fetched(signed(site, keys, by="stranger", key="stranger"))
     for fingerprint in (keys[1]["vendor"], keys[1]["stranger"]):
         assert " ".join(fingerprint[n : n + 4] for n in range(0, 40, 4)) in str(error.value)
-    assert left(state) == []
+    assert downloaded_files(state) == []
 
 
 @pytest.mark.parametrize("rubbish", ["sig", "key"])
@@ -343,11 +343,11 @@ def test_an_error_page_is_no_signature_and_no_key(site: Site, keys: tuple[Path, 
     source = signed(site, keys)
     site.answers["/tool.tar.gz.sig" if rubbish == "sig" else "/tool.key"] = Answer(b"<html>sign in</html>")
     with pytest.raises(RdmaImagesError, match="is no OpenPGP"):
-        brought(source)
+        fetched(source)
 
 
 def test_a_missing_signature_is_named(site: Site, keys: tuple[Path, dict[str, str]]) -> None:
     source = signed(site, keys)
     site.answers["/tool.tar.gz.sig"] = Answer(status=404)
     with pytest.raises(RdmaImagesError, match=r"the signature of tool-1\.0: .*404"):
-        brought(source)
+        fetched(source)

@@ -30,16 +30,16 @@ def wheel(name: str, version: str) -> Wheel:
     )
 
 
-def written(folder: Path, question: LockRequest, *wheels: Wheel) -> Path:
+def write_lock(folder: Path, question: LockRequest, *wheels: Wheel) -> Path:
     file = lock.path(question, folder)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(Lock(asked=question, wheels=wheels).text())
     return file
 
 
-def locked(folder: Path, of: Image | None = None, nccl: str = "2.30.7") -> Path:
-    question = lock.lock_request(of or image())
-    return written(folder, question, wheel("nvidia-nccl-cu13", nccl), wheel("torch", "2.15.0"))
+def locked(folder: Path, locked_image: Image | None = None, nccl: str = "2.30.7") -> Path:
+    question = lock.lock_request(locked_image or image())
+    return write_lock(folder, question, wheel("nvidia-nccl-cu13", nccl), wheel("torch", "2.15.0"))
 
 
 def test_torch_alone_decides_its_nccl() -> None:
@@ -56,9 +56,9 @@ def test_a_chosen_nccl_is_stronger_than_torchs_pin() -> None:
 
 
 def test_without_torch_nccl_is_asked_for_itself() -> None:
-    of = image(components={"pytorch": None, "nccl": Component("nccl", "2.30.7", "matrix")})
-    assert lock.lock_request(of).requirements == ("nvidia-nccl-cu13==2.30.7",)
-    assert lock.lock_request(of).overrides == ()
+    without_torch = image(components={"pytorch": None, "nccl": Component("nccl", "2.30.7", "matrix")})
+    assert lock.lock_request(without_torch).requirements == ("nvidia-nccl-cu13==2.30.7",)
+    assert lock.lock_request(without_torch).overrides == ()
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_without_torch_nccl_is_asked_for_itself() -> None:
     ],
 )
 def test_the_name_of_a_lock_says_what_was_asked(packages: tuple[str, ...], key: str) -> None:
-    made = lock.lock_request(image(python_packages=packages)).key
-    assert re.fullmatch(key.replace("+", r"\+"), made)
+    name = lock.lock_request(image(python_packages=packages)).key
+    assert re.fullmatch(key.replace("+", r"\+"), name)
 
 
 def test_different_questions_have_different_names() -> None:
@@ -85,7 +85,7 @@ def test_different_questions_have_different_names() -> None:
         image(python_packages=("numpy>=2",)),
         image(python_packages=("numpy<2",)),
     ]
-    assert len({lock.lock_request(one).key for one in several}) == len(several)
+    assert len({lock.lock_request(pinned).key for pinned in several}) == len(several)
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_missing_lock_names_the_fix(tmp_path: Path) -> None:
 
 def test_a_lock_of_another_question_is_refused(tmp_path: Path) -> None:
     other = lock.lock_request(image(python_packages=("numpy",)))
-    written(tmp_path, other, wheel("torch", "2.15.0")).rename(lock.path(lock.lock_request(image()), tmp_path))
+    write_lock(tmp_path, other, wheel("torch", "2.15.0")).rename(lock.path(lock.lock_request(image()), tmp_path))
     with pytest.raises(
         RefusedError, match=r"locked torch==2\.15\.0, numpy .* but torch==2\.15\.0 for [^\n]*\nrun `invoke lock`"
     ):
@@ -118,7 +118,7 @@ def test_a_lock_of_another_question_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_lost_a_package_is_refused(tmp_path: Path) -> None:
-    written(tmp_path, lock.lock_request(image()), wheel("nvidia-nccl-cu13", "2.30.7"))
+    write_lock(tmp_path, lock.lock_request(image()), wheel("nvidia-nccl-cu13", "2.30.7"))
     with pytest.raises(RefusedError, match=r"has no wheel of torch\nrun `invoke lock`"):
         lock.load(image(), tmp_path)
 
@@ -130,17 +130,17 @@ def test_wheels_with_another_nccl_than_planned_are_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "message"),
     [
         (lambda text: text.replace('"wheels"', '"weels"'), r":\d+: unknown key 'weels'"),
         (lambda text: text.replace('"size": 7', '"size": "many"'), r":\d+: wheels.*size"),
         (lambda text: text[:-20], r":\d+: not valid YAML"),
     ],
 )
-def test_a_damaged_lock_is_named_with_its_line(tmp_path: Path, damage: Callable[[str], str], says: str) -> None:
+def test_a_damaged_lock_is_named_with_its_line(tmp_path: Path, damage: Callable[[str], str], message: str) -> None:
     file = locked(tmp_path)
     file.write_text(damage(file.read_text()))
-    with pytest.raises(RefusedError, match=re.escape(str(file)) + says):
+    with pytest.raises(RefusedError, match=re.escape(str(file)) + message):
         lock.load(image(), tmp_path)
 
 
@@ -168,12 +168,12 @@ def test_committed_locks(file: Path) -> None:
 
 
 def test_the_builder_has_its_tools_on_every_platform() -> None:
-    found = lock.tools()
+    tools = lock.tools()
     files = [wheel for platform in ("linux/amd64", "linux/arm64") for wheel in lock.read_tools(platform).wheels]
-    assert {"uv", *lock.BUILD_TOOLS} <= set(found)
+    assert {"uv", *lock.BUILD_TOOLS} <= set(tools)
     uv = [file for file in files if file.name == "uv"]
-    assert found["uv"].hashes == tuple(one.sha256 for one in uv)
-    assert found["uv"].requirement.startswith(f"uv=={uv[0].version} --hash=sha256:{uv[0].sha256} --hash=")
+    assert tools["uv"].hashes == tuple(pinned.sha256 for pinned in uv)
+    assert tools["uv"].requirement.startswith(f"uv=={uv[0].version} --hash=sha256:{uv[0].sha256} --hash=")
 
 
 def test_build_tools_are_for_every_python() -> None:
@@ -191,8 +191,8 @@ def test_tools_that_were_locked_before_the_build_tools_are_locked_again(tmp_path
 
 
 def test_tools_of_different_versions_are_refused(tmp_path: Path) -> None:
-    every: tuple[tuple[Platform, str], ...] = (("linux/amd64", "1.0"), ("linux/arm64", "1.1"))
-    for platform, version in every:
+    platforms: tuple[tuple[Platform, str], ...] = (("linux/amd64", "1.0"), ("linux/arm64", "1.1"))
+    for platform, version in platforms:
         names = ("uv", *lock.BUILD_TOOLS)
         question = LockRequest(requirements=names, python="3.10", platform=platform)
         file = lock.tools_path(platform, tmp_path)
@@ -214,6 +214,6 @@ def test_a_source_package_that_is_not_installed_is_refused(tmp_path: Path) -> No
     with pytest.raises(lock.NotLockedError):
         lock.load(unused, tmp_path)
     locked(tmp_path, unused)
-    said = r"source-packages names inotify-simple, which none of its packages needs\nremove it there"
-    with pytest.raises(RefusedError, match=said):
+    message = r"source-packages names inotify-simple, which none of its packages needs\nremove it there"
+    with pytest.raises(RefusedError, match=message):
         lock.load(unused, tmp_path)

@@ -89,7 +89,7 @@ def test_an_entry_that_names_no_source_is_refused_with_its_line(load: Callable[.
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("sorces: {}\n", r":1: unknown key 'sorces'.*did you mean sources"),
         ("sources:\n  tool: /a\n  tool: /b\n", ":3: 'tool' is written twice, first in line 2"),
@@ -102,8 +102,8 @@ def test_an_entry_that_names_no_source_is_refused_with_its_line(load: Callable[.
         ("ca-bundle: /none.pem\n", ":1: the CA bundle /none.pem cannot be used: No such file"),
     ],
 )
-def test_a_file_that_is_wrong_says_where(load: Callable[..., mirrors.Mirrors], text: str, says: str) -> None:
-    with pytest.raises(RefusedError, match=says) as error:
+def test_a_file_that_is_wrong_says_where(load: Callable[..., mirrors.Mirrors], text: str, message: str) -> None:
+    with pytest.raises(RefusedError, match=message) as error:
         load(text)
     assert "hunter2" not in str(error.value)
 

@@ -68,7 +68,7 @@ def erdma() -> Image:
 
 def outcomes(site: Site, *images: Image, upgrade: bool = False) -> dict[str, str]:
     done = relock.relock(images, facts.load(), mirrors(site), upgrade)
-    return {one.name: one.outcome for one in done}
+    return {outcome.name: outcome.outcome for outcome in done}
 
 
 def test_everything_is_locked_once_and_then_kept(locks: Path, site: Site) -> None:
@@ -110,7 +110,7 @@ def test_images_with_the_same_wheels_share_a_lock(locks: Path, site: Site) -> No
 
 
 def test_what_is_out_of_reach_stops_nothing_else(locks: Path, site: Site) -> None:
-    loaded = {one.name: one for one in relock.relock([erdma()], facts.load(), mirrors(site))}
+    loaded = {outcome.name: outcome for outcome in relock.relock([erdma()], facts.load(), mirrors(site))}
     assert loaded["torch-2.15.0-py3.13-linux-amd64"].outcome == "new"
     assert loaded["docker.io/library/ubuntu:22.04"].outcome == "failed"
     assert "has no such image" in loaded["docker.io/library/ubuntu:22.04"].detail
@@ -146,7 +146,7 @@ def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(
 def test_an_upgrade_says_what_moved(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes(site, image())
     monkeypatch.setattr(resolve, "resolve", lambda *question: answer(*question, numpy="2.4.1"))
-    done = {one.name: one for one in relock.relock([image()], facts.load(), mirrors(site), upgrade=True)}
+    done = {outcome.name: outcome for outcome in relock.relock([image()], facts.load(), mirrors(site), upgrade=True)}
     assert done["torch-2.15.0-py3.13-linux-amd64"].detail == "numpy 2.4.0 -> 2.4.1"
 
 

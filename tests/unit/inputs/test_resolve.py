@@ -123,9 +123,9 @@ def test_a_size_that_gets_lost_is_asked_for_again(index: Site, monkeypatch: pyte
 
 
 def test_a_size_that_nobody_tells_is_an_error(index: Site) -> None:
-    found = {"url": f"{index.address}/files/x-1.0-py3-none-any.whl"}
+    listed = {"url": f"{index.address}/files/x-1.0-py3-none-any.whl"}
     with pytest.raises(RdmaImagesError, match="answered 404"):
-        resolve._size(found, mirrors(index))
+        resolve._size(listed, mirrors(index))
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_the_index_is_the_one_that_the_clients_are_configured_with(tmp_path: Pat
         package_index.index_address(bare | {"PIP_INDEX_URL": "https://pip.example/simple"})
         == "https://pip.example/simple"
     )
-    both = bare | {"PIP_INDEX_URL": "https://pip.example/simple", "UV_DEFAULT_INDEX": "https://uv.example/simple"}
-    assert package_index.index_address(both) == "https://uv.example/simple"
+    environ = bare | {"PIP_INDEX_URL": "https://pip.example/simple", "UV_DEFAULT_INDEX": "https://uv.example/simple"}
+    assert package_index.index_address(environ) == "https://uv.example/simple"
     (tmp_path / "config/uv").mkdir(parents=True)
     (tmp_path / "config/uv/uv.toml").write_text('[[index]]\nurl = "https://toml.example/simple"\ndefault = true\n')
     assert package_index.index_address(bare | {"UV_ASKED": "again"}) == "https://toml.example/simple"

@@ -39,8 +39,8 @@ def site() -> Iterator[Site]:
 
 
 def mirrors(**addresses: str) -> Mirrors:
-    written = {variable_suffix(name): (address, "mirrors.yaml:1") for name, address in addresses.items()}
-    return Mirrors(Path(ssl.get_default_verify_paths().openssl_cafile), written)
+    by_variable = {variable_suffix(name): (address, "mirrors.yaml:1") for name, address in addresses.items()}
+    return Mirrors(Path(ssl.get_default_verify_paths().openssl_cafile), by_variable)
 
 
 def download(address: str, name: str = "efa-installer", pin: str = "sha256:" + "0" * 64) -> Source:
@@ -94,7 +94,7 @@ def test_everything_is_asked_at_once(site: Site) -> None:
     source = [download(f"{site.address}/{n}", f"tool-{n}") for n in range(20)]
     site.answers |= {f"/{n}": Answer(silent_for=1) for n in range(20)}
     begun = time.monotonic()
-    assert all(one.reachable for one in preflight.supply(source, mirrors()))
+    assert all(supply.reachable for supply in preflight.supply(source, mirrors()))
     assert time.monotonic() - begun < 10  # one after the other, 20
 
 
@@ -126,20 +126,20 @@ def test_a_mirror_of_nothing_is_refused(site: Site) -> None:
 def test_what_was_verified_before_needs_no_answer(tmp_path: Path) -> None:
     source = download(f"{CLOSED}/tool")
     (tmp_path / "tool").write_bytes(b"content")
-    kept = store.keep(source, tmp_path / "tool", "tool")
+    cached = store.keep(source, tmp_path / "tool", "tool")
     supply = only(source)
-    assert (supply.via, supply.address, supply.reachable) == ("cache", str(kept), True)
+    assert (supply.via, supply.address, supply.reachable) == ("cache", str(cached), True)
 
 
 def test_a_rehearsal_replaces_what_is_out_of_reach_and_only_that(site: Site) -> None:
-    missing, there = download(f"{CLOSED}/tool"), download(f"{site.address}/tool")
+    missing, available = download(f"{CLOSED}/tool"), download(f"{site.address}/tool")
     site.answers["/tool"] = Answer(b"x")
     assert only(missing, rehearse=False).via == "upstream"
     supply = only(missing, rehearse=True)
     assert (supply.via, supply.address, supply.reachable) == ("stand-in", "dockerfiles/stand-ins/efa-installer", True)
     assert "connection refused" in supply.detail
-    assert preflight.rehearsed_ids([supply, only(there, rehearse=True)]) == ("efa-installer-1.0",)
-    assert only(there, rehearse=True).via == "upstream"
+    assert preflight.rehearsed_ids([supply, only(available, rehearse=True)]) == ("efa-installer-1.0",)
+    assert only(available, rehearse=True).via == "upstream"
 
 
 def test_a_rehearsal_cannot_replace_what_has_no_stand_in() -> None:
@@ -203,13 +203,13 @@ def debian_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 def of_image(planned: Image, **addresses: str) -> dict[tuple[str, str | None], Supply]:
     supplies = preflight.supply(sources.sources(planned, facts.load()), mirrors(**addresses))
-    return {(one.source.id, one.source.context or one.source.extra.get("role")): one for one in supplies}
+    return {(supply.source.id, supply.source.context or supply.source.extra.get("role")): supply for supply in supplies}
 
 
 def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "is_possible", lambda *_: True)
     supplies = of_image(image(), index=f"{debian_host.address}/simple")
-    assert {key: one.via for key, one in supplies.items()} == {
+    assert {key: supply.via for key, supply in supplies.items()} == {
         ("base-debian13", "base"): "bootstrap",
         ("base-debian13", "builder"): "bootstrap",
         ("debian-trixie", "base"): "upstream",
@@ -219,7 +219,7 @@ def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPat
         ("package-index", None): "mirror",
         ("efa-installer-1.50.0", "efa-installer"): "upstream",
     }
-    assert all(one.reachable for one in supplies.values() if one.source.kind != "download")
+    assert all(supply.reachable for supply in supplies.values() if supply.source.kind != "download")
     assert supplies["efa-installer-1.50.0", "efa-installer"].source.pin.startswith("openpgp:")
 
 
@@ -244,8 +244,8 @@ def test_an_installer_whose_checksum_is_known_is_pinned_by_it() -> None:
 
 def test_a_plugin_of_its_own_is_a_source_and_a_bundled_one_is_not() -> None:
     details = PluginDetails(from_="source", net_name="", files=(), configure=(), platform="", platform_headings=())
-    own = image(components={"aws-ofi-nccl": Component("aws-ofi-nccl", "1.21.1", "matrix", details)})
-    sources_by_id = {source.id: source for source in sources.sources(own, facts.load())}
+    with_plugin = image(components={"aws-ofi-nccl": Component("aws-ofi-nccl", "1.21.1", "matrix", details)})
+    sources_by_id = {source.id: source for source in sources.sources(with_plugin, facts.load())}
     assert sources_by_id["aws-ofi-nccl-1.21.1"].pin.startswith("sha512:")
     assert sources_by_id["aws-ofi-nccl-1.21.1"].upstream.endswith("/v1.21.1/aws-ofi-nccl-1.21.1.tar.gz")
     assert "aws-ofi-nccl-1.21.1" not in {source.id for source in sources.sources(image(), facts.load())}
@@ -288,14 +288,16 @@ def test_a_registry_with_a_token_service(site: Site) -> None:
     host = site.address.removeprefix("http://")
     path = "/v2/library/ubuntu/manifests/24.04"
     challenge = {"WWW-Authenticate": f'Bearer realm="{site.address}/token",service="here"'}
-    found = {"Docker-Content-Digest": "sha256:" + "b" * 64}
-    site.answers[path] = [Answer(status=401, headers=challenge), Answer(headers=found)]
+    digest_header = {"Docker-Content-Digest": "sha256:" + "b" * 64}
+    site.answers[path] = [Answer(status=401, headers=challenge), Answer(headers=digest_header)]
     for query in (
         "scope=repository%3Alibrary%2Fubuntu%3Apull&service=here",
         "service=here&scope=repository%3Alibrary%2Fubuntu%3Apull",
     ):
         site.answers[f"/token?{query}"] = Answer(b'{"token": "abc"}')
-    assert reachable.registry_digest(f"{host}/library/ubuntu:24.04", mirrors()) == found["Docker-Content-Digest"]
+    assert (
+        reachable.registry_digest(f"{host}/library/ubuntu:24.04", mirrors()) == digest_header["Docker-Content-Digest"]
+    )
     assert site.requests[-1].headers["authorization"] == "Bearer abc"
 
 

@@ -73,14 +73,14 @@ def test_what_cannot_be_built_is_reported_before_it_is_kept(
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     replaced = Mirrors(ca_bundle=Path(ssl.get_default_verify_paths().openssl_cafile))
     with serve() as site:
-        one = _offered(site, body)
+        offered = _offered(site, body)
         with pytest.raises(tarball.TarballError, match=expected) as raised:
-            fetch.fetch([Supply(one, "upstream", one.upstream, True, "", 0.0)], replaced)
+            fetch.fetch([Supply(offered, "upstream", offered.upstream, True, "", 0.0)], replaced)
         with pytest.raises(tarball.TarballError, match=expected):
-            fetch.digest(one, replaced)
+            fetch.digest(offered, replaced)
     first, fix = str(raised.value).splitlines()
-    assert first.startswith(f"aws-ofi-nccl-1.20.0: {one.upstream} ")
-    assert fix == f"take the release tarball of 1.20.0: {one.upstream}"
+    assert first.startswith(f"aws-ofi-nccl-1.20.0: {offered.upstream} ")
+    assert fix == f"take the release tarball of 1.20.0: {offered.upstream}"
     assert not list((tmp_path / "downloads").rglob("*.tar.gz"))
 
 

@@ -31,7 +31,7 @@ COMMITTED = paths.LOCKS / digests.NAME
 
 
 @dataclass
-class Thing:
+class WheelImage:
     """An image of one wheel, and a package index that has the wheel."""
 
     image: Image
@@ -39,7 +39,7 @@ class Thing:
     recipe: Recipe
     index: str
 
-    def other(self, files: dict[str, bytes]) -> "Thing":
+    def with_files(self, files: dict[str, bytes]) -> "WheelImage":
         """Return the same image with a wheel of other files, which is in its lock from now on."""
         folder = self.folder / str(len(list(self.folder.iterdir())))
         wheel = layer_wheels.make(folder, files=files)
@@ -60,15 +60,15 @@ class Thing:
 
 
 @pytest.fixture
-def thing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Thing:
+def wheel_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WheelImage:
     """Locked in a folder that is empty otherwise; no layer is made yet."""
     monkeypatch.setattr(paths, "LOCKS", tmp_path / "locks")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     folder = tmp_path / "wheels"
     folder.mkdir()
-    asks = image({"pytorch": None, "nccl": None}, python_packages=("thing",))
-    empty = Thing(asks, folder, Recipe("", (), "zstd"), "")
-    return empty.other({"thing/x.py": b"1", "thing/lib.a": b"2"})
+    small_image = image({"pytorch": None, "nccl": None}, python_packages=("thing",))
+    empty = WheelImage(small_image, folder, Recipe("", (), "zstd"), "")
+    return empty.with_files({"thing/x.py": b"1", "thing/lib.a": b"2"})
 
 
 def change(old: str, new: str) -> None:
@@ -78,22 +78,22 @@ def change(old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def test_what_is_made_is_written_down_and_kept(thing: Thing) -> None:
-    assert thing.lock().outcome == "new"
-    there = store.find(thing.recipe)
-    assert there
-    assert digests.read().blob(thing.recipe, "runtime") == there.runtime
-    assert digests.read().blob(thing.recipe, "devel") == there.devel
+def test_what_is_made_is_written_down_and_kept(wheel_image: WheelImage) -> None:
+    assert wheel_image.lock().outcome == "new"
+    layer = store.find(wheel_image.recipe)
+    assert layer
+    assert digests.read().blob(wheel_image.recipe, "runtime") == layer.runtime
+    assert digests.read().blob(wheel_image.recipe, "devel") == layer.devel
     text = (paths.LOCKS / digests.NAME).read_text()
     assert "wheels: thing-1.0-py3-none-any.whl" in text
-    assert f"toc: {there.runtime.toc}" in text
+    assert f"toc: {layer.runtime.toc}" in text
     assert max(map(len, text.splitlines())) < 120
-    kept = replace(thing, index="file:///nothing").lock()
-    assert (kept.outcome, kept.detail) == ("kept", "1 known")
+    again = replace(wheel_image, index="file:///nothing").lock()
+    assert (again.outcome, again.detail) == ("kept", "1 known")
     assert (paths.LOCKS / digests.NAME).read_text() == text
 
 
-def test_layers_are_locked_after_the_build_of_another_process(thing: Thing) -> None:
+def test_layers_are_locked_after_the_build_of_another_process(wheel_image: WheelImage) -> None:
     """Both make layers, and each removes the wheels of its own, which the other may read."""
     waited = []
     with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as build:
@@ -106,45 +106,47 @@ def test_layers_are_locked_after_the_build_of_another_process(thing: Thing) -> N
                 assert not store.root().exists()
                 build.kill()
 
-        outcome = thing.lock(progress=progress).outcome
+        outcome = wheel_image.lock(progress=progress).outcome
     assert (outcome, len(waited)) == ("new", 1)
 
 
-def test_what_no_lock_needs_any_more_is_forgotten(thing: Thing) -> None:
-    thing.lock("gzip")
-    thing.lock()
-    after = thing.other({"thing/y.py": b"3"})
+def test_what_no_lock_needs_any_more_is_forgotten(wheel_image: WheelImage) -> None:
+    wheel_image.lock("gzip")
+    wheel_image.lock()
+    after = wheel_image.with_files({"thing/y.py": b"3"})
     after.lock()
-    known = digests.read()
-    assert known.blob(thing.recipe, "runtime") is None
-    assert known.blob(replace(thing.recipe, compression="gzip"), "runtime"), "only zstd was locked again"
-    assert known.blob(after.recipe, "runtime")
+    locked = digests.read()
+    assert locked.blob(wheel_image.recipe, "runtime") is None
+    assert locked.blob(replace(wheel_image.recipe, compression="gzip"), "runtime"), "only zstd was locked again"
+    assert locked.blob(after.recipe, "runtime")
 
 
-@pytest.mark.parametrize("here", [False, True], ids=["made now", "made before"])
-def test_a_layer_that_differs_from_the_lock_is_an_error(thing: Thing, tmp_path: Path, here: bool) -> None:
-    thing.lock()
-    layer = store.find(thing.recipe)
+@pytest.mark.parametrize("is_stored", [False, True], ids=["made now", "made before"])
+def test_a_layer_that_differs_from_the_lock_is_an_error(
+    wheel_image: WheelImage, tmp_path: Path, is_stored: bool
+) -> None:
+    wheel_image.lock()
+    layer = store.find(wheel_image.recipe)
     assert layer
     change(layer.runtime.digest, wrong := f"sha256:{'0' * 64}")
-    if not here:
+    if not is_stored:
         (tmp_path / "state").rename(tmp_path / "elsewhere")
     with pytest.raises(RdmaImagesError) as raised:
-        thing.make()
+        wheel_image.make()
     first, fix = str(raised.value).splitlines()
     assert first == (
         f"wheels-small (runtime): this machine made {layer.runtime.digest} of the wheels of which "
         f"{paths.LOCKS / digests.NAME} has {wrong}"
     )
     assert fix.startswith(f"remove {store.folder(layer.key)} and build again; ")
-    assert f"remove {thing.recipe.key} from the file" in fix
+    assert f"remove {wheel_image.recipe.key} from the file" in fix
 
 
 def test_a_registry_is_asked_for_locked_digests_alone(
-    thing: Thing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel_image: WheelImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    thing.lock()
-    kept_layer = store.find(thing.recipe)
+    wheel_image.lock()
+    kept_layer = store.find(wheel_image.recipe)
     assert kept_layer
     registry = Store()
     # As a published image leaves it there: a blob, and no tag of ours.
@@ -152,12 +154,12 @@ def test_a_registry_is_asked_for_locked_digests_alone(
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
     with served(registry.handler()) as host:
         repository = layers_repository(f"{host}/team/efa-pytorch")
-        found = remote_layers.query_registry(
-            LayerSet((thing.recipe,), "runtime", "linux/amd64"), repository, digests.read()
+        remote_layer_set = remote_layers.query_registry(
+            LayerSet((wheel_image.recipe,), "runtime", "linux/amd64"), repository, digests.read()
         )
-        assert found.missing == ()
-        with Maker(found.missing, "file:///nothing", MIRRORS) as maker:
-            remote = remote_layers.complete_registry(found, maker, repository)
+        assert remote_layer_set.missing == ()
+        with Maker(remote_layer_set.missing, "file:///nothing", MIRRORS) as maker:
+            remote = remote_layers.complete_registry(remote_layer_set, maker, repository)
         assert remote.blobs == (kept_layer.runtime,)
         (layer,) = repository.manifest(remote.ref.rpartition("@")[2]).layers()
     assert (layer.digest, layer.size) == (kept_layer.runtime.digest, kept_layer.runtime.size)
@@ -165,15 +167,15 @@ def test_a_registry_is_asked_for_locked_digests_alone(
 
 
 def test_a_registry_s_other_layer_is_not_taken_by_who_has_the_lock(
-    thing: Thing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel_image: WheelImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    thing.lock()
-    layer = store.find(thing.recipe)
+    wheel_image.lock()
+    layer = store.find(wheel_image.recipe)
     assert layer
-    layer_set = LayerSet((thing.recipe,), "runtime", "linux/amd64")
+    layer_set = LayerSet((wheel_image.recipe,), "runtime", "linux/amd64")
     with served(Store().handler()) as host:
         repository = layers_repository(f"{host}/team/layers")
-        with Maker([thing.recipe], thing.index, MIRRORS) as maker:
+        with Maker([wheel_image.recipe], wheel_image.index, MIRRORS) as maker:
             remote_layers.complete_registry(remote_layers.query_registry(layer_set, repository), maker, repository)
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
         change(layer.runtime.digest, right := f"sha256:{'0' * 64}")
@@ -181,8 +183,8 @@ def test_a_registry_s_other_layer_is_not_taken_by_who_has_the_lock(
             remote_layers.query_registry(layer_set, repository, digests.read())
 
 
-def test_a_damaged_file_is_named_with_its_line(thing: Thing) -> None:
-    thing.lock()
+def test_a_damaged_file_is_named_with_its_line(wheel_image: WheelImage) -> None:
+    wheel_image.lock()
     change("digest: sha256:", "digest: sha255:")
     with pytest.raises(RefusedError, match=r"layers\.yaml:\d+: .*no digest: write sha256:"):
         digests.read()

@@ -43,8 +43,8 @@ def another_sends(
     """Return an image of two layers that another machine made and sent."""
     layer_recipes, index = recipes(tmp_path / "wheels")
     layer_set = LayerSet(layer_recipes, part, "linux/amd64")
-    with monkeypatch.context() as other:
-        other.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
+    with monkeypatch.context() as context:
+        context.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
         with Maker(layer_recipes, index, MIRRORS) as maker:
             remote = remote_layers.complete_registry(
                 remote_layers.query_registry(layer_set, repository), maker, repository
@@ -97,8 +97,8 @@ def test_equal_layers_are_one_download(
     (digest,) = {blob.digest for blob in remote.blobs}
     registry.requests.clear()
     with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
-        one, two = (source.ready(recipe).result().file("devel") for recipe in layer_set.recipes)
-        assert one == two
+        first, second = (source.ready(recipe).result().file("devel") for recipe in layer_set.recipes)
+        assert first == second
     assert [path.rpartition("/")[2] for _, path in registry.requests] == [digest]
 
 
@@ -177,8 +177,8 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(tmp_path: Path, ranges:
     assert sent == len(BODY) + sent_again
 
 
-@pytest.mark.parametrize("left", [BODY, BODY[::-1], b"other" * CUT], ids=["all", "other", "more"])
-def test_a_partial_file_that_cannot_be_resumed_is_downloaded_anew(tmp_path: Path, left: bytes) -> None:
+@pytest.mark.parametrize("partial", [BODY, BODY[::-1], b"other" * CUT], ids=["all", "other", "more"])
+def test_a_partial_file_that_cannot_be_resumed_is_downloaded_anew(tmp_path: Path, partial: bytes) -> None:
     requests: list[str | None] = []
 
     class Ranges(Handler):
@@ -189,19 +189,19 @@ def test_a_partial_file_that_cannot_be_resumed_is_downloaded_anew(tmp_path: Path
             return self.answer(200, BODY)
 
     layer = DownloadedLayer(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
-    layer.path.write_bytes(left)
+    layer.path.write_bytes(partial)
     with served(Ranges) as host:
         _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)
     assert layer.path.read_bytes() == BODY
-    assert requests == [f"bytes={len(left)}-", *([] if left == BODY else [None])]
+    assert requests == [f"bytes={len(partial)}-", *([] if partial == BODY else [None])]
 
 
 def test_what_a_killed_build_left_is_removed(repository: Repository, sent: tuple[LayerSet, LoadedImage]) -> None:
-    left = paths.state_folder() / "fetched" / "half"
-    left.parent.mkdir(parents=True)
-    left.write_bytes(b"x")
+    leftover = paths.state_folder() / "fetched" / "half"
+    leftover.parent.mkdir(parents=True)
+    leftover.write_bytes(b"x")
     with fetching(*sent, repository, EngineLayers(), Event()):
-        assert not left.exists()
+        assert not leftover.exists()
 
 
 def test_a_file_that_has_changed_is_told_and_removed(tmp_path: Path, sent: tuple[LayerSet, LoadedImage]) -> None:

@@ -31,7 +31,7 @@ FILES = {
 
 
 @dataclass
-class Made:
+class WrittenLayer:
     """A layer in zstd: what it is, its bytes, and the files in it."""
 
     blob: blob.Blob
@@ -46,25 +46,25 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def layer(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def layer(tmp_path_factory: pytest.TempPathFactory) -> WrittenLayer:
     wheel = layer_wheels.make(tmp_path_factory.mktemp("wheel"), files=FILES, executable=("thing/run",))
     entries = tree.tree(wheel, wheel.stat().st_size, matcher(devel_files())).runtime
     out = io.BytesIO()
-    return Made(blob.write(entries, out, "zstd"), bytearray(out.getvalue()))
+    return WrittenLayer(blob.write(entries, out, "zstd"), bytearray(out.getvalue()))
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_is_read_by_the_table_alone(layer: Made, name: str) -> None:
+def test_a_file_is_read_by_the_table_alone(layer: WrittenLayer, name: str) -> None:
     assert layer.reader().read(f"{SITE}/{name}") == FILES[name]
 
 
-def test_a_small_file_costs_its_own_bytes_and_the_table(layer: Made) -> None:
+def test_a_small_file_costs_its_own_bytes_and_the_table(layer: WrittenLayer) -> None:
     reader = layer.reader()
     reader.read(f"{SITE}/thing/b/middle.py")
     assert reader.fetched < 10_000
 
 
-def test_of_a_large_file_only_the_pieces_that_are_read_are_fetched(layer: Made) -> None:
+def test_of_a_large_file_only_the_pieces_that_are_read_are_fetched(layer: WrittenLayer) -> None:
     reader = layer.reader()
     begin = lazy.PIECE + 17
     assert reader.read(f"{SITE}/thing/a/large.so", begin, 1000) == LARGE[begin : begin + 1000]
@@ -74,10 +74,10 @@ def test_of_a_large_file_only_the_pieces_that_are_read_are_fetched(layer: Made) 
 
 
 @pytest.mark.parametrize("name", ["thing/a/large.so", "thing/b/middle.py"])
-def test_a_damaged_piece_is_never_taken_for_the_file(layer: Made, name: str) -> None:
+def test_a_damaged_piece_is_never_taken_for_the_file(layer: WrittenLayer, name: str) -> None:
     piece = layer.reader().pieces(f"{SITE}/{name}")[-1]
     for distance in range(0, 40, 3):
-        damaged = Made(layer.blob, bytearray(layer.raw))
+        damaged = WrittenLayer(layer.blob, bytearray(layer.raw))
         damaged.raw[piece["offset"] + distance] ^= 1
         reader = damaged.reader()
         with pytest.raises(NotWhatTheTableSaysError):
@@ -85,20 +85,20 @@ def test_a_damaged_piece_is_never_taken_for_the_file(layer: Made, name: str) -> 
         assert reader.read(f"{SITE}/thing/run") == FILES["thing/run"]
 
 
-def test_another_table_is_not_taken(layer: Made) -> None:
-    other = Made(layer.blob, bytearray(layer.raw))
-    offset, size, *_ = FOOTER.unpack(other.raw[-FOOTER.size :])
-    table = zstandard.ZstdDecompressor().decompress(bytes(other.raw[offset : offset + size]))
+def test_another_table_is_not_taken(layer: WrittenLayer) -> None:
+    changed = WrittenLayer(layer.blob, bytearray(layer.raw))
+    offset, size, *_ = FOOTER.unpack(changed.raw[-FOOTER.size :])
+    table = zstandard.ZstdDecompressor().decompress(bytes(changed.raw[offset : offset + size]))
     forged = zstandard.ZstdCompressor().compress(table.replace(b"middle.py", b"muddle.py"))
-    other.raw[offset : offset + size] = forged
+    changed.raw[offset : offset + size] = forged
     footer = FOOTER.pack(offset, len(forged), len(table), lazy.TABLE_KIND, lazy.MAGIC)
-    other.raw[-FOOTER.size :] = footer
-    other.blob = blob.Blob("", "", "", len(other.raw), layer.blob.toc)
+    changed.raw[-FOOTER.size :] = footer
+    changed.blob = blob.Blob("", "", "", len(changed.raw), layer.blob.toc)
     with pytest.raises(NotWhatTheTableSaysError):
-        other.reader()
+        changed.reader()
 
 
-def test_the_table_lists_the_members_of_the_tar(layer: Made) -> None:
+def test_the_table_lists_the_members_of_the_tar(layer: WrittenLayer) -> None:
     names = {tarfile.DIRTYPE: "dir", tarfile.REGTYPE: "reg", tarfile.LNKTYPE: "hardlink"}
     with tarfile.open(fileobj=io.BytesIO(layer.tar())) as archive:
         members = [(member.name, names[member.type], member.mode, member.size, member.linkname) for member in archive]
@@ -109,23 +109,23 @@ def test_the_table_lists_the_members_of_the_tar(layer: Made) -> None:
     assert {row["modtime"] for row in rows} == {"1980-01-01T00:00:00Z"}
 
 
-def test_no_two_pieces_begin_at_one_offset(layer: Made) -> None:
+def test_no_two_pieces_begin_at_one_offset(layer: WrittenLayer) -> None:
     """The snapshotter finds a piece's digest by its offset, and refuses a table that has one twice."""
     offsets = [row["offset"] for row in layer.reader().entries if "offset" in row]
     assert offsets == sorted(set(offsets))
     assert offsets[0] > 0
 
 
-def test_zstd_s_own_program_reads_the_layer_as_any_other(layer: Made) -> None:
+def test_zstd_s_own_program_reads_the_layer_as_any_other(layer: WrittenLayer) -> None:
     done = subprocess.run(["zstd", "--decompress", "--stdout"], input=bytes(layer.raw), capture_output=True, check=True)
     assert done.stdout == layer.tar()
 
 
 def test_a_layer_of_nothing_has_a_table_too() -> None:
     out = io.BytesIO()
-    made = Made(blob.write([], out, "zstd"), bytearray(out.getvalue()))
-    assert made.reader().entries == [lazy.NO_PREFETCH]
-    with tarfile.open(fileobj=io.BytesIO(made.tar())) as archive:
+    empty = WrittenLayer(blob.write([], out, "zstd"), bytearray(out.getvalue()))
+    assert empty.reader().entries == [lazy.NO_PREFETCH]
+    with tarfile.open(fileobj=io.BytesIO(empty.tar())) as archive:
         assert archive.getnames() == []
 
 

@@ -37,10 +37,10 @@ def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
     return tuple(layer_recipes), layer_wheels.index(folder / "index", *wheels)
 
 
-def brought(recipes: tuple[Recipe, ...], index: str, repository: Repository, lines: list[str]) -> str:
-    found = remote_layers.query_registry(LayerSet(recipes, "runtime", "linux/amd64"), repository)
-    with Maker(found.missing, index, MIRRORS) as maker:
-        return remote_layers.complete_registry(found, maker, repository, lines.append).ref
+def complete(recipes: tuple[Recipe, ...], index: str, repository: Repository, lines: list[str]) -> str:
+    remote = remote_layers.query_registry(LayerSet(recipes, "runtime", "linux/amd64"), repository)
+    with Maker(remote.missing, index, MIRRORS) as maker:
+        return remote_layers.complete_registry(remote, maker, repository, lines.append).ref
 
 
 def test_another_machine_takes_the_layers_without_a_wheel(
@@ -49,7 +49,7 @@ def test_another_machine_takes_the_layers_without_a_wheel(
     layer_recipes, index = recipes(tmp_path / "wheels")
     lines: list[str] = []
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
-    first = brought(layer_recipes, index, repository, lines)
+    first = complete(layer_recipes, index, repository, lines)
     assert first.startswith(f"{repository.ref}@sha256:")
     image = json.loads(registry.manifests[first.rpartition("@")[2]][1])
     for layer, recipe in zip(image["layers"], layer_recipes, strict=True):
@@ -59,7 +59,7 @@ def test_another_machine_takes_the_layers_without_a_wheel(
         assert f"sha256:{hashlib.sha256(registry.blobs[layer['digest']]).hexdigest()}" == layer["digest"]
     registry.requests.clear()
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "two"))
-    assert brought(layer_recipes, "file:///nothing", repository, lines) == first
+    assert complete(layer_recipes, "file:///nothing", repository, lines) == first
     assert {method for method, _ in registry.requests} == {"GET"}
     assert "0 MB were sent there" in lines[-1]
     assert not (tmp_path / "two").exists() or not list((tmp_path / "two").rglob("*.whl"))
@@ -68,14 +68,14 @@ def test_another_machine_takes_the_layers_without_a_wheel(
 def test_only_what_a_registry_lacks_is_made_and_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Store, repository: Repository
 ) -> None:
-    (one, two), index = recipes(tmp_path / "wheels")
+    (first, second), index = recipes(tmp_path / "wheels")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
-    brought((one,), index, repository, [])
+    complete((first,), index, repository, [])
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "two"))
     registry.requests.clear()
-    brought((one, two), index, repository, [])
-    assert store.find(one) is None
-    layer = store.find(two)
+    complete((first, second), index, repository, [])
+    assert store.find(first) is None
+    layer = store.find(second)
     assert layer is not None
     sent = [path for method, path in registry.requests if method == "PUT" and "/blobs/" in path]
     assert len(sent) == 3  # a layer, its config, and the config of both
@@ -87,16 +87,16 @@ def test_an_image_of_layers_with_settings_of_its_own_is_not_taken(
     """What is built on it would inherit them, from whoever may push there."""
     layer_recipes, index = recipes(tmp_path / "wheels")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
-    good = brought(layer_recipes, index, repository, [])
+    good = complete(layer_recipes, index, repository, [])
     layer_set = LayerSet(layer_recipes, "runtime", "linux/amd64")
-    there = repository.manifest(layer_set.tag)
-    config = repository.config(there)
+    manifest = repository.manifest(layer_set.tag)
+    config = repository.config(manifest)
     config["config"]["Env"] = ["LD_PRELOAD=/opt/venv/site-packages/one/x.so"]
     digest = repository.put_blob(raw := canonical(config))
-    changed = there.body["config"] | {"digest": digest, "size": len(raw)}
-    repository.put_manifest(layer_set.tag, Manifest(OCI_MANIFEST, canonical(there.body | {"config": changed})))
-    assert brought(layer_recipes, index, repository, []) == good
-    assert repository.manifest(layer_set.tag).digest == there.digest
+    changed = manifest.body["config"] | {"digest": digest, "size": len(raw)}
+    repository.put_manifest(layer_set.tag, Manifest(OCI_MANIFEST, canonical(manifest.body | {"config": changed})))
+    assert complete(layer_recipes, index, repository, []) == good
+    assert repository.manifest(layer_set.tag).digest == manifest.digest
 
 
 def test_a_registry_with_other_bytes_is_not_believed(
@@ -104,14 +104,17 @@ def test_a_registry_with_other_bytes_is_not_believed(
 ) -> None:
     layer_recipes, index = recipes(tmp_path / "wheels")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "one"))
-    brought(layer_recipes, index, repository, [])
+    complete(layer_recipes, index, repository, [])
     layer_set = LayerSet(layer_recipes, "runtime", "linux/amd64")
-    one, two = (f"runtime-{recipe.key[:40]}" for recipe in layer_recipes)
-    whole = registry.manifests.pop(layer_set.tag)
-    registry.manifests[one], registry.manifests[two] = registry.manifests[two], registry.manifests[one]
+    first_tag, second_tag = (f"runtime-{recipe.key[:40]}" for recipe in layer_recipes)
+    manifest = registry.manifests.pop(layer_set.tag)
+    registry.manifests[first_tag], registry.manifests[second_tag] = (
+        registry.manifests[second_tag],
+        registry.manifests[first_tag],
+    )
     with pytest.raises(RdmaImagesError, match=r"wheel-one is sha256:\w+ there, .* this machine made sha256:\w+\nfind"):
         remote_layers.query_registry(layer_set, repository)
-    registry.manifests[one] = whole
+    registry.manifests[first_tag] = manifest
     with pytest.raises(RdmaImagesError, match=r"has 2 layers where 1 are expected\ndelete it there"):
         remote_layers.query_registry(layer_set, repository)
 

@@ -120,11 +120,11 @@ def test_two_builds_at_once_make_a_layer_once(tmp_path: Path) -> None:
         time.sleep(0.1)
         fill(into)
 
-    both = [threading.Thread(target=store.get_or_build, args=(layer_recipe, make)) for _ in range(2)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join()
+    threads = [threading.Thread(target=store.get_or_build, args=(layer_recipe, make)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert len(times) == 1
 
 
@@ -142,40 +142,40 @@ def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
 
 
 def test_a_layer_that_the_engine_has_too_is_kept(tmp_path: Path) -> None:
-    one = recipe(layer_wheels.make(tmp_path))
-    linked = store.get_or_build(one, fill).file("runtime")
-    os.utime(store.folder(one.key) / layer_process.CARD, (0, 0))
+    layer_recipe = recipe(layer_wheels.make(tmp_path))
+    linked = store.get_or_build(layer_recipe, fill).file("runtime")
+    os.utime(store.folder(layer_recipe.key) / layer_process.CARD, (0, 0))
     (tmp_path / "engine's").hardlink_to(linked)
     assert not store.trim(0)
     (tmp_path / "engine's").unlink()
-    assert store.trim(0) == (one.key,)
+    assert store.trim(0) == (layer_recipe.key,)
 
 
 def test_a_truncated_wheel_is_not_taken(tmp_path: Path, state: Path) -> None:
     wheel = layer_wheels.make(tmp_path / "wheels")
-    known = layer_wheels.locked(wheel)
+    locked = layer_wheels.locked(wheel)
     index = layer_wheels.index(tmp_path / "index", wheel)
     wheel.write_bytes(wheel.read_bytes()[:100])
-    with pytest.raises(ChecksumError, match=rf"is not the locked file: expected {known.size} bytes.*found 100 bytes"):
-        wheel_files.fetch_wheel(known, index, Job(known.file, MIRRORS))
+    with pytest.raises(ChecksumError, match=rf"is not the locked file: expected {locked.size} bytes.*found 100 bytes"):
+        wheel_files.fetch_wheel(locked, index, Job(locked.file, MIRRORS))
     assert not list((state / "downloads" / "wheels").glob("*"))
 
 
 def test_a_wheel_is_resumed_and_a_wrong_part_is_given_up(tmp_path: Path, site: Site) -> None:
     wheel = layer_wheels.make(tmp_path, files={"thing/x": os.urandom(200_000)})
-    known, body = layer_wheels.locked(wheel), wheel.read_bytes()
-    listed = json.dumps({"files": [{"filename": known.file, "url": f"../files/{known.file}"}]}).encode()
+    locked, body = layer_wheels.locked(wheel), wheel.read_bytes()
+    listed = json.dumps({"files": [{"filename": locked.file, "url": f"../files/{locked.file}"}]}).encode()
     headers = {"Content-Type": "application/vnd.pypi.simple.v1+json"}
     site.answers["/simple/thing/"] = Answer(listed, headers=headers)
-    site.answers[f"/simple/files/{known.file}"] = [Answer(body, cut=70_000), Answer(body)]
-    job = Job(known.file, MIRRORS)
-    assert wheel_files.fetch_wheel(known, f"{site.address}/simple", job).read_bytes() == body
+    site.answers[f"/simple/files/{locked.file}"] = [Answer(body, cut=70_000), Answer(body)]
+    job = Job(locked.file, MIRRORS)
+    assert wheel_files.fetch_wheel(locked, f"{site.address}/simple", job).read_bytes() == body
     assert sum("range" in request.headers for request in site.requests) == 1
-    wheel_files.remove_wheel(known)
-    part = downloads.root() / "wheels" / known.sha256 / "partial" / known.file
+    wheel_files.remove_wheel(locked)
+    part = downloads.root() / "wheels" / locked.sha256 / "partial" / locked.file
     part.parent.mkdir(parents=True)
     part.write_bytes(b"nothing of it")
-    assert wheel_files.fetch_wheel(known, f"{site.address}/simple", job).read_bytes() == body
+    assert wheel_files.fetch_wheel(locked, f"{site.address}/simple", job).read_bytes() == body
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_a_wheel_is_resumed_and_a_wrong_part_is_given_up(tmp_path: Path, site: S
     ],
 )
 def test_an_index_without_the_wheel_is_told(tmp_path: Path, site: Site, answer: Answer, expected: str) -> None:
-    known = layer_wheels.locked(layer_wheels.make(tmp_path))
+    locked = layer_wheels.locked(layer_wheels.make(tmp_path))
     site.answers["/thing/"] = answer
     with pytest.raises(RdmaImagesError, match=expected) as raised:
-        wheel_files.wheel_address(known, site.address, MIRRORS)
+        wheel_files.wheel_address(locked, site.address, MIRRORS)
     assert "package-index in mirrors.yaml" in str(raised.value).splitlines()[1]

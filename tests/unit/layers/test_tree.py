@@ -40,11 +40,11 @@ FILES = {
 EXECUTABLE = ("thing/bin/run",)
 
 
-def runtime(made: Path) -> tuple[tree.Entry, ...]:
-    return tree.tree(made, made.stat().st_size, matcher(devel_files())).runtime
+def runtime(wheel_file: Path) -> tuple[tree.Entry, ...]:
+    return tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_files())).runtime
 
 
-def written(entries: tuple[tree.Entry, ...], compression: Compression = "zstd") -> tuple[blob.Blob, bytes]:
+def write_blob(entries: tuple[tree.Entry, ...], compression: Compression = "zstd") -> tuple[blob.Blob, bytes]:
     out = io.BytesIO()
     return blob.write(entries, out, compression), out.getvalue()
 
@@ -60,7 +60,7 @@ def members(raw: bytes) -> dict[str, tarfile.TarInfo]:
 
 
 def test_the_same_wheel_is_the_same_bytes_on_every_machine_and_python(tmp_path: Path) -> None:
-    entries, raw = written(runtime(wheel(tmp_path, files=FILES, executable=EXECUTABLE)))
+    entries, raw = write_blob(runtime(wheel(tmp_path, files=FILES, executable=EXECUTABLE)))
     assert entries.size == len(raw)
     assert entries == blob.Blob(
         "application/vnd.oci.image.layer.v1.tar+zstd",
@@ -74,23 +74,23 @@ def test_the_same_wheel_is_the_same_bytes_on_every_machine_and_python(tmp_path: 
 def test_gzip_has_the_same_files_and_a_diff_id_of_its_own(tmp_path: Path) -> None:
     """Of two blobs with one diff id, BuildKit takes the first that it saw for both images."""
     entries = runtime(wheel(tmp_path, files=FILES, executable=EXECUTABLE))
-    made, raw = written(entries, "gzip")
-    zstd, other = written(entries)
-    assert made.diff_id != zstd.diff_id
-    assert gzip.decompress(raw) + bytes(tarfile.BLOCKSIZE) == unpacked(other)
+    gzip_blob, raw = write_blob(entries, "gzip")
+    zstd_blob, zstd_bytes = write_blob(entries)
+    assert gzip_blob.diff_id != zstd_blob.diff_id
+    assert gzip.decompress(raw) + bytes(tarfile.BLOCKSIZE) == unpacked(zstd_bytes)
 
 
 def test_equal_files_are_links_and_all_is_of_one_time_and_owner(tmp_path: Path) -> None:
-    _, raw = written(runtime(wheel(tmp_path, files=FILES, executable=EXECUTABLE)))
-    found = members(raw)
+    _, raw = write_blob(runtime(wheel(tmp_path, files=FILES, executable=EXECUTABLE)))
+    files = members(raw)
     site = "opt/venv/site-packages/thing"
-    listed = [name for name, one in found.items() if not one.isdir()]
+    listed = [name for name, member in files.items() if not member.isdir()]
     assert listed == sorted(listed)
-    assert found[f"{site}/lib/two.so"].linkname == f"{site}/lib/one.so"
-    assert {(one.uid, one.gid, one.uname, one.gname, one.mtime) for one in found.values()} == {
+    assert files[f"{site}/lib/two.so"].linkname == f"{site}/lib/one.so"
+    assert {(member.uid, member.gid, member.uname, member.gname, member.mtime) for member in files.values()} == {
         (0, 0, "", "", 315532800)
     }
-    assert found["opt/venv/bin"].isdir()
+    assert files["opt/venv/bin"].isdir()
 
 
 def test_a_layer_has_the_files_that_uv_installs(tmp_path: Path) -> None:
@@ -102,11 +102,11 @@ def test_a_layer_has_the_files_that_uv_installs(tmp_path: Path) -> None:
     (site,) = layer.glob("lib/python3.*/site-packages")
     site.rename(layer / "site-packages")
     theirs = {str(path.relative_to(tmp_path / "layer")): path for path in layer.rglob("*") if path.is_file()}
-    whole = tree.tree(wheel_file, wheel_file.stat().st_size, lambda _: None).runtime
-    ours = {entry.path: entry for entry in whole}
+    entries = tree.tree(wheel_file, wheel_file.stat().st_size, lambda _: None).runtime
+    ours = {entry.path: entry for entry in entries}
     # uv notes where a wheel came from that is no package index's, and locks what it installs into.
-    own = {"opt/venv/.lock", *(name for name in theirs if name.endswith(("uv_cache.json", "direct_url.json")))}
-    assert ours.keys() == theirs.keys() - own
+    only_uv = {"opt/venv/.lock", *(name for name in theirs if name.endswith(("uv_cache.json", "direct_url.json")))}
+    assert ours.keys() == theirs.keys() - only_uv
     assert {name for name, entry in ours.items() if entry.executable} == {
         name for name, path in theirs.items() if os.access(path, os.X_OK) and path.stat().st_mode & 0o100
     }
@@ -127,8 +127,8 @@ def test_what_only_builds_need_is_apart_and_both_records_tell_the_truth(tmp_path
     for entries, everything in ((split.runtime, split.runtime), (split.devel, (*split.runtime, *split.devel))):
         (listing,) = (entry.content for entry in entries if entry.path == record)
         listed = {line.split(",")[0] for line in (listing or b"").decode().splitlines()}
-        there = {entry.path.removeprefix("opt/venv/site-packages/") for entry in everything}
-        assert listed == {name.replace("opt/venv/", "../../../") for name in there}
+        paths_of_part = {entry.path.removeprefix("opt/venv/site-packages/") for entry in everything}
+        assert listed == {name.replace("opt/venv/", "../../../") for name in paths_of_part}
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -162,38 +162,38 @@ def test_a_bad_wheel_is_one_sentence_and_what_to_do(
 ) -> None:
     wheel_file = wrong(tmp_path)
     with pytest.raises(WheelError) as raised:
-        written(runtime(wheel_file))
+        write_blob(runtime(wheel_file))
     first, fix = str(raised.value).splitlines()
     assert first.startswith("thing-1.0-py3-none-any.whl: ")
     assert expected in first
     assert fix == "choose another version of the package, and tell its publishers"
 
 
-@pytest.mark.parametrize("keep", [0, 10, 700, -10])
-def test_half_a_wheel_is_no_wheel(tmp_path: Path, keep: int) -> None:
+@pytest.mark.parametrize("size", [0, 10, 700, -10])
+def test_half_a_wheel_is_no_wheel(tmp_path: Path, size: int) -> None:
     wheel_file = wheel(tmp_path, files=FILES)
-    wheel_file.write_bytes(wheel_file.read_bytes()[:keep])
+    wheel_file.write_bytes(wheel_file.read_bytes()[:size])
     with pytest.raises(WheelError, match=r"^thing-1.0-py3-none-any.whl: .+\nchoose another version"):
-        written(runtime(wheel_file))
+        write_blob(runtime(wheel_file))
 
 
 def test_a_damaged_file_in_a_wheel_is_found(tmp_path: Path) -> None:
     wheel_file = wheel(tmp_path, files=FILES)
-    whole = bytearray(wheel_file.read_bytes())
-    at = whole.index(b"thing/lib/one.so") + 5_000
-    whole[at : at + 8] = bytes(8)
-    wheel_file.write_bytes(whole)
+    content = bytearray(wheel_file.read_bytes())
+    offset = content.index(b"thing/lib/one.so") + 5_000
+    content[offset : offset + 8] = bytes(8)
+    wheel_file.write_bytes(content)
     with pytest.raises(WheelError, match=r"thing/lib/one.so (cannot be read|is not what its RECORD says)"):
-        written(runtime(wheel_file))
+        write_blob(runtime(wheel_file))
 
 
 def test_two_wheels_with_one_file_are_both_named(tmp_path: Path) -> None:
-    one = wheel(tmp_path, "one", {"shared/x.py": b"1"})
+    first = wheel(tmp_path, "one", {"shared/x.py": b"1"})
     two = wheel(tmp_path, "two", {"shared/x.py": b"2"})
     with pytest.raises(WheelError, match=r"^one-1.0-py3-none-any.whl and two-1.0-\S+ both bring \S+/shared/x.py, with"):
-        layer_process.merged([runtime(one), runtime(two)])
+        layer_process.merged([runtime(first), runtime(two)])
     same = wheel(tmp_path, "same", {"shared/x.py": b"1"})
-    paths = [entry.path for entry in layer_process.merged([runtime(one), runtime(same)])]
+    paths = [entry.path for entry in layer_process.merged([runtime(first), runtime(same)])]
     assert paths.count("opt/venv/site-packages/shared/x.py") == 1
 
 
@@ -202,6 +202,6 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     into = tmp_path / "into"
     into.mkdir()
     (into / "runtime").symlink_to("/dev/full")
-    asked = layer_process.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_files(), "zstd", into)
+    task = layer_process.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_files(), "zstd", into)
     with pytest.raises(RdmaImagesError, match=r"No space left on device\nfree disk space$"):
-        layer_process.make_layer(asked)
+        layer_process.make_layer(task)

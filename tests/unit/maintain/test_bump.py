@@ -43,8 +43,8 @@ def read(text: str) -> Matrix:
 
 
 def test_the_newest_that_work_together() -> None:
-    found = {(b.target, b.axis): b.new for b in bump.find_bumps(read(TEXT), KNOWN)}
-    assert found == {
+    bumps = {(b.target, b.axis): b.new for b in bump.find_bumps(read(TEXT), KNOWN)}
+    assert bumps == {
         ("mine", "pytorch"): "2.15.0",
         ("mine", "nccl"): "2.32.3",
         ("mine", "efa-installer"): "1.51.0",

@@ -38,8 +38,8 @@ STRINGS = ("ncclNetPlugin_v11", "ncclCollNetPlugin_v10", "ncclNetPlugin_v12", "n
 
 
 def test_interfaces_of_a_library() -> None:
-    found = abi.library_interfaces(io.BytesIO(library(*STRINGS)))
-    assert found == {"net": (11, 12), "tuner": (6,), "profiler": (6,)}
+    interfaces = abi.library_interfaces(io.BytesIO(library(*STRINGS)))
+    assert interfaces == {"net": (11, 12), "tuner": (6,), "profiler": (6,)}
 
 
 def test_a_symbol_between_two_chunks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,14 +78,14 @@ class Packages:
         dist = f"{stem}.dist-info"
         lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
         lines += [f"Requires-Dist: {requirement}" for requirement in requires]
-        made = (content or {}) | {
+        files = (content or {}) | {
             f"{dist}/METADATA": "\n".join(lines).encode() + b"\n",
             f"{dist}/WHEEL": f"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
             f"{dist}/RECORD": b"",
         }
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as wheel:
-            for path, data in made.items():
+            for path, data in files.items():
                 wheel.writestr(path, data)
         self.files.setdefault(name, {})[f"{stem}-{tag}.whl"] = buffer.getvalue()
         self._publish(name)
@@ -181,8 +181,8 @@ def test_no_index(mirror_settings: Mirrors) -> None:
 def test_a_new_row_leaves_the_rest_as_it_was(tmp_path: Path) -> None:
     before = (paths.FACTS / "torch.yaml").read_text()
     (tmp_path / "torch.yaml").write_text(before)
-    found = Reading("torch.yaml", "2.14.2", {**_values("2.14.1"), "cudnn": "9.24.0.44"}, None)
-    rows.add_rows(tmp_path, [found], date(2026, 12, 24))
+    reading = Reading("torch.yaml", "2.14.2", {**_values("2.14.1"), "cudnn": "9.24.0.44"}, None)
+    rows.add_rows(tmp_path, [reading], date(2026, 12, 24))
     after = (tmp_path / "torch.yaml").read_text()
     read = yaml_file.loads(after, Torch, "torch.yaml")
     assert list(read.releases)[:3] == ["2.15.0", "2.14.2", "2.14.1"]
@@ -195,12 +195,12 @@ def test_a_new_row_leaves_the_rest_as_it_was(tmp_path: Path) -> None:
 def test_rows_are_written_as_they_stand_in_our_files() -> None:
     for name in ("torch.yaml", "nccl.yaml"):
         text = (paths.FACTS / name).read_text()
-        written = (
+        row_text = (
             {version: torch._row(release) for version, release in KNOWN.torch.releases.items()}
             if name == "torch.yaml"
             else {version: nccl._row(release) for version, release in KNOWN.nccl.releases.items()}
         )
-        for version, values in written.items():
+        for version, values in row_text.items():
             assert rows.yaml_row(version, dict(values)) in text
 
 
@@ -230,7 +230,7 @@ def test_what_a_page_says(
     with serve() as site:
         site.answers["/page"] = answer
         page = pages.Page(
-            "efa-installer", f"{site.address}/page", pages.first_cells, lambda known: list(known.efa.releases)
+            "efa-installer", f"{site.address}/page", pages.first_cells, lambda all_facts: list(all_facts.efa.releases)
         )
         monkeypatch.setattr(pages, "PAGES", (page,))
         (news,) = pages.news(KNOWN, mirror_settings)
@@ -241,11 +241,11 @@ def test_what_a_page_says(
 def test_shown_for_people_and_programs() -> None:
     differs = Reading("torch.yaml", "2.15.0", {"nccl": "2.31.2"}, {"nccl": "2.30.7"})
     same = Reading("nccl.yaml", "2.30.7", {"net": ("6",)}, {"net": ("6",)})
-    found = Update(
+    update = Update(
         (NEW, differs, same), (News("efa-installer", "https://a", ("1.52.0",)), News("x", "https://b", (), "no"))
     )
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(update_table.update_table(found, written=(NEW,)))
+    console.print(update_table.update_table(update, written=(NEW,)))
     text = console.export_text()
     for words in (
         "2.16.0 added to facts/torch.yaml: cuda 13.4, python 3.12 3.13",
@@ -254,6 +254,6 @@ def test_shown_for_people_and_programs() -> None:
         "1 of 3 releases read are as the facts say",
     ):
         assert words in text
-    reading = json.loads(update_table.as_json(found))["readings"][1]
+    reading = json.loads(update_table.as_json(update))["readings"][1]
     assert list(reading) == ["file", "version", "found", "known", "changes"]
     assert reading["changes"] == {"nccl": ["2.30.7", "2.31.2"]}

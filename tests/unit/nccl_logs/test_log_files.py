@@ -38,9 +38,9 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with pytest.raises(RdmaImagesError, match="No such file"):
         verdict(path)
-    for none in (tmp_path, Path("/dev/zero")):
+    for no_log in (tmp_path, Path("/dev/zero")):
         with pytest.raises(RdmaImagesError, match="neither a file nor a pipe"):
-            verdict(none)
+            verdict(no_log)
     path.write_bytes(gzip.compress(b"NCCL INFO"))
     with pytest.raises(RdmaImagesError, match="compressed"):
         verdict(path)

@@ -19,15 +19,15 @@ WHO = "vm:1:1 [0] NCCL INFO "
 CHANNEL = f"{WHO}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 
 
-@pytest.mark.parametrize("says", sorted({row.says for row in ROWS}))
-def test_every_wording_begins_with_plain_text(says: str) -> None:
+@pytest.mark.parametrize("wording", sorted({row.says for row in ROWS}))
+def test_every_wording_begins_with_plain_text(wording: str) -> None:
     """Without it every line of a log would be looked into for this wording."""
-    (shape,) = Shapes([row for row in ROWS if row.says == says], ()).of_lines("a line of something else")
+    (shape,) = Shapes([row for row in ROWS if row.says == wording], ()).of_lines("a line of something else")
     assert shape is FOREIGN
 
 
 @pytest.mark.parametrize(
-    ("says", "line", "is_found"),
+    ("wording", "line", "is_found"),
     [
         ("one two", "one two", True),
         ("one 2a?", "one 2", True),
@@ -38,8 +38,8 @@ def test_every_wording_begins_with_plain_text(says: str) -> None:
         ("[Oo]ne", "anything", True),
     ],
 )
-def test_a_line_that_may_have_a_wording_is_never_missed(says: str, line: str, is_found: bool) -> None:
-    row = ROWS[0].model_copy(update={"says": says})
+def test_a_line_that_may_have_a_wording_is_never_missed(wording: str, line: str, is_found: bool) -> None:
+    row = ROWS[0].model_copy(update={"says": wording})
     (shape,) = Shapes([row], ()).of_lines(line)
     assert (shape.rows == (row,)) is is_found
 
@@ -91,13 +91,13 @@ def test_a_channel_is_counted_only_where_it_fills_its_line(line: str, is_taken: 
     channels = Channels()
     assert [channels.take(n, line) for n in range(3)] == [is_taken] * 3
     counted = [*channels.network.values(), *channels.node.values()]
-    assert [one.times for one in counted] == [3] * is_taken
+    assert [channel.times for channel in counted] == [3] * is_taken
 
 
 def test_lines_with_times_are_of_one_process() -> None:
     channels = Channels()
     assert all(channels.take(n, f"2026-11-22T06:00:0{n}Z {CHANNEL}") for n in range(9))
-    assert [one.times for one in channels.network.values()] == [9]
+    assert [channel.times for channel in channels.network.values()] == [9]
 
 
 def test_colours_of_a_launcher_hide_nothing(tmp_path: Path) -> None:

@@ -170,9 +170,9 @@ def in_json(line: str) -> str:
 @pytest.mark.parametrize(("name", "network"), [("net-socket", "fallback"), ("p2p-default", "one node")])
 def test_a_log_is_read_as_job_runners_leave_it(wrap: Callable[[str], str], name: str, network: str) -> None:
     lines = (LOGS / f"{name}.log").read_text().splitlines()
-    wanted = verdict_of_lines(lines, load_wordings())
-    assert wanted.network == network
-    assert verdict_of_lines(map(wrap, lines), load_wordings()) == wanted
+    expected = verdict_of_lines(lines, load_wordings())
+    assert expected.network == network
+    assert verdict_of_lines(map(wrap, lines), load_wordings()) == expected
     assert verdict_on(*(wrap(HEAD + line) for line in ("Using network Socket",))).network == "fallback"
 
 
@@ -425,13 +425,13 @@ def test_what_no_nccl_writes_is_a_sentence_like_others(line: str) -> None:
 
 
 def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = verdict(LOGS / "net-socket.log")
+    expected = verdict(LOGS / "net-socket.log")
     monkeypatch.setattr("rdma_images.nccl_logs.log_blocks.BLOCK", 7)
-    assert verdict(LOGS / "net-socket.log") == wanted
+    assert verdict(LOGS / "net-socket.log") == expected
     twice = (block for _ in range(2) for block in log_blocks.blocks(LOGS / "net-socket.log"))
     result = verdict_of_blocks(twice, load_wordings())
-    assert (result.network, result.causes) == (wanted.network, wanted.causes)
-    assert result.channels == {name: 2 * count for name, count in wanted.channels.items()}
+    assert (result.network, result.causes) == (expected.network, expected.causes)
+    assert result.channels == {name: 2 * count for name, count in expected.channels.items()}
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

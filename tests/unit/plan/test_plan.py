@@ -123,8 +123,8 @@ def test_nearest_that_works(target: str, changes: dict[str, str], nearest: dict[
     (refusal,) = answer.refusals
     assert answer.images == ()
     assert refusal.nearest == nearest
-    asked = refusal.axes | refusal.nearest
-    assert rules.check(candidate(target, OURS.target(target), KNOWN, asked), KNOWN) == ()
+    suggested = refusal.axes | refusal.nearest
+    assert rules.check(candidate(target, OURS.target(target), KNOWN, suggested), KNOWN) == ()
 
 
 def test_torch_that_crashes_on_erdma_goes_with_a_later_nccl() -> None:
@@ -167,9 +167,9 @@ def test_every_value_of_every_axis_gets_an_answer(target: str) -> None:
 @pytest.mark.parametrize("fabric", ["efa", "erdma"])
 def test_every_target_that_can_be_written_gets_an_answer(fabric: Fabric) -> None:
     newest = {axis.name: list(axis.values(KNOWN))[-1] for axis in axes.AXES} | {"base": "debian13", "python": "3.13"}
-    others = [axis for axis in newest if axis != "base" and axes.BY_NAME[axis].default is None]
-    for count in range(len(others) + 1):
-        for chosen in combinations(others, count):
+    optional_axes = [axis for axis in newest if axis != "base" and axes.BY_NAME[axis].default is None]
+    for count in range(len(optional_axes) + 1):
+        for chosen in combinations(optional_axes, count):
             row = {"base": "debian13"} | {axis: newest[axis] for axis in chosen}
             for change in ({}, {"variant": "devel"}, {"aws-ofi-nccl": "1.20.0"}):
                 mine = matrix.Target(summary="mine", fabric=fabric, default=row | change)
@@ -191,7 +191,11 @@ def test_every_target_that_can_be_written_gets_an_answer(fabric: Fabric) -> None
 )
 def test_a_target_without_what_it_needs(row: dict[str, str], sentence: str) -> None:
     mine = matrix.Target(summary="mine", fabric="efa", default={"base": "debian13"} | row)
-    (broken,) = (found for found in rules.check(candidate("mine", mine, KNOWN), KNOWN) if found.rule == "incomplete")
+    (broken,) = (
+        rule_broken
+        for rule_broken in rules.check(candidate("mine", mine, KNOWN), KNOWN)
+        if rule_broken.rule == "incomplete"
+    )
     assert sentence in broken.reason
 
 

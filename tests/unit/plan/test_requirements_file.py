@@ -147,10 +147,10 @@ optional-dependencies = {fast = ["einops"]}
             requirements_file.read("uv.lock", None, VERSIONS | {"pytorch": "2.14.1"})
 
     @pytest.mark.parametrize(
-        ("wanted", "sentence"), [("uv.lock[slow]", "its project has no extra slow"), ("absent/uv.lock", "no such file")]
+        ("text", "sentence"), [("uv.lock[slow]", "its project has no extra slow"), ("absent/uv.lock", "no such file")]
     )
-    def test_what_it_does_not_have_is_refused(self, wanted: str, sentence: str) -> None:
+    def test_what_it_does_not_have_is_refused(self, text: str, sentence: str) -> None:
         with pytest.raises(RefusedError) as caught:
-            requirements_file.read(wanted, None, VERSIONS)
+            requirements_file.read(text, None, VERSIONS)
         assert sentence in str(caught.value)
         assert "\n" in str(caught.value)

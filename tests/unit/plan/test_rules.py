@@ -24,7 +24,7 @@ BARE = Target(summary="No CUDA", fabric="efa", default={"base": "debian13", "efa
 
 def broken(target: Target, all_facts: facts.Facts = KNOWN, **changes: str) -> dict[str, Broken]:
     changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
-    return {found.rule: found for found in rules.check(candidate("mine", target, all_facts, changes), all_facts)}
+    return {reason.rule: reason for reason in rules.check(candidate("mine", target, all_facts, changes), all_facts)}
 
 
 @pytest.mark.parametrize("target", [EFA, ERDMA])
@@ -163,10 +163,10 @@ def test_refused_with_rule_versions_reason_and_source(
 
 def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.Facts:
     """Return the facts with one row changed: for what no release of today does."""
-    known = getattr(KNOWN, table)
-    row = known.releases[version].model_copy(update=values)
-    releases = known.releases | {version: row}
-    return facts_with(**{table: known.model_copy(update={"releases": releases})})
+    facts_table = getattr(KNOWN, table)
+    row = facts_table.releases[version].model_copy(update=values)
+    releases = facts_table.releases | {version: row}
+    return facts_with(**{table: facts_table.model_copy(update={"releases": releases})})
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.
     ],
 )
 def test_what_is_not_known_is_said(changes: dict[str, str], gaps: list[str]) -> None:
-    found = rules.unknown(candidate("efa-pytorch", EFA, KNOWN, changes), KNOWN)
-    assert len(found) == len(gaps)
-    for gap, words in zip(found, gaps, strict=True):
+    unknowns = rules.unknown(candidate("efa-pytorch", EFA, KNOWN, changes), KNOWN)
+    assert len(unknowns) == len(gaps)
+    for gap, words in zip(unknowns, gaps, strict=True):
         assert words in gap
 
 

@@ -15,7 +15,7 @@ from tests.support.case_parts import PACKAGES, case_of, recorded, report_of
 
 
 @pytest.fixture(scope="module")
-def whole() -> tuple[Image, ...]:
+def all_images() -> tuple[Image, ...]:
     return planner.plan(matrix.load(), facts.load(), everything=True).images
 
 
@@ -25,7 +25,7 @@ def default() -> Image:
     return image
 
 
-def another(image: Image, **axes: str) -> Image:
+def with_axes(image: Image, **axes: str) -> Image:
     """Return the same image with other values of some axes, as the plan would have it."""
     versions = {name: value for name, value in axes.items() if name in image.components}
     components = image.components | {
@@ -41,42 +41,42 @@ def another(image: Image, **axes: str) -> Image:
     )
 
 
-def test_the_default_row_gets_the_short_tags(default: Image, whole: tuple[Image, ...]) -> None:
+def test_the_default_row_gets_the_short_tags(default: Image, all_images: tuple[Image, ...]) -> None:
     line = ".".join(default.version("pytorch").split(".")[:2])
-    assert image_tags(default, whole, matrix.load(), rehearsal=False) == Tags(default.tag, (line, "latest"))
+    assert image_tags(default, all_images, matrix.load(), rehearsal=False) == Tags(default.tag, (line, "latest"))
 
 
-def test_no_short_tag_belongs_to_two_images(whole: tuple[Image, ...]) -> None:
+def test_no_short_tag_belongs_to_two_images(all_images: tuple[Image, ...]) -> None:
     read = matrix.load()
-    taken = [(image.target, tag) for image in whole for tag in image_tags(image, whole, read, False).short]
-    assert len(taken) == len(set(taken))
-    assert {target for target, tag in taken if tag == "latest"} == set(read.targets)
+    tags = [(image.target, tag) for image in all_images for tag in image_tags(image, all_images, read, False).short]
+    assert len(tags) == len(set(tags))
+    assert {target for target, tag in tags if tag == "latest"} == set(read.targets)
 
 
-def test_a_rehearsal_says_so_in_every_tag(default: Image, whole: tuple[Image, ...]) -> None:
-    tags = image_tags(default, whole, matrix.load(), rehearsal=True)
+def test_a_rehearsal_says_so_in_every_tag(default: Image, all_images: tuple[Image, ...]) -> None:
+    tags = image_tags(default, all_images, matrix.load(), rehearsal=True)
     assert all(tag.endswith("-rehearsal") for tag in (tags.full, *tags.short))
 
 
 def test_an_older_line_has_its_own_short_tag_and_is_not_the_latest(default: Image) -> None:
-    older = another(default, pytorch="2.13.1")
+    older = with_axes(default, pytorch="2.13.1")
     assert image_tags(older, [default, older], matrix.load(), False).short == ("2.13",)
 
 
 def test_of_one_line_the_newest_has_the_short_tag(default: Image) -> None:
-    old, new = another(default, pytorch="2.13.1"), another(default, pytorch="2.13.10")
+    old, new = with_axes(default, pytorch="2.13.1"), with_axes(default, pytorch="2.13.10")
     images = [default, old, new]
     assert image_tags(old, images, matrix.load(), False).short == ()
     assert image_tags(new, images, matrix.load(), False).short == ("2.13",)
 
 
 def test_another_base_has_no_short_tag(default: Image) -> None:
-    other = another(default, base="ubuntu24.04")
+    other = with_axes(default, base="ubuntu24.04")
     assert image_tags(other, [default, other], matrix.load(), False).short == ()
 
 
 def test_platforms_have_their_own_tags_and_the_index_the_plain_one(default: Image) -> None:
-    arm = another(default, platform="linux/arm64")
+    arm = with_axes(default, platform="linux/arm64")
     images = [default, arm]
     amd_tags, arm_tags = (image_tags(image, images, matrix.load(), False) for image in images)
     assert amd_tags.full == f"{default.tag}-amd64"
@@ -112,14 +112,14 @@ def with_plugin(version: str) -> Packages:
 
 def test_the_plugin_is_measured_where_the_installer_brought_it(default: Image) -> None:
     version = default.version("aws-ofi-nccl")
-    found = report_of(default, facts=case_of(default, with_plugin(f"{version}-1")))
-    assert measured_versions(default, found)["aws-ofi-nccl"] == version
+    report = report_of(default, facts=case_of(default, with_plugin(f"{version}-1")))
+    assert measured_versions(default, report)["aws-ofi-nccl"] == version
     with pytest.raises(RefusedError, match="the tag would say aws-ofi-nccl"):
         measured_versions(default, report_of(default, facts=case_of(default, with_plugin("1.0.0-1"))))
 
 
 def test_another_platform_than_was_measured_is_not_tagged(default: Image) -> None:
-    arm = another(default, platform="linux/arm64")
+    arm = with_axes(default, platform="linux/arm64")
     with pytest.raises(RefusedError, match="is for linux/amd64, but linux/arm64 was measured"):
         measured_versions(default, report_of(arm))
     facts = case_of(arm)
@@ -172,8 +172,8 @@ def without_torch(image: Image, *banners: str) -> Report:
     facts = case_of(image)
     tree = recorded().measured.tree
     assert tree
-    found = {f"/{number}/libnccl.so.2": NcclFile(banner=text) for number, text in enumerate(banners)}
-    libraries = tree.libraries.model_copy(update={"nccl": found})
+    nccl_files = {f"/{number}/libnccl.so.2": NcclFile(banner=text) for number, text in enumerate(banners)}
+    libraries = tree.libraries.model_copy(update={"nccl": nccl_files})
     measured = facts.measured.model_copy(update={"tree": tree.model_copy(update={"libraries": libraries})})
     return report_of(image, facts=facts.model_copy(update={"measured": measured}))
 

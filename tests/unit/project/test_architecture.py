@@ -27,7 +27,7 @@ def test_no_module_lies_beside_the_packages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "home"),
+    ("pattern", "home"),
     [
         (r'\["docker", ["*]', "engine/docker_command.py"),
         (r"(?<![.\w])requests\.(Session\(|get\(|post\(|put\(|head\(|request\()", "core/http.py"),
@@ -35,8 +35,8 @@ def test_no_module_lies_beside_the_packages() -> None:
     ],
     ids=["the docker command", "the HTTP session", "the files of steps"],
 )
-def test_one_thing_is_done_in_one_place(written: str, home: str) -> None:
+def test_one_thing_is_done_in_one_place(pattern: str, home: str) -> None:
     importers = {
-        str(path.relative_to(PACKAGES)) for path in PACKAGES.rglob("*.py") if re.search(written, path.read_text())
+        str(path.relative_to(PACKAGES)) for path in PACKAGES.rglob("*.py") if re.search(pattern, path.read_text())
     }
     assert importers <= set(home.split())

@@ -56,10 +56,10 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_tasks_and_their_options_exist(path: Path) -> None:
-    known = {**{name: tasks.ns[name] for name in tasks.ns.task_names}, "job": tasks.ns["job"]}
+    tasks_by_name = {**{name: tasks.ns[name] for name in tasks.ns.task_names}, "job": tasks.ns["job"]}
     for name, rest in TASK.findall(page(path)):
-        assert name.rstrip(".") in known, name
-        options = {flag for argument in known[name.rstrip(".")].get_arguments() for flag in argument.names}
+        assert name.rstrip(".") in tasks_by_name, name
+        options = {flag for argument in tasks_by_name[name.rstrip(".")].get_arguments() for flag in argument.names}
         given = {
             option.replace("-", "_") for option in re.findall(r"(?<!\S)--([a-z][a-z-]*)", rest.partition(" -- ")[0])
         }

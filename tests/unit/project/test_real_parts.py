@@ -25,13 +25,13 @@ def rows(component: str, file: str) -> list[list[str]]:
 
 def known_switches(version: str) -> set[str]:
     """Return the switches that the stand-in's configure of this version takes, as autoconf names them: enable_tests."""
-    held = [
+    switches = [
         name
         for name, since, before in rows("aws-ofi-nccl", "switches")
         if (since == "-" or versions.at_least(version, since))
         and (before == "-" or not versions.at_least(version, before))
     ]
-    plain = (re.sub("^--disable-", "--enable-", name).removeprefix("--").replace("-", "_") for name in held)
+    plain = (re.sub("^--disable-", "--enable-", name).removeprefix("--").replace("-", "_") for name in switches)
     return {name for name in plain if name != "prefix"}
 
 
@@ -46,14 +46,14 @@ def test_configure_takes_the_switches_of_the_real_one(version: str) -> None:
 @pytest.mark.parametrize("version", real_parts.parameters("nccl-tests"))
 def test_the_programs_are_the_real_ones(version: str) -> None:
     tarball = real_parts.tarballs("nccl-tests")[version]
-    real = made(real_parts.member(tarball, "src/Makefile"), "BIN_FILES_LIST")
-    ours = made((paths.DOCKERFILES / "stand-ins" / "nccl-tests" / "Makefile").read_text(), "NAMES")
+    real = assigned_names(real_parts.member(tarball, "src/Makefile"), "BIN_FILES_LIST")
+    ours = assigned_names((paths.DOCKERFILES / "stand-ins" / "nccl-tests" / "Makefile").read_text(), "NAMES")
     if not versions.at_least(version, "2.19.0"):
         ours -= {"alltoallv"}  # the stand-in has the programs of the newest
     assert ours == real
 
 
-def made(makefile: str, variable: str) -> set[str]:
+def assigned_names(makefile: str, variable: str) -> set[str]:
     """Return the words of a variable of a Makefile."""
     match = re.search(rf"^{variable} *:= *(.*)$", makefile, re.MULTILINE)
     assert match, f"the Makefile has no {variable}"
@@ -63,9 +63,9 @@ def made(makefile: str, variable: str) -> set[str]:
 @pytest.mark.parametrize("version", real_parts.parameters("efa-installer"))
 def test_the_installer_takes_the_flags_of_the_real_one(version: str) -> None:
     script = real_parts.member(real_parts.tarballs("efa-installer")[version], "efa_installer.sh")
-    held = [
+    switches = [
         long
         for _, long, since, *_ in rows("efa-installer", "flags")
         if since == "-" or versions.at_least(version, since)
     ]
-    assert [flag for flag in held if flag not in script] == []
+    assert [flag for flag in switches if flag not in script] == []

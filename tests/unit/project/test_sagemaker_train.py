@@ -59,9 +59,9 @@ def configured(tmp_path: Path) -> Callable[..., Path]:
         config = tmp_path / "input" / "config"
         config.mkdir(parents=True, exist_ok=True)
         files = {"resourceconfig": resources, "hyperparameters": hyperparameters, "inputdataconfig": channels}
-        for name, held in files.items():
-            if held is not None:
-                text = held if isinstance(held, str) else json.dumps(held)
+        for name, content in files.items():
+            if content is not None:
+                text = content if isinstance(content, str) else json.dumps(content)
                 (config / f"{name}.json").write_text(text)
         return tmp_path
 
@@ -116,21 +116,21 @@ def test_hyperparameters_are_arguments_and_ours_are_not(configured: Callable[...
 
 def test_the_program_finds_the_variables_that_the_toolkit_documents(configured: Callable[..., Path]) -> None:
     read = sagemaker_job.read_job(configured())
-    held = sagemaker_job.variables(read, "job.py", Path("/opt/ml/code"), 8)
-    assert json.loads(held["SM_HOSTS"]) == ["algo-1", "algo-10", "algo-2"]
-    assert held["SM_CURRENT_HOST"] == "algo-10"
-    assert held["SM_NUM_GPUS"] == "8"
-    assert held["SM_NETWORK_INTERFACE_NAME"] == "eth0"
-    assert held["SM_MODEL_DIR"] == str(read.ml / "model")
-    assert held["SM_OUTPUT_DATA_DIR"] == str(read.ml / "output" / "data")
-    assert held["SM_CHANNEL_TRAINING"] == str(read.ml / "input" / "data" / "training")
-    assert json.loads(held["SM_CHANNELS"]) == ["testing", "training"]
-    assert held["SM_HP_BATCH-SIZE"] == "256"
-    assert json.loads(held["SM_HPS"])["lr"] == 0.0001
-    assert "SM_HP_SAGEMAKER_PROGRAM" not in held
-    assert json.loads(held["SM_RESOURCE_CONFIG"]) == RESOURCES
-    assert json.loads(held["SM_TRAINING_ENV"])["current_host"] == "algo-10"
-    assert all(isinstance(value, str) for value in held.values())
+    variables = sagemaker_job.variables(read, "job.py", Path("/opt/ml/code"), 8)
+    assert json.loads(variables["SM_HOSTS"]) == ["algo-1", "algo-10", "algo-2"]
+    assert variables["SM_CURRENT_HOST"] == "algo-10"
+    assert variables["SM_NUM_GPUS"] == "8"
+    assert variables["SM_NETWORK_INTERFACE_NAME"] == "eth0"
+    assert variables["SM_MODEL_DIR"] == str(read.ml / "model")
+    assert variables["SM_OUTPUT_DATA_DIR"] == str(read.ml / "output" / "data")
+    assert variables["SM_CHANNEL_TRAINING"] == str(read.ml / "input" / "data" / "training")
+    assert json.loads(variables["SM_CHANNELS"]) == ["testing", "training"]
+    assert variables["SM_HP_BATCH-SIZE"] == "256"
+    assert json.loads(variables["SM_HPS"])["lr"] == 0.0001
+    assert "SM_HP_SAGEMAKER_PROGRAM" not in variables
+    assert json.loads(variables["SM_RESOURCE_CONFIG"]) == RESOURCES
+    assert json.loads(variables["SM_TRAINING_ENV"])["current_host"] == "algo-10"
+    assert all(isinstance(value, str) for value in variables.values())
 
 
 def test_nothing_is_set_that_the_facts_know(configured: Callable[..., Path]) -> None:
@@ -139,16 +139,16 @@ def test_nothing_is_set_that_the_facts_know(configured: Callable[..., Path]) -> 
     But Gloo's interface: SageMaker names it, and a job may set it where an image may not.
     """
     rows = yaml_file.load(paths.FACTS / "environment.yaml", Environment).variables.values()
-    known = {row.name for row in rows} - {"GLOO_SOCKET_IFNAME"}
-    held = sagemaker_job.variables(sagemaker_job.read_job(configured()), "job.py", Path("/"), 1)
-    assert {"NCCL_PROTO", "NCCL_SOCKET_IFNAME", "RDMAV_FORK_SAFE", "FI_EFA_USE_DEVICE_RDMA"} <= known
-    assert not known & set(held)
+    fact_names = {row.name for row in rows} - {"GLOO_SOCKET_IFNAME"}
+    variables = sagemaker_job.variables(sagemaker_job.read_job(configured()), "job.py", Path("/"), 1)
+    assert {"NCCL_PROTO", "NCCL_SOCKET_IFNAME", "RDMAV_FORK_SAFE", "FI_EFA_USE_DEVICE_RDMA"} <= fact_names
+    assert not fact_names & set(variables)
     text = "".join(file.read_text() for file in PROGRAM.parent.glob("sagemaker_*.py"))
-    assert not [name for name in known if name in text]
+    assert not [name for name in fact_names if name in text]
 
 
 @pytest.mark.parametrize(
-    ("held", "expected"),
+    ("resources", "expected"),
     [
         (None, "resourceconfig.json is missing"),
         ("{", "resourceconfig.json is no JSON"),
@@ -160,13 +160,13 @@ def test_nothing_is_set_that_the_facts_know(configured: Callable[..., Path]) -> 
     ],
 )
 def test_a_bad_resourceconfig_is_reported_with_its_fix(
-    configured: Callable[..., Path], held: str | dict[str, str | list[str]] | None, expected: str
+    configured: Callable[..., Path], resources: str | dict[str, str | list[str]] | None, expected: str
 ) -> None:
     with pytest.raises(JobError) as error:
-        sagemaker_job.read_job(configured(resources=held))
-    what, do = str(error.value).split("\n")
-    assert expected in what
-    assert do.endswith(".")
+        sagemaker_job.read_job(configured(resources=resources))
+    problem, fix = str(error.value).split("\n")
+    assert expected in problem
+    assert fix.endswith(".")
 
 
 @pytest.mark.parametrize(
@@ -213,11 +213,11 @@ def test_the_source_is_a_folder_or_an_archive(configured: Callable[..., Path], s
     assert (source / "job.py").read_text() == "print(1)\n"
 
 
-@pytest.mark.parametrize("held", [None, b"no archive"])
-def test_a_source_that_is_no_archive(configured: Callable[..., Path], tmp_path: Path, held: bytes | None) -> None:
+@pytest.mark.parametrize("content", [None, b"no archive"])
+def test_a_source_that_is_no_archive(configured: Callable[..., Path], tmp_path: Path, content: bytes | None) -> None:
     archive_path = tmp_path / "sourcedir.tar.gz"
-    if held:
-        archive_path.write_bytes(held)
+    if content:
+        archive_path.write_bytes(content)
     with pytest.raises(JobError, match=r"sourcedir\.tar\.gz cannot be unpacked"):
         sagemaker_job.find_source(job(configured, sagemaker_submit_directory=str(archive_path)))
 

@@ -20,7 +20,7 @@ from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.publish_doubles import Store, served
 from tests.support.published_image import put_image
-from tests.unit.plan.test_tags import another
+from tests.unit.plan.test_tags import with_axes
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def images() -> list[Image]:
     (amd,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
-    return [amd, another(amd, platform="linux/arm64")]
+    return [amd, with_axes(amd, platform="linux/arm64")]
 
 
 @pytest.fixture

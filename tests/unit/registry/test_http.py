@@ -104,10 +104,10 @@ class Page(Handler):
     do_GET = do_HEAD = page
 
 
-@pytest.mark.parametrize("asked", ["head", "manifest"])
-def test_a_web_server_is_no_registry(asked: str) -> None:
+@pytest.mark.parametrize("method", ["head", "manifest"])
+def test_a_web_server_is_no_registry(method: str) -> None:
     with served(Page) as host, pytest.raises(faults.MalformedError, match="is no JSON object\nsee that a registry"):
-        getattr(repository(host), asked)("v1")
+        getattr(repository(host), method)("v1")
 
 
 class PagesForTokens(Store):
@@ -192,12 +192,12 @@ def test_every_status_has_its_fault(status: int, kind: type[object], temporary: 
 
 
 def test_what_must_not_be_shown_is_masked() -> None:
-    said = faults.mask_secrets(
+    masked = faults.mask_secrets(
         "PUT https://h/v2/r/blobs/uploads/1?_state=SECRET&x=y failed, Basic Y2k6c2VjcmV0 pw", ("pw",)
     )
-    assert "SECRET" not in said
-    assert "Y2k6c2VjcmV0" not in said
-    assert said.endswith("***")
+    assert "SECRET" not in masked
+    assert "Y2k6c2VjcmV0" not in masked
+    assert masked.endswith("***")
 
 
 class TestRetry:

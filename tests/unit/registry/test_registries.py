@@ -23,7 +23,7 @@ def refused(text: str) -> str:
 
 def test_the_example_is_valid_and_shows_every_kind() -> None:
     loaded = registries.load(EXAMPLE).registries
-    assert {one.kind for one in loaded.values()} == {"ecr", "ecr-public", "acr-aliyun", "acr-azure", "oci"}
+    assert {entry.kind for entry in loaded.values()} == {"ecr", "ecr-public", "acr-aliyun", "acr-azure", "oci"}
 
 
 def test_without_a_file_the_fix_is_reported(tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ def test_mistakes_have_their_line(text: str, line: int, words: str) -> None:
 
 
 def test_unknown_names_get_the_near_ones() -> None:
-    found = read("registries:\n  team-ecr:\n    kind: ecr\n    account: '123456789012'\n    region: us-east-1\n")
+    loaded = read("registries:\n  team-ecr:\n    kind: ecr\n    account: '123456789012'\n    region: us-east-1\n")
     with pytest.raises(RefusedError, match="did you mean team-ecr"):
-        found.pick(("team-erc",))
+        loaded.pick(("team-erc",))
     with pytest.raises(RefusedError, match="--to NAME"):
-        found.pick(())
+        loaded.pick(())
 
 
 @pytest.mark.parametrize(

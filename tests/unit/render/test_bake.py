@@ -24,7 +24,7 @@ def amd64(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def file(image: Image) -> dict[str, dict[str, dict[str, object]]]:
-    wanted = bake.ImageTarget(
+    target = bake.ImageTarget(
         image=image,
         dockerfile=paths.image_folder(image.id) / "Dockerfile",
         ref="rdma-images/efa-pytorch:x",
@@ -37,7 +37,7 @@ def file(image: Image) -> dict[str, dict[str, dict[str, object]]]:
         bake.bootstrap_helper("base", "debian13", tar, "linux/arm64"),
         bake.bootstrap_helper("builder", "debian13", tar),
     ]
-    return bake.bake_file([wanted], helpers)
+    return bake.bake_file([target], helpers)
 
 
 def test_only_images_are_asked_for(file: dict[str, dict[str, dict[str, object]]], image: Image) -> None:
@@ -65,16 +65,16 @@ def test_a_base_is_the_tar_and_nothing_else(file: dict[str, dict[str, dict[str, 
 def test_a_base_of_a_foreign_platform_says_so(file: dict[str, dict[str, dict[str, object]]]) -> None:
     assert file["target"]["base-debian13-arm64"]["platforms"] == ["linux/arm64"]
     assert "platforms" not in file["target"]["builder-debian13"]
-    own = bake.bootstrap_helper("base", "debian13", Path("/somewhere/debian13.tar"), "linux/amd64")
-    assert own.name == "base-debian13"
-    assert "platforms" not in bake.bake_file([], [own])["target"][own.name]
+    helper = bake.bootstrap_helper("base", "debian13", Path("/somewhere/debian13.tar"), "linux/amd64")
+    assert helper.name == "base-debian13"
+    assert "platforms" not in bake.bake_file([], [helper])["target"][helper.name]
 
 
 def test_a_variable_of_a_dockerfile_is_left_to_the_dockerfile() -> None:
     """bake reads every string as a template of its own, and knows no such variable."""
     helper = bake.HelperTarget("x", Path("/somewhere"), inline="FROM ${ONE}\nENV A=$B C=%{d}\n")
-    made = bake.bake_file([], [helper])["target"]["x"]["dockerfile-inline"]
-    assert made == "FROM $${ONE}\nENV A=$B C=%%{d}\n"
+    inline = bake.bake_file([], [helper])["target"]["x"]["dockerfile-inline"]
+    assert inline == "FROM $${ONE}\nENV A=$B C=%%{d}\n"
 
 
 def test_a_helper_leaves_no_image(file: dict[str, dict[str, dict[str, object]]]) -> None:

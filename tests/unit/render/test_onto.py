@@ -98,6 +98,6 @@ def test_labels_name_the_image_below() -> None:
     onto_records.write(existing())
     text = TEXT.format("efa", REF, "{efa-installer: 1.50.0}")
     (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), KNOWN).images
-    written = labels.labels(image, "mine", labels.Revision("c", 0, None), ())
-    assert written["org.opencontainers.image.base.name"] == "team/training"
-    assert written["org.opencontainers.image.base.digest"] == DIGEST
+    image_labels = labels.labels(image, "mine", labels.Revision("c", 0, None), ())
+    assert image_labels["org.opencontainers.image.base.name"] == "team/training"
+    assert image_labels["org.opencontainers.image.base.digest"] == DIGEST

@@ -88,14 +88,14 @@ def test_no_address_and_no_loader_path(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_every_stage_is_made_before_it_is_used(case: str) -> None:
     text = dockerfile(case)
-    made = {"base", "builder", "scratch", "efa-installer", "aws-ofi-nccl", "erdma-apt", "nccl-tests"}
+    stages = {"base", "builder", "scratch", "efa-installer", "aws-ofi-nccl", "erdma-apt", "nccl-tests"}
     for line in text.splitlines():
         if match := re.match(r"FROM (?:--platform=\S+ )?(\S+) AS (\S+)", line):
-            assert match[1] in made, line
-            made.add(match[2])
+            assert match[1] in stages, line
+            stages.add(match[2])
         for used in re.findall(r"[-,]-?from=([^\s,]+)", line):
-            assert used in made, line
-    assert "image" in made
+            assert used in stages, line
+    assert "image" in stages
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -112,11 +112,11 @@ def test_the_fabric_is_insisted_on() -> None:
 
 
 def test_one_plugin() -> None:
-    bundled, own = dockerfile("efa-pytorch"), dockerfile("efa-pytorch-own-plugin")
+    bundled, own_plugin = dockerfile("efa-pytorch"), dockerfile("efa-pytorch-own-plugin")
     assert "dpkg --purge" not in bundled
     assert "configure" not in bundled
-    assert "dpkg --purge libnccl-ofi\n" in own
-    assert "--disable-tests" in stage(own, "build-aws-ofi-nccl")
+    assert "dpkg --purge libnccl-ofi\n" in own_plugin
+    assert "--disable-tests" in stage(own_plugin, "build-aws-ofi-nccl")
 
 
 @pytest.mark.parametrize("version", ["1.22.0", "1.20.0", "1.17.1"])
@@ -198,8 +198,8 @@ def test_the_toolkit_of_a_devel_image_takes_the_place_of_the_bases(tmp_path: Pat
     job_folder, base, ours = tmp_path / "cuda", tmp_path / "cuda-13.1", tmp_path / "cu13"
     for folder in (base, ours):
         folder.mkdir()
-    for there in (True, False):
-        if there:
+    for exists in (True, False):
+        if exists:
             job_folder.symlink_to(base)
         subprocess.run(
             ["sh", "-euc", f"cuda={ours}; {command.replace('/usr/local/cuda', str(job_folder))}"], check=True

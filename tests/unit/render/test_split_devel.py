@@ -34,7 +34,7 @@ def listed(folder: Path) -> list[str]:
         return [row[0] for row in csv.reader(file)]
 
 
-def there(folder: Path) -> set[str]:
+def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
@@ -42,9 +42,9 @@ def test_records_tell_what_is_there(site: Path, tmp_path: Path) -> None:
     devel = tmp_path / "devel"
     moved = split(site / "torch-1.0.dist-info" / "RECORD", site, devel, patterns("# why\ntorch/include/*\n*.a\n"))
     assert moved == 4
-    assert there(site) == {"torch/__init__.py", "torch/lib/libtorch.so", "torch-1.0.dist-info/RECORD"}
+    assert files_below(site) == {"torch/__init__.py", "torch/lib/libtorch.so", "torch-1.0.dist-info/RECORD"}
     assert listed(site) == ["torch/__init__.py", "torch/lib/libtorch.so", TOOL, "torch-1.0.dist-info/RECORD"]
-    assert there(devel) == {"torch/include/ATen/ATen.h", "torch/lib/libfoo.a", "torch-1.0.dist-info/RECORD"}
+    assert files_below(devel) == {"torch/include/ATen/ATen.h", "torch/lib/libfoo.a", "torch-1.0.dist-info/RECORD"}
     assert listed(devel) == [*FILES, "torch-1.0.dist-info/RECORD"]
 
 
@@ -62,8 +62,8 @@ def test_a_wheel_without_devel_files_is_left_alone(site: Path, tmp_path: Path) -
 
 
 def listed_patterns() -> re.Pattern[str]:
-    found: re.Pattern[str] = patterns((paths.DOCKERFILES / "devel-files.txt").read_text())
-    return found
+    compiled: re.Pattern[str] = patterns((paths.DOCKERFILES / "devel-files.txt").read_text())
+    return compiled
 
 
 @pytest.mark.parametrize(

@@ -35,20 +35,20 @@ def report(*checks: Check) -> Report:
 
 
 def test_written_and_read_back(tmp_path: Path) -> None:
-    written = report(PASSED, SKIPPED)
-    path = reports.write(written, tmp_path)
-    assert reports.REPORT.load(path) == written
+    saved = report(PASSED, SKIPPED)
+    path = reports.write(saved, tmp_path)
+    assert reports.REPORT.load(path) == saved
     assert json.loads(path.read_text())["passed"] is True
     assert {p.name for p in tmp_path.iterdir()} == {"report.json", "report.html"}
 
 
 def test_the_schema_in_docs_describes_what_is_written(tmp_path: Path) -> None:
     schema = json.loads((PROJECT / "docs" / "reference" / "report-schema.json").read_text())
-    written = json.loads(reports.write(report(PASSED, FAILED), tmp_path).read_text())
-    assert set(schema["properties"]) == set(written) == set(schema["required"])
+    document = json.loads(reports.write(report(PASSED, FAILED), tmp_path).read_text())
+    assert set(schema["properties"]) == set(document) == set(schema["required"])
     check = schema["properties"]["checks"]["items"]
-    assert set(check["properties"]) == set(written["checks"][0]) == set(check["required"])
-    assert schema["properties"]["schema"]["const"] == written["schema"] == SCHEMA
+    assert set(check["properties"]) == set(document["checks"][0]) == set(check["required"])
+    assert schema["properties"]["schema"]["const"] == document["schema"] == SCHEMA
 
 
 def test_a_report_that_was_kept_says_so(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_nothing_reaches_a_terminal_that_does_more_than_stand_there() -> None:
         replace(SKIPPED, reason=HOSTILE),
         replace(PASSED, found=HOSTILE),
     ]
-    written = io.StringIO()
-    console = Console(width=100, file=written)
+    output = io.StringIO()
+    console = Console(width=100, file=output)
     console.print(reports.report_table(report(*odd)))
-    text = written.getvalue()
+    text = output.getvalue()
     assert all(c.isprintable() or c == "\n" for c in text)
     assert r"\x1b[2J" in text
     assert "\nok  nccl.found  fine" not in text
@@ -128,14 +128,14 @@ class Links(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.links: list[str] = []
         self.ids: list[str] = []
         self.targets: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         named = dict(attrs)
-        self.found += [tag] if tag in ("script", "link", "img", "iframe", "object") else []
-        self.found += [name for name in named if name in ("src", "href", "onclick", "onload")]
+        self.links += [tag] if tag in ("script", "link", "img", "iframe", "object") else []
+        self.links += [name for name in named if name in ("src", "href", "onclick", "onload")]
         self.ids += [named["id"]] if "id" in named else []  # type: ignore[list-item]
         self.targets += [named["popovertarget"]] if "popovertarget" in named else []  # type: ignore[list-item]
 
@@ -144,7 +144,7 @@ def test_the_page_fetches_and_runs_nothing() -> None:
     page = page_of.report_page((report(PASSED, FAILED, WARNED, SKIPPED), report(PASSED)))
     links = Links()
     links.feed(page)
-    assert links.found == []
+    assert links.links == []
     assert "url(" not in page
     assert "@import" not in page
     assert "&lt;script&gt;" in page

@@ -21,16 +21,16 @@ def check(outcome: Outcome, **fields: str) -> Check:
 
 
 def element(suite: ElementTree.Element, path: str) -> ElementTree.Element:
-    found = suite.find(path)
-    assert found is not None, path
-    return found
+    child = suite.find(path)
+    assert child is not None, path
+    return child
 
 
 def test_checks_are_added_to_the_suite_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "report.xml"
     path.write_text(XML)
-    found = [check("passed"), check("failed", expected="a", found="<b>", fix="c"), check("skipped", reason="why")]
-    junit.add_checks(path, found)
+    checks = [check("passed"), check("failed", expected="a", found="<b>", fix="c"), check("skipped", reason="why")]
+    junit.add_checks(path, checks)
     suite = ElementTree.parse(path).getroot()[0]
     counted = {name: suite.get(name) for name in ("tests", "failures", "skipped", "time")}
     assert counted == {"tests": "5", "failures": "1", "skipped": "2", "time": "3.500"}

@@ -26,9 +26,9 @@ def program(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_host_that_ssh_cannot_reach_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "ssh: Could not resolve hostname nohost.invalid"
-    program(tmp_path, "ssh", f"echo '{said}' >&2; exit 255", monkeypatch)
-    with pytest.raises(RdmaImagesError, match=rf"ssh://nohost.invalid cannot be reached: {said}\ncheck the name"):
+    complaint = "ssh: Could not resolve hostname nohost.invalid"
+    program(tmp_path, "ssh", f"echo '{complaint}' >&2; exit 255", monkeypatch)
+    with pytest.raises(RdmaImagesError, match=rf"ssh://nohost.invalid cannot be reached: {complaint}\ncheck the name"):
         elsewhere.measure("ssh://nohost.invalid", ("device",))
 
 
@@ -43,18 +43,18 @@ def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
     device = RdmaDevice(driver="efa", state="", mtu=0, p2p="")
     with_device = Measured(devices=Devices.model_construct(rdma={"rdmap0s0": device}))
     installed = Measured(packages=Packages(wheels={}, dpkg={}, rpm={}, efa_installer="1.50.0"))
-    for found in (with_device, installed):
-        subject = elsewhere.subject("", "local://", found)
-        assert fabric.expected(subject, found, None).fabric == "efa"
+    for measured in (with_device, installed):
+        subject = elsewhere.subject("", "local://", measured)
+        assert fabric.expected(subject, measured, None).fabric == "efa"
 
 
 def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "PYTHONS", (sys.executable,))
-    found = elsewhere.measure("local://", ("device",))
-    assert found.lost == ()
-    assert found.devices
-    assert found.devices.huge_pages.bytes > 0
-    assert found.missing["tree"] == "tree was not measured for device"
+    measured = elsewhere.measure("local://", ("device",))
+    assert measured.lost == ()
+    assert measured.devices
+    assert measured.devices.huge_pages.bytes > 0
+    assert measured.missing["tree"] == "tree was not measured for device"
 
 
 def test_the_log_of_an_all_reduce_goes_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,9 @@ def test_each_process_is_a_node_of_its_own_and_a_setting_can_be_taken_away(monke
     worker = "import json, os; print('ROWS ' + json.dumps([os.environ.get('NCCL_NET'), os.environ['NCCL_HOSTID']]))"
     monkeypatch.setattr(allreduce, "WORKER", worker)
     monkeypatch.setattr(allreduce, "program", lambda: "torch")
-    found = allreduce.all_reduce(2, {"NCCL_NET": None, "FI_PROVIDER": "tcp"}, (4,), nodes=2)
-    assert found["rows"] == [[None, "node0"], [None, "node1"]]
-    assert found["settings"] == {"NCCL_NET": None, "FI_PROVIDER": "tcp", "NCCL_HOSTID": "node0,node1"}
+    run = allreduce.all_reduce(2, {"NCCL_NET": None, "FI_PROVIDER": "tcp"}, (4,), nodes=2)
+    assert run["rows"] == [[None, "node0"], [None, "node1"]]
+    assert run["settings"] == {"NCCL_NET": None, "FI_PROVIDER": "tcp", "NCCL_HOSTID": "node0,node1"}
 
 
 def test_nccl_tests_rows_are_whole_beside_nccls_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,10 +85,10 @@ def test_nccl_tests_rows_are_whole_beside_nccls_log(tmp_path: Path, monkeypatch:
     program(tmp_path, "all_reduce_perf", perf, monkeypatch)
     program(tmp_path, "mpirun", "exec all_reduce_perf", monkeypatch)
     monkeypatch.setattr(allreduce, "program", lambda: str(tmp_path / "all_reduce_perf"))
-    found = allreduce.all_reduce(2, {}, (1 << 22,), nodes=2)
-    assert found["rows"] == [[{"bytes": 1 << 22, "wrong": 3, "busbw": 117.72}]]
-    assert "NCCL INFO Channel" in found["log"]
-    assert "libfabric traces" in found["log"]
+    run = allreduce.all_reduce(2, {}, (1 << 22,), nodes=2)
+    assert run["rows"] == [[{"bytes": 1 << 22, "wrong": 3, "busbw": 117.72}]]
+    assert "NCCL INFO Channel" in run["log"]
+    assert "libfabric traces" in run["log"]
 
 
 @pytest.mark.parametrize(

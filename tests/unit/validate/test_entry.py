@@ -35,18 +35,18 @@ def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
         "os.environ.update(FI_PROVIDER='tcp;\\n', NCCL_NET='Socket', HOME='/none'); "
         "os.execvp(sys.argv[1], sys.argv[1:])"
     )
-    found = entry.printed(started(program)[1])
-    assert found
-    assert found["HOME"] == "/none"
-    assert entry.changed(found, OWN) == Entry(
+    environment = entry.printed(started(program)[1])
+    assert environment
+    assert environment["HOME"] == "/none"
+    assert entry.changed(environment, OWN) == Entry(
         given={"FI_PROVIDER": "tcp;\n", "NCCL_NET": "Socket"}, removed=["NCCL_DEBUG"]
     )
 
 
 def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
-    found = entry.printed(started("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
-    assert found
-    assert entry.changed(found, OWN) == Entry()
+    environment = entry.printed(started("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
+    assert environment
+    assert entry.changed(environment, OWN) == Entry()
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ class Files:
             raise APIError("500 Server Error")
         if path not in self.texts and path not in self.links:
             raise NotFound("404 Client Error")
-        written, content = io.BytesIO(), self.texts.get(path)
-        with tarfile.open(fileobj=written, mode="w") as archive:
+        buffer, content = io.BytesIO(), self.texts.get(path)
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
             member = tarfile.TarInfo(path.rpartition("/")[2])
             member.type, member.size = (tarfile.REGTYPE, len(content)) if content else (tarfile.DIRTYPE, 0)
             archive.addfile(member, io.BytesIO(content or b""))
-        return iter([written.getvalue()]), {"linkTarget": self.links.get(path, "")}
+        return iter([buffer.getvalue()]), {"linkTarget": self.links.get(path, "")}
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,11 @@ def test_what_files_of_the_entry_points_choice_set_is_added_once() -> None:
     files = {"/opt/nccl.settings": "NCCL_IB_DISABLE=1\n", "/opt/lib": "", "/opt/program": "\x7fELF NCCL_NET=IB\n"}
     given = {"NCCL_CONF_FILE": "/opt/nccl.settings", "NCCL_TOPO_FILE": "/no/topo.xml", "BASH_ENV": "/opt/program"}
     given |= {"LD_LIBRARY_PATH": "/opt/lib:/no/lib", "LD_PRELOAD": ("/no/lib.so:" * 40)[: settings.LONGEST]}
-    known = entry.with_files(Settings(assigned=[], absent=["/no/lib"]), given, files.get)
-    assert [(one.file, one.line, one.name, one.reader) for one in known.assigned] == [
-        ("/opt/nccl.settings", 1, "NCCL_IB_DISABLE", "nccl")
-    ]
-    assert known.absent == ["/no/lib", "/no/topo.xml"]
-    assert entry.with_files(known, given, files.get) == known
+    assigned = entry.with_files(Settings(assigned=[], absent=["/no/lib"]), given, files.get)
+    (row,) = assigned.assigned
+    assert (row.file, row.line, row.name, row.reader) == ("/opt/nccl.settings", 1, "NCCL_IB_DISABLE", "nccl")
+    assert assigned.absent == ["/no/lib", "/no/topo.xml"]
+    assert entry.with_files(assigned, given, files.get) == assigned
 
 
 def test_what_another_version_says_of_an_entry_point_is_left_out() -> None:

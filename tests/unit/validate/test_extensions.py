@@ -13,9 +13,9 @@ from rdma_images.validate.probes import elf, extensions
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return what stands for the modules that were found: two real libraries, and one that is not there."""
     (tmp_path / "broken.so").write_bytes(b"\x7fELF")
-    found = ["libc.so.6", str(tmp_path / "broken.so"), "libm.so.6"]
-    monkeypatch.setattr(extensions, "extensions", lambda: iter(found))
-    return found
+    module_paths = ["libc.so.6", str(tmp_path / "broken.so"), "libm.so.6"]
+    monkeypatch.setattr(extensions, "extensions", lambda: iter(module_paths))
+    return module_paths
 
 
 def test_each_is_loaded_and_a_fault_is_in_the_loaders_words(paths: list[str]) -> None:

@@ -99,8 +99,8 @@ def test_who_measures_says_how_long_a_probe_may_take() -> None:
 
 
 def test_a_variable_that_steers_python_is_named() -> None:
-    said = {"lost": ["tree"], "missing": {"tree": "python3 ended with 1"}}
-    given = case(**said)
+    measured = {"lost": ["tree"], "missing": {"tree": "python3 ended with 1"}}
+    given = case(**measured)
     subject = given.subject.model_copy(update={"environment": {"PYTHONHOME": "/opt/gone"}})
     with pytest.raises(UnmetError, match=r"PYTHONHOME=/opt/gone is set") as failed:
         complete.test_complete(given.model_copy(update={"subject": subject}), Requirement())
@@ -116,9 +116,9 @@ def test_who_waits_is_told_for_what() -> None:
             time.sleep(0.01)
     assert len(lines) >= 2
     assert lines[0].startswith("waiting for the layers, ")
-    told = len(lines)
+    count = len(lines)
     time.sleep(0.1)
-    assert len(lines) == told
+    assert len(lines) == count
 
 
 @pytest.mark.parametrize("expected", ["", "[[[", '{"tree": 5}', '{"tree": null}\\n{}'])
@@ -149,13 +149,13 @@ def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
 
 
 def test_what_was_lost_is_told_once() -> None:
-    gone = ("tree", "packages", "tools", "system", "layers")
+    probes = ("tree", "packages", "tools", "system", "layers")
     reason = "took more than 90 s and was stopped"
-    inspection = case(**dict.fromkeys(gone), missing=dict.fromkeys(gone, reason), lost=gone)
+    inspection = case(**dict.fromkeys(probes), missing=dict.fromkeys(probes, reason), lost=probes)
     checks = suite_here.checks(inspection).values()
     (failed,) = [c for c in checks if c.outcome == "failed"]
     assert (failed.id, failed.severity) == ("measured.complete", "error")
-    assert failed.found == "; ".join(f"{probe}: {reason}" for probe in gone)
+    assert failed.found == "; ".join(f"{name}: {reason}" for name in probes)
     reasons = {c.id: c.reason for c in checks if c.outcome == "skipped"}
     assert reasons["layers.secrets"] == "layers could not be measured: see measured.complete"
     assert reasons["nccl.wheels"] == "packages could not be measured: see measured.complete"
@@ -169,10 +169,10 @@ def test_devices_that_were_lost_are_told_in_their_tier() -> None:
 
 
 def test_a_torch_that_cannot_be_imported_is_told_by_its_own_check() -> None:
-    said = {"torch": None, "missing": {"torch": "ImportError: no"}, "lost": ["torch"]}
-    complete.test_complete(case(**said), Requirement())
+    measured = {"torch": None, "missing": {"torch": "ImportError: no"}, "lost": ["torch"]}
+    complete.test_complete(case(**measured), Requirement())
     with pytest.raises(UnmetError, match="torch: ImportError: no"):
-        complete.test_complete(case(**said, packages=None), Requirement())
+        complete.test_complete(case(**measured, packages=None), Requirement())
 
 
 def crafted(names: int, length: int) -> bytes:
@@ -181,13 +181,13 @@ def crafted(names: int, length: int) -> bytes:
     symbols = b"".join(struct.pack("<IBBHQQ", 1 + i, 0, 0, 1, 0, 0) for i in range(names))
     dynamic = struct.pack("<QQQQ", 14, 1, 0, 0)
     sections = b".dynstr\0.dynsym\0.dynamic\0"
-    parts, at = [strings, symbols, dynamic, sections], [64]
+    parts, offsets = [strings, symbols, dynamic, sections], [64]
     for part in parts:
-        at.append(at[-1] + len(part))
-    rows = [(0, 0, 0, 0, 0), (0, 3, at[0], len(strings), 0), (8, elf.SHT_DYNSYM, at[1], len(symbols), 1)]
-    rows += [(16, elf.SHT_DYNAMIC, at[2], len(dynamic), 1), (0, 3, at[3], len(sections), 0)]
+        offsets.append(offsets[-1] + len(part))
+    rows = [(0, 0, 0, 0, 0), (0, 3, offsets[0], len(strings), 0), (8, elf.SHT_DYNSYM, offsets[1], len(symbols), 1)]
+    rows += [(16, elf.SHT_DYNAMIC, offsets[2], len(dynamic), 1), (0, 3, offsets[3], len(sections), 0)]
     table = b"".join(struct.pack("<IIQQQQIIQQ", n, k, 0, 0, o, s, link, 0, 0, 0) for n, k, o, s, link in rows)
-    head = b"\x7fELF\x02\x01" + b"\0" * 12 + struct.pack("<H", 62) + b"\0" * 20 + struct.pack("<Q", at[4])
+    head = b"\x7fELF\x02\x01" + b"\0" * 12 + struct.pack("<H", 62) + b"\0" * 20 + struct.pack("<Q", offsets[4])
     return head + b"\0" * 10 + struct.pack("<HHH", 64, len(rows), 4) + b"".join(parts) + table
 
 
@@ -244,8 +244,8 @@ def test_a_wheel_without_a_version_leaves_the_others(tmp_path: Path) -> None:
         (site / folder).mkdir(parents=True)
         (site / folder / "METADATA").write_bytes(record)
     root = Root(str(tmp_path))
-    (found,) = packages.wheels(root, packages.import_folders(root, {})).values()
-    assert found == {"nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0+cu132", "odd": "1"}
+    (versions,) = packages.wheels(root, packages.import_folders(root, {})).values()
+    assert versions == {"nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0+cu132", "odd": "1"}
 
 
 def archive(*files: tuple[str, bytes]) -> bytes:
@@ -260,7 +260,7 @@ def archive(*files: tuple[str, bytes]) -> bytes:
 
 
 def pieces(data: bytes) -> Iterator[bytes]:
-    return (data[at : at + 4096] for at in range(0, len(data), 4096))
+    return (data[start : start + 4096] for start in range(0, len(data), 4096))
 
 
 def test_files_are_read_out_whatever_their_names() -> None:
@@ -293,9 +293,9 @@ def test_an_export_that_is_cut_is_lost(cut: int) -> None:
 
 def test_reading_out_has_a_limit_of_memory() -> None:
     links = archive(*((f"{'n' * 200}/{number}/{'m' * 200}.so", b"") for number in range(100)))
-    whole = readout.read_out(pieces(links), case().subject)
-    assert whole.tree
-    assert whole.tree.files.count == 100
+    export = readout.read_out(pieces(links), case().subject)
+    assert export.tree
+    assert export.tree.files.count == 100
     inspection = readout.read_out(pieces(links), case().subject, memory=1 << 20)
     assert set(inspection.lost) == {"packages", "settings", "system", "tree"}
 
@@ -340,9 +340,9 @@ def test_volumes_belong_to_the_tree(tmp_path: Path) -> None:
     folder.mkdir()
     try:
         (folder / "libnccl.so.2").touch()
-        found = {entry.path for entry in Root("/dev").entries(("/shm",))}
+        paths = {entry.path for entry in Root("/dev").entries(("/shm",))}
         assert f"/shm/{folder.name}/libnccl.so.2" not in {entry.path for entry in Root("/dev").entries()}
-        assert f"/shm/{folder.name}/libnccl.so.2" in found
+        assert f"/shm/{folder.name}/libnccl.so.2" in paths
     finally:
         shutil.rmtree(folder)
 

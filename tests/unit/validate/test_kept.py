@@ -32,11 +32,11 @@ class Daemon(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        known = self.path == f"/images/{REF}/json"
-        self.send_response(200 if known else 404)
+        exists = self.path == f"/images/{REF}/json"
+        self.send_response(200 if exists else 404)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
-        self.wfile.write(json.dumps({"Id": DIGEST} if known else {"message": "no such image"}).encode())
+        self.wfile.write(json.dumps({"Id": DIGEST} if exists else {"message": "no such image"}).encode())
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ OLD, NEW = "EFA_1.0 { global: efa_a; local: *; };", "EFA_1.4 { global: efa_b; } 
 def compiled(folder: Path, name: str, code: str, *options: str) -> Path:
     """Return a shared library of C code."""
     compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
-    source, made = folder / f"{name}.c", folder / name
+    source, library = folder / f"{name}.c", folder / name
     source.write_text(code)
-    subprocess.run([compiler, "-shared", "-fPIC", str(source), "-o", str(made), *options], check=True)
-    return made
+    subprocess.run([compiler, "-shared", "-fPIC", str(source), "-o", str(library), *options], check=True)
+    return library
 
 
 def versioned(folder: Path, versions: str) -> Path:
@@ -39,23 +39,23 @@ def linkings(*files: Path) -> dict[str, linking.Linking]:
     return {str(file): about for file in files if (about := linking.linking_of(str(file)))}
 
 
-def computed(path: Path, **found: Path) -> list[str]:
+def computed(path: Path, **files_by_name: Path) -> list[str]:
     """Return the faults of a library, computed from files."""
-    names = {name.replace("_", "."): str(file) for name, file in found.items()}
-    return linking.faults(str(path), names, linkings(path, *found.values()))
+    names = {name.replace("_", "."): str(file) for name, file in files_by_name.items()}
+    return linking.faults(str(path), names, linkings(path, *files_by_name.values()))
 
 
 def test_a_version_that_is_not_there_is_told_as_the_loader_does(tmp_path: Path) -> None:
     new = versioned(tmp_path, f"{OLD} {NEW}")
-    asks = "int efa_b(void); int net(void) { return efa_b(); }"
-    plugin = compiled(tmp_path, "libnet.so", asks, str(new), f"-Wl,-rpath,{tmp_path}")
+    code = "int efa_b(void); int net(void) { return efa_b(); }"
+    plugin = compiled(tmp_path, "libnet.so", code, str(new), f"-Wl,-rpath,{tmp_path}")
     assert loader.closure(str(plugin))["faults"] == computed(plugin, libefax_so_1=new) == []
     assert loader.resolved(str(plugin)) == {"path": str(plugin), "file": str(plugin), "error": ""}
     old = versioned(tmp_path, OLD)
     fault = f"{old}: version `EFA_1.4' not found (required by {plugin})"
     assert computed(plugin, libefax_so_1=old) == [fault]
-    asked = loader.closure(str(plugin))["faults"]
-    assert any(fault in line for line in asked)
+    faults = loader.closure(str(plugin))["faults"]
+    assert any(fault in line for line in faults)
     refused = loader.resolved(str(plugin))
     assert (refused["file"], refused["error"]) == (str(plugin), fault)
 
@@ -92,29 +92,29 @@ def test_of_a_large_library_the_symbols_of_nccl_are_looked_for(tmp_path: Path, m
     code = "int ncclAllReduce(void); int ncclDevCommDestroy(void); int gone(void);"
     code += "int f(void) { return ncclAllReduce() + ncclDevCommDestroy() + gone(); }"
     torch = compiled(tmp_path, "libtorch_cuda.so", code, str(nccl), "-Wl,--unresolved-symbols=ignore-all")
-    told = [f"undefined symbol: {name} ({torch})" for name in ("gone", "ncclDevCommDestroy")]
-    assert computed(torch, libnccl_so_2=nccl) == told
+    faults = [f"undefined symbol: {name} ({torch})" for name in ("gone", "ncclDevCommDestroy")]
+    assert computed(torch, libnccl_so_2=nccl) == faults
     monkeypatch.setattr(linking, "MOST_SIZE", 1)
-    assert computed(torch, libnccl_so_2=nccl) == told[1:]
+    assert computed(torch, libnccl_so_2=nccl) == faults[1:]
     assert linking.faults(str(torch), {"libnccl.so.2": str(nccl)}, linkings(torch)) == []
 
 
 def test_what_is_preloaded_is_taken_for_its_soname(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("own", "first"):
         (tmp_path / folder).mkdir()
-    own, first = (
+    second, first = (
         compiled(tmp_path / folder, name, "int a(void) { return 0; }", "-Wl,-soname,libown.so.2")
         for folder, name in (("own", "libown.so.2"), ("first", "libfirst.so"))
     )
     code, origin = "int a(void); int b(void) { return a(); }", "-Wl,--disable-new-dtags,-rpath,$ORIGIN/own"
-    asker = compiled(tmp_path, "libasks.so", code, str(own), origin)
+    asker = compiled(tmp_path, "libasks.so", code, str(second), origin)
     root = Root()
-    assert ComputedLoader(root, {}, platform.machine()).closure(str(asker))["libraries"]["libown.so.2"] == str(own)
-    assert loader.closure(str(asker))["libraries"]["libown.so.2"] == str(own)
+    assert ComputedLoader(root, {}, platform.machine()).closure(str(asker))["libraries"]["libown.so.2"] == str(second)
+    assert loader.closure(str(asker))["libraries"]["libown.so.2"] == str(second)
     monkeypatch.setenv("LD_PRELOAD", str(first))
-    asked = loader.closure(str(asker))["libraries"]
-    assert str(own) not in asked.values()
-    assert str(first) in asked.values()
+    closure = loader.closure(str(asker))["libraries"]
+    assert str(second) not in closure.values()
+    assert str(first) in closure.values()
     computed = ComputedLoader(root, {"LD_PRELOAD": str(first)}, platform.machine())
     assert computed.closure(str(asker))["libraries"]["libown.so.2"] == str(first)
 
@@ -198,9 +198,9 @@ def test_the_real_loader_skips_what_is_for_another_machine(tmp_path: Path) -> No
 def test_a_pipe_in_place_of_a_library_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "libfabric.so.1")
     files = {str(tmp_path / "libfabric.so.1"): {"target": "", "condition": "fifo"}}
-    asked = libraries.ImageLoader(files)
-    assert "no file" in asked.resolved("libfabric.so.1")["error"]
-    assert "not asked" in asked.closure("/bin/sh")["error"]
+    loader_of_files = libraries.ImageLoader(files)
+    assert "no file" in loader_of_files.resolved("libfabric.so.1")["error"]
+    assert "not asked" in loader_of_files.closure("/bin/sh")["error"]
 
 
 def test_a_loader_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,16 +287,16 @@ def test_a_plugin_that_the_real_loader_refuses_is_found_and_its_reason_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = versioned(tmp_path, f"{OLD} {NEW}")
-    asks = "int efa_b(void); int net(void) { return efa_b(); }"
-    plugin = compiled(tmp_path, "libnccl-net.so", asks, str(old), f"-Wl,-rpath,{tmp_path}")
+    code = "int efa_b(void); int net(void) { return efa_b(); }"
+    plugin = compiled(tmp_path, "libnccl-net.so", code, str(old), f"-Wl,-rpath,{tmp_path}")
     versioned(tmp_path, OLD)
     (tmp_path / "libnccl-tuner.so").symlink_to("gone.so")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     root = Root()
     summary = tree.summary(Root(str(tmp_path)).entries(), root, lambda: access.ROOT)["libraries"]
-    found = {f"{tmp_path}{path}": about for path, about in summary.items()}
-    about = libraries.fabric_libraries(root, found, os.environ, libraries.ImageLoader(found))
+    tree_libraries = {f"{tmp_path}{path}": about for path, about in summary.items()}
+    about = libraries.fabric_libraries(root, tree_libraries, os.environ, libraries.ImageLoader(tree_libraries))
     fault = f"{old}: version `EFA_1.4' not found (required by {plugin})"
     assert about["resolved"]["libnccl-net.so"] == {"path": str(plugin), "file": str(plugin), "error": fault}
     assert fault in about["closures"][str(plugin)]["faults"][0]
-    assert found[str(tmp_path / "libnccl-tuner.so")]["condition"] == "dangling"
+    assert tree_libraries[str(tmp_path / "libnccl-tuner.so")]["condition"] == "dangling"

@@ -18,8 +18,8 @@ from tests.support import job_parts as jobs
 TIERS = ("device",)
 
 
-@pytest.fixture(name="said", scope="module")
-def _said() -> list[str]:
+@pytest.fixture(name="node_lines", scope="module")
+def _node_lines() -> list[str]:
     """Return what the ranks of this machine's only node print: rank 0 measures, the others say nothing."""
     ranks = [{**os.environ, "LOCAL_RANK": rank} for rank in ("0", "1")]
     words = in_job.command(TIERS)
@@ -28,45 +28,47 @@ def _said() -> list[str]:
     return captured[0].splitlines()
 
 
-def test_what_a_node_measures_is_read_back_from_any_log(said: list[str]) -> None:
+def test_what_a_node_measures_is_read_back_from_any_log(node_lines: list[str]) -> None:
     """Two nodes' lines, one of them with mpirun's prefix, between NCCL's."""
-    first = [f"[1,0]<stdout>:{line}" for line in said]
-    second = [line.replace("rdma-images-node ", "rdma-images-node other-", 1) for line in said]
+    first = [f"[1,0]<stdout>:{line}" for line in node_lines]
+    second = [line.replace("rdma-images-node ", "rdma-images-node other-", 1) for line in node_lines]
     mixed = [*first, *second, *["n1:1:1 [0] NCCL INFO Using network Libfabric"] * 20]
     random.Random(1).shuffle(mixed)
     inspection = in_job.read(mixed, TIERS)
     assert len(inspection) == 2
-    one, other = inspection.values()
-    assert one == other
-    assert one.devices
-    assert one.system
-    assert one.lost == ()
+    first_node, second_node = inspection.values()
+    assert first_node == second_node
+    assert first_node.devices
+    assert first_node.system
+    assert first_node.lost == ()
 
 
-def test_two_nodes_of_one_name_are_not_mixed(said: list[str]) -> None:
+def test_two_nodes_of_one_name_are_not_mixed(node_lines: list[str]) -> None:
     """Two ranks on one machine, or containers that are all called localhost: each is whole, and one counts."""
     again = subprocess.run(in_job.command(TIERS), capture_output=True, text=True, check=True).stdout.splitlines()
-    assert len(said) > 1
-    mixed = [line for both in zip(said, again, strict=False) for line in both]
-    for lines in (mixed, [*mixed, *said[1:]], [said[0], *again]):
+    assert len(node_lines) > 1
+    mixed = [line for pair in zip(node_lines, again, strict=False) for line in pair]
+    for lines in (mixed, [*mixed, *node_lines[1:]], [node_lines[0], *again]):
         (inspection,) = in_job.read(lines, TIERS).values()
         assert inspection.lost == ()
         assert inspection.devices
 
 
-def test_what_came_in_part_is_lost(said: list[str]) -> None:
-    (inspection,) = in_job.read(said[1:], TIERS).values()
+def test_what_came_in_part_is_lost(node_lines: list[str]) -> None:
+    (inspection,) = in_job.read(node_lines[1:], TIERS).values()
     assert "not whole in the job's logs" in inspection.missing["devices"]
     assert in_job.read(["rdma-images-node x 0 1/1 AAAA", "rdma-images-node x 0 1/1"], TIERS)["x"].lost
     assert in_job.read(["nothing of the kind"], TIERS) == {}
 
 
-def test_a_check_of_all_nodes_is_the_worst_and_says_where(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    (inspection,) = in_job.read(said, TIERS).values()
+def test_a_check_of_all_nodes_is_the_worst_and_says_where(
+    node_lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (inspection,) = in_job.read(node_lines, TIERS).values()
     expected = Expected(fabric="efa", because="the test")
     real = in_job.checks("image", {"n1": inspection, "n2": inspection}, expected, TIERS)
-    assert {one.tier for one in real} == {"device"}
-    assert "measured.complete" in {one.id for one in real}
+    assert {check.tier for check in real} == {"device"}
+    assert "measured.complete" in {check.id for check in real}
 
     def ran(*_: object) -> tuple[Check, ...]:
         bad = next(nodes)
@@ -74,8 +76,8 @@ def test_a_check_of_all_nodes_is_the_worst_and_says_where(said: list[str], monke
 
     nodes = iter([False, True, False])
     monkeypatch.setattr(suite, "run", ran)
-    (one,) = in_job.checks("image", dict.fromkeys(("n1", "n2", "n3"), inspection), expected, TIERS)
-    assert (one.outcome, one.found) == ("failed", "1 of 3 nodes: low")
+    (check,) = in_job.checks("image", dict.fromkeys(("n1", "n2", "n3"), inspection), expected, TIERS)
+    assert (check.outcome, check.found) == ("failed", "1 of 3 nodes: low")
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), list(jobs.combinations()))

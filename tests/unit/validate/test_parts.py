@@ -136,10 +136,10 @@ def test_the_fabric_is_known_said_or_guessed() -> None:
     guessed = fabric.expected(bare, inspection.measured, None)
     assert guessed.fabric == "efa"
     assert "/opt/amazon/efa" in guessed.because
-    nothing = Measured()
-    assert fabric.expected(bare, nothing, None).fabric is None
+    unmeasured = Measured()
+    assert fabric.expected(bare, unmeasured, None).fabric is None
     hca = bare.model_copy(update={"environment": {"NCCL_IB_HCA": "erdma_0"}})
-    assert fabric.expected(hca, nothing, None).fabric == "erdma"
+    assert fabric.expected(hca, unmeasured, None).fabric == "erdma"
 
 
 def test_a_case_survives_its_json() -> None:

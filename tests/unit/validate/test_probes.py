@@ -105,12 +105,12 @@ def test_a_library_that_lacks_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "version"), [("aws-ofi-nccl 1.18.0-aws", "1.18.0"), ("aws-ofi-nccl git-02a874dc", "")]
+    ("text", "version"), [("aws-ofi-nccl 1.18.0-aws", "1.18.0"), ("aws-ofi-nccl git-02a874dc", "")]
 )
-def test_a_plugin_says_its_version(tmp_path: Path, says: str, version: str) -> None:
+def test_a_plugin_says_its_version(tmp_path: Path, text: str, version: str) -> None:
     compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
     source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
-    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "NET/OFI Initializing {says}\\n"; }}\n')
+    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "NET/OFI Initializing {text}\\n"; }}\n')
     subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
     about = libraries.about_plugin(str(plugin))
     assert (about["version"], about["exports"]) == (version, {"ncclNetPlugin_v": [8]})
@@ -125,21 +125,21 @@ def test_a_plugin_that_has_its_words_in_its_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "opens"), [("Failed to find CUDA Runtime library: %s", ["libcudart.so"]), ("libcudart.so", [])]
+    ("text", "opens"), [("Failed to find CUDA Runtime library: %s", ["libcudart.so"]), ("libcudart.so", [])]
 )
-def test_a_plugin_shows_what_it_opens_by_name(tmp_path: Path, says: str, opens: list[str]) -> None:
+def test_a_plugin_shows_what_it_opens_by_name(tmp_path: Path, text: str, opens: list[str]) -> None:
     compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
     source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
-    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "{says}"; }}\n')
+    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "{text}"; }}\n')
     subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
     assert libraries.about_plugin(str(plugin))["opens"] == opens
 
 
-@pytest.mark.parametrize(("says", "opens"), [("Failed to dlopen libcudart.so", ["libcudart.so"]), ("libcudart.so", [])])
-def test_a_libfabric_shows_what_it_opens_by_name(tmp_path: Path, says: str, opens: list[str]) -> None:
+@pytest.mark.parametrize(("text", "opens"), [("Failed to dlopen libcudart.so", ["libcudart.so"]), ("libcudart.so", [])])
+def test_a_libfabric_shows_what_it_opens_by_name(tmp_path: Path, text: str, opens: list[str]) -> None:
     compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
     source, fabric = tmp_path / "a.c", tmp_path / "libfabric.so.1.29.0"
-    source.write_text(f'const char *fi_getinfo(void) {{ return "{says}"; }}\n')
+    source.write_text(f'const char *fi_getinfo(void) {{ return "{text}"; }}\n')
     subprocess.run([compiler, "-shared", "-fPIC", "-o", fabric, source], check=True)
     assert libraries.libfabric_opens(str(fabric)) == opens
     assert libraries.libfabric_opens(str(source)) == []
@@ -158,7 +158,7 @@ def test_nccl_inside_torch_is_found_where_torch_asks_for_no_other(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("says", "platform"),
+    ("text", "platform"),
     [
         ("aws-ofi-nccl 1.21.1", False),
         ("aws-ofi-nccl 1.21.1 Configuring AWS-specific options", True),
@@ -167,10 +167,10 @@ def test_nccl_inside_torch_is_found_where_torch_asks_for_no_other(tmp_path: Path
         ("another plugin Configuring AWS-specific options", None),
     ],
 )
-def test_a_plugin_shows_its_platform(tmp_path: Path, says: str, platform: bool | None) -> None:
+def test_a_plugin_shows_its_platform(tmp_path: Path, text: str, platform: bool | None) -> None:
     compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
     source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
-    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "NET/OFI Initializing {says}"; }}\n')
+    source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "NET/OFI Initializing {text}"; }}\n')
     subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
     assert libraries.about_plugin(str(plugin))["aws_platform"] is platform
 
@@ -182,16 +182,16 @@ def test_a_plugin_shows_its_topology_files(tmp_path: Path, banner: str, files: i
     words = [banner, "/opt/ofi/share/aws-ofi-nccl/xml", "p4d-24xl-topo.xml", "p5.48xl-topo.xml", "%s/%s"]
     source.write_text("".join(f'const char word{number}[] = "{word}";\n' for number, word in enumerate(words)))
     subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
-    found = libraries.about_plugin(str(plugin))["topologies"]
-    assert found == [f"/opt/ofi/share/aws-ofi-nccl/xml/{name}" for name in words[2:4]][:files]
+    topologies = libraries.about_plugin(str(plugin))["topologies"]
+    assert topologies == [f"/opt/ofi/share/aws-ofi-nccl/xml/{name}" for name in words[2:4]][:files]
 
 
 def test_what_is_wrong_with_a_topology_file(tmp_path: Path) -> None:
-    whole, bare, folder = tmp_path / "whole", tmp_path / "bare", tmp_path / "folder"
-    whole.write_text('<system version="1">\n<cpu numaid="0"\n arch="x86_64" vendor="AuthenticAMD">\n</cpu></system>')
+    complete, bare, folder = tmp_path / "whole", tmp_path / "bare", tmp_path / "folder"
+    complete.write_text('<system version="1">\n<cpu numaid="0"\n arch="x86_64" vendor="AuthenticAMD">\n</cpu></system>')
     bare.write_text('<system><cpu numaid="0" arch="x86_64"></cpu><cpu numaid="1"></cpu></system>')
     folder.mkdir()
-    paths = [str(path) for path in (whole, bare, folder, tmp_path / "none")]
+    paths = [str(path) for path in (complete, bare, folder, tmp_path / "none")]
     assert libraries.topology_faults(paths, lambda path: Root().text(path, libraries.XML_KEPT)) == dict(
         zip(paths[1:], ("no arch", "absent", "absent"), strict=True)
     )
@@ -218,10 +218,10 @@ def test_where_libibverbs_looks(tmp_path: Path) -> None:
 def test_what_the_efa_installer_leaves_behind(tmp_path: Path) -> None:
     assert packages.efa_installer(Root(str(tmp_path))) == ""
     (tmp_path / "opt/amazon").mkdir(parents=True)
-    left = tmp_path / "opt/amazon/efa_installed_packages"
-    left.write_text("# EFA installer version: 1.47.0\n# Debug packages installed: no\n# Packages installed:\nefa_1\n")
+    record = tmp_path / "opt/amazon/efa_installed_packages"
+    record.write_text("# EFA installer version: 1.47.0\n# Debug packages installed: no\n# Packages installed:\nefa_1\n")
     assert packages.efa_installer(Root(str(tmp_path))) == "1.47.0"
-    left.write_bytes(b"\xff\0")
+    record.write_bytes(b"\xff\0")
     assert packages.efa_installer(Root(str(tmp_path))) == ""
 
 
@@ -296,19 +296,19 @@ def test_a_tree_in_short(tmp_path: Path) -> None:
     (tmp_path / "sudo").touch()
     (tmp_path / "sudo").chmod(0o4755)
     root = Root(str(tmp_path))
-    found = tree.summary(root.entries(), root)
-    assert found["set_user_id"] == ["/python3.12"]
-    assert found["user"] is None
-    assert {Path(p).name: f["target"] for p, f in found["libraries"].items()} == {
+    summary = tree.summary(root.entries(), root)
+    assert summary["set_user_id"] == ["/python3.12"]
+    assert summary["user"] is None
+    assert {Path(p).name: f["target"] for p, f in summary["libraries"].items()} == {
         "libnccl.so.2": "",
         "libnccl.so": "libnccl.so.2",
     }
-    assert found["world_writable"] == ["/open"]
-    assert found["bytes"] == 10
+    assert summary["world_writable"] == ["/open"]
+    assert summary["bytes"] == 10
 
 
 @pytest.mark.parametrize(
-    ("path", "place"),
+    ("path", "expected"),
     [
         ("/opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2", "/opt/venv/site-packages/nvidia/nccl"),
         ("/opt/venv/site-packages/torch/lib/a.so", "/opt/venv/site-packages/torch"),
@@ -316,8 +316,8 @@ def test_a_tree_in_short(tmp_path: Path) -> None:
         ("/file", "/"),
     ],
 )
-def test_places(path: str, place: str) -> None:
-    assert tree.counted_folder(path) == place
+def test_places(path: str, expected: str) -> None:
+    assert tree.counted_folder(path) == expected
 
 
 @pytest.mark.parametrize(("number", "version"), [(22809, "2.28.9"), (2804, "2.8.4"), (20903, "2.9.3"), (None, "")])
@@ -365,9 +365,9 @@ def test_a_tool_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_tool_that_prints_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(tmp_path, "ibv_devinfo", r"printf '\377\376\000x'; exit 3")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = tools.run(["ibv_devinfo"])
-    assert (found["rc"], found["timed_out"]) == (3, False)
-    assert found["out"].endswith("x")
+    result = tools.run(["ibv_devinfo"])
+    assert (result["rc"], result["timed_out"]) == (3, False)
+    assert result["out"].endswith("x")
     assert tools.run(["no-such-tool"])["path"] == ""
 
 
@@ -375,8 +375,8 @@ def test_only_our_own_train_is_started(tmp_path: Path, monkeypatch: pytest.Monke
     """Another one may train."""
     script(tmp_path, "train", f"echo usage; touch {tmp_path}/trained")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = tools.train()
-    assert (found["path"], found["rc"]) == (str(tmp_path / "train"), None)
+    result = tools.train()
+    assert (result["path"], result["rc"]) == (str(tmp_path / "train"), None)
     assert not (tmp_path / "trained").exists()
     monkeypatch.setattr(tools, "TRAIN_PLACE", str(tmp_path))
     assert tools.train()["out"] == "usage\n"
@@ -392,11 +392,11 @@ def test_probes_that_hang_crash_or_end_are_answers(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         measure, "PROBES", {"hang": hang, "crash": crash, "end": lambda: os._exit(3), "fine": lambda: [1]}
     )
-    found = measure.measure(["hang"], limit=0.5) | measure.measure(["crash", "end", "fine"])
-    assert "more than 0.5 s" in found["hang"]["error"]
-    assert found["crash"]["error"].startswith("ValueError: what the image did")
-    assert "without an answer" in found["end"]["error"]
-    assert found["fine"]["value"] == [1]
+    answers = measure.measure(["hang"], limit=0.5) | measure.measure(["crash", "end", "fine"])
+    assert "more than 0.5 s" in answers["hang"]["error"]
+    assert answers["crash"]["error"].startswith("ValueError: what the image did")
+    assert "without an answer" in answers["end"]["error"]
+    assert answers["fine"]["value"] == [1]
 
 
 def test_the_payload_runs_in_a_bare_python() -> None:

@@ -11,14 +11,14 @@ from rdma_images.validate.probes.rootfs import Root
 
 
 def test_this_python_is_found_with_its_packages() -> None:
-    own = Path(sys.prefix)
-    (found,) = pythons.on_path(str(own / "bin"), Root())
-    assert found["path"] == str(own / "bin")
-    assert set(found["names"]) <= {"python", "python3"}
-    assert set(found["folders"]) & {str(Path(folder).resolve()) for folder in sys.path}
+    prefix = Path(sys.prefix)
+    (python,) = pythons.on_path(str(prefix / "bin"), Root())
+    assert python["path"] == str(prefix / "bin")
+    assert set(python["names"]) <= {"python", "python3"}
+    assert set(python["folders"]) & {str(Path(folder).resolve()) for folder in sys.path}
 
 
-def made(root: Path, prefix: str, *versions: str) -> Path:
+def make_prefix(root: Path, prefix: str, *versions: str) -> Path:
     """Return a folder of programs, python3 a link to the first of these versions, each with its folder of packages."""
     programs = root / prefix / "bin"
     programs.mkdir(parents=True)
@@ -30,32 +30,36 @@ def made(root: Path, prefix: str, *versions: str) -> Path:
 
 
 def test_a_python_has_the_packages_of_its_own_version(tmp_path: Path) -> None:
-    programs = made(tmp_path, "own", "3.11", "3.12")
-    own = str(tmp_path / "own/lib/python3.11/site-packages")
-    found = {"path": str(programs), "names": ["python3"], "folders": [own]}
-    assert pythons.on_path(f"relative:{programs}:{programs}/:{tmp_path}/none", Root()) == [found]
+    programs = make_prefix(tmp_path, "own", "3.11", "3.12")
+    prefix = str(tmp_path / "own/lib/python3.11/site-packages")
+    python = {"path": str(programs), "names": ["python3"], "folders": [prefix]}
+    assert pythons.on_path(f"relative:{programs}:{programs}/:{tmp_path}/none", Root()) == [python]
     (programs / "python3").unlink()
     assert pythons.on_path(str(programs), Root()) == []
     (programs / "python").touch()
-    every = [str(tmp_path / f"own/lib/python{version}/site-packages") for version in ("3.11", "3.12")]
-    assert pythons.on_path(str(programs), Root()) == [{"path": str(programs), "names": ["python"], "folders": every}]
-
-
-@pytest.mark.parametrize(("says", "both"), [("= true", True), (" = True  ", True), ("= false", False), ("", False)])
-def test_a_virtual_environment_says_whether_it_has_the_packages_of_its_base(
-    tmp_path: Path, says: str, both: bool
-) -> None:
-    base = made(tmp_path, "base", "3.11")
-    programs = made(tmp_path, "own", "3.11")
-    (programs / "python3").unlink()
-    (programs / "python3").symlink_to(base / "python3")
-    (tmp_path / "own/pyvenv.cfg").write_text(f"home = {base}\ninclude-system-site-packages {says}\n")
-    folders = [str(tmp_path / path / "lib/python3.11/site-packages") for path in ("own", "base")]
-    assert pythons.on_path(str(programs), Root())[0]["folders"] == folders[: 1 + both]
+    site_folders = [str(tmp_path / f"own/lib/python{version}/site-packages") for version in ("3.11", "3.12")]
+    assert pythons.on_path(str(programs), Root()) == [
+        {"path": str(programs), "names": ["python"], "folders": site_folders}
+    ]
 
 
 @pytest.mark.parametrize(
-    ("name", "asks", "read"),
+    ("setting", "with_base"), [("= true", True), (" = True  ", True), ("= false", False), ("", False)]
+)
+def test_a_virtual_environment_says_whether_it_has_the_packages_of_its_base(
+    tmp_path: Path, setting: str, with_base: bool
+) -> None:
+    base = make_prefix(tmp_path, "base", "3.11")
+    programs = make_prefix(tmp_path, "own", "3.11")
+    (programs / "python3").unlink()
+    (programs / "python3").symlink_to(base / "python3")
+    (tmp_path / "own/pyvenv.cfg").write_text(f"home = {base}\ninclude-system-site-packages {setting}\n")
+    folders = [str(tmp_path / path / "lib/python3.11/site-packages") for path in ("own", "base")]
+    assert pythons.on_path(str(programs), Root())[0]["folders"] == folders[: 1 + with_base]
+
+
+@pytest.mark.parametrize(
+    ("name", "needed", "read"),
     [
         ("flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so", "libcudart.so.12", True),
         ("vllm/_moe_C.abi3.so", "libtorch_cuda.so", True),
@@ -68,13 +72,13 @@ def test_a_virtual_environment_says_whether_it_has_the_packages_of_its_base(
         ("deep_ep_cpp.so", "libcudart.so.12", False),
     ],
 )
-def test_modules_that_are_compiled_for_cuda(name: str, asks: str, read: bool) -> None:
+def test_modules_that_are_compiled_for_cuda(name: str, needed: str, read: bool) -> None:
     path = f"/opt/venv/lib/python3.12/site-packages/{name}"
     files: dict[str, dict[str, Any]] = {
         path: {"size": 1, "target": "", "condition": ""},
         f"/link-packages/{name}": {"target": path},
     }
-    assert libraries.modules(files, lambda _: [asks]) == [path] * read
+    assert libraries.modules(files, lambda _: [needed]) == [path] * read
     assert bool(tree.MODULE.fullmatch(path)) is (read or name.startswith(("yaml", "deep_ep")))
 
 

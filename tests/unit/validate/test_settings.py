@@ -33,7 +33,10 @@ TEXTS = {
 
 def test_what_files_set_is_found_with_its_line() -> None:
     assignments = settings.assigned(TEXTS.items(), {})
-    assert [(one["file"], one["line"], one["name"], one["value"], one["reader"]) for one in assignments] == [
+    assert [
+        (assignment["file"], assignment["line"], assignment["name"], assignment["value"], assignment["reader"])
+        for assignment in assignments
+    ] == [
         ("/etc/nccl.conf", 2, "NCCL_DEBUG", "INFO", "nccl"),
         ("/etc/nccl.conf", 3, "export NCCL_ALGO", "Ring", "nccl"),
         ("/opt/amazon/efa/etc/libfabric.conf", 1, "FI_PROVIDER", "tcp", "libfabric"),
@@ -69,7 +72,10 @@ def test_what_a_script_hands_to_a_job() -> None:
         'os.environ["NCCL_NET_PLUGIN"] = "none"\n'
     )
     assignments = settings.assigned([("/opt/train.sh", text)], {}, "launcher")
-    assert [(one["line"], one["name"], one["value"], one["reader"]) for one in assignments] == [
+    assert [
+        (assignment["line"], assignment["name"], assignment["value"], assignment["reader"])
+        for assignment in assignments
+    ] == [
         (3, "NCCL_NET", "Socket", "launcher"),
         (4, "FI_PROVIDER", "tcp", "launcher"),
         (4, "NCCL_IB_DISABLE", "1", "launcher"),
@@ -96,9 +102,9 @@ def test_where_scripts_that_start_jobs_lie(path: str, read: bool) -> None:
 
 
 def test_files_that_variables_name_and_that_are_not_there(tmp_path: Path) -> None:
-    there = tmp_path / "topology.xml"
-    there.touch()
-    environment = {"NCCL_TOPO_FILE": str(there), "NCCL_GRAPH_FILE": "/no/graph.xml", "NCCL_NET_PLUGIN": "ofi"}
+    existing = tmp_path / "topology.xml"
+    existing.touch()
+    environment = {"NCCL_TOPO_FILE": str(existing), "NCCL_GRAPH_FILE": "/no/graph.xml", "NCCL_NET_PLUGIN": "ofi"}
     environment |= {"LD_LIBRARY_PATH": f"{tmp_path}:/no/lib::$HOME/lib", "LD_PRELOAD": "libjemalloc.so /no/lib.so"}
     assert settings.absent(environment, [], lambda path: Path(path).exists()) == [
         "/no/graph.xml",
@@ -121,7 +127,7 @@ def test_this_process_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "site.pth").write_text("import os; os.environ['NCCL_PROTO'] = 'LL'\n")
     monkeypatch.syspath_prepend(tmp_path)
     assignments = measure.settings_of_system([str(script), "sh", "-c", "export FI_PROVIDER=tcp"])
-    mine = [(one["file"], one["name"]) for one in assignments["assigned"]]
+    mine = [(assignment["file"], assignment["name"]) for assignment in assignments["assigned"]]
     assert (str(conf), "NCCL_NET") in mine
     assert (str(activated), "NCCL_NET") in mine
     assert (str(tmp_path / "site.pth"), "NCCL_PROTO") in mine

@@ -9,6 +9,7 @@ from tests.support.changed_case import Changes, changed, outcome_of
 
 S = "/opt/venv/site-packages"
 LIB, TOOLKIT = "/usr/lib/x86_64-linux-gnu", "/usr/local/cuda-13.2/lib64"
+CUDART = f"{TOOLKIT}/libcudart.so.13.2"
 NCCL, TORCH = f"{S}/nvidia/nccl/lib/libnccl.so.2", "/opt/venv/lib/python3.13/site-packages/torch/lib/libtorch_cuda.so"
 FILE, LACKS = {"size": 1, "target": ""}, {"missing": ["libgone.so.9"]}
 LARGE = {"size": 2 << 20, "target": ""}
@@ -40,7 +41,7 @@ def programs(*paths: str) -> dict[str, Changes]:
     return {"measured": settings(), "files": dict.fromkeys(paths, FILE)}
 
 
-def loads(name: str, target: str) -> Changes:
+def closure_of(name: str, target: str) -> Changes:
     return {name: {"libraries": {"libcudart.so.13": target}}}
 
 
@@ -70,18 +71,18 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
         {"resolved": {"libcuda.so.1": {"file": f"{LIB}/libcuda.so.1"}}, "files": {f"{LIB}/libcuda.so.1": FILE}},
         "failed",
     ),
-    ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.13.2": FILE}}, "passed"),
+    ("cuda.single", {"files": {CUDART: FILE}}, "passed"),
     ("cuda.single", {"files": {"/opt/stubs/libcudart.so.13.2": FILE}}, "passed"),
     ("cuda.single", {"files": {"/opt/libcudart.so.13.2": {"size": 1, "target": "/opt/libcudart.so.13"}}}, "passed"),
     ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.12": FILE, "/opt/libcudart.so.12": FILE}}, "failed"),
     (
         "cuda.single",
-        {"files": {f"{TOOLKIT}/libcudart.so.13.2": FILE}, "closures": loads(TORCH, f"{TOOLKIT}/libcudart.so.13.2")},
+        {"files": {CUDART: FILE}, "closures": closure_of(TORCH, CUDART)},
         "failed",
     ),
     (
         "cuda.single",
-        {"files": {f"{TOOLKIT}/libcudart.so.13.2": FILE}, "closures": loads("/opt/a", f"{TOOLKIT}/libcudart.so.13.2")},
+        {"files": {CUDART: FILE}, "closures": closure_of("/opt/a", CUDART)},
         "passed",
     ),
     ("label.pytorch", {"measured": NO_TORCH}, "skipped: it crashed"),

@@ -57,8 +57,8 @@ def library(*steps: str, value: Any) -> Change:
     return ("measured", "tree", "libraries", *steps), value
 
 
-def parts(of: Inspection) -> tuple[Tree, Libraries, Packages]:
-    tree, packages = of.measured.tree, of.measured.packages
+def parts(case: Inspection) -> tuple[Tree, Libraries, Packages]:
+    tree, packages = case.measured.tree, case.measured.packages
     assert tree
     assert packages
     return tree, tree.libraries, packages
@@ -70,9 +70,9 @@ NO_PLUGIN = library("plugins", value={})
 ERDMA = (("measured", "tree", "files", "libraries", f"{LIB}/libibverbs/liberdma-rdmav34.so"), FILE)
 
 
-def for_neither(of: Inspection) -> Inspection:
+def for_neither(case: Inspection) -> Inspection:
     """Return the same without a sign of a fabric."""
-    return of.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
+    return case.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_the_plugin_of_an_nccl_that_forgets_its_name(answer: dict[str, str], exp
     """Where there is no GPU the loader refuses a plugin for its libcuda, by whatever name."""
     case = edited(variable("NCCL_NET_PLUGIN", "ofi"), library("resolved", "libnccl-net.so", value=answer))
     libraries = parts(case)[1]
-    of = (PLUGIN, libraries.plugins[PLUGIN])
-    message = broken(plugin_suite.test_reopened, case, libraries, of, (NCCL, "2.28.9"))
+    plugin = (PLUGIN, libraries.plugins[PLUGIN])
+    message = broken(plugin_suite.test_reopened, case, libraries, plugin, (NCCL, "2.28.9"))
     assert expected in message
     assert bool(expected) == bool(message)
 
@@ -351,8 +351,8 @@ def efa(installer: str, rdma_core: int, libfabric: str = "") -> list[Change]:
     """Return an image that this EFA installer made, with files of this rdma-core, and with this `libfabric`, if any."""
     named = {"libefa.so.1": f"libefa.so.1.3.{rdma_core}.0", "libibverbs.so.1": f"libibverbs.so.1.14.{rdma_core}.0"}
     files = [library("resolved", name, "file", value=f"{LIB}/{file}") for name, file in named.items()]
-    says = library("libfabric", value={FABRIC: libfabric})
-    return [*labels(rehearsal=""), (("measured", "packages", "efa_installer"), installer), *files, says]
+    change = library("libfabric", value={FABRIC: libfabric})
+    return [*labels(rehearsal=""), (("measured", "packages", "efa_installer"), installer), *files, change]
 
 
 @pytest.mark.parametrize(
@@ -399,8 +399,8 @@ def test_an_installer_of_which_nothing_is_known_is_compared_with_nothing(changes
     ],
 )
 def test_libfabric_is_as_new_as_the_plugin_asks(plugin: str, libfabric: str, reported: bool) -> None:
-    says = library("libfabric", value={FABRIC: libfabric})
-    case = edited(says, library("plugins", PLUGIN, "version", value=plugin))
+    change = library("libfabric", value={FABRIC: libfabric})
+    case = edited(change, library("plugins", PLUGIN, "version", value=plugin))
     libraries = parts(case)[1]
     message = broken(plugin_suite.test_libfabric, case, libraries, (PLUGIN, libraries.plugins[PLUGIN]))
     assert message.startswith(f"libfabric {libfabric} at {FABRIC} is too old for aws-ofi-nccl {plugin}") == reported
@@ -437,7 +437,7 @@ def test_nccl_has_the_name_by_which_it_is_asked_for(changes: list[Change], expec
 )
 def test_whoever_asks_for_libefa_gets_the_providers_own(steps: tuple[str, ...]) -> None:
     good, bad = edited(), edited(library(*steps, value="/opt/planted/libefa.so.1"))
-    for case, found in ((good, ""), (bad, "/opt/planted/libefa.so.1")):
+    for case, expected in ((good, ""), (bad, "/opt/planted/libefa.so.1")):
         tree, libraries, _ = parts(case)
-        assert broken(verbs_suite.test_verbs_loader, case, tree.files, libraries, "efa") == found
+        assert broken(verbs_suite.test_verbs_loader, case, tree.files, libraries, "efa") == expected
         assert not broken(verbs_suite.test_verbs_single, case, tree.files, libraries, "efa")

@@ -56,15 +56,15 @@ def test_fi_info_shows_what_is_used(changes: dict[str, Changes], outcome: str) -
 
 
 @pytest.mark.parametrize(
-    ("of", "outcome"),
+    ("requester", "outcome"),
     [
         (TOOL, "passed"),
         (PLUGIN, "passed"),
         ("/opt/venv/lib/python3.13/site-packages/torch/lib/libtorch_cuda.so", f"failed: {FABRIC}, {OTHER}"),
     ],
 )
-def test_a_second_libfabric_that_another_check_reports(of: str, outcome: str) -> None:
-    closures = {of: {"libraries": {"libfabric.so.1": OTHER}}}
+def test_a_second_libfabric_that_another_check_reports(requester: str, outcome: str) -> None:
+    closures = {requester: {"libraries": {"libfabric.so.1": OTHER}}}
     assert outcome_of("libfabric.single", files={OTHER: FILE}, closures=closures) == outcome
 
 
@@ -89,5 +89,5 @@ def test_the_providers_that_libfabric_opens(changes: dict[str, Changes], outcome
         PROVIDER.replace("x-fi", "y-fi"): {"size": 1, "target": PROVIDER},
     }
     closures = {ELSEWHERE: LACKS, beside: LACKS, PROVIDER.replace("x-fi", "y-fi"): LACKS, **changes.get("closures", {})}
-    found = outcome_of("libfabric.providers", files=files, **{**changes, "closures": closures})
-    assert found.startswith(outcome)
+    actual = outcome_of("libfabric.providers", files=files, **{**changes, "closures": closures})
+    assert actual.startswith(outcome)

@@ -138,12 +138,12 @@ def test_an_nccl_that_the_image_preloads_is_the_one_in_use(preload: str) -> None
     case = Inspection.model_validate(data)
     tree = case.measured.tree
     assert tree
-    asked = partial(test_nccl.test_loaded, case, tree.libraries, Requirement())
+    check = partial(test_nccl.test_loaded, case, tree.libraries, Requirement())
     if preload:
-        asked()
+        check()
     else:
         with pytest.raises(UnmetError, match=other):
-            asked()
+            check()
     without_torch = case.model_copy(update={"measured": case.measured.model_copy(update={"torch": None})})
     assert nccl_in_use(without_torch) == ((other, "2.99.1") if preload else (wheel, tree.libraries.nccl[wheel].version))
 

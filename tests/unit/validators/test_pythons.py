@@ -41,13 +41,13 @@ TORCH_IN_CONDA = {**BOTH, **OF_CONDA, **wheel(IN_CONDA, "torch")}
 VENV_OVER_SYSTEM = {**BOTH, **of_venv(True), **wheel(IN_SYSTEM, "torch")}
 
 
-def said(check: str, files: Files, env: dict[str, str | None] | None = None, entry: tuple[str, ...] = ()) -> Check:
+def check_of(check: str, files: Files, env: dict[str, str | None] | None = None, entry: tuple[str, ...] = ()) -> Check:
     """Return what a check makes of the base for EFA with these files."""
     image = base("efa").changed(Change.model_validate({"files": files, "env": env or {}, "entrypoint": entry}))
     return run.checks({"image": image}, {"image": {check}})["image"][0]
 
 
-def at(*folders: str) -> dict[str, str | None]:
+def path_of(*folders: str) -> dict[str, str | None]:
     return {"PATH": ":".join(folders)}
 
 
@@ -88,7 +88,7 @@ def at(*folders: str) -> dict[str, str | None]:
     ],
 )
 def test_the_python_with_torch_comes_first(files: Files, folders: tuple[str, ...], expected: str) -> None:
-    check = said("environment.path", files, at(*folders))
+    check = check_of("environment.path", files, path_of(*folders))
     assert check.outcome == ("failed" if expected else "passed")
     assert expected in check.found
     assert not expected or "first in PATH" in check.fix
@@ -108,13 +108,13 @@ def test_the_python_with_torch_comes_first(files: Files, folders: tuple[str, ...
     ],
 )
 def test_what_activates_an_environment_chooses_its_python(files: Files, entry: tuple[str, ...], reported: bool) -> None:
-    check = said("environment.path", {**TORCH_IN_CONDA, **files}, at(SYSTEM, CONDA), entry)
+    check = check_of("environment.path", {**TORCH_IN_CONDA, **files}, path_of(SYSTEM, CONDA), entry)
     assert (check.outcome == "failed") is reported
 
 
 @pytest.mark.parametrize(("folder", "reported"), [("/opt/amazon/openmpi/bin/", False), ("/opt/hpcx/ompi/bin", True)])
 def test_a_slash_at_the_end_is_the_same_folder(folder: str, reported: bool) -> None:
-    check = said("environment.path", {}, {**at(folder, SYSTEM), "OPAL_PREFIX": "/opt/amazon/openmpi"})
+    check = check_of("environment.path", {}, {**path_of(folder, SYSTEM), "OPAL_PREFIX": "/opt/amazon/openmpi"})
     assert (check.outcome == "failed") is reported
 
 
@@ -156,7 +156,7 @@ OF_TORCH = {
     ],
 )
 def test_what_modules_for_cuda_need_is_there(files: Files, expected: str) -> None:
-    check = said("transports.load", files)
+    check = check_of("transports.load", files)
     assert (check.outcome == "failed") is bool(expected)
     assert expected in check.found
     assert "strange" not in check.found
@@ -184,7 +184,7 @@ HOOK = "/opt/hook/libhook.so"
     ],
 )
 def test_what_a_preloaded_library_needs_is_there(files: Files, env: dict[str, str | None], expected: str) -> None:
-    check = said("environment.files", files, env)
+    check = check_of("environment.files", files, env)
     assert (check.outcome == "failed") is bool(expected)
     assert expected in check.found
     assert not expected or "no program starts" in check.found
@@ -232,7 +232,7 @@ CALLS = {
 def test_torch_gets_an_nccl_that_has_what_it_calls(
     files: Files, env: dict[str, str | None], expected: str, fix: str
 ) -> None:
-    check = said("torch.closure", files, env)
+    check = check_of("torch.closure", files, env)
     assert (check.outcome == "failed") is bool(expected)
     assert expected in check.found.partition("\n")[0]
     assert fix in check.fix
@@ -245,6 +245,6 @@ def test_many_symbols_are_counted() -> None:
         "undefined": [f"ncclCall{n}" for n in range(6)],
         "rpath": "$ORIGIN/../../nvidia/nccl/lib",
     }
-    check = said("torch.closure", {**CALLS, f"{WHEEL}/torch/lib/libtorch_cuda.so": {"library": calls}})
+    check = check_of("torch.closure", {**CALLS, f"{WHEEL}/torch/lib/libtorch_cuda.so": {"library": calls}})
     assert check.found.count("undefined symbol: ncclCall") == 4
     assert check.found.endswith("; 2 more")

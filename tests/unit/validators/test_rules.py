@@ -28,8 +28,8 @@ REFUSES = {"NCCL_NET": "Libfabric", "FI_PROVIDER": "efa", "NVIDIA_VISIBLE_DEVICE
 REFUSES |= {"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 LOGS = CASES.parent / "nccl-logs"
 MACHINE = json.loads((CASES / "h200-x2.json").read_text())
-for one in MACHINE["gpus"]["runs"].values():
-    one["log"] = (LOGS / one["log"]).read_text()
+for gpu_run in MACHINE["gpus"]["runs"].values():
+    gpu_run["log"] = (LOGS / gpu_run["log"]).read_text()
 
 
 def case(**changes: Any) -> Inspection:
@@ -102,14 +102,14 @@ def test_the_libraries_of_a_cuda_toolkit_stand_apart_from_the_wheels() -> None:
     files = plain.model_dump(mode="json")["measured"]["tree"]["files"]["libraries"]
     wheels = next(path for path in files if path.endswith("/libcudart.so.13"))
     toolkit = "/usr/local/cuda-13.2/targets/x86_64-linux/lib/libcudart.so.13.2.75"
-    for place, mapped, red in (
+    for path, mapped, red in (
         (toolkit, False, False),
         ("/opt/lib/libcudart.so.13.2.75", False, True),
         (toolkit, True, True),
     ):
         data = json.loads(plain.model_dump_json())
-        data["measured"]["tree"]["files"]["libraries"][place] = files[wheels]
-        data["measured"]["torch"]["mapped"] += [place] if mapped else []
+        data["measured"]["tree"]["files"]["libraries"][path] = files[wheels]
+        data["measured"]["torch"]["mapped"] += [path] if mapped else []
         checks = suite_here.checks(Inspection.model_validate(data))
         assert (checks["cuda.single"].outcome == "failed") is red, checks["cuda.single"]
 
@@ -158,9 +158,9 @@ def test_a_plugin_has_the_aws_platform(plugin: dict[str, Any], outcome: str, wor
     data = json.loads(case(labels={"io.rdma-images.fabric": "efa"}).model_dump_json())
     data["measured"]["tree"]["libraries"]["plugins"]["/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"] |= plugin
     checks = suite_here.checks(Inspection.model_validate(data))
-    found = checks["plugin.platform"]
-    assert (found.outcome, words in (found.found or found.reason)) == (outcome, True), found
-    assert ("--enable-platform-aws" in found.fix) is (outcome == "failed")
+    check = checks["plugin.platform"]
+    assert (check.outcome, words in (check.found or check.reason)) == (outcome, True), check
+    assert ("--enable-platform-aws" in check.fix) is (outcome == "failed")
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_an_image_that_refuses_has_what_makes_nccl_refuse(
     data = json.loads(case(labels=labels, environment=environment).model_dump_json())
     data["expected"]["fabric"] = fabric
     checks = suite_here.checks(Inspection.model_validate(data))
-    found = checks["environment.refusal"]
-    assert (found.outcome, words in (found.found or found.reason)) == (outcome, True), found
-    assert bool(found.fix) is (outcome == "failed")
+    check = checks["environment.refusal"]
+    assert (check.outcome, words in (check.found or check.reason)) == (outcome, True), check
+    assert bool(check.fix) is (outcome == "failed")
 
 
 @pytest.mark.parametrize(
@@ -204,11 +204,11 @@ def test_a_provider_other_than_efa_is_harmful(provider: str, red: bool) -> None:
 
 def for_sagemaker(run: dict[str, Any], **wheels: str) -> Inspection:
     """Return the good case as an image for SageMaker, with what became of `train --help` and more wheels."""
-    told = case(labels={"io.rdma-images.target": "sagemaker-efa-pytorch"}).model_dump()
-    told["expected"]["target"] = "sagemaker-efa-pytorch"
-    told["measured"]["tools"]["train --help"] = tools.not_run("/usr/local/bin/train") | run
-    next(iter(told["measured"]["packages"]["wheels"].values())).update(wheels)
-    return Inspection.model_validate(told)
+    data = case(labels={"io.rdma-images.target": "sagemaker-efa-pytorch"}).model_dump()
+    data["expected"]["target"] = "sagemaker-efa-pytorch"
+    data["measured"]["tools"]["train --help"] = tools.not_run("/usr/local/bin/train") | run
+    next(iter(data["measured"]["packages"]["wheels"].values())).update(wheels)
+    return Inspection.model_validate(data)
 
 
 @pytest.mark.parametrize(
@@ -386,17 +386,17 @@ def test_real_gpus() -> None:
 
 
 def test_the_real_plugin_works_between_two_nodes_without_efa() -> None:
-    found = passed(gpus_suite.test_plugin, gpus())
-    assert found.startswith(
+    check = passed(gpus_suite.test_plugin, gpus())
+    assert check.startswith(
         "loaded as v11, aws-ofi-nccl 1.21.1 with libfabric 2.6, provider tcp, 32 regions of memory registered "
         "(73 MiB), 8 channels over libfabric between 2 nodes; 0 wrong elements; 4 MiB at"
     )
-    assert found.endswith("in the place of EFA, for which the machine has no device")
+    assert check.endswith("in the place of EFA, for which the machine has no device")
 
 
 def test_the_real_image_refuses_where_there_is_no_efa() -> None:
-    found = passed(gpus_suite.test_refusal, gpus(), "efa")
-    assert found.startswith("exit codes [1, 1]; no data; NCCL did not start: NCCL_NET names a network")
+    check = passed(gpus_suite.test_refusal, gpus(), "efa")
+    assert check.startswith("exit codes [1, 1]; no data; NCCL did not start: NCCL_NET names a network")
 
 
 def test_gpus_at_fault() -> None:

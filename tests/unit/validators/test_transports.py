@@ -40,11 +40,11 @@ def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) ->
     assert lacking in check.found
 
 
-def what_is_said(check: str, change: dict[str, object]) -> str:
+def words_of_failures(check: str, change: dict[str, object]) -> str:
     """Return what a check finds in the base image for EFA with a change; "" where it finds nothing."""
     image = base("efa").changed(Change.model_validate(change))
-    (found,) = [result for result in run.checks({"image": image})["image"] if result.id == check]
-    return found.found if found.outcome == "failed" else ""
+    (failed,) = [result for result in run.checks({"image": image})["image"] if result.id == check]
+    return failed.found if failed.outcome == "failed" else ""
 
 
 UCT = {"library": {"soname": "libuct.so.0"}}
@@ -56,15 +56,18 @@ def test_modules_of_ucx_that_are_copies(folder: str) -> None:
     """In a wheel they are two modules; elsewhere UCX opens them by the ending of its own libraries, their soname."""
     names = ("libuct_ib.so", "libuct_ib.so.0", "libuct_ib.so.0.0.0")
     files = {f"{folder}/libuct.so.0": UCT, **{f"{folder}/ucx/{name}": VERBS for name in names}}
-    message = what_is_said("transports.backends", {"files": files})
+    message = words_of_failures("transports.backends", {"files": files})
     assert ("are files of their own" in message) is ("-packages/" in folder)
 
 
 def test_what_horovod_gets_from_its_framework() -> None:
     needed = ["libmpi.so.40", "libtensorflow_framework.so.2"]
     module = {"library": {"needed": needed}}
-    site = {f"{SITE}/horovod/{one}/mpi_lib.cpython-312-x86_64-linux-gnu.so": module for one in ("tensorflow", "torch")}
-    assert what_is_said("transports.load", {"files": site}) == (
+    site = {
+        f"{SITE}/horovod/{framework}/mpi_lib.cpython-312-x86_64-linux-gnu.so": module
+        for framework in ("tensorflow", "torch")
+    }
+    assert words_of_failures("transports.load", {"files": site}) == (
         f"{SITE}/horovod/torch/mpi_lib.cpython-312-x86_64-linux-gnu.so lacks libmpi.so.40"
     )
 
@@ -77,7 +80,7 @@ def test_a_variable_that_a_package_asks_for_is_not_left_over(package: str, left:
     metadata = {
         f"{SITE}/{package}.dist-info/METADATA": {"text": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}
     }
-    message = what_is_said("environment.obsolete", {"env": {"FI_EFA_USE_DEVICE_RDMA": "1"}, "files": metadata})
+    message = words_of_failures("environment.obsolete", {"env": {"FI_EFA_USE_DEVICE_RDMA": "1"}, "files": metadata})
     assert message.startswith(left)
     assert bool(message) == bool(left)
 
@@ -88,5 +91,5 @@ def test_a_build_without_the_module_does_not_have_its_fault() -> None:
     }
     p2p = {f"{SITE}/uccl/p2p.cpython-312-x86_64-linux-gnu.so": {"library": {"needed": ["libibverbs.so.1"]}}}
     ep = {f"{SITE}/uccl/ep.cpython-312-x86_64-linux-gnu.so": {"library": {"needed": ["libibverbs.so.1"]}}}
-    assert what_is_said("packages.broken", {"files": {**metadata, **p2p}}) == ""
-    assert "built without EFA" in what_is_said("packages.broken", {"files": {**metadata, **ep}})
+    assert words_of_failures("packages.broken", {"files": {**metadata, **p2p}}) == ""
+    assert "built without EFA" in words_of_failures("packages.broken", {"files": {**metadata, **ep}})
