@@ -25,7 +25,7 @@ from pathlib import Path
 import build_page
 import build_pull
 from build_floor import floor
-from build_lab import Lab, Run, lab
+from build_lab import BuildLab, TimedRun, lab
 from build_results import WAYS, BenchmarkRun, Results, Way, load
 from registry import registry
 
@@ -86,7 +86,7 @@ def arguments() -> argparse.Namespace:
     return asked
 
 
-def prepare(room: Lab, wheels: list[str] | None) -> None:
+def prepare(room: BuildLab, wheels: list[str] | None) -> None:
     """Lock the wheels and make the bases beforehand: both ways need them alike, and nobody's time is to have them."""
     images = [(TARGET, torch, ()) for torch in (OLD, NEW)] + [(target, torch, (BASE,)) for target, torch in SIX]
     for target, torch, axes in images:
@@ -101,7 +101,7 @@ def prepare(room: Lab, wheels: list[str] | None) -> None:
         bootstrap.base(base)
 
 
-def builds(room: Lab, asked: argparse.Namespace, results: Results, run: BenchmarkRun) -> None:
+def builds(room: BuildLab, asked: argparse.Namespace, results: Results, run: BenchmarkRun) -> None:
     """Measure a cold build, the next torch on top of it, and a pull of that; one way after the other, `runs` times."""
     for name in (name for measure in asked.only for name in ROWS.get(measure, ())):
         results.start(name, UNITS.get(name, "s"), asked.ways, run)
@@ -125,7 +125,7 @@ def builds(room: Lab, asked: argparse.Namespace, results: Results, run: Benchmar
             results.save()
 
 
-def six(room: Lab, asked: argparse.Namespace, results: Results, this: BenchmarkRun) -> None:
+def six(room: BuildLab, asked: argparse.Namespace, results: Results, this: BenchmarkRun) -> None:
     """Measure the bytes of a registry that has all of SIX, and of the engine's disk after building them.
 
     Of the baseline nothing is used again, so its images are let go one by one; ours stay, as a user's would.
@@ -153,7 +153,7 @@ def six(room: Lab, asked: argparse.Namespace, results: Results, this: BenchmarkR
         results.save()
 
 
-def measure_floor(room: Lab, number: int, results: Results, run: BenchmarkRun) -> None:
+def measure_floor(room: BuildLab, number: int, results: Results, run: BenchmarkRun) -> None:
     """Measure what the bytes of the wheels cost without BuildKit."""
     (dockerfile,) = (room.project / "build" / "images").glob(f"{TARGET}-{OLD}-*-debian13/Dockerfile")
     steps = re.findall(r"wheel-layer (\S+)(?: (\S+))? <<'LOCK'\n(.*?)\nLOCK", dockerfile.read_text(), re.DOTALL)
@@ -164,7 +164,7 @@ def measure_floor(room: Lab, number: int, results: Results, run: BenchmarkRun) -
         row.add("ours", seconds, round(os.getloadavg()[0], 1))
 
 
-def measure_cold(room: Lab, way: Way, number: int, results: Results) -> dict[str, int]:
+def measure_cold(room: BuildLab, way: Way, number: int, results: Results) -> dict[str, int]:
     """Build with an empty engine. Answers the image's layers."""
     cold = room.time(f"{way}-cold-{number}", command(way, OLD))
     layers = room.layers(built(room, OLD))
@@ -182,7 +182,7 @@ def measure_cold(room: Lab, way: Way, number: int, results: Results) -> dict[str
     return layers
 
 
-def measure_next(room: Lab, way: Way, number: int, before: dict[str, int], results: Results) -> None:
+def measure_next(room: BuildLab, way: Way, number: int, before: dict[str, int], results: Results) -> None:
     """Build with the next torch, in an engine that has built with the one before."""
     if way == "baseline":  # nothing of it is used again, and it would fill the disk
         room.docker("image", "rm", built(room, OLD))
@@ -193,7 +193,7 @@ def measure_next(room: Lab, way: Way, number: int, before: dict[str, int], resul
     note(results, way, run, {"next torch": run.seconds, "to push": new / GB, "to push of the whole": share})
 
 
-def measure_pull(room: Lab, way: Way, torch: str, programs: Path | None, results: Results) -> None:
+def measure_pull(room: BuildLab, way: Way, torch: str, programs: Path | None, results: Results) -> None:
     """Push an image to a registry on this machine, empty the engine, and pull it; then as other nodes pull."""
     with tempfile.TemporaryDirectory(dir=room.folder) as folder, registry(Path(folder)) as host:
         ref = f"{host}/benchmark/{way}:new"
@@ -209,14 +209,14 @@ def measure_pull(room: Lab, way: Way, torch: str, programs: Path | None, results
             results.rows[node.name].add(way, round(seconds, 2), round(os.getloadavg()[0], 1))
 
 
-def measure_kept(room: Lab, results: Results) -> None:
+def measure_kept(room: BuildLab, results: Results) -> None:
     """Build in an empty engine, on a machine that has made the wheels' layers before."""
     room.empty(layers=False)
     run = room.time("ours-kept", command("ours", OLD))
     results.rows["cold with kept layers"].add("ours", run.seconds, run.load)
 
 
-def measure_resident(room: Lab, results: Results) -> None:
+def measure_resident(room: BuildLab, results: Results) -> None:
     """Build in an empty engine with no layer on the machine, from the layers that another build sent to a registry."""
     with tempfile.TemporaryDirectory(dir=room.folder) as folder, registry(Path(folder)) as host:
         build = [*command("ours", OLD), "--cache-layers", f"{host}/benchmark/layers"]
@@ -250,12 +250,12 @@ def command(way: Way, torch: str, target: str = TARGET, *axes: str) -> list[str]
     return [*INVOKE, "build", "--rehearse", "--no-validate", "--target", target, *changes]
 
 
-def built(room: Lab, torch: str) -> str:
+def built(room: BuildLab, torch: str) -> str:
     """Return the one image in the engine with that torch, by name."""
     return next(name for name in room.images() if f"{torch}-cu" in name)
 
 
-def note(results: Results, way: Way, run: Run, values: dict[str, float]) -> None:
+def note(results: Results, way: Way, run: TimedRun, values: dict[str, float]) -> None:
     """Add what one run gave."""
     for name in values.keys() & results.rows.keys():
         results.rows[name].add(way, round(values[name], 3), run.load)

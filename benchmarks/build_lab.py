@@ -22,7 +22,7 @@ from rdma_images.layers import store
 
 
 @dataclass(frozen=True)
-class Run:
+class TimedRun:
     """One command, timed from outside."""
 
     seconds: float
@@ -33,7 +33,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Lab:
+class BuildLab:
     """An engine with nothing in it but what the measurements put there."""
 
     folder: Path
@@ -44,7 +44,7 @@ class Lab:
         """The copy of this project; what a build writes stays in it."""
         return self.folder / "project"
 
-    def time(self, name: str, command: Sequence[str | Path]) -> Run:
+    def time(self, name: str, command: Sequence[str | Path]) -> TimedRun:
         """Run `command` in the project; its output goes to <name>.log. Ends the benchmark where it fails."""
         log = self.folder / f"{name}.log"
         begun = time.monotonic()
@@ -56,7 +56,9 @@ class Lab:
         if done.returncode:
             sys.exit(f"{name} failed, see {log}")
         text = log.read_text(encoding="utf-8")
-        return Run(round(seconds, 2), _last(EXPORT, text), _last(UNPACK, text), spent, round(os.getloadavg()[0], 1))
+        return TimedRun(
+            round(seconds, 2), _last(EXPORT, text), _last(UNPACK, text), spent, round(os.getloadavg()[0], 1)
+        )
 
     def docker(self, *arguments: str) -> str:
         """Return what `docker` says; ends the benchmark where it fails."""
@@ -112,7 +114,7 @@ def _last(pattern: re.Pattern[str], log: str) -> float:
 
 
 @contextmanager
-def lab(folder: Path) -> Iterator[Lab]:
+def lab(folder: Path) -> Iterator[BuildLab]:
     """Provide a laboratory under `folder`, whose engine ends with it; bases that were made there before are used."""
     state = folder / "state"
     os.environ["RDMA_IMAGES_STATE"] = str(state)
@@ -129,7 +131,7 @@ def lab(folder: Path) -> Iterator[Lab]:
             to = folder / "project" / name
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, to)
-    found = Lab(folder, private.up(lambda line: print(line, file=sys.stderr)))
+    found = BuildLab(folder, private.up(lambda line: print(line, file=sys.stderr)))
     try:
         found.empty()
         yield found

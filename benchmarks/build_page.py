@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 import jinja2
-from build_results import WAYS, BenchmarkRun, MixedRunsError, Results, Row, Way, load, ratio
+from build_results import WAYS, BenchmarkRun, MixedRunsError, ResultRow, Results, Way, load, ratio
 
 from rdma_images.core import atomic, paths
 
@@ -102,7 +102,7 @@ def processor_time(results: Results) -> dict[str, float] | None:
     return {"seconds": all_of_it.value, "share": share, "cores": cores, "least": least, "times": baseline.value / least}
 
 
-def _comparable(row: Row) -> bool:
+def _comparable(row: ResultRow) -> bool:
     """Return whether both ways were measured in one run."""
     try:
         return row.ratio is not None
@@ -110,7 +110,7 @@ def _comparable(row: Row) -> bool:
         return False
 
 
-def told(row: Row, way: str) -> str:
+def told(row: ResultRow, way: str) -> str:
     """Return a way's median and its spread, "93 s (90 to 101)"; a dash where it was not measured."""
     values = row.values.get(way)
     if not values:

@@ -54,7 +54,7 @@ skip_check_snapshotter_supported = true
 
 
 @dataclass(frozen=True)
-class Node:
+class PullingNode:
     """How a node pulls: the snapshotter, and how many layers are unpacked at once."""
 
     name: str
@@ -63,13 +63,13 @@ class Node:
 
 
 NODES = (
-    Node("pull, containerd", "overlayfs", 1),
-    Node("pull, containerd in parallel", "overlayfs", 4),
-    Node("pull, SOCI in parallel", "soci", 4),
+    PullingNode("pull, containerd", "overlayfs", 1),
+    PullingNode("pull, containerd in parallel", "overlayfs", 4),
+    PullingNode("pull, SOCI in parallel", "soci", 4),
 )
 
 
-def nodes(programs: Path | None) -> tuple[Node, ...]:
+def nodes(programs: Path | None) -> tuple[PullingNode, ...]:
     """Return what can be measured with the programs in a folder."""
     return tuple(
         node
@@ -78,7 +78,7 @@ def nodes(programs: Path | None) -> tuple[Node, ...]:
     )
 
 
-def pull(node: Node, programs: Path, folder: Path, ref: str, layers: int) -> float:
+def pull(node: PullingNode, programs: Path, folder: Path, ref: str, layers: int) -> float:
     """Seconds of a pull into a containerd with nothing in it, under `folder`, which is removed.
 
     Ends the benchmark where not all layers are there afterwards: containerd 2.3 can lose an error of a parallel pull.

@@ -64,7 +64,7 @@ def ratio(above: Figure | None, below: Figure | None) -> float | None:
 
 
 @dataclass
-class Row:
+class ResultRow:
     """One quantity, measured both ways; values in `unit`."""
 
     values: dict[str, list[float]] = field(default_factory=dict)  # by way, a value a repetition
@@ -91,11 +91,11 @@ class Row:
 class Results:
     """All rows by name."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, ResultRow] = field(default_factory=dict)
 
-    def start(self, name: str, unit: str, ways: Iterable[Way], run: BenchmarkRun) -> Row:
+    def start(self, name: str, unit: str, ways: Iterable[Way], run: BenchmarkRun) -> ResultRow:
         """Return a row to fill; what it had of these ways is removed."""
-        row = self.rows.setdefault(name, Row(unit=unit))
+        row = self.rows.setdefault(name, ResultRow(unit=unit))
         for way in ways:
             row.values[way], row.loads[way], row.runs[way] = [], [], run
         return row
@@ -117,4 +117,4 @@ def load(file: Path = FILE) -> Results:
     rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
     for row in rows.values():
         row["runs"] = {way: BenchmarkRun(**run) for way, run in row["runs"].items()}
-    return Results({name: Row(**row) for name, row in rows.items()})
+    return Results({name: ResultRow(**row) for name, row in rows.items()})

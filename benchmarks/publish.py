@@ -28,7 +28,7 @@ from rdma_images.inspection.report import Report, encode_report
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import publish_images
 from rdma_images.publish.item import ApprovedImage
-from rdma_images.publish.progress import Lines
+from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.registries import Oci
 from tests.support.case_parts import (
@@ -124,7 +124,7 @@ def ship(items: list[ApprovedImage], host: str, running: Engine | None) -> float
             raise AssertionError("there was nothing to send")
         return running
 
-    publisher = Publisher(engine=needed, watcher=Lines(lambda _: None))
+    publisher = Publisher(engine=needed, watcher=LineProgress(lambda _: None))
     entry = Oci(kind="oci", host=host, prefix="bench", credentials="none")
     pushing = 0.0
     for outcome in publish_images.publish(items, {"bench": entry}, publisher):

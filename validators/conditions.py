@@ -28,28 +28,28 @@ SAID = {
 }
 
 
-class Broken(NamedTuple):
+class BrokenFile(NamedTuple):
     """A file that is no library: what it is instead, and what to do."""
 
     found: str
     fix: str
 
 
-def broken(case: Inspection, path: str) -> Broken | None:
+def broken(case: Inspection, path: str) -> BrokenFile | None:
     """Return what is wrong with the file or link at `path`; None if it is a library, or was not examined."""
     tree = case.measured.tree
     about = tree.files.libraries.get(path) if tree else None
     return _describe(case, path, about) if about and about.condition else None
 
 
-def broken_named(case: Inspection, name: str) -> dict[str, Broken]:
+def broken_named(case: Inspection, name: str) -> dict[str, BrokenFile]:
     """Return the files and links called `name` that are no libraries, by path; a path is a name, too."""
     tree = case.measured.tree
     paths = [path for path in (tree.files.libraries if tree else ()) if name in (path, base_name(path))]
     return {path: fault for path in sorted(paths) if (fault := broken(case, path))}
 
 
-def _describe(case: Inspection, path: str, about: LibraryFile) -> Broken:
+def _describe(case: Inspection, path: str, about: LibraryFile) -> BrokenFile:
     description, fix = SAID[kind(about.condition)]
     words = {
         "path": path,
@@ -59,4 +59,4 @@ def _describe(case: Inspection, path: str, about: LibraryFile) -> Broken:
         "machine": case.subject.machine,
     }
     behind = f", a link to {about.target}," if about.target and "{target}" not in description else ""
-    return Broken(f"{path}{behind} is {description.format(**words)}", fix.format(**words))
+    return BrokenFile(f"{path}{behind} is {description.format(**words)}", fix.format(**words))

@@ -7,7 +7,7 @@ from rdma_images.chain.environment import plugin_names as names_of_version
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
 from rdma_images.inspection.inspection import Inspection, base_name, nccl_in_use
 from rdma_images.inspection.measurements import Closure, Files, Libraries
-from validators.conditions import Broken, broken, broken_named
+from validators.conditions import BrokenFile, broken, broken_named
 
 NEWEST = "2.30.7"  # whose rule is taken for an NCCL that names no version
 FABRIC, EFA, NCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
@@ -65,7 +65,7 @@ def closure(libraries: Libraries, path: str) -> Closure:
     return libraries.closures.get(path, Closure())
 
 
-def culprits(case: Inspection, libraries: Libraries, name: str) -> dict[str, Broken]:
+def culprits(case: Inspection, libraries: Libraries, name: str) -> dict[str, BrokenFile]:
     """Return the files called `name` that are no libraries, by path, unless a library is taken in their place."""
     answer = libraries.resolved.get(name)
     if name == NCCL:
@@ -76,7 +76,7 @@ def culprits(case: Inspection, libraries: Libraries, name: str) -> dict[str, Bro
     return {} if taken and not broken(case, taken) else broken_named(case, name) | _fault_of(case, taken)
 
 
-def _fault_of(case: Inspection, path: str) -> dict[str, Broken]:
+def _fault_of(case: Inspection, path: str) -> dict[str, BrokenFile]:
     fault = broken(case, path) if path else None
     return {path: fault} if fault else {}
 

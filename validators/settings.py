@@ -101,7 +101,7 @@ def _because(row: Variable, versions: Mapping[str, str]) -> str:
     return f"{row.why}; {row.of} is {versions[str(row.of)]}" if _newer(row, versions) else row.why
 
 
-class Faults(NamedTuple):
+class SettingFaults(NamedTuple):
     """The known faults of versions, as a finding words them, and what to do."""
 
     found: str
@@ -119,7 +119,7 @@ class Faults(NamedTuple):
         )
 
 
-def faults(case: Inspection, versions: Mapping[str, str], *components: str) -> Faults:
+def faults(case: Inspection, versions: Mapping[str, str], *components: str) -> SettingFaults:
     """Return what is known not to work in these versions of the components `of`; first what a plan is refused for."""
     table_, environment = facts_table.read(Table), started(case)
     conditions = (versions, case.subject.machine, environment, case.expected.fabric)
@@ -131,7 +131,9 @@ def faults(case: Inspection, versions: Mapping[str, str], *components: str) -> F
         subject = row.subject({name: versions[name] for name in (row.of, *row.beside)})
         by_source.setdefault((subject, table_.cite(row)), []).append(row.why)
     sentences = [f"{subject}: {'; '.join(reasons)} [{source}]" for (subject, source), reasons in by_source.items()]
-    return Faults("; ".join(sentences), newest(dict.fromkeys(row.fix for row in rows)), any(r.refuses for r in rows))
+    return SettingFaults(
+        "; ".join(sentences), newest(dict.fromkeys(row.fix for row in rows)), any(r.refuses for r in rows)
+    )
 
 
 def _lacks(case: Inspection, library: str) -> bool:

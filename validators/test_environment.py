@@ -11,7 +11,7 @@ from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import Running
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use, missing_in, resolve_links, same_nccl
-from rdma_images.inspection.measurements import Files, Libraries, Packages, Python, Settings
+from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages, Python, Settings
 from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes import leftovers
 from rdma_images.validate.probes.settings import FILE_OF
@@ -334,7 +334,7 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
     )
 
 
-def _passed_over(settings: Settings, packages: Packages | None) -> list[str]:
+def _passed_over(settings: Settings, packages: MeasuredPackages | None) -> list[str]:
     """Return the Pythons that PATH has too late: with torch where the first have none, or with more than the first."""
     wheels = packages.wheels if packages else {}
     first = {name: python for python in reversed(settings.pythons) for name in python.names}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.inspection.machine import Gpus, Run
+from rdma_images.inspection.machine import AllReduceRun, MeasuredGpus
 from rdma_images.nccl_logs import verdict
 from rdma_images.validate import plugin_log
 from rdma_images.validate.pytest_plugin import Requirement
@@ -17,35 +17,35 @@ REFUSE = {
 }
 
 
-def run_of(gpus: Gpus, name: str, least: int = 1) -> Run:
+def run_of(gpus: MeasuredGpus, name: str, least: int = 1) -> AllReduceRun:
     """Return an all-reduce by name; skips where there were fewer GPUs than the `least` for it."""
     if gpus.count < least:
         pytest.skip(f"this all-reduce needs {least} GPU{'s' * (least > 1)}: there are {gpus.count}")
     return gpus.runs[name]
 
 
-def verdict_on(run: Run) -> verdict.Verdict:
+def verdict_on(run: AllReduceRun) -> verdict.Verdict:
     """Return the verdict on the log of an all-reduce."""
     return verdict.verdict_of_lines(run.log.splitlines(), verdict.load_wordings())
 
 
-def wrong_in(run: Run) -> int:
+def wrong_in(run: AllReduceRun) -> int:
     """Return the wrong elements of all sizes and processes."""
     return sum(row.wrong for rows in run.rows for row in rows)
 
 
-def complete(run: Run) -> bool:
+def complete(run: AllReduceRun) -> bool:
     """Return whether every process ended well and reported every size."""
     return bool(run.rows) and len(run.rows) == len(run.codes) and all(code == 0 for code in run.codes)
 
 
-def speeds(run: Run) -> str:
+def speeds(run: AllReduceRun) -> str:
     """Return the bus bandwidth by size."""
     return ", ".join(f"{row.bytes >> 20} MiB at {row.busbw:.1f} GB/s" for row in run.rows[0]) if run.rows else "no data"
 
 
 @pytest.mark.validator("gpu.visible", source="torch.cuda, or cuDeviceGetCount() where there is no torch", tier="gpu")
-def test_visible(gpus: Gpus, require: Requirement) -> None:
+def test_visible(gpus: MeasuredGpus, require: Requirement) -> None:
     """The machine's GPUs are seen."""
     if not gpus.count:
         pytest.skip("no GPU is seen: there is none here, or the container was started without (--gpus all)")
@@ -58,7 +58,7 @@ def test_visible(gpus: Gpus, require: Requirement) -> None:
 
 
 @pytest.mark.validator("gpu.all-reduce", source=SUM, tier="gpu")
-def test_all_reduce(gpus: Gpus, require: Requirement) -> None:
+def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
     """An all-reduce over all GPUs is right in every element."""
     run = run_of(gpus, "default", least=2)
     require(
@@ -70,7 +70,7 @@ def test_all_reduce(gpus: Gpus, require: Requirement) -> None:
 
 
 @pytest.mark.validator("gpu.peers", source=LOG, tier="gpu", severity="warning")
-def test_peers(gpus: Gpus, require: Requirement) -> None:
+def test_peers(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between the GPUs of one machine NCCL takes no network."""
     verdict = verdict_on(run_of(gpus, "default", least=2))
     require(
@@ -82,7 +82,7 @@ def test_peers(gpus: Gpus, require: Requirement) -> None:
 
 
 @pytest.mark.validator("gpu.network", source=LOG, tier="gpu", fabric="any")
-def test_network(gpus: Gpus, fabric: str, require: Requirement) -> None:
+def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     """Between two GPUs that NCCL takes for two nodes, its channels use the fabric."""
     if not gpus.network.device:
         pytest.skip(f"the machine has no device of {NAMES[fabric]}: see gpu.plugin and gpu.refusal")
@@ -96,7 +96,7 @@ def test_network(gpus: Gpus, fabric: str, require: Requirement) -> None:
 
 
 @pytest.mark.validator("gpu.plugin", source=LOG, tier="gpu", fabric="efa")
-def test_plugin(gpus: Gpus, require: Requirement) -> None:
+def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between two nodes the plugin is loaded, starts, registers memory and moves data, right in every element."""
     if not gpus.network.plugin:
         pytest.skip("the loader finds no plugin for libfabric: see plugin.found")
@@ -115,7 +115,7 @@ def test_plugin(gpus: Gpus, require: Requirement) -> None:
 
 
 @pytest.mark.validator("gpu.refusal", source=LOG, tier="gpu", fabric="any")
-def test_refusal(gpus: Gpus, fabric: str, require: Requirement) -> None:
+def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     """Where the fabric is not, the image's own environment makes NCCL end with an error."""
     if not gpus.network.insists:
         pytest.skip("the image allows a fallback: its NCCL_NET names no network")

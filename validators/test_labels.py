@@ -7,7 +7,7 @@ import pytest
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import LABEL_PREFIX
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import Libraries, Packages, System
+from rdma_images.inspection.measurements import Libraries, MeasuredPackages, System
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
 
@@ -103,7 +103,7 @@ def test_libfabric(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("label.rdma-core", source=DECLARED)
-def test_rdma_core(case: Inspection, packages: Packages, require: Requirement) -> None:
+def test_rdma_core(case: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the rdma-core that is there."""
     label = labelled_version(case, "rdma-core", brought_by="efa-installer")
     version = packaged(packages, re.compile("libibverbs1?")) or pytest.skip("no package manager knows of libibverbs")
@@ -112,13 +112,13 @@ def test_rdma_core(case: Inspection, packages: Packages, require: Requirement) -
 
 
 @pytest.mark.validator("label.efa-installer", source="the installer lists itself in /opt/amazon/efa_installed_packages")
-def test_efa_installer(case: Inspection, packages: Packages, require: Requirement) -> None:
+def test_efa_installer(case: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the EFA installer that ran."""
     same(require, labelled_version(case, "efa-installer"), packages.efa_installer, "efa-installer")
 
 
 @pytest.mark.validator("label.aws-ofi-nccl", source="the plugin's own first line of log, else the installer's package")
-def test_aws_ofi_nccl(case: Inspection, libraries: Libraries, packages: Packages, require: Requirement) -> None:
+def test_aws_ofi_nccl(case: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the aws-ofi-nccl that NCCL finds."""
     label = labelled_version(case, "aws-ofi-nccl")
     path = libraries.resolved["libnccl-net.so"].file
@@ -145,7 +145,7 @@ def test_architectures(case: Inspection, system: System, libraries: Libraries, r
 
 
 @pytest.mark.validator("label.cudnn", source=DECLARED)
-def test_cudnn(case: Inspection, packages: Packages, require: Requirement) -> None:
+def test_cudnn(case: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the cuDNN that is there."""
     label = labelled_version(case, "cudnn")
     installed = next((version for name, version in packages.installed if CUDNN.fullmatch(name)), "")
@@ -155,7 +155,7 @@ def test_cudnn(case: Inspection, packages: Packages, require: Requirement) -> No
 
 
 @pytest.mark.validator("label.rehearsal", source=DECLARED)
-def test_rehearsal(case: Inspection, packages: Packages, require: Requirement) -> None:
+def test_rehearsal(case: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the stand-ins that are in the image, and nothing else."""
     versions = {name: case.subject.label(f"component.{name}") for name in REPLACEABLE}
     possible = {f"{name}-{version}" for name, version in versions.items() if version}
@@ -182,7 +182,7 @@ def root(source: str) -> str:
     return source.partition("/")[0]
 
 
-def packaged(packages: Packages, name: re.Pattern[str]) -> str:
+def packaged(packages: MeasuredPackages, name: re.Pattern[str]) -> str:
     """Return the version of the package of that name, without epoch and the packager's revision.
 
     "" where there is none.

@@ -8,7 +8,7 @@ from rdma_images.core import versions
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.efa_installer import Efa
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in
-from rdma_images.inspection.measurements import Files, Libraries, Packages
+from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import FABRIC, plugin_of, skip_if_broken
@@ -87,7 +87,9 @@ def test_libfabric_single(case: Inspection, libraries: Libraries, require: Requi
 
 
 @pytest.mark.validator("libfabric.version", source=BROUGHT, severity="warning", fabric="efa")
-def test_libfabric_version(case: Inspection, libraries: Libraries, packages: Packages, require: Requirement) -> None:
+def test_libfabric_version(
+    case: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
+) -> None:
     """The libfabric under /opt/amazon/efa is the EFA installer's, and no libefa or libibverbs is older than its own."""
     if case.stands_in("efa-installer"):
         pytest.skip("a stand-in took the place of the EFA installer")

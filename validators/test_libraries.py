@@ -8,7 +8,7 @@ from rdma_images.chain.verbs import VERBS, opened_providers
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.conditions import Broken, broken
+from validators.conditions import BrokenFile, broken
 from validators.in_use import EFA, FABRIC, NCCL, closure, culprits, plugin_names, roots
 
 MAPPED = "glibc elf/dl-load.c: what is for another machine is passed over, what is no library at all ends the search"
@@ -47,7 +47,7 @@ def requested_names(case: Inspection, files: Files, libraries: Libraries) -> lis
 @pytest.mark.validator("libraries.intact", source=MAPPED)
 def test_intact(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What a job asks for by name is a library of this machine, and no pointer, page, dangling link or pipe."""
-    broken_files: dict[str, Broken] = {}
+    broken_files: dict[str, BrokenFile] = {}
     for name in requested_names(case, files, libraries):
         broken_files |= culprits(case, libraries, name)
     mine = [path for path, driver in opened_providers(files, libraries).items() if driver == case.expected.fabric]

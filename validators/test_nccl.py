@@ -21,7 +21,7 @@ from rdma_images.inspection.inspection import (
     same_nccl,
     wheel_nccl,
 )
-from rdma_images.inspection.measurements import Files, Libraries, Packages, Torch
+from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL, skip_if_broken
 from validators.settings import faults, versions_of
@@ -122,7 +122,7 @@ def test_version(case: Inspection, libraries: Libraries, require: Requirement) -
 
 
 @pytest.mark.validator("nccl.compiled", source=COMPILED, severity="warning")
-def test_compiled(case: Inspection, torch: Torch, nccl: tuple[str, str], require: Requirement) -> None:
+def test_compiled(case: Inspection, torch: ImportedTorch, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is no older than the one torch was compiled against."""
     if not torch.compiled_nccl:
         pytest.skip("this torch was built without NCCL")
@@ -282,7 +282,7 @@ def test_closure(case: Inspection, libraries: Libraries, nccl: tuple[str, str], 
 
 @pytest.mark.validator("nccl.packages", source="dpkg and rpm databases; /var/lib/dpkg/status", severity="warning")
 def test_packages(
-    case: Inspection, packages: Packages, libraries: Libraries, nccl: tuple[str, str], require: Requirement
+    case: Inspection, packages: MeasuredPackages, libraries: Libraries, nccl: tuple[str, str], require: Requirement
 ) -> None:
     """The system's package manager brings no second NCCL."""
     if second_nccl(libraries, nccl[0]):

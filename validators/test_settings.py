@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import Setting, Settings
+from rdma_images.inspection.measurements import AssignedVariable, Settings
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.settings import VariableFinding, find_variables, in_files, started, variables
 
@@ -96,7 +96,7 @@ def test_readable(case: Inspection, settings: Settings, require: Requirement) ->
     )
 
 
-def _given(case: Inspection, setting: Setting) -> bool:
+def _given(case: Inspection, setting: AssignedVariable) -> bool:
     """Return whether the image's environment has what a shell's file sets, or hands it to shells without a prompt."""
     environment = started(case)
     if setting.file in (environment.get("BASH_ENV"), environment.get("ENV")):

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import Packages
+from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
 
@@ -24,7 +24,7 @@ def nvcc(case: Inspection) -> ToolRun:
     return run if run and run.path else pytest.skip("the image has no nvcc")
 
 
-def compiles_for(case: Inspection, packages: Packages | None) -> str:
+def compiles_for(case: Inspection, packages: MeasuredPackages | None) -> str:
     """Return the CUDA that nvcc should be of: its wheel's very version, else the major of the image's.
 
     "" if none is known.

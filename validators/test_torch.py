@@ -6,7 +6,7 @@ import re
 import pytest
 
 from rdma_images.inspection.inspection import Inspection, missing_in, wheel_nccl
-from rdma_images.inspection.measurements import Libraries, Packages
+from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL
 from validators.settings import faults, versions_of
@@ -72,7 +72,7 @@ def test_closure(libraries: Libraries, require: Requirement) -> None:
 
 
 @pytest.mark.validator("torch.imports", source="import torch, in a process of its own")
-def test_imports(case: Inspection, libraries: Libraries, packages: Packages, require: Requirement) -> None:
+def test_imports(case: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement) -> None:
     """`import torch` works."""
     installed = [folder["torch"] for folder in packages.wheels.values() if "torch" in folder]
     torch, why = case.measured.torch, case.measured.missing.get("torch", "")
@@ -93,7 +93,7 @@ def test_imports(case: Inspection, libraries: Libraries, packages: Packages, req
 
 
 @pytest.mark.validator("torch.cuda", source="torch.version.cuda, and the wheels' names", severity="warning")
-def test_cuda(case: Inspection, packages: Packages, require: Requirement) -> None:
+def test_cuda(case: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The CUDA wheels are of the CUDA that torch was built for."""
     torch = case.measured.torch
     if not torch or not torch.cuda:

@@ -10,7 +10,7 @@ from rdma_images.chain.verbs import folder_of
 from rdma_images.facts import packages as facts_packages
 from rdma_images.facts import table as facts_table
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use, missing_in, resolve_links
-from rdma_images.inspection.measurements import Closure, Files, Libraries, Packages
+from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.libraries import TRANSPORT
 from rdma_images.validate.probes.tree import EXTENSION, MODULE
 from rdma_images.validate.pytest_plugin import Requirement
@@ -150,7 +150,9 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
 
 
 @pytest.mark.validator("transports.own", source=OWN, severity="warning")
-def test_own(case: Inspection, files: Files, libraries: Libraries, packages: Packages, require: Requirement) -> None:
+def test_own(
+    case: Inspection, files: Files, libraries: Libraries, packages: MeasuredPackages, require: Requirement
+) -> None:
     """What opens a network beside NCCL gets the libraries that it came with, the wheel's NVSHMEM, and torch's UCX."""
     mine = transports(case, files) or pytest.skip("nothing but NCCL opens a network")
     wheel = next((f"{name} {version}" for name, version in packages.installed if NVSHMEM_WHEEL.fullmatch(name)), "")
@@ -241,7 +243,7 @@ def test_backends(case: Inspection, files: Files, require: Requirement) -> None:
 
 @pytest.mark.validator("packages.broken", source=KNOWN, severity="warning", fabric="any")
 def test_packages(
-    case: Inspection, packages: Packages, libraries: Libraries, fabric: str, require: Requirement
+    case: Inspection, packages: MeasuredPackages, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
     """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
     facts = facts_table.read(facts_packages.Packages)

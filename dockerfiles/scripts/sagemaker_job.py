@@ -26,7 +26,7 @@ class JobError(Exception):
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """What SageMaker says of the job to one of its hosts; `hosts` are sorted, so that all agree on who is first."""
 
     ml: Path
@@ -39,7 +39,7 @@ class Job:
     hyperparameters: Mapping[str, object]
 
 
-def read_job(ml: Path) -> Job:
+def read_job(ml: Path) -> TrainingJob:
     """The job whose configuration is under `ml`. Raises JobError where it is missing or says what cannot be."""
     config = ml / "input" / "config"
     file = config / "resourceconfig.json"
@@ -57,7 +57,7 @@ def read_job(ml: Path) -> Job:
         )
     given = {name: decoded(value) for name, value in read_object(config / "hyperparameters.json").items()}
     ours = {name for name in given if name.startswith("sagemaker_") or name == "_tuning_objective_metric"}
-    return Job(
+    return TrainingJob(
         ml=ml,
         hosts=tuple(sorted(hosts)),
         current=str(current),
@@ -88,7 +88,7 @@ def decoded(value: object) -> object:
         return value
 
 
-def arguments(job: Job) -> list[str]:
+def arguments(job: TrainingJob) -> list[str]:
     """The hyperparameters as the program's arguments, in the order of their names."""
     said: list[str] = []
     for name, value in sorted(job.hyperparameters.items()):
@@ -97,7 +97,7 @@ def arguments(job: Job) -> list[str]:
     return said
 
 
-def variables(job: Job, program: str, source: Path, gpus: int) -> dict[str, str]:
+def variables(job: TrainingJob, program: str, source: Path, gpus: int) -> dict[str, str]:
     """The SM_* variables, as sagemaker-training-toolkit's ENVIRONMENT_VARIABLES.md has them."""
     paths = {
         "model_dir": job.ml / "model",
@@ -137,7 +137,7 @@ def encoded(value: object) -> str:
     return "" if value is None else json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def find_source(job: Job) -> Path:
+def find_source(job: TrainingJob) -> Path:
     """The folder with the job's source, which is unpacked into /opt/ml/code where it is an archive. Raises JobError."""
     named = job.settings.get("sagemaker_submit_directory") or os.environ.get("SAGEMAKER_SUBMIT_DIRECTORY")
     code = job.ml / "code"
@@ -190,7 +190,7 @@ def download(url: str, folder: Path) -> Path:
     return folder / "source"
 
 
-def find_program(job: Job, source: Path) -> str:
+def find_program(job: TrainingJob, source: Path) -> str:
     """The job's program, relative to its source. Raises JobError where torchrun cannot start it."""
     for name in REFUSED:
         if job.settings.get(name):

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
 
-from sagemaker_job import Job, JobError, say
+from sagemaker_job import JobError, TrainingJob, say
 
 PORT = 7777  # of torchrun's rendezvous on the first host
 WAIT = 15 * 60  # seconds for a host's name: a job's containers start minutes apart
@@ -46,7 +46,7 @@ def has_address(host: str) -> bool:
         return False
 
 
-def torchrun_options(job: Job, processes: int) -> list[str]:
+def torchrun_options(job: TrainingJob, processes: int) -> list[str]:
     """How torchrun starts this host's part of the job."""
     if len(job.hosts) == 1:
         return ["--standalone", f"--nproc-per-node={processes}"]

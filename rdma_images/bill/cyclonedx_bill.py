@@ -11,7 +11,7 @@ from cyclonedx.model.contact import OrganizationalEntity
 from cyclonedx.model.license import LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
 
-from rdma_images.bill.parts import Part
+from rdma_images.bill.parts import BillPart
 from rdma_images.inspection.report import Report
 from rdma_images.registry.client import canonical
 
@@ -20,7 +20,7 @@ PREDICATE = "https://cyclonedx.org/bom"  # the predicate type under which cosign
 _SPACE = uuid.UUID("6f0a1d7e-7b0f-5c0c-9a53-0d9f4e1f5d10")  # ours, so that one image always gets one serial number
 
 
-def cyclonedx_bill(name: str, report: Report, parts: Sequence[Part]) -> bytes:
+def cyclonedx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> bytes:
     """Return CycloneDX 1.6 JSON of an image's parts; the same facts give the same bytes."""
     bom = Bom(serial_number=uuid.uuid5(_SPACE, report.digest))
     bom.metadata.component = Component(
@@ -38,7 +38,7 @@ def cyclonedx_bill(name: str, report: Report, parts: Sequence[Part]) -> bytes:
     return canonical(body)
 
 
-def _component(part: Part) -> Component:
+def _component(part: BillPart) -> Component:
     hashes = [HashType(alg=HashAlgorithm.SHA_256, content=part.sha256)] if part.sha256 else []
     is_download = bool(part.address)
     reference = ExternalReference(type=ExternalReferenceType.DISTRIBUTION, url=XsUri(part.address), hashes=hashes)

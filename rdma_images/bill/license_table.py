@@ -6,12 +6,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.bill.parts import Part
+from rdma_images.bill.parts import BillPart
 
 UNKNOWN = "none named"
 
 
-def license_table(ref: str, parts: Sequence[Part], texts: bool) -> RenderableType:
+def license_table(ref: str, parts: Sequence[BillPart], texts: bool) -> RenderableType:
     """Return a row for each package; with `texts` also where the texts are in the image."""
     table = Table(box=None, pad_edge=False)
     for column in ("package", "version", "licence", *(["text"] if texts else [])):
@@ -24,7 +24,7 @@ def license_table(ref: str, parts: Sequence[Part], texts: bool) -> RenderableTyp
     return Group(table, Text(f"{note}: {', '.join(unnamed)}" if unnamed else note, "bold"))
 
 
-def as_json(image: str, parts: Sequence[Part]) -> dict[str, object]:
+def as_json(image: str, parts: Sequence[BillPart]) -> dict[str, object]:
     """Return the packages and their licences in the form of `licenses --json`."""
     packages = [
         {"name": part.name, "version": part.version, "license": part.license, "texts": list(part.texts)}

@@ -14,14 +14,14 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import LABEL_PREFIX, PACKAGE_ORIGIN, Image
 from rdma_images.inputs import debian_lock, lock, sources
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.inspection.measurements import Contents, DebianContents, Packages, WheelContents
+from rdma_images.inspection.measurements import Contents, DebianContents, MeasuredPackages, WheelContents
 from rdma_images.inspection.report import Report
 
 NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
-class Part:
+class BillPart:
     """A package, a library inside one, or the download that something was compiled or installed from."""
 
     ref: str  # its package URL, or for a bundled library that of its wheel with the path behind it
@@ -33,12 +33,12 @@ class Part:
     sha256: str = ""  # of the wheel's file, the library or the download
     address: str = ""  # where the download comes from
     depends: tuple[str, ...] = ()  # refs
-    bundled: tuple["Part", ...] = ()
+    bundled: tuple["BillPart", ...] = ()
     texts: tuple[str, ...] = ()  # where licence texts are in the image
     properties: dict[str, str] = field(default_factory=dict)
 
 
-def parts(report: Report, image: Image | None = None, labels: Mapping[str, str] = NOTHING) -> list[Part]:
+def parts(report: Report, image: Image | None = None, labels: Mapping[str, str] = NOTHING) -> list[BillPart]:
     """Return the parts that `report` has measured; with `image`, also hashes from its lock, and its downloads.
 
     The image's `labels` say which Python packages are not the public index's: their addresses do not name it.
@@ -79,11 +79,11 @@ def _python_purl(name: str, version: str, origins: Mapping[str, str]) -> Package
 
 
 def _wheels(
-    packages: Packages,
+    packages: MeasuredPackages,
     contents: Contents,
     locked: Mapping[tuple[str, str], Wheel],
     origins: Mapping[str, str],
-) -> Iterator[Part]:
+) -> Iterator[BillPart]:
     """Yield each wheel once, however many folders it is in."""
     releases: dict[tuple[str, str], tuple[str, WheelContents]] = {}
     for folder, wheels in packages.wheels.items():
@@ -97,7 +97,7 @@ def _wheels(
         wheel = wheel or locked.get((str(canonicalize_name(name)), version))
         purl = purls[name, version]
         ref = purl.to_string()
-        yield Part(
+        yield BillPart(
             ref=ref,
             name=name,
             version=version,
@@ -112,19 +112,19 @@ def _wheels(
         )
 
 
-def _bundled(ref: str, folder: str, details: WheelContents) -> Iterator[Part]:
+def _bundled(ref: str, folder: str, details: WheelContents) -> Iterator[BillPart]:
     """Yield the libraries and the Python packages inside a wheel."""
     for path, digest in sorted(details.bundled.items()):
         name = path.rpartition("/")[2]
-        yield Part(f"{ref}#{path}", name, "", sha256=digest, properties={"rdma-images:path": f"{folder}/{path}"})
+        yield BillPart(f"{ref}#{path}", name, "", sha256=digest, properties={"rdma-images:path": f"{folder}/{path}"})
     for name, version in sorted(details.vendored.items()):
         purl = PackageURL("pypi", None, name, version)
-        yield Part(f"{ref}#{purl}", name, version, purl)
+        yield BillPart(f"{ref}#{purl}", name, version, purl)
 
 
 def _debian(
-    packages: Packages, contents: Contents, distribution: str, hashes: Mapping[tuple[str, str, str], str]
-) -> Iterator[Part]:
+    packages: MeasuredPackages, contents: Contents, distribution: str, hashes: Mapping[tuple[str, str, str], str]
+) -> Iterator[BillPart]:
     vendor = distribution.partition("-")[0] or None
 
     def purl(name: str) -> PackageURL:
@@ -136,7 +136,7 @@ def _debian(
     for name, version in sorted(packages.dpkg.items()):
         details = contents.debian.get(name, DebianContents())
         source = packages.dpkg_sources.get(name, "")
-        yield Part(
+        yield BillPart(
             ref=purl(name).to_string(),
             name=name,
             version=version,
@@ -150,16 +150,16 @@ def _debian(
         )
 
 
-def _rpm(packages: Packages, distribution: str) -> Iterator[Part]:
+def _rpm(packages: MeasuredPackages, distribution: str) -> Iterator[BillPart]:
     vendor = distribution.partition("-")[0] or None
     for name, version in sorted(packages.rpm.items()):
         purl = PackageURL("rpm", vendor, name, version, {"distro": distribution} if distribution else None)
-        yield Part(purl.to_string(), name, version, purl)
+        yield BillPart(purl.to_string(), name, version, purl)
 
 
 def _downloads(
-    image: Image | None, rehearsal: Sequence[str], contents: Contents, debian: Sequence[Part]
-) -> Iterator[Part]:
+    image: Image | None, rehearsal: Sequence[str], contents: Contents, debian: Sequence[BillPart]
+) -> Iterator[BillPart]:
     """Yield what was compiled or installed from a download, with its digest.
 
     The EFA installer depends on the packages that it says it brought. What a stand-in replaced has no digest.
@@ -171,7 +171,7 @@ def _downloads(
         if source.kind != "download":
             continue
         version = image.components[source.component].version if source.component in image.components else ""
-        part = Part(
+        part = BillPart(
             ref=f"pkg:generic/{source.id}",
             name=source.component,
             version=version,

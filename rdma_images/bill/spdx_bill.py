@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rdma_images.bill.parts import Part
+from rdma_images.bill.parts import BillPart
 from rdma_images.core import spdx
 from rdma_images.inspection.report import Report
 from rdma_images.registry.client import canonical
@@ -17,7 +17,7 @@ NONE = "NOASSERTION"
 _UNUSUAL = re.compile(r"[^A-Za-z0-9.-]")
 
 
-def spdx_bill(name: str, report: Report, parts: Sequence[Part]) -> bytes:
+def spdx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> bytes:
     """Return SPDX 2.3 JSON of an image's parts; the same facts give the same bytes."""
     every = [*parts, *(bundled for part in parts for bundled in part.bundled)]
     ids = {part.ref: f"SPDXRef-{number}-{_UNUSUAL.sub('-', part.name)}" for number, part in enumerate(every)}
@@ -50,7 +50,7 @@ def spdx_bill(name: str, report: Report, parts: Sequence[Part]) -> bytes:
     return canonical(body)
 
 
-def _package(part: Part, ids: dict[str, str]) -> dict[str, Any]:
+def _package(part: BillPart, ids: dict[str, str]) -> dict[str, Any]:
     body: dict[str, Any] = {
         "SPDXID": ids[part.ref],
         "name": part.name,
@@ -74,7 +74,7 @@ def _purl(purl: str) -> dict[str, str]:
     return {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}
 
 
-def _relationships(parts: Sequence[Part], ids: dict[str, str]) -> Iterator[dict[str, str]]:
+def _relationships(parts: Sequence[BillPart], ids: dict[str, str]) -> Iterator[dict[str, str]]:
     yield _relationship("SPDXRef-DOCUMENT", "DESCRIBES", ROOT)
     for part in parts:
         yield _relationship(ROOT, "CONTAINS", ids[part.ref])

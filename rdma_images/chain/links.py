@@ -9,7 +9,7 @@ from rdma_images.facts import table as facts_table
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import How, Link
 from rdma_images.inspection.inspection import Inspection, base_name, mapped_nccl, missing_in, nccl_in_use
-from rdma_images.inspection.measurements import Libraries, Played
+from rdma_images.inspection.measurements import Libraries, StartedLibrary
 
 SHOWN = {
     "efa": ("plugin", "libfabric", "provider", "libefa"),
@@ -104,7 +104,7 @@ def on_instance(fabric: str, instance: str) -> Link:
     return Link(name="instance", value=f"{type_.interfaces} interfaces", how="facts", fault=fault)
 
 
-def started_plugin(case: Inspection) -> Played | None:
+def started_plugin(case: Inspection) -> StartedLibrary | None:
     """Return the plugin that NCCL takes, else the last that it tried; None where none was run."""
     runs = case.measured.network.plugins if case.measured.network else []
     return next((run for run in runs if run.result == 0), next((run for run in runs if run.path), None)) or (
@@ -112,7 +112,7 @@ def started_plugin(case: Inspection) -> Played | None:
     )
 
 
-def opened_plugin(case: Inspection, run: Played | None, libraries: Libraries) -> Link:
+def opened_plugin(case: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
     """Return the plugin's link: its file, the interfaces that this NCCL takes, and the result of starting it."""
     if run is None:
         return _read_plugin(case, libraries)
@@ -134,7 +134,7 @@ def opened_plugin(case: Inspection, run: Played | None, libraries: Libraries) ->
     return Link(name="plugin", value=value, how="executed", fault=fault, unknown=unknown, note=note, words=words)
 
 
-def _unopened(tried: Sequence[Played]) -> str:
+def _unopened(tried: Sequence[StartedLibrary]) -> str:
     """Return why none of the names that NCCL tries opened."""
     errors = {attempt.name: attempt.error.removeprefix(f"{attempt.name}: ") for attempt in tried}
     reasons = [f"{name}: {error}" for name, error in errors.items() if error != NOT_THERE]
@@ -143,7 +143,7 @@ def _unopened(tried: Sequence[Played]) -> str:
     return f"the image has no network plugin: NCCL finds no {' and no '.join(errors)}"
 
 
-def _start(case: Inspection, run: Played, libraries: Libraries, net: int) -> tuple[str, str]:
+def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
     """Return why NCCL does not take a plugin that opened, and why that cannot be said."""
     looked_for = (nccl_in_use(case) or ("", ""))[0]
     about_nccl, about = libraries.nccl.get(looked_for), libraries.plugins.get(run.path)
@@ -171,7 +171,7 @@ def _no_interface(file: str, offered: Sequence[int], accepted: Sequence[int]) ->
     return f"{file} has none of the network interfaces that NCCL looks for: it has {both[0]}, NCCL takes {both[1]}"
 
 
-def _refusal(case: Inspection, run: Played) -> tuple[str, str]:
+def _refusal(case: Inspection, run: StartedLibrary) -> tuple[str, str]:
     """Return why a plugin did not start, where that is the image's fault and not for want of devices or a driver."""
     warnings = [line.text for line in run.log if line.level <= WARNING]
     if reason := next((text for text in warnings if NO_RUNTIME in text), ""):
@@ -186,7 +186,7 @@ def _refusal(case: Inspection, run: Played) -> tuple[str, str]:
     return f"{base_name(run.path)} refuses to start: {reason}", ""
 
 
-def _end_of_start(run: Played) -> str:
+def _end_of_start(run: StartedLibrary) -> str:
     """Return how far a plugin started that lacks nothing of the image's."""
     devices = any(NO_DEVICE.search(line.text) for line in run.log)
     if devices:
@@ -224,7 +224,7 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     return Link(name="plugin", value=f"{value} (net v{max(common)})")
 
 
-def _libfabric(case: Inspection, run: Played | None, libraries: Libraries) -> Link:
+def _libfabric(case: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
     """Return the libfabric that the plugin's process maps."""
     played = case.measured.network.libfabric if case.measured.network else None
     mapped = [path for path in (run.mapped if run else []) if base_name(path).startswith("libfabric.so")]

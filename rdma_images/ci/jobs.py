@@ -21,7 +21,7 @@ MOST_JOBS = 256  # of one matrix: docs.github.com, "Usage limits" of Actions
 
 
 @dataclass(frozen=True)
-class Job:
+class CiJob:
     """One image to build. Flat and of strings and numbers, as a CI system's matrix wants it."""
 
     image: str  # id
@@ -40,7 +40,7 @@ def jobs(
     matrix: Matrix,
     slowest: Mapping[str, float],
     runners: Mapping[str, str] | None = None,
-) -> tuple[Job, ...]:
+) -> tuple[CiJob, ...]:
     """Return a job for each of `images`, some of `whole`. `slowest` has the seconds of uncached builds by image.
 
     Raises RefusedError where `runners` names a platform that no image is for.
@@ -50,7 +50,7 @@ def jobs(
             raise RefusedError(f"--runner: no platform {platform!r}\n{near(platform, RUNNERS)}")
     runner_by_platform = RUNNERS | dict(runners or {})
     return tuple(
-        Job(
+        CiJob(
             image=image.id,
             target=image.target,
             platform=image.platform,
@@ -108,7 +108,7 @@ def _caches(image: Image, whole: Sequence[Image]) -> list[str]:
     ]
 
 
-def as_github(ci_jobs: Sequence[Job]) -> str:
+def as_github(ci_jobs: Sequence[CiJob]) -> str:
     """Return the jobs as the value of `strategy.matrix`. Raises RefusedError for more than GitHub takes."""
     if len(ci_jobs) > MOST_JOBS:
         raise RefusedError(

@@ -157,7 +157,7 @@ def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
     if strange := set(tiers) - {"multinode", "device", "gpu"}:
         raise RefusedError(f"--tier {' '.join(strange)}: a job's nodes are measured for device and gpu\nleave it out")
     of_nodes = [tier for tier in tiers if tier != "multinode"] or ["device", "gpu"]
-    report = multinode.validate(Path(job), project.load(), of_nodes, job_run.RunOptions(), progress)
+    report = multinode.validate(Path(job), project.load(), of_nodes, job_run.JobRunOptions(), progress)
     show(reporting.as_json(report) if json else reporting.report_table(report))
     _end([report])
 

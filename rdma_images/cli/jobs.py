@@ -156,7 +156,7 @@ def cluster(
     from rdma_images.jobs.write import cluster as clusters
     from rdma_images.jobs.write import job_tables
 
-    request = clusters.Request(
+    request = clusters.ClusterRequest(
         launcher, instance, nodes, region, zone, name, target_options.parse_changes(param, "--param", "name=value")
     )
     cluster, folder = clusters.make(request, project.load(), out)
@@ -255,8 +255,8 @@ def job_run(
 
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
-    limit = seconds(timeout) if timeout else job_run.RunOptions.limit + job_folder.load(Path(folder)).work.time
-    options = job_run.RunOptions(compare == "tcp", limit, keep, wait, node=follow if follow >= 0 else None)
+    limit = seconds(timeout) if timeout else job_run.JobRunOptions.limit + job_folder.load(Path(folder)).work.time
+    options = job_run.JobRunOptions(compare == "tcp", limit, keep, wait, node=follow if follow >= 0 else None)
     loaded = project.load()
     run_path = job_run.run_job(Path(folder), loaded, options, progress)
     result = from_logs.result_of_run(run_path)

@@ -15,7 +15,7 @@ from rdma_images.core.progress import progress
 from rdma_images.selection import project
 
 if TYPE_CHECKING:  # importing it takes time that a plan does not need
-    from rdma_images.engine.container_run import RunOptions
+    from rdma_images.engine.container_run import ContainerOptions
 
 CONTAINER = {
     "target": "The target whose image to start; without it the only one of matrix.yaml.",
@@ -54,9 +54,9 @@ def run(
     The command comes after --. It gets what `describe` says that the image needs, as far as this machine has it, and
     standard input. Its exit code is the task's, signals reach it, and its container is removed afterwards.
     """
-    from rdma_images.engine.container_run import RunOptions
+    from rdma_images.engine.container_run import ContainerOptions
 
-    options = RunOptions(mount or (), env or (), gpus, device or ())
+    options = ContainerOptions(mount or (), env or (), gpus, device or ())
     _start(target, set, onto, image, options, after_dashes(sys.argv))
 
 
@@ -81,15 +81,15 @@ def shell(
 
     bash where the image has it, else sh, in place of the image's entry point; the rest is as with `run`.
     """
-    from rdma_images.engine.container_run import RunOptions
+    from rdma_images.engine.container_run import ContainerOptions
 
     if words := after_dashes(sys.argv):
         raise RefusedError(f"shell takes no command, and got {words[0]}\nwrite {COMMAND} run … -- {words[0]} …")
-    _start(target, set, onto, image, RunOptions(mount or (), env or (), gpus, device or (), shell=True), ())
+    _start(target, set, onto, image, ContainerOptions(mount or (), env or (), gpus, device or (), shell=True), ())
 
 
 def _start(
-    target: str, pairs: list[str] | None, onto: str, ref: str, options: "RunOptions", words: Sequence[str]
+    target: str, pairs: list[str] | None, onto: str, ref: str, options: "ContainerOptions", words: Sequence[str]
 ) -> None:
     """Become the container of an image; returns never, but by an error."""
     from rdma_images import engine, facts

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdma_images.components import paths, pytorch
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
 from rdma_images.core import versions
-from rdma_images.core.pipeline import Details, Requirement
+from rdma_images.core.pipeline import Details, HostRequirement
 from rdma_images.facts import Facts
 
 NAME = "cuda"
@@ -46,10 +46,10 @@ def _details(combination: Combination, _: Facts) -> CudaDetails:
     return CudaDetails(home=paths.CUDA, bin=(f"{paths.CUDA}/bin",))
 
 
-def _requirements(combination: Combination, facts: Facts) -> Iterator[Requirement]:
+def _requirements(combination: Combination, facts: Facts) -> Iterator[HostRequirement]:
     major = versions.major(combination[NAME])
     driver = facts.cuda.majors[str(major)]
-    yield Requirement(
+    yield HostRequirement(
         what="nvidia-driver",
         at_least=driver.driver,
         reason=f"CUDA {major} runs on no older driver",

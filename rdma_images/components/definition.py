@@ -6,7 +6,7 @@ from re import Pattern
 from typing import Literal, Protocol
 
 from rdma_images.core import versions
-from rdma_images.core.pipeline import Details, Fabric, Image, Requirement, Source
+from rdma_images.core.pipeline import Details, Fabric, HostRequirement, Image, Source
 from rdma_images.facts import Facts
 
 
@@ -87,7 +87,7 @@ class ComponentDefinition:
     shown: bool = True  # in the table of a plan
     is_bumped: bool = False  # whether the matrix keeps up with its newest version
     details: Callable[[Combination, Facts], Details] = lambda *_: Details()
-    requirements: Callable[[Combination, Facts], Iterable[Requirement]] = lambda *_: ()  # of the host
+    requirements: Callable[[Combination, Facts], Iterable[HostRequirement]] = lambda *_: ()  # of the host
     is_compiled: Callable[[Combination, Facts], bool] = lambda *_: False  # whether its build needs CUDA's compiler
     required_for: tuple[Fabric, ...] = ()  # the fabrics of which every target has it
     was_tested: Callable[[str, Fabric, Facts], bool] = lambda *_: True  # whether a version was seen to work on a fabric

@@ -68,7 +68,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Requirement:
+class HostRequirement:
     """What a host must bring for the image to work: shown, labelled, never checked at build time."""
 
     what: str  # "nvidia-driver"
@@ -222,7 +222,7 @@ class Image:
     source_architectures: tuple[str, ...] = ()  # of the CUDA code that they compile: ("sm_80", "sm_90")
     source_builds: dict[str, SourceBuild] = field(default_factory=dict)  # those that are built in a way of their own
     debian_packages: tuple[str, ...] = ()
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[HostRequirement, ...] = ()
     unknown: tuple[str, ...] = ()  # what no fact says of this combination, and only its use can show
     environment: dict[str, str] = field(default_factory=dict)  # variables that are set in the image
     settings: tuple[Setting, ...] = ()

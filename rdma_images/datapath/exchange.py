@@ -6,7 +6,7 @@ from typing import Literal
 
 from rdma_images.core.pipeline import Check
 from rdma_images.datapath.checks import CheckSubject, failed, passed
-from rdma_images.datapath.guest import Answer, Guest
+from rdma_images.datapath.guest import Guest, TaskResult
 from rdma_images.datapath.lab import ADDRESSES, Lab
 
 # Packets that the emulated adapter has sent and received.
@@ -67,7 +67,7 @@ def packets(guest: Guest) -> int:
     return sum(int(line) for line in guest.run(COUNTERS, 5).output.split())
 
 
-def _run_both_sides(lab: Lab, exchange: Exchange) -> tuple[Answer, Answer | None]:
+def _run_both_sides(lab: Lab, exchange: Exchange) -> tuple[TaskResult, TaskResult | None]:
     """Return how server and client ended; the client is None where the server never listened."""
     kind, port = exchange.listens
     server = lab.server.start(lab.session.script(exchange.server), exchange.seconds)
@@ -81,7 +81,7 @@ def _run_both_sides(lab: Lab, exchange: Exchange) -> tuple[Answer, Answer | None
     return lab.server.answer(server, exchange.seconds), client
 
 
-def _fault(exchange: Exchange, server: Answer, client: Answer | None, moved: int) -> str:
+def _fault(exchange: Exchange, server: TaskResult, client: TaskResult | None, moved: int) -> str:
     """Return why the exchange failed, in one line; empty where it passed."""
     ends = {side: answer for side, answer in (("server", server), ("client", client)) if answer}
     for side, answer in ends.items():
@@ -99,7 +99,7 @@ def _fault(exchange: Exchange, server: Answer, client: Answer | None, moved: int
     return ""
 
 
-def _ended(answer: Answer) -> str:
+def _ended(answer: TaskResult) -> str:
     """Return how a program ended and its last lines, on one line; also what it printed of lost packets before."""
     end = "was stopped at its time limit" if answer.status == 137 else f"ended with status {answer.status}"
     lines = [line.strip() for line in answer.output.splitlines() if line.strip()]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rdma_images.core.pipeline import Check
 from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
-from rdma_images.datapath.guest import Answer
+from rdma_images.datapath.guest import TaskResult
 from rdma_images.datapath.lab import Lab, limit
 from rdma_images.datapath.survey import OUTSIDE, Survey
 
@@ -108,7 +108,7 @@ def device(lab: Lab) -> Check:
         return passed(DEVICE, state[1])
     # libibverbs warns of every provider that it cannot load; this adapter's is the one that matters.
     relevant = [line for line in answer.output.splitlines() if "rxe" in line]
-    printed = _one_line(Answer(answer.status, "\n".join(relevant) or answer.output))
+    printed = _one_line(TaskResult(answer.status, "\n".join(relevant) or answer.output))
     return failed(DEVICE, state[1] if state else f"ibv_devinfo said {printed}")
 
 
@@ -122,7 +122,7 @@ def _complaint(lab: Lab, libraries: Iterable[str]) -> str:
     return _one_line(answer) if answer.status else ""
 
 
-def _one_line(answer: Answer) -> str:
+def _one_line(answer: TaskResult) -> str:
     """Return what a program printed, on one line."""
     lines = [line.strip() for line in answer.output.splitlines() if line.strip()]
     return " / ".join(lines)[:300] or f"nothing, and ended with status {answer.status}"

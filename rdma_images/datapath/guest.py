@@ -43,7 +43,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Answer:
+class TaskResult:
     """How a task in a guest ended.
 
     `status` is its exit status; 137 where it was stopped at its time limit. `output` has its standard error last.
@@ -66,7 +66,7 @@ class Guest:
     address: str
     disk: int
     link: int
-    _answers: dict[int, Answer] = field(default_factory=dict)
+    _answers: dict[int, TaskResult] = field(default_factory=dict)
     _last_task: int = 0
 
     def __enter__(self) -> Self:
@@ -122,12 +122,12 @@ class Guest:
             raise GuestError(f"guest {self.address} no longer answers; {self._last_words()}") from None
         return self._last_task
 
-    def answer(self, number: int, seconds: float) -> Answer:
+    def answer(self, number: int, seconds: float) -> TaskResult:
         """Wait at most `seconds` (and some grace) for a task begun. Raises GuestError when the guest is gone."""
         self._wait(number, time.monotonic() + seconds + GRACE_SECONDS)
         return self._answers.pop(number)
 
-    def run(self, script: str, seconds: float) -> Answer:
+    def run(self, script: str, seconds: float) -> TaskResult:
         """Return `start` and `answer` in one."""
         return self.answer(self.start(script, seconds), seconds)
 
@@ -151,7 +151,7 @@ class Guest:
             try:
                 key, status, *output = line.split()
                 text = base64.b64decode(output[0]).decode(errors="replace") if output else ""
-                self._answers[int(key)] = Answer(int(status), text)
+                self._answers[int(key)] = TaskResult(int(status), text)
             except ValueError:  # the image's programs can reach the wire, too
                 raise GuestError(f"guest {self.address} sent an invalid answer: {line[:60]!r}") from None
 

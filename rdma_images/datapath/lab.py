@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rdma_images.datapath import survey
 from rdma_images.datapath.disk import Disk
-from rdma_images.datapath.guest import Answer, Guest, Machine
+from rdma_images.datapath.guest import Guest, Machine, TaskResult
 from rdma_images.datapath.survey import OUTSIDE, SHELL, Survey
 
 ADDRESSES = ("192.168.111.1", "192.168.111.2")  # as in the guests' own init
@@ -53,10 +53,10 @@ class Lab:
     client: Guest
     session: Session
     survey: Survey
-    login: Answer | None = None
-    libfabric: Answer | None = None
+    login: TaskResult | None = None
+    libfabric: TaskResult | None = None
 
-    def run(self, command: str, seconds: float) -> Answer:
+    def run(self, command: str, seconds: float) -> TaskResult:
         """Run a shell command in the image, in the first guest, for at most `seconds`."""
         return self.server.run(self.session.script(command), seconds)
 
@@ -94,13 +94,13 @@ def without_refusal(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if (name, value) != ("FI_PROVIDER", "efa")}
 
 
-def limit(login: Answer | None) -> str | None:
+def limit(login: TaskResult | None) -> str | None:
     """Return the limit that a login answered with, in the form of `ulimit -l`; None where it answered otherwise."""
     values = re.findall(r"^(?:unlimited|\d+)$", login.output, re.MULTILINE) if login and login.status == 0 else []
     return values[-1] if values else None
 
 
-def _login(guest: Guest, image_survey: Survey) -> Answer | None:
+def _login(guest: Guest, image_survey: Survey) -> TaskResult | None:
     """Return what the image's own su, with its PAM and limits, leaves a login: the same as sshd leaves ranks."""
     if not image_survey.is_of_image("su"):
         return None

@@ -66,7 +66,7 @@ HOOKS = (
 
 
 @dataclass(frozen=True)
-class Base:
+class BootstrapRecord:
     """What was bootstrapped, written beside its tar."""
 
     name: str  # "debian13"; of a foreign platform "debian13-arm64"
@@ -79,7 +79,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ArchiveSnapshot:
     """The archives as they were at a moment, and the digest of the signed release files that they must have."""
 
     archives: host_apt.Debian
@@ -141,7 +141,7 @@ def base(
     progress: Progress = silent,
     refresh: bool = False,
     platform: str = "",
-    snapshot: Snapshot | None = None,
+    snapshot: ArchiveSnapshot | None = None,
 ) -> Path:
     """Return the tar of the root file system of `name` ("debian13"), for this host or a foreign `platform`.
 
@@ -186,13 +186,13 @@ def folder() -> Path:
     return state_folder() / "bases"
 
 
-def last_bootstrapped(name: str, platform: str = "", locked: str = "") -> Base | None:
+def last_bootstrapped(name: str, platform: str = "", locked: str = "") -> BootstrapRecord | None:
     """Return the last bootstrapped base `name` for a platform; None where its tar is gone or its recipe has changed.
 
     `locked` is the digest of the release files that it must be made from; empty for any.
     """
     try:
-        record = Base(**json.loads(_record(key(name, platform), locked).read_text(encoding="utf-8")))
+        record = BootstrapRecord(**json.loads(_record(key(name, platform), locked).read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
     return record if record.recipe == _recipe(name, platform) and (folder() / record.tar).exists() else None
@@ -228,7 +228,7 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
         recipe = _recipe(name, platform)
         tar = f"{called}-{archive[:12]}-{recipe[:8]}.tar"
         (work / "root.tar").replace(folder() / tar)
-        record = Base(called, apt.suite, archive, epoch, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
+        record = BootstrapRecord(called, apt.suite, archive, epoch, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
         atomic.write(_record(called, locked), json.dumps(asdict(record), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)

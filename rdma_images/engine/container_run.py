@@ -31,7 +31,7 @@ SHELL = ("-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class ContainerOptions:
     """What a user asks for beside what the image needs, as typed."""
 
     mounts: Sequence[str] = ()  # "HOST:CONTAINER[:ro]"
@@ -60,7 +60,7 @@ def command_on_host(
     ref: str,
     settings: Sequence[Setting],
     host: Host,
-    options: RunOptions,
+    options: ContainerOptions,
     words: Sequence[str] = (),
     terminal: bool = False,
 ) -> list[str]:
@@ -99,7 +99,7 @@ def command_on_host(
     return docker_command.words(*arguments, ref, *words)
 
 
-def left_out(settings: Sequence[Setting], host: Host, options: RunOptions) -> str:
+def left_out(settings: Sequence[Setting], host: Host, options: ContainerOptions) -> str:
     """Return what the image asks for and `host` cannot give, with the reasons; "" where that is nothing."""
     return ", ".join(
         f"{setting.docker} ({host.missing[setting.what]})"

@@ -4,7 +4,7 @@ from rdma_images.core.pipeline import Platform
 from rdma_images.facts.origin import FactsFile, Row, Version
 
 
-class Repository(Row):
+class AptRepository(Row):
     """The apt repository; `internal_url` answers inside a VPC only."""
 
     url: str
@@ -39,7 +39,7 @@ class Erdma(FactsFile):
 
     FILE = "erdma.yaml"
 
-    repository: Repository
+    repository: AptRepository
     broken_nccl: dict[str, BrokenNccl]
     working: WorkingNccl
     minimum: MinimumNccl

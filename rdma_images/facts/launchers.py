@@ -56,7 +56,7 @@ class Pods(Row):
     training: float  # the share of a node's memory, of a training
 
 
-class Variable(Row):
+class LauncherVariable(Row):
     """An environment variable of a job, and where it is needed."""
 
     name: str
@@ -99,7 +99,7 @@ class Nodes(Strict):
     least: int = 1
 
 
-class Run(Strict):
+class RunMethod(Strict):
     """How a job is submitted and followed: `file` is what is submitted, a "script" ends when the job has.
 
     `object` and `pods` are of Kubernetes: the resource, as kubectl names it, and the labels of its pods, where {name}
@@ -130,7 +130,7 @@ class Launcher(Row):
 
     summary: str
     kind: Kind = "other"
-    run: Run | None = None  # None where only the README knows
+    run: RunMethod | None = None  # None where only the README knows
     starts: tuple[Starter, ...]
     fabrics: tuple[Fabric, ...]
     nodes: Nodes = Nodes()
@@ -165,7 +165,7 @@ class Launchers(FactsFile):
     FILE = "launchers.yaml"
 
     pods: Pods
-    variables: dict[str, Variable]
+    variables: dict[str, LauncherVariable]
     parameters: dict[str, Parameter]  # of every launcher
     fields: dict[str, str]  # the fields of a job: their meaning, by name
     fabric_folders: FabricFolders

@@ -7,7 +7,7 @@ from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.origin import FactsFile, Pattern, Row
 
 
-class Entry(Row):
+class TroubleshootingEntry(Row):
     """One thing that goes wrong. `says` is searched in what a scheduler or a job says; empty where nothing is said."""
 
     symptom: str
@@ -29,9 +29,9 @@ class Troubleshooting(FactsFile):
 
     FILE = "troubleshooting.yaml"
 
-    entries: dict[str, Entry]
+    entries: dict[str, TroubleshootingEntry]
 
-    def fitting(self, texts: Iterable[str], fabric: Fabric | None) -> Iterator[tuple[str, Entry]]:
+    def fitting(self, texts: Iterable[str], fabric: Fabric | None) -> Iterator[tuple[str, TroubleshootingEntry]]:
         """Yield the entries that the texts are about, by name, in the order of the file."""
         texts = list(texts)
         yield from (

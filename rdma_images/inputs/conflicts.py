@@ -41,7 +41,7 @@ class Conflict(yaml_file.Strict):
     day: date  # on which the index was asked
 
 
-class ConflictError(RdmaImagesError):
+class PackageConflictError(RdmaImagesError):
     """The package index has no wheels that go together. Carries the conflict, to be explained for an image."""
 
     def __init__(self, question: LockRequest, conflict: Conflict) -> None:

@@ -70,7 +70,7 @@ def read(base: str) -> DebianLock | None:
     return yaml_file.load(file, DebianLock) if files.exists(file) else None
 
 
-def last_bootstrapped(base: str, platform: str) -> bootstrap.Base | None:
+def last_bootstrapped(base: str, platform: str) -> bootstrap.BootstrapRecord | None:
     """Return the base as it was bootstrapped last, from the locked state of the archive where there is a lock."""
     locked = read(base)
     return bootstrap.last_bootstrapped(base, platform, locked.archive if locked else "")
@@ -79,7 +79,7 @@ def last_bootstrapped(base: str, platform: str) -> bootstrap.Base | None:
 def bootstrapped(base: str, platform: str, mirrors: Mirrors, progress: Progress = silent) -> Path:
     """Return the tar of a base, made from the locked state of the archive where there is a lock."""
     locked = read(base)
-    snapshot = bootstrap.Snapshot(_archives(base, locked.snapshot, mirrors), locked.archive) if locked else None
+    snapshot = bootstrap.ArchiveSnapshot(_archives(base, locked.snapshot, mirrors), locked.archive) if locked else None
     return bootstrap.base(base, progress, platform=platform, snapshot=snapshot)
 
 

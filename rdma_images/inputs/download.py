@@ -30,7 +30,7 @@ class _IncompleteError(Exception):
 
 
 @dataclass(frozen=True)
-class Job:
+class DownloadSettings:
     """A download's settings beside its address. Messages call it `name`; setting `stop` ends it."""
 
     name: str
@@ -39,7 +39,7 @@ class Job:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-def download(address: str, file: Path, job: Job) -> None:
+def download(address: str, file: Path, job: DownloadSettings) -> None:
     """Download `address` to `file`, resuming a partial `file`.
 
     Raises RdmaImagesError for an answer that no retry changes, and after TRIES tries. The partial file stays, for the
@@ -76,21 +76,21 @@ def download(address: str, file: Path, job: Job) -> None:
             wait(pause)
 
 
-def _download_error(address: str, job: Job, reason: str, tries: int) -> RdmaImagesError:
+def _download_error(address: str, job: DownloadSettings, reason: str, tries: int) -> RdmaImagesError:
     attempts = f" ({tries} tries)" if tries > 1 else ""
     return RdmaImagesError(
         f"{job.name}: {address}: {reason}{attempts}\ntry later, or name another address in mirrors.yaml"
     )
 
 
-def _copy(source: Path, file: Path, job: Job) -> None:
+def _copy(source: Path, file: Path, job: DownloadSettings) -> None:
     try:
         shutil.copyfile(source, file)
     except OSError as error:
         raise RdmaImagesError(f"{job.name}: {source}: {error.strerror}\nname another address in mirrors.yaml") from None
 
 
-def _attempt(address: str, file: Path, job: Job, retry_policy: http.Patience) -> None:
+def _attempt(address: str, file: Path, job: DownloadSettings, retry_policy: http.Patience) -> None:
     """Try once, resuming at the end of the partial file. After an error the file keeps what was received."""
     offset = file.stat().st_size if file.exists() else 0
     etag_file = file.with_name(file.name + ".etag")
@@ -112,7 +112,7 @@ def _attempt(address: str, file: Path, job: Job, retry_policy: http.Patience) ->
         raise
 
 
-def _write_body(response: requests.Response, file: Path, offset: int, job: Job) -> None:
+def _write_body(response: requests.Response, file: Path, offset: int, job: DownloadSettings) -> None:
     """Write the body after the first `offset` bytes. Raise _IncompleteError where it is shorter than announced."""
     length = response.headers.get("Content-Length", "")
     total = offset + int(length) if length.isdigit() else None

@@ -13,7 +13,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import UNPINNED, Source, Supply
 from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs import mirrors, openpgp, store, tarball
-from rdma_images.inputs.download import Job, download
+from rdma_images.inputs.download import DownloadSettings, download
 from rdma_images.inputs.mirrors import Mirrors
 
 PARALLEL = 4
@@ -33,7 +33,7 @@ def fetch(supplies: Iterable[Supply], replaced: Mirrors, progress: Progress = si
     stop = threading.Event()
     with ThreadPoolExecutor(PARALLEL) as pool:
         jobs = [
-            (s.source, pool.submit(_fetch_supply, s, Job(s.source.id, replaced, progress, stop)))
+            (s.source, pool.submit(_fetch_supply, s, DownloadSettings(s.source.id, replaced, progress, stop)))
             for s in downloads.values()
         ]
         try:
@@ -52,7 +52,7 @@ def digest(source: Source, replaced: Mirrors, progress: Progress = silent) -> st
     folder = _partial_folder(source)
     file = folder / store.file_name(source.upstream)
     address = replaced.address(source) or source.upstream
-    download(address, file, Job(source.id, replaced, progress))
+    download(address, file, DownloadSettings(source.id, replaced, progress))
     try:
         tarball.check(source, file, address)
         return f"sha256:{store.digest(file, 'sha256')}"
@@ -60,7 +60,7 @@ def digest(source: Source, replaced: Mirrors, progress: Progress = silent) -> st
         shutil.rmtree(folder)
 
 
-def _fetch_supply(supply: Supply, job: Job) -> Path:
+def _fetch_supply(supply: Supply, job: DownloadSettings) -> Path:
     """Return the verified file of one supply."""
     source = supply.source
     with locking.hold(f"download-{source.id}", f"downloading {source.id}", job.progress):
@@ -75,7 +75,7 @@ def _fetch_supply(supply: Supply, job: Job) -> Path:
         return _download_source(source, address, job)
 
 
-def _download_source(source: Source, address: str, job: Job) -> Path:
+def _download_source(source: Source, address: str, job: DownloadSettings) -> Path:
     """Download, verify and keep a source.
 
     Resume an earlier run's partial file, and start anew where that does not verify.
@@ -98,7 +98,7 @@ def _download_source(source: Source, address: str, job: Job) -> Path:
     return path
 
 
-def _verify(source: Source, address: str, file: Path, job: Job) -> None:
+def _verify(source: Source, address: str, file: Path, job: DownloadSettings) -> None:
     """Raise ChecksumError or openpgp.SignatureError, with the expected and the actual value."""
     kind, _, value = source.pin.partition(":")
     if kind in ("sha256", "sha512"):

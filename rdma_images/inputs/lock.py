@@ -227,7 +227,7 @@ def _resolve_for(image: Image, question: LockRequest, replaced: Mirrors | None) 
 
     try:
         return _resolve(question, replaced, image.indexes)
-    except conflicts.ConflictError as error:
+    except conflicts.PackageConflictError as error:
         reason = conflicts.explain(error.conflict, image, facts.load())
         raise RdmaImagesError(f"locking {question.key}: {reason}") from None
 

@@ -19,7 +19,7 @@ def check_digest(text: str) -> str:
     return text
 
 
-class File(yaml_file.Strict):
+class PinsFile(yaml_file.Strict):
     """locks/bases.yaml or locks/downloads.yaml: "sha256:…" by image reference, or by source."""
 
     pins: dict[str, Annotated[str, AfterValidator(check_digest)]] = Field(default_factory=dict)
@@ -43,4 +43,4 @@ def keep(name: str, new_pins: dict[str, str], folder: Path | None = None) -> Non
 
 
 def _read(file: Path) -> dict[str, str]:
-    return yaml_file.load(file, File).pins if files.exists(file) else {}
+    return yaml_file.load(file, PinsFile).pins if files.exists(file) else {}

@@ -32,7 +32,7 @@ IMAGE_SCHEME = "docker-image://"  # how BuildKit names a pulled image that is a 
 PROBE_PROJECT = "uv"  # what every build takes from the package index
 
 
-class UnreachableError(RefusedError):
+class UnreachableSourcesError(RefusedError):
     """Sources that do not answer. Carries all supplies, so that the whole table can be shown."""
 
     def __init__(self, supplies: Sequence[Supply]) -> None:
@@ -80,7 +80,7 @@ def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False)
 def require(supplies: Sequence[Supply]) -> None:
     """Raise UnreachableError unless every source has an answer."""
     if not all(supply.reachable for supply in supplies):
-        raise UnreachableError(supplies)
+        raise UnreachableSourcesError(supplies)
 
 
 def pull_reasons(images: Iterable[Image], facts: Facts, replaced: Mirrors) -> list[str]:

@@ -76,7 +76,7 @@ def versions(
     try:
         _files([package for package in packages if not _is_local(package)], request)
     except RdmaImagesError as error:
-        raise conflicts.ConflictError(request, conflicts.read(str(error))) from None
+        raise conflicts.PackageConflictError(request, conflicts.read(str(error))) from None
     return {package["name"]: package.get("version", "") for package in packages}
 
 
@@ -179,7 +179,7 @@ def _pylock_of_indexes(
                 raise RdmaImagesError(f"{' '.join(unaskable.release)}: it cannot be asked what it requires") from None
             metadata[unaskable.release] = source_metadata.requirements(*unaskable.release, index, mirrors)
             continue
-        except conflicts.ConflictError as raised:
+        except conflicts.PackageConflictError as raised:
             error = raised
         words = error.conflict.words if error else ""
         brought = {name for name in indirect if re.search(rf"(?<![\w-]){name}(?![\w-])", words)}
@@ -243,7 +243,7 @@ def _pylock(
             conflict = conflicts.read(process.stderr)
             if "No solution found" in process.stderr:
                 conflicts.remember(request, conflict)
-            raise conflicts.ConflictError(request, conflict)
+            raise conflicts.PackageConflictError(request, conflict)
         conflicts.remember(request, None)
         packages: list[dict[str, Any]] = tomllib.loads((folder / "pylock.toml").read_text()).get("packages", [])
         return packages

@@ -17,7 +17,7 @@ from rdma_images.core.pipeline import PackageIndex
 from rdma_images.core.progress import Progress, silent
 from rdma_images.facts import Facts
 from rdma_images.inputs import resolve, sources
-from rdma_images.inputs.conflicts import Conflict, ConflictError
+from rdma_images.inputs.conflicts import Conflict, PackageConflictError
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import LockRequest
 from rdma_images.plan import axes, local_packages, requirements_file, rules
@@ -66,7 +66,7 @@ def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: P
         planned = candidate(name, target, facts, {"base": base})
         try:
             torch = _ask(question, planned, torches, facts, mirrors)
-        except ConflictError as error:
+        except PackageConflictError as error:
             axis = TORCH if torches == (default[TORCH],) else "base"
             forced.setdefault(axis, error.conflict)
             continue

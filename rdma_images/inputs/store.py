@@ -8,7 +8,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Source
 
 
-class Record(yaml_file.Strict):
+class DownloadRecord(yaml_file.Strict):
     """The verified file of a source, and the pin that it was verified against; `size` in bytes."""
 
     pin: str
@@ -28,7 +28,7 @@ def cached_file(source: Source) -> Path | None:
     Looks at names and size only, see `intact`.
     """
     try:
-        record = Record.model_validate_json(_record(source).read_text(encoding="utf-8"))
+        record = DownloadRecord.model_validate_json(_record(source).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
     file = root() / "sha256" / record.sha256 / record.file
@@ -47,7 +47,7 @@ def keep(source: Source, verified: Path, name: str) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     size = verified.stat().st_size
     verified.replace(file)
-    record = Record(pin=source.pin, sha256=value, file=name, size=size)
+    record = DownloadRecord(pin=source.pin, sha256=value, file=name, size=size)
     atomic.write(_record(source), record.model_dump_json(indent=1) + "\n")
     return file
 

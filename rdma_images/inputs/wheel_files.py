@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from rdma_images.core import http, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import store, web
-from rdma_images.inputs.download import TIMEOUT, Job, download
+from rdma_images.inputs.download import TIMEOUT, DownloadSettings, download
 from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel
@@ -23,7 +23,7 @@ PATIENCE = http.Patience(statuses=http.FAILING, absent=True)
 ACCEPTED = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
 
 
-def fetch_wheel(wheel: Wheel, index: str, job: Job) -> Path:
+def fetch_wheel(wheel: Wheel, index: str, job: DownloadSettings) -> Path:
     """Return the verified file of a wheel, under its own name; `remove_wheel` removes it.
 
     A part that an earlier run left is resumed.

@@ -36,7 +36,7 @@ class Devices(Value):
     tools: dict[str, ToolRun]
 
 
-class Row(Value):
+class AllReduceRow(Value):
     """One size of an all-reduce: bytes, elements that were wrong, bus bandwidth in GB/s."""
 
     bytes: Count
@@ -44,7 +44,7 @@ class Row(Value):
     busbw: float
 
 
-class Run(Value):
+class AllReduceRun(Value):
     """An all-reduce: what did it, what was set beyond the image's environment (None: taken away), and what came of it.
 
     Exit codes (None: stopped) and rows are by process; of nccl-tests there is one, which reports for all ranks.
@@ -53,11 +53,11 @@ class Run(Value):
     program: str
     settings: dict[str, str | None]
     codes: list[int | None]
-    rows: list[list[Row]]
+    rows: list[list[AllReduceRow]]
     log: str
 
 
-class Network(Value):
+class RequestedNetwork(Value):
     """What the image brings NCCL to the network with: `plugin` for libfabric, "" for what NCCL has itself.
 
     `insists` is NCCL_NET of the image's environment; `device` is whether the machine has a device for the network.
@@ -68,10 +68,10 @@ class Network(Value):
     device: bool
 
 
-class Gpus(Value):
+class MeasuredGpus(Value):
     """The GPUs, the image's network, and the all-reduces: "default", "two-nodes" and "refusal"."""
 
     count: Count
     names: list[str]
-    network: Network
-    runs: dict[str, Run]
+    network: RequestedNetwork
+    runs: dict[str, AllReduceRun]

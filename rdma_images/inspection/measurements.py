@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from rdma_images.core.plain import first_misfit
-from rdma_images.inspection.machine import Devices, Gpus
+from rdma_images.inspection.machine import Devices, MeasuredGpus
 from rdma_images.inspection.values import Count, Probe, ToolRun, Value
 
 
@@ -142,7 +142,7 @@ class MappedNccl(Value):
     version: str
 
 
-class Torch(Value):
+class ImportedTorch(Value):
     """What `import torch` brought. `compiled_nccl` is a constant of torch's build, not what is loaded."""
 
     version: str
@@ -155,7 +155,7 @@ class Torch(Value):
     searched: list[str] = Field(default_factory=list)  # folders and files that decided this, see probes/pytorch.py
 
 
-class Packages(Value):
+class MeasuredPackages(Value):
     """Versions by name: wheels by the folder they are in, Debian's and RPM's packages; "" for no EFA installer.
 
     `dpkg_sources` has the source package of each of Debian's, with its version: "glibc 2.41-12".
@@ -216,7 +216,7 @@ class System(Value):
     environment: dict[str, str]
 
 
-class Setting(Value):
+class AssignedVariable(Value):
     """A variable that a file of the image sets, as it stands there; `reader` is who reads it: NCCL takes any name."""
 
     file: str
@@ -241,13 +241,13 @@ class Settings(Value):
     `without_path` is what the loader would find without LD_LIBRARY_PATH, by name; empty where that is not set.
     """
 
-    assigned: list[Setting]
+    assigned: list[AssignedVariable]
     absent: list[str]
     pythons: list[Python] = Field(default_factory=list)
     without_path: dict[str, str] = Field(default_factory=dict)
 
 
-class Entry(Value):
+class EntryPointChanges(Value):
     """What the entry point changes for the process that it starts: variables of ours `given`, or `removed`."""
 
     given: dict[str, str] = Field(default_factory=dict)
@@ -261,7 +261,7 @@ class LogLine(Value):
     text: str
 
 
-class Played(Value):
+class StartedLibrary(Value):
     """A library that was started as NCCL starts it, see probes/network.py.
 
     `error` is why the loader did not open it, `interfaces` the newest of each kind that this NCCL takes, `network` its
@@ -288,16 +288,16 @@ class Played(Value):
     complaints: list[str] = Field(default_factory=list)
 
 
-class Network(Value):
+class StartedNetwork(Value):
     """What NCCL's plugins, in the order in which it tries them, libfabric and libibverbs do in the image."""
 
-    plugins: list[Played]
-    libfabric: Played
-    verbs: Played
+    plugins: list[StartedLibrary]
+    libfabric: StartedLibrary
+    verbs: StartedLibrary
     gpu: bool  # whether the machine has one, whose driver answers in place of the shim
 
 
-class Layer(Value):
+class MeasuredLayer(Value):
     """A layer: bytes as it is pulled and as it is unpacked, the place that takes most of them, and leftovers."""
 
     digest: str  # of the uncompressed layer
@@ -319,15 +319,17 @@ class Measured(Value):
     system: Annotated[System | None, Probe("static", "device", "gpu")] = None
     settings: Annotated[Settings | None, Probe("static")] = None
     tools: Annotated[dict[str, ToolRun] | None, Probe("static", "device")] = None
-    packages: Annotated[Packages | None, Probe("static", "gpu")] = None
+    packages: Annotated[MeasuredPackages | None, Probe("static", "gpu")] = None
     contents: Annotated[Contents | None, Probe("static")] = None
     tree: Annotated[Tree | None, Probe("static")] = None
-    torch: Annotated[Torch | None, Probe("static", "gpu", nothing="the image has no torch")] = None
+    torch: Annotated[ImportedTorch | None, Probe("static", "gpu", nothing="the image has no torch")] = None
     devices: Annotated[Devices | None, Probe("device", "gpu")] = None
-    gpus: Annotated[Gpus | None, Probe("gpu", nothing="there is neither torch nor nccl-tests to use GPUs with")] = None
-    network: Annotated[Network | None, Probe()] = None  # asked for by itself, once the others have answered
-    entry: Entry | None = None
-    layers: tuple[Layer, ...] | None = None
+    gpus: Annotated[
+        MeasuredGpus | None, Probe("gpu", nothing="there is neither torch nor nccl-tests to use GPUs with")
+    ] = None
+    network: Annotated[StartedNetwork | None, Probe()] = None  # asked for by itself, once the others have answered
+    entry: EntryPointChanges | None = None
+    layers: tuple[MeasuredLayer, ...] | None = None
     missing: dict[str, str] = Field(default_factory=dict)
     lost: tuple[str, ...] = ()
     seconds: dict[str, float] = Field(default_factory=dict)

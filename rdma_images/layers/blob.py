@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 from rdma_images.layers import lazy
 from rdma_images.layers.recipe import END_BLOCKS, LEVELS
-from rdma_images.layers.tree import Entry, chunks
+from rdma_images.layers.tree import LayerMember, chunks
 from rdma_images.render.bake import Compression
 
 CHUNK = 1 << 18  # bytes
@@ -49,7 +49,7 @@ class Blob:
             return False
 
 
-def write(entries: Iterable[Entry], to: IO[bytes], compression: Compression) -> Blob:
+def write(entries: Iterable[LayerMember], to: IO[bytes], compression: Compression) -> Blob:
     """Write a layer of `entries`, which are in the order of their paths, and say what it is.
 
     No more than a piece of one file is in memory. Raises WheelError for a content that is not what its wheel says.
@@ -89,7 +89,7 @@ class _Stream:
     def member(self, member: tarfile.TarInfo, time: str) -> None:
         """Nothing: a stream has no table."""
 
-    def content(self, _entry: Entry, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def content(self, _entry: LayerMember, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Compress the content of a member."""
         return map(self.compress, pieces)
 
@@ -112,7 +112,7 @@ class _Writer:
         self._compressor.member(info, TIME_IN_TABLE)
         self._write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
 
-    def content(self, entry: Entry, pieces: Iterable[bytes]) -> None:
+    def content(self, entry: LayerMember, pieces: Iterable[bytes]) -> None:
         """Write the content of the member whose header was written last."""
         for data in self._compressor.content(entry, map(self._hashed, pieces)):
             self._put(data)

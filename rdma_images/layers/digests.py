@@ -18,7 +18,7 @@ from rdma_images.inputs.pins import check_digest
 from rdma_images.layers import blob, store
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.recipe import Recipe, coder
-from rdma_images.layers.store import Layer
+from rdma_images.layers.store import StoredLayer
 
 NAME = "layers.yaml"
 HEAD = "# Written by `invoke lock --layers`; a change here is a change of the bytes of a layer.\n"
@@ -26,7 +26,7 @@ HEAD = "# Written by `invoke lock --layers`; a change here is a change of the by
 Digest = Annotated[str, AfterValidator(check_digest)]
 
 
-class Part(yaml_file.Strict):
+class LockedBlob(yaml_file.Strict):
     """The layer of a runtime image, or what a devel image has beside it; `size` in bytes, compressed."""
 
     digest: Digest
@@ -35,26 +35,26 @@ class Part(yaml_file.Strict):
     toc: Digest | None = None  # of the table by which the layer is read in part; gzip has none
 
 
-class Entry(yaml_file.Strict):
+class LockedLayer(yaml_file.Strict):
     """A layer. `wheels` and `coder` are for the reader: the recipe's key, under which it is, has both in it."""
 
     wheels: str  # the file of the wheel, or how many there are
     coder: str  # "zstd 1.5.7 level 2"
-    runtime: Part
-    devel: Part
+    runtime: LockedBlob
+    devel: LockedBlob
 
 
-class File(yaml_file.Strict):
+class LayersLock(yaml_file.Strict):
     """locks/layers.yaml: layers by the keys of their recipes."""
 
-    layers: dict[str, Entry] = Field(default_factory=dict)
+    layers: dict[str, LockedLayer] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Digests:
     """Layers whose digests are known, by the keys of their recipes."""
 
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, LockedLayer] = field(default_factory=dict)
 
     def blob(self, recipe: Recipe, part: str) -> Blob | None:
         """Return the layer of a recipe; None where it is not known."""
@@ -66,7 +66,7 @@ class Digests:
             blob.MEDIA_TYPES[recipe.compression], expected.digest, expected.diff_id, expected.size, expected.toc or ""
         )
 
-    def check(self, recipe: Recipe, layer: Layer) -> Layer:
+    def check(self, recipe: Recipe, layer: StoredLayer) -> StoredLayer:
         """Return the layer that was made here. Raises RdmaImagesError where it is not what the lock says."""
         for part in ("runtime", "devel"):
             expected, actual = self.blob(recipe, part), layer.blob(part)
@@ -96,7 +96,7 @@ def folders() -> tuple[Path, ...]:
     return tuple(dict.fromkeys((paths.DATA / "locks", paths.LOCKS)))
 
 
-def keep(layers: Mapping[Recipe, Layer], needed: Collection[str]) -> None:
+def keep(layers: Mapping[Recipe, StoredLayer], needed: Collection[str]) -> None:
     """Write down layers that were made, and forget those of the same compressions that nothing needs any more.
 
     `needed` are the keys of the recipes of all locks.
@@ -113,25 +113,25 @@ def keep(layers: Mapping[Recipe, Layer], needed: Collection[str]) -> None:
         atomic.write(_users_file(), text(after))
 
 
-def text(entries: Mapping[str, Entry]) -> str:
+def text(entries: Mapping[str, LockedLayer]) -> str:
     """Return what is written of layers: the same have the same text."""
     ordered = sorted(entries.items(), key=lambda item: (item[1].wheels, item[1].coder, item[0]))
     body = {key: entry.model_dump(mode="json", by_alias=True, exclude_none=True) for key, entry in ordered}
     return HEAD + yaml.safe_dump({"layers": body}, sort_keys=False, default_flow_style=False)
 
 
-def _entry(recipe: Recipe, layer: Layer) -> Entry:
+def _entry(recipe: Recipe, layer: StoredLayer) -> LockedLayer:
     parts = [
-        Part(digest=blob.digest, diff_id=blob.diff_id, size=blob.size, toc=blob.toc or None)
+        LockedBlob(digest=blob.digest, diff_id=blob.diff_id, size=blob.size, toc=blob.toc or None)
         for blob in (layer.runtime, layer.devel)
     ]
     wheels = recipe.wheels[0].file if len(recipe.wheels) == 1 else f"{len(recipe.wheels)} wheels"
-    return Entry(wheels=wheels, coder=coder(recipe.compression), runtime=parts[0], devel=parts[1])
+    return LockedLayer(wheels=wheels, coder=coder(recipe.compression), runtime=parts[0], devel=parts[1])
 
 
 def _users_file() -> Path:
     return paths.LOCKS / NAME
 
 
-def _read(file: Path) -> dict[str, Entry]:
-    return yaml_file.load(file, File).layers if files.exists(file) else {}
+def _read(file: Path) -> dict[str, LockedLayer]:
+    return yaml_file.load(file, LayersLock).layers if files.exists(file) else {}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.layers import blob
-from rdma_images.layers.tree import Entry, IsDevel, WheelError, tree
+from rdma_images.layers.tree import IsDevel, LayerMember, WheelError, tree
 from rdma_images.render.bake import Compression
 
 # Beside the blobs `runtime` and `devel`: what they are, and what they hold.
@@ -41,12 +41,12 @@ def make_layer(task: LayerTask) -> None:
         describe(task.into, _blob(runtime, task, "runtime"), _blob(devel, task, "devel"), listed)
 
 
-def merged(trees: Iterable[Iterable[Entry]]) -> list[Entry]:
+def merged(trees: Iterable[Iterable[LayerMember]]) -> list[LayerMember]:
     """Return the entries of several wheels in the order of their paths, a file that several bring once.
 
     Raises WheelError for one that two bring with different contents.
     """
-    merged_entries: dict[str, Entry] = {}
+    merged_entries: dict[str, LayerMember] = {}
     for entry in (entry for entries in trees for entry in entries):
         other = merged_entries.setdefault(entry.path, entry)
         if other.digest != entry.digest:
@@ -62,7 +62,7 @@ def collision(path: str, first: str, second: str) -> WheelError:
     )
 
 
-def _blob(entries: Sequence[Entry], task: LayerTask, part: str) -> blob.Blob:
+def _blob(entries: Sequence[LayerMember], task: LayerTask, part: str) -> blob.Blob:
     with (task.into / part).open("wb") as file:
         return blob.write(entries, file, task.compression)
 

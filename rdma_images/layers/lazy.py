@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import zstandard
 
-from rdma_images.layers.tree import Entry
+from rdma_images.layers.tree import LayerMember
 
 ANNOTATION = "containerd.io/snapshot/stargz/toc.digest"  # of a layer's descriptor: a node verifies the table by it
 PIECE = 4 << 20  # bytes of a file in one frame, as the snapshotter's own converter cuts them
@@ -46,7 +46,7 @@ class Frames:
         self._between += data
         return b""
 
-    def content(self, entry: Entry, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def content(self, entry: LayerMember, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Compress the content of the member that was noted last; no piece lies in two multiples of PIECE."""
         if not entry.size:  # the next frame may hold its header, too
             yield from pieces

@@ -21,7 +21,7 @@ from rdma_images.layers.image import LayerImage, key_of, layer_image
 from rdma_images.layers.layer_process import collision
 from rdma_images.layers.pull import EngineRefusedError, pull, refused, take_back
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.store import Layer
+from rdma_images.layers.store import StoredLayer
 from rdma_images.registry.client import OCI_INDEX
 from rdma_images.render.bake import Compression
 
@@ -176,7 +176,7 @@ def _batches(recipes: Sequence[Recipe], source: LayerSource) -> Iterator[list[tu
         yield batch
 
 
-def check_collisions(layers: Sequence[Layer]) -> None:
+def check_collisions(layers: Sequence[StoredLayer]) -> None:
     """Raise WheelError for a path that two layers bring with different contents: the upper one would hide the other."""
     by_path: dict[str, tuple[str, str]] = {}
     for layer in layers:

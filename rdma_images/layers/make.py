@@ -14,14 +14,14 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import megabytes
 from rdma_images.inputs import wheel_files
-from rdma_images.inputs.download import Job
+from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import digests, store
 from rdma_images.layers.digests import Digests
 from rdma_images.layers.layer_process import LayerTask, make_layer
 from rdma_images.layers.recipe import Recipe, devel_files
-from rdma_images.layers.store import Layer
+from rdma_images.layers.store import StoredLayer
 
 DOWNLOADS = 4  # at once
 PROCESSES = 2  # the second core's worth is measured; more wait for the disk
@@ -49,7 +49,7 @@ class Maker:
         self._indexes, self._mirrors, self._progress = {"": index, **(indexes or {})}, mirrors, progress
         self.stop = threading.Event()
         self._stack = ExitStack()
-        self._ready: dict[str, Future[Layer]] = {}
+        self._ready: dict[str, Future[StoredLayer]] = {}
 
     def __enter__(self) -> "Maker":
         """Begin with what is missing."""
@@ -76,7 +76,7 @@ class Maker:
                     wheel_files.remove_wheel(wheel)
             store.trim()
 
-    def ready(self, recipe: Recipe) -> Future[Layer]:
+    def ready(self, recipe: Recipe) -> Future[StoredLayer]:
         """Return the layer, or the RdmaImagesError why there is none, or why it is not the locked one."""
         return self._ready[recipe.key]
 
@@ -99,10 +99,12 @@ class Maker:
     def _bring(self, wheel: Wheel) -> Path:
         if self.stop.is_set():
             raise RdmaImagesError(f"{wheel.file}: stopped")
-        job = Job(wheel.file, self._mirrors, self._progress, self.stop)
+        job = DownloadSettings(wheel.file, self._mirrors, self._progress, self.stop)
         return wheel_files.fetch_wheel(wheel, self._indexes[wheel.index], job)
 
-    def _make_when_ready(self, recipe: Recipe, futures: Sequence[Future[Path]], makers: ProcessPoolExecutor) -> Layer:
+    def _make_when_ready(
+        self, recipe: Recipe, futures: Sequence[Future[Path]], makers: ProcessPoolExecutor
+    ) -> StoredLayer:
         try:
             paths = [file.result() for file in futures]
             sizes = [wheel.size for wheel in recipe.wheels]

@@ -18,7 +18,7 @@ from rdma_images.layers.image import LayerImage, layer_image
 from rdma_images.layers.load import LayerSet, LoadedImage, check_collisions
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.store import Layer
+from rdma_images.layers.store import StoredLayer
 from rdma_images.registry import faults
 from rdma_images.registry.client import Manifest, Repository
 
@@ -108,7 +108,7 @@ def _layer_image(layer_set: LayerSet, blobs: Mapping[str, Blob]) -> LayerImage:
     )
 
 
-def _send(recipe: Recipe, layer: Layer, layer_set: LayerSet, repository: Repository) -> None:
+def _send(recipe: Recipe, layer: StoredLayer, layer_set: LayerSet, repository: Repository) -> None:
     """Send one layer, and then the tag under which it is looked up."""
     blob = layer.blob(layer_set.part)
     if not repository.has_blob(blob.digest, blob.size):

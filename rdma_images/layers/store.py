@@ -21,7 +21,7 @@ IN_USE = 3600.0  # seconds: what was used since then may be in the middle of bei
 
 
 @dataclass(frozen=True)
-class Layer:
+class StoredLayer:
     """A layer that is there: what a program loads, and what a devel image has beside it, which may be nothing."""
 
     key: str
@@ -60,18 +60,18 @@ def folder(key: str) -> Path:
     return root() / key
 
 
-def find(recipe: Recipe) -> Layer | None:
+def find(recipe: Recipe) -> StoredLayer | None:
     """Return the layer of a recipe, None where it was not made here; its use is noted."""
     card = folder(recipe.key) / CARD
     try:
         record = json.loads(card.read_text(encoding="utf-8"))
         card.touch()
-        return Layer(recipe.key, Blob(**record["runtime"]), Blob(**record["devel"]))
+        return StoredLayer(recipe.key, Blob(**record["runtime"]), Blob(**record["devel"]))
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
 
 
-def get_or_build(recipe: Recipe, make: Callable[[Path], None], progress: Progress = silent) -> Layer:
+def get_or_build(recipe: Recipe, make: Callable[[Path], None], progress: Progress = silent) -> StoredLayer:
     """Return the layer of a recipe; where it was not made here, `make` fills a folder with its files first.
 
     One process makes it, and others wait for it. What a killed one left is gone.

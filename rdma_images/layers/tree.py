@@ -50,7 +50,7 @@ class WheelError(RdmaImagesError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class LayerMember:
     """One file of a layer. `path` has no slash at its start; `size` in bytes.
 
     Its content is `content`, or where that is None the wheel's `member`, whose digest is `algorithm` and `digest`.
@@ -67,14 +67,14 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Tree:
+class WheelTree:
     """A wheel's files: what a program loads, and what a devel image has beside it, each in the order of paths."""
 
-    runtime: tuple[Entry, ...]
-    devel: tuple[Entry, ...]
+    runtime: tuple[LayerMember, ...]
+    devel: tuple[LayerMember, ...]
 
 
-def tree(wheel: Path, size: int, is_devel: IsDevel) -> Tree:
+def tree(wheel: Path, size: int, is_devel: IsDevel) -> WheelTree:
     """Return the files of `wheel`, which has `size` bytes by its lock.
 
     Raises WheelError for a wheel that is damaged, or that no installer should unpack. Contents are compared with
@@ -95,7 +95,7 @@ def tree(wheel: Path, size: int, is_devel: IsDevel) -> Tree:
     return _split(into, is_devel)
 
 
-def chunks(entry: Entry, archive: zipfile.ZipFile, length: int) -> Iterator[bytes]:
+def chunks(entry: LayerMember, archive: zipfile.ZipFile, length: int) -> Iterator[bytes]:
     """Yield the content of an entry in pieces of `length` bytes, the last one perhaps shorter.
 
     Raises WheelError where RECORD says otherwise.
@@ -128,7 +128,7 @@ class _Destination(WheelDestination):
     wheel: Path
     archive: zipfile.ZipFile
     records: dict[str, tuple[str, str]]  # member -> algorithm, and digest in hexadecimal
-    entries: dict[str, Entry] = field(default_factory=dict)  # by their names in RECORD
+    entries: dict[str, LayerMember] = field(default_factory=dict)  # by their names in RECORD
     rows: list[RecordEntry] = field(default_factory=list)
     record: str = ""  # RECORD's name in itself
 
@@ -147,7 +147,7 @@ class _Destination(WheelDestination):
             return self._add(scheme, path, self._new_entry(stream.read(), is_executable))
         algorithm, digest = self.records[member]
         size = self.archive.getinfo(member).file_size
-        entry = Entry("", is_executable or scheme == "scripts", size, algorithm, digest, self.wheel, member)
+        entry = LayerMember("", is_executable or scheme == "scripts", size, algorithm, digest, self.wheel, member)
         if scheme == "scripts" and stream.read(len(SHEBANG)) == SHEBANG:
             text = b"".join(chunks(entry, self.archive, size + 1))
             with fix_shebang(io.BytesIO(text), PYTHON) as fixed:
@@ -162,13 +162,13 @@ class _Destination(WheelDestination):
         self.record = record_file_path
         self._add(scheme, record_file_path, self._new_entry(b"", executable=False))
 
-    def listing(self, left_out: Collection[str]) -> Entry:
+    def listing(self, left_out: Collection[str]) -> LayerMember:
         """Return RECORD without the rows of the names `left_out`."""
         rows = [(Scheme(""), row) for row in self.rows if row.path not in left_out]
         with construct_record_file(rows) as stream:
             return replace(self._new_entry(stream.read(), executable=False), path=self.entries[self.record].path)
 
-    def _add(self, scheme: Scheme, path: str, entry: Entry) -> RecordEntry:
+    def _add(self, scheme: Scheme, path: str, entry: LayerMember) -> RecordEntry:
         where = self._path_below_root(scheme, path)
         inside = where.removeprefix(f"{SITE}/")
         name = inside if inside != where else f"{ABOVE_SITE}/{where.removeprefix(f'{PREFIX}/')}"
@@ -186,9 +186,9 @@ class _Destination(WheelDestination):
             folder += f"/{self.wheel.name.partition('-')[0]}"
         return f"{folder}/{path}"
 
-    def _new_entry(self, content: bytes, executable: bool) -> Entry:
+    def _new_entry(self, content: bytes, executable: bool) -> LayerMember:
         digest = hashlib.sha256(content).hexdigest()
-        return Entry("", executable, len(content), "sha256", digest, self.wheel, content=content)
+        return LayerMember("", executable, len(content), "sha256", digest, self.wheel, content=content)
 
 
 def _check(archive: zipfile.ZipFile, wheel: Path, size: int) -> None:
@@ -225,13 +225,13 @@ def _records(source: WheelFile, wheel: Path) -> dict[str, tuple[str, str]]:
     return rows
 
 
-def _split(destination: _Destination, is_devel: IsDevel) -> Tree:
+def _split(destination: _Destination, is_devel: IsDevel) -> WheelTree:
     """Return the tree of the runtime image and of what a devel image adds, each with a RECORD that fits it."""
     moved = {name for name in destination.entries if is_devel(name)}
     rest = [entry for name, entry in destination.entries.items() if name not in moved and name != destination.record]
     devel = [*(destination.entries[name] for name in moved), destination.listing(())] if moved else []
-    return Tree(_in_order([*rest, destination.listing(moved)]), _in_order(devel))
+    return WheelTree(_in_order([*rest, destination.listing(moved)]), _in_order(devel))
 
 
-def _in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+def _in_order(entries: Iterable[LayerMember]) -> tuple[LayerMember, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.path))

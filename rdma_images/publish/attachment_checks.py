@@ -35,7 +35,7 @@ _OTHER_FORM = (ValidationError, ValueError, KeyError, IndexError, TypeError, Att
 
 
 @dataclass(frozen=True)
-class Finding:
+class VerifyFinding:
     """The result of one check. `holds` is None where there was nothing to compare with."""
 
     what: str
@@ -44,17 +44,17 @@ class Finding:
 
 
 # Takes the content, the digest that it has to be about, and the failed checks that the publisher allowed by name.
-AttachmentCheck = Callable[[bytes, str, Collection[str]], Iterable[Finding]]
+AttachmentCheck = Callable[[bytes, str, Collection[str]], Iterable[VerifyFinding]]
 
 
-def check_attachment(form: str, content: bytes | None, digest: str, allowed: Collection[str]) -> list[Finding]:
+def check_attachment(form: str, content: bytes | None, digest: str, allowed: Collection[str]) -> list[VerifyFinding]:
     """Return the results for the attachment of one form; `content` is None where none is attached."""
     if content is None:
-        return [Finding(NAMES[form], False, "none attached")]
+        return [VerifyFinding(NAMES[form], False, "none attached")]
     try:
         return list(_CHECKS[form](content, digest, allowed))
     except _OTHER_FORM:
-        return [Finding(NAMES[form], False, "cannot be read: it does not have the form that is published here")]
+        return [VerifyFinding(NAMES[form], False, "cannot be read: it does not have the form that is published here")]
 
 
 def allowed_failures(report: bytes | None) -> frozenset[str]:
@@ -65,10 +65,10 @@ def allowed_failures(report: bytes | None) -> frozenset[str]:
         return frozenset()
 
 
-def _report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[Finding]:
+def _report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
     report = decode_report(statement.predicate(content)["report"])
     if not _subject(content) == digest == report.digest:
-        yield Finding("report", False, f"is about another image, {report.digest}")
+        yield VerifyFinding("report", False, f"is about another image, {report.digest}")
         return
     failed = {check.id for check in report.checks if check.outcome == "failed" and check.severity == "error"}
     counts = ", ".join(f"{number} {kind}" for kind, number in report.counts.items())
@@ -79,12 +79,14 @@ def _report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[F
         detail += f"; failed: {', '.join(unexcused)}"
     if report.warnings:
         detail += f"; warned: {', '.join(report.warnings)}"
-    yield Finding("report", not unexcused, detail)
+    yield VerifyFinding("report", not unexcused, detail)
     if report.rehearsal:
-        yield Finding("rehearsal", False, f"stand-ins for {', '.join(report.rehearsal)}: do not deploy this image")
+        yield VerifyFinding(
+            "rehearsal", False, f"stand-ins for {', '.join(report.rehearsal)}: do not deploy this image"
+        )
 
 
-def _provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[Finding]:
+def _provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
     predicate = statement.predicate(content)
     definition, details = predicate["buildDefinition"], predicate["runDetails"]
     programs = ", ".join(f"{name} {version}" for name, version in details["builder"]["version"].items())
@@ -97,41 +99,45 @@ def _provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterat
     if not clean:
         detail += " and uncommitted files"
         detail += "; allowed by the publisher" if COMMITTED in allowed else ""
-    yield Finding("provenance", _subject(content) == digest and (clean or COMMITTED in allowed), detail)
+    yield VerifyFinding("provenance", _subject(content) == digest and (clean or COMMITTED in allowed), detail)
 
 
-def _history(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+def _history(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     version = json.loads(content)["predicateType"].rpartition("/")[2]
-    yield Finding(NAMES[statement.BUILDKIT], _subject(content) == digest, f"every step of the build, as SLSA {version}")
+    yield VerifyFinding(
+        NAMES[statement.BUILDKIT], _subject(content) == digest, f"every step of the build, as SLSA {version}"
+    )
 
 
-def _bill(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+def _bill(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     body = json.loads(content)
     about = body["metadata"]["component"]["version"]
-    yield Finding("bill of materials", about == digest, f"{len(body['components'])} packages")
+    yield VerifyFinding("bill of materials", about == digest, f"{len(body['components'])} packages")
 
 
-def _validation(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[Finding]:
+def _validation(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
     """Yield what stands in the place of a provenance: the image was built elsewhere."""
     predicate = statement.predicate(content)
     holds = _subject(content) == digest and not set(predicate["failedTests"]).difference(allowed)
     passed = len(predicate["passedTests"])
-    yield Finding("origin", holds, f"built elsewhere, by whom is not known; validated here, {passed} checks passed")
+    yield VerifyFinding(
+        "origin", holds, f"built elsewhere, by whom is not known; validated here, {passed} checks passed"
+    )
 
 
-def _spdx(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+def _spdx(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     image, *packages = json.loads(content)["packages"]
-    yield Finding(NAMES[spdx_bill.PREDICATE], image["versionInfo"] == digest, f"{len(packages)} packages")
+    yield VerifyFinding(NAMES[spdx_bill.PREDICATE], image["versionInfo"] == digest, f"{len(packages)} packages")
 
 
-def _results(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+def _results(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     for result in statement.predicate(content)["results"]:
         where = f"{result['nodes']} x {result['instance']}" if result["instance"] else result["job"]
         holds = _subject(content) == digest == result["digest"] and result["exit_code"] == 0
-        yield Finding("job result", holds, f"{where}: {result['sentence']}; {result['time']}")
+        yield VerifyFinding("job result", holds, f"{where}: {result['sentence']}; {result['time']}")
 
 
-def _vulnerabilities(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+def _vulnerabilities(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     predicate = statement.predicate(content)
     scanner, results = predicate["scanner"], predicate["scanner"]["result"]
     outcomes = Counter(str(result["annotations"][0]["outcome"]) for result in results)
@@ -142,14 +148,14 @@ def _vulnerabilities(content: bytes, digest: str, _allowed: Collection[str]) -> 
     detail = f"{counts}{judged}; scanned {predicate['metadata']['scanFinishedOn']} by {unquote(program)}"
     if database := scanner.get("db", {}).get("lastUpdate"):
         detail += f" with data of {database}"
-    yield Finding(NAMES[VULNERABILITIES], _subject(content) == digest and not outcomes["refused"], detail)
+    yield VerifyFinding(NAMES[VULNERABILITIES], _subject(content) == digest and not outcomes["refused"], detail)
 
 
-def _openvex(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[Finding]:
+def _openvex(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     statements = statement.predicate(content)["statements"]
     counts = Counter(str(entry["status"]) for entry in statements)
     detail = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
-    yield Finding(NAMES[OPENVEX], _subject(content) == digest, f"{detail}, by the publisher's policy")
+    yield VerifyFinding(NAMES[OPENVEX], _subject(content) == digest, f"{detail}, by the publisher's policy")
 
 
 _CHECKS: dict[str, AttachmentCheck] = {

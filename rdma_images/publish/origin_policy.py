@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from rdma_images.core.pipeline import ARCHIVE_SIGNATURE, UNPINNED
 from rdma_images.publish import statement
-from rdma_images.publish.attachment_checks import Finding
+from rdma_images.publish.attachment_checks import VerifyFinding
 from rdma_images.scan.policy import OriginRules
 
 PIN = "pin"  # annotation of a dependency that has no digest
 
 
-def check_origin(content: bytes | None, rules: OriginRules, is_signed: bool | None) -> Iterator[Finding]:
+def check_origin(content: bytes | None, rules: OriginRules, is_signed: bool | None) -> Iterator[VerifyFinding]:
     """Yield a finding for each rule.
 
     Args:
@@ -20,11 +20,11 @@ def check_origin(content: bytes | None, rules: OriginRules, is_signed: bool | No
         is_signed: Whether the trusted signer signed it; None where no signer is named.
     """
     if content is None:
-        yield Finding("origin", False, "no provenance is attached, and the policy asks for one")
+        yield VerifyFinding("origin", False, "no provenance is attached, and the policy asks for one")
         return
     if not is_signed:
         detail = "nobody is named whose signature counts: give --key, or --identity and --issuer"
-        yield Finding("origin", False, detail if is_signed is None else "the provenance is not signed by them")
+        yield VerifyFinding("origin", False, detail if is_signed is None else "the provenance is not signed by them")
         return
     try:
         predicate = statement.predicate(content)
@@ -33,16 +33,16 @@ def check_origin(content: bytes | None, rules: OriginRules, is_signed: bool | No
         source = str(next((item.get("uri", "") for item in dependencies if "gitCommit" in item.get("digest", {})), ""))
         unpinned = sorted({str(item["name"]) for item in dependencies if _is_unpinned(item)})
     except (ValueError, KeyError, TypeError, AttributeError):
-        yield Finding("origin", False, "the provenance does not have the form that is published here")
+        yield VerifyFinding("origin", False, "the provenance does not have the form that is published here")
         return
     if rules.builders:
-        yield Finding("builder", builder in rules.builders, builder)
+        yield VerifyFinding("builder", builder in rules.builders, builder)
     if rules.sources:
         allowed = {_address(entry) for entry in rules.sources}
-        yield Finding("source", _address(source) in allowed, source or "the provenance names none")
+        yield VerifyFinding("source", _address(source) in allowed, source or "the provenance names none")
     if rules.locked_inputs:
         detail = f"not locked: {', '.join(unpinned)}" if unpinned else "every input has a digest"
-        yield Finding("inputs", not unpinned, detail)
+        yield VerifyFinding("inputs", not unpinned, detail)
 
 
 def _is_unpinned(item: dict[str, dict[str, str]]) -> bool:

@@ -34,7 +34,7 @@ class Watcher(Protocol):
         """Stop showing."""
 
 
-class Lines:
+class LineProgress:
     """Plain lines, for logs."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,7 +52,7 @@ class Lines:
         total = sum(layer.total for layer in layers)
         self.line(f"  {done} of {len(layers)} layers, {readable(push.sent())} of {readable(total)} sent")
 
-    def __enter__(self) -> "Lines":
+    def __enter__(self) -> "LineProgress":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,4 +109,4 @@ def watcher() -> Watcher:
     """Return bars where standard error is a terminal, lines elsewhere; standard output stays the answer."""
     if sys.stderr.isatty():
         return Bars(Console(stderr=True))
-    return Lines(lambda text: print(text, file=sys.stderr, flush=True))
+    return LineProgress(lambda text: print(text, file=sys.stderr, flush=True))

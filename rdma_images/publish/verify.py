@@ -7,7 +7,7 @@ from typing import Any
 from rdma_images.core.progress import Progress, silent
 from rdma_images.publish import cosign, statement, tags
 from rdma_images.publish.attach import CREATED, FORM, attachments, content_of, fallback_tag
-from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, Finding, allowed_failures, check_attachment
+from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.keys import Trust
 from rdma_images.publish.kinds import open_kind
@@ -25,7 +25,7 @@ class Verification:
     """The findings on one image, or on an index over several."""
 
     ref: str  # by digest
-    findings: tuple[Finding, ...]
+    findings: tuple[VerifyFinding, ...]
 
     @property
     def holds(self) -> bool:
@@ -98,7 +98,7 @@ def _index(
         f"{digest} as {platform}, but it is {real[digest]}" for digest, platform in listed if platform != real[digest]
     ]
     detail = "; ".join(wrong) or ", ".join(platform for _, platform in listed) or "none: the index lists no image"
-    platforms = Finding("platforms", bool(listed) and not wrong, detail)
+    platforms = VerifyFinding("platforms", bool(listed) and not wrong, detail)
     ref = f"{repository.ref}@{index.digest}"
     files, unreadable = _chosen(repository, index.digest, verifier)
     results = _attachment(statement.RESULTS, files.get(statement.RESULTS), index.digest, verifier, ref)
@@ -144,7 +144,7 @@ def _attachment(
     verifier: Verifier | None,
     ref: str,
     allowed: frozenset[str] = frozenset(),
-) -> Iterator[Finding]:
+) -> Iterator[VerifyFinding]:
     """Check the attachment of one form; an optional one that is not there gives no finding."""
     if form in OPTIONAL and content is None:
         return
@@ -155,7 +155,7 @@ def _attachment(
 
 def _chosen(
     repository: Repository, digest: str, verifier: Verifier | None
-) -> tuple[dict[str, bytes], tuple[Finding, ...]]:
+) -> tuple[dict[str, bytes], tuple[VerifyFinding, ...]]:
     """Return an attachment of each form, by predicate type: the newest signed by the trusted signer, or the newest.
 
     What other tools attached is theirs and is left out; what carries our form and cannot be read is reported.
@@ -172,7 +172,7 @@ def _chosen(
         try:
             contents_by_form.setdefault(form, []).append(content_of(repository, entry.digest))
         except faults.MalformedError as error:
-            unreadable.append(Finding(NAMES[form], None, f"ignored: {faults.first_line(error)}"))
+            unreadable.append(VerifyFinding(NAMES[form], None, f"ignored: {faults.first_line(error)}"))
     ref = f"{repository.ref}@{digest}"
     chosen = {
         form: _signed_first(form, contents, ref, verifier) for form, contents in contents_by_form.items() if contents
@@ -186,27 +186,27 @@ def _signed_first(form: str, contents: list[bytes], ref: str, verifier: Verifier
     return next((content for content in contents if verifier.attested(ref, form, content)), contents[0])
 
 
-def _tag(reference: str, config: Mapping[str, Any]) -> Iterator[Finding]:
+def _tag(reference: str, config: Mapping[str, Any]) -> Iterator[VerifyFinding]:
     """Check whether the tag says what the image is; no finding for a digest or another grammar's tag."""
     version = labels_of(config).get(tags.VERSION, "")
     holds = tags.tag_matches(reference, version, _platform(config))
     if holds is not None:
         relation = "leads to" if holds else "is not true of"
-        yield Finding("tag", holds, f"{reference} {relation} {version or 'an image that names no version'}")
+        yield VerifyFinding("tag", holds, f"{reference} {relation} {version or 'an image that names no version'}")
 
 
-def _signature(repository: Repository, digest: str, verifier: Verifier | None) -> Finding:
+def _signature(repository: Repository, digest: str, verifier: Verifier | None) -> VerifyFinding:
     if verifier is not None:
         good = verifier.signed(f"{repository.ref}@{digest}")
-        return Finding("signature", good, f"by {verifier.trust}" if good else f"no signature by {verifier.trust}")
+        return VerifyFinding("signature", good, f"by {verifier.trust}" if good else f"no signature by {verifier.trust}")
     if repository.head(f"{fallback_tag(digest)}.sig"):
-        return Finding("signature", None, "present and not checked: give --key, or --identity and --issuer")
-    return Finding("signature", None, "none: anybody with push access can have written this")
+        return VerifyFinding("signature", None, "present and not checked: give --key, or --identity and --issuer")
+    return VerifyFinding("signature", None, "none: anybody with push access can have written this")
 
 
-def _signed(form: str, content: bytes, ref: str, verifier: Verifier) -> Finding:
+def _signed(form: str, content: bytes, ref: str, verifier: Verifier) -> VerifyFinding:
     """Check whether the trusted signer signed just what is attached."""
     title = f"signed {NAMES[form]}"
     if verifier.attested(ref, form, content):
-        return Finding(title, True, f"by {verifier.trust}, word for word what is attached")
-    return Finding(title, False, f"{verifier.trust} signed no such {NAMES[form]}")
+        return VerifyFinding(title, True, f"by {verifier.trust}, word for word what is attached")
+    return VerifyFinding(title, False, f"{verifier.trust} signed no such {NAMES[form]}")

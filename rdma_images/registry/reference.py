@@ -13,7 +13,7 @@ HOST = re.compile(rf"(?:(?P<name>{_LABEL}(?:\.{_LABEL})*)|\[(?P<v6>[0-9A-Fa-f:.]
 
 
 @dataclass(frozen=True)
-class Reference:
+class ImageReference:
     """An image in a registry. `selector` is its tag, or its digest with the algorithm in front."""
 
     host: str
@@ -24,7 +24,7 @@ class Reference:
         return f"{self.host}/{self.repository}{'@' if ':' in self.selector else ':'}{self.selector}"
 
 
-def parse_reference(text: str) -> Reference:
+def parse_reference(text: str) -> ImageReference:
     """Return the reference in `text`; without a tag it means "latest", and a tag beside a digest is dropped.
 
     Raises RefusedError where it names no registry.
@@ -34,7 +34,7 @@ def parse_reference(text: str) -> Reference:
         raise RefusedError(f"{text!r} names no registry\nwrite host/repository:tag or host/repository@sha256:…")
     name, _, digest = rest.partition("@")
     repository, _, tag = name.partition(":")
-    return Reference(host, repository, digest or tag or "latest")
+    return ImageReference(host, repository, digest or tag or "latest")
 
 
 def with_registry(text: str) -> str:

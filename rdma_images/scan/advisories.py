@@ -21,7 +21,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.plain import first_misfit, plain
 from rdma_images.inspection.report import Report
-from rdma_images.scan.formats import OsvAdvisory, OsvAffected, OsvEvent, Part, Section, Text
+from rdma_images.scan.formats import OsvAdvisory, OsvAffected, OsvEvent, ReportPart, Section, Text
 from rdma_images.scan.scan_result import Scan, Vulnerability, day, severity, unique
 
 LARGEST = 256 * 2**20  # bytes; Debian's tracker has some 70 MB
@@ -39,13 +39,13 @@ class InstalledPackages:
     release: str  # as OSV writes it: "Debian:13"
 
 
-class _DebianRelease(Part):
+class _DebianRelease(ReportPart):
     status: Text = ""
     fixed_version: Text = ""
     urgency: Text = ""
 
 
-class _DebianEntry(Part):
+class _DebianEntry(ReportPart):
     releases: dict[str, _DebianRelease] = Field(default_factory=dict)
 
 

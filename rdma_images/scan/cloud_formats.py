@@ -9,24 +9,24 @@ from typing import Any
 
 from pydantic import Field
 
-from rdma_images.scan.formats import Many, Part, ScannerReport, Section, Text
+from rdma_images.scan.formats import Many, ReportPart, ScannerReport, Section, Text
 from rdma_images.scan.scan_result import Vulnerability, day, moment, severity
 
 Time = str | float | None
 
 
-class _EcrAttribute(Part):
+class _EcrAttribute(ReportPart):
     key: Text = ""
     value: Text = ""
 
 
-class _EcrFinding(Part):
+class _EcrFinding(ReportPart):
     name: str
     severity: Text = ""
     attributes: Many[_EcrAttribute] = ()
 
 
-class _InspectorPackage(Part):
+class _InspectorPackage(ReportPart):
     name: Text = ""
     version: Text = ""
     release: Text = ""
@@ -35,32 +35,32 @@ class _InspectorPackage(Part):
     fixedInVersion: Text = ""
 
 
-class _InspectorDetails(Part):
+class _InspectorDetails(ReportPart):
     vulnerabilityId: Text = ""
     relatedVulnerabilities: Many[str] = ()
     vendorCreatedAt: Time = None
     vulnerablePackages: Many[_InspectorPackage] = ()
 
 
-class _InspectorFinding(Part):
+class _InspectorFinding(ReportPart):
     severity: Text = ""
     status: Text = ""
     packageVulnerabilityDetails: _InspectorDetails | None = None
 
 
-class _EcrFindings(Part):
+class _EcrFindings(ReportPart):
     imageScanCompletedAt: Time = None
     vulnerabilitySourceUpdatedAt: Time = None
     findings: Many[_EcrFinding] = ()
     enhancedFindings: Many[_InspectorFinding] = ()
 
 
-class _EcrStatus(Part):
+class _EcrStatus(ReportPart):
     status: Text = ""
     description: Text = ""
 
 
-class Ecr(Part):
+class EcrFindings(ReportPart):
     """`aws ecr describe-image-scan-findings --output json`."""
 
     imageId: Section = Field(default_factory=dict)
@@ -122,7 +122,7 @@ def _inspector(findings: tuple[_InspectorFinding, ...]) -> Iterator[Vulnerabilit
             )
 
 
-class _AcrVulnerability(Part):
+class _AcrVulnerability(ReportPart):
     CveName: Text = ""
     AliasName: Text = ""
     Feature: Text = ""
@@ -132,7 +132,7 @@ class _AcrVulnerability(Part):
     Severity: Text = ""
 
 
-class Acr(Part):
+class Acr(ReportPart):
     """One page of ListRepoTagScanResult: the answer itself, or the `body` in which Alibaba's SDKs have it."""
 
     Vulnerabilities: Many[_AcrVulnerability]

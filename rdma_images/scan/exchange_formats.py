@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rdma_images.scan.formats import (
     Many,
-    Part,
+    ReportPart,
     ScannerReport,
     Section,
     Text,
@@ -20,44 +20,44 @@ from rdma_images.scan.formats import (
 from rdma_images.scan.scan_result import SEVERITIES, Severity, Vulnerability, day, severity, severity_of_score
 
 
-class _SarifText(Part):
+class _SarifText(ReportPart):
     text: Text = ""
 
 
-class _SarifRule(Part):
+class _SarifRule(ReportPart):
     id: str
     help: _SarifText = _SarifText()
     properties: Section = Field(default_factory=dict)
 
 
-class _SarifDriver(Part):
+class _SarifDriver(ReportPart):
     name: Text = ""
     version: Text = ""
     rules: Many[_SarifRule] = ()
 
 
-class _SarifTool(Part):
+class _SarifTool(ReportPart):
     driver: _SarifDriver
 
 
-class _SarifResult(Part):
+class _SarifResult(ReportPart):
     ruleId: Text = ""
     level: Text = ""
     message: _SarifText = _SarifText()
 
 
-class _SarifInvocation(Part):
+class _SarifInvocation(ReportPart):
     endTimeUtc: Text = ""
 
 
-class _SarifRun(Part):
+class _SarifRun(ReportPart):
     tool: _SarifTool
     results: Many[_SarifResult] = ()
     invocations: Many[_SarifInvocation] = ()
     properties: Section = Field(default_factory=dict)
 
 
-class Sarif(Part):
+class Sarif(ReportPart):
     """SARIF 2.1.0, with the lines `Package:`, `Installed Version:` and `Fixed Version:` that Trivy and Grype write."""
 
     version: str
@@ -101,28 +101,28 @@ def _sarif(run: _SarifRun) -> Iterator[Vulnerability]:
         )
 
 
-class _CycloneComponent(Part):
+class _CycloneComponent(ReportPart):
     bom_ref: Text = Field(default="", alias="bom-ref")
     name: Text = ""
     version: Text = ""
     purl: Text = ""
 
 
-class _CycloneRating(Part):
+class _CycloneRating(ReportPart):
     severity: Text = ""
     score: float | None = None
     method: Text = ""
 
 
-class _CycloneAffect(Part):
+class _CycloneAffect(ReportPart):
     ref: Text = ""
 
 
-class _CycloneAnalysis(Part):
+class _CycloneAnalysis(ReportPart):
     state: Text = ""
 
 
-class _CycloneVulnerability(Part):
+class _CycloneVulnerability(ReportPart):
     id: str
     ratings: Many[_CycloneRating] = ()
     recommendation: Text = ""
@@ -131,13 +131,13 @@ class _CycloneVulnerability(Part):
     analysis: _CycloneAnalysis = _CycloneAnalysis()
 
 
-class _CycloneMetadata(Part):
+class _CycloneMetadata(ReportPart):
     timestamp: Text = ""
     tools: Any = None
     component: _CycloneComponent = _CycloneComponent()
 
 
-class CycloneDx(Part):
+class CycloneDx(ReportPart):
     """A CycloneDX document with vulnerabilities: a VDR, as Trivy, Grype and Dependency-Track write it."""
 
     vulnerabilities: Many[_CycloneVulnerability]

@@ -23,7 +23,7 @@ Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else val
 Section = Annotated[dict[str, Any], BeforeValidator(lambda value: {} if value is None else value)]
 
 
-class Part(BaseModel):
+class ReportPart(BaseModel):
     """A part of a report."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=False)
@@ -43,7 +43,7 @@ class ScannerReport:
     is_partial: bool = False  # another page follows
 
 
-class _TrivyVulnerability(Part):
+class _TrivyVulnerability(ReportPart):
     VulnerabilityID: str
     PkgName: str
     InstalledVersion: Text = ""
@@ -53,18 +53,18 @@ class _TrivyVulnerability(Part):
     PkgIdentifier: Section = Field(default_factory=dict)
 
 
-class _TrivyResult(Part):
+class _TrivyResult(ReportPart):
     Type: Text = ""
     Vulnerabilities: Many[_TrivyVulnerability] = ()
 
 
-class _TrivyMetadata(Part):
+class _TrivyMetadata(ReportPart):
     ImageID: Text = ""
     DiffIDs: Many[str] = ()
     RepoDigests: Many[str] = ()
 
 
-class Trivy(Part):
+class Trivy(ReportPart):
     """`trivy image --format json`, schema version 2."""
 
     SchemaVersion: int
@@ -96,63 +96,63 @@ def _trivy(entry: _TrivyVulnerability, result: _TrivyResult) -> Vulnerability:
     )
 
 
-class _GrypeFixDate(Part):
+class _GrypeFixDate(ReportPart):
     version: Text = ""
     date: Text = ""
 
 
-class _GrypeFix(Part):
+class _GrypeFix(ReportPart):
     versions: Many[str] = ()
     state: Text = ""
     available: Many[_GrypeFixDate] = ()
 
 
-class _GrypeVulnerability(Part):
+class _GrypeVulnerability(ReportPart):
     id: str
     severity: Text = ""
     fix: _GrypeFix = _GrypeFix()
 
 
-class _GrypeRelated(Part):
+class _GrypeRelated(ReportPart):
     id: str
 
 
-class _GrypeArtifact(Part):
+class _GrypeArtifact(ReportPart):
     name: str
     version: Text = ""
     type: Text = ""
     purl: Text = ""
 
 
-class _GrypeMatch(Part):
+class _GrypeMatch(ReportPart):
     vulnerability: _GrypeVulnerability
     relatedVulnerabilities: Many[_GrypeRelated] = ()
     artifact: _GrypeArtifact
 
 
-class _GrypeLayer(Part):
+class _GrypeLayer(ReportPart):
     digest: Text = ""
 
 
-class _GrypeTarget(Part):
+class _GrypeTarget(ReportPart):
     imageID: Text = ""
     manifestDigest: Text = ""
     repoDigests: Many[str] = ()
     layers: Many[_GrypeLayer] = ()
 
 
-class _GrypeSource(Part):
+class _GrypeSource(ReportPart):
     target: _GrypeTarget | str = ""
 
 
-class _GrypeDescriptor(Part):
+class _GrypeDescriptor(ReportPart):
     name: Text = ""
     version: Text = ""
     timestamp: Text = ""
     db: Section = Field(default_factory=dict)
 
 
-class Grype(Part):
+class Grype(ReportPart):
     """`grype --output json`."""
 
     matches: Many[_GrypeMatch]
@@ -188,7 +188,7 @@ def _grype(match: _GrypeMatch) -> Vulnerability:
     )
 
 
-class OsvEvent(Part):
+class OsvEvent(ReportPart):
     """One event of a range: where a vulnerability begins or ends."""
 
     introduced: Text = ""
@@ -196,14 +196,14 @@ class OsvEvent(Part):
     last_affected: Text = ""
 
 
-class OsvRange(Part):
+class OsvRange(ReportPart):
     """The versions between events."""
 
     type: Text = ""
     events: Many[OsvEvent] = ()
 
 
-class OsvPackage(Part):
+class OsvPackage(ReportPart):
     """A package by its ecosystem."""
 
     name: Text = ""
@@ -211,7 +211,7 @@ class OsvPackage(Part):
     version: Text = ""
 
 
-class OsvAffected(Part):
+class OsvAffected(ReportPart):
     """The affected versions of one package."""
 
     package: OsvPackage = OsvPackage()
@@ -219,14 +219,14 @@ class OsvAffected(Part):
     versions: Many[str] = ()
 
 
-class OsvRating(Part):
+class OsvRating(ReportPart):
     """A CVSS vector, or a word."""
 
     type: Text = ""
     score: Text = ""
 
 
-class OsvAdvisory(Part):
+class OsvAdvisory(ReportPart):
     """An advisory in the OSV schema, ossf/osv-schema 1.7."""
 
     id: str
@@ -245,31 +245,31 @@ class OsvAdvisory(Part):
         return severity_of_score(max(scores)) if word == "unknown" and scores else word
 
 
-class _OsvGroup(Part):
+class _OsvGroup(ReportPart):
     ids: Many[str] = ()
     max_severity: Text = ""
 
 
-class _OsvFinding(Part):
+class _OsvFinding(ReportPart):
     package: OsvPackage
     vulnerabilities: Many[OsvAdvisory] = ()
     groups: Many[_OsvGroup] = ()
 
 
-class _OsvSource(Part):
+class _OsvSource(ReportPart):
     packages: Many[_OsvFinding] = ()
 
 
-class _OsvLayer(Part):
+class _OsvLayer(ReportPart):
     diff_id: Text = ""
     is_empty: bool = False
 
 
-class _OsvImage(Part):
+class _OsvImage(ReportPart):
     layer_metadata: Many[_OsvLayer] = ()
 
 
-class OsvScanner(Part):
+class OsvScanner(ReportPart):
     """`osv-scanner scan image --format json`."""
 
     results: Many[_OsvSource]

@@ -37,7 +37,7 @@ _FORMATS: Sequence[tuple[Callable[[Document], object], Callable[[Document], Scan
     (lambda d: d.get("bomFormat") == "CycloneDX", lambda d: exchange_formats.CycloneDx.model_validate(d).report()),
     (
         lambda d: d.keys() & {"imageScanFindings", "imageScanStatus"},
-        lambda d: cloud_formats.Ecr.model_validate(d).report(),
+        lambda d: cloud_formats.EcrFindings.model_validate(d).report(),
     ),
     (cloud_formats.is_acr, lambda d: cloud_formats.Acr.model_validate(d).report()),
     (lambda d: "results" in d, lambda d: formats.OsvScanner.model_validate(d).report()),

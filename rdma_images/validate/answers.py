@@ -10,7 +10,7 @@ from rdma_images.inspection.measurements import PROBES, Measured
 from rdma_images.inspection.values import Value
 
 
-class Answer(Value):
+class ProbeAnswer(Value):
     """The answer of a probe: a value, or why there is none. `seconds` is how long it took."""
 
     value: Any = None
@@ -18,7 +18,7 @@ class Answer(Value):
     seconds: float = Field(default=0.0, ge=0)
 
 
-ANSWERS = TypeAdapter(dict[str, Answer])
+ANSWERS = TypeAdapter(dict[str, ProbeAnswer])
 
 
 def measured(text: bytes, names: Iterable[str]) -> Measured:
@@ -32,7 +32,9 @@ def measured(text: bytes, names: Iterable[str]) -> Measured:
         return lost(names, f"what the probes printed in the image is cut short or damaged: {first_misfit(error)}")
     measurements = Measured(seconds={name: answer.seconds for name, answer in answers.items()})
     for name in names:
-        measurements = _with(measurements, name, answers.get(name, Answer(error="the image's answer leaves it out")))
+        measurements = _with(
+            measurements, name, answers.get(name, ProbeAnswer(error="the image's answer leaves it out"))
+        )
     return measurements
 
 
@@ -43,7 +45,7 @@ def lost(names: Iterable[str], why: str, measurements: Measured | None = None) -
     return measurements.model_copy(update={"missing": missing, "lost": (*measurements.lost, *names)})
 
 
-def _with(measurements: Measured, name: str, answer: Answer) -> Measured:
+def _with(measurements: Measured, name: str, answer: ProbeAnswer) -> Measured:
     """Return `measurements` with the answer of the probe `name`."""
     if answer.value is None and not answer.error and PROBES[name].nothing:
         return measurements.model_copy(update={"missing": {**measurements.missing, name: PROBES[name].nothing}})

@@ -14,7 +14,7 @@ from rdma_images.core.plain import plain
 from rdma_images.core.stream import Chunks
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.inspection.measurements import Entry, Setting, Settings
+from rdma_images.inspection.measurements import AssignedVariable, EntryPointChanges, Settings
 from rdma_images.validate import container, transport
 from rdma_images.validate.probes import settings
 
@@ -25,7 +25,9 @@ AROUND = "".join(f"{word}\0" for word in PRINTS[1:]).encode()
 OF_FILES = {*settings.NAMING, *settings.FILE_OF}  # variables that name files, whatever they begin with
 
 
-def measure(client: DockerClient, engine: Engine, subject: ImageConfig, box: container.Sealed) -> Entry | str:
+def measure(
+    client: DockerClient, engine: Engine, subject: ImageConfig, box: container.Sealed
+) -> EntryPointChanges | str:
     """Return what the entry point changes in the environment of the process that it starts.
 
     Else the reason why not known.
@@ -37,7 +39,7 @@ def measure(client: DockerClient, engine: Engine, subject: ImageConfig, box: con
         config = api.inspect_image(subject.digest).get("Config") or {}
         words = config.get("Entrypoint") or []
         if not words:
-            return Entry()
+            return EntryPointChanges()
         with container.entered(client, subject.digest, command(words), box) as started:
             line = docker_command.words("start", "--attach", str(started.id))
             rc, out, err = transport.bounded(line, LIMIT, engine.environ())
@@ -61,7 +63,7 @@ def printed(out: bytes) -> dict[str, str] | None:
     return {name: value for name, is_set, value in pairs if is_set}
 
 
-def changed(environment: dict[str, str], image_environment: dict[str, str]) -> Entry:
+def changed(environment: dict[str, str], image_environment: dict[str, str]) -> EntryPointChanges:
     """Return how `environment` differs from the image's own, in the variables that concern the fabric."""
     relevant = {
         name for name in {**environment, **image_environment} if settings.OURS.fullmatch(name) or name in OF_FILES
@@ -71,7 +73,7 @@ def changed(environment: dict[str, str], image_environment: dict[str, str]) -> E
         for name in relevant & set(environment)
         if environment[name] != image_environment.get(name)
     }
-    return Entry(
+    return EntryPointChanges(
         given=dict(sorted(given.items())[: settings.MOST]),
         removed=sorted(relevant & set(image_environment) - set(environment)),
     )
@@ -98,7 +100,7 @@ def with_files(settings_: Settings, given: Mapping[str, str], read: Callable[[st
     absent = settings.absent(whole, more, lambda path: read(path) is not None)
     return settings_.model_copy(
         update={
-            "assigned": [*settings_.assigned, *map(Setting.model_validate, more)][: settings.MOST],
+            "assigned": [*settings_.assigned, *map(AssignedVariable.model_validate, more)][: settings.MOST],
             "absent": list(dict.fromkeys((*settings_.absent, *absent))),
         }
     )

@@ -27,7 +27,7 @@ from rdma_images.core.stream import CHUNK, Chunks
 from rdma_images.engine import Engine
 from rdma_images.engine.layout import Layout
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.inspection.measurements import Layer, Leftovers
+from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
 from rdma_images.validate.probes import leftovers, rootfs, tree
 
 BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
@@ -57,7 +57,7 @@ class LayerContent:
         if category in self.places or len(self.places) < MOST_PLACES:
             self.places[category] = self.places.get(category, 0) + member.size
         tree.note_leftover(
-            rootfs.Entry(_path(member), member.mode, member.size, ""), self.left, lambda _: _start(archive, member)
+            rootfs.RootEntry(_path(member), member.mode, member.size, ""), self.left, lambda _: _start(archive, member)
         )
 
 
@@ -66,7 +66,7 @@ def _start(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
     return content.read(leftovers.TEXT_LIMIT) if content else None
 
 
-def layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[Layer, ...]:
+def layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[MeasuredLayer, ...]:
     """Return the layers of an image, lowest first, with what has no business in them.
 
     The private engine's are read where they lie; of any other engine the image is saved first, which takes a while.
@@ -169,7 +169,7 @@ def _save(client: DockerClient, subject: ImageConfig, folder: Path) -> list[str]
     return [names[name] for name in manifest[0]["Layers"]] if manifest else []
 
 
-def _read(digest: str, blob: IO[bytes]) -> Layer:
+def _read(digest: str, blob: IO[bytes]) -> MeasuredLayer:
     """Return what is in a layer's blob; kept for the next time."""
     with blob:
         blob.seek(0, io.SEEK_END)
@@ -180,7 +180,7 @@ def _read(digest: str, blob: IO[bytes]) -> Layer:
             for member in stream.members(archive):
                 content.take(archive, member)
     mostly = max(content.places.items(), key=lambda pair: pair[1], default=("", 0))[0]
-    layer = Layer(
+    layer = MeasuredLayer(
         digest=digest,
         bytes=size,
         unpacked=content.unpacked,
@@ -224,8 +224,8 @@ def _cache_file(digest: str) -> Path:
     return state_folder() / "layers" / looked_for / f"{digest.removeprefix('sha256:')}.json"
 
 
-def _cached_layer(digest: str) -> Layer | None:
+def _cached_layer(digest: str) -> MeasuredLayer | None:
     try:
-        return Layer.model_validate_json(_cache_file(digest).read_bytes())
+        return MeasuredLayer.model_validate_json(_cache_file(digest).read_bytes())
     except (OSError, ValidationError):
         return None

@@ -14,7 +14,7 @@ from rdma_images.core.progress import Progress, silent, waiting
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
-from rdma_images.inspection.measurements import Entry, Layer, Measured, Torch
+from rdma_images.inspection.measurements import EntryPointChanges, ImportedTorch, Measured, MeasuredLayer
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import container, entry, image_layers, probing, readout, torch_reuse, transport
 from rdma_images.validate.answers import lost
@@ -80,7 +80,7 @@ def _with_network(
 
 
 def _inside(
-    box: container.Sealed, engine: Engine, subject: ImageConfig, doing: list[str], torch: Torch | None
+    box: container.Sealed, engine: Engine, subject: ImageConfig, doing: list[str], torch: ImportedTorch | None
 ) -> Measured:
     """Return what is measured with the image's Python, else with its files; `doing` takes what is begun.
 
@@ -125,18 +125,18 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
     return tool_runs
 
 
-def _with_entry(measured: Measured, answer: Entry | str, read: Callable[[str], str | None]) -> Measured:
+def _with_entry(measured: Measured, answer: EntryPointChanges | str, read: Callable[[str], str | None]) -> Measured:
     """Return what was found with what its entry point sets: an entry point that starts nothing else is no fault.
 
     `read` gives what the image has at a path, see entry.with_files.
     """
-    if isinstance(answer, Entry):
+    if isinstance(answer, EntryPointChanges):
         more = entry.with_files(measured.settings, answer.given, read) if measured.settings else None
         return measured.model_copy(update={"entry": answer, "settings": more})
     return measured.model_copy(update={"missing": {**measured.missing, "entry": answer}})
 
 
-def _with_layers(measured: Measured, reading: "Future[tuple[Layer, ...]]") -> Measured:
+def _with_layers(measured: Measured, reading: "Future[tuple[MeasuredLayer, ...]]") -> Measured:
     try:
         return measured.model_copy(update={"layers": reading.result()})
     except Exception as error:  # whatever an image does to the reading of its layers is an answer, not a crash

@@ -19,8 +19,8 @@ from rdma_images.inspection.inspection import (
     preloaded_nccl,
     wheel_nccl,
 )
-from rdma_images.inspection.machine import Devices, Gpus
-from rdma_images.inspection.measurements import Files, Libraries, Packages, Settings, System, Torch
+from rdma_images.inspection.machine import Devices, MeasuredGpus
+from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages, Settings, System
 
 REQUIREMENT = pytest.StashKey["Requirement"]()
 CHECKS = pytest.StashKey[list[Check]]()
@@ -160,7 +160,7 @@ def unmeasured(case: Inspection, probe: str) -> NoReturn:
 
 
 @pytest.fixture
-def torch(case: Inspection) -> Torch:
+def torch(case: Inspection) -> ImportedTorch:
     """Return what `import torch` brought."""
     return case.measured.torch or unmeasured(case, "torch")
 
@@ -178,7 +178,7 @@ def files(case: Inspection) -> Files:
 
 
 @pytest.fixture
-def packages(case: Inspection) -> Packages:
+def packages(case: Inspection) -> MeasuredPackages:
     """Return what package managers say is installed."""
     return case.measured.packages or unmeasured(case, "packages")
 
@@ -202,7 +202,7 @@ def devices(case: Inspection) -> Devices:
 
 
 @pytest.fixture
-def gpus(case: Inspection) -> Gpus:
+def gpus(case: Inspection) -> MeasuredGpus:
     """Return the GPUs, and what an all-reduce over them did."""
     return case.measured.gpus or unmeasured(case, "gpus")
 

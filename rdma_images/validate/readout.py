@@ -34,7 +34,7 @@ from rdma_images.validate.probes import (
     system,
     tree,
 )
-from rdma_images.validate.probes.rootfs import SKIPPED, Entry, Root, renamed
+from rdma_images.validate.probes.rootfs import SKIPPED, Root, RootEntry, renamed
 
 NAMES = re.compile(  # what probes read by its path
     r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/METADATA|.*/nccl\.h"
@@ -75,14 +75,14 @@ class Export(Root):
         self._archive, self._named = archive, frozenset(named)
         self._library = folder / "library"  # the one that is read
         self._spool = (folder / "contents").open("w+b")
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, RootEntry] = {}
         self._names: dict[str, list[str]] = {}
         self._contents: dict[str, tuple[int, int]] = {}  # offset and size in the spool by identity
         self._answers: dict[tuple[Callable[[str], Any], str], Any] = {}  # by what was read and identity
         self._last = ("", b"")  # identity and content of the last file that may hold a secret
         self._bytes = self._others = 0
 
-    def entries(self, volumes: Iterable[str] = ()) -> Iterator[Entry]:
+    def entries(self, volumes: Iterable[str] = ()) -> Iterator[RootEntry]:
         """Yield every entry but what the engine adds, each when it comes by; what it has can be read from then on."""
         del volumes  # an export has one file system
         for number, member in enumerate(stream.members(self._archive)):
@@ -95,9 +95,11 @@ class Export(Root):
                 self._read(member, entry)
             yield entry
 
-    def entry(self, path: str) -> Entry | None:
+    def entry(self, path: str) -> RootEntry | None:
         """Return as Root.entry: a folder that the export names no more than by what is in it is one, too."""
-        return self._entries.get(path) or (Entry(path, FOLDER, 0, "") if path == "/" or path in self._names else None)
+        return self._entries.get(path) or (
+            RootEntry(path, FOLDER, 0, "") if path == "/" or path in self._names else None
+        )
 
     def names(self, folder: str) -> list[str]:
         """Return as Root.names."""
@@ -122,7 +124,7 @@ class Export(Root):
         key = (read, entry.identity if entry else "")
         return self._answers[key] if key in self._answers else renamed(read(os.devnull), os.devnull, path)
 
-    def _entry(self, path: str, member: tarfile.TarInfo, identity: str) -> Entry:
+    def _entry(self, path: str, member: tarfile.TarInfo, identity: str) -> RootEntry:
         if member.islnk():  # another name of a file that came before
             file = self._entries.get("/" + member.linkname.removeprefix("./").lstrip("/"))
             if file:
@@ -130,9 +132,9 @@ class Export(Root):
         mode = member.mode | KINDS.get(member.type, stat.S_IFREG)
         target = member.linkname if member.issym() else ""
         size = len(target.encode("utf-8", "replace")) if target else member.size
-        return Entry(path, mode, size, identity, target, member.uid, member.gid)
+        return RootEntry(path, mode, size, identity, target, member.uid, member.gid)
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: RootEntry) -> None:
         self._entries[entry.path] = entry
         path = entry.path
         while path != "/":
@@ -143,7 +145,7 @@ class Export(Root):
                 break
             path = folder
 
-    def _read(self, member: tarfile.TarInfo, entry: Entry) -> None:
+    def _read(self, member: tarfile.TarInfo, entry: RootEntry) -> None:
         name = posixpath.basename(entry.path)
         reads = [read for read, names in libraries.READ.items() if names.fullmatch(name)]
         if name in libraries.TOOLS or tree.EXTENSION.fullmatch(entry.path):
@@ -162,7 +164,7 @@ class Export(Root):
         elif ".so" in name or member.mode & 0o111 or not member.size:
             self._keep(member, entry, conditions.HEAD)
 
-    def _read_library(self, member: tarfile.TarInfo, entry: Entry, reads: Iterable[Callable[[str], Any]]) -> None:
+    def _read_library(self, member: tarfile.TarInfo, entry: RootEntry, reads: Iterable[Callable[[str], Any]]) -> None:
         with self._library.open("wb") as file:
             shutil.copyfileobj(self._content(member), file, CHUNK)
         for read in dict.fromkeys(reads):
@@ -170,10 +172,10 @@ class Export(Root):
         with self._library.open("rb") as file:
             self._save(entry, file.read(conditions.HEAD))
 
-    def _keep(self, member: tarfile.TarInfo, entry: Entry, size: int) -> int:
+    def _keep(self, member: tarfile.TarInfo, entry: RootEntry, size: int) -> int:
         return self._save(entry, self._content(member).read(size))
 
-    def _save(self, entry: Entry, content: bytes) -> int:
+    def _save(self, entry: RootEntry, content: bytes) -> int:
         self._contents[entry.identity] = (self._spool.seek(0, os.SEEK_END), len(content))
         self._spool.write(content)
         return len(content)

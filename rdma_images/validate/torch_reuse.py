@@ -15,7 +15,7 @@ from rdma_images.core import atomic
 from rdma_images.core.paths import state_folder
 from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.inspection.measurements import Torch
+from rdma_images.inspection.measurements import ImportedTorch
 from rdma_images.validate import image_layers, probing
 
 # Where users have scripts. Python imports from "/" in the probes, too: a name in this list is no module of torch's.
@@ -23,16 +23,16 @@ FOLDERS = ("workspace", "home", "srv")
 WHITEOUT = ".wh."  # removes what lower layers have, see the OCI image specification
 
 
-def find(engine: Engine, subject: ImageConfig) -> Torch | None:
+def find(engine: Engine, subject: ImageConfig) -> ImportedTorch | None:
     """Return what was measured in an image with the same lower layers; None where it may differ in this image."""
     try:
-        kept = Torch.model_validate_json(_file(subject).read_bytes())
+        kept = ImportedTorch.model_validate_json(_file(subject).read_bytes())
     except (OSError, ValidationError):
         return None
     return kept if _is_unrelated(engine, subject, kept) else None
 
 
-def keep(engine: Engine, subject: ImageConfig, torch: Torch) -> None:
+def keep(engine: Engine, subject: ImageConfig, torch: ImportedTorch) -> None:
     """Keep what was measured in an image, for others with its lower layers, where its topmost layer did not matter."""
     if _is_unrelated(engine, subject, torch):
         atomic.write(_file(subject), torch.model_dump_json())
@@ -54,7 +54,7 @@ def is_harmless(member: tarfile.TarInfo, searched: Sequence[str]) -> bool:
     return not overlaps and not parts[-1].startswith(WHITEOUT) and ".so" not in parts[-1]
 
 
-def _is_unrelated(engine: Engine, subject: ImageConfig, torch: Torch) -> bool:
+def _is_unrelated(engine: Engine, subject: ImageConfig, torch: ImportedTorch) -> bool:
     if not torch.searched:  # measured before it was known
         return False
     try:

@@ -15,7 +15,7 @@ from rdma_images.inspection.report import Report
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ValidationCandidate:
     """An image in the engine; planned and built here, or by anybody."""
 
     ref: str
@@ -23,12 +23,12 @@ class Candidate:
     build: Build | None = None
 
 
-def foreign(refs: Sequence[str]) -> tuple[Candidate, ...]:
+def foreign(refs: Sequence[str]) -> tuple[ValidationCandidate, ...]:
     """Return candidates by their names in the engine, built here or not; "" stands for the host."""
-    return tuple(Candidate(ref) for ref in refs)
+    return tuple(ValidationCandidate(ref) for ref in refs)
 
 
-def planned_candidates(images: Sequence[Image]) -> tuple[Candidate, ...]:
+def planned_candidates(images: Sequence[Image]) -> tuple[ValidationCandidate, ...]:
     """Return the candidates of images that were built here. Raises RefusedError for one that was not."""
     return tuple(_planned_candidate(image) for image in images)
 
@@ -42,7 +42,7 @@ def tiers(named: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def validate_all(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[ValidationCandidate],
     engine: Engine | None,
     tiers: tuple[str, ...] = ("static",),
     host: str | None = None,
@@ -58,7 +58,7 @@ def validate_all(
 
     question = Question(fabric, instance)
 
-    def validate_candidate(candidate: Candidate) -> Report:
+    def validate_candidate(candidate: ValidationCandidate) -> Report:
         return validate(
             candidate.ref,
             engine,
@@ -85,8 +85,8 @@ def _at_once() -> int:
     return datapath.parallel_capacity()
 
 
-def _planned_candidate(image: Image) -> Candidate:
+def _planned_candidate(image: Image) -> ValidationCandidate:
     build = BUILD.usable(image.id)
     if build is None:
         raise RefusedError(f"{image.id} was not built here\nrun `{COMMAND} build {image.options}` first")
-    return Candidate(build.ref, image, build)
+    return ValidationCandidate(build.ref, image, build)

@@ -20,7 +20,7 @@ PLANT = "mkdir -p /opt/planted && echo /opt/planted > /etc/ld.so.conf.d/000-plan
 
 
 @dataclass(frozen=True)
-class Fault:
+class ImageFault:
     """`steps` are added to the good image; `needs` are files of the build context by name; `tag` is of the image.
 
     `besides` are other validators that rightly report the same fault.

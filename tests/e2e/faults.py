@@ -10,7 +10,7 @@ from tests.e2e.fault_steps import (
     OFI,
     OTHER,
     PLANT,
-    Fault,
+    ImageFault,
     S,
     decoded_at_the_start,
     extension_of_another_torch,
@@ -19,13 +19,13 @@ from tests.e2e.fault_steps import (
 )
 
 FAULTS = (
-    Fault(
+    ImageFault(
         "measured.complete",
         "a Python that cannot list folders",
         (f"RUN echo 'import os; os.scandir = None' > {S}/fault.pth",),
     ),
-    Fault("nccl.found", "no libnccl", (f"RUN rm {NCCL}/lib/libnccl.so.2",)),
-    Fault(
+    ImageFault("nccl.found", "no libnccl", (f"RUN rm {NCCL}/lib/libnccl.so.2",)),
+    ImageFault(
         "nccl.loaded",
         "another libnccl in /etc/ld.so.preload",
         (
@@ -35,35 +35,35 @@ FAULTS = (
         ("other",),
         besides=("environment.loader",),
     ),
-    Fault(
+    ImageFault(
         "nccl.version",
         "the wheel's file overwritten by another version's",
         (f"COPY other/nvidia/nccl/lib/libnccl.so.2 {NCCL}/lib/",),
         ("other",),
     ),
-    Fault(
+    ImageFault(
         "nccl.compiled",
         "an older NCCL wheel over torch's pin, labelled as such",
         (f"RUN rm -r {NCCL} {S}/nvidia_nccl_cu13-*", f"COPY older {S}", f"{LABEL}component.nccl=2.30.4"),
         ("older",),
         tag="older",
     ),
-    Fault("nccl.matrix", "an image that is not what was planned", planned={"nccl": "2.32.3"}),
-    Fault("nccl.wheels", "the wheels for CUDA 12 and 13, both", (f"COPY twelve {S}",), ("twelve",)),
-    Fault(
+    ImageFault("nccl.matrix", "an image that is not what was planned", planned={"nccl": "2.32.3"}),
+    ImageFault("nccl.wheels", "the wheels for CUDA 12 and 13, both", (f"COPY twelve {S}",), ("twelve",)),
+    ImageFault(
         "nccl.cuda",
         "the wheel for CUDA 12 in the place of torch's for 13",
         (f"RUN rm -r {NCCL} {S}/nvidia_nccl_cu13-*", f"COPY twelve {S}"),
         ("twelve",),
     ),
-    Fault(
+    ImageFault(
         "nccl.loader",
         "another libnccl first in the loader's path",
         (f"RUN {PLANT}", "COPY other/nvidia/nccl/lib/libnccl.so.2 /opt/planted/", "RUN ldconfig"),
         ("other",),
     ),
-    Fault("nccl.single", "a second libnccl that nothing loads", (f"RUN cp {NCCL}/lib/libnccl.so.2 /opt/",)),
-    Fault(
+    ImageFault("nccl.single", "a second libnccl that nothing loads", (f"RUN cp {NCCL}/lib/libnccl.so.2 /opt/",)),
+    ImageFault(
         "nccl.closure",
         "a libnccl that needs a library which is not there",
         (
@@ -72,7 +72,7 @@ FAULTS = (
         ),
         ("patchelf",),
     ),
-    Fault(
+    ImageFault(
         "nccl.packages",
         "a Debian package of NCCL beside the wheel",
         (
@@ -81,16 +81,16 @@ FAULTS = (
             "dpkg-deb -b /p /p.deb && dpkg -i /p.deb && rm -r /p /p.deb",
         ),
     ),
-    Fault(
+    ImageFault(
         "nccl.header",
         "a nccl.h of another version",
         (f"RUN sed -i 's/^#define NCCL_MINOR .*/#define NCCL_MINOR 18/' {NCCL}/include/nccl.h",),
     ),
-    Fault("nccl.environment", "NCCL_VERSION as a base image left it", ("ENV NCCL_VERSION=2.18.3-1",)),
-    Fault("nccl.label", "a false label of NCCL", (f"{LABEL}component.nccl=2.18.3",)),
-    Fault("label.tag", "a false version of Python in the tag", tag="py3.9"),
-    Fault("nccl.tag", "a false version of NCCL in the tag", tag="nccl2.18.3"),
-    Fault(
+    ImageFault("nccl.environment", "NCCL_VERSION as a base image left it", ("ENV NCCL_VERSION=2.18.3-1",)),
+    ImageFault("nccl.label", "a false label of NCCL", (f"{LABEL}component.nccl=2.18.3",)),
+    ImageFault("label.tag", "a false version of Python in the tag", tag="py3.9"),
+    ImageFault("nccl.tag", "a false version of NCCL in the tag", tag="nccl2.18.3"),
+    ImageFault(
         "nccl.broken",
         "an NCCL that crashes without its plugin",
         (
@@ -105,7 +105,7 @@ FAULTS = (
         ("gin",),
         tag="crashing",
     ),
-    Fault(
+    ImageFault(
         "erdma.nccl",
         "NCCL 2.28.9 in an image for eRDMA",
         (
@@ -118,34 +118,34 @@ FAULTS = (
         besides=("nccl.broken",),
         tag="erdma",
     ),
-    Fault("torch.closure", "a CUDA library missing", (f"RUN rm {S}/nvidia/cu13/lib/libcufft.so.*",)),
-    Fault(
+    ImageFault("torch.closure", "a CUDA library missing", (f"RUN rm {S}/nvidia/cu13/lib/libcufft.so.*",)),
+    ImageFault(
         "torch.imports", "a torch that cannot be imported", (f"RUN echo 'raise ImportError' >> {S}/torch/__init__.py",)
     ),
-    Fault("torch.extensions", "a module compiled against another torch", (extension_of_another_torch(),)),
-    Fault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
-    Fault(
+    ImageFault("torch.extensions", "a module compiled against another torch", (extension_of_another_torch(),)),
+    ImageFault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
+    ImageFault(
         "torch.broken",
         "a torch that gives old addresses after a restart",
         (f"RUN sed -i 's/^Version: .*/Version: 2.5.1/' {S}/torch-*/METADATA",),
     ),
-    Fault("libraries.intact", "the plugin is empty", (f"RUN : > {OFI}/lib/libnccl-net-ofi.so",)),
-    Fault(
+    ImageFault("libraries.intact", "the plugin is empty", (f"RUN : > {OFI}/lib/libnccl-net-ofi.so",)),
+    ImageFault(
         "libraries.readable",
         "the plugin's folder is root's alone, and the image is not",
         (f"RUN chmod 700 {OFI} && echo 'u:x:1000:1000::/:/bin/sh' >> /etc/passwd", "USER 1000"),
         besides=("user.memlock",),
     ),
-    Fault(
+    ImageFault(
         "libraries.bundled",
         "a wheel that brings a libfabric",
         (f"RUN mkdir {S}/x.libs && cp {EFA}/lib/libfabric.so.1 {S}/x.libs/libfabric-0a1b2c3d.so.1",),
     ),
-    Fault("user.account", "a user without a name", ("USER 4242",), besides=("user.memlock",)),
-    Fault(
+    ImageFault("user.account", "a user without a name", ("USER 4242",), besides=("user.memlock",)),
+    ImageFault(
         "user.memlock", "a user that is not root", ("RUN echo 'u:x:1000:1000::/:/bin/sh' >> /etc/passwd", "USER 1000")
     ),
-    Fault(
+    ImageFault(
         "transports.load",
         "a module of UCX that needs a library which is not there",
         (
@@ -155,7 +155,7 @@ FAULTS = (
         ),
         ("patchelf",),
     ),
-    Fault(
+    ImageFault(
         "transports.own",
         "LD_LIBRARY_PATH leads a backend of NIXL to another NIXL",
         (
@@ -168,12 +168,12 @@ FAULTS = (
         ),
         ("patchelf",),
     ),
-    Fault(
+    ImageFault(
         "transports.backends",
         "a NIXL with UCX alone",
         (f"RUN mkdir /opt/nixl && cp {LIB}/libnl-3.so.200 /opt/nixl/libplugin_UCX.so",),
     ),
-    Fault(
+    ImageFault(
         "packages.broken",
         "a NIXL that hangs over EFA",
         (
@@ -181,22 +181,22 @@ FAULTS = (
             f"> {S}/nixl_cu13-1.3.0.dist-info/METADATA",
         ),
     ),
-    Fault(
+    ImageFault(
         "plugin.others",
         "a tuner of somebody else under NCCL's default name",
         (f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libnccl-tuner.so",),
     ),
-    Fault(
+    ImageFault(
         "libraries.load",
         "the plugin asks libc for a version that it does not have",
         (f"RUN sed -i 's/GLIBC_2\\.2\\.5/GLIBC_9.2.5/' {OFI}/lib/libnccl-net-ofi.so",),
     ),
-    Fault(
+    ImageFault(
         "plugin.project",
         "HPC-X's plugin in the place of aws-ofi-nccl",
         (f"RUN sed -i 's/aws-ofi-nccl 1\\.2/NCCL RDMA Plugin/' {OFI}/lib/libnccl-net-ofi.so",),
     ),
-    Fault(
+    ImageFault(
         "plugin.newest",
         "a newer plugin in a folder that is not searched",
         (
@@ -204,7 +204,7 @@ FAULTS = (
             "/opt/newer/libnccl-net.so",
         ),
     ),
-    Fault(
+    ImageFault(
         "plugin.reopened",
         "a plugin that only NCCL_NET_PLUGIN names, and an NCCL that forgets it",
         (
@@ -217,7 +217,7 @@ FAULTS = (
         ("gin",),
         tag="reopened",
     ),
-    Fault(
+    ImageFault(
         "plugin.broken",
         "a release that hangs in a broadcast",
         (
@@ -225,18 +225,18 @@ FAULTS = (
             f"{LABEL}component.aws-ofi-nccl=1.18.0",
         ),
     ),
-    Fault("plugin.found", "the plugin's link removed", (f"RUN rm {OFI}/lib/libnccl-net.so",)),
-    Fault(
+    ImageFault("plugin.found", "the plugin's link removed", (f"RUN rm {OFI}/lib/libnccl-net.so",)),
+    ImageFault(
         "chain.holds",
         "a plugin that exports only v4",
         (rename("ncclNetPlugin_v", "ncclNetPlugin_v4"),),
     ),
-    Fault(
+    ImageFault(
         "plugin.tuner",
         "a tuner that exports only v1",
         (rename("ncclTunerPlugin_v", "ncclTunerPlugin_v1"),),
     ),
-    Fault(
+    ImageFault(
         "plugin.platform",
         "a plugin built without the AWS platform",
         (
@@ -244,12 +244,12 @@ FAULTS = (
             rename("ncclTunerPlugin_v", "xcclTunerPlugin_v6"),
         ),
     ),
-    Fault(
+    ImageFault(
         "plugin.topology",
         "a plugin whose folder for topology files is not in the image",
         (names_topology("/opt/absent/share/aws-ofi-nccl/xml", "p5.48xl-topo.xml"),),
     ),
-    Fault(
+    ImageFault(
         "nccl.fabric",
         "an image with NCCL, and nothing that brings it to EFA or eRDMA",
         (
@@ -259,14 +259,14 @@ FAULTS = (
         ),
         besides=("label.efa-installer",),
     ),
-    Fault("chain.holds", "a library that the plugin needs is missing", (f"RUN rm {LIB}/libhwloc.so.15*",)),
-    Fault(
+    ImageFault("chain.holds", "a library that the plugin needs is missing", (f"RUN rm {LIB}/libhwloc.so.15*",)),
+    ImageFault(
         "plugin.libfabric",
         "another libfabric first in the loader's path",
         (f"RUN {PLANT} && cp -P {EFA}/lib/libfabric.so.1* /opt/planted/ && ldconfig",),
     ),
-    Fault("chain.holds", "no libfabric", (f"RUN rm {EFA}/lib/libfabric.so.1*",)),
-    Fault(
+    ImageFault("chain.holds", "no libfabric", (f"RUN rm {EFA}/lib/libfabric.so.1*",)),
+    ImageFault(
         "libfabric.providers",
         "a provider beside libfabric that lacks a library",
         (
@@ -274,20 +274,22 @@ FAULTS = (
             f"{EFA}/lib/libfabric/libgone-fi.so",
         ),
     ),
-    Fault("libfabric.closure", "a library that libfabric needs is missing", (f"RUN rm {LIB}/libpsm2.so.2*",)),
-    Fault(
+    ImageFault("libfabric.closure", "a library that libfabric needs is missing", (f"RUN rm {LIB}/libpsm2.so.2*",)),
+    ImageFault(
         "libfabric.closure",
         "no libcudart.so, which AWS's libfabric opens by this name",
         (f"RUN rm {LIB}/libcudart.so",),
     ),
-    Fault("libfabric.single", "a second libfabric that nothing loads", (f"RUN cp {EFA}/lib/libfabric.so.1.* /opt/",)),
-    Fault("libfabric.fi-info", "no fi_info", (f"RUN rm {EFA}/bin/fi_info",)),
-    Fault(
+    ImageFault(
+        "libfabric.single", "a second libfabric that nothing loads", (f"RUN cp {EFA}/lib/libfabric.so.1.* /opt/",)
+    ),
+    ImageFault("libfabric.fi-info", "no fi_info", (f"RUN rm {EFA}/bin/fi_info",)),
+    ImageFault(
         "chain.holds",
         "a libfabric without the efa provider",
         (f"RUN sed -i 's/efa\\x00/xfa\\x00/g' {EFA}/lib/libfabric.so.1.*",),
     ),
-    Fault(
+    ImageFault(
         "libfabric.device",
         "an efa provider that crashes",
         (
@@ -295,7 +297,7 @@ FAULTS = (
             f'exec {EFA}/bin/real "$@"\\n\' > fi_info && chmod +x fi_info',
         ),
     ),
-    Fault(
+    ImageFault(
         "libfabric.same",
         "a fi_info that takes another libfabric",
         (
@@ -305,24 +307,24 @@ FAULTS = (
         ),
         ("patchelf",),
     ),
-    Fault("verbs.ibv-devinfo", "no ibv_devinfo", ("RUN rm $(command -v ibv_devinfo)",)),
-    Fault("verbs.provider", "the efa provider is not announced", ("RUN rm /etc/libibverbs.d/efa.driver",)),
-    Fault(
+    ImageFault("verbs.ibv-devinfo", "no ibv_devinfo", ("RUN rm $(command -v ibv_devinfo)",)),
+    ImageFault("verbs.provider", "the efa provider is not announced", ("RUN rm /etc/libibverbs.d/efa.driver",)),
+    ImageFault(
         "verbs.provider",
         "the efa provider and its announcement where nobody looks",
         (f"RUN mkdir /root/attic && mv {LIB}/libibverbs/libefa-rdmav34.so /etc/libibverbs.d/efa.driver /root/attic/",),
     ),
-    Fault(
+    ImageFault(
         "verbs.loader",
         "another libefa first in the loader's path",
         (f"RUN {PLANT} && cp -P {LIB}/libefa.so.1* /opt/planted/ && ldconfig",),
     ),
-    Fault(
+    ImageFault(
         "verbs.loader",
         "another libibverbs first in the loader's path",
         (f"RUN {PLANT} && cp -P {LIB}/libibverbs.so.1* /opt/planted/ && ldconfig",),
     ),
-    Fault(
+    ImageFault(
         "verbs.broken",
         "an rdma-core that knows no EFA of the fourth generation",
         (
@@ -330,14 +332,16 @@ FAULTS = (
             "&& ln -sf ../libefa.so.1.3.50.0 libibverbs/libefa-rdmav34.so && ldconfig",
         ),
     ),
-    Fault(
+    ImageFault(
         "verbs.suffix",
         "an efa provider of another ABI",
         (f"RUN mv {LIB}/libibverbs/libefa-rdmav34.so {LIB}/libibverbs/libefa-rdmav25.so",),
     ),
-    Fault("verbs.single", "a second libibverbs", (f"RUN cp {LIB}/libibverbs.so.1.* /opt/",)),
-    Fault("cuda.single", "a second CUDA runtime", (f"RUN cp {S}/nvidia/cu13/lib/libcudart.so.13 /usr/local/lib/",)),
-    Fault(
+    ImageFault("verbs.single", "a second libibverbs", (f"RUN cp {LIB}/libibverbs.so.1.* /opt/",)),
+    ImageFault(
+        "cuda.single", "a second CUDA runtime", (f"RUN cp {S}/nvidia/cu13/lib/libcudart.so.13 /usr/local/lib/",)
+    ),
+    ImageFault(
         "verbs.closure",
         "the provider of EFA lacks a library",
         (
@@ -345,7 +349,7 @@ FAULTS = (
             "sed -i 's/libibverbs.so.1/libgonexxx.so.1/' $p",
         ),
     ),
-    Fault(
+    ImageFault(
         "verbs.usable",
         "an image for no fabric, with NCCL and without libibverbs",
         (
@@ -355,12 +359,12 @@ FAULTS = (
         ),
         besides=("label.efa-installer", "transports.load"),
     ),
-    Fault(
+    ImageFault(
         "verbs.others",
         "a driver is announced that is not installed",
         ("RUN echo 'driver absentverbs' > /etc/libibverbs.d/absentverbs.driver",),
     ),
-    Fault(
+    ImageFault(
         "cuda.compat",
         "the driver's library of an older compat package",
         (
@@ -368,7 +372,7 @@ FAULTS = (
             "&& ln -s libcuda.so.470.57.02 libcuda.so.1",
         ),
     ),
-    Fault(
+    ImageFault(
         "cuda.driver",
         "the driver's library of a package of the distribution",
         (
@@ -376,8 +380,8 @@ FAULTS = (
             "&& ln -s libcuda.so.999.43.02 libcuda.so.1",
         ),
     ),
-    Fault("cuda.stub", "a stub of the driver's library", (f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libcuda.so.1",)),
-    Fault(
+    ImageFault("cuda.stub", "a stub of the driver's library", (f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libcuda.so.1",)),
+    ImageFault(
         "cuda.toolkit",
         "a compiler of another CUDA, that nobody finds",
         (
@@ -385,19 +389,21 @@ FAULTS = (
             "printf '#!/bin/sh\\necho Cuda compilation tools, release 12.8, V12.8.93\\n' > nvcc && chmod 755 nvcc",
         ),
     ),
-    Fault("size.budget", "600 MB that nobody needs", ("RUN head -c 600000000 /dev/urandom > /opt/blob",)),
-    Fault("environment.harmful", "NCCL_HOSTID set", ("ENV NCCL_HOSTID=node-0",)),
-    Fault(
+    ImageFault("size.budget", "600 MB that nobody needs", ("RUN head -c 600000000 /dev/urandom > /opt/blob",)),
+    ImageFault("environment.harmful", "NCCL_HOSTID set", ("ENV NCCL_HOSTID=node-0",)),
+    ImageFault(
         "environment.harmful",
         "an entry point that decodes the settings that it exports",
         decoded_at_the_start("export NCCL_HOSTID=node-0"),
     ),
-    Fault("environment.slow", "NCCL_PXN_DISABLE set", ("ENV NCCL_PXN_DISABLE=1",)),
-    Fault("environment.misspelt", "a variable that nothing reads", ("ENV NCCL_IB_DISABLED=1",)),
-    Fault("environment.obsolete", "a variable of older versions", ("ENV FI_EFA_FORK_SAFE=1",)),
-    Fault("environment.refusal", "an image that refuses and says that it may fall back", (f"{LABEL}fallback=allow",)),
-    Fault("environment.loader", "a library of the fabric in LD_PRELOAD", (f"ENV LD_PRELOAD={LIB}/libefa.so.1",)),
-    Fault(
+    ImageFault("environment.slow", "NCCL_PXN_DISABLE set", ("ENV NCCL_PXN_DISABLE=1",)),
+    ImageFault("environment.misspelt", "a variable that nothing reads", ("ENV NCCL_IB_DISABLED=1",)),
+    ImageFault("environment.obsolete", "a variable of older versions", ("ENV FI_EFA_FORK_SAFE=1",)),
+    ImageFault(
+        "environment.refusal", "an image that refuses and says that it may fall back", (f"{LABEL}fallback=allow",)
+    ),
+    ImageFault("environment.loader", "a library of the fabric in LD_PRELOAD", (f"ENV LD_PRELOAD={LIB}/libefa.so.1",)),
+    ImageFault(
         "environment.needed",
         "a plugin that has to be told of the GPUs' memory",
         (
@@ -406,15 +412,15 @@ FAULTS = (
         ),
         besides=("environment.harmful", "environment.refusal", "plugin.broken"),
     ),
-    Fault("environment.path", "a folder that is not there", ("ENV LD_LIBRARY_PATH=/opt/absent/lib",)),
-    Fault("environment.files", "a file that is not there", ("ENV NCCL_CONF_FILE=/etc/absent.conf",)),
-    Fault(
+    ImageFault("environment.path", "a folder that is not there", ("ENV LD_LIBRARY_PATH=/opt/absent/lib",)),
+    ImageFault("environment.files", "a file that is not there", ("ENV NCCL_CONF_FILE=/etc/absent.conf",)),
+    ImageFault(
         "environment.files",
         "an entry point that decodes the name of a file that is not there",
         decoded_at_the_start("export NCCL_CONF_FILE=/etc/absent.conf"),
     ),
-    Fault("environment.gpus", "NVIDIA_VISIBLE_DEVICES emptied", ("ENV NVIDIA_VISIBLE_DEVICES=",)),
-    Fault(
+    ImageFault("environment.gpus", "NVIDIA_VISIBLE_DEVICES emptied", ("ENV NVIDIA_VISIBLE_DEVICES=",)),
+    ImageFault(
         "layers.host-keys",
         "an SSH server's keys, made when it was installed",
         (
@@ -422,50 +428,52 @@ FAULTS = (
             "> /etc/ssh/ssh_host_ed25519_key",
         ),
     ),
-    Fault("settings.harmful", "a name of the host in nccl.conf", (f"{CONF} NCCL_HOSTID=node-0",)),
-    Fault(
+    ImageFault("settings.harmful", "a name of the host in nccl.conf", (f"{CONF} NCCL_HOSTID=node-0",)),
+    ImageFault(
         "settings.launchers",
         "a script that asks for tcp",
         ("RUN echo 'mpirun -x FI_PROVIDER=tcp train' > /opt/train.sh",),
     ),
-    Fault("settings.slow", "NCCL_PXN_DISABLE in nccl.conf", (f"{CONF} NCCL_PXN_DISABLE=1",)),
-    Fault("settings.readable", "a shell's line in nccl.conf", (f"{CONF} export NCCL_DEBUG=INFO",)),
-    Fault("environment.secret", "a token in the environment", ("ENV REGISTRY_TOKEN=not-a-real-one",)),
-    Fault("label.complete", "an empty label", ('LABEL org.opencontainers.image.revision=""',)),
-    Fault("label.python", "a false label of Python", (f"{LABEL}component.python=3.9",)),
-    Fault("label.pytorch", "a false label of PyTorch", (f"{LABEL}component.pytorch=2.4.0",)),
-    Fault("label.cuda", "a false label of CUDA", (f"{LABEL}component.cuda=12.8",)),
-    Fault("label.base", "a false label of the base", (f"{LABEL}component.base=ubuntu24.04",)),
-    Fault(
+    ImageFault("settings.slow", "NCCL_PXN_DISABLE in nccl.conf", (f"{CONF} NCCL_PXN_DISABLE=1",)),
+    ImageFault("settings.readable", "a shell's line in nccl.conf", (f"{CONF} export NCCL_DEBUG=INFO",)),
+    ImageFault("environment.secret", "a token in the environment", ("ENV REGISTRY_TOKEN=not-a-real-one",)),
+    ImageFault("label.complete", "an empty label", ('LABEL org.opencontainers.image.revision=""',)),
+    ImageFault("label.python", "a false label of Python", (f"{LABEL}component.python=3.9",)),
+    ImageFault("label.pytorch", "a false label of PyTorch", (f"{LABEL}component.pytorch=2.4.0",)),
+    ImageFault("label.cuda", "a false label of CUDA", (f"{LABEL}component.cuda=12.8",)),
+    ImageFault("label.base", "a false label of the base", (f"{LABEL}component.base=ubuntu24.04",)),
+    ImageFault(
         "label.libfabric",
         "a false label of libfabric",
         (*AS_REAL, f"{LABEL}component.libfabric=2.6.0amzn1.0"),
         besides=OTHER,
     ),
-    Fault("libfabric.version", "another libfabric than the EFA installer's", AS_REAL),
-    Fault(
+    ImageFault("libfabric.version", "another libfabric than the EFA installer's", AS_REAL),
+    ImageFault(
         "label.rdma-core", "a false label of rdma-core", (*AS_REAL, f"{LABEL}component.rdma-core=64.0"), besides=OTHER
     ),
-    Fault(
+    ImageFault(
         "label.efa-installer",
         "a false label of the EFA installer",
         (f"{LABEL}component.efa-installer=1.47.0 {LABEL[6:]}rehearsal=efa-installer-1.47.0",),
     ),
-    Fault("label.aws-ofi-nccl", "a false label of aws-ofi-nccl", (f"{LABEL}component.aws-ofi-nccl=1.18.0",)),
-    Fault("label.architectures", "a label of programs that are not there", (f"{LABEL}nccl-tests.architectures=sm_90",)),
-    Fault("label.cudnn", "a false label of cuDNN", (f"{LABEL}component.cudnn=9.10.2.21",)),
-    Fault("label.rehearsal", "a rehearsal that hides its stand-ins", (AS_REAL[1],), besides=OTHER),
-    Fault(
+    ImageFault("label.aws-ofi-nccl", "a false label of aws-ofi-nccl", (f"{LABEL}component.aws-ofi-nccl=1.18.0",)),
+    ImageFault(
+        "label.architectures", "a label of programs that are not there", (f"{LABEL}nccl-tests.architectures=sm_90",)
+    ),
+    ImageFault("label.cudnn", "a false label of cuDNN", (f"{LABEL}component.cudnn=9.10.2.21",)),
+    ImageFault("label.rehearsal", "a rehearsal that hides its stand-ins", (AS_REAL[1],), besides=OTHER),
+    ImageFault(
         "label.rehearsal",
         "a label that calls everything a stand-in",
         (f"{LABEL}rehearsal=efa-installer-1.50.0,python,pytorch,cuda,base,libfabric",),
     ),
-    Fault(
+    ImageFault(
         "layers.secrets",
         "a secret that a later layer removes",
         ("RUN echo 'login a password b' > /root/.netrc", "RUN rm /root/.netrc"),
     ),
-    Fault(
+    ImageFault(
         "layers.secrets",
         "the logins that docker, npm, apt and AWS leave behind",
         # Put together in the step: what stands in the history has a check of its own.
@@ -476,13 +484,13 @@ FAULTS = (
             "printf 'aws_%s_access_key = %040d' secret 0 > /root/aws",
         ),
     ),
-    Fault(
+    ImageFault(
         "layers.caches", "a package cache", ("RUN mkdir -p /root/.cache/pip/http && echo > /root/.cache/pip/http/page",)
     ),
-    Fault("layers.temporary", "a temporary file", ("RUN echo > /tmp/left",)),
-    Fault("files.writable", "a folder that everybody may write to", ("RUN mkdir -m 777 /opt/open",)),
+    ImageFault("layers.temporary", "a temporary file", ("RUN echo > /tmp/left",)),
+    ImageFault("files.writable", "a folder that everybody may write to", ("RUN mkdir -m 777 /opt/open",)),
     # The toolkit itself needs a compiler; what is read of it is its METADATA.
-    Fault(
+    ImageFault(
         "sagemaker.toolkit",
         "SageMaker's training toolkit installed",
         (
@@ -490,5 +498,7 @@ FAULTS = (
             "printf 'Name: sagemaker_training\\nVersion: 5.1.4\\n' > METADATA",
         ),
     ),
-    Fault("sagemaker.train", "an image for SageMaker without its command", (f"{LABEL}target=sagemaker-efa-pytorch",)),
+    ImageFault(
+        "sagemaker.train", "an image for SageMaker without its command", (f"{LABEL}target=sagemaker-efa-pytorch",)
+    ),
 )

@@ -97,7 +97,7 @@ def _compile(source: Path, root: Path, ready: Path) -> None:
     run(toolchain / "bin" / "go", "build", "-o", ready, *(f"./cmd/{name}" for name in PROGRAMS))
 
 
-class Cluster:
+class RunningCluster:
     """The API of a cluster without a kubelet: what is posted stays, and the scheduler binds pods."""
 
     def __init__(self, url: str, authority: Path) -> None:
@@ -173,7 +173,7 @@ def _write_kubeconfig(folder: Path, url: str, token: str) -> None:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
+def cluster(folder: Path) -> Iterator[RunningCluster]:
     """Run the three programs in `folder` while the block runs."""
     ready = programs()
     etcd, peer, api, scheduler = (loopback.free_port() for _ in range(4))
@@ -220,7 +220,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
             words = [str(ready / name), *(f"--{option}={value}" for option, value in options.items())]
             with (folder / f"{name}.log").open("w") as log:
                 started.append(subprocess.Popen(words, stdout=log, stderr=log))
-        apiserver = Cluster(url, folder / "ca.pem")
+        apiserver = RunningCluster(url, folder / "ca.pem")
         apiserver.session.headers["Authorization"] = f"Bearer {token}"
         _wait(apiserver)
         yield apiserver
@@ -233,7 +233,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
                 process.kill()
 
 
-def _wait(cluster: Cluster, seconds: float = 120) -> None:
+def _wait(cluster: RunningCluster, seconds: float = 120) -> None:
     """Until the API answers and the namespace is there."""
     until = time.monotonic() + seconds
     while True:

@@ -56,7 +56,7 @@ def standing(base: str, stand_in: str) -> Project:
 
 
 @dataclass
-class Small:
+class SmallBuild:
     """efa-pytorch with few wheels: everything else is as the product has it."""
 
     engine: Engine

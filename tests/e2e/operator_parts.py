@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rdma_images.core.repeating import repeating
-from tests.e2e.kube_parts import Cluster
+from tests.e2e.kube_parts import RunningCluster
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
@@ -17,7 +17,7 @@ LABEL = "job-name"
 
 
 @contextmanager
-def operator(cluster: Cluster, runs: bool) -> Iterator[None]:
+def operator(cluster: RunningCluster, runs: bool) -> Iterator[None]:
     """Work on the jobs meanwhile; with `runs`, pods that are bound run, and then the job has succeeded."""
 
     def work() -> float:
@@ -29,7 +29,7 @@ def operator(cluster: Cluster, runs: bool) -> Iterator[None]:
         yield
 
 
-def _work(cluster: Cluster, job: Any, runs: bool) -> None:
+def _work(cluster: RunningCluster, job: Any, runs: bool) -> None:
     name = job["metadata"]["name"]
     pods = cluster.get(f"{PODS}?labelSelector={LABEL}={name}")["items"]
     if "deletionTimestamp" in job["metadata"]:

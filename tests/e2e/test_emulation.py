@@ -11,7 +11,7 @@ from rdma_images.core.pipeline import Image
 from rdma_images.debian import emulation
 from rdma_images.plan import matrix
 from rdma_images.publish import gate, join, publish_images
-from rdma_images.publish.progress import Lines
+from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
@@ -92,7 +92,7 @@ def test_both_platforms_are_joined_and_verified(registry: Registry) -> None:
     images = [image(name) for name in PLATFORMS]
     reports = [REPORT.read(candidate.id) for candidate in images]
     uncommitted = any(report and gate._failed(report) for report in reports)
-    sender = Publisher(engine=engines.ensure, watcher=Lines(print), pace=PushPolicy(3, 0.1, 5))
+    sender = Publisher(engine=engines.ensure, watcher=LineProgress(print), pace=PushPolicy(3, 0.1, 5))
     allowed = [gate.COMMITTED] if uncommitted else []
     items = publish_images.approved_images(images, images, matrix.load(), suite.digest(), allowed)
     outcomes = publish_images.publish(items, {"local": entry}, sender)

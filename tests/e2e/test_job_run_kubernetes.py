@@ -32,7 +32,7 @@ FULL = "0/4 nodes are available: 4 Insufficient vpc.amazonaws.com/efa."
 
 
 @pytest.fixture(name="store")
-def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kube_api.Store]:
+def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kube_api.ClusterState]:
     programs = unpacked.tree("kubectl", ("kubernetes-client",)) / "usr" / "bin"
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path))  # kubectl keeps what it discovered
@@ -52,11 +52,11 @@ def job(tmp_path: Path, launcher: str = "mpijob") -> Path:
 
 
 def start(folder: Path, lines: list[str], **options: Any) -> Path:
-    return job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(**options), lines.append)
+    return job_run.run_job(folder, jobs.load_project(), job_run.JobRunOptions(**options), lines.append)
 
 
 def pods(phase: str, **status: object) -> kube_api.Step:
-    def step(store: kube_api.Store) -> None:
+    def step(store: kube_api.ClusterState) -> None:
         for name in ("j-0", "j-1"):
             store.pod(name, LABELS, phase=phase, **status)
             store.logs[name] = f"the log of {name}\n"
@@ -66,7 +66,7 @@ def pods(phase: str, **status: object) -> kube_api.Step:
 
 @pytest.mark.parametrize("launcher", ["mpijob", "trainjob", pytest.param("pytorchjob", marks=pytest.mark.exhaustive)])
 def test_a_job_runs_and_leaves_its_logs_and_nothing_in_the_cluster(
-    store: kube_api.Store, tmp_path: Path, launcher: str
+    store: kube_api.ClusterState, tmp_path: Path, launcher: str
 ) -> None:
     lines: list[str] = []
     unschedulable = [{"type": "PodScheduled", "status": "False", "message": FULL}]
@@ -98,9 +98,9 @@ def test_a_job_runs_and_leaves_its_logs_and_nothing_in_the_cluster(
     ],
 )
 def test_a_rayjob_ends_as_kuberay_says(
-    store: kube_api.Store, tmp_path: Path, status: dict[str, str], ending: str
+    store: kube_api.ClusterState, tmp_path: Path, status: dict[str, str], ending: str
 ) -> None:
-    def end(store: kube_api.Store) -> None:
+    def end(store: kube_api.ClusterState) -> None:
         store.objects["rayjobs", "j"]["status"] = status
 
     store.steps = [pods("Running"), end]
@@ -124,7 +124,7 @@ def test_a_rayjob_ends_as_kuberay_says(
     ],
 )
 def test_a_job_that_never_starts_is_told_with_the_reason(
-    store: kube_api.Store, tmp_path: Path, status: dict[str, object], expected: str
+    store: kube_api.ClusterState, tmp_path: Path, status: dict[str, object], expected: str
 ) -> None:
     store.warns("j-0", "FailedMount", "no hugepages")
     store.steps = [pods("Pending", **status)]
@@ -139,8 +139,8 @@ def test_without_an_operator_there_is_no_pod(tmp_path: Path) -> None:
         start(job(tmp_path), [], limit=1)
 
 
-def test_a_drained_node_and_a_killed_rank_are_failures(store: kube_api.Store, tmp_path: Path) -> None:
-    def drained(store: kube_api.Store) -> None:
+def test_a_drained_node_and_a_killed_rank_are_failures(store: kube_api.ClusterState, tmp_path: Path) -> None:
+    def drained(store: kube_api.ClusterState) -> None:
         del store.objects["pods", "j-1"]
         store.warns("j-1", "Evicted", "node n2 was drained")
 
@@ -157,11 +157,11 @@ def test_a_drained_node_and_a_killed_rank_are_failures(store: kube_api.Store, tm
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_what_an_evicted_pod_printed_is_kept(store: kube_api.Store, tmp_path: Path, is_gone: bool) -> None:
+def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_path: Path, is_gone: bool) -> None:
     """Its kubelet removes its containers, and their logs: what it printed is there only while it runs."""
     message = "The node was low on resource: ephemeral-storage. "
 
-    def evicted(store: kube_api.Store) -> None:
+    def evicted(store: kube_api.ClusterState) -> None:
         until = time.monotonic() + 30
         while not {"j-0", "j-1"} <= store.followed and time.monotonic() < until:
             time.sleep(0.02)
@@ -183,7 +183,7 @@ def test_what_an_evicted_pod_printed_is_kept(store: kube_api.Store, tmp_path: Pa
 
 
 def test_arena_creates_and_deletes_under_a_name_of_this_run(
-    store: kube_api.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: kube_api.ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """arena itself is not to be had: a program that calls kubectl for what arena would create and delete."""
     arena = tmp_path / "bin" / "arena"
@@ -193,7 +193,7 @@ def test_arena_creates_and_deletes_under_a_name_of_this_run(
     monkeypatch.setenv("PATH", f"{arena.parent}:{os.environ['PATH']}")
 
     def step(phase: str) -> kube_api.Step:
-        def run_step(store: kube_api.Store) -> None:
+        def run_step(store: kube_api.ClusterState) -> None:
             ((_, name),) = [key for key in store.objects if key[0] == "pytorchjobs"]
             for number in (0, 1):
                 store.pod(f"{name}-{number}", {"release": name, "app": "pytorchjob"}, phase=phase)
@@ -211,26 +211,26 @@ def test_arena_creates_and_deletes_under_a_name_of_this_run(
     assert store.objects == {}
 
 
-def test_a_job_of_the_same_name_stays_as_it_is(store: kube_api.Store, tmp_path: Path) -> None:
+def test_a_job_of_the_same_name_stays_as_it_is(store: kube_api.ClusterState, tmp_path: Path) -> None:
     store.put("mpijobs", "j")
     with pytest.raises(RdmaImagesError, match='"j" already exists'):
         start(job(tmp_path), [])
     assert list(store.objects) == [("mpijobs", "j")]
 
 
-def test_what_the_api_refuses_is_said(store: kube_api.Store, tmp_path: Path) -> None:
+def test_what_the_api_refuses_is_said(store: kube_api.ClusterState, tmp_path: Path) -> None:
     store.refuses = 'admission webhook "x" denied the request: no quota'
     with pytest.raises(RdmaImagesError, match="no quota"):
         start(job(tmp_path), [])
 
 
 def test_no_answer_for_a_while_is_waited_out(
-    store: kube_api.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: kube_api.ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The network breaks in the middle: the job goes on, and so does who follows it."""
     lines: list[str] = []
 
-    def away(_: kube_api.Store) -> None:
+    def away(_: kube_api.ClusterState) -> None:
         raise ConnectionError
 
     store.steps = [pods("Running"), away, pods("Running"), lambda store: store.ends("mpijobs", "j", "Succeeded")]

@@ -64,10 +64,10 @@ def job(tmp_path: Path, command: str) -> Path:
 
 
 def start(folder: Path, lines: list[str], **options: Any) -> Path:
-    return job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(**options), lines.append)
+    return job_run.run_job(folder, jobs.load_project(), job_run.JobRunOptions(**options), lines.append)
 
 
-def ended(folder: Path) -> record.Entry:
+def ended(folder: Path) -> record.SubmissionRecord:
     (run,) = (folder / "runs").iterdir()
     return record.load(run)[-1]
 
@@ -131,7 +131,7 @@ def test_who_stops_leaves_nothing_and_touches_no_job_of_another(tmp_path: Path, 
         raise OSError("EIO")
 
     with pytest.raises(job_run.JobEndedError) as raised:
-        job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(), terminal_is_gone)
+        job_run.run_job(folder, jobs.load_project(), job_run.JobRunOptions(), terminal_is_gone)
     assert raised.value.exit_code == 128 + number
     assert queue() == ["other"]
     assert ended(folder).left == "removed"
@@ -172,7 +172,7 @@ def test_the_nodes_of_a_job_are_measured_in_its_ranks(tmp_path: Path, monkeypatc
     """Two runs, one that measures each node and the job itself, in one report with the tier of its own."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     folder = job(tmp_path, f'cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
-    report = multinode.validate(folder, jobs.load_project(), ("device",), job_run.RunOptions(limit=100), print)
+    report = multinode.validate(folder, jobs.load_project(), ("device",), job_run.JobRunOptions(limit=100), print)
     assert {check.tier for check in report.checks} == {"device", "multinode"}
     checks_by_id = {check.id: check for check in report.checks}
     # Both ranks are on this machine, and so of one name.

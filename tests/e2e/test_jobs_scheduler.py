@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rdma_images.facts.launchers import Run
+from rdma_images.facts.launchers import RunMethod
 from rdma_images.jobs.run import job_run, record
 from rdma_images.jobs.write import create
 from rdma_images.jobs.write.job import Job
 from tests.e2e import kube_parts, operator_parts, unpacked
-from tests.e2e.kube_parts import Cluster
+from tests.e2e.kube_parts import RunningCluster
 from tests.support import job_parts as jobs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.exhaustive, kube_parts.needs]
@@ -25,18 +25,18 @@ RESOURCE = {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     with kube_parts.cluster(tmp_path_factory.mktemp("kubernetes")) as cluster:
         yield cluster
 
 
 @pytest.fixture(name="cluster")
-def empty(running: Cluster) -> Iterator[Cluster]:
+def empty(running: RunningCluster) -> Iterator[RunningCluster]:
     yield running
     running.clear()
 
 
-def node(cluster: Cluster, name: str, instance: str, zone: str = "a", **changes: str) -> None:
+def node(cluster: RunningCluster, name: str, instance: str, zone: str = "a", **changes: str) -> None:
     """Add a node as the facts have its type, with what a test changes of it."""
     row = jobs.load_project().facts.instances.types[instance]
     hugepages = jobs.load_project().facts.instances.nodes[row.fabric].hugepages
@@ -68,12 +68,12 @@ def pods(job: Job) -> list[tuple[str, Any]]:
     return [(f"{job.name}-{number}", templates[-1]) for number in range(job.nodes)]
 
 
-def bound(cluster: Cluster, job: Job) -> list[tuple[str, str]]:
+def bound(cluster: RunningCluster, job: Job) -> list[tuple[str, str]]:
     return [cluster.scheduled(template, name) for name, template in pods(job)]
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), ON_KUBERNETES)
-def test_a_job_gets_its_nodes_one_each(cluster: Cluster, launcher: str, fabric: str, starter: str) -> None:
+def test_a_job_gets_its_nodes_one_each(cluster: RunningCluster, launcher: str, fabric: str, starter: str) -> None:
     for number in range(3):
         node(cluster, f"n{number}", jobs.NODE[fabric])
     nodes = {where for where, _ in bound(cluster, jobs.job(launcher, fabric, starter))}
@@ -82,7 +82,7 @@ def test_a_job_gets_its_nodes_one_each(cluster: Cluster, launcher: str, fabric: 
 
 
 @pytest.mark.parametrize("fabric", ["efa", "erdma"])
-def test_every_type_gives_what_its_job_asks_for(cluster: Cluster, fabric: str) -> None:
+def test_every_type_gives_what_its_job_asks_for(cluster: RunningCluster, fabric: str) -> None:
     for instance, row in jobs.load_project().facts.instances.types.items():
         if row.fabric != fabric:
             continue
@@ -102,20 +102,20 @@ def test_every_type_gives_what_its_job_asks_for(cluster: Cluster, fabric: str) -
         ({"memory": "16Gi"}, "Insufficient memory"),
     ],
 )
-def test_a_node_without_enough(cluster: Cluster, changes: dict[str, str], reason: str) -> None:
+def test_a_node_without_enough(cluster: RunningCluster, changes: dict[str, str], reason: str) -> None:
     node(cluster, "n0", "p5.48xlarge", **changes)
     (_, cause), *_ = bound(cluster, jobs.job("mpijob", "efa", "mpirun"))
     assert reason in cause
 
 
-def test_half_a_node_twice_is_still_one_pod_a_node(cluster: Cluster) -> None:
+def test_half_a_node_twice_is_still_one_pod_a_node(cluster: RunningCluster) -> None:
     node(cluster, "n0", "p5.48xlarge")
     first, second = bound(cluster, jobs.job("mpijob", "efa", "mpirun", gpus=4))
     assert first == ("n0", "")
     assert "didn't match pod anti-affinity rules" in second[1]
 
 
-def test_a_job_stays_in_one_zone(cluster: Cluster) -> None:
+def test_a_job_stays_in_one_zone(cluster: RunningCluster) -> None:
     node(cluster, "n0", "p5.48xlarge", zone="a")
     node(cluster, "n1", "p5.48xlarge", zone="b")
     first, second = bound(cluster, jobs.job("trainjob", "efa", "torchrun"))
@@ -123,7 +123,7 @@ def test_a_job_stays_in_one_zone(cluster: Cluster) -> None:
     assert "didn't match pod affinity rules" in second[1]
 
 
-def test_another_type_is_not_taken(cluster: Cluster) -> None:
+def test_another_type_is_not_taken(cluster: RunningCluster) -> None:
     node(cluster, "n0", "p5e.48xlarge")
     (_, reason), *_ = bound(cluster, jobs.job("pytorchjob", "efa", "torchrun"))
     assert "didn't match" in reason
@@ -131,7 +131,7 @@ def test_another_type_is_not_taken(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("adapters", ["4", "32"])
 def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
-    cluster: Cluster, adapters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: RunningCluster, adapters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`invoke job.run` with Debian's kubectl; nothing of the job is left in either case."""
     programs = unpacked.tree("kubectl", ("kubernetes-client",)) / "usr" / "bin"
@@ -147,15 +147,15 @@ def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
     template["spec"]["restartPolicy"] = "Never"
     batch_job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}
     (folder / "own.yaml").write_text(json.dumps({**batch_job, "spec": {"parallelism": 2, "template": template}}))
-    runner = Run(how="kubectl", file="own.yaml", object="jobs.batch", pods="job-name={name}")
+    runner = RunMethod(how="kubectl", file="own.yaml", object="jobs.batch", pods="job-name={name}")
     monkeypatch.setattr(job_run, "_how", lambda *_: runner)
     with operator_parts.operator(cluster, runs=True):
         if adapters == "4":
             with pytest.raises(job_run.JobEndedError, match=r"2 Insufficient vpc\.amazonaws\.com/efa") as raised:
-                job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(limit=8), print)
+                job_run.run_job(folder, jobs.load_project(), job_run.JobRunOptions(limit=8), print)
             assert "docs/guides/troubleshooting.md, no-efa-resource" in str(raised.value.details())
         else:
-            run_folder = job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(limit=60), print)
+            run_folder = job_run.run_job(folder, jobs.load_project(), job_run.JobRunOptions(limit=60), print)
             assert [(entry.how, entry.left) for entry in record.load(run_folder)] == [("succeeded", "removed")]
     assert cluster.get(operator_parts.JOBS)["items"] == []
     assert cluster.get(operator_parts.PODS)["items"] == []

@@ -75,7 +75,7 @@ def assert_no_secret_was_kept(folder: Path) -> None:
 def test_a_killed_rank_and_a_killed_node_go_on_from_the_checkpoint(tmp_path: Path, bundle: Path) -> None:
     """torchrun starts a rank that was killed again; where torchrun itself is killed, Slurm queues the job again."""
     job = training(tmp_path, bundle, "2=rank", "5=torchrun")
-    job_run.run_job(job, jobs.load_project(), job_run.RunOptions(limit=300), lambda _: None)
+    job_run.run_job(job, jobs.load_project(), job_run.JobRunOptions(limit=300), lambda _: None)
     lines = printed(job)
     for start in (0, 3, 6):
         assert f"rank 1 of 2 begins at step {start}, token of {len(SECRET)}" in lines
@@ -94,7 +94,7 @@ def test_before_its_time_ends_the_job_is_queued_again(tmp_path: Path, bundle: Pa
         subprocess.run(["scancel", "--batch", "--signal=USR1", "--name=training"], check=True)
 
     threading.Thread(target=end_the_time, daemon=True).start()
-    job_run.run_job(job, jobs.load_project(), job_run.RunOptions(limit=300), lambda _: None)
+    job_run.run_job(job, jobs.load_project(), job_run.JobRunOptions(limit=300), lambda _: None)
     lines = printed(job)
     assert "attempt 1: its time ends; the job is queued again" in lines
     assert "rank 0 of 2 begins at step 5" in lines

@@ -27,7 +27,7 @@ from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe, coder, recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render import bake, wheel_layers
-from tests.e2e.layer_parts import Small, ran, remote_builder, standing, wheel
+from tests.e2e.layer_parts import SmallBuild, ran, remote_builder, standing, wheel
 from tests.e2e.publish_parts import Registry, registry_program, second_engine
 from tests.support import layer_wheels, real_parts
 from tests.unit.layers.test_store import MIRRORS
@@ -46,17 +46,17 @@ def wheels(torch: str = NEW, base: str = "debian13") -> list[Wheel]:
 
 
 @pytest.fixture(scope="module")
-def small() -> Small:
+def small() -> SmallBuild:
     running = engine.ensure()
     # In a full cache BuildKit lets go of a step as soon as it ran: one that was used once is the first to go.
     room = max(cache_limit(layout()) - ROOM, 0)
     command = ["docker", "buildx", "prune", "--force", "--all", "--keep-storage", str(room)]
     subprocess.run(command, env=running.environ(), check=True, stdout=subprocess.DEVNULL)
-    return Small(running)
+    return SmallBuild(running)
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays(small: Small) -> Iterator[None]:
+def nothing_stays(small: SmallBuild) -> Iterator[None]:
     yield
     for name in ("small", "other"):
         shutil.rmtree(paths.image_folder(f"test-{name}"), ignore_errors=True)
@@ -64,21 +64,21 @@ def nothing_stays(small: Small) -> Iterator[None]:
 
 
 @pytest.mark.exhaustive
-def test_a_layer_is_the_same_in_an_engine_that_saw_nothing(small: Small) -> None:
+def test_a_layer_is_the_same_in_an_engine_that_saw_nothing(small: SmallBuild) -> None:
     number = len(LARGE) + 1  # and the small ones together
     ours = small.layers(small.build(small.order(wheels())))
     with second_engine() as second:
-        other = Small(second)
+        other = SmallBuild(second)
         theirs = other.layers(other.build(other.order(wheels())))
     assert ours[:number] == theirs[:number]
 
 
-def test_a_second_engine_takes_the_layers_from_a_registry(small: Small, tmp_path: Path) -> None:
+def test_a_second_engine_takes_the_layers_from_a_registry(small: SmallBuild, tmp_path: Path) -> None:
     registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
     repository = layers_repository(f"{registry.host}/cache/layers")
     ours = small.layers(small.build(small.order(wheels()), layers=repository))
     with second_engine() as second:
-        other = Small(second)
+        other = SmallBuild(second)
         ref = other.build(other.order(wheels()), layers=repository)
         assert other.layers(ref)[: len(LARGE) + 1] == ours[: len(LARGE) + 1]
         assert not list(paths.state_folder().rglob("*.whl"))
@@ -91,7 +91,7 @@ def test_a_second_engine_takes_the_layers_from_a_registry(small: Small, tmp_path
 
 @pytest.mark.real
 @pytest.mark.skipif(not real_parts.program("buildkitd"), reason=f"{real_parts.VARIABLE} has no buildkitd")
-def test_a_remote_builder_gets_no_wheel(small: Small, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_remote_builder_gets_no_wheel(small: SmallBuild, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
     repository = layers_repository(f"{registry.host}/cache/layers")
     ours = small.layers(small.build(small.order(wheels()), layers=repository))
@@ -106,7 +106,7 @@ def test_a_remote_builder_gets_no_wheel(small: Small, tmp_path: Path, capfd: pyt
     registry.kill()
 
 
-def test_layers_come_back_from_another_builder_as_they_were(small: Small, tmp_path: Path) -> None:
+def test_layers_come_back_from_another_builder_as_they_were(small: SmallBuild, tmp_path: Path) -> None:
     registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
     recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
@@ -154,13 +154,13 @@ class New:
         """Return the digest of the layer, with which the engine got it and keeps it."""
         with self.maker() as maker:
             loaded = load.load(self.layers, maker, engine, engine_layers.EngineLayers())
-        assert Small(engine).layers(loaded.ref) == [loaded.blobs[0].digest]
+        assert SmallBuild(engine).layers(loaded.ref) == [loaded.blobs[0].digest]
         load.remove_names(engine, loaded.ref)
         return loaded.blobs[0].digest
 
 
 @pytest.fixture
-def new(small: Small, tmp_path: Path) -> Iterator[New]:
+def new(small: SmallBuild, tmp_path: Path) -> Iterator[New]:
     if small.engine.kind != "private":
         pytest.skip("the private engine does not run: another one is here")
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
@@ -171,7 +171,9 @@ def new(small: Small, tmp_path: Path) -> Iterator[New]:
     shutil.rmtree(store.folder(recipe.key), ignore_errors=True)
 
 
-def test_the_private_engine_keeps_the_layer_s_own_file(small: Small, new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_private_engine_keeps_the_layer_s_own_file(
+    small: SmallBuild, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines: list[str] = []
 
     def forgotten(_: Engine, *refs: str) -> None:
@@ -184,7 +186,7 @@ def test_the_private_engine_keeps_the_layer_s_own_file(small: Small, new: New, m
     load.remove_names(small.engine, *lines)
 
 
-def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: Small, tmp_path: Path) -> None:
+def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, tmp_path: Path) -> None:
     """BuildKit writes empty layers, too, and compresses them itself: with one diff id, one of the two would be lost."""
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
     recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
@@ -208,7 +210,7 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: Small, tmp_pa
 
 @pytest.mark.parametrize("kind", ["private", "found"])
 def test_an_engine_that_cannot_be_given_the_file_reads_it(
-    small: Small, new: New, monkeypatch: pytest.MonkeyPatch, kind: Literal["private", "found"]
+    small: SmallBuild, new: New, monkeypatch: pytest.MonkeyPatch, kind: Literal["private", "found"]
 ) -> None:
     def refuse(*_: Path) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
@@ -218,7 +220,7 @@ def test_an_engine_that_cannot_be_given_the_file_reads_it(
 
 
 @pytest.mark.parametrize("kind", ["private", "found"])
-def test_a_damaged_layer_is_told_and_made_anew(small: Small, new: New, kind: Literal["private", "found"]) -> None:
+def test_a_damaged_layer_is_told_and_made_anew(small: SmallBuild, new: New, kind: Literal["private", "found"]) -> None:
     engine = replace(small.engine, kind=kind)
     content = bytearray(new.file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -239,7 +241,7 @@ def test_a_blob_of_the_engine_s_own_is_not_taken_back(new: New) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_layer_is_the_same_on_another_base_with_another_python(small: Small) -> None:
+def test_a_layer_is_the_same_on_another_base_with_another_python(small: SmallBuild) -> None:
     every_python = [wheel(name, OLD, "debian13") for name in (*LARGE, "jinja2")]
     number = len(every_python)
     trixie = small.layers(small.build(small.order(every_python, f"pytorch={OLD}")))
@@ -251,7 +253,7 @@ def test_a_layer_is_the_same_on_another_base_with_another_python(small: Small) -
     assert trixie[number:] != bookworm[number:]
 
 
-def test_the_layers_made_here_are_the_image_s_lowest(small: Small) -> None:
+def test_the_layers_made_here_are_the_image_s_lowest(small: SmallBuild) -> None:
     order = small.order(wheels())
     descriptors = small.descriptors(small.build(order))
     layers = [store.find(recipe(layer, "zstd")) for layer in wheel_layers.wheel_layers(order.lock)]
@@ -261,7 +263,7 @@ def test_the_layers_made_here_are_the_image_s_lowest(small: Small) -> None:
     assert [layer and layer.runtime.annotations for layer in layers] == [layer["annotations"] for layer in lowest]
 
 
-def test_gzip_layers_are_kept_as_they_were_made(small: Small) -> None:
+def test_gzip_layers_are_kept_as_they_were_made(small: SmallBuild) -> None:
     order = small.order([wheel(name, NEW, "debian13") for name in ("fsspec", "filelock")])
     (layer,) = wheel_layers.wheel_layers(order.lock)
     engine_digests = small.layers(small.build(order, compression="gzip"))
@@ -270,7 +272,9 @@ def test_gzip_layers_are_kept_as_they_were_made(small: Small) -> None:
     assert engine_digests[0] == kept_layer.runtime.digest
 
 
-def test_another_version_of_a_wheel_is_one_layer_and_no_step(small: Small, capfd: pytest.CaptureFixture[str]) -> None:
+def test_another_version_of_a_wheel_is_one_layer_and_no_step(
+    small: SmallBuild, capfd: pytest.CaptureFixture[str]
+) -> None:
     before = wheels()
     small.build(small.order(before))
     after = [wheel("nvidia-cuda-nvrtc", OLD, "debian13") if w.name == "nvidia-cuda-nvrtc" else w for w in before]
@@ -282,7 +286,7 @@ def test_another_version_of_a_wheel_is_one_layer_and_no_step(small: Small, capfd
     assert sum(int(size) for size in re.findall(r"wheel layers, (\d+) MB new", stderr)) <= 1.1 * after[1].size / 1e6
 
 
-def test_the_stages_alone_make_the_same_files(small: Small) -> None:
+def test_the_stages_alone_make_the_same_files(small: SmallBuild) -> None:
     """A Dockerfile is whole: without the context, by hand or in a builder elsewhere, it installs the wheels itself."""
     spec = small.order([wheel(name, NEW, "debian13") for name in ("jinja2", "markupsafe", "nvidia-nvtx")])
     ours = small.files(small.build(spec))
@@ -294,7 +298,7 @@ def test_the_stages_alone_make_the_same_files(small: Small) -> None:
 
 
 @pytest.mark.exhaustive
-def test_another_installer_runs_no_wheel(small: Small, capfd: pytest.CaptureFixture[str]) -> None:
+def test_another_installer_runs_no_wheel(small: SmallBuild, capfd: pytest.CaptureFixture[str]) -> None:
     small.build(small.order(wheels()))
     capfd.readouterr()
     other = small.order(wheels(), "efa-installer=1.46.0")
@@ -307,7 +311,7 @@ def test_another_installer_runs_no_wheel(small: Small, capfd: pytest.CaptureFixt
     assert not {step for step in steps if step.startswith(("wheel", "uv", "with-python"))}
 
 
-def test_nothing_changed_runs_nothing(small: Small, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_changed_runs_nothing(small: SmallBuild, capfd: pytest.CaptureFixture[str]) -> None:
     small.build(small.order(wheels()))
     capfd.readouterr()
     small.build(small.order(wheels()))

@@ -18,7 +18,7 @@ from rdma_images.publish import from_engine, join, publication, publish_images
 from rdma_images.publish.destination import LAYERS, open_destination
 from rdma_images.publish.item import ApprovedImage
 from rdma_images.publish.keys import Signer, Trust
-from rdma_images.publish.progress import Lines
+from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
@@ -76,7 +76,9 @@ def small(engine: Engine, tmp_path: Path) -> Iterator[Small]:
 @pytest.fixture
 def publisher(engine: Engine) -> tuple[Publisher, list[str]]:
     lines: list[str] = []
-    publisher_of_engine = Publisher(engine=lambda: engine, watcher=Lines(lines.append), pace=PushPolicy(3, 0.1, 5))
+    publisher_of_engine = Publisher(
+        engine=lambda: engine, watcher=LineProgress(lines.append), pace=PushPolicy(3, 0.1, 5)
+    )
     return publisher_of_engine, lines
 
 

@@ -16,7 +16,7 @@ from rdma_images.core import paths
 from rdma_images.plan import matrix
 from rdma_images.publish import publish_images
 from rdma_images.publish.item import ApprovedImage
-from rdma_images.publish.progress import Lines
+from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.registries import AcrAliyun, Ecr
@@ -65,7 +65,7 @@ def twice(item: ApprovedImage, entry: Ecr | AcrAliyun) -> tuple[publish_images.P
     """Return the outcomes of two runs, and all that was said."""
     lines: list[str] = []
     engine = engines.ensure(print)
-    publisher = Publisher(engine=lambda: engine, watcher=Lines(lines.append), pace=PushPolicy(2, 0.1))
+    publisher = Publisher(engine=lambda: engine, watcher=LineProgress(lines.append), pace=PushPolicy(2, 0.1))
     (first,) = publish_images.publish([item], {"cloud": entry}, publisher)
     (second,) = publish_images.publish([item], {"cloud": entry}, publisher)
     assert first.error == second.error == ""

@@ -28,7 +28,7 @@ from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe, coder
 from rdma_images.render import bake
 from rdma_images.render.bake import Compression
-from tests.e2e.layer_parts import Small
+from tests.e2e.layer_parts import SmallBuild
 from tests.e2e.publish_parts import second_engine
 from tests.support import layer_wheels
 from tests.unit.layers.test_store import MIRRORS
@@ -128,7 +128,7 @@ class World:
         environ = {**self.engine.environ(), "SOURCE_DATE_EPOCH": "0"}
         subprocess.run([*command, str(self.folder / base)], env=environ, input=text, check=True, capture_output=True)
         load.remove_names(self.engine, loaded.ref)
-        layers = Small(self.engine).layers(variant.ref)
+        layers = SmallBuild(self.engine).layers(variant.ref)
         assert layers[: len(recipes)] == [blob.digest for blob in loaded.blobs]
         assert self.first_digests.setdefault(variant, layers) == layers
 

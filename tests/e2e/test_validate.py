@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Build
 from rdma_images.debian import bootstrap
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import Entry
+from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.inspection.report import Report
 from rdma_images.validate import container, folder_of, image_layers, subject, validate
 from tests.e2e import validated, volumes
@@ -56,7 +56,7 @@ def test_an_image_that_is_for_no_fabric_is_not_blamed(context: Path) -> None:
     report = report_of('ENTRYPOINT ["/usr/bin/env", "NCCL_NET=Socket"]\n', context)
     assert validated.failed(report) == set()
     assert inspection_of(report).expected.fabric is None
-    assert inspection_of(report).measured.entry == Entry(given={"NCCL_NET": "Socket"})
+    assert inspection_of(report).measured.entry == EntryPointChanges(given={"NCCL_NET": "Socket"})
     reasons = {c.id: c.reason for c in report.checks if c.outcome == "skipped"}
     assert "no sign of EFA" in reasons["plugin.found"]
     assert "no Python" in inspection_of(report).measured.missing["torch"]

@@ -11,7 +11,7 @@ from rdma_images.core.pipeline import Check, Component, Image
 from rdma_images.validate import validate
 from rdma_images.validate.probes import libraries
 from tests.e2e import validated
-from tests.e2e.fault_steps import Fault
+from tests.e2e.fault_steps import ImageFault
 from tests.e2e.faults import FAULTS
 
 pytestmark = pytest.mark.e2e
@@ -54,14 +54,14 @@ def test_the_good_image_is_good() -> None:
         for fault in FAULTS
     ],
 )
-def test_a_fault_turns_one_check_red(fault: Fault, parts: Path) -> None:
+def test_a_fault_turns_one_check_red(fault: ImageFault, parts: Path) -> None:
     check = run_check(fault, parts)
     assert check.expected
     assert check.found
     assert check.fix
 
 
-def run_check(fault: Fault, parts: Path) -> Check:
+def run_check(fault: ImageFault, parts: Path) -> Check:
     """Return the check that failed for the image with this fault; no other did but those that the fault names."""
     for name in fault.needs:
         validated.wheel(name, parts)
@@ -77,7 +77,7 @@ def run_check(fault: Fault, parts: Path) -> Check:
     return failed[fault.validator]
 
 
-def planned(fault: Fault) -> Image | None:
+def planned(fault: ImageFault) -> Image | None:
     """Return the image as it would have been planned, where the fault is that it is not so."""
     if not fault.planned:
         return None

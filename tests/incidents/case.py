@@ -7,12 +7,12 @@ from pydantic import RootModel
 
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
-from tests.incidents.image import Change, Data, Image
+from tests.incidents.image import Data, ImageChange, IncidentImage
 
 FOLDER = Path(__file__).parent
 
 
-class Report(Data):
+class ExpectedReport(Data):
     """What must be reported: the check, "" for any, and words that its first line has to have."""
 
     check: str = ""
@@ -39,30 +39,30 @@ class Incident(Data):
     summary: str
     base: str
     fabric: str = ""
-    change: Change = Change()
-    reported: Report | None = None
+    change: ImageChange = ImageChange()
+    reported: ExpectedReport | None = None
     allowed: tuple[str, ...] = ()
-    fix: Change | None = None
+    fix: ImageChange | None = None
     reinstalled: tuple[str, ...] = ()
 
     @property
-    def image(self) -> Image:
+    def image(self) -> IncidentImage:
         """Return the image that shows it."""
         return base(self.base).changed(self.change)
 
     @property
-    def fixed(self) -> Image | None:
+    def fixed(self) -> IncidentImage | None:
         """Return the image after the fix was followed, None where a case has no fix."""
         if not self.fix and not self.reinstalled:
             return None
-        good = Change(files={path: base(self.base).files[path] for path in self.reinstalled})
-        return self.image.changed(self.fix or Change()).changed(good)
+        good = ImageChange(files={path: base(self.base).files[path] for path in self.reinstalled})
+        return self.image.changed(self.fix or ImageChange()).changed(good)
 
 
-class Bases(Data):
+class BaseImages(Data):
     """The file bases.yaml: changes by name, and images as the changes that make them, in order."""
 
-    parts: dict[str, Change]
+    parts: dict[str, ImageChange]
     images: dict[str, tuple[str, ...]]
 
 
@@ -71,14 +71,14 @@ class Cases(RootModel[dict[str, Incident]]):
 
 
 @functools.cache
-def _bases() -> Bases:
-    return yaml_file.load(FOLDER / "bases.yaml", Bases)
+def _bases() -> BaseImages:
+    return yaml_file.load(FOLDER / "bases.yaml", BaseImages)
 
 
 @functools.cache
-def base(name: str) -> Image:
+def base(name: str) -> IncidentImage:
     """Return an image of bases.yaml."""
-    image = Image()
+    image = IncidentImage()
     for part in _bases().images[name]:
         image = image.changed(_bases().parts[part])
     return image

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.validate.ldcache import DEFAULT, ENTRY, HEADER, MAGIC
-from rdma_images.validate.probes.rootfs import Entry, Root
+from rdma_images.validate.probes.rootfs import Root, RootEntry
 from tests.incidents import elf_files
 
 Value = TypeVar("Value")
@@ -28,7 +28,7 @@ class Data(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Library(Data):
+class ElfLibrary(Data):
     """A shared library; see elf_files.library."""
 
     soname: str = ""
@@ -44,12 +44,12 @@ class Library(Data):
     bits: int = 64
 
 
-class File(Data):
+class ImageFile(Data):
     """One file: text, bytes, a library, a link, or what is no file; `mode` are its permissions in octal."""
 
     text: str = ""
     hex: str = ""
-    library: Library | None = None
+    library: ElfLibrary | None = None
     link: str | None = None
     kind: Literal["file", "folder", "fifo", "device"] = "file"
     mode: str = ""
@@ -63,32 +63,32 @@ class File(Data):
         return content if self.size is None else content[: self.size].ljust(self.size, b"\0")
 
 
-class Links(Root):
+class LinkRoot(Root):
     """The links of an image."""
 
-    def __init__(self, files: Mapping[str, File]) -> None:
+    def __init__(self, files: Mapping[str, ImageFile]) -> None:
         super().__init__()
         self.files = files
 
-    def entry(self, path: str) -> Entry | None:
+    def entry(self, path: str) -> RootEntry | None:
         """Return as Root.entry, with the target of a link alone."""
-        return Entry(path, 0, 0, "", self.files[path].link or "") if path in self.files else None
+        return RootEntry(path, 0, 0, "", self.files[path].link or "") if path in self.files else None
 
 
 def _file(given: object) -> object:
     return {"text": given} if isinstance(given, str) else given
 
 
-Files = dict[str, Annotated[File, BeforeValidator(_file)] | None]
+ImageFiles = dict[str, Annotated[ImageFile, BeforeValidator(_file)] | None]
 
 
-class Change(Data):
+class ImageChange(Data):
     """What a Dockerfile adds to an image: a value of None takes away what was there.
 
     `started` are the variables that the entry point sets for the process that it starts.
     """
 
-    files: Files = {}
+    files: ImageFiles = {}
     env: dict[str, str | None] = {}
     labels: dict[str, str | None] = {}
     user: str = ""
@@ -98,10 +98,10 @@ class Change(Data):
     ldconfig: bool = True  # whether the loader's cache was made anew
 
 
-class Image(Data):
+class IncidentImage(Data):
     """An image: `cache` is its ld.so.cache where that is older than its files."""
 
-    files: dict[str, File] = {}
+    files: dict[str, ImageFile] = {}
     env: dict[str, str] = {}
     labels: dict[str, str] = {}
     user: str = ""
@@ -110,10 +110,10 @@ class Image(Data):
     platform: str = "linux/amd64"
     cache: bytes | None = None
 
-    def changed(self, by: Change) -> "Image":
+    def changed(self, by: ImageChange) -> "IncidentImage":
         """Return this image with a change applied."""
         files = _joined(self.files, by.files)
-        return Image(
+        return IncidentImage(
             files=_for_arm64(files) if by.platform == "linux/arm64" else files,
             env=_joined(self.env, by.env),
             labels=_joined(self.labels, by.labels),
@@ -128,7 +128,7 @@ class Image(Data):
         """Return what ldconfig would make of the folders that /etc/ld.so.conf.d and the loader itself name."""
         lines = [f.text.splitlines() for p, f in sorted(self.files.items()) if p.startswith("/etc/ld.so.conf.d/")]
         folders = dict.fromkeys([line for text in lines for line in text if line.startswith("/")] + [*DEFAULT])
-        links = Links(self.files)
+        links = LinkRoot(self.files)
         real = {folder: links.real(folder) if folder not in DEFAULT else folder for folder in folders}
         names = {
             posixpath.join(folder, name): name
@@ -176,22 +176,22 @@ class Image(Data):
         file = self.files.get(path)
         return file.content().decode("utf-8", "replace") if file else None
 
-    def _contents(self) -> Iterator[tuple[str, File, bytes]]:
+    def _contents(self) -> Iterator[tuple[str, ImageFile, bytes]]:
         paths = ["/etc/ld.so.cache", *self.files]
         for folder in sorted({str(folder) for path in paths for folder in PurePosixPath(path).parents} - {"/"}):
             if folder not in self.files:
-                yield folder, File(kind="folder", mode="755"), b""
-        yield "/etc/ld.so.cache", File(), self.cache if self.cache is not None else self.loader_cache()
+                yield folder, ImageFile(kind="folder", mode="755"), b""
+        yield "/etc/ld.so.cache", ImageFile(), self.cache if self.cache is not None else self.loader_cache()
         for path, file in sorted(self.files.items()):
             yield path, file, b"" if file.link is not None else file.content()
 
 
-def _for_arm64(files: Mapping[str, File]) -> dict[str, File]:
+def _for_arm64(files: Mapping[str, ImageFile]) -> dict[str, ImageFile]:
     """Return the same files where processors are arm64."""
     text = json.dumps({path: file.model_dump() for path, file in files.items()})
     for amd64_name, arm64_name in (("x86_64", "aarch64"), ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")):
         text = text.replace(amd64_name, arm64_name)
-    return {path: File.model_validate(file) for path, file in json.loads(text).items()}
+    return {path: ImageFile.model_validate(file) for path, file in json.loads(text).items()}
 
 
 def _joined(ours: Mapping[str, Value], theirs: Mapping[str, Value | None]) -> dict[str, Value]:

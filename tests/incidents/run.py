@@ -12,11 +12,11 @@ from rdma_images.facts import table
 from rdma_images.facts.faults import Faults
 from rdma_images.facts.packages import Packages
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import Entry
+from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.validate import entry, fabric, readout
 from rdma_images.validate.answers import measured
-from tests.incidents.case import Incident, Report
-from tests.incidents.image import Image
+from tests.incidents.case import ExpectedReport, Incident
+from tests.incidents.image import IncidentImage
 from tests.support import validators_called
 
 NEEDS_A_PROCESS = "torch.imports"  # nothing of an image is started here
@@ -35,14 +35,14 @@ class Outcome(NamedTuple):
         return self.reported == bool(incident.reported) and not self.alarms and not self.unfixed
 
 
-def case_of(name: str, image: Image) -> Inspection:
+def case_of(name: str, image: IncidentImage) -> Inspection:
     """Return all that is known of the image without an engine: read out, nothing of it started."""
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
         answers = readout.answers(io.BytesIO(image.tar()), Path(folder), subject)
     inspection = measured(answers, readout.PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
-    started = Entry(given=image.started) if image.started else None
+    started = EntryPointChanges(given=image.started) if image.started else None
     settings = inspection.settings and entry.with_files(inspection.settings, image.started, image.text)
     inspection = inspection.model_copy(
         update={"entry": started, "settings": settings, "missing": {**inspection.missing, **missing}}
@@ -50,7 +50,7 @@ def case_of(name: str, image: Image) -> Inspection:
     return Inspection(subject=subject, expected=fabric.expected(subject, inspection, None), measured=inspection)
 
 
-def checks(images: Mapping[str, Image], only: Mapping[str, set[str]] | None = None) -> dict[str, list[Check]]:
+def checks(images: Mapping[str, IncidentImage], only: Mapping[str, set[str]] | None = None) -> dict[str, list[Check]]:
     """Return what the static validators say of each image; `only` names the ones to run for some."""
     return {
         name: [
@@ -109,6 +109,6 @@ def _reporting(incident: Incident, checks: Iterable[Check]) -> list[Check]:
     return [check for check in checks if report and check.outcome == "failed" and _matches(check, report)]
 
 
-def _matches(check: Check, report: Report) -> bool:
+def _matches(check: Check, report: ExpectedReport) -> bool:
     first = check.found.partition("\n")[0]
     return check.id in (report.check or check.id) and all(word in first for word in report.words)

@@ -16,7 +16,7 @@ from rdma_images.validate import readout
 from rdma_images.validate.probes import measure, system, tree
 from rdma_images.validate.probes.rootfs import Root
 from tests.incidents.case import incidents
-from tests.incidents.image import File, Image, Library
+from tests.incidents.image import ElfLibrary, ImageFile, IncidentImage
 from tests.incidents.run import MEMORY
 
 FIRST = 40  # cases that run without --exhaustive
@@ -59,7 +59,7 @@ def first_paths(libraries: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, st
     return {about["identity"]: path for path, about in sorted(libraries, reverse=True)}
 
 
-def needs_root(image: Image) -> bool:
+def needs_root(image: IncidentImage) -> bool:
     return any(file.owner or file.kind == "device" for file in image.files.values())
 
 
@@ -77,8 +77,8 @@ def test_an_incident_is_measured_the_same_in_both_ways(name: str) -> None:
     compared(image.tar(), image.subject(name))
 
 
-NCCL = Library(soname="libnccl.so.2", words=("NCCL version 2.27.7+cuda12.8", "libnccl-net"))
-ODD = Image(
+NCCL = ElfLibrary(soname="libnccl.so.2", words=("NCCL version 2.27.7+cuda12.8", "libnccl-net"))
+ODD = IncidentImage(
     env={
         "PATH": "/opt/venv/bin:/usr/bin",
         "LD_LIBRARY_PATH": "/opt/empty:/opt/none",
@@ -87,25 +87,27 @@ ODD = Image(
         "SECRET_TOKEN": "0123",
     },
     files={
-        "/etc/profile.d/site.sh": File(link="/srv/site/variables"),
-        "/srv/site/variables": File(text="export NCCL_NET=Socket\r\n"),
-        "/root/.bashrc": File(text="\n".join(f"NCCL_NET=IB{number}" for number in range(300))),
-        "/opt/empty": File(kind="folder", mode="755"),
-        "/opt/pipe": File(kind="fifo"),
-        "/opt/.hidden/start.sh": File(text="NCCL_IB_DISABLE=1\n"),
-        "/opt/venv/bin/python3": File(text="", mode="755"),
-        "/opt/venv/lib/python3.12/site-packages": File(link="/opt/venv/site-packages"),
-        "/opt/venv/site-packages/torch-2.9.1.dist-info/METADATA": File(text="Name: torch\r\nVersion: 2.9.1\r\n\r\n"),
-        "/opt/venv/site-packages/torch/lib/libtorch_cuda.so": File(library=Library(needed=("libnccl.so.2",))),
-        "/opt/venv/site-packages/torch/lib/libtorch_python.so": File(library=Library()),
-        "/opt/other/torch/lib/libtorch_cuda.so": File(library=Library()),
-        "/usr/bin/fi_info": File(library=Library(needed=("libfabric.so.1",)), mode="755"),
-        "/usr/bin/all_reduce_perf": File(text="#!/bin/sh\n", mode="755"),
-        "/usr/lib/libnccl.so.2": File(library=NCCL),
-        "/usr/lib/libpre.so": File(library=Library(soname="libfirst.so")),
-        "/usr/lib/libnccl-net.so": File(text="\x7fELF\x02\x01", size=4096),
-        "/var/lib/dpkg/status": File(text="Package: libc6\nVersion: 2.41\n"),
-        "/opt/amazon/efa_installed_packages": File(text="# EFA installer version: 1.45.0\n", size=33 << 20),
+        "/etc/profile.d/site.sh": ImageFile(link="/srv/site/variables"),
+        "/srv/site/variables": ImageFile(text="export NCCL_NET=Socket\r\n"),
+        "/root/.bashrc": ImageFile(text="\n".join(f"NCCL_NET=IB{number}" for number in range(300))),
+        "/opt/empty": ImageFile(kind="folder", mode="755"),
+        "/opt/pipe": ImageFile(kind="fifo"),
+        "/opt/.hidden/start.sh": ImageFile(text="NCCL_IB_DISABLE=1\n"),
+        "/opt/venv/bin/python3": ImageFile(text="", mode="755"),
+        "/opt/venv/lib/python3.12/site-packages": ImageFile(link="/opt/venv/site-packages"),
+        "/opt/venv/site-packages/torch-2.9.1.dist-info/METADATA": ImageFile(
+            text="Name: torch\r\nVersion: 2.9.1\r\n\r\n"
+        ),
+        "/opt/venv/site-packages/torch/lib/libtorch_cuda.so": ImageFile(library=ElfLibrary(needed=("libnccl.so.2",))),
+        "/opt/venv/site-packages/torch/lib/libtorch_python.so": ImageFile(library=ElfLibrary()),
+        "/opt/other/torch/lib/libtorch_cuda.so": ImageFile(library=ElfLibrary()),
+        "/usr/bin/fi_info": ImageFile(library=ElfLibrary(needed=("libfabric.so.1",)), mode="755"),
+        "/usr/bin/all_reduce_perf": ImageFile(text="#!/bin/sh\n", mode="755"),
+        "/usr/lib/libnccl.so.2": ImageFile(library=NCCL),
+        "/usr/lib/libpre.so": ImageFile(library=ElfLibrary(soname="libfirst.so")),
+        "/usr/lib/libnccl-net.so": ImageFile(text="\x7fELF\x02\x01", size=4096),
+        "/var/lib/dpkg/status": ImageFile(text="Package: libc6\nVersion: 2.41\n"),
+        "/opt/amazon/efa_installed_packages": ImageFile(text="# EFA installer version: 1.45.0\n", size=33 << 20),
     },
 )
 

@@ -5,14 +5,16 @@ from pathlib import Path
 
 from rdma_images.core.pipeline import Check, Image
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import Packages
+from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.inspection.report import Report
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
 RECORDED = CASES / "efa-pytorch.json"
 REVISION = "org.opencontainers.image.revision"
 GREEN = Check("nccl.single", "one libnccl is in the image", "static", "error", "passed")
-PACKAGES = Packages(wheels={"/opt/venv": {"torch": "2.15.0", "numpy": "2.4.0"}}, dpkg={"libc6": "2.41-12"}, rpm={})
+PACKAGES = MeasuredPackages(
+    wheels={"/opt/venv": {"torch": "2.15.0", "numpy": "2.4.0"}}, dpkg={"libc6": "2.41-12"}, rpm={}
+)
 NOTHING: Mapping[str, str] = {}
 
 
@@ -21,7 +23,7 @@ def recorded() -> Inspection:
     return Inspection.model_validate_json(RECORDED.read_bytes())
 
 
-def case_of(image: Image, packages: Packages = PACKAGES, versions: Mapping[str, str] = NOTHING) -> Inspection:
+def case_of(image: Image, packages: MeasuredPackages = PACKAGES, versions: Mapping[str, str] = NOTHING) -> Inspection:
     """Return the recorded case as if it were of `image`.
 
     With its versions (but for those given), platform and labels.

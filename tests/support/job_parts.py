@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from rdma_images.jobs.write import cluster, compose, create, render, work
-from rdma_images.jobs.write.job import Job, Request
+from rdma_images.jobs.write.job import Job, JobRequest
 from rdma_images.jobs.write.work import Code, Work
 from rdma_images.selection import project, target_options
 from rdma_images.selection.project import Project
@@ -47,7 +47,7 @@ def planned(target: str) -> Any:
     return planned_image
 
 
-def request(launcher: str, fabric: str, starter: str, **changes: Any) -> Request:
+def request(launcher: str, fabric: str, starter: str, **changes: Any) -> JobRequest:
     """Return what asks for two nodes of the fabric, with all that only a user knows."""
     row = load_project().facts.launchers.launchers[launcher]
     all_facts = {**load_project().facts.launchers.parameters, **row.parameters}
@@ -67,7 +67,7 @@ def request(launcher: str, fabric: str, starter: str, **changes: Any) -> Request
         "command": SCRIPT if starter == "torchrun" else (),
         "parameters": {**given, **extra},
     }
-    return Request(**{**usual, **changes})
+    return JobRequest(**{**usual, **changes})
 
 
 def job(launcher: str, fabric: str, starter: str, **changes: Any) -> Job:
@@ -81,7 +81,7 @@ def files(job: Job) -> dict[str, str]:
 def cluster_files(instance: str, **parameters: str) -> dict[str, str]:
     """Return the files of an EKS cluster with two nodes of the type."""
     job_parameters = {"second-zone": "us-west-2b", **parameters}
-    request = cluster.Request("eksctl", instance, 2, "us-west-2", "us-west-2a", parameters=job_parameters)
+    request = cluster.ClusterRequest("eksctl", instance, 2, "us-west-2", "us-west-2a", parameters=job_parameters)
     return render.files("eksctl", {"cluster": cluster.compose(request, load_project())})
 
 

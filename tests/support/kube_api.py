@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 Object = dict[str, Any]
-Step = Callable[["Store"], None]
+Step = Callable[["ClusterState"], None]
 
 KINDS = {
     ("", "v1"): {"pods": "Pod", "events": "Event"},
@@ -33,7 +33,7 @@ PATH = re.compile(
 EMPTY = b""  # an OpenAPI document without definitions, as protobuf has it
 
 
-class Store:
+class ClusterState:
     """What the cluster has; `steps` are taken one at a time, before the pods are listed."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Store:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    store: Store
+    store: ClusterState
 
     def do_GET(self) -> None:
         path, query = self._parse_request()
@@ -217,9 +217,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Store]:
+def serving(folder: Path) -> Iterator[ClusterState]:
     """Serve the API on a port of this machine; `folder`/kubeconfig leads there."""
-    store = Store()
+    store = ClusterState()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"store": store}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rdma_images.core.pipeline import Build, Check, Image
-from rdma_images.inspection.measurements import Packages
+from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.inspection.report import Report
 from rdma_images.publish.attach import Artifact
 from rdma_images.publish.gate import Approval
@@ -13,7 +13,7 @@ from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Man
 from tests.support.case_parts import case_of, report_of
 
 RED = Check("plugin.found", "the plugin is found", "static", "error", "failed")
-PACKAGES = Packages(
+PACKAGES = MeasuredPackages(
     wheels={
         "/opt/venv": {"torch": "2.15.0"},
         "/usr/lib/python3/dist-packages": {"torch": "2.15.0", "pip": "26.0"},

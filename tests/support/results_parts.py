@@ -15,7 +15,7 @@ P5 = ((8, 29.1, 0.0, 0.0, 0), (1 << 30, 4607.6, 233.04, 436.95, 0), (1 << 34, 66
 
 
 @dataclass(frozen=True)
-class Node:
+class LoggedNode:
     """What the ranks of a node say."""
 
     name: str
@@ -52,13 +52,15 @@ class Node:
         return [f"{self.name}:{4000 + local}:{4000 + local} [{local}] NCCL INFO {message}" for message in messages]
 
 
-TWO = (Node("one"), Node("two"))
+TWO = (LoggedNode("one"), LoggedNode("two"))
 TCP = tuple(replace(node, network="Socket", gdr=False, used=1) for node in TWO)
 P5_TWO = expectations_of(None, "p5.48xlarge", 2)
 ASKED_NOTHING = Expectations()
 
 
-def write(folder: Path, nodes: Sequence[Node] = TWO, rows: Sequence[text.Row] = P5, end: bool = True) -> list[Path]:
+def write(
+    folder: Path, nodes: Sequence[LoggedNode] = TWO, rows: Sequence[text.Row] = P5, end: bool = True
+) -> list[Path]:
     """Return a log for each rank; rank 0's has the rows."""
     folder.mkdir(parents=True, exist_ok=True)
     ranks = sum(node.gpus for node in nodes)
@@ -77,10 +79,10 @@ def write(folder: Path, nodes: Sequence[Node] = TWO, rows: Sequence[text.Row] = 
 
 def result_of(
     folder: Path,
-    nodes: Sequence[Node] = TWO,
+    nodes: Sequence[LoggedNode] = TWO,
     rows: Sequence[text.Row] = P5,
     against: Expectations = P5_TWO,
-    tcp: Sequence[Node] = (),
+    tcp: Sequence[LoggedNode] = (),
     job: JobSpec | None = None,
     end: bool = True,
 ) -> Result:

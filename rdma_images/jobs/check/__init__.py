@@ -17,7 +17,7 @@ from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.variables import Variables
 from rdma_images.jobs.check import reading, rules
-from rdma_images.jobs.check.foreign_job import Checked, Finding, Piece, UncheckedFile
+from rdma_images.jobs.check.foreign_job import Checked, JobFinding, Piece, UncheckedFile
 
 # Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
 JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|sbatch|slurm|py|txt)")
@@ -59,9 +59,9 @@ def check(paths: Sequence[Path]) -> Checked:
     return Checked(opened, tuple(pieces), findings, tuple(templates), tuple(unreadable))
 
 
-def _grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def _grouped(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:
     """Return equal findings of several places as one with all the places, errors first."""
-    grouped: dict[Finding, dict[str, None]] = {}
+    grouped: dict[JobFinding, dict[str, None]] = {}
     for finding in findings:
         grouped.setdefault(replace(finding, where=()), {}).update(dict.fromkeys(finding.where))
     joined = [replace(finding, where=tuple(places)) for finding, places in grouped.items()]

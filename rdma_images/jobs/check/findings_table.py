@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from rdma_images.jobs.check.foreign_job import Checked, Finding, Piece, UncheckedFile
+from rdma_images.jobs.check.foreign_job import Checked, JobFinding, Piece, UncheckedFile
 
 SHOWN = 5  # places of one finding, and files passed over, that people are shown
 
@@ -27,7 +27,7 @@ def text(checked: Checked) -> Text:
     return shown
 
 
-def _add(shown: Text, finding: Finding) -> None:
+def _add(shown: Text, finding: JobFinding) -> None:
     shown.append(f"{finding.severity:<7}", "bold red" if finding.severity == "error" else "yellow")
     shown.append(f"  {finding.where[0]}: {finding.what}\n")
     others = finding.where[1:]

@@ -61,7 +61,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Finding:
+class JobFinding:
     """Something that is wrong with jobs, and all places where it is."""
 
     rule: str
@@ -86,6 +86,6 @@ class Checked:
 
     files: int  # that were opened
     pieces: tuple[Piece, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[JobFinding, ...]
     templates: tuple[UncheckedFile, ...] = ()  # what makes manifests, and is none: passed over
     unreadable: tuple[UncheckedFile, ...] = ()

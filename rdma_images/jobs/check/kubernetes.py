@@ -322,9 +322,9 @@ def _environment(document: Written, path: Path_, entries: object) -> Mapping[str
     return variables
 
 
-def _command(document: Written, path: Path_, container: dict[str, Any]) -> shell.Lines:
+def _command(document: Written, path: Path_, container: dict[str, Any]) -> shell.ShellSettings:
     """Return what a container's command sets: a list of words, of which some may be a shell's lines."""
-    texts: list[shell.Lines] = []
+    texts: list[shell.ShellSettings] = []
     words: list[str] = []
     for key in ("command", "args"):
         for index, word in enumerate(_list(container.get(key))):
@@ -340,7 +340,7 @@ def _command(document: Written, path: Path_, container: dict[str, Any]) -> shell
     variables: dict[str, Word] = {}
     for lines in reversed(texts):  # what a word says has its line, and what the whole says has not
         variables |= lines.variables
-    return shell.Lines(
+    return shell.ShellSettings(
         variables,
         (),
         None,

@@ -30,7 +30,7 @@ ABOUT_RANKS = re.compile(r"RANK|PROCID|NODEID|hostname|head|master", re.IGNORECA
 
 
 @dataclass(frozen=True)
-class Lines:
+class ShellSettings:
     """What was read. A variable that some condition may set or leave out is not among them, nor is an unset one."""
 
     variables: Mapping[str, Word]
@@ -41,7 +41,7 @@ class Lines:
     restarts: Word | None  # that torchrun makes of failed ranks
 
 
-def read(text: str, first: int = 1) -> Lines:
+def read(text: str, first: int = 1) -> ShellSettings:
     """Return what the lines of a shell set; `first` is the number of the first line."""
     variables: dict[str, Word] = {}
     plain: dict[str, str] = {}
@@ -74,7 +74,7 @@ def read(text: str, first: int = 1) -> Lines:
         if match := CONTAINER_ENV.search(line):
             container_env = Word(match["names"], number)
     variables = {name: word for name, word in variables.items() if name not in uncertain}
-    return Lines(variables, tuple(images.values()), container_env, _only(ranks), _only(nodes), _only(restarts))
+    return ShellSettings(variables, tuple(images.values()), container_env, _only(ranks), _only(nodes), _only(restarts))
 
 
 def resolved(text: str, values: Mapping[str, str]) -> str:

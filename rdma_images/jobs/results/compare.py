@@ -86,7 +86,7 @@ def html(comparison: Comparison, first: Result, second: Result) -> str:
     ]
     rate = first.expected.line_rate if first.instance == second.instance else None
     return page.render(
-        page.Page(
+        page.ResultPage(
             title="Two results",
             sentence=comparison.sentence,
             state="soft",

@@ -6,7 +6,7 @@ from rdma_images.core.sizes import message
 from rdma_images.facts import table
 from rdma_images.facts.busbw import PublishedRun, ReferenceBusbw, size_of
 from rdma_images.jobs.results.expectations import Expectations
-from rdma_images.jobs.results.result import Expected, Measurement, Reference, RunResult
+from rdma_images.jobs.results.result import ExpectedBandwidth, Measurement, ReferenceBandwidth, RunResult
 
 SPREAD = 0.1  # around what is published: runs of one job differ by a few percent, and most sizes have one run
 
@@ -14,30 +14,30 @@ SPREAD = 0.1  # around what is published: runs of one job differ by a few percen
 FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "alltoall": 1.0}
 
 
-def expected_bandwidth(run: RunResult, expectations: Expectations) -> Expected:
+def expected_bandwidth(run: RunResult, expectations: Expectations) -> ExpectedBandwidth:
     """Return what is known for the run's instance type, nodes and collective."""
     row = run.largest
     collective = row.collective if row else expectations.collective
     nodes = expectations.nodes or len(run.nodes) or None
     line_rate = _line_rate(expectations)
     busbw = best_busbw(row)
-    return Expected(
+    return ExpectedBandwidth(
         line_rate=line_rate,
         published=tuple(_published(expectations.instance, nodes, run.ranks or expectations.ranks, collective)),
         share=busbw / line_rate.low if line_rate and busbw else None,
     )
 
 
-def _line_rate(expectations: Expectations) -> Reference | None:
+def _line_rate(expectations: Expectations) -> ReferenceBandwidth | None:
     """Return what all network cards of a node carry in one direction."""
     if not expectations.about:
         return None
     rate = expectations.about.bandwidth / 8
     origin = f"line rate of {expectations.instance}, {expectations.about.bandwidth} Gb/s"
-    return Reference(origin, None, rate, rate, "facts/instances.yaml")
+    return ReferenceBandwidth(origin, None, rate, rate, "facts/instances.yaml")
 
 
-def _published(instance: str, nodes: int | None, ranks: int | None, collective: str) -> Iterator[Reference]:
+def _published(instance: str, nodes: int | None, ranks: int | None, collective: str) -> Iterator[ReferenceBandwidth]:
     """Yield the published runs of such a job, on as many GPUs, by size, the smallest first."""
     facts = table.read(ReferenceBusbw)
     by_size: dict[int, list[tuple[float, PublishedRun]]] = {}
@@ -55,7 +55,7 @@ def _published(instance: str, nodes: int | None, ranks: int | None, collective: 
         sources = "; ".join(dict.fromkeys(facts.cite(run) for _, run in rows))
         listed = ", ".join(f"{value:g}" for value in values)
         origin = f"{nodes} x {instance}, {collective} of {message(count)}: {listed} GB/s"
-        yield Reference(origin, count, min(values) * (1 - SPREAD), max(values) * (1 + SPREAD), sources)
+        yield ReferenceBandwidth(origin, count, min(values) * (1 - SPREAD), max(values) * (1 + SPREAD), sources)
 
 
 def _bare(instance: str) -> str:
@@ -68,12 +68,12 @@ def best_busbw(row: Measurement | None) -> float | None:
     return half.busbw if half else None
 
 
-def published_band(bandwidth: Expected, row: Measurement | None) -> Reference | None:
+def published_band(bandwidth: ExpectedBandwidth, row: Measurement | None) -> ReferenceBandwidth | None:
     """Return what is published for the row's size; None where nothing is."""
     return next((reference for reference in bandwidth.published if row and reference.size == row.size), None)
 
 
-def is_below(bandwidth: Expected, row: Measurement | None) -> bool:
+def is_below(bandwidth: ExpectedBandwidth, row: Measurement | None) -> bool:
     """Return whether the row is below what is published for its size."""
     reference, busbw = published_band(bandwidth, row), best_busbw(row)
     return reference is not None and busbw is not None and busbw < reference.low

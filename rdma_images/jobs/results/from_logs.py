@@ -10,7 +10,7 @@ from rdma_images.core.sizes import message
 from rdma_images.jobs.results import causes, expectations, expected_bandwidth, run_folder, run_results, speed
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.job_spec import JobSpec
-from rdma_images.jobs.results.result import Expected, Result, RunResult
+from rdma_images.jobs.results.result import ExpectedBandwidth, Result, RunResult
 
 NAMES = {"efa": "EFA", "one node": "one node, no network"}
 
@@ -64,7 +64,7 @@ def result_of_run(folder: Path) -> Result:
     return result_of(logs, run_folder.read_job(folder), run_folder.logs(folder, "tcp"), folder)
 
 
-def _sentence(runs: Sequence[RunResult], bandwidth: Expected) -> str:
+def _sentence(runs: Sequence[RunResult], bandwidth: ExpectedBandwidth) -> str:
     """Return the result in one sentence: what is wrong first, else which fabric on how many adapters, and how fast."""
     problems = [problem for run in runs for problem in run.problems if problem.severity != "warning"]
     if problems:
@@ -74,7 +74,7 @@ def _sentence(runs: Sequence[RunResult], bandwidth: Expected) -> str:
     return "; ".join(_good_parts(runs, bandwidth))
 
 
-def _good_parts(runs: Sequence[RunResult], bandwidth: Expected) -> Iterator[str]:
+def _good_parts(runs: Sequence[RunResult], bandwidth: ExpectedBandwidth) -> Iterator[str]:
     run, row = runs[0], runs[0].largest
     name = NAMES.get(run.network, run.network)
     counts = {int(node.adapters.value) for node in run.nodes if node.adapters}

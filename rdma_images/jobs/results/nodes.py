@@ -7,16 +7,16 @@ from itertools import chain
 
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.results.expectations import COMPONENTS, Expectations
-from rdma_images.jobs.results.processes import Process, Processes
-from rdma_images.jobs.results.result import Node, Problem, SourcedValue
+from rdma_images.jobs.results.processes import Processes, RankProcess
+from rdma_images.jobs.results.result import NodeResult, Problem, SourcedValue
 
 RELEASE = re.compile(r"\d+(?:\.\d+)*")
 MTU = {"1": 256, "2": 512, "3": 1024, "4": 2048, "5": 4096}  # ibv_mtu -> bytes, from libibverbs' verbs.h
 
 
-def nodes(processes: Processes, expectations: Expectations, wordings: NcclLogs) -> tuple[Node, ...]:
+def nodes(processes: Processes, expectations: Expectations, wordings: NcclLogs) -> tuple[NodeResult, ...]:
     """Return the nodes by name. NCCL_HOSTID makes nodes of one host, so it is part of the name where it is set."""
-    groups: dict[str, list[Process]] = {}
+    groups: dict[str, list[RankProcess]] = {}
     for process in processes.by_host_and_pid.values():
         name = f"{process.host} ({process.hostid})" if process.hostid else process.host
         groups.setdefault(name, []).append(process)
@@ -34,8 +34,8 @@ def nodes(processes: Processes, expectations: Expectations, wordings: NcclLogs) 
 
 
 def _node(
-    name: str, group: Sequence[Process], ranks: Mapping[int, str], expectations: Expectations, wordings: NcclLogs
-) -> Node:
+    name: str, group: Sequence[RankProcess], ranks: Mapping[int, str], expectations: Expectations, wordings: NcclLogs
+) -> NodeResult:
     """Return what the processes of a node say; of values that differ, the worst. `ranks` are by their lines."""
     values = {
         key: _distinct_values(group, key) for key in ("nccl", "plugin", "libfabric", "provider", "adapters", "mtu")
@@ -44,7 +44,7 @@ def _node(
     providers = sorted(values["provider"], key=lambda read: read.value.startswith("efa"))
     devices = next((process.devices for process in group if process.devices), ())
     used = _used_devices(group, wordings)
-    return Node(
+    return NodeResult(
         name=name,
         ranks=tuple(sorted(ranks)),
         expected=expectations.adapters,
@@ -62,7 +62,7 @@ def _node(
     )
 
 
-def _distinct_values(group: Iterable[Process], key: str) -> list[SourcedValue]:
+def _distinct_values(group: Iterable[RankProcess], key: str) -> list[SourcedValue]:
     """Return the different values that the processes name, each once."""
     by_value: dict[str, SourcedValue] = {}
     for process in group:
@@ -71,7 +71,7 @@ def _distinct_values(group: Iterable[Process], key: str) -> list[SourcedValue]:
     return list(by_value.values())
 
 
-def _used_devices(group: Iterable[Process], wordings: NcclLogs) -> dict[tuple[str, str], str]:
+def _used_devices(group: Iterable[RankProcess], wordings: NcclLogs) -> dict[tuple[str, str], str]:
     """Return the devices that channels over RDMA use, each with the line of its first channel."""
     devices: dict[tuple[str, str], str] = {}
     for process in group:
@@ -82,7 +82,7 @@ def _used_devices(group: Iterable[Process], wordings: NcclLogs) -> dict[tuple[st
     return devices
 
 
-def _gpudirect(group: Iterable[Process]) -> SourcedValue | None:
+def _gpudirect(group: Iterable[RankProcess]) -> SourcedValue | None:
     """Return whether the channels over a network go from GPU to adapter: "yes", "no", or how many of them."""
     counts: Counter[bool] = Counter()
     lines: dict[bool, str] = {}
@@ -97,9 +97,9 @@ def _gpudirect(group: Iterable[Process]) -> SourcedValue | None:
     return SourcedValue("no" if counts[False] else "yes", lines[bool(counts[True])])
 
 
-def problems(run_nodes: Sequence[Node], expectations: Expectations) -> Iterator[Problem]:
+def problems(run_nodes: Sequence[NodeResult], expectations: Expectations) -> Iterator[Problem]:
     """Yield what is wrong with nodes, equal problems together."""
-    alike: dict[tuple[str, str], list[tuple[Node, str]]] = {}
+    alike: dict[tuple[str, str], list[tuple[NodeResult, str]]] = {}
     for node in run_nodes:
         for sentence, fix, where in _node_problems(node, expectations):
             alike.setdefault((sentence, fix), []).append((node, where))
@@ -111,7 +111,7 @@ def problems(run_nodes: Sequence[Node], expectations: Expectations) -> Iterator[
     yield from _differences(run_nodes)
 
 
-def _node_problems(node: Node, expectations: Expectations) -> Iterator[tuple[str, str, str]]:
+def _node_problems(node: NodeResult, expectations: Expectations) -> Iterator[tuple[str, str, str]]:
     """Yield what is wrong with a node: the sentence, what to do, and the line that shows it."""
     if expectations.adapters and node.adapters and int(node.adapters.value) < expectations.adapters:
         yield _few_adapters(node.adapters, expectations)
@@ -133,7 +133,7 @@ def _node_problems(node: Node, expectations: Expectations) -> Iterator[tuple[str
             )
 
 
-def _small_mtu(node: Node, expectations: Expectations) -> Iterator[tuple[str, str, str]]:
+def _small_mtu(node: NodeResult, expectations: Expectations) -> Iterator[tuple[str, str, str]]:
     """Yield an MTU of RDMA that is not the largest that fits the interface's."""
     largest = max((size for size in MTU.values() if expectations.mtu and size < expectations.mtu), default=None)
     if node.mtu and largest and int(node.mtu.value) != largest:
@@ -163,7 +163,7 @@ def _same_version(read: str, expected: str) -> bool:
     return all(left == right for left, right in zip(logged[0].split("."), planned[0].split("."), strict=False))
 
 
-def _differences(run_nodes: Sequence[Node]) -> Iterator[Problem]:
+def _differences(run_nodes: Sequence[NodeResult]) -> Iterator[Problem]:
     """Yield values that must be the same on every node, and are not."""
     for name, noun in {**COMPONENTS, "mtu": "the MTU"}.items():
         by_value = {value.value: value for node in run_nodes if (value := getattr(node, name))}

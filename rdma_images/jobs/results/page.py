@@ -18,7 +18,7 @@ STATES = {0: "good", 1: "bad", 3: "open"}
 
 
 @dataclass(frozen=True)
-class Page:
+class ResultPage:
     """The content of the template."""
 
     title: str
@@ -40,7 +40,7 @@ def result_page(result: Result) -> str:
     lines = [chart_line(speed.run_title(run), run, collective) for run in result.legs]
     published = [(reference.size, reference.low, reference.high) for reference in bandwidth.published if reference.size]
     return render(
-        Page(
+        ResultPage(
             title=result.job or "A job's result",
             sentence=result.sentence,
             state=STATES[result.exit_code],
@@ -55,7 +55,7 @@ def result_page(result: Result) -> str:
     )
 
 
-def render(page: Page) -> str:
+def render(page: ResultPage) -> str:
     """Return the HTML of a page."""
     return _template().render(page=page)
 

@@ -38,7 +38,7 @@ DEVICE = re.compile(r"\[\d+\] ?(\{[^}]*\}|[\w.-]+):\d+/")
 
 
 @dataclass
-class Process:
+class RankProcess:
     """One process. Of a value that it logs more than once the first counts, with its line."""
 
     host: str
@@ -65,11 +65,11 @@ class Processes:
 
     def __init__(self) -> None:
         self.ranks = self.nodes = 0  # of the largest communicator
-        self.by_host_and_pid: dict[tuple[str, str], Process] = {}
+        self.by_host_and_pid: dict[tuple[str, str], RankProcess] = {}
         self.evidence: dict[str, list[str]] = {}  # a meaning -> the first lines that have it
-        self._prefixes: dict[str, Process | None] = {}
+        self._prefixes: dict[str, RankProcess | None] = {}
 
-    def named_by(self, prefix: str) -> Process | None:
+    def named_by(self, prefix: str) -> RankProcess | None:
         """Return the process that wrote the line beginning with `prefix`; None where the prefix names none."""
         if prefix in self._prefixes:
             return self._prefixes[prefix]
@@ -78,11 +78,11 @@ class Processes:
         match = SENDER.search(prefix)
         process = self.by_host_and_pid.get((match["host"], match["pid"])) if match else None
         if match and not process and len(self.by_host_and_pid) < MOST:
-            process = self.by_host_and_pid[match["host"], match["pid"]] = Process(match["host"])
+            process = self.by_host_and_pid[match["host"], match["pid"]] = RankProcess(match["host"])
         self._prefixes[prefix] = process
         return process
 
-    def ranks_of(self, process: Process) -> dict[int, str]:
+    def ranks_of(self, process: RankProcess) -> dict[int, str]:
         """Return the ranks of a process in the job's largest communicator: a training has smaller ones beside it."""
         return process.communicators.get(self.ranks, {})
 
@@ -98,7 +98,7 @@ class Processes:
             if len(lines) < EXAMPLES and where not in lines:
                 lines.append(where)
 
-    def message(self, process: Process | None, message: str, where: str) -> None:
+    def message(self, process: RankProcess | None, message: str, where: str) -> None:
         """Record what another line of NCCL's says."""
         if process is None:
             return

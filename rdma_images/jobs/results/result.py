@@ -52,7 +52,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeResult:
     """What the logs say of one node."""
 
     name: str
@@ -84,7 +84,7 @@ class RunResult:
     channels: dict[str, int]  # "NET/Libfabric/GDRDMA" -> how many
     ranks: int  # heard of
     ranks_expected: int | None
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeResult, ...]
     measurements: tuple[Measurement, ...]
     problems: tuple[Problem, ...] = ()
     evidence: dict[str, tuple[str, ...]] = field(default_factory=dict)  # a cause or note -> the lines that say it
@@ -97,7 +97,7 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceBandwidth:
     """What somebody published for such a job at one size, or what the network cards can carry."""
 
     what: str
@@ -108,11 +108,11 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedBandwidth:
     """The bus bandwidth to expect from a job: shown, and never a reason to fail."""
 
-    line_rate: Reference | None
-    published: tuple[Reference, ...] = ()
+    line_rate: ReferenceBandwidth | None
+    published: tuple[ReferenceBandwidth, ...] = ()
     share: float | None = None  # of the line rate, in the row of the largest size
     causes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of being below it, the likeliest first -> lines
 
@@ -127,7 +127,7 @@ class Result:
     nodes: int | None  # asked for
     fabric: Fabric | None  # that it should use
     legs: tuple[RunResult, ...]
-    expected: Expected
+    expected: ExpectedBandwidth
     sentence: str
     exit_code: int  # as `verdict` ends: 0 good, 1 not good, 3 where the logs do not say
     time: str  # when the logs were read, ISO 8601, UTC

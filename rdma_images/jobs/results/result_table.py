@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images.jobs.results import compare, speed, tables
-from rdma_images.jobs.results.result import Node, Problem, Result, RunResult
+from rdma_images.jobs.results.result import NodeResult, Problem, Result, RunResult
 
 STYLES = {0: "bold green", 1: "bold red", 3: "bold yellow"}
 MOST = 40  # nodes that are shown, those with fewer adapters first
@@ -75,7 +75,7 @@ def _source_list(lines: Sequence[str]) -> str:
     return f"  [{', '.join(lines[:3])}{', …' if len(lines) > 3 else ''}]" if lines else ""
 
 
-def _nodes(nodes: Sequence[Node]) -> Iterable[RenderableType]:
+def _nodes(nodes: Sequence[NodeResult]) -> Iterable[RenderableType]:
     """Yield a line for each node; of many, those with the fewest adapters."""
     worst = sorted(nodes, key=lambda node: int(node.adapters.value) if node.adapters else 0)[:MOST]
     yield render_table(tables.node_table(nodes if len(nodes) <= MOST else worst))

@@ -12,7 +12,7 @@ from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.expected_bandwidth import ranks_by_formula
 from rdma_images.jobs.results.logs import Logs
 from rdma_images.jobs.results.nccl_tests import Table
-from rdma_images.jobs.results.result import Half, Measurement, Node, Problem, RunName, RunResult
+from rdma_images.jobs.results.result import Half, Measurement, NodeResult, Problem, RunName, RunResult
 from rdma_images.nccl_logs import verdict
 from rdma_images.nccl_logs.verdict import Verdict
 
@@ -88,12 +88,12 @@ def _check_network(
         )
 
 
-def _ranks(job_nodes: Iterable[Node]) -> set[int]:
+def _ranks(job_nodes: Iterable[NodeResult]) -> set[int]:
     return {rank for node in job_nodes for rank in node.ranks}
 
 
 def _check_coverage(
-    name: RunName, job_nodes: Sequence[Node], expectations: Expectations, run_logs: Logs
+    name: RunName, job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: Logs
 ) -> Iterator[Problem]:
     """Yield ranks without a line in the logs, and more or fewer nodes than the job asked for."""
     ranks = run_logs.processes.ranks
@@ -129,7 +129,7 @@ def _check_coverage(
 
 
 def _check_communicator(
-    job_nodes: Sequence[Node], expectations: Expectations, run_logs: Logs, repeated: Sequence[int]
+    job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: Logs, repeated: Sequence[int]
 ) -> Iterator[Problem]:
     """Yield what is wrong with the communicator of all ranks: its size, its nodes, a rank on two of them."""
     ranks, nodes = run_logs.processes.ranks, run_logs.processes.nodes

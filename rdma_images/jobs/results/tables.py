@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rdma_images.core.sizes import message
 from rdma_images.jobs.results import expected_bandwidth, speed
-from rdma_images.jobs.results.result import Node, Result
+from rdma_images.jobs.results.result import NodeResult, Result
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def comparison_notes(result: Result) -> list[str]:
     return sentences
 
 
-def node_table(job_nodes: Sequence[Node]) -> ResultTable:
+def node_table(job_nodes: Sequence[NodeResult]) -> ResultTable:
     """Return a line for each node, with where the number of its adapters was read."""
     heads = (
         "node",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.launchers import SHOWN
-from rdma_images.facts.troubleshooting import Entry, Troubleshooting
+from rdma_images.facts.troubleshooting import Troubleshooting, TroubleshootingEntry
 from rdma_images.jobs.check.rules import RULES
 from rdma_images.jobs.results.result import Result
 
@@ -40,14 +40,14 @@ def troubleshooting_page(facts: Troubleshooting) -> str:
     return "\n".join((HEAD, *(line for name, entry in facts.entries.items() for line in _section(name, entry, facts))))
 
 
-def _short(name: str, entry: Entry) -> str:
+def _short(name: str, entry: TroubleshootingEntry) -> str:
     return (
         f"{entry.symptom} (docs/guides/troubleshooting.md, {name})\n  see with   {entry.command}\n"
         f"  healthy    {entry.healthy}\n  fix        {entry.fix}"
     ).replace("`invoke ", f"`{COMMAND} ")
 
 
-def _section(name: str, entry: Entry, facts: Troubleshooting) -> Iterator[str]:
+def _section(name: str, entry: TroubleshootingEntry, facts: Troubleshooting) -> Iterator[str]:
     suffix = f" ({SHOWN[entry.fabric]})" if entry.fabric else ""
     yield f"## {entry.symptom}{suffix}\n\n`{name}`\n"
     if entry.example:
@@ -62,7 +62,7 @@ def _section(name: str, entry: Entry, facts: Troubleshooting) -> Iterator[str]:
     yield f"| source | {_cell(facts.cite(entry))} |\n"
 
 
-def _earliest_report(entry: Entry) -> str:
+def _earliest_report(entry: TroubleshootingEntry) -> str:
     """Return which command reports an entry first, and when."""
     if {rule.id for rule in RULES} & set(entry.checks):
         return "by `invoke job.check`, before the job is submitted"

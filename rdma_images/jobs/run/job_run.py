@@ -13,14 +13,14 @@ from rdma_images.core import exit_codes, files, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND, shown
 from rdma_images.core.progress import Progress
-from rdma_images.facts.launchers import Run
+from rdma_images.facts.launchers import RunMethod
 from rdma_images.facts.troubleshooting import Troubleshooting
 from rdma_images.jobs.results import run_folder, troubleshooting
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
 from rdma_images.jobs.run.follow import JobEnd, LogWatch, StopRequest, follow, remove, stoppable
 from rdma_images.jobs.run.node_output import NodeOutput
-from rdma_images.jobs.run.record import Entry
+from rdma_images.jobs.run.record import SubmissionRecord
 from rdma_images.jobs.run.runner import CommandError, Runner, Submission
 from rdma_images.jobs.write import compose, create, folder
 from rdma_images.jobs.write.job import Job
@@ -52,7 +52,7 @@ class JobEndedError(RdmaImagesError):
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class JobRunOptions:
     """The user's options of a run."""
 
     tcp: bool = False  # also the same job over TCP
@@ -62,7 +62,7 @@ class RunOptions:
     node: int | None = None  # whose output is shown while the job runs
 
 
-def run_job(job_folder: Path, project: Project, options: RunOptions, say: Progress) -> Path:
+def run_job(job_folder: Path, project: Project, options: JobRunOptions, say: Progress) -> Path:
     """Run the job in `job_folder`; return the folder of the run, with its logs.
 
     Raises RefusedError for what cannot be run, JobEndedError for a job that did not come to its end.
@@ -93,17 +93,17 @@ class _Session:
     """The submissions of one run, one after the other."""
 
     folder: Path
-    options: RunOptions
+    options: JobRunOptions
     stop: StopRequest
     say: Progress
 
     troubleshooting: Troubleshooting
-    done: list[Entry] = field(default_factory=list)
+    done: list[SubmissionRecord] = field(default_factory=list)
 
     def run(self, name: RunName, submission: Submission) -> None:
         """Run a submission. Raises JobEndedError where it does not come to its end."""
         runner = RUNNERS[submission.run.how](submission)
-        entry = Entry(name, submission.tag, _now())
+        entry = SubmissionRecord(name, submission.tag, _now())
         self._record(entry)
         self._submit(runner, submission, entry)
         try:
@@ -130,10 +130,10 @@ class _Session:
             )
             raise JobEndedError(f"{submission.job.name}: {end.why}{logs}{fix}", self.stop.number, explanation)
 
-    def _record(self, entry: Entry) -> None:
+    def _record(self, entry: SubmissionRecord) -> None:
         record.write(self.folder, [*self.done, entry])
 
-    def _submit(self, runner: Runner, submission: Submission, entry: Entry) -> None:
+    def _submit(self, runner: Runner, submission: Submission, entry: SubmissionRecord) -> None:
         self.say(f"submitting {submission.job.name}")
         try:
             runner.submit()
@@ -175,14 +175,14 @@ def _new_folder(job_folder: Path) -> Path:
         time.sleep(0.1)
 
 
-def _submission(job: Job, run_facts: Run, source: Path, run_path: Path) -> Submission:
+def _submission(job: Job, run_facts: RunMethod, source: Path, run_path: Path) -> Submission:
     logs = run_path / run_folder.LOGS
     with files.as_file_error(logs):
         logs.mkdir()
     return Submission(job, run_facts, source, logs, secrets.token_hex(3))
 
 
-def _run_facts(job: Job, project: Project) -> Run:
+def _run_facts(job: Job, project: Project) -> RunMethod:
     """Return how the job's launcher is driven. Raises RefusedError for one that only its README knows."""
     launcher = project.facts.launchers.launchers.get(job.launcher)
     if launcher is None or launcher.run is None:
@@ -207,7 +207,7 @@ def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
     return create.files(compose.tcp_leg(job, project.facts), project)
 
 
-def _remove_leftovers(job_folder: Path, run_facts: Run, say: Progress) -> None:
+def _remove_leftovers(job_folder: Path, run_facts: RunMethod, say: Progress) -> None:
     """Remove what earlier runs of this job submitted and, being killed, could not remove."""
     for run_path, entries in record.left_behind(job_folder):
         for number, entry in enumerate(entries):

@@ -29,7 +29,7 @@ SOURCE = "the job's own logs"
 
 
 def validate(
-    job_folder: Path, project: Project, tiers: Sequence[str], options: job_run.RunOptions, say: Progress
+    job_folder: Path, project: Project, tiers: Sequence[str], options: job_run.JobRunOptions, say: Progress
 ) -> Report:
     """Measure the nodes of the job in `job_folder` for `tiers`, device or gpu, then run it; return the image's report.
 
@@ -65,7 +65,7 @@ def validate(
 
 
 def _measure_nodes(
-    job: Job, job_folder: Path, project: Project, tiers: Sequence[str], options: job_run.RunOptions, say: Progress
+    job: Job, job_folder: Path, project: Project, tiers: Sequence[str], options: job_run.JobRunOptions, say: Progress
 ) -> dict[str, Measured]:
     """Return what each node of the job is, measured by a job of the same shape."""
     command = in_job.command(tiers)

@@ -13,7 +13,7 @@ RUNS = "runs"  # in a job's folder
 
 
 @dataclass(frozen=True)
-class Entry:
+class SubmissionRecord:
     """A submission of a run. Times are ISO 8601, UTC."""
 
     leg: RunName
@@ -26,22 +26,22 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """The submissions of a run, in their order."""
 
-    legs: tuple[Entry, ...]
+    legs: tuple[SubmissionRecord, ...]
     schema: Literal[1] = 1
 
 
-FILE = step_file("run.json", "job.run", Record)
+FILE = step_file("run.json", "job.run", RunRecord)
 
 
-def write(folder: Path, entries: Iterable[Entry]) -> None:
+def write(folder: Path, entries: Iterable[SubmissionRecord]) -> None:
     """Write the record of the run in `folder`."""
-    FILE.save(folder / FILE.name, Record(tuple(entries)))
+    FILE.save(folder / FILE.name, RunRecord(tuple(entries)))
 
 
-def load(folder: Path) -> list[Entry]:
+def load(folder: Path) -> list[SubmissionRecord]:
     """Return the submissions of the run in `folder`; none where it has no record."""
     record = FILE.load(folder / FILE.name)
     return list(record.legs) if record else []
@@ -52,7 +52,7 @@ def last_run(folder: Path) -> Path:
     return next((run for run in reversed(files.entries(folder / RUNS)) if run.is_dir()), folder)
 
 
-def left_behind(job: Path) -> Iterator[tuple[Path, list[Entry]]]:
+def left_behind(job: Path) -> Iterator[tuple[Path, list[SubmissionRecord]]]:
     """Yield the runs of the job in the folder `job` that did not remove what they had submitted."""
     for folder in files.entries(job / RUNS):
         entries = load(folder)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.facts.launchers import Run
+from rdma_images.facts.launchers import RunMethod
 from rdma_images.jobs.write.job import Job
 
 Phase = Literal["waiting", "running", "succeeded", "failed"]
@@ -29,7 +29,7 @@ class Submission:
     """One submission of a job: the job itself, or the same over TCP."""
 
     job: Job
-    run: Run
+    run: RunMethod
     files: Path  # the folder of what is submitted
     logs: Path  # a new folder
     tag: str  # of this run only: it marks what this run submitted

@@ -10,7 +10,7 @@ from rdma_images.core.errors import RefusedError, near
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import SHOWN
 from rdma_images.jobs.write import counts, folder, parameters, render
-from rdma_images.jobs.write.job import Value
+from rdma_images.jobs.write.job import JobValue
 from rdma_images.selection.project import Project
 
 REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]")
@@ -26,7 +26,7 @@ class Interface:
 
 
 @dataclass(frozen=True)
-class Request:
+class ClusterRequest:
     """What a user asks for, as typed."""
 
     launcher: str
@@ -52,10 +52,10 @@ class Cluster:
     interfaces: tuple[Interface, ...]
     hugepages: int  # of 2 MiB, that a node sets aside
     parameters: Mapping[str, str]
-    values: tuple[Value, ...]
+    values: tuple[JobValue, ...]
 
 
-def compose(request: Request, project: Project) -> Cluster:
+def compose(request: ClusterRequest, project: Project) -> Cluster:
     """Return the cluster of a request. Raises RefusedError for what cannot work or is not known."""
     launchers, facts = project.facts.launchers, project.facts
     if request.launcher not in launchers.clusters:
@@ -97,7 +97,7 @@ def compose(request: Request, project: Project) -> Cluster:
 
 
 def _parameter_problems(
-    request: Request, given: Mapping[str, str], node: InstanceType, template: bool
+    request: ClusterRequest, given: Mapping[str, str], node: InstanceType, template: bool
 ) -> Iterator[str]:
     """Yield why parameters do not go together, or not with the instance type; `template`: with a launch template."""
     second = given["second-zone"]
@@ -123,7 +123,7 @@ def _parameter_problems(
         )
 
 
-def make(request: Request, project: Project, out: str = "") -> tuple[Cluster, Path]:
+def make(request: ClusterRequest, project: Project, out: str = "") -> tuple[Cluster, Path]:
     """Write the cluster's files, all or none; returns it with its folder."""
     cluster = compose(request, project)
     path = folder.job_folder(cluster.name, out)
@@ -147,7 +147,7 @@ def _of_eksctl(node: InstanceType) -> Iterator[Interface]:
     yield from (Interface(card, 1, "efa") for card in range(1, node.cards))
 
 
-def _values(cluster: Cluster, node: InstanceType, project: Project) -> Iterator[Value]:
+def _values(cluster: Cluster, node: InstanceType, project: Project) -> Iterator[JobValue]:
     launchers = project.facts.launchers
     maker = launchers.clusters[cluster.launcher]
     kinds = [interface.kind for interface in cluster.interfaces]
@@ -157,10 +157,10 @@ def _values(cluster: Cluster, node: InstanceType, project: Project) -> Iterator[
         else "what efaEnabled makes: an address for each card"
     )
     source = launchers.cite(maker, "parameters" if cluster.template else "")
-    yield Value("interfaces", ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds)), why, source)
+    yield JobValue("interfaces", ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds)), why, source)
     node_facts = project.facts.instances.nodes["efa"]
-    yield Value(
+    yield JobValue(
         "hugepages", f"{cluster.hugepages} of 2 MiB", "what pods ask for", project.facts.instances.cite(node_facts)
     )
-    yield Value("zone", cluster.zone, "EFA does not leave a zone", "--zone")
-    yield Value("cards", str(node.cards), "network cards of the type", project.facts.instances.cite(node))
+    yield JobValue("zone", cluster.zone, "EFA does not leave a zone", "--zone")
+    yield JobValue("cards", str(node.cards), "network cards of the type", project.facts.instances.cite(node))

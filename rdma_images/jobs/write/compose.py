@@ -11,7 +11,7 @@ from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import SHOWN, Launcher, Parameter, Starter
 from rdma_images.jobs.write import counts, fabric_overrides, image, parameters
-from rdma_images.jobs.write.job import Counts, Job, Request, Value
+from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
 from rdma_images.jobs.write.work import Work
 from rdma_images.plan import runtime
 from rdma_images.selection import target_options
@@ -35,7 +35,7 @@ class _Parts:
     starter: Starter
 
 
-def compose(request: Request, project: Project) -> Job:
+def compose(request: JobRequest, project: Project) -> Job:
     """Return the job of a request. Raises RefusedError for what cannot work or is not known; nothing is written."""
     facts = project.facts
     request = _with_only_launch(request, facts)
@@ -84,13 +84,13 @@ def compose(request: Request, project: Project) -> Job:
         work=work,
     )
     values = [
-        Value("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
+        JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
         *_of_counts(job, parts, facts),
         *variables,
         *_of_work(work, parts),
         *allowed,
         *(
-            Value(name, value, rows[name].what, "--param" if name in request.parameters else "its default")
+            JobValue(name, value, rows[name].what, "--param" if name in request.parameters else "its default")
             for name, value in given.items()
         ),
     ]
@@ -106,19 +106,19 @@ def _parameters(parts: _Parts, facts: Facts) -> dict[str, Parameter]:
     }
 
 
-def _of_work(work: Work, parts: _Parts) -> Iterator[Value]:
+def _of_work(work: Work, parts: _Parts) -> Iterator[JobValue]:
     """Yield the user's variables, secrets by their sources, mounts and code."""
     for name, value in work.env.items():
-        yield Value(name, value, "as given", "env")
+        yield JobValue(name, value, "as given", "env")
     for name, source in work.secrets.items():
-        yield Value(name, "secret", f"read as the job starts, from {source}", "secrets")
+        yield JobValue(name, "secret", f"read as the job starts, from {source}", "secrets")
     for mount in work.mounts:
-        yield Value(mount.to, mount.source, _how(parts, f"mount.{mount.kind}"), "mounts")
+        yield JobValue(mount.to, mount.source, _how(parts, f"mount.{mount.kind}"), "mounts")
     if work.code:
-        yield Value("code", work.code.folder, _how(parts, "code"), "code")
+        yield JobValue("code", work.code.folder, _how(parts, "code"), "code")
 
 
-def _with_only_launch(request: Request, facts: Facts) -> Request:
+def _with_only_launch(request: JobRequest, facts: Facts) -> JobRequest:
     """Return the request with the launch that its launcher alone has, as KubeRay has Ray."""
     launcher = facts.launchers.launchers.get(request.launcher)
     launches = [name for name in (launcher.fields if launcher else ()) if name.startswith("launch.")]
@@ -137,7 +137,7 @@ def _how(parts: _Parts, name: str) -> str:
     return parts.launcher.fields[name].how
 
 
-def _refuse_unknown_fields(request: Request, launcher: Launcher, facts: Facts) -> None:
+def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts) -> None:
     """Raise RefusedError for all fields of the job that its launcher does not support, at once."""
     table = facts.launchers
     lines = []
@@ -153,7 +153,7 @@ def _listed(launchers: list[str]) -> str:
     return f"these have it: {', '.join(launchers)}" if launchers else "no launcher has it"
 
 
-def _with_fields(request: Request, launcher: Launcher) -> dict[str, str]:
+def _with_fields(request: JobRequest, launcher: Launcher) -> dict[str, str]:
     """Return the user's parameters, with the job's queue and account under the launcher's names for them."""
     named = {"queue": request.work.queue, "account": request.work.account}
     fields = {launcher.fields[name].parameter: value for name, value in named.items() if value}
@@ -163,7 +163,7 @@ def _with_fields(request: Request, launcher: Launcher) -> dict[str, str]:
     return {**request.parameters, **fields}
 
 
-def _parts(request: Request, project: Project) -> _Parts:
+def _parts(request: JobRequest, project: Project) -> _Parts:
     launchers = project.facts.launchers.launchers
     if request.launcher not in launchers:
         raise RefusedError(f"--launcher {request.launcher}: no such launcher\n{near(request.launcher, launchers)}")
@@ -187,7 +187,7 @@ def _parts(request: Request, project: Project) -> _Parts:
     return _Parts(launcher, planned, instance, node, starter)
 
 
-def _planned(request: Request, node: InstanceType, project: Project) -> Image:
+def _planned(request: JobRequest, node: InstanceType, project: Project) -> Image:
     """Return the image of the request's target; of an image without one what its node and its launch say of it."""
     if request.target:
         changes = [f"{axis}={value}" for axis, value in request.changes.items()]
@@ -219,7 +219,7 @@ def _plain(name: str, node: InstanceType, facts: Facts) -> str:
 
 
 def _mismatches(
-    request: Request, launcher: Launcher, planned: Image, instance: str, node: InstanceType
+    request: JobRequest, launcher: Launcher, planned: Image, instance: str, node: InstanceType
 ) -> Iterator[str]:
     """Yield why the launcher, the image and the instance type do not go together."""
     if node.fabric != planned.fabric:
@@ -247,21 +247,21 @@ def _mismatches(
         )
 
 
-def _variables(request: Request, parts: _Parts, given: Mapping[str, str], facts: Facts) -> Iterator[Value]:
+def _variables(request: JobRequest, parts: _Parts, given: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
     """Yield what the job sets: what its network and instance type need; over TCP also the network of that name."""
     launchers = facts.launchers
     for row in launchers.variables.values():
         if row.needed(parts.node.fabric, _network(parts), parts.node.interfaces, parts.instance, request.work.restarts):
             value = row.value.format(cidr=given.get("cidr"), logs=LOGS)
             interface = given.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
-            yield Value(
+            yield JobValue(
                 row.name, interface or value, row.why, "--param interface" if interface else launchers.cite(row)
             )
     if request.tcp:
         yield from _over_tcp(parts.node.fabric, facts)
 
 
-def _folders(work: Work, parts: _Parts) -> Iterator[Value]:
+def _folders(work: Work, parts: _Parts) -> Iterator[JobValue]:
     """Yield the variables that name the folders of checkpoints and outputs.
 
     Raises RefusedError for a folder that would end with its container.
@@ -277,16 +277,16 @@ def _folders(work: Work, parts: _Parts) -> Iterator[Value]:
                 f"choose a folder below a mount, or add one, as in --mount /SHARED/FOLDER:{path}"
             )
         if path and variable not in work.env:
-            yield Value(variable, path, f"where the ranks leave their {field}", field)
+            yield JobValue(variable, path, f"where the ranks leave their {field}", field)
 
 
-def _over_tcp(fabric: Fabric, facts: Facts) -> Iterator[Value]:
+def _over_tcp(fabric: Fabric, facts: Facts) -> Iterator[JobValue]:
     """Yield what takes the fabric's place with TCP, and lifts what the image insists on."""
     nothing = facts.running.insist["nothing"]
     why = "this job measures TCP, to compare with"
     overrides = {runtime.NETWORK: nothing.network} | ({runtime.PROVIDER: nothing.provider} if fabric == "efa" else {})
     for name, chosen in overrides.items():
-        yield Value(name, str(chosen), why, facts.running.cite(nothing))
+        yield JobValue(name, str(chosen), why, facts.running.cite(nothing))
 
 
 def tcp_leg(job: Job, facts: Facts) -> Job:
@@ -301,12 +301,12 @@ def tcp_leg(job: Job, facts: Facts) -> Job:
     )
 
 
-def _of_counts(job: Job, parts: _Parts, facts: Facts) -> Iterator[Value]:
+def _of_counts(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
     """Yield the counts with what they were taken from; of pods also what they ask for beside GPUs."""
     node, pods = facts.instances.cite(parts.node), facts.launchers.cite(facts.launchers.pods)
     node_counts: Counts = job.counts
-    yield Value("nodes", str(job.nodes), "as asked for", "--nodes")
-    yield Value("gpus", str(node_counts.gpus), f"of {parts.node.gpus} on a node; a rank each", node)
+    yield JobValue("nodes", str(job.nodes), "as asked for", "--nodes")
+    yield JobValue("gpus", str(node_counts.gpus), f"of {parts.node.gpus} on a node; a rank each", node)
     if parts.launcher.kind not in WITH_RESOURCES:
         return
     why = (
@@ -314,15 +314,15 @@ def _of_counts(job: Job, parts: _Parts, facts: Facts) -> Iterator[Value]:
         if job.fabric == "efa"
         else f"one slot; the controller's allocateAllDevices says whether it brings all {parts.node.interfaces} devices"
     )
-    yield Value(counts.resource(job.fabric), str(node_counts.interfaces), why, node)
+    yield JobValue(counts.resource(job.fabric), str(node_counts.interfaces), why, node)
     node_facts = facts.instances.nodes[job.fabric]
     why = (
         f"libfabric keeps its buffers in them; a node has {node_facts.hugepages}"
         if node_counts.hugepages
         else "not needed"
     )
-    yield Value("hugepages-2Mi", f"{node_counts.hugepages} MiB", why, pods)
-    yield Value("memory", f"{node_counts.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
+    yield JobValue("hugepages-2Mi", f"{node_counts.hugepages} MiB", why, pods)
+    yield JobValue("memory", f"{node_counts.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
 
 
 def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
@@ -335,7 +335,7 @@ def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
     return tuple(options.values())
 
 
-def _name(request: Request, parts: _Parts) -> str:
+def _name(request: JobRequest, parts: _Parts) -> str:
     """Return the job's name: what is given, or the target, the instance type and the nodes."""
     kind = parts.instance.removeprefix("ecs.").replace(".", "-")
     name = request.name or f"{request.target or 'job'}-{kind}-{request.nodes}{TCP if request.tcp else ''}"

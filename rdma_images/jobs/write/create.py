@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from rdma_images.jobs.write import code_files, compose, counts, folder, render
-from rdma_images.jobs.write.job import Job, Request
+from rdma_images.jobs.write.job import Job, JobRequest
 from rdma_images.selection.project import Project
 
 
@@ -16,7 +16,7 @@ def files(job: Job, project: Project) -> dict[str, str]:
     return {**texts, folder.NOTE: folder.note(job, texts)}
 
 
-def make(request: Request, project: Project, out: str = "") -> tuple[Job, Path]:
+def make(request: JobRequest, project: Project, out: str = "") -> tuple[Job, Path]:
     """Write the job of a request, whole or not at all; returns it with its folder.
 
     Raises RefusedError for what cannot work or is not known.

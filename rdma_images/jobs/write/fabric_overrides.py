@@ -9,7 +9,7 @@ from rdma_images.facts import Facts, table
 from rdma_images.facts.environment import Environment, Variable
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import SHOWN
-from rdma_images.jobs.write.job import Value
+from rdma_images.jobs.write.job import JobValue
 from rdma_images.jobs.write.work import Work
 
 LOG_VARIABLES = {"NCCL_DEBUG": r"INFO|TRACE", "NCCL_DEBUG_FILE": r"(?!)"}  # the values that leave a log to judge
@@ -27,7 +27,7 @@ class Override:
 
 def check(
     work: Work, baked: Mapping[str, str], node: InstanceType, network: str, versions: Mapping[str, str], facts: Facts
-) -> tuple[Value, ...]:
+) -> tuple[JobValue, ...]:
     """Return the overrides that the user allows, as values of the job.
 
     Args:
@@ -53,7 +53,7 @@ def check(
                 f"--allow {name}: the job has no such variable or mount that takes the fabric away\n{advice}"
             )
     return tuple(
-        Value(f"allowed {override.name}", override.what, f"takes the fabric away: {override.why}", override.source)
+        JobValue(f"allowed {override.name}", override.what, f"takes the fabric away: {override.why}", override.source)
         for override in overrides
     )
 

@@ -9,7 +9,7 @@ from rdma_images.jobs.write.work import Work
 
 
 @dataclass(frozen=True)
-class Request:
+class JobRequest:
     """What a user asks for, as typed."""
 
     target: str  # empty for an image that no target of the matrix is
@@ -38,7 +38,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Value:
+class JobValue:
     """One decision of a job, with its reason and whose word that is."""
 
     name: str
@@ -71,7 +71,7 @@ class Job:
     docker: tuple[str, ...]  # what `docker run` gives the container
     parameters: Mapping[str, str]
     tcp: bool
-    values: tuple[Value, ...]
+    values: tuple[JobValue, ...]
     work: Work = field(default_factory=Work)
     node_check: bool = True
 

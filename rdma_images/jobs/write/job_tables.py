@@ -10,12 +10,12 @@ from rich.text import Text
 from rdma_images.facts.launchers import Launchers
 from rdma_images.jobs.write import image
 from rdma_images.jobs.write.folder import NOTE
-from rdma_images.jobs.write.job import Value
+from rdma_images.jobs.write.job import JobValue
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
 
 
-def job_table(values: Sequence[Value], folder: Path) -> RenderableType:
+def job_table(values: Sequence[JobValue], folder: Path) -> RenderableType:
     """Return a job or cluster for people: each value, why, and where the files are; job.json also has the sources."""
     table = Table("value", "", "why", box=None, pad_edge=False, header_style="bold")
     for value in values:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.jobs.write import work
-from rdma_images.jobs.write.job import Request
+from rdma_images.jobs.write.job import JobRequest
 from rdma_images.jobs.write.work import Code, Launch, Work
 from rdma_images.plan.additions import VARIABLE_NAME, AbsolutePath, Command
 
@@ -148,7 +148,7 @@ def _sentence(problem: Any) -> str:
     return f"--{name}: {problem['msg'].removeprefix('Value error, ')}"
 
 
-def request(entry: JobEntry, command: tuple[str, ...], name: str, **others: Any) -> Request:
+def request(entry: JobEntry, command: tuple[str, ...], name: str, **others: Any) -> JobRequest:
     """Return what asks for a job of jobs.yaml, or of options alone.
 
     Args:
@@ -163,7 +163,7 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **others: Any)
     for option in ("launcher", "instance"):
         if not getattr(entry, option):
             raise RefusedError(f"the job has no {option}\ngive --{option}, or write it into {FILE}")
-    return Request(
+    return JobRequest(
         target=entry.target,
         launcher=entry.launcher,
         instance=entry.instance,

@@ -11,7 +11,7 @@ from rdma_images.facts import Facts
 from rdma_images.inputs import package_index
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.maintain.facts_update import nccl, pages, rows, torch
-from rdma_images.maintain.facts_update.index import Index
+from rdma_images.maintain.facts_update.index import IndexClient
 from rdma_images.maintain.facts_update.pages import News
 from rdma_images.maintain.facts_update.reading import Reading
 from rdma_images.plan import axes
@@ -55,7 +55,7 @@ def update(
     Raises:
         RdmaImagesError: The index does not answer. A maker's page that does not is a line of the result.
     """
-    index_client = Index(index or package_index.index_address(), mirrors.ca_bundle)
+    index_client = IndexClient(index or package_index.index_address(), mirrors.ca_bundle)
     torches = list(facts.torch.releases) if everything else _of_matrix(matrix, "pytorch")
     pinned = [facts.torch.releases[version].nccl for version in torches]
     nccls = list(facts.nccl.releases) if everything else [*pinned, *_of_matrix(matrix, "nccl")]

@@ -27,7 +27,7 @@ SECONDS = 300  # for one resolution; a cold one of torch takes 10 s here
 
 
 @dataclass(frozen=True)
-class Index:
+class IndexClient:
     """A package index, and the certificate authorities to trust."""
 
     address: str

@@ -8,14 +8,14 @@ from rdma_images.facts import Facts
 from rdma_images.facts.nccl import NcclRelease
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.maintain.facts_update import abi
-from rdma_images.maintain.facts_update.index import MACHINES, Index, base_pythons, wheel_file_name
+from rdma_images.maintain.facts_update.index import MACHINES, IndexClient, base_pythons, wheel_file_name
 from rdma_images.maintain.facts_update.reading import Reading, Value
 
 FILE = "nccl.yaml"
 INTERFACES = ("net", "tuner", "profiler", "gin", "rma", "env")
 
 
-def readings(index: Index, facts: Facts, mirrors: Mirrors, again: Iterable[str]) -> Iterator[Reading]:
+def readings(index: IndexClient, facts: Facts, mirrors: Mirrors, again: Iterable[str]) -> Iterator[Reading]:
     """Yield every release that the facts lack, as a whole or for a CUDA major, then the releases to read `again`."""
     releases = facts.nccl.releases
     floor = min(releases, key=versions.key)
@@ -30,7 +30,7 @@ def readings(index: Index, facts: Facts, mirrors: Mirrors, again: Iterable[str])
             yield Reading(FILE, version, row, _row(releases[version]) if version in releases else None)
 
 
-def _read(index: Index, mirrors: Mirrors, version: str, majors: list[int]) -> dict[str, Value]:
+def _read(index: IndexClient, mirrors: Mirrors, version: str, majors: list[int]) -> dict[str, Value]:
     """Return the row of a release as its wheels have it; empty for one without a wheel for x86_64.
 
     Raises RdmaImagesError when the wheels of two majors differ.
@@ -58,7 +58,7 @@ def _package(major: int) -> str:
     return f"nvidia-nccl-cu{major}"
 
 
-def _wheel_address(index: Index, major: int, version: str) -> str | None:
+def _wheel_address(index: IndexClient, major: int, version: str) -> str | None:
     """Return the address of the wheel for x86_64; None where there is none."""
     ending = f"{MACHINES['linux/amd64']}.whl"
     wheels = index.wheels(_package(major), version)

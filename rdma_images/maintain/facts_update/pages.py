@@ -30,7 +30,7 @@ class News:
 
 
 @dataclass(frozen=True)
-class Page:
+class ReleasePage:
     """A page that lists the releases of a component."""
 
     component: str
@@ -51,13 +51,13 @@ def tag_names(text: str) -> list[str]:
 
 
 PAGES = (
-    Page(
+    ReleasePage(
         EFA_INSTALLER.name,
         "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-changelog.html",
         first_cells,
         lambda facts: list(facts.efa.releases),
     ),
-    Page(
+    ReleasePage(
         AWS_OFI_NCCL.name,
         "https://api.github.com/repos/aws/aws-ofi-nccl/releases?per_page=100",
         tag_names,
@@ -72,7 +72,7 @@ def news(facts: Facts, mirrors: Mirrors) -> list[News]:
         return list(pool.map(lambda page: _news(page, facts, mirrors), PAGES))
 
 
-def _news(page: Page, facts: Facts, mirrors: Mirrors) -> News:
+def _news(page: ReleasePage, facts: Facts, mirrors: Mirrors) -> News:
     try:
         with web.request("GET", page.address, mirrors, TIMEOUT) as response:
             listed = page.releases(response.text)

@@ -10,7 +10,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Platform
 from rdma_images.facts import Facts
 from rdma_images.facts.torch import TorchRelease
-from rdma_images.maintain.facts_update.index import MACHINES, Index, base_pythons, wheel_file_name
+from rdma_images.maintain.facts_update.index import MACHINES, IndexClient, base_pythons, wheel_file_name
 from rdma_images.maintain.facts_update.reading import Reading, Value
 
 FILE = "torch.yaml"
@@ -20,7 +20,7 @@ _NCCL = re.compile(r"nvidia-nccl-cu\d+")
 _CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
 
 
-def readings(index: Index, facts: Facts, again: Iterable[str]) -> Iterator[Reading]:
+def readings(index: IndexClient, facts: Facts, again: Iterable[str]) -> Iterator[Reading]:
     """Yield every release that the facts do not have, then the releases to read `again`."""
     releases = facts.torch.releases
     floor = min(releases, key=versions.key)
@@ -30,7 +30,7 @@ def readings(index: Index, facts: Facts, again: Iterable[str]) -> Iterator[Readi
         yield Reading(FILE, version, _read(index, version), _row(releases[version]))
 
 
-def _read(index: Index, version: str) -> dict[str, Value]:
+def _read(index: IndexClient, version: str) -> dict[str, Value]:
     """Return the row of a release as the index has it."""
     pythons = _pythons(index.wheels("torch", version), MACHINES["linux/amd64"])
     if not pythons:

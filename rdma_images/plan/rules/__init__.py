@@ -4,15 +4,15 @@ from rdma_images.core.pipeline import Broken
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules import aws_ofi_nccl, cuda, efa_installer, fabric, gpu, nccl, python, shape
-from rdma_images.plan.rules.rule import Rule
+from rdma_images.plan.rules.rule import PlanRule
 
 __all__ = ["RULES", "Rule", "check", "unknown", "work"]
 
-RULES: tuple[Rule, ...] = tuple(
+RULES: tuple[PlanRule, ...] = tuple(
     value
     for module in (shape, fabric, efa_installer, aws_ofi_nccl, nccl, cuda, gpu, python)
     for value in vars(module).values()
-    if isinstance(value, Rule)
+    if isinstance(value, PlanRule)
 )
 
 

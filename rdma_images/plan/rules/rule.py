@@ -28,7 +28,7 @@ Test = Callable[[Candidate, Facts], Reason | Unknown | None]
 
 
 @dataclass(frozen=True)
-class Rule:
+class PlanRule:
     """A rule applies to a candidate that has all of `relates`; those are the versions that a refusal shows.
 
     One that relates none is about which components there are, whatever their versions.
@@ -68,9 +68,9 @@ class Rule:
         return self.test(candidate, facts)
 
 
-def rule(identity: str, *relates: str) -> Callable[[Test], Rule]:
+def rule(identity: str, *relates: str) -> Callable[[Test], PlanRule]:
     """Make a function a rule: @rule("nccl-pin", "nccl", "pytorch")."""
-    return lambda test: Rule(identity, relates, test)
+    return lambda test: PlanRule(identity, relates, test)
 
 
 def known_fault(component: str, candidate: Candidate, facts: Facts, beside: str = "nccl") -> Reason | None:

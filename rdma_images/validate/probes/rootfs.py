@@ -13,7 +13,7 @@ SKIPPED = {"/proc", "/sys", "/dev"}
 MOST_LINKS = 40  # as the kernel has it
 
 
-class Entry(NamedTuple):
+class RootEntry(NamedTuple):
     """A file, folder or link: mode, size, owner and group as stat gives them, `target` of a link.
 
     Names of the same file have the same `identity`. A mode of 0 is that of an entry which may not be looked at.
@@ -35,12 +35,12 @@ class Root:
         """Take `folder` for "/"."""
         self.folder = folder.rstrip("/")
 
-    def entry(self, path: str) -> Entry | None:
+    def entry(self, path: str) -> RootEntry | None:
         """Return the entry at `path`, in whose folder no link is; None where nothing is there."""
         try:
             return _entry(path, os.lstat(self.folder + path), self.folder + path)
         except OSError as error:
-            return Entry(path, 0, 0, "") if error.errno == errno.EACCES else None
+            return RootEntry(path, 0, 0, "") if error.errno == errno.EACCES else None
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names in a folder; none where it is no folder, or may not be listed."""
@@ -67,7 +67,7 @@ class Root:
         name = self.folder + self.real(path) if self.is_file(path) else os.devnull
         return renamed(read(name), name, path)
 
-    def entries(self, volumes: Iterable[str] = ()) -> Iterator[Entry]:
+    def entries(self, volumes: Iterable[str] = ()) -> Iterator[RootEntry]:
         """Yield everything on the file system of "/", folders before what is in them, links not followed.
 
         `volumes` are folders whose file systems belong to it too.
@@ -112,7 +112,7 @@ class Root:
             steps = entry.target.split("/") + steps
         return done
 
-    def behind(self, path: str) -> Entry | None:
+    def behind(self, path: str) -> RootEntry | None:
         """Return the entry at `path` with all links followed: a link for a loop of links; None for nothing."""
         return self.entry(self.real(path))
 
@@ -151,7 +151,7 @@ def renamed(answer: Any, name: str, path: str) -> Any:
     return answer
 
 
-def _entry(path: str, info: os.stat_result, name: str) -> Entry:
+def _entry(path: str, info: os.stat_result, name: str) -> RootEntry:
     target = os.readlink(name) if stat.S_ISLNK(info.st_mode) else ""
     identity = "%x:%x" % (info.st_dev, info.st_ino)
-    return Entry(path, info.st_mode, info.st_size, identity, target, info.st_uid, info.st_gid)
+    return RootEntry(path, info.st_mode, info.st_size, identity, target, info.st_uid, info.st_gid)

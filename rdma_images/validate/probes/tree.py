@@ -42,7 +42,7 @@ MOST = 200  # entries of a list that grows with the image
 
 
 def summary(
-    entries: Iterator[rootfs.Entry], files: rootfs.Root, who: Callable[[], access.User | None] = lambda: None
+    entries: Iterator[rootfs.RootEntry], files: rootfs.Root, who: Callable[[], access.User | None] = lambda: None
 ) -> dict[str, Any]:
     """Return the tree in short; `files` is where the content of an entry can be read when it comes by.
 
@@ -102,7 +102,9 @@ def summary(
     }
 
 
-def note_leftover(entry: rootfs.Entry, left: dict[str, dict[str, str]], text: Callable[[str], bytes | None]) -> None:
+def note_leftover(
+    entry: rootfs.RootEntry, left: dict[str, dict[str, str]], text: Callable[[str], bytes | None]
+) -> None:
     """Add the file to `left` (kind -> path -> why) where it has no business in an image."""
     kind = leftovers.kind(entry.path)
     why = "by its name"

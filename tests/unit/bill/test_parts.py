@@ -10,11 +10,11 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from rdma_images import facts
 from rdma_images.bill import cyclonedx_bill, spdx_bill
-from rdma_images.bill.parts import Part, parts
+from rdma_images.bill.parts import BillPart, parts
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.inputs import debian_lock
-from rdma_images.inspection.measurements import Contents, DebianContents, Packages, WheelContents
+from rdma_images.inspection.measurements import Contents, DebianContents, MeasuredPackages, WheelContents
 from rdma_images.inspection.report import Report
 from rdma_images.plan import matrix, planner
 from rdma_images.plan.matrix import LicenseRules
@@ -24,7 +24,7 @@ from rdma_images.validate.probes.rootfs import Root
 from tests.support.published_image import validated
 
 FOLDER = "/opt/venv/site-packages"
-PACKAGES = Packages(
+PACKAGES = MeasuredPackages(
     wheels={FOLDER: {"torch": "2.15.0", "numpy": "2.5.5"}},
     dpkg={"libc6": "2.41-12", "libfabric1-aws": "2.6.0amzn1.0"},
     rpm={"bash": "5.1-1"},
@@ -68,7 +68,7 @@ def report(image: Image) -> Report:
     return dataclasses.replace(measured, facts=inspection)
 
 
-def by_name(report: Report, image: Image | None) -> dict[str, Part]:
+def by_name(report: Report, image: Image | None) -> dict[str, BillPart]:
     return {part.name: part for part in parts(report, image)}
 
 

@@ -78,7 +78,7 @@ def test_a_base_that_cannot_be_made_here_stays_missing(project: Project, monkeyp
     monkeypatch.setattr(bootstrap, "is_possible", lambda *_: False)
     (before,) = planned("erdma-pytorch")
     assert rehearsal.with_stand_in_bases([before], project) == (before,)
-    with pytest.raises(preflight.UnreachableError, match=r"base-ubuntu22\.04"):
+    with pytest.raises(preflight.UnreachableSourcesError, match=r"base-ubuntu22\.04"):
         preflight.require(list(supplied(before, project).values()))
 
 

@@ -8,7 +8,7 @@ from rdma_images.chain import compute
 from rdma_images.core.errors import RefusedError
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import LogLine, Network, Played
+from rdma_images.inspection.measurements import LogLine, StartedLibrary, StartedNetwork
 from tests.support.case_parts import recorded
 
 PLUGIN, LIBFABRIC = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so", "/opt/amazon/efa/lib/libfabric.so.1.27.0"
@@ -45,8 +45,8 @@ def log(*lines: str) -> list[LogLine]:
     return [LogLine(level=int(line[0]), text=line[2:]) for line in lines]
 
 
-def plugin(*lines: str, **update: object) -> Played:
-    run = Played(
+def plugin(*lines: str, **update: object) -> StartedLibrary:
+    run = StartedLibrary(
         name="libnccl-net.so",
         path=PLUGIN,
         interfaces={"ncclNetPlugin_v": 12, "ncclTunerPlugin_v": 6},
@@ -58,17 +58,17 @@ def plugin(*lines: str, **update: object) -> Played:
     return run.model_copy(update=update)
 
 
-def image(run: Played, environment: Mapping[str, str] = NONE, **update: object) -> Inspection:
+def image(run: StartedLibrary, environment: Mapping[str, str] = NONE, **update: object) -> Inspection:
     """Return the recorded image, as if it had the real plugin."""
     case = recorded()
     tree = case.measured.tree
     assert tree
     libraries = tree.libraries.model_copy(update={"libfabric": {LIBFABRIC: "2.1.0"}})
     providers = [p for p in tree.files.libraries if p.endswith("libefa-rdmav34.so")]
-    network = Network(
+    network = StartedNetwork(
         plugins=[run],
-        libfabric=Played(path=LIBFABRIC, providers=["efa", "tcp"], mapped=[LIBFABRIC, EFA]),
-        verbs=Played(path="/usr/lib/libibverbs.so.1", opened=dict.fromkeys(providers, "")),
+        libfabric=StartedLibrary(path=LIBFABRIC, providers=["efa", "tcp"], mapped=[LIBFABRIC, EFA]),
+        verbs=StartedLibrary(path="/usr/lib/libibverbs.so.1", opened=dict.fromkeys(providers, "")),
         gpu=False,
     )
     network = network.model_copy(update=update)
@@ -120,7 +120,7 @@ def test_a_plugin_that_lacks_what_no_image_has_would_be_used(lines: tuple[str, .
     ],
 )
 def test_a_plugin_that_nccl_does_not_take_ends_a_job_that_names_its_network(
-    run: Played, environment: Mapping[str, str], words: str
+    run: StartedLibrary, environment: Mapping[str, str], words: str
 ) -> None:
     chain = answer(image(run, {"NCCL_NET": "Libfabric", **environment}))
     assert chain.outcome == "end"
@@ -147,7 +147,7 @@ def test_a_provider_filter_with_efa_keeps_it(value: str) -> None:
 
 
 def test_a_libfabric_without_the_provider_breaks_the_chain() -> None:
-    libfabric = Played(path=LIBFABRIC, providers=["tcp", "shm", "ofi_hook_perf"], mapped=[LIBFABRIC])
+    libfabric = StartedLibrary(path=LIBFABRIC, providers=["tcp", "shm", "ofi_hook_perf"], mapped=[LIBFABRIC])
     case = image(plugin(*NO_DEVICE), {"NCCL_NET": ""}, libfabric=libfabric)
     chain = answer(case)
     assert chain.answer.endswith("would use TCP sockets: libfabric has no provider efa, only tcp, shm")

@@ -3,7 +3,7 @@
 import pytest
 
 from rdma_images.chain.environment import nccl_environment, plugin_names
-from rdma_images.inspection.measurements import Entry, Setting, Settings
+from rdma_images.inspection.measurements import AssignedVariable, EntryPointChanges, Settings
 from tests.support.case_parts import recorded
 
 DEFAULT = ["libnccl-net.so"]
@@ -37,11 +37,13 @@ def test_what_ncclconf_sets_yields_to_the_environment_and_to_the_users_file() ->
     lines = {"/etc/nccl.conf": "2", "/root/.nccl.conf": "1"}
     names = ("NCCL_NET", "NCCL_DEBUG")
     assigned = [
-        Setting(file=file, line=1, name=name, value=value, reader="nccl")
+        AssignedVariable(file=file, line=1, name=name, value=value, reader="nccl")
         for file, value in lines.items()
         for name in names
     ]
     settings = Settings(assigned=assigned, absent=[])
-    measured = case.measured.model_copy(update={"settings": settings, "entry": Entry(given={"NCCL_NET": "0"})})
+    measured = case.measured.model_copy(
+        update={"settings": settings, "entry": EntryPointChanges(given={"NCCL_NET": "0"})}
+    )
     environment = nccl_environment(case.subject, measured)
     assert (environment["NCCL_NET"], environment["NCCL_DEBUG"]) == ("0", "1")

@@ -15,7 +15,7 @@ class Leaf(Strict):
     count: int = 0
 
 
-class Tree(Document):
+class TreeDocument(Document):
     leaves: dict[str, Leaf]
 
     def problems(self) -> Iterator[tuple[tuple[str, str, str], str]]:
@@ -26,12 +26,12 @@ class Tree(Document):
 
 def refused(text: str) -> str:
     with pytest.raises(RefusedError) as error:
-        yaml_file.loads(text, Tree, "tree.yaml")
+        yaml_file.loads(text, TreeDocument, "tree.yaml")
     return str(error.value)
 
 
 def test_scalars_stay_as_written() -> None:
-    tree = yaml_file.loads("leaves: {1.10: {value-of: 2.10}}", Tree, "tree.yaml")
+    tree = yaml_file.loads("leaves: {1.10: {value-of: 2.10}}", TreeDocument, "tree.yaml")
     assert tree.leaves["1.10"].value_of == "2.10"
 
 
@@ -57,21 +57,21 @@ def test_what_is_wrong_and_where(text: str, sentence: str) -> None:
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no such file"):
-        yaml_file.load(tmp_path / "none.yaml", Tree)
+        yaml_file.load(tmp_path / "none.yaml", TreeDocument)
 
 
 def test_not_text(tmp_path: Path) -> None:
     path = tmp_path / "tree.yaml"
     path.write_bytes(b"leaves:\n  a: {value-of: \xff}\n")
     with pytest.raises(RefusedError, match=r"tree\.yaml:2: not UTF-8 \(byte 0xff\): save it as UTF-8"):
-        yaml_file.load(path, Tree)
+        yaml_file.load(path, TreeDocument)
 
 
 def test_more_than_any_file_of_ours(tmp_path: Path) -> None:
     path = tmp_path / "tree.yaml"
     path.write_text("#" * (files.LARGEST + 1))
     with pytest.raises(RefusedError, match="more than 16 MiB"):
-        yaml_file.load(path, Tree)
+        yaml_file.load(path, TreeDocument)
 
 
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\x7f", "\ud800", "\uffff"])
@@ -104,6 +104,6 @@ def test_what_is_plainly_empty_is_nothing(text: str, value: str | None) -> None:
 
 
 def test_where() -> None:
-    tree = yaml_file.loads("leaves:\n  a:\n    value-of: x", Tree, "tree.yaml")
+    tree = yaml_file.loads("leaves:\n  a:\n    value-of: x", TreeDocument, "tree.yaml")
     assert tree.where("leaves", "a", "value-of") == "tree.yaml:3"
     assert tree.where("leaves", "a", "no such") == "tree.yaml:2"

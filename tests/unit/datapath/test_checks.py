@@ -12,7 +12,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.datapath import accelerator, exchange, exchanges, files, limits, mpi, steps, survey
 from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
 from rdma_images.datapath.disk import Disk
-from rdma_images.datapath.guest import Answer, GuestError
+from rdma_images.datapath.guest import GuestError, TaskResult
 from rdma_images.datapath.kit import Kit
 from rdma_images.datapath.lab import Lab, Session, without_refusal
 
@@ -32,20 +32,22 @@ user root 0 0
 """
 
 
-class Played:
+class ScriptedGuest:
     """A guest that answers every script with the first of its answers whose key is in the script."""
 
-    def __init__(self, **answers: Answer) -> None:
+    def __init__(self, **answers: TaskResult) -> None:
         self.answers = answers
         self.scripts: list[str] = []
 
-    def run(self, script: str, _seconds: float) -> Answer:
+    def run(self, script: str, _seconds: float) -> TaskResult:
         self.scripts.append(script)
-        return next((answer for key, answer in self.answers.items() if key in script), Answer(0, ""))
+        return next((answer for key, answer in self.answers.items() if key in script), TaskResult(0, ""))
 
 
-def lab(text: str = WHOLE, login: Answer | None = None, libfabric: Answer | None = None, **answers: Answer) -> Lab:
-    guest: Any = Played(**answers)
+def lab(
+    text: str = WHOLE, login: TaskResult | None = None, libfabric: TaskResult | None = None, **answers: TaskResult
+) -> Lab:
+    guest: Any = ScriptedGuest(**answers)
     return Lab(guest, guest, Session({"PATH": "/usr/bin"}), survey.parse(text), login, libfabric)
 
 
@@ -115,7 +117,9 @@ def test_a_provider_that_is_missing_is_told_from_one_for_another_libibverbs() ->
 
 
 def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -> None:
-    answer = Answer(127, "ibv_devinfo: symbol lookup error: librxe: undefined symbol: x, version IBVERBS_PRIVATE_34")
+    answer = TaskResult(
+        127, "ibv_devinfo: symbol lookup error: librxe: undefined symbol: x, version IBVERBS_PRIVATE_34"
+    )
     check = files.providers(lab(LD_PRELOAD=answer))
     assert check.outcome == "failed"
     assert "undefined symbol: x" in check.found
@@ -124,26 +128,26 @@ def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -
 @pytest.mark.parametrize(
     ("login", "outcome", "expected"),
     [
-        (Answer(0, "unlimited\n"), "passed", "unlimited"),
-        (Answer(0, "Last login: never\n64\n"), "failed", "64 KiB"),
-        (Answer(0, "64\nsu: warning: cannot change directory to /home/ml\n"), "failed", "64 KiB"),
-        (Answer(1, "su: Authentication failure\n"), "failed", "a login of root said su: Authentication failure"),
+        (TaskResult(0, "unlimited\n"), "passed", "unlimited"),
+        (TaskResult(0, "Last login: never\n64\n"), "failed", "64 KiB"),
+        (TaskResult(0, "64\nsu: warning: cannot change directory to /home/ml\n"), "failed", "64 KiB"),
+        (TaskResult(1, "su: Authentication failure\n"), "failed", "a login of root said su: Authentication failure"),
         (None, "skipped", ""),
     ],
 )
-def test_what_a_login_may_lock(login: Answer | None, outcome: str, expected: str) -> None:
+def test_what_a_login_may_lock(login: TaskResult | None, outcome: str, expected: str) -> None:
     check = files.memlock(lab(login=login))
     assert (check.outcome, check.found) == (outcome, expected)
 
 
 def test_a_port_must_be_active_and_the_warning_shown_is_the_adapters() -> None:
-    down = Answer(0, "hca_id: rxe0\n state: PORT_DOWN (1)\n")
+    down = TaskResult(0, "hca_id: rxe0\n state: PORT_DOWN (1)\n")
     assert files.device(lab(ibv_devinfo=down)).found == "PORT_DOWN"
-    no_device = Answer(255, "Warning: couldn't load driver 'libsiw'\nWarning: couldn't load driver 'librxe'\n")
+    no_device = TaskResult(255, "Warning: couldn't load driver 'libsiw'\nWarning: couldn't load driver 'librxe'\n")
     assert files.device(lab(ibv_devinfo=no_device)).found == "ibv_devinfo said Warning: couldn't load driver 'librxe'"
 
 
-OK = Answer(0, "done")
+OK = TaskResult(0, "done")
 
 
 @pytest.mark.parametrize(
@@ -151,16 +155,21 @@ OK = Answer(0, "done")
     [
         (OK, OK, 40, ""),
         (OK, OK, 0, "no packet went through the RDMA adapter"),
-        (Answer(1, "Couldn't register MR"), None, 0, "the server ended with status 1: Couldn't register MR"),
-        (OK, Answer(2, "a\nb\nc\n"), 40, "the client ended with status 2: b / c"),
-        (Answer(1, "x"), Answer(1, "y"), 4, "the server ended with status 1: x; the client ended with status 1: y"),
-        (Answer(137, "Killed"), OK, 40, "the server was stopped at its time limit"),
-        (Answer(0, "invalid data in page 3"), OK, 40, "the server received other data than was sent"),
+        (TaskResult(1, "Couldn't register MR"), None, 0, "the server ended with status 1: Couldn't register MR"),
+        (OK, TaskResult(2, "a\nb\nc\n"), 40, "the client ended with status 2: b / c"),
+        (
+            TaskResult(1, "x"),
+            TaskResult(1, "y"),
+            4,
+            "the server ended with status 1: x; the client ended with status 1: y",
+        ),
+        (TaskResult(137, "Killed"), OK, 40, "the server was stopped at its time limit"),
+        (TaskResult(0, "invalid data in page 3"), OK, 40, "the server received other data than was sent"),
         (OK, None, 0, "the server ended before a client came"),
     ],
 )
 def test_an_exchange_is_believed_only_with_good_ends_good_data_and_packets(
-    server: Answer, client: Answer | None, moved: int, fault: str
+    server: TaskResult, client: TaskResult | None, moved: int, fault: str
 ) -> None:
     assert fault in exchange._fault(exchanges.RC, server, client, moved)
     assert bool(fault) == bool(exchange._fault(exchanges.RC, server, client, moved))
@@ -182,15 +191,15 @@ scnt=20, ccnt=0
 
 def test_an_exchange_is_repeated_once_where_a_guest_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine stops an emulated guest for longer than an adapter sends again."""
-    lost = Answer(1, "Failed status transport retry counter exceeded (12) for wr_id 2")
-    of_perftest = Answer(1, PERFTEST_LOST)
+    lost = TaskResult(1, "Failed status transport retry counter exceeded (12) for wr_id 2")
+    of_perftest = TaskResult(1, PERFTEST_LOST)
     for ends, outcome in (
         ([(OK, lost), (OK, OK)], "passed"),
-        ([(Answer(1, "Couldn't read remote address"), of_perftest), (OK, OK)], "passed"),  # who is left fails, too
-        ([(Answer(137, ""), OK), (OK, OK)], "passed"),
+        ([(TaskResult(1, "Couldn't read remote address"), of_perftest), (OK, OK)], "passed"),  # who is left fails, too
+        ([(TaskResult(137, ""), OK), (OK, OK)], "passed"),
         ([(OK, lost), (OK, lost)], "failed"),
-        ([(OK, Answer(0, "invalid data in page 0")), (OK, OK)], "failed"),  # never excused
-        ([(OK, Answer(1, "Unable to find the device")), (OK, OK)], "failed"),
+        ([(OK, TaskResult(0, "invalid data in page 0")), (OK, OK)], "failed"),  # never excused
+        ([(OK, TaskResult(1, "Unable to find the device")), (OK, OK)], "failed"),
     ):
         remaining, sent = iter(ends), iter(range(0, 100, 10))
         monkeypatch.setattr(exchange, "_run_both_sides", lambda _lab, _exchange, remaining=remaining: next(remaining))
@@ -205,7 +214,7 @@ def step(subject: CheckSubject) -> Any:
 def test_an_image_without_a_tool_or_a_provider_skips_and_says_so() -> None:
     assert step(exchanges.WRITE.subject)(lab()).reason == "the image has no ib_write_bw"
     assert step(exchanges.MSG.subject)(lab()).reason == "the image has no libfabric"
-    listed = Answer(0, "efa:\n    version: 205.0\ntcp:\n    version: 205.0\n")
+    listed = TaskResult(0, "efa:\n    version: 205.0\ntcp:\n    version: 205.0\n")
     reason = step(exchanges.MSG.subject)(lab(libfabric=listed)).reason
     assert reason == "the image's libfabric was built without its verbs provider"
     assert step(mpi.SUBJECT)(lab()).reason == "the image has no MPI"

@@ -15,7 +15,7 @@ from rdma_images.core.pipeline import Build, Setting
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import container_run
 from rdma_images.engine.container_engine import Engine
-from rdma_images.engine.container_run import Host, RunOptions
+from rdma_images.engine.container_run import ContainerOptions, Host
 from rdma_images.selection import project, target_options
 from tests.support import images
 
@@ -27,15 +27,15 @@ NEEDS = ["--device=/dev/infiniband", "--ulimit=memlock=-1:-1", "--cap-add=IPC_LO
 ALWAYS = ["docker", "run", "--rm", "--interactive", "--pull=never", f"--label=io.rdma-images.run={REF}"]
 
 
-def line(options: RunOptions | None = None, words: Sequence[str] = (), host: Host | None = None) -> list[str]:
-    return container_run.command_on_host(REF, SETTINGS, host or Host(), options or RunOptions(), words)
+def line(options: ContainerOptions | None = None, words: Sequence[str] = (), host: Host | None = None) -> list[str]:
+    return container_run.command_on_host(REF, SETTINGS, host or Host(), options or ContainerOptions(), words)
 
 
 def test_a_machine_that_has_everything_gives_it() -> None:
     assert line(words=["python", "-c", "import torch"]) == [
         *ALWAYS, "--init", "--gpus=all", *NEEDS, REF, "python", "-c", "import torch",
     ]  # fmt: skip
-    assert container_run.left_out(SETTINGS, Host(), RunOptions()) == ""
+    assert container_run.left_out(SETTINGS, Host(), ContainerOptions()) == ""
 
 
 def test_what_is_described_is_what_is_run() -> None:
@@ -46,23 +46,25 @@ def test_what_is_described_is_what_is_run() -> None:
 
 def test_what_the_machine_lacks_is_left_out_and_named() -> None:
     assert line(host=BARE) == [*ALWAYS, "--init", "--cap-add=IPC_LOCK", "--shm-size=64g", "--network=host", REF]
-    missing = container_run.left_out(SETTINGS, BARE, RunOptions())
+    missing = container_run.left_out(SETTINGS, BARE, ContainerOptions())
     assert missing == "--gpus=all (no GPU), --device=/dev/infiniband (none), --ulimit=memlock=-1:-1 (no right)"
 
 
 def test_gpus_that_are_asked_for_are_not_second_guessed() -> None:
     for gpus, argument in (("2", "--gpus=2"), ("all", "--gpus=all"), ("device=0,1", '--gpus="device=0,1"')):
-        arguments = line(RunOptions(gpus=gpus), host=BARE)
+        arguments = line(ContainerOptions(gpus=gpus), host=BARE)
         assert [word for word in arguments if word.startswith("--gpus")] == [argument]
-    assert "gpus" not in " ".join(line(RunOptions(gpus="none")))
-    assert "--gpus" not in container_run.left_out(SETTINGS, BARE, RunOptions(gpus="none"))
+    assert "gpus" not in " ".join(line(ContainerOptions(gpus="none")))
+    assert "--gpus" not in container_run.left_out(SETTINGS, BARE, ContainerOptions(gpus="none"))
 
 
 def test_mounts_variables_and_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOKEN", "secret")
     (tmp_path / "a,b").mkdir()
-    options = RunOptions(("./a,b:/data:ro", f"{tmp_path}:/all"), ("TOKEN", "A=b=c", "EMPTY="), devices=("/dev/fuse",))
+    options = ContainerOptions(
+        ("./a,b:/data:ro", f"{tmp_path}:/all"), ("TOKEN", "A=b=c", "EMPTY="), devices=("/dev/fuse",)
+    )
     arguments = line(options)
     assert f'--mount=type=bind,"source={tmp_path}/a,b",target=/data,readonly' in arguments
     assert f"--mount=type=bind,source={tmp_path},target=/all" in arguments
@@ -74,36 +76,39 @@ def test_mounts_variables_and_devices(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (RunOptions(mounts=["/nowhere/x:/x"]), "--mount /nowhere/x:/x: there is no /nowhere/x\nmake it"),
-        (RunOptions(mounts=["/tmp"]), "--mount /tmp: not of the form HOST:CONTAINER[:ro]\nwrite --mount"),
-        (RunOptions(mounts=["/tmp:x"]), "not of the form HOST:CONTAINER[:ro]"),
-        (RunOptions(mounts=["/tmp:/x:rx"]), "not of the form HOST:CONTAINER[:ro]"),
-        (RunOptions(variables=["NOT_SET_HERE"]), "--env NOT_SET_HERE: it is not set here\nwrite --env NAME=VALUE"),
-        (RunOptions(variables=["=x"]), "--env =x: it has no name"),
-        (RunOptions(gpus="0"), "--gpus 0: not a choice of GPUs\nwrite all, none, how many, or device=0,1"),
+        (ContainerOptions(mounts=["/nowhere/x:/x"]), "--mount /nowhere/x:/x: there is no /nowhere/x\nmake it"),
+        (ContainerOptions(mounts=["/tmp"]), "--mount /tmp: not of the form HOST:CONTAINER[:ro]\nwrite --mount"),
+        (ContainerOptions(mounts=["/tmp:x"]), "not of the form HOST:CONTAINER[:ro]"),
+        (ContainerOptions(mounts=["/tmp:/x:rx"]), "not of the form HOST:CONTAINER[:ro]"),
+        (
+            ContainerOptions(variables=["NOT_SET_HERE"]),
+            "--env NOT_SET_HERE: it is not set here\nwrite --env NAME=VALUE",
+        ),
+        (ContainerOptions(variables=["=x"]), "--env =x: it has no name"),
+        (ContainerOptions(gpus="0"), "--gpus 0: not a choice of GPUs\nwrite all, none, how many, or device=0,1"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused(options: RunOptions, sentence: str) -> None:
+def test_an_option_that_cannot_be_is_refused(options: ContainerOptions, sentence: str) -> None:
     with pytest.raises(RefusedError, match=r"^--") as refused:
         line(options)
     assert sentence in str(refused.value)
 
 
 def test_a_shell_comes_in_place_of_the_entry_point() -> None:
-    arguments = line(RunOptions(shell=True))
+    arguments = line(ContainerOptions(shell=True))
     assert arguments[arguments.index(REF) - 1] == "--entrypoint=/bin/sh"
     assert arguments[arguments.index(REF) + 1] == "-c"
 
 
 def test_a_terminal_and_an_engine_without_an_init_of_its_own() -> None:
-    arguments = container_run.command_on_host(REF, SETTINGS, Host(init=False), RunOptions(), (), terminal=True)
+    arguments = container_run.command_on_host(REF, SETTINGS, Host(init=False), ContainerOptions(), (), terminal=True)
     assert "--tty" in arguments
     assert "--init" not in arguments
 
 
 def test_a_network_that_the_image_asks_for_is_named_once() -> None:
     (planned,) = target_options.chosen_images(project.load(), ["erdma-pytorch"], False, None)
-    arguments = container_run.command_on_host(REF, planned.settings, BARE, RunOptions())
+    arguments = container_run.command_on_host(REF, planned.settings, BARE, ContainerOptions())
     assert [word for word in arguments if word.startswith("--network")] == ["--network=host"]
 
 

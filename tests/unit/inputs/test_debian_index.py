@@ -28,7 +28,7 @@ Version: 5.0.7-1
 """
 
 
-class Archive(Handler):
+class ArchiveHandler(Handler):
     def do_GET(self) -> None:
         body = lzma.compress(PACKAGES.encode())
         self.send_response(200)
@@ -40,7 +40,7 @@ class Archive(Handler):
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[mirrors.Mirrors]:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
-    with served(Archive) as host:
+    with served(ArchiveHandler) as host:
         for name in ("DEBIAN", "DEBIAN_SECURITY"):
             monkeypatch.setenv(f"RDMA_IMAGES_MIRROR_{name}", f"http://{host}/debian")
         yield mirrors.load()

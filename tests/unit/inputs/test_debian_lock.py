@@ -80,7 +80,7 @@ def test_a_snapshot_in_another_state_is_refused(site: Site) -> None:
     supplied = supplies(site)
     assert "trixie-security: its InRelease has the sha256 " in supplied["debian-snapshot-trixie-security"].detail
     assert supplied["debian-snapshot-trixie"].detail == "trixie-updates: answered 404 Not Found"
-    with pytest.raises(preflight.UnreachableError, match=r"and locks/debian has "):
+    with pytest.raises(preflight.UnreachableSourcesError, match=r"and locks/debian has "):
         preflight.require(list(supplied.values()))
 
 

@@ -23,7 +23,7 @@ FILES = {
 }
 
 
-class Index(Handler):
+class IndexHandler(Handler):
     """An index as it should be, and below /undated/ and /pages/ those that tell less."""
 
     def do_GET(self) -> None:
@@ -48,7 +48,7 @@ class Index(Handler):
 
 @pytest.fixture(scope="module")
 def index() -> Iterator[str]:
-    with served(Index) as host:
+    with served(IndexHandler) as host:
         yield f"http://{host}"
 
 

@@ -150,7 +150,7 @@ def test_a_rehearsal_cannot_replace_what_has_no_stand_in() -> None:
 def test_what_nobody_pinned_is_not_to_be_had(site: Site) -> None:
     supply = only(download(f"{site.address}/tool", pin=UNPINNED))
     assert (supply.reachable, supply.detail) == (False, "not locked")
-    with pytest.raises(preflight.UnreachableError, match="`invoke lock`"):
+    with pytest.raises(preflight.UnreachableSourcesError, match="`invoke lock`"):
         preflight.require([supply])
 
 
@@ -158,7 +158,7 @@ def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> Non
     site.answers["/tool"] = Answer(b"x")
     source = [download(f"{site.address}/tool", "tool"), download(f"{CLOSED}/efa")]
     supplies = preflight.supply(source, mirrors())
-    with pytest.raises(preflight.UnreachableError) as error:
+    with pytest.raises(preflight.UnreachableSourcesError) as error:
         preflight.require(supplies)
     assert error.value.exit_code == 2
     assert error.value.supplies == supplies
@@ -172,7 +172,7 @@ def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> Non
 
 def test_rehearse_is_not_offered_where_it_does_not_help() -> None:
     supplies = preflight.supply([download(f"{CLOSED}/a"), download(f"{CLOSED}/b", "no-such-thing")], mirrors())
-    with pytest.raises(preflight.UnreachableError) as error:
+    with pytest.raises(preflight.UnreachableSourcesError) as error:
         preflight.require(supplies)
     assert "--rehearse" not in str(error.value)
 

@@ -14,7 +14,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.report import Report
 from rdma_images.jobs.check import check
-from rdma_images.jobs.check.foreign_job import Finding
+from rdma_images.jobs.check.foreign_job import JobFinding
 
 DATA = Path(__file__).parents[2] / "data"
 GOLDEN = DATA / "golden" / "jobs"
@@ -80,7 +80,7 @@ ARENA = (GOLDEN / "arena-erdma-torchrun" / "submit.sh").read_text()
 SAGEMAKER = (GOLDEN / "sagemaker-efa-torchrun" / "request.json").read_text()
 
 
-def findings_in(tmp_path: Path, text: str, name: str = "job.yaml") -> Sequence[Finding]:
+def findings_in(tmp_path: Path, text: str, name: str = "job.yaml") -> Sequence[JobFinding]:
     path = tmp_path / name
     path.write_text(text)
     return check([path]).findings

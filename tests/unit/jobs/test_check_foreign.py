@@ -11,7 +11,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.jobs.check import check, findings_table
-from rdma_images.jobs.check.foreign_job import Checked, Finding
+from rdma_images.jobs.check.foreign_job import Checked, JobFinding
 from tests.support import job_parts
 from tests.unit.core.test_files import UNPRIVILEGED
 
@@ -60,7 +60,7 @@ spec:
 """
 
 
-def findings(folder: Path, rule: str, **texts: str) -> list[Finding]:
+def findings(folder: Path, rule: str, **texts: str) -> list[JobFinding]:
     return [finding for finding in checked(folder, **texts).findings if finding.rule == rule]
 
 

@@ -49,8 +49,10 @@ def write_job(tmp_path: Path, launcher: str, **changes: Any) -> Path:
     return create.make(request, jobs.load_project(), str(tmp_path / "j"))[1]
 
 
-def start(folder: Path, **options: Any) -> record.Entry:
-    return record.load(job_run.run_job(folder, jobs.load_project(), job_run.RunOptions(**options), lambda _: None))[-1]
+def start(folder: Path, **options: Any) -> record.SubmissionRecord:
+    return record.load(job_run.run_job(folder, jobs.load_project(), job_run.JobRunOptions(**options), lambda _: None))[
+        -1
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on(
     monkeypatch.setenv("TEST_JOB", f"echo '{STOPPED}'; {'sleep 3' if wait else 'sleep 600'}")
     lines: list[str] = []
     run = job_run.run_job(
-        write_job(tmp_path, "docker"), jobs.load_project(), job_run.RunOptions(wait=wait), lines.append
+        write_job(tmp_path, "docker"), jobs.load_project(), job_run.JobRunOptions(wait=wait), lines.append
     )
     (done,) = record.load(run)
     assert done.left == "removed"

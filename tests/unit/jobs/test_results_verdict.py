@@ -11,14 +11,14 @@ from rdma_images.jobs.results import collected, expected_bandwidth, from_logs, p
 from rdma_images.jobs.results.expectations import Expectations, expectations_of
 from rdma_images.jobs.results.result import Half, Measurement, RunResult
 from tests.support import results_parts as parts
-from tests.support.results_parts import ASKED_NOTHING, P5, TCP, TWO, Node, result_of, sentences
+from tests.support.results_parts import ASKED_NOTHING, P5, TCP, TWO, LoggedNode, result_of, sentences
 
 DATA = Path(__file__).parents[2] / "data" / "results"
 ERDMA = expectations_of(None, "ecs.ebmgn9gc.64xlarge", 2)
 
 
-def verbs(name: str, devices: tuple[str, ...] = ("erdma_0", "erdma_1"), used: int = 2) -> Node:
-    return Node(name, network="IB", devices=devices, used=used)
+def verbs(name: str, devices: tuple[str, ...] = ("erdma_0", "erdma_1"), used: int = 2) -> LoggedNode:
+    return LoggedNode(name, network="IB", devices=devices, used=used)
 
 
 def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_one_of_four_adapters_is_told(tmp_path: Path) -> None:
 
 
 def test_one_node_of_many_with_fewer_adapters_is_named(tmp_path: Path) -> None:
-    nodes = [Node("one"), replace(Node("two"), adapters=31)]
+    nodes = [LoggedNode("one"), replace(LoggedNode("two"), adapters=31)]
     assert sentences(result_of(tmp_path, nodes)) == ["two: only 31 of the 32 adapters of p5.48xlarge"]
 
 
@@ -68,7 +68,7 @@ def test_sockets_in_silence(tmp_path: Path) -> None:
 
 
 def test_one_node_on_sockets_among_others(tmp_path: Path) -> None:
-    result = result_of(tmp_path, [Node("one"), TCP[1]])
+    result = result_of(tmp_path, [LoggedNode("one"), TCP[1]])
     assert result.exit_code == 1
     assert result.legs[0].nodes[1].adapters is None
 
@@ -81,14 +81,14 @@ def test_ranks_that_nobody_heard_of_leave_it_open(tmp_path: Path) -> None:
 
 
 def test_fewer_nodes_than_were_asked_for(tmp_path: Path) -> None:
-    result = result_of(tmp_path, [Node("one", gpus=16)])
+    result = result_of(tmp_path, [LoggedNode("one", gpus=16)])
     assert "1 node, not the 2 asked for: one" in sentences(result)
     assert result.exit_code == 1
 
 
 def test_processes_that_each_measured_alone(tmp_path: Path) -> None:
     """github.com/NVIDIA/nccl-tests/issues/182: without MPI=1 every node has a rank 0."""
-    logs = parts.write(tmp_path / "a", [Node("one")]) + parts.write(tmp_path / "b", [Node("two")])
+    logs = parts.write(tmp_path / "a", [LoggedNode("one")]) + parts.write(tmp_path / "b", [LoggedNode("two")])
     result = sentences(from_logs.result_of(logs, None, (), tmp_path, parts.P5_TWO))
     assert "rank 0 is on more than one node: one, two" in result
     assert "NCCL counts 1 node, not the 2 asked for" in result
@@ -97,7 +97,7 @@ def test_processes_that_each_measured_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("expectations", [Expectations(nodes=2, ranks=16), Expectations(nodes=2), Expectations()])
 def test_a_training_whose_groups_have_ranks_of_their_own(tmp_path: Path, expectations: Expectations) -> None:
     """Hybrid sharding: each node has a communicator of its own, pairs of GPUs another, and none has all ranks."""
-    logs = parts.write(tmp_path / "a", [Node("one")], ()) + parts.write(tmp_path / "b", [Node("two")], ())
+    logs = parts.write(tmp_path / "a", [LoggedNode("one")], ()) + parts.write(tmp_path / "b", [LoggedNode("two")], ())
     for n, log in enumerate(logs):
         prefix = f"{('one', 'two')[n // 8]}:{4000 + n % 8}:{4000 + n % 8} [{n % 8}] NCCL INFO"
         with log.open("a") as file:
@@ -173,7 +173,7 @@ def test_a_plugin_that_is_not_the_images(tmp_path: Path, plugin: str, image: str
 
 
 def test_nodes_of_different_versions(tmp_path: Path) -> None:
-    result = result_of(tmp_path, [Node("one"), Node("two", plugin="1.20.0")])
+    result = result_of(tmp_path, [LoggedNode("one"), LoggedNode("two", plugin="1.20.0")])
     assert sentences(result) == ["aws-ofi-nccl differs between the nodes: 1.20.0, 1.21.1"]
 
 

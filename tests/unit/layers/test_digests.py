@@ -191,5 +191,5 @@ def test_a_damaged_file_is_named_with_its_line(wheel_image: WheelImage) -> None:
 
 
 def test_the_committed_file_is_as_it_is_written() -> None:
-    loaded = yaml_file.load(COMMITTED, digests.File).layers
+    loaded = yaml_file.load(COMMITTED, digests.LayersLock).layers
     assert digests.text(loaded) == COMMITTED.read_text()

@@ -14,7 +14,7 @@ import pytest
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import download, wheel_files
 from rdma_images.inputs import store as downloads
-from rdma_images.inputs.download import Job
+from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.layers import layer_process, make, store
@@ -157,7 +157,7 @@ def test_a_truncated_wheel_is_not_taken(tmp_path: Path, state: Path) -> None:
     index = layer_wheels.index(tmp_path / "index", wheel)
     wheel.write_bytes(wheel.read_bytes()[:100])
     with pytest.raises(ChecksumError, match=rf"is not the locked file: expected {locked.size} bytes.*found 100 bytes"):
-        wheel_files.fetch_wheel(locked, index, Job(locked.file, MIRRORS))
+        wheel_files.fetch_wheel(locked, index, DownloadSettings(locked.file, MIRRORS))
     assert not list((state / "downloads" / "wheels").glob("*"))
 
 
@@ -168,7 +168,7 @@ def test_a_wheel_is_resumed_and_a_wrong_part_is_given_up(tmp_path: Path, site: S
     headers = {"Content-Type": "application/vnd.pypi.simple.v1+json"}
     site.answers["/simple/thing/"] = Answer(listed, headers=headers)
     site.answers[f"/simple/files/{locked.file}"] = [Answer(body, cut=70_000), Answer(body)]
-    job = Job(locked.file, MIRRORS)
+    job = DownloadSettings(locked.file, MIRRORS)
     assert wheel_files.fetch_wheel(locked, f"{site.address}/simple", job).read_bytes() == body
     assert sum("range" in request.headers for request in site.requests) == 1
     wheel_files.remove_wheel(locked)

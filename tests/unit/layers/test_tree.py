@@ -40,11 +40,11 @@ FILES = {
 EXECUTABLE = ("thing/bin/run",)
 
 
-def runtime(wheel_file: Path) -> tuple[tree.Entry, ...]:
+def runtime(wheel_file: Path) -> tuple[tree.LayerMember, ...]:
     return tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_files())).runtime
 
 
-def write_blob(entries: tuple[tree.Entry, ...], compression: Compression = "zstd") -> tuple[blob.Blob, bytes]:
+def write_blob(entries: tuple[tree.LayerMember, ...], compression: Compression = "zstd") -> tuple[blob.Blob, bytes]:
     out = io.BytesIO()
     return blob.write(entries, out, compression), out.getvalue()
 

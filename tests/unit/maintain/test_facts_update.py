@@ -19,7 +19,7 @@ from rdma_images.inputs import mirrors
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.maintain.facts_update import Update, abi, nccl, pages, rows, torch, update_table
 from rdma_images.maintain.facts_update import index as asking
-from rdma_images.maintain.facts_update.index import Index
+from rdma_images.maintain.facts_update.index import IndexClient
 from rdma_images.maintain.facts_update.pages import News
 from rdma_images.maintain.facts_update.reading import Reading
 from tests.support.loopback import Answer, Site, serve
@@ -59,7 +59,7 @@ def test_a_library_without_the_interface() -> None:
         abi.library_interfaces(io.BytesIO(library("ncclTunerPlugin_v6")))
 
 
-class Packages:
+class WheelIndex:
     """A package index of wheels that are made here."""
 
     def __init__(self, site: Site) -> None:
@@ -100,12 +100,12 @@ class Packages:
 
 
 @pytest.fixture
-def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Packages]:
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WheelIndex]:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(asking, "PYTHONS", ("3.11", "3.12"))  # the wheels made here are for no older one
     with serve() as site:
-        yield Packages(site)
+        yield WheelIndex(site)
 
 
 @pytest.fixture(scope="module")
@@ -114,11 +114,11 @@ def mirror_settings() -> Mirrors:
 
 
 @pytest.fixture
-def index(packages: Packages, mirror_settings: Mirrors) -> Index:
-    return Index(f"{packages.site.address}/simple/", mirror_settings.ca_bundle)
+def index(packages: WheelIndex, mirror_settings: Mirrors) -> IndexClient:
+    return IndexClient(f"{packages.site.address}/simple/", mirror_settings.ca_bundle)
 
 
-def release_torch(packages: Packages, version: str = "2.16.0") -> None:
+def release_torch(packages: WheelIndex, version: str = "2.16.0") -> None:
     """Serve a torch that pins CUDA and NCCL on both architectures but cuDNN on one, for two pythons."""
     packages.add("cuda-toolkit", "13.4.1")
     packages.add("nvidia-cudnn-cu13", "9.30.0.1")
@@ -133,7 +133,7 @@ def release_torch(packages: Packages, version: str = "2.16.0") -> None:
             packages.add("torch", version, f"{tag}-manylinux_2_28_{machine}", pins)
 
 
-def test_a_new_torch_is_read_from_its_metadata(packages: Packages, index: Index) -> None:
+def test_a_new_torch_is_read_from_its_metadata(packages: WheelIndex, index: IndexClient) -> None:
     release_torch(packages)
     (reading,) = torch.readings(index, KNOWN, ())
     assert (reading.version, reading.known) == ("2.16.0", None)
@@ -146,7 +146,7 @@ def test_a_new_torch_is_read_from_its_metadata(packages: Packages, index: Index)
     }
 
 
-def test_a_torch_that_is_not_what_the_facts_say(packages: Packages, index: Index) -> None:
+def test_a_torch_that_is_not_what_the_facts_say(packages: WheelIndex, index: IndexClient) -> None:
     release_torch(packages, "2.15.0")
     (reading,) = torch.readings(index, KNOWN, ["2.15.0"])
     assert reading.changes["nccl"] == ("2.30.7", "2.33.1")
@@ -154,7 +154,7 @@ def test_a_torch_that_is_not_what_the_facts_say(packages: Packages, index: Index
 
 
 def test_a_new_nccl_is_read_from_a_part_of_its_wheel(
-    packages: Packages, index: Index, mirror_settings: Mirrors
+    packages: WheelIndex, index: IndexClient, mirror_settings: Mirrors
 ) -> None:
     inside = library(*STRINGS, tail=hashlib.sha256(b"").digest() * 2_000)
     for major in (12, 13):
@@ -164,7 +164,7 @@ def test_a_new_nccl_is_read_from_a_part_of_its_wheel(
     assert reading.found == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",), "profiler": ("6",)}
 
 
-def test_a_server_that_sends_whole_files_only(packages: Packages, mirror_settings: Mirrors) -> None:
+def test_a_server_that_sends_whole_files_only(packages: WheelIndex, mirror_settings: Mirrors) -> None:
     packages.add("some", "1.0")
     path = "/files/some-1.0-py3-none-any.whl"
     packages.site.answers[path] = Answer(packages.files["some"]["some-1.0-py3-none-any.whl"], ranges=False)
@@ -173,7 +173,7 @@ def test_a_server_that_sends_whole_files_only(packages: Packages, mirror_setting
 
 
 def test_no_index(mirror_settings: Mirrors) -> None:
-    nobody = Index("file:///nowhere/simple/", mirror_settings.ca_bundle)
+    nobody = IndexClient("file:///nowhere/simple/", mirror_settings.ca_bundle)
     with pytest.raises(RdmaImagesError, match="the package index has no torch"):
         nobody.unknown("torch", "2.2.0", (), ["3.13"])
 
@@ -229,7 +229,7 @@ def test_what_a_page_says(
 ) -> None:
     with serve() as site:
         site.answers["/page"] = answer
-        page = pages.Page(
+        page = pages.ReleasePage(
             "efa-installer", f"{site.address}/page", pages.first_cells, lambda all_facts: list(all_facts.efa.releases)
         )
         monkeypatch.setattr(pages, "PAGES", (page,))

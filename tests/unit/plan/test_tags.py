@@ -7,7 +7,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image, Platform
-from rdma_images.inspection.measurements import Measured, NcclFile, Packages
+from rdma_images.inspection.measurements import Measured, MeasuredPackages, NcclFile
 from rdma_images.inspection.report import Report
 from rdma_images.plan import matrix, planner
 from rdma_images.publish.tags import Tags, image_tags, measured_versions, tag_matches, unique_tag
@@ -106,7 +106,7 @@ def test_what_was_not_measured_is_not_tagged(default: Image) -> None:
         measured_versions(default, report_of(default, facts=empty))
 
 
-def with_plugin(version: str) -> Packages:
+def with_plugin(version: str) -> MeasuredPackages:
     return PACKAGES.model_copy(update={"dpkg": {"libnccl-ofi": version}})
 
 

@@ -77,7 +77,7 @@ def source(configured: Callable[..., Path]) -> Path:
     return code
 
 
-def job(configured: Callable[..., Path], **settings: object) -> sagemaker_job.Job:
+def job(configured: Callable[..., Path], **settings: object) -> sagemaker_job.TrainingJob:
     """Return a job with these settings among its hyperparameters."""
     return sagemaker_job.read_job(configured(hyperparameters={"sagemaker_program": "job.py", **settings}))
 

@@ -9,7 +9,7 @@ import pytest
 from rdma_images import engine
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.results import evidence
-from rdma_images.jobs.results.result import Expected, Result
+from rdma_images.jobs.results.result import ExpectedBandwidth, Result
 from rdma_images.publish import progress, statement, verify
 from rdma_images.publish.attach import attachments, content_of
 from rdma_images.publish.attachment_checks import check_attachment
@@ -27,7 +27,7 @@ GOOD = Result(
     nodes=2,
     fabric="efa",
     legs=(),
-    expected=Expected(line_rate=None),
+    expected=ExpectedBandwidth(line_rate=None),
     sentence="the channels use EFA",
     exit_code=0,
     time="2026-11-22T07:00:00+00:00",
@@ -45,7 +45,7 @@ def _image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def publisher() -> Publisher:
-    return Publisher(lambda: engine.ensure(print), progress.Lines(lambda _: None))
+    return Publisher(lambda: engine.ensure(print), progress.LineProgress(lambda _: None))
 
 
 def test_results_of_several_jobs_are_one_statement(image: str) -> None:

@@ -11,7 +11,7 @@ from rdma_images.core.pipeline import Image
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import join, publication
 from rdma_images.publish.keys import Signer
-from rdma_images.publish.progress import Lines
+from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.publication import Publication, PublishedCopy
 from rdma_images.publish.push import PushPolicy, Traffic
 from rdma_images.publish.send import Publisher
@@ -78,7 +78,7 @@ def publish(repository: Repository, image: Image, rehearsal: tuple[str, ...] = (
 
 
 def joined(images: list[Image], entry: Oci, signer: Signer | None = None) -> join.JoinResult:
-    publisher = Publisher(lambda: pytest.fail("nothing is sent"), Lines(lambda _: None), signer, PushPolicy(1))
+    publisher = Publisher(lambda: pytest.fail("nothing is sent"), LineProgress(lambda _: None), signer, PushPolicy(1))
     (outcome,) = join.join(images, matrix.load(), {"local": entry}, publisher)
     return outcome
 
@@ -171,5 +171,5 @@ def test_short_tags_do_not_go_back_to_an_older_index(images: list[Image], remote
 
 
 def test_one_platform_needs_no_index(images: list[Image], remote: tuple[Repository, Oci]) -> None:
-    publisher = Publisher(engine=lambda: pytest.fail("nothing is sent"), watcher=Lines(lambda _: None))
+    publisher = Publisher(engine=lambda: pytest.fail("nothing is sent"), watcher=LineProgress(lambda _: None))
     assert join.join(images[:1], matrix.load(), {"local": remote[1]}, publisher) == ()

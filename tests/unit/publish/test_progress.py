@@ -7,9 +7,9 @@ from rich.console import Console
 
 from rdma_images.publish import publication_table
 from rdma_images.publish.attach import Attachment
-from rdma_images.publish.attachment_checks import Finding
+from rdma_images.publish.attachment_checks import VerifyFinding
 from rdma_images.publish.events import PushProgress
-from rdma_images.publish.progress import Bars, Lines
+from rdma_images.publish.progress import Bars, LineProgress
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
 from rdma_images.publish.push import Traffic
@@ -25,7 +25,7 @@ def pushing(current: int, total: int = 100_000_000, layer: str = "9d1c09127175")
 def test_lines_come_every_ten_seconds() -> None:
     now = [0.0]
     messages: list[str] = []
-    lines = Lines(messages.append, lambda: now[0])
+    lines = LineProgress(messages.append, lambda: now[0])
     push = pushing(10_000_000)
     for second in range(25):
         now[0] = float(second)
@@ -79,7 +79,7 @@ def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
 
 def test_a_verification_is_a_line_for_each_thing() -> None:
     verification = Verification(
-        "r", (Finding("signature", None, "there is none"), Finding("report", False, "failed: x"))
+        "r", (VerifyFinding("signature", None, "there is none"), VerifyFinding("report", False, "failed: x"))
     )
     assert publication_table.verify_text([verification]).plain.splitlines() == [
         "r",

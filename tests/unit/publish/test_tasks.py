@@ -10,7 +10,7 @@ import pytest
 
 from rdma_images.core.paths import PROJECT
 from tests.support.publish_doubles import served
-from tests.unit.registry.test_http import Page
+from tests.unit.registry.test_http import PageHandler
 
 REGISTRIES = "registries:\n  team-ecr:\n    kind: ecr\n    account: '123456789012'\n    region: us-east-1\n"
 
@@ -52,7 +52,7 @@ def test_a_mistake_is_one_sentence(
 
 
 def test_a_web_server_is_no_registry(invoke: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    with served(Page) as host:
+    with served(PageHandler) as host:
         done = invoke("verify", "--image", f"{host}/a/b")
     assert done.returncode == 1
     assert "see that a registry is at this address" in done.stderr

@@ -98,7 +98,7 @@ def page(handler: Handler) -> None:
     handler.answer(200, b"<html>Welcome!</html>", {"Content-Type": "text/html"})
 
 
-class Page(Handler):
+class PageHandler(Handler):
     """A web server that knows nothing of registries."""
 
     do_GET = do_HEAD = page
@@ -106,7 +106,10 @@ class Page(Handler):
 
 @pytest.mark.parametrize("method", ["head", "manifest"])
 def test_a_web_server_is_no_registry(method: str) -> None:
-    with served(Page) as host, pytest.raises(faults.MalformedError, match="is no JSON object\nsee that a registry"):
+    with (
+        served(PageHandler) as host,
+        pytest.raises(faults.MalformedError, match="is no JSON object\nsee that a registry"),
+    ):
         getattr(repository(host), method)("v1")
 
 

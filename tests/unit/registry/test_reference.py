@@ -3,7 +3,7 @@
 import pytest
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.registry.reference import Reference, parse_reference, with_registry
+from rdma_images.registry.reference import ImageReference, parse_reference, with_registry
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from rdma_images.registry.reference import Reference, parse_reference, with_regi
     ],
 )
 def test_a_reference_has_three_parts(text: str, host: str, repository: str, selector: str) -> None:
-    assert parse_reference(text) == Reference(host, repository, selector)
+    assert parse_reference(text) == ImageReference(host, repository, selector)
 
 
 @pytest.mark.parametrize("text", ["h.example/a/b:v1", "localhost:5000/a@sha256:1"])

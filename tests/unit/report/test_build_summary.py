@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from rdma_images.core.pipeline import Build, Onto
-from rdma_images.inspection.measurements import Layer, Leftovers
+from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
 from rdma_images.inspection.report import Report
 from rdma_images.report import build_summary
 from tests.support.case_parts import recorded, report_of
@@ -14,8 +14,8 @@ ONTO = replace(planned(), onto=Onto(existing(), (), {}, (), ()))
 BUILD = Build(ONTO.id, "rdma-images/mine:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
 
 
-def layer(digest: str, size: int) -> Layer:
-    return Layer(digest=digest, bytes=size, unpacked=size, count=1, mostly="/usr", leftovers=Leftovers())
+def layer(digest: str, size: int) -> MeasuredLayer:
+    return MeasuredLayer(digest=digest, bytes=size, unpacked=size, count=1, mostly="/usr", leftovers=Leftovers())
 
 
 def summary(layers: list[str], *faults: str) -> str:

@@ -123,7 +123,7 @@ def test_nothing_reaches_a_terminal_that_does_more_than_stand_there() -> None:
     assert "\nok  nccl.found  fine" not in text
 
 
-class Links(HTMLParser):
+class LinkParser(HTMLParser):
     """Collects what a page would fetch or run."""
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class Links(HTMLParser):
 
 def test_the_page_fetches_and_runs_nothing() -> None:
     page = page_of.report_page((report(PASSED, FAILED, WARNED, SKIPPED), report(PASSED)))
-    links = Links()
+    links = LinkParser()
     links.feed(page)
     assert links.links == []
     assert "url(" not in page

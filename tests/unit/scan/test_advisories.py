@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.inspection.measurements import Packages
+from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.inspection.report import Report
 from rdma_images.scan.advisories import scan_by_advisories
 from rdma_images.scan.cvss import base_score
 from tests.support.case_parts import GREEN, recorded
 
-PACKAGES = Packages(
+PACKAGES = MeasuredPackages(
     wheels={"/opt/venv/site-packages": {"torch": "2.15.0+cu132", "jinja2": "3.1.2"}},
     dpkg={"libc6": "2.41-12", "libexample1": "1.0-1+b1"},
     rpm={},
@@ -46,7 +46,7 @@ affected:
 """
 
 
-def report(packages: Packages = PACKAGES) -> Report:
+def report(packages: MeasuredPackages = PACKAGES) -> Report:
     facts = recorded()
     facts = facts.model_copy(update={"measured": facts.measured.model_copy(update={"packages": packages})})
     return Report("r", "sha256:1", "sha256:2", "efa-1", (), "2026-11-21T08:01:00+00:00", 1.0, (GREEN,), facts)

@@ -12,7 +12,7 @@ import pytest
 from rdma_images.core import progress
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.machine import Devices, RdmaDevice
-from rdma_images.inspection.measurements import Measured, Packages, probes_of
+from rdma_images.inspection.measurements import Measured, MeasuredPackages, probes_of
 from rdma_images.validate import elsewhere, fabric, probing, validate
 from rdma_images.validate.probes import allreduce, gpus
 
@@ -42,7 +42,7 @@ def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
     assert {"devices", "packages"} <= set(probes_of("gpu"))
     device = RdmaDevice(driver="efa", state="", mtu=0, p2p="")
     with_device = Measured(devices=Devices.model_construct(rdma={"rdmap0s0": device}))
-    installed = Measured(packages=Packages(wheels={}, dpkg={}, rpm={}, efa_installer="1.50.0"))
+    installed = Measured(packages=MeasuredPackages(wheels={}, dpkg={}, rpm={}, efa_installer="1.50.0"))
     for measured in (with_device, installed):
         subject = elsewhere.subject("", "local://", measured)
         assert fabric.expected(subject, measured, None).fabric == "efa"

@@ -14,7 +14,7 @@ from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import Entry, Measured, Settings, readable
+from rdma_images.inspection.measurements import EntryPointChanges, Measured, Settings, readable
 from rdma_images.validate import entry, transport
 from rdma_images.validate.probes import settings
 from tests.support import suite_here
@@ -38,7 +38,7 @@ def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
     environment = entry.printed(started(program)[1])
     assert environment
     assert environment["HOME"] == "/none"
-    assert entry.changed(environment, OWN) == Entry(
+    assert entry.changed(environment, OWN) == EntryPointChanges(
         given={"FI_PROVIDER": "tcp;\n", "NCCL_NET": "Socket"}, removed=["NCCL_DEBUG"]
     )
 
@@ -46,7 +46,7 @@ def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
 def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
     environment = entry.printed(started("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
     assert environment
-    assert entry.changed(environment, OWN) == Entry()
+    assert entry.changed(environment, OWN) == EntryPointChanges()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
 def test_the_process_that_is_started_is_judged() -> None:
     case = Inspection.model_validate_json(CASE.read_bytes())
     given = {"NCCL_PXN_DISABLE": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_IB_DISABLED": "1", "NCCL_HOSTID": "a"}
-    started = Entry(given={**given, "LD_PRELOAD": "/opt/libefa.so.1"}, removed=["FI_PROVIDER"])
+    started = EntryPointChanges(given={**given, "LD_PRELOAD": "/opt/libefa.so.1"}, removed=["FI_PROVIDER"])
     also = {"entry": started, "settings": Settings(assigned=[], absent=[])}
     case = case.model_copy(update={"measured": case.measured.model_copy(update=also)})
     checks = suite_here.checks(case)
@@ -104,7 +104,7 @@ def test_the_process_that_is_started_is_judged() -> None:
     assert checks["environment.refusal"].found == "NCCL_NET=Libfabric"
 
 
-class Files:
+class ContainerFiles:
     """An engine's answers about the files of a container: the text at a path, or the path that a link leads to."""
 
     def __init__(self, texts: dict[str, bytes], links: dict[str, str]) -> None:
@@ -136,7 +136,7 @@ class Files:
 )
 def test_a_file_of_the_image_is_read_through_the_engine(path: str, text: str | None) -> None:
     links = {"/opt/link.conf": "/opt/a.conf", "/opt/dangling.conf": "/opt/gone.conf"}
-    files = Files({"/opt/a.conf": b"NCCL_NET=Socket\n", "/opt": b""}, links)
+    files = ContainerFiles({"/opt/a.conf": b"NCCL_NET=Socket\n", "/opt": b""}, links)
     assert entry.text_in(cast(Container, files), path) == text
 
 

@@ -94,4 +94,4 @@ def test_every_launcher_can_measure_its_nodes(launcher: str, fabric: str, starte
 
 def test_a_folder_that_is_no_job_measures_nothing(tmp_path: Path) -> None:
     with pytest.raises(RdmaImagesError, match="is not the folder of a job"):
-        multinode.validate(tmp_path, jobs.load_project(), TIERS, job_run.RunOptions(), print)
+        multinode.validate(tmp_path, jobs.load_project(), TIERS, job_run.JobRunOptions(), print)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rdma_images.inspection.inspection import Expected, Inspection
-from rdma_images.inspection.measurements import Libraries, Packages, Tree
+from rdma_images.inspection.measurements import Libraries, MeasuredPackages, Tree
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from validators import test_labels as labels_suite
 from validators import test_libfabric as libfabric_suite
@@ -57,7 +57,7 @@ def library(*steps: str, value: Any) -> Change:
     return ("measured", "tree", "libraries", *steps), value
 
 
-def parts(case: Inspection) -> tuple[Tree, Libraries, Packages]:
+def parts(case: Inspection) -> tuple[Tree, Libraries, MeasuredPackages]:
     tree, packages = case.measured.tree, case.measured.packages
     assert tree
     assert packages

@@ -5,7 +5,7 @@ import pytest
 from rdma_images.core.pipeline import Check
 from tests.incidents import run
 from tests.incidents.case import base
-from tests.incidents.image import Change
+from tests.incidents.image import ImageChange
 
 Files = dict[str, object]
 
@@ -43,7 +43,7 @@ VENV_OVER_SYSTEM = {**BOTH, **of_venv(True), **wheel(IN_SYSTEM, "torch")}
 
 def check_of(check: str, files: Files, env: dict[str, str | None] | None = None, entry: tuple[str, ...] = ()) -> Check:
     """Return what a check makes of the base for EFA with these files."""
-    image = base("efa").changed(Change.model_validate({"files": files, "env": env or {}, "entrypoint": entry}))
+    image = base("efa").changed(ImageChange.model_validate({"files": files, "env": env or {}, "entrypoint": entry}))
     return run.checks({"image": image}, {"image": {check}})["image"][0]
 
 

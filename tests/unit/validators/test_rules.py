@@ -11,7 +11,7 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.machine import Devices, Gpus
+from rdma_images.inspection.machine import Devices, MeasuredGpus
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import suite
 from rdma_images.validate.probes import tools
@@ -362,17 +362,17 @@ def test_rdma_cores_version_may_go_on_in_awss_words(version: str, true: bool) ->
             labels_suite.test_rdma_core(real, real.measured.packages, require)
 
 
-def gpus(**changes: Any) -> Gpus:
-    return Gpus.model_validate({**MACHINE["gpus"], **changes})
+def gpus(**changes: Any) -> MeasuredGpus:
+    return MeasuredGpus.model_validate({**MACHINE["gpus"], **changes})
 
 
-def changed(name: str, **changes: Any) -> Gpus:
+def changed(name: str, **changes: Any) -> MeasuredGpus:
     """Return the real machine, of whose all-reduce `name` something else came."""
     runs = MACHINE["gpus"]["runs"]
     return gpus(runs={**runs, name: {**runs[name], **changes}})
 
 
-def elsewhere(**changes: Any) -> Gpus:
+def elsewhere(**changes: Any) -> MeasuredGpus:
     """Return the real GPUs, with another network."""
     return gpus(network={**MACHINE["gpus"]["network"], **changes})
 
@@ -456,7 +456,9 @@ def test_with_an_efa_the_network_is_checked_and_nothing_is_refused() -> None:
     # The real log, as it would be where the plugin selects EFA.
     log = (LOGS / "gpu-two-nodes.log").read_text().replace("Selected provider is tcp", "Selected provider is efa")
     runs = changed("two-nodes", log=log).runs
-    over_efa = Gpus.model_validate({**with_device.model_dump(), "runs": {n: r.model_dump() for n, r in runs.items()}})
+    over_efa = MeasuredGpus.model_validate(
+        {**with_device.model_dump(), "runs": {n: r.model_dump() for n, r in runs.items()}}
+    )
     assert "EFA" in passed(gpus_suite.test_network, over_efa, "efa")
     assert "in the place of" not in passed(gpus_suite.test_plugin, over_efa)
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.incidents import run
 from tests.incidents.case import base
-from tests.incidents.image import Change
+from tests.incidents.image import ImageChange
 
 SITE = "/opt/venv/lib/python3.12/site-packages"
 # nixl-cu13 1.5.1 from the package index: its Python module loads what lies in .libs before it opens the plugins.
@@ -34,7 +34,7 @@ NIXL = {
 )
 def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) -> None:
     files = {path: file for path, file in NIXL.items() if path != without}
-    image = base("efa").changed(Change.model_validate({"files": files}))
+    image = base("efa").changed(ImageChange.model_validate({"files": files}))
     (check,) = [result for result in run.checks({"nixl": image})["nixl"] if result.id == "transports.load"]
     assert check.outcome == ("failed" if lacking else "passed")
     assert lacking in check.found
@@ -42,7 +42,7 @@ def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) ->
 
 def words_of_failures(check: str, change: dict[str, object]) -> str:
     """Return what a check finds in the base image for EFA with a change; "" where it finds nothing."""
-    image = base("efa").changed(Change.model_validate(change))
+    image = base("efa").changed(ImageChange.model_validate(change))
     (failed,) = [result for result in run.checks({"image": image})["image"] if result.id == check]
     return failed.found if failed.outcome == "failed" else ""
 

@@ -10,19 +10,19 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.check import image_reports
-from rdma_images.jobs.check.foreign_job import Finding, Piece
+from rdma_images.jobs.check.foreign_job import JobFinding, Piece
 from rdma_images.jobs.check.rules import counts, running, variables
-from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, Rule, Tables
+from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, JobRule, Tables
 
 __all__ = ["RULES", "Rule", "Tables", "check"]
 
 RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
-RULES: tuple[Rule, ...] = tuple(
-    value for module in (counts, variables, running) for value in vars(module).values() if isinstance(value, Rule)
+RULES: tuple[JobRule, ...] = tuple(
+    value for module in (counts, variables, running) for value in vars(module).values() if isinstance(value, JobRule)
 )
 
 
-def check(pieces: Sequence[Piece], tables: Tables) -> Iterator[Finding]:
+def check(pieces: Sequence[Piece], tables: Tables) -> Iterator[JobFinding]:
     """Yield what is wrong with the pieces of jobs, in their order and that of the rules."""
     runtimes = {
         piece.settings["name"].text
@@ -48,7 +48,9 @@ def check(pieces: Sequence[Piece], tables: Tables) -> Iterator[Finding]:
             for rule in RULES:
                 for word, problem, fix, *severity in rule.check(piece, context):
                     where = (f"{piece.file}:{word.line}",)
-                    yield Finding(rule.id, severity[0] if severity else rule.severity, where, problem, fix, rule.source)
+                    yield JobFinding(
+                        rule.id, severity[0] if severity else rule.severity, where, problem, fix, rule.source
+                    )
 
 
 def _shared(pieces: Sequence[Piece], tables: Tables) -> CheckContext:

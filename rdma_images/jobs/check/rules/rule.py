@@ -44,7 +44,7 @@ class CheckContext:
 
 
 @dataclass(frozen=True)
-class Rule:
+class JobRule:
     """A rule with what every finding of it carries."""
 
     id: str
@@ -53,9 +53,9 @@ class Rule:
     check: Check
 
 
-def rule(id: str, severity: Severity, source: str) -> Callable[[Check], Rule]:
+def rule(id: str, severity: Severity, source: str) -> Callable[[Check], JobRule]:
     """Make a rule of the decorated function."""
-    return lambda check: Rule(id, severity, source, check)
+    return lambda check: JobRule(id, severity, source, check)
 
 
 def is_open(text: str) -> bool:
