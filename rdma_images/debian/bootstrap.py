@@ -5,8 +5,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -99,7 +102,7 @@ def obstacle(name: str, platform: str) -> str | None:
     if name not in SUITES:
         return f"no base {name!r} can be bootstrapped"
     if missing := unpacked.missing_programs():
-        return f"this host has no {' and no '.join(missing)}"
+        return f"this host lacks {', '.join(missing)}"
     if emulation.is_foreign(platform) and (why := emulation.obstacle(platform)):
         return why
     try:
@@ -112,13 +115,21 @@ def obstacle(name: str, platform: str) -> str | None:
 @functools.cache
 def namespace_obstacle() -> str | None:
     """Return why this user gets no mount namespace to bootstrap in, as half a sentence, or None where they do."""
-    try:
-        done = subprocess.run([*_namespace(), "true"], capture_output=True, text=True)
-    except OSError as error:
-        return f"unshare does not start: {error.strerror}"
-    if done.returncode == 0:
-        return None
-    error_line = next(iter(done.stderr.splitlines()), "unshare failed")
+    with tempfile.TemporaryFile("w+") as errors:
+        try:
+            trial = subprocess.Popen(
+                [*_namespace(), "true"], stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True
+            )
+        except OSError as error:
+            return f"unshare does not start: {error.strerror}"
+        exit_code = trial.wait()
+        # Refused a user namespace, util-linux 2.38 ends without its helper, which then waits forever with open pipes.
+        with suppress(ProcessLookupError):
+            os.killpg(trial.pid, signal.SIGKILL)
+        if exit_code == 0:
+            return None
+        errors.seek(0)
+        error_line = next(iter(errors.read().splitlines()), "unshare failed")
     if os.geteuid() == 0:
         return f"root may not make mount namespaces here ({error_line})"
     needed = "Debian's package uidmap, a range in /etc/subuid and /etc/subgid, and user namespaces"

@@ -85,7 +85,7 @@ def apt(suite: str, folder: Path, archives: host_apt.Debian | None = None) -> Ap
     fails verification.
     """
     if missing := missing_programs():
-        raise RdmaImagesError(f"this host has no {' and no '.join(missing)}\ninstall apt and dpkg")
+        raise RdmaImagesError(f"this host lacks {', '.join(missing)}\ninstall apt and dpkg")
     private = Apt(suite, folder)
     for name in ("lists/partial", "cache/archives/partial", "sources.list.d", "none"):
         (private.folder / name).mkdir(parents=True, exist_ok=True)

@@ -300,10 +300,25 @@ def test_a_user_without_a_namespace_is_told_before_anything_is_fetched(
     assert not (tmp_path / "debian").exists()
 
 
+def test_what_a_refused_unshare_leaves_behind_is_ended(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As util-linux 2.38 does in a chroot: its helper waits forever, with the standard error that it was given."""
+    late = tmp_path / "late"
+    (tmp_path / "unshare").write_text(f"#!/bin/sh\n(sleep 20; touch {late}) &\necho not permitted >&2; exit 1\n")
+    (tmp_path / "unshare").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("rdma_images.debian.bootstrap.os.geteuid", lambda: 1001)
+    bootstrap.namespace_obstacle.cache_clear()
+    try:
+        assert str(bootstrap.namespace_obstacle()).endswith("(not permitted)")
+    finally:
+        bootstrap.namespace_obstacle.cache_clear()
+    assert not late.exists()
+
+
 def test_a_host_without_apt_bootstraps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     reason = bootstrap.obstacle("debian13", "linux/amd64")
-    assert reason == "this host has no apt-get and no apt-config and no dpkg-deb"
+    assert reason == "this host lacks apt-get, apt-config, dpkg-deb"
 
 
 @pytest.mark.usefixtures("no_choice")
