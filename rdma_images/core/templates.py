@@ -25,6 +25,10 @@ class _Options(TypedDict):
 class _Compiled(jinja2.FileSystemBytecodeCache):
     """Templates as Jinja has compiled them, kept between runs: to compile those of all targets takes 0.07 s."""
 
+    def get_cache_key(self, name: str, filename: str | None = None) -> str:  # noqa: ARG002 - jinja2 gives both
+        """Leave out the file's folder: each checkout would leave copies of its own, which nothing removes."""
+        return super().get_cache_key(name)
+
     def load_bytecode(self, bucket: Bucket) -> None:
         """Take one, where that is possible: to unpickle what is damaged may raise anything."""
         with suppress(Exception):

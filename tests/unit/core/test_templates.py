@@ -32,6 +32,18 @@ def test_a_changed_template_is_compiled_again(folder: Path) -> None:
     assert rendered(folder) == "NCCL is gone\n"
 
 
+def test_checkouts_share_what_is_compiled(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "one.j2").write_text("{{ who }} is elsewhere\n")
+    assert [rendered(checkout) for checkout in (folder, other, folder)] == [
+        "NCCL is here\n",
+        "NCCL is elsewhere\n",
+        "NCCL is here\n",
+    ]
+    assert len(list((folder / "state" / "templates").iterdir())) == 1
+
+
 @pytest.mark.parametrize("length", [0, 5, 20, 40, 100, -1])
 @pytest.mark.parametrize("then", [b"", b"\0" * 4096])
 def test_what_is_kept_may_be_damaged(folder: Path, length: int, then: bytes) -> None:
