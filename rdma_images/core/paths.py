@@ -67,11 +67,10 @@ def find(name: str) -> Path:
 
     The user's own comes before the wheel's.
 
-    Where neither has it, the path it would have in the user's folder, or the wheel's where the user has none.
+    Where neither has it, the path it would have in the user's folder.
     """
     part, _, rest = name.partition("/")
-    candidates = [folder / rest for folder in places(part)]
-    return next((path for path in candidates if path.exists()), candidates[0])
+    return next((folder / rest for folder in places(part) if (folder / rest).exists()), PROJECT / name)
 
 
 def shown(path: Path) -> str:
