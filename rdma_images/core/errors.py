@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from rdma_images.core import exit_codes
+from rdma_images.core import exit_codes, versions
 
 
 class RdmaImagesError(Exception):
@@ -28,10 +28,21 @@ class RefusedError(RdmaImagesError):
 def near(word: str, words: Iterable[str]) -> str:
     """Return the known words nearest to `word`, as the end of a sentence: "did you mean x? Choose from x, y, z".
 
-    Of a version that is typed in part, the releases of it are nearest, the last one first: 2.10.0 of 2.10.
+    Of a version that is typed in part, the releases of it are nearest, the last one first: 2.10.0 of 2.10, and of 2.1,
+    which is what YAML reads in 2.10. Of any other version, the ones before and after it are.
     """
     words = list(words)
-    releases = [name for name in reversed(words) if name.startswith(f"{word}.")]
-    close = releases[:3] or get_close_matches(word, words, n=3, cutoff=0.5)
+    parts = ([name for name in reversed(words) if name.startswith(f"{word}{rest}")][:3] for rest in (".", "0."))
+    close = next(filter(None, parts), None) or _neighbours(word, words) or get_close_matches(word, words, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}? Choose" if close else "choose"
     return f"{hint} from {', '.join(words)}"
+
+
+def _neighbours(word: str, words: Iterable[str]) -> list[str]:
+    """Return the version after `word` and the one before it; none where `word` is no version."""
+    try:
+        ordered = versions.newest_first({word, *(name for name in words if name[:1].isdecimal())})
+    except ValueError:  # no version, or one with more digits than Python reads
+        return []
+    position = ordered.index(word)
+    return [*ordered[max(position - 1, 0) : position], *ordered[position + 1 : position + 2]]
