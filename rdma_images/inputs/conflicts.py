@@ -17,6 +17,8 @@ NEED = re.compile(
     r"(?P<name>[\w.-]+?)(?:==(?P<exact>[\w.]+)|>=(?P<least>[\w.]+)(?:,<=(?P<most>[\w.]+))?) depends on "
     r"torch==(?P<torch>\d+(?:\.\d+)*)"
 )
+# "hint: Wheels are required for `transformer-engine-torch` because building from source is disabled"
+SOURCE_ALONE = re.compile(r"Wheels are required for `(?P<name>[\w.-]+)`")
 MOST_AGE = timedelta(days=7)  # the index has new releases every day: an older answer refuses nothing
 
 
@@ -104,7 +106,9 @@ def _needs(words: str) -> Iterator[TorchNeed]:
 
 def _raw_explanation(conflict: Conflict) -> str:
     """Return uv's own words in one line, with the way out."""
-    return f"uv finds no wheels: {conflict.words}\nchange the versions, or the index that uv uses"
+    source = SOURCE_ALONE.search(conflict.words)
+    fix = f"name {source['name']} under source-packages" if source else "change the versions, or the index that uv uses"
+    return f"uv finds no wheels: {conflict.words}\n{fix}"
 
 
 def _path(question: LockRequest) -> Path:

@@ -78,6 +78,18 @@ def test_anything_else_stays_in_uvs_words() -> None:
     assert text.startswith("uv finds no wheels: nothing was not found in the registry\n")
 
 
+def test_a_package_that_is_there_as_source_alone_is_named() -> None:
+    """As uv 0.12 answers for transformer-engine[pytorch]==2.20.2."""
+    text = explained(
+        "error: No solution found when resolving dependencies\n"
+        "cause: Because transformer-engine-torch==2.20.2 has no usable wheels and transformer-engine[pytorch]>=2.20.2\n"
+        "depends on transformer-engine-torch==2.20.2, we can conclude that your requirements are unsatisfiable.\n"
+        "hint: Wheels are required for `transformer-engine-torch` because building from source is disabled for all\n"
+        "packages (i.e., with `--no-build`)"
+    )
+    assert text.endswith("\nname transformer-engine-torch under source-packages")
+
+
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work in a project without locks, on a machine that asked nothing yet."""
