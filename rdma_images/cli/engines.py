@@ -42,29 +42,39 @@ def down(_: Context, purge: bool = False) -> None:
 
 @verb(
     "engine.prune --cache",
-    help={"cache": "Also empty the builder's cache."},
+    help={
+        "all-targets": "Also remove images of targets that this folder's matrix does not have.",
+        "cache": "Also empty the builder's cache.",
+    },
 )
-def prune(_: Context, cache: bool = False) -> None:
+def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
     """Remove images that the default matrix no longer has.
 
-    Also removes images whose name a newer image has taken.
+    Also removes images whose name a newer image has taken. Images of targets that only other folders have stay.
     """
     from rdma_images import engine
     from rdma_images.build import wheel_contexts
     from rdma_images.engine import prune
 
-    image_ids = [image.id for image in target_options.chosen_plan(project.load(), None, True, None).images]
+    loaded = project.load()
+    image_ids = [image.id for image in target_options.chosen_plan(loaded, None, True, None).images]
     running = engine.ensure(progress)
     with locking.hold("build", "pruning the engine", progress):  # a build counts on the wheels' layers that it loaded
         superfluous = prune.superfluous(running, image_ids)
         if wheel_contexts.are_names_kept():
             superfluous = tuple(image for image in superfluous if image.image_id)
+        others = () if all_targets else prune.of_other_targets(superfluous, loaded.matrix.targets)
+        superfluous = tuple(image for image in superfluous if image not in others)
         in_use = prune.remove(running, superfluous, cache)
     show(
+        *(
+            f"kept {image.ref}: this folder's matrix has no target {image.target}; --all-targets removes it"
+            for image in others
+        ),
         *(
             f"kept {image.ref or image.digest}: container {in_use[image]} uses it"
             if image in in_use
             else f"removed {image.ref or image.digest}"
             for image in superfluous
-        )
+        ),
     )

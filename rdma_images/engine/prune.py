@@ -3,12 +3,13 @@
 import json
 import re
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from rdma_images.engine import Engine, docker_command
 
 LABEL = "io.rdma-images.image-id"
+TARGET = "io.rdma-images.target"
 # Of an image of wheels' layers, which a build leaves behind where it fails or is ended, and of what is built on it.
 LAYERS = "io.rdma-images.layers"
 # Docker 26.1: "conflict: unable to delete REF (must be forced) - container ID is using its referenced image IMAGE".
@@ -23,6 +24,7 @@ class EngineImage:
     digest: str
     ref: str  # empty for one whose name a newer image took
     image_id: str  # empty for wheels' layers
+    target: str = ""
 
 
 def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage, ...]:
@@ -35,11 +37,18 @@ def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage
         return ()
     inspected = json.loads(_ask(engine, "image", "inspect", *dict.fromkeys(digests)).stdout)
     images = [
-        EngineImage(image["Id"], name, image["Config"]["Labels"].get(LABEL, ""))
+        EngineImage(
+            image["Id"], name, image["Config"]["Labels"].get(LABEL, ""), image["Config"]["Labels"].get(TARGET, "")
+        )
         for image in inspected
         for name in image["RepoTags"] or [""]
     ]
     return tuple(candidate for candidate in images if not candidate.ref or candidate.image_id not in image_ids)
+
+
+def of_other_targets(images: Iterable[EngineImage], targets: Collection[str]) -> tuple[EngineImage, ...]:
+    """Return the named images of targets that are not among `targets`: another folder's matrix may have them."""
+    return tuple(image for image in images if image.ref and image.target and image.target not in targets)
 
 
 def remove(engine: Engine, images: Collection[EngineImage], cache: bool = False) -> dict[EngineImage, str]:

@@ -57,6 +57,21 @@ def test_an_image_whose_name_a_newer_one_took_goes(monkeypatch: pytest.MonkeyPat
     assert prune.superfluous(ENGINE, ["efa-1"]) == (EngineImage("sha256:2", "", "efa-1"),)
 
 
+def test_an_image_of_a_target_of_another_folder_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspected = [
+        {
+            "Id": f"sha256:{n}",
+            "RepoTags": names,
+            "Config": {"Labels": {prune.LABEL: f"{target}-1", prune.TARGET: target}},
+        }
+        for n, target, names in ((1, "efa", ["efa:1"]), (2, "mine", ["mine:1"]), (3, "mine", []))
+    ]
+    monkeypatch.setattr(docker_command, "labelled", lambda _, label: ["sha256:1"] * (label == prune.LABEL))
+    monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps(inspected)))
+    images = prune.superfluous(ENGINE, ())
+    assert prune.of_other_targets(images, ["efa"]) == (EngineImage("sha256:2", "mine:1", "mine-1", "mine"),)
+
+
 def test_an_image_that_a_container_uses_stays_and_the_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
     # Docker 26.1 with the containerd store, as it answered when a shell was open in an image.
     answer = (
