@@ -21,6 +21,8 @@ CONTAINER_ENV = re.compile(r"--container-env[= ](?P<names>[A-Z0-9_,]+)")
 RANKS = re.compile(r"--nproc[-_]per[-_]node[= ](?P<value>\"?[\w${}:-]+)")
 RESTARTS = re.compile(r"--max[-_]restarts[= ](?P<value>\"?[\w${}:-]+)")
 NODES = re.compile(r"--nnodes[= ](?P<value>\"?[\w${}:-]+)")
+# What follows is not torchrun's: a script's own options, or those of NVIDIA's launcher, whose rendezvous is its own.
+NOT_TORCHRUNS = re.compile(r"\bft_launcher\b|\.py\b")
 ENDED = re.compile(r"(?:^|[\s;])(?:fi|esac)\s*;?\s*$")
 ASSIGNED = re.compile(r"(?<![\w$-])(?P<name>[A-Za-z_]\w*)=")
 LONGEST = 4096  # characters of a word whose variables are put in place
@@ -51,7 +53,11 @@ def read(text: str, first: int = 1) -> ShellSettings:
     restarts: dict[str, Word] = {}
     uncertain: set[str] = set()  # what some condition sets
     container_env = None
+    is_foreign = False  # whether the line goes on with words that are not torchrun's
     for number, line, is_certain in _lines(text, first):
+        foreign = NOT_TORCHRUNS.search(line)
+        torchruns = "" if is_foreign else line[: foreign.start()] if foreign else line
+        is_foreign = (is_foreign or foreign is not None) and line.rstrip().endswith("\\")
         if not is_certain:
             uncertain |= {match["name"] for match in ASSIGNED.finditer(line)}
             continue
@@ -62,13 +68,13 @@ def read(text: str, first: int = 1) -> ShellSettings:
                 variables.pop(name, None)
         if match := ASSIGNMENT.match(line) or DEFAULT.match(line):
             plain[match["name"]] = match["value"].strip("'\"")
-        for pattern, words, group in (
-            (IMAGE, images, "image"),
-            (RANKS, ranks, "value"),
-            (NODES, nodes, "value"),
-            (RESTARTS, restarts, "value"),
+        for pattern, words, group, source in (
+            (IMAGE, images, "image", line),
+            (RANKS, ranks, "value", line),
+            (NODES, nodes, "value", line),
+            (RESTARTS, restarts, "value", torchruns),
         ):
-            for match in pattern.finditer(line):
+            for match in pattern.finditer(source):
                 word = resolved(match[group].strip("'\""), {k: plain[k] for k in plain.keys() - uncertain})
                 words.setdefault(word, Word(word, number))
         if match := CONTAINER_ENV.search(line):

@@ -17,6 +17,10 @@ STORE = "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
         (("srun torchrun --nnodes=4 --max-restarts=0 train.py",), []),
         (("srun torchrun --nnodes=4 --max-restarts=$RESTARTS train.py",), []),
         ((STORE, "srun torchrun --nnodes=4 --max-restarts=3 train.py"), []),
+        (("srun torchrun --nnodes=4 \\", "  train.py \\", "  --max_restarts=30"), []),
+        (("srun torchrun \\", "  --max-restarts=3 \\", "  train.py --max_restarts=30"), ["warning"]),
+        (("python prepare.py", "srun torchrun --max-restarts=3 train.py"), ["warning"]),
+        (("srun ft_launcher --nnodes=4 \\", "  --max-restarts=3 train.py"), []),
     ],
 )
 def test_restarts_of_torchrun_have_a_store_of_their_own(
