@@ -36,9 +36,11 @@ def require(size: int, purpose: str, folder: Path | None = None) -> None:
     path = folder or state_folder()
     free_bytes = free(path)
     if free_bytes < size:
+        # The folder of an engine that is not ours stays where it is.
+        elsewhere = ", or set RDMA_IMAGES_STATE to a folder on a larger disk" * path.is_relative_to(state_folder())
         raise RdmaImagesError(
             f"{purpose} needs {readable(size)}, and {path} has {readable(free_bytes)} free\n"
-            f"free {readable(size - free_bytes)} there, or set RDMA_IMAGES_STATE to a folder on a larger disk"
+            f"free {readable(size - free_bytes)} there{elsewhere}"
         )
 
 
