@@ -50,7 +50,8 @@ class VariableFinding(NamedTuple):
 
     def __str__(self) -> str:
         """Return the variable as a finding words it."""
-        return f"{self.where}{': ' if self.where else ''}{self.name}={self.value}: {self.why}"
+        why = self.why.replace("; ", ", ")  # a semicolon ends a finding
+        return f"{self.where}{': ' if self.where else ''}{self.name}={self.value}: {why}"
 
 
 def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> list[VariableFinding]:

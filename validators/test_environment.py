@@ -312,7 +312,12 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
     entries = ":".join(environment.get("LD_LIBRARY_PATH", "") for environment in environments(case).values()).split(":")
     folders = dict.fromkeys(folder for folder in entries if folder in settings.absent)
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
-    faults = {f"LD_LIBRARY_PATH names {', '.join(missing)}, not there": SAY_FOLDERS} if missing else {}
+    more = f" and {len(missing) - 1} folders more" if len(missing) > 1 else ""
+    faults = (
+        {f"LD_LIBRARY_PATH names {missing[0]}{more}, not there": f"{SAY_FOLDERS}: {', '.join(missing)}"}
+        if missing
+        else {}
+    )
     faults |= dict.fromkeys(_passed_over(settings, case.measured.packages), SAY_PYTHON)
     prefix = case.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
     started_by = next(filter(OPEN_MPI.search, case.subject.environment.get("PATH", "").split(":")), "")

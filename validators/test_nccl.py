@@ -1,6 +1,7 @@
 """Which NCCL is in the image, and whether everything that names a version agrees with it."""
 
 import re
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 import pytest
@@ -200,7 +201,8 @@ def test_wheels(case: Inspection, require: Requirement) -> None:
     require(
         len(wheels) == 1,
         expected="one wheel of nvidia-nccl-cu*",
-        found=", ".join(f"{name} {version}" for name, version in wheels.items()),
+        found=" and ".join(f"{name} {version}" for name, version in wheels.items())
+        + (" write the same libnccl.so.2, and the last one decides" if len(wheels) > 1 else ""),
         fix="uninstall both, then install the one of torch's CUDA: removing one alone also removes the other's file",
     )
 
@@ -260,9 +262,15 @@ def test_single(case: Inspection, libraries: Libraries, require: Requirement) ->
     require(
         not spare or (len(spare) == 1 and not has_users),
         expected="one file",
-        found=", ".join(f"{path} ({libraries.nccl[path].version or 'no version'})" for path in libraries.nccl),
+        found=f"{len(libraries.nccl)} NCCL, of which no job loads: {_with_version(libraries, spare)}"
+        if spare and has_users
+        else _with_version(libraries, libraries.nccl),
         fix=f"remove {', '.join(spare)}, or the package or wheel that brings it",
     )
+
+
+def _with_version(libraries: Libraries, paths: Iterable[str]) -> str:
+    return ", ".join(f"{path} ({libraries.nccl[path].version or 'no version'})" for path in paths)
 
 
 @pytest.mark.validator("nccl.closure", source=LOADER)

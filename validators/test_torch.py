@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-from rdma_images.inspection.inspection import Inspection, missing_in, wheel_nccl
+from rdma_images.inspection.inspection import Inspection, linked_nccl, missing_in, wheel_nccl
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL
 from validators.settings import faults, versions_of
 
 LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
-CALLED = re.compile(r"undefined symbol: nccl")
+CALLED = re.compile(r"undefined symbol: (nccl\w*)")
 SHOWN = 4
 CUDA_WHEEL = re.compile(r"nvidia-[a-z-]+-cu(\d+)")
 
@@ -39,6 +39,16 @@ def undefined_for_torch(libraries: Libraries) -> list[str]:
     ]
 
 
+def _calls(libraries: Libraries, undefined: list[str]) -> str:
+    """Return what torch calls and its NCCL lacks, in a sentence; "" for nothing."""
+    names = [match.group(1) for fault in undefined if (match := CALLED.search(fault))]
+    file = linked_nccl(libraries)
+    about = libraries.nccl.get(file)
+    nccl = f"NCCL {about.version} at {file}" if about else "the NCCL that it gets"
+    more = f" and {len(names) - 1} functions more" if len(names) > 1 else ""
+    return f"torch calls {names[0]}{more}, which {nccl} does not have" if names else ""
+
+
 def other_nccl(libraries: Libraries) -> str:
     """Return the NCCL that torch's libraries get in place of the wheel's that is installed; "" for none."""
     wheel, closures = wheel_nccl(libraries), [libraries.closures[path].libraries for path in torch_libraries(libraries)]
@@ -57,9 +67,7 @@ def test_closure(libraries: Libraries, require: Requirement) -> None:
     paths = torch_libraries(libraries) or pytest.skip("the image has no torch with CUDA")
     missing, undefined = missing_for_torch(libraries), undefined_for_torch(libraries)
     other = other_nccl(libraries) if undefined and not missing else ""
-    actual = f"missing: {', '.join(missing)}" if missing else "; ".join(undefined[:SHOWN])
-    actual += f"; {len(undefined) - SHOWN} more" if len(undefined) > SHOWN and not missing else ""
-    actual += f"; {NCCL} is {other}, NCCL {libraries.nccl[other].version}" if other in libraries.nccl else ""
+    actual = f"missing: {', '.join(missing)}" if missing else _calls(libraries, undefined)
     require(
         not actual,
         expected="nothing missing but the driver's libcuda.so.1",

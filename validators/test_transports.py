@@ -132,7 +132,8 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
     faults = {path: f"{path} lacks {', '.join(names)}" for path, names in lacks.items() if names}
     for path in mine:
         lines = [words for words in refused(closure(libraries, path)) if words not in elsewhere]
-        faults |= {path: f"{path}: {lines[0].removeprefix(f'{path}: ')}"} if lines and path not in faults else {}
+        words = f"{path}: {lines[0].removeprefix(f'{path}: ').removesuffix(f' ({path})')}" if lines else ""
+        faults |= {path: words} if words and path not in faults else {}
         faults |= {path: reason.found} if ".so" in path and (reason := broken(case, path)) else {}
     lacking = dict.fromkeys(name for names in lacks.values() for name in names)
     faults |= {path: f"{path} lacks {', '.join(names)}" for path, names in of_cuda.items() if names}
@@ -166,10 +167,12 @@ def test_own(
             if taken and beside and not any(file in (p, resolve_links(files, p)) for p in beside):
                 by_path[f"{path} takes {file} for {name}, and not {beside[0]}"] = folder_of(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS not in file:
-                by_path[f"{path} takes {file}, and the wheel {wheel} is installed"] = folder_of(file)
+                by_path[f"{base_name(path)} takes {file}, and not that of {wheel}"] = folder_of(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS in file:
                 for other in another_nvshmem(files, wheel.split()[1]):
-                    by_path[f"{path} takes that of {wheel}, and {other} is another release"] = folder_of(other)
+                    by_path[f"{base_name(path)} takes that of {wheel}, and {other} is of another release"] = folder_of(
+                        other
+                    )
     folders = ", ".join(dict.fromkeys(by_path.values()))
     say_own = f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
     two = two_ucx(libraries, mine)

@@ -103,17 +103,29 @@ def test_usable(case: Inspection, files: Files, libraries: Libraries, require: R
     read = {word for word in looked_for(libraries) if word.endswith("/libibverbs.d")} or {"/etc/libibverbs.d"}
     providers = opened_providers(files, libraries)
     driver = any(base_name(path).endswith(".driver") for path in files.libraries) or bool(drivers_named(case))
-    without = f"{file} opens no provider: none lies in {' or '.join(sorted(opened_in(libraries))) or 'its folder'}, or "
-    without += f"nothing is announced in {' or '.join(sorted(read))}"
+    without = f"{base_name(file)} opens no provider, and NCCL takes TCP: "
+    without += (
+        f"no file in {' or '.join(sorted(read))}"
+        if not driver
+        else f"no lib*{next(iter(suffixes(libraries)), '-rdmav*.so')} where it looks"
+    )
     fabric = libraries.resolved[FABRIC].file
     with_efa = EFA in closure(libraries, fabric).libraries or EFA in closure(libraries, fabric).missing
     without += f"; and {fabric} has no EFA: it needs no libefa.so.1" if fabric and not with_efa else ""
     require(
         bool(file and providers and driver),
         expected="libibverbs.so.1 with a provider: without it NCCL takes TCP on every RDMA network but EFA",
-        found=(", ".join(providers) if providers and driver else without) if file else "no libibverbs.so.1",
+        found=(", ".join(providers) if providers and driver else without)
+        if file
+        else "NCCL finds no libibverbs.so.1: it takes TCP on InfiniBand, RoCE and eRDMA",
         fix="install libibverbs1 and ibverbs-providers (rpm: libibverbs and rdma-core), or the fabric's own packages",
     )
+
+
+def suffixes(libraries: Libraries) -> set[str]:
+    """Return how the files of drivers end that libibverbs opens, as its text has it: "-rdmav34.so"."""
+    words = {word for strings in libraries.verbs_looks_for.values() for word in strings if "-rdmav" in word}
+    return {word.rpartition("%s")[2] for word in words}
 
 
 @pytest.mark.validator("verbs.broken", source=BROKEN, severity="warning", fabric="any")
@@ -127,16 +139,15 @@ def test_verbs_broken(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("verbs.suffix", source=PROVIDERS, severity="warning")
 def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> None:
     """The verbs providers are of the ABI that libibverbs opens."""
-    words = {word for strings in libraries.verbs_looks_for.values() for word in strings if "-rdmav" in word}
-    suffixes = {word.rpartition("%s")[2] for word in words}
+    endings = suffixes(libraries)
     providers = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p))]
-    if not suffixes or not providers:
+    if not endings or not providers:
         pytest.skip("the image has no libibverbs with providers")
-    other = [path for path in providers if not any(path.endswith(suffix) for suffix in suffixes)]
+    other = [path for path in providers if not any(path.endswith(ending) for ending in endings)]
     require(
         not other,
-        expected=f"every provider ends with {' or '.join(sorted(suffixes))}",
-        found=f"{', '.join(other)}: libibverbs opens those that end with {' or '.join(sorted(suffixes))}"
+        expected=f"every provider ends with {' or '.join(sorted(endings))}",
+        found=f"{', '.join(other)}: libibverbs opens those that end with {' or '.join(sorted(endings))}"
         if other
         else f"all {len(providers)} do",
         fix="install libibverbs and its providers from one source: a provider of another ABI is never opened",

@@ -145,11 +145,18 @@ def preloaded_nccl(case: Inspection) -> str | None:
     return next((file for file in files if tree and file in tree.libraries.nccl), None)
 
 
+def linked_nccl(libraries: Libraries) -> str:
+    """Return the libnccl that torch's own library gets from the loader; "" where there is no torch, or none."""
+    linked = [c for path, c in libraries.closures.items() if base_name(path).startswith("libtorch_cuda")]
+    files = [closure.libraries.get("libnccl.so.2", "") for closure in linked]
+    return next((file for file in files if file in libraries.nccl), "")
+
+
 def nccl_in_use(case: Inspection) -> tuple[str, str] | None:
     """Return path and version of the NCCL that a training process will use.
 
-    It is the one that torch maps, else a preloaded one, the wheel's, the one in torch's own library, the loader's;
-    else, as of conda, the only one in the image.
+    It is the one that torch maps, else a preloaded one, the one that torch's library gets, the wheel's, the one in
+    torch's own library, the loader's; else, as of conda, the only one in the image.
     """
     mapped = mapped_nccl(case)
     if mapped:
@@ -159,7 +166,7 @@ def nccl_in_use(case: Inspection) -> tuple[str, str] | None:
         return None
     whole = [path for path, file in tree.libraries.nccl.items() if not file.error]
     in_torch = next((path for path in whole if base_name(path).startswith("libtorch_cuda")), "")
-    chosen = preloaded_nccl(case) or wheel_nccl(tree.libraries) or in_torch
+    chosen = preloaded_nccl(case) or linked_nccl(tree.libraries) or wheel_nccl(tree.libraries) or in_torch
     chosen = chosen or tree.libraries.resolved["libnccl.so.2"].file
     chosen = chosen or (whole[0] if len(whole) == 1 else "")
     return (chosen, tree.libraries.nccl[chosen].version) if chosen in whole else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rdma_images.chain import compute
 from rdma_images.core import yaml_file
-from rdma_images.report.table import FIRST_LINE, first_line
+from rdma_images.report.table import headline
 from tests.incidents import run
 from tests.incidents.case import Cases, Incident
 
@@ -19,7 +19,7 @@ def first_lines(name: str, incident: Incident) -> list[str]:
     chain = compute(case, incident.fabric)
     checks = run.checks({name: incident.image})[name]
     failed = [check for check in checks if check.outcome == "failed" and check.severity != "note"]
-    lines = [f"{check.id}: {first_line(check.found, FIRST_LINE - len(check.id) - 2)}" for check in failed]
+    lines = [f"{check.id}: {headline(check)}" for check in failed]
     return [*([chain.answer] if chain and chain.outcome != "fabric" else []), *lines]
 
 

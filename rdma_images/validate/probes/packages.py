@@ -54,6 +54,10 @@ def import_folders(root: rootfs.Root, environment: Mapping[str, str]) -> list[st
         "/usr/lib/python3/dist-packages",
         "/usr/local/lib*/python3*/*-packages",
         "/opt/venv/lib*/python3*/site-packages",
+        "/opt/*/envs/*/lib/python3*/site-packages",
+        "/root/*conda*/lib/python3*/site-packages",
+        "/root/*conda*/envs/*/lib/python3*/site-packages",
+        "/root/.local/*conda*/envs/*/lib/python3*/site-packages",
     )
     folders = [folder for python in pythons.on_path(environment.get("PATH", ""), root) for folder in python["folders"]]
     folders += [root.real(folder) for pattern in patterns for folder in root.glob(pattern)]

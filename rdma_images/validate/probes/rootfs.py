@@ -138,7 +138,7 @@ class Root:
             below = []
             for folder in paths:
                 names = self.names(folder) if "*" in step else [step]
-                shown = [name for name in names if not name.startswith(".") and fnmatch.fnmatchcase(name, step)]
+                shown = [n for n in names if n == step or (not n.startswith(".") and fnmatch.fnmatchcase(n, step))]
                 below += [os.path.join(folder, name) for name in shown]
             paths = below
         return [path for path in paths if self.exists(path)]

@@ -93,7 +93,7 @@ def test_a_variable_avoids_what_an_installer_lacks(all_facts: facts.Facts) -> No
         ([], {"nccl": "2.19.4"}, {}, "that the user registers are slower"),
         (["1.10.0"], {"efa-installer": "1.35.0"}, {}, "with this installer's driver"),
         (["1.12.0"], {"efa-installer": "1.36.0"}, {}, "with the driver of this installer"),
-        ([], {"efa-installer": "1.34.0"}, {}, "virtual functions"),
+        ([], {"efa-installer": "1.34.0"}, {}, "sorts EFA"),
         (["1.9.0"], {}, {}, "lacks headers"),
         (["1.10.0", "1.11.1", "1.12.0"], {}, {"OFI_NCCL_ENDPOINT_PER_COMM": "1"}, "crashes with an endpoint"),
         (["1.10.0", "1.11.1", "1.12.0"], {}, {}, "of one page"),

@@ -51,7 +51,7 @@ REFUSED = [
         {"aws_ofi_nccl": "1.12.0"},
         "plugin-broken",
         {"aws-ofi-nccl": "1.12.0", "efa-installer": "1.50.0"},
-        "aws-ofi-nccl 1.12.0 with efa-installer 1.50.0: it sorts EFA's virtual functions",
+        "aws-ofi-nccl 1.12.0 with efa-installer 1.50.0: with the driver of this installer it sorts EFA's rails",
     ),
     (EFA, {"aws_ofi_nccl": "1.20.0"}, None, {}, ""),
     (

@@ -236,7 +236,7 @@ def test_torch_gets_an_nccl_that_has_what_it_calls(
     assert (check.outcome == "failed") is bool(expected)
     assert expected in check.found.partition("\n")[0]
     assert fix in check.fix
-    assert not fix.startswith("take") or "libnccl.so.2 is /opt/nccl/libnccl.so, NCCL 2.19.3" in check.found
+    assert not fix.startswith("take") or "NCCL 2.19.3 at /opt/nccl/libnccl.so does not have" in check.found
 
 
 def test_many_symbols_are_counted() -> None:
@@ -246,5 +246,4 @@ def test_many_symbols_are_counted() -> None:
         "rpath": "$ORIGIN/../../nvidia/nccl/lib",
     }
     check = check_of("torch.closure", {**CALLS, f"{WHEEL}/torch/lib/libtorch_cuda.so": {"library": calls}})
-    assert check.found.count("undefined symbol: ncclCall") == 4
-    assert check.found.endswith("; 2 more")
+    assert check.found.startswith("torch calls ncclCall0 and 5 functions more, which NCCL ")
