@@ -124,7 +124,7 @@ def test_slow(case: Inspection, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("environment.obsolete", source=FACTS, severity="warning")
+@pytest.mark.validator("environment.obsolete", source=FACTS, severity="note")
 def test_obsolete(case: Inspection, require: Requirement) -> None:
     """No variable is left over from older versions."""
     needed = avoiding(case)

@@ -219,10 +219,10 @@ def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], r
         not other,
         expected=f"{nccl[0]}, or nothing",
         found=f"two NCCL: torch takes {taken}, and programs without torch {banner or 'another'} at {other}"
-        f"{f'; {signs}' if signs else ''}"
         if other
         else answer.file or "nothing: only torch finds its own",
-        fix="remove the other library, its ld.so.conf.d entry (then run ldconfig), or its folder from LD_LIBRARY_PATH",
+        fix=f"remove the other library{f' ({signs})' if signs else ''}, its ld.so.conf.d entry (then run ldconfig), "
+        "or its folder from LD_LIBRARY_PATH",
     )
 
 
@@ -314,7 +314,7 @@ def test_packages(
 NCCL_PACKAGES = frozenset({"libnccl2", "libnccl-dev", "libnccl", "libnccl-devel", "nccl"})
 
 
-@pytest.mark.validator("nccl.header", source="NCCL_MAJOR, NCCL_MINOR and NCCL_PATCH in nccl.h", severity="warning")
+@pytest.mark.validator("nccl.header", source="NCCL_MAJOR, NCCL_MINOR and NCCL_PATCH in nccl.h", severity="note")
 def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """What is compiled in the image is compiled for the NCCL that is in use."""
     if not libraries.headers:
@@ -329,7 +329,7 @@ def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requiremen
     )
 
 
-@pytest.mark.validator("nccl.environment", source=DECLARED, severity="warning")
+@pytest.mark.validator("nccl.environment", source=DECLARED, severity="note")
 def test_environment(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
     stated = _stated(case) or pytest.skip("NCCL_VERSION is not set")

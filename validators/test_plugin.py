@@ -2,6 +2,7 @@
 
 import pytest
 
+from rdma_images.chain.links import chosen_at_start
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
 from rdma_images.facts import table as facts_table
@@ -57,6 +58,8 @@ def test_found(case: Inspection, libraries: Libraries, nccl: tuple[str, str], re
         pytest.skip("NCCL_NET_PLUGIN=none: see environment.harmful")
     skip_if_broken(case, libraries, *names)
     path = plugin_of(case, libraries, nccl[0])
+    if path is None and (script := chosen_at_start(case)):
+        pytest.skip(f"{script} chooses the plugin by what it finds on a node")
     plugins = ", ".join(libraries.plugins) or "no plugin is in the image"
     require(
         path is not None,

@@ -35,6 +35,7 @@ NOT_THERE = "cannot open shared object file: No such file or directory"  # dlerr
 NAMES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
 WARNING = 2
+PLUGIN_VARIABLE, START_SCRIPTS = "NCCL_NET_PLUGIN", "/opt/nvidia/entrypoint.d/"  # that NVIDIA's entry point sources
 EFA_PLUGINS = ("aws-ofi-nccl", "uccl-efa")
 
 
@@ -56,7 +57,10 @@ def efa(case: Inspection, _: str, instance: str) -> Iterator[Link]:
 def without(case: Inspection, _: str, __: str) -> Iterator[Link]:
     """Yield the links of an image for no fabric, which leave NCCL its sockets."""
     yield nccl(case)
-    fault = "the image has nothing for EFA, eRDMA or InfiniBand"
+    tree = case.measured.tree
+    verbs = tree and tree.libraries.resolved[VERBS].file
+    lacks = f"{base_name(verbs)} has no driver" if verbs else f"there is no {VERBS}"
+    fault = f"{lacks} for InfiniBand, RoCE or eRDMA, and no plugin for EFA"
     yield Link(name="fabric", how="read", fault=fault)
 
 
@@ -122,6 +126,10 @@ def opened_plugin(case: Inspection, run: StartedLibrary | None, libraries: Libra
         if all(DRIVER_LIBRARY.search(attempt.error) for attempt in tried):
             unknown = f"{run.name} is linked with the GPU driver's library, which no image has ({run.error})"
             return Link(name="plugin", value=run.name, how="executed", unknown=unknown)
+        if script := chosen_at_start(case):
+            return Link(
+                name="plugin", how="executed", unknown=f"{script} chooses the plugin by what it finds on a node"
+            )
         return Link(name="plugin", how="executed", fault=_unopened(tried), words=words)
     net, tuner = run.interfaces.get(NET, 0), run.interfaces.get(TUNER, 0)
     about = libraries.plugins.get(run.path)
@@ -132,6 +140,18 @@ def opened_plugin(case: Inspection, run: StartedLibrary | None, libraries: Libra
     fault, unknown = _start(case, run, libraries, net)
     note = "" if fault or unknown or run.result == 0 else _end_of_start(run)
     return Link(name="plugin", value=value, how="executed", fault=fault, unknown=unknown, note=note, words=words)
+
+
+def chosen_at_start(case: Inspection) -> str:
+    """Return the line of NVIDIA's start scripts that names a plugin of the image for NCCL; "" where none does."""
+    settings, tree = case.measured.settings, case.measured.tree
+    names = {base_name(path) for path in (tree.libraries.plugins if tree else ())}
+    version = (nccl_in_use(case) or ("", ""))[1] or "2.30.7"
+    at_start = [s for s in (settings.assigned if settings else ()) if s.file.startswith(START_SCRIPTS)]
+    for setting in (s for s in at_start if s.name == PLUGIN_VARIABLE):
+        if names & set(plugin_names(version, {PLUGIN_VARIABLE: setting.value})):
+            return f"{setting.file}:{setting.line} ({PLUGIN_VARIABLE}={setting.value})"
+    return ""
 
 
 def _unopened(tried: Sequence[StartedLibrary]) -> str:
@@ -200,6 +220,8 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     names = plugin_names(version or "2.30.7", nccl_environment(case.subject, case.measured))
     answers = [libraries.resolved[name] for name in names if name in libraries.resolved]
     answer = next((a for a in answers if a.file and not a.error), next((a for a in answers if a.file), None))
+    if answer is None and (script := chosen_at_start(case)):
+        return Link(name="plugin", unknown=f"{script} chooses the plugin by what it finds on a node")
     if answer is None:
         return Link(name="plugin", fault=f"the image has no network plugin: NCCL finds no {' and no '.join(names)}")
     about = libraries.plugins.get(answer.file)

@@ -8,7 +8,7 @@ from rdma_images.chain import compute
 from rdma_images.core.errors import RefusedError
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import LogLine, StartedLibrary, StartedNetwork
+from rdma_images.inspection.measurements import AssignedVariable, LogLine, Settings, StartedLibrary, StartedNetwork
 from tests.support.case_parts import recorded
 
 PLUGIN, LIBFABRIC = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so", "/opt/amazon/efa/lib/libfabric.so.1.27.0"
@@ -80,6 +80,14 @@ def image(run: StartedLibrary, environment: Mapping[str, str] = NONE, **update: 
         update={"network": network, "entry": None, "tree": tree.model_copy(update={"libraries": libraries})}
     )
     return case.model_copy(update={"subject": subject, "measured": measured})
+
+
+def with_start_script(case: Inspection, value: str) -> Inspection:
+    """Return the image with a script of NVIDIA's entry point that names a plugin on line 2."""
+    file = "/opt/nvidia/entrypoint.d/60-network.sh"
+    line = AssignedVariable(file=file, line=2, name="NCCL_NET_PLUGIN", value=value, reader="launcher")
+    settings = Settings(assigned=[line], absent=[], pythons=[], without_path={})
+    return case.model_copy(update={"measured": case.measured.model_copy(update={"settings": settings})})
 
 
 def answer(case: Inspection, fabric: str = "efa", instance: str = "p5.48xlarge") -> Chain:
@@ -199,3 +207,16 @@ def test_a_plugin_that_no_name_leads_to_is_missing() -> None:
     error = "libnccl-net.so: cannot open shared object file: No such file or directory"
     chain = answer(image(plugin(path="", error=error), {"NCCL_NET": ""}))
     assert chain.answer.endswith("the image has no network plugin: NCCL finds no libnccl-net.so")
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome", "words"),
+    [
+        ("ofi", "unknown", "60-network.sh:2 (NCCL_NET_PLUGIN=ofi) chooses the plugin"),
+        ("spcx", "end", "no network plugin"),
+    ],
+)
+def test_a_start_script_chooses_a_plugin_that_is_in_the_image(value: str, outcome: str, words: str) -> None:
+    error = "libnccl-net.so: cannot open shared object file: No such file or directory"
+    chain = answer(with_start_script(image(plugin(path="", error=error)), value))
+    assert (chain.outcome, words in chain.answer) == (outcome, True)
