@@ -317,7 +317,7 @@ class JobError(Exception):
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """What SageMaker says of the job to one of its hosts; `hosts` are sorted, so that all agree on who is first."""
 
     ml: Path
@@ -330,7 +330,7 @@ class Job:
     hyperparameters: Mapping[str, object]
 
 
-def read_job(ml: Path) -> Job:
+def read_job(ml: Path) -> TrainingJob:
     """The job whose configuration is under `ml`. Raises JobError where it is missing or says what cannot be."""
     config = ml / "input" / "config"
     file = config / "resourceconfig.json"
@@ -348,7 +348,7 @@ def read_job(ml: Path) -> Job:
         )
     given = {name: decoded(value) for name, value in read_object(config / "hyperparameters.json").items()}
     ours = {name for name in given if name.startswith("sagemaker_") or name == "_tuning_objective_metric"}
-    return Job(
+    return TrainingJob(
         ml=ml,
         hosts=tuple(sorted(hosts)),
         current=str(current),
@@ -379,7 +379,7 @@ def decoded(value: object) -> object:
         return value
 
 
-def arguments(job: Job) -> list[str]:
+def arguments(job: TrainingJob) -> list[str]:
     """The hyperparameters as the program's arguments, in the order of their names."""
     said: list[str] = []
     for name, value in sorted(job.hyperparameters.items()):
@@ -388,7 +388,7 @@ def arguments(job: Job) -> list[str]:
     return said
 
 
-def variables(job: Job, program: str, source: Path, gpus: int) -> dict[str, str]:
+def variables(job: TrainingJob, program: str, source: Path, gpus: int) -> dict[str, str]:
     """The SM_* variables, as sagemaker-training-toolkit's ENVIRONMENT_VARIABLES.md has them."""
     paths = {
         "model_dir": job.ml / "model",
@@ -428,7 +428,7 @@ def encoded(value: object) -> str:
     return "" if value is None else json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def find_source(job: Job) -> Path:
+def find_source(job: TrainingJob) -> Path:
     """The folder with the job's source, which is unpacked into /opt/ml/code where it is an archive. Raises JobError."""
     named = job.settings.get("sagemaker_submit_directory") or os.environ.get("SAGEMAKER_SUBMIT_DIRECTORY")
     code = job.ml / "code"
@@ -481,7 +481,7 @@ def download(url: str, folder: Path) -> Path:
     return folder / "source"
 
 
-def find_program(job: Job, source: Path) -> str:
+def find_program(job: TrainingJob, source: Path) -> str:
     """The job's program, relative to its source. Raises JobError where torchrun cannot start it."""
     for name in REFUSED:
         if job.settings.get(name):
@@ -544,7 +544,7 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
 
-from sagemaker_job import Job, JobError, say
+from sagemaker_job import JobError, TrainingJob, say
 
 PORT = 7777  # of torchrun's rendezvous on the first host
 WAIT = 15 * 60  # seconds for a host's name: a job's containers start minutes apart
@@ -576,7 +576,7 @@ def has_address(host: str) -> bool:
         return False
 
 
-def torchrun_options(job: Job, processes: int) -> list[str]:
+def torchrun_options(job: TrainingJob, processes: int) -> list[str]:
     """How torchrun starts this host's part of the job."""
     if len(job.hosts) == 1:
         return ["--standalone", f"--nproc-per-node={processes}"]
