@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.debian import unpacked
 from rdma_images.debian.unpacked import Apt
 
 # A program whose own process writes on, as apt's methods do.
@@ -29,3 +31,14 @@ def test_an_interruption_ends_what_the_program_started(tmp_path: Path) -> None:
     size = output.stat().st_size
     time.sleep(0.1)
     assert output.stat().st_size == size
+
+
+def test_a_full_disk_is_told_before_apt_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """apt-get 2.6 waits forever for its own methods where they cannot write."""
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    monkeypatch.setattr("rdma_images.debian.unpacked.missing_programs", list)
+    monkeypatch.setattr("rdma_images.core.disk_space.free", lambda _: 4 * 10**6)
+    expected = r"^reading the package lists of Debian trixie needs 150 MB, and .* has 4\.00 MB free\nfree 146 MB there"
+    with pytest.raises(RdmaImagesError, match=expected):
+        unpacked.apt("trixie", tmp_path / "apt")
+    assert not (tmp_path / "apt").exists()
