@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from rdma_images.chain.environment import nccl_environment, plugin_names
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
 from rdma_images.facts import table as facts_table
+from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import How, Link
 from rdma_images.inspection.inspection import Inspection, base_name, mapped_nccl, missing_in, nccl_in_use
@@ -171,11 +172,15 @@ def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int
         offered = about.exports.get(NET, []) if about else []
         return _no_interface(run.path, offered, about_nccl.looks_for.get(NET, []) if about_nccl else []), ""
     named = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
-    if named and run.network and named.lower() != run.network.lower():
+    stand_in = case.stands_in("aws-ofi-nccl") or case.stands_in("efa-installer")
+    # Loaded, the plugin takes the name in NCCL_NET where it is one of its own; a stand-in has one name.
+    version = case.subject.label("component.aws-ofi-nccl") or None
+    names = facts_table.read(Plugin).network_names(version) if stand_in else [run.network]
+    if named and run.network and named.lower() not in (name.lower() for name in names):
         return f"NCCL_NET={named} asks for a network of that name, and {run.path} is called {run.network}", ""
     if about and about.project and about.project not in EFA_PLUGINS:
         return f"{run.path} is {about.project}, which does not support EFA", ""
-    if stand_in := case.stands_in("aws-ofi-nccl") or case.stands_in("efa-installer"):
+    if stand_in:
         return "", f"the image is a rehearsal without {stand_in}, and a stand-in's plugin does not start"
     if run.ended:
         last = run.log[-1].text if run.log else run.last

@@ -172,6 +172,14 @@ def test_a_verbs_provider_that_does_not_open_breaks_the_chain() -> None:
     assert "IBVERBS_PRIVATE_34' not found" in answer(case).answer
 
 
+@pytest.mark.parametrize(("name", "outcome"), [("AWS Libfabric", "unknown"), ("ofi", "unknown"), ("GPUDirect", "end")])
+def test_a_rehearsal_answers_to_the_names_of_the_plugin(name: str, outcome: str) -> None:
+    """The plugin takes the name of NCCL_NET as it is loaded, where it is one of its names; a stand-in has one name."""
+    rehearsed = image(plugin(*NO_DEVICE), {"NCCL_NET": name})
+    subject = rehearsed.subject.model_copy(update={"labels": recorded().subject.labels})
+    assert answer(rehearsed.model_copy(update={"subject": subject})).outcome == outcome
+
+
 def test_a_rehearsal_cannot_be_told() -> None:
     rehearsed = image(plugin()).model_copy(update={"subject": recorded().subject})
     assert answer(rehearsed).outcome == "unknown"
