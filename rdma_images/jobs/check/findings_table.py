@@ -60,9 +60,10 @@ def _pieces_line(pieces: Sequence[Piece]) -> str:
     counted = [piece for piece in pieces if piece.instance and piece.gpus]
     types = ", ".join(dict.fromkeys(piece.instance.text for piece in counted if piece.instance))
     line = f"looked at {_many(variables, 'variable')} and {_many(images, 'image')}"
-    return line + (
-        f", and at the counts of {types}" if counted else "; not at counts: no instance type with GPUs is named"
-    )
+    if counted:
+        return f"{line}, and at the counts of {types}"
+    named = any(piece.instance for piece in pieces)
+    return f"{line}; not at counts: no {'part asks for GPUs' if named else 'instance type with GPUs is named'}"
 
 
 def _many(number: int, noun: str) -> str:

@@ -436,6 +436,13 @@ def test_nothing_is_wrong_says_what_was_looked_at(tmp_path: Path) -> None:
     assert "looked at 1 variable and 1 image, and at the counts of p5.48xlarge" in shown
 
 
+def test_nothing_is_wrong_in_a_node_group_that_names_its_instance_type(tmp_path: Path) -> None:
+    group = "name: g, instanceType: p5.48xlarge, efaEnabled: true, privateNetworking: true, availabilityZones: [a]"
+    header = "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\n"
+    shown = findings_table.text(checked(tmp_path, cluster_yaml=f"{header}managedNodeGroups: [{{{group}}}]\n")).plain
+    assert shown.rstrip().endswith("; not at counts: no part asks for GPUs")
+
+
 def task(*words: str, by: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     command = [*by, sys.executable, "-m", "invoke", "job.check", *words]
     return subprocess.run(command, cwd=paths.PROJECT, capture_output=True, text=True)
