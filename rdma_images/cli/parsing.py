@@ -21,6 +21,7 @@ from rdma_images.core.paths import COMMAND, INSTALLED, MATRIX
 
 # The short form of an option, the same in every task.
 SHORT = {"target": "t", "all": "a", "set": "s", "json": "j", "rehearse": "r", "image": "i"}
+MISSING = re.compile(r"did not receive required positional arguments: (?P<names>.+)")
 VALUELESS = re.compile(r"Flag <\w+: (?P<option>[\w-]+)")
 UNKNOWN = re.compile(r"No idea what '(?P<word>.*)' is!", re.DOTALL)
 
@@ -87,6 +88,9 @@ class SuggestingParser(Parser):
         unknown = UNKNOWN.search(str(error))
         if valueless := VALUELESS.search(str(error)):
             return f"--{valueless['option']}: needs a value, and has none\n{_help(error)}"
+        if error.context and (missing := MISSING.search(str(error))):
+            required = " and ".join(f"--{name}" for name in missing["names"].replace("'", "").split(", "))
+            return f"{error.context.name}: {required} must be given\n{_help(error)}"
         if unknown is None:
             return f"{error}\n{_help(error)}"
         word = unknown["word"]

@@ -73,6 +73,7 @@ def test_an_option_without_its_value_is_a_mistake(words: list[str]) -> None:
     [
         (["biuld"], "biuld: no such task\ndid you mean build?"),
         (["init"], "init: a task of the installed tool; a checkout works on itself\npython -m build makes"),
+        (["cluster", "--instance", "p5.48xlarge"], "cluster: --launcher and --region and --zone must be given\n"),
         (["plan", "--targte", "efa-pytorch"], "--targte: no such option of plan\ndid you mean --target"),
         (["plan", "efa-pytorch"], "efa-pytorch is a target\nwrite invoke plan --target efa-pytorch"),
         (["job.result", "x", "--nodes", "two"], "--nodes two: not a whole number\nwrite digits, as in --nodes 2"),
