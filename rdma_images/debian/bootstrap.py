@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -11,7 +10,6 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from rdma_images.core import atomic, disk_space, locking
@@ -46,6 +44,10 @@ PERL_MODULES = ("-MPod::Usage", "-MDigest::SHA")
 # Without the devices of /dev: every engine mounts its own there, and one without root, rootless Docker, can make none.
 OPTIONS = ("--variant=apt", "--include=ca-certificates", "--format=tar", "--skip=cleanup/apt", "--skip=output/dev")
 
+# 1980-01-01, as in wheels' layers. Not the archive's day: BuildKit takes a COPY from its cache where the files have the
+# same content, whatever their times, so that one engine would have another day's times than the next.
+EPOCH = 315532800
+
 # Documentation is most of what an image never opens; licences stay, as the licences ask for.
 DPKG_OPTIONS = (
     "path-exclude=/usr/share/doc/*",
@@ -62,6 +64,8 @@ HOOKS = (
     'cd "$1"/var/lib/apt/lists && cat *_InRelease | sha256sum > "$WORK/archive"',
     # What mmdebstrap took from the host so that its apt works in there.
     'cd "$1"/etc && rm -f resolv.conf hostname apt/apt.conf.d/99mmdebstrap apt/sources.list apt/sources.list.d/*',
+    # No container mounts by it, and without it no cache of an engine has the same content with earlier bases' times.
+    'rm -f "$1"/etc/fstab',
     'cp "$WORK/default.sources" "$1"/etc/apt/sources.list.d/debian.sources',
     # apt gives these folders to its unprivileged user where that one can reach them: depends on where the work is done.
     'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*',
@@ -75,7 +79,6 @@ class BootstrapRecord:
     name: str  # "debian13"; of a foreign platform "debian13-arm64"
     suite: str
     archive: str  # digest of the signed release files it was made from
-    epoch: int  # seconds since 1970: the youngest of their dates, and the time of every younger file in the tar
     recipe: str  # digest of the options and hooks given to mmdebstrap
     mmdebstrap: str  # version
     tar: str  # the tar's file name
@@ -158,7 +161,7 @@ def base(
 
     An existing tar is returned as it is; with `refresh`, only if the archive has not changed since. The tar has the
     essential packages, apt and ca-certificates (nothing in the image could use TLS without them), no documentation, and
-    nothing of this host. Equal signed release files give equal bytes: mmdebstrap sets every time to theirs. Raises
+    nothing of this host. Equal packages give equal bytes: mmdebstrap sets every time to EPOCH. Raises
     RefusedError for an unknown name and for a platform that cannot be emulated, RdmaImagesError where the archive is
     unreachable, fails verification or is not in the state of `snapshot`.
     """
@@ -231,15 +234,14 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
-        epoch = _epoch(apt)
-        _mmdebstrap(apt, _options(name, platform), tool, epoch, work, progress)
+        _mmdebstrap(apt, _options(name, platform), tool, work, progress)
         archive = apt.state()
         if (work / "archive").read_text(encoding="utf-8").split()[0] != archive:
             raise RdmaImagesError(f"Debian's archive changed while {called} was made from it\nrun the command again")
         recipe = _recipe(name, platform)
         tar = f"{called}-{archive[:12]}-{recipe[:8]}.tar"
         (work / "root.tar").replace(folder() / tar)
-        record = BootstrapRecord(called, apt.suite, archive, epoch, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
+        record = BootstrapRecord(called, apt.suite, archive, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
         atomic.write(_record(called, locked), json.dumps(asdict(record), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -248,7 +250,7 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
 
 def _recipe(name: str, platform: str = "") -> str:
     """Return a digest of mmdebstrap's options for `name`."""
-    return unpacked.digest("\n".join((*_options(name, platform), *OPTIONS, *DPKG_OPTIONS, *HOOKS)).encode())
+    return unpacked.digest("\n".join((*_options(name, platform), *OPTIONS, *DPKG_OPTIONS, *HOOKS, str(EPOCH))).encode())
 
 
 def _options(name: str, platform: str) -> tuple[str, ...]:
@@ -258,9 +260,7 @@ def _options(name: str, platform: str) -> tuple[str, ...]:
     return (*SUITES[name].options, f"--architectures={_architecture(platform)}", "--skip=check/qemu")
 
 
-def _mmdebstrap(
-    apt: unpacked.Apt, options: Sequence[str], tool: Path, epoch: int, work: Path, progress: Progress
-) -> None:
+def _mmdebstrap(apt: unpacked.Apt, options: Sequence[str], tool: Path, work: Path, progress: Progress) -> None:
     """Run mmdebstrap: root.tar, and the digest of the release files it used (`archive`), into `work`.
 
     `options` are those of one base alone.
@@ -276,7 +276,7 @@ def _mmdebstrap(
     # mmdebstrap looks for mmtarfilter, which applies dpkg's options, on PATH; a user's PATH may lack dpkg's sbin.
     path = os.pathsep.join([str(tool / "usr/bin"), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     environment = {
-        "SOURCE_DATE_EPOCH": str(epoch),
+        "SOURCE_DATE_EPOCH": str(EPOCH),
         "LC_ALL": "C.UTF-8",
         "TMPDIR": str(work),
         "WORK": str(work),
@@ -303,12 +303,6 @@ def _perl_library(progress: Progress) -> str:
     folder = unpacked.fetch(packages, host_apt.debian().codename, unpacked.folder_of("packages", "perl"), progress)
     places = [folder / "usr/share/perl" / version, *folder.glob(f"usr/lib/*/perl/{version}")]
     return os.pathsep.join(map(str, places))
-
-
-def _epoch(apt: unpacked.Apt) -> int:
-    """Return the youngest date of the release files, in seconds since 1970."""
-    dates = (re.search(r"^Date: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE) for path in apt.releases())
-    return max(int(parsedate_to_datetime(date[1]).timestamp()) for date in dates if date)
 
 
 def _default_sources(suite: str, progress: Progress) -> host_apt.Debian:

@@ -117,7 +117,7 @@ def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_i
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "revision", lambda: labels.Revision("", 0, None))
     first = dataclasses.replace(order("efa-1"), bases=frozenset({("debian13", "linux/amd64")}))
-    base = bootstrap.BootstrapRecord("debian13", "trixie", "", 0, "", "", "debian13-1.tar")
+    base = bootstrap.BootstrapRecord("debian13", "trixie", "", "", "", "debian13-1.tar")
     monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: base)
     build = built(first, "")
     assert build_images._up_to_date([first], engine(f"{build.digest} {build.ref}\n")) == {"efa-1": build}

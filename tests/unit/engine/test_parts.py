@@ -207,7 +207,7 @@ def test_a_base_made_by_another_recipe_is_not_taken(tmp_path: pathlib.Path, monk
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     (tmp_path / "bases").mkdir()
     (tmp_path / "bases" / "x.tar").touch()
-    card = {"name": "debian13", "suite": "trixie", "archive": "a", "epoch": 1, "mmdebstrap": "1", "tar": "x.tar"}
+    card = {"name": "debian13", "suite": "trixie", "archive": "a", "mmdebstrap": "1", "tar": "x.tar"}
     path = tmp_path / "bases" / "debian13.json"
     path.write_text(json.dumps(card | {"recipe": bootstrap._recipe("debian13")}))
     recorded = bootstrap.last_bootstrapped("debian13")
