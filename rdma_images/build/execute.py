@@ -45,6 +45,44 @@ def build(
     Raises what build.build does.
     """
     begun = time.monotonic()
+    made_from = labels.revision()
+    supplies, wheels = _bake(specs, project, engine, options, made_from, progress, lock)
+    seconds = round(time.monotonic() - begun, 1)
+    made_by = _programs(engine, options.builder)
+    builds = {
+        spec.image.id: _record(spec, supplies[spec.image.id], engine, seconds, made_from, made_by, wheels)
+        for spec in specs
+    }
+    keep_history(builds.values(), engine, options.builder, progress, wheels.steps)
+    return builds
+
+
+def build_layout(
+    spec: BuildSpec,
+    project: Project,
+    engine: Engine,
+    options: Options,
+    made_from: labels.Revision,
+    progress: Progress = silent,
+) -> None:
+    """Build an image into the folder `options.layout`: no image of the engine changes, and no build.json is written.
+
+    Raises what build.build does.
+    """
+    with locking.hold("build", f"building {spec.image.id} again", progress) as lock:
+        _bake([spec], project, engine, options, made_from, progress, lock)
+
+
+def _bake(
+    specs: Sequence[BuildSpec],
+    project: Project,
+    engine: Engine,
+    options: Options,
+    made_from: labels.Revision,
+    progress: Progress,
+    lock: locking.HeldLock,
+) -> tuple[dict[str, tuple[Supply, ...]], wheel_contexts.WheelContexts]:
+    """Download what the images need and bake them; returns each image's supplies by its id, and the wheels' layers."""
     _provide_existing(specs, engine, options, progress)
     platforms.require((spec.image.platform for spec in specs), engine, options.builder, progress)
     supplies = {spec.image.id: preflight.supply(spec.sources, project.mirrors, options.rehearse) for spec in specs}
@@ -58,7 +96,6 @@ def build(
         return debian_lock.bootstrapped(base, platform, project.mirrors, progress)
 
     contexts = Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
-    made_from = labels.revision()
     targets = _targets(specs, supplies, contexts, project, made_from, progress)
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with ExitStack() as stack:
@@ -71,6 +108,8 @@ def build(
         of_target = {bake.image_name(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
 
         def systems(ids: Sequence[str]) -> int:
+            if options.no_cache:  # the image would not take them from there
+                return 0
             return run_bake.run_systems(file, ids, of_target, engine, options)
 
         wheels = wheel_contexts.provide_contexts(specs, project, engine, options, systems, progress)
@@ -83,16 +122,9 @@ def build(
         with _unlocked_to_compile(specs, rehearsed, lock):
             compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
         run_bake.run(bake.with_contexts(with_wheels, compiled), targets, of_target, engine, options)
-    seconds = round(time.monotonic() - begun, 1)
-    made_by = _programs(engine, options.builder)
-    builds = {
-        spec.image.id: _record(spec, supplies[spec.image.id], engine, seconds, made_from, made_by, wheels)
-        for spec in specs
-    }
-    keep_history(builds.values(), engine, options.builder, progress, wheels.steps)
     if not wheel_contexts.are_names_kept():
         load.remove_names(engine, *wheels.image_refs)
-    return builds
+    return supplies, wheels
 
 
 @contextmanager

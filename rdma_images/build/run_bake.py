@@ -55,6 +55,8 @@ class Options:
     cache_from: tuple[str, ...] = ()  # registry caches, in buildx's notation, with IMAGE for the image's id
     cache_to: tuple[str, ...] = ()
     layers: "Repository | None" = None  # which has the wheels' layers, or gets them
+    no_cache: bool = False  # run every step again
+    layout: Path | None = None  # a folder that gets the image, as an OCI layout, in place of the engine
 
 
 def options(
@@ -81,12 +83,7 @@ def run(
 
     Raises RdmaImagesError where it fails.
     """
-    outputs = {
-        bake.image_name(t.image.id): bake.bake_output(
-            t.ref, engine.store, options.builder, options.compression, keeps_layers=t.image.onto is not None
-        )
-        for t in targets
-    }
+    outputs = {bake.image_name(target.image.id): _output(target, engine, options) for target in targets}
     with _command(file, secret_files, outputs, engine, options) as (command, more):
         command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]
         ids = [target.image.id for target in targets]
@@ -97,6 +94,14 @@ def run(
         code, lines = (_draw if sys.stderr.isatty() else _show_lines)(engine, command, more)
     if code:
         raise _failed(ids, lines)
+
+
+def _output(target: bake.ImageTarget, engine: Engine, options: Options) -> str:
+    """Return where an image goes: into the engine, or the folder of `options`."""
+    is_onto = target.image.onto is not None
+    if options.layout:
+        return bake.layout_output(options.layout, options.compression, keeps_layers=is_onto)
+    return bake.bake_output(target.ref, engine.store, options.builder, options.compression, keeps_layers=is_onto)
 
 
 def run_systems(
@@ -192,6 +197,7 @@ def _command(
         command = ["buildx", "bake", "--provenance=false"]
         command += ["--builder", options.builder] if options.builder else []
         command += _granted(engine, options.builder)
+        command += ["--no-cache"] if options.no_cache else []
         command += [part for name in files for part in ("--file", str(Path(folder) / name))]
         # buildx 0.13 leaves files in its temporary folder: they go away with ours.
         yield command, BUILDX | {"TMPDIR": folder}

@@ -1,4 +1,4 @@
-"""The tasks on registries: publish, verify; and the publisher that ci.join shares."""
+"""The tasks on registries: publish, verify, reproduce; and the publisher that ci.join shares."""
 
 import builtins
 from typing import TYPE_CHECKING
@@ -99,6 +99,33 @@ def verify(
     verifications = verifying.verify(image, registries.load_if_present().of_host(host), trust, progress, origin)
     show(publication_table.as_json(verifications) if json else publication_table.verify_text(verifications))
     if not builtins.all(verification.holds for verification in verifications):
+        raise Exit(code=1)
+
+
+@verb(
+    "reproduce 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch@sha256:…",
+    positional=["ref"],
+    help={"ref": "A published image: host/repository@sha256:…, or with a tag.", **JSON},
+)
+def reproduce(_: Context, ref: str, json: bool = False) -> None:
+    """Build a published image again, and compare the two.
+
+    What was built is read from its provenance. Every step runs again, in this machine's engine; no image there changes.
+    Exit code 0: the digest is the same; 1: it is not, and each difference is named by layer and file.
+    """
+    from rdma_images import engine
+    from rdma_images.publish import publication_table, published_images
+    from rdma_images.publish import reproduce as reproducing
+    from rdma_images.registry import reference, registries
+
+    registry = registries.load_if_present().of_host(reference.parse_reference(ref).host)
+    published = published_images.read_published(ref, registry)
+    evidence = reproducing.read_evidence(published)
+    loaded = measured(project.load(), [evidence.target], evidence.onto)
+    outcome = reproducing.reproduce(published, evidence, loaded, engine.ensure(progress), progress)
+    shown = publication_table.reproduction_json if json else publication_table.reproduction_text
+    show(shown(outcome))
+    if not outcome.is_equal:
         raise Exit(code=1)
 
 

@@ -31,7 +31,7 @@ def check_origin(content: bytes | None, rules: OriginRules, is_signed: bool | No
         dependencies = predicate["buildDefinition"]["resolvedDependencies"]
         builder = str(predicate["runDetails"]["builder"]["id"])
         source = str(next((item.get("uri", "") for item in dependencies if "gitCommit" in item.get("digest", {})), ""))
-        unpinned = sorted({str(item["name"]) for item in dependencies if _is_unpinned(item)})
+        unpinned = sorted({str(item["name"]) for item in dependencies if is_unpinned(item)})
     except (ValueError, KeyError, TypeError, AttributeError):
         yield VerifyFinding("origin", False, "the provenance does not have the form that is published here")
         return
@@ -45,7 +45,8 @@ def check_origin(content: bytes | None, rules: OriginRules, is_signed: bool | No
         yield VerifyFinding("inputs", not unpinned, detail)
 
 
-def _is_unpinned(item: dict[str, dict[str, str]]) -> bool:
+def is_unpinned(item: dict[str, dict[str, str]]) -> bool:
+    """Return whether a dependency has neither a digest nor a locked archive."""
     return item.get("annotations", {}).get(PIN) in (ARCHIVE_SIGNATURE, UNPINNED)
 
 

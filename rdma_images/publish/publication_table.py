@@ -1,17 +1,27 @@
-"""Show publications and verifications to people (text) and to programs (JSON)."""
+"""Show publications, verifications and reproductions to people (text) and to programs (JSON)."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
+from rdma_images.core.plain import plain
 from rdma_images.core.sizes import readable
 from rdma_images.publish.join import JoinResult
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
 from rdma_images.publish.verify import Verification
 
+if TYPE_CHECKING:  # a publication does not wait for what builds
+    from rdma_images.publish.reproduce import Reproduction
+
+MOST_ROWS = 50
+_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,}\b")
 _WORDS = {True: ("passed", "green"), False: ("FAILED", "bold red"), None: ("not checked", "yellow")}
 
 
@@ -82,6 +92,34 @@ def verify_text(verifications: Sequence[Verification]) -> Text:
             shown.append(f"  {word:12}", style).append(f"{finding.what:{width}}  {finding.detail}\n")
     shown.rstrip()
     return shown
+
+
+def reproduction_text(reproduction: "Reproduction") -> RenderableType:
+    """Return the verdict, and the first differences as a table."""
+    style = "bold green" if reproduction.is_equal else "bold red"
+    lines = [Text(f"{'equal' if reproduction.is_equal else 'DIFFERS'}  {reproduction.ref}", style)]
+    lines.append(Text(f"  built again from {reproduction.commit}: {reproduction.rebuilt}"))
+    if reproduction.reused:
+        lines.append(Text(f"  {reproduction.reused} layers of wheels were made on this machine before", "yellow"))
+    if not reproduction.is_equal and reproduction.unpinned:
+        listed = ", ".join(reproduction.unpinned)
+        lines.append(Text(f"  not locked, so that another day has other bytes: {listed}", "yellow"))
+    if not reproduction.differences:
+        return Group(*lines)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("part", "path", "aspect", "published", "built again"):
+        table.add_column(name, overflow="fold")
+    for difference in reproduction.differences[:MOST_ROWS]:
+        values = (difference.published, difference.rebuilt)
+        cells = (difference.part, difference.path, difference.aspect, *(_HASH.sub(r"\1…", value) for value in values))
+        table.add_row(*(Text(plain(cell)) for cell in cells))
+    more = len(reproduction.differences) - MOST_ROWS
+    return Group(*lines, table, *([Text(f"and {more} more differences: --json has all")] if more > 0 else []))
+
+
+def reproduction_json(reproduction: "Reproduction") -> str:
+    """Return the verdict and all differences as JSON."""
+    return json.dumps({"equal": reproduction.is_equal, **asdict(reproduction)}, indent=2)
 
 
 def as_json(results: Sequence[PublishResult | JoinResult | Verification]) -> str:

@@ -13,7 +13,7 @@ from rdma_images.publish.attach import CREATED, FORM, attachments, content_of
 from rdma_images.publish.destination import open_destination
 from rdma_images.publish.kinds import open_kind
 from rdma_images.publish.tags import image_tags
-from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Repository
+from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Manifest, Repository
 from rdma_images.registry.http import Connection
 from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
@@ -27,17 +27,19 @@ class PublishedImage:
     digest: str
     layers: tuple[str, ...]  # digests of the uncompressed layers, lowest first
     repository: Repository
+    manifest: Manifest
+    config: Mapping[str, Any]
+
+    def predicate(self, form: str) -> dict[str, Any]:
+        """Return the newest attachment of a form. Raises ValueError where there is none."""
+        entries = [entry for entry in attachments(self.repository, self.digest) if entry.annotations.get(FORM) == form]
+        newest = max(entries, key=lambda entry: entry.annotations.get(CREATED, ""))
+        return statement.predicate(content_of(self.repository, newest.digest))
 
     def report(self) -> Report:
         """Return the newest report that is attached. Raises RefusedError where none can be read."""
-        entries = [
-            entry
-            for entry in attachments(self.repository, self.digest)
-            if entry.annotations.get(FORM) == statement.REPORT
-        ]
         try:
-            newest = max(entries, key=lambda entry: entry.annotations.get(CREATED, ""))
-            report = decode_report(statement.predicate(content_of(self.repository, newest.digest))["report"])
+            report = decode_report(self.predicate(statement.REPORT)["report"])
         except (ValueError, KeyError, TypeError):
             raise RefusedError(f"{self.ref}: has no report attached that can be read\npublish it again") from None
         if report.digest != self.digest:
@@ -59,8 +61,9 @@ def read_published(ref: str, registry: Registry) -> PublishedImage:
     if manifest.media_type in (OCI_INDEX, DOCKER_INDEX):
         platforms = ", ".join(f"{repository.ref}@{member.digest}" for member in manifest.members())
         raise RefusedError(f"{ref}: is an index over several platforms\nname one of them: {platforms}")
-    layers = _diff_ids(repository.config(manifest))
-    return PublishedImage(f"{repository.ref}@{manifest.digest}", manifest.digest, layers, repository)
+    config = repository.config(manifest)
+    ref = f"{repository.ref}@{manifest.digest}"
+    return PublishedImage(ref, manifest.digest, _diff_ids(config), repository, manifest, config)
 
 
 def published_refs(

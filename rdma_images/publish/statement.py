@@ -49,7 +49,7 @@ def provenance(image: Image, build: Build, revision: dict[str, str], pinned: Seq
         {"name": component.name, "annotations": {"version": component.version, "decided-by": component.decided_by}}
         for component in sorted(image.components.values(), key=lambda component: component.name)
     ]
-    dependencies += [_input(source) for source in pinned]
+    dependencies += [dependency(source) for source in pinned]
     if image.onto:
         algorithm, _, value = image.onto.base.digest.partition(":")
         name = image.onto.base.ref.partition("@")[0]
@@ -73,7 +73,7 @@ def provenance(image: Image, build: Build, revision: dict[str, str], pinned: Seq
     }
 
 
-def _input(source: Source) -> dict[str, Any]:
+def dependency(source: Source) -> dict[str, Any]:
     """Return a source as a dependency: with its digest, or where it has none with what vouches for it."""
     algorithm, _, value = source.pin.partition(":")
     # An archive's address is what this machine's apt is configured with, and may be inside a company.

@@ -154,8 +154,17 @@ def bake_output(ref: str, store: str, builder: str | None, compression: Compress
     if store != "containerd":
         return f"type=docker,name={ref}"
     kind = "type=docker" if builder else "type=image,unpack=true"
+    return f"{kind},name={ref},{_compression(compression, keeps_layers)}"
+
+
+def layout_output(folder: Path, compression: Compression, keeps_layers: bool = False) -> str:
+    """Return the output of an image that goes to a folder, as an OCI layout with the digests that an engine gets."""
+    return f"type=oci,tar=false,dest={folder},{_compression(compression, keeps_layers)}"
+
+
+def _compression(compression: Compression, keeps_layers: bool) -> str:
     options = COMPRESSIONS[compression]
-    return f"{kind},name={ref},{options.replace(',force-compression=true', '') if keeps_layers else options}"
+    return options.replace(",force-compression=true", "") if keeps_layers else options
 
 
 def network_file(bake: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def topmost_holds_only(engine: Engine, subject: ImageConfig, accepted: Callable[
     with stored(blobs[-1]) as blob:
         size = blob.seek(0, io.SEEK_END)
         blob.seek(0)
-        with _archive(blob) as archive:
+        with open_layer(blob) as archive:
             return size <= SMALL and all(map(accepted, stream.members(archive)))
 
 
@@ -176,7 +176,7 @@ def _read(digest: str, blob: IO[bytes]) -> MeasuredLayer:
         size = blob.tell()
         blob.seek(0)
         content = LayerContent()
-        with _archive(blob) as archive:
+        with open_layer(blob) as archive:
             for member in stream.members(archive):
                 content.take(archive, member)
     mostly = max(content.places.items(), key=lambda pair: pair[1], default=("", 0))[0]
@@ -192,8 +192,8 @@ def _read(digest: str, blob: IO[bytes]) -> MeasuredLayer:
     return layer
 
 
-def _archive(blob: IO[bytes]) -> tarfile.TarFile:
-    """Return a layer's blob as a tar, in which a name that is no UTF-8 is one all the same."""
+def open_layer(blob: IO[bytes]) -> tarfile.TarFile:
+    """Return a layer's blob, compressed or not, as a tar to read from start to end; a name may be no UTF-8."""
     return tarfile.open(fileobj=_plain(blob), mode="r|", bufsize=CHUNK, encoding="utf-8", errors="replace")
 
 

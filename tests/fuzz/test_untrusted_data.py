@@ -19,8 +19,10 @@ from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import decode_report, encode_report
 from rdma_images.jobs.check import reading
 from rdma_images.nccl_logs import verdict
-from rdma_images.publish import attachment_checks
-from rdma_images.registry.client import OCI_INDEX, Manifest
+from rdma_images.publish import attachment_checks, reproduce, statement
+from rdma_images.publish.published_images import PublishedImage
+from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository
+from rdma_images.registry.http import Connection
 from rdma_images.scan import advisories
 from rdma_images.scan.policy import Policy
 from rdma_images.scan.read_reports import parse_report
@@ -87,6 +89,32 @@ def read_layer(content: bytes) -> None:
         image_layers._read(DIGEST, io.BytesIO(content))
 
 
+def read_provenance(content: bytes) -> None:
+    class Published(PublishedImage):
+        def predicate(self, _form: str) -> dict[str, Any]:
+            return statement.predicate(content)
+
+    repository = Repository(Connection("127.0.0.1:1", lambda: None), "a")
+    manifest = Manifest(OCI_MANIFEST, as_bytes(MANIFEST))
+    reproduce.read_evidence(Published("a", DIGEST, (), repository, manifest, {}))
+
+
+PROVENANCE = {
+    "predicateType": statement.PROVENANCE,
+    "predicate": {
+        "buildDefinition": {
+            "externalParameters": {"target": "a", "axes": {"base": "debian13"}},
+            "internalParameters": {"clean": True},
+            "resolvedDependencies": [
+                {"name": "rdma-images", "uri": "x", "digest": {"gitCommit": "a" * 40}},
+                {"name": "base-image", "uri": "x", "digest": {"sha256": "a"}},
+                {"name": "debian", "annotations": {"pin": "archive-signature"}},
+            ],
+        }
+    },
+}
+
+
 def a_layer() -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
@@ -146,6 +174,8 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         in_file(lambda path: list(reading.pieces(path)), reading.TemplateError),
     ),
     "a layer": (edited_bytes(a_layer()), read_layer),
+    "a layer to compare": (edited_bytes(a_layer()), in_file(reproduce.read_entries)),
+    "a provenance": (edited_bytes(as_bytes(PROVENANCE)), read_provenance),
     "an index of packages": (
         edited("Package: bash\nVersion: 5.2-1\n\nPackage: libc6\nVersion: 2.41-12\n"),
         lambda text: list(debian_index._parse_index(text)),

@@ -1,0 +1,276 @@
+"""Build a published image again from the evidence attached to it, and say whether it is the same, or what differs."""
+
+import hashlib
+import json
+import tarfile
+import tempfile
+import threading
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, fields, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from zstandard import ZstdError
+
+from rdma_images.build import build_spec, execute
+from rdma_images.build.run_bake import Options
+from rdma_images.core import paths, stream
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.pipeline import LABEL_PREFIX
+from rdma_images.core.progress import Progress, silent
+from rdma_images.engine import Engine
+from rdma_images.inputs import sources
+from rdma_images.layers import store
+from rdma_images.layers.recipe import recipe
+from rdma_images.publish import statement
+from rdma_images.publish.origin_policy import is_unpinned
+from rdma_images.publish.published_images import PublishedImage
+from rdma_images.registry.client import Descriptor, Manifest, labels_of
+from rdma_images.render import labels, wheel_layers
+from rdma_images.render.bake import Compression
+from rdma_images.selection import target_options
+from rdma_images.selection.project import Project
+from rdma_images.validate.image_layers import open_layer
+
+ABSENT = "absent"
+KINDS = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "symbolic link", tarfile.LNKTYPE: "hard link"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How a published image was built, as its provenance, its manifest and its labels say."""
+
+    target: str
+    axes: dict[str, str]
+    commit: str
+    repository: str
+    onto: str  # "NAME@sha256:…", the image that a fabric was added to; empty for none
+    dependencies: dict[str, str]  # what was downloaded: name -> digest, or what else vouches for it
+    unpinned: tuple[str, ...]  # those that may be others on another day
+    rehearsal: bool
+    compression: Compression
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is not the same: a value of a file (or of a field of the config) before and now."""
+
+    part: str  # "input", "config", "layer 2 of 3"
+    path: str
+    aspect: str  # "content", "mode", "owner", "size", "time", …
+    published: str
+    rebuilt: str
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A published image, and what came of building it again."""
+
+    ref: str  # by digest
+    rebuilt: str  # digest
+    commit: str
+    differences: tuple[Difference, ...]
+    unpinned: tuple[str, ...]  # inputs without a digest
+    reused: int  # layers of wheels that this machine had made before
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both are the same, byte for byte."""
+        return self.ref.endswith(f"@{self.rebuilt}")
+
+
+@dataclass(frozen=True)
+class TarEntry:
+    """What a layer says of one file."""
+
+    kind: str
+    mode: str
+    owner: str
+    size: str
+    time: str
+    link: str
+    attributes: str  # extended ones, such as capabilities
+    content: str  # sha256
+
+
+def read_evidence(published: PublishedImage) -> Evidence:
+    """Return how an image was built. Raises RefusedError where what is attached does not say it."""
+    try:
+        definition = published.predicate(statement.PROVENANCE)["buildDefinition"]
+        parameters, dependencies = definition["externalParameters"], definition["resolvedDependencies"]
+        source = next(item for item in dependencies if "gitCommit" in item.get("digest", {}))
+        base = next((item for item in dependencies if item["name"] == "base-image"), None)
+        media_types = {layer.media_type for layer in published.manifest.layers()}
+        evidence = Evidence(
+            target=str(parameters["target"]),
+            axes={str(axis): str(value) for axis, value in parameters["axes"].items()},
+            commit=str(source["digest"]["gitCommit"]),
+            repository=str(source.get("uri", "")),
+            onto=f"{base['uri']}@sha256:{base['digest']['sha256']}" if base else "",
+            dependencies=_pins(dependencies),
+            unpinned=tuple(sorted(str(item["name"]) for item in dependencies if is_unpinned(item))),
+            rehearsal=f"{LABEL_PREFIX}.rehearsal" in labels_of(published.config),
+            compression="gzip" if any("gzip" in media_type for media_type in media_types) else "zstd",
+        )
+        is_clean = bool(definition["internalParameters"]["clean"])
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        raise RefusedError(
+            f"{published.ref}: has no provenance attached that says how it was built here\n"
+            "reproduce an image that `publish --target` published"
+        ) from None
+    if not is_clean:
+        raise RefusedError(
+            f"{published.ref}: was built from files that are in no commit\npublish one that is built from a commit"
+        )
+    return evidence
+
+
+def reproduce(
+    published: PublishedImage, evidence: Evidence, project: Project, engine: Engine, progress: Progress = silent
+) -> Reproduction:
+    """Build an image again, every step of it, and compare the two. The engine's images stay as they are.
+
+    Raises:
+        RefusedError: This folder is at another commit, or the engine cannot write an image to a folder.
+        RdmaImagesError: The build fails, or the registry does not answer.
+    """
+    made_from = labels.revision()
+    if made_from.commit != evidence.commit:
+        raise RefusedError(
+            f"{published.ref}: was built from the commit {evidence.commit}, and {paths.PROJECT} is at "
+            f"{made_from.commit}\nbuild it from there: git worktree add ../reproduce {evidence.commit}"
+        )
+    if engine.store != "containerd":
+        raise RefusedError(
+            f"the engine {engine.name} has no containerd store, which writes images to a folder\nuse one"
+        )
+    made_from = replace(made_from, repository=evidence.repository or None)
+    changes = [f"{axis}={value}" for axis, value in evidence.axes.items()]
+    (image,) = target_options.chosen_images(project, [evidence.target], False, changes, evidence.rehearsal)
+    spec = build_spec.build_spec(image, project, evidence.rehearsal, evidence.compression, progress)
+    recipes = [recipe(layer, evidence.compression) for layer in wheel_layers.wheel_layers(spec.lock)]
+    reused = sum(store.find(of_layer) is not None for of_layer in recipes)
+    paths.BUILD.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="reproduce-", dir=paths.BUILD) as folder:
+        layout = Path(folder) / "layout"
+        options = Options(evidence.rehearsal, compression=evidence.compression, no_cache=True, layout=layout)
+        execute.build_layout(spec, project, engine, options, made_from, progress)
+        rebuilt = read_layout(layout)
+        pins = _pins(map(statement.dependency, sources.pinned(image, project.facts)))
+        differences = [
+            *_differing_values("input", {name: evidence.dependencies.get(name, ABSENT) for name in pins}, pins),
+            *compare(published, rebuilt, layout, Path(folder), progress),
+        ]
+    return Reproduction(published.ref, rebuilt.digest, evidence.commit, tuple(differences), evidence.unpinned, reused)
+
+
+def read_layout(layout: Path) -> Manifest:
+    """Return the manifest of the one image in a folder."""
+    entry = Descriptor.from_json(json.loads((layout / "index.json").read_bytes())["manifests"][0])
+    return Manifest(entry.media_type, _blob(layout, entry.digest).read_bytes())
+
+
+def compare(
+    published: PublishedImage, rebuilt: Manifest, layout: Path, folder: Path, progress: Progress = silent
+) -> Iterator[Difference]:
+    """Yield what differs between a published image and the one in a layout; downloads differing layers to `folder`."""
+    if rebuilt.digest == published.digest:
+        return
+    config = json.loads(_blob(layout, Descriptor.from_json(rebuilt.body["config"]).digest).read_bytes())
+    differences = [*_differing_values("config", _flat(published.config), _flat(config))]
+    pairs = list(zip_longest(published.manifest.layers(), rebuilt.layers()))
+    for number, (before, now) in enumerate(pairs, start=1):
+        part = f"layer {number} of {len(pairs)}"
+        if before is None or now is None:
+            differences.append(Difference(part, "", "layer", *(_digest(layer) for layer in (before, now))))
+        elif before.digest != now.digest:
+            progress(f"comparing {part}")
+            file = folder / before.digest.removeprefix("sha256:")
+            published.repository.save(before.digest, file, threading.Event())
+            entries = list(compare_layers(part, file, _blob(layout, now.digest)))
+            differences += entries or [Difference(part, "", "form of the tar", before.digest, now.digest)]
+            file.unlink()
+    yield from differences or _differing_values("manifest", _flat(published.manifest.body), _flat(rebuilt.body))
+
+
+def compare_layers(part: str, published: Path, rebuilt: Path) -> Iterator[Difference]:
+    """Yield what differs between the entries of two layers, by path."""
+    before, now = read_entries(published), read_entries(rebuilt)
+    for path in sorted(before.keys() | now.keys()):
+        if path not in before or path not in now:
+            kinds = [entries[path].kind if path in entries else ABSENT for entries in (before, now)]
+            yield Difference(part, path, "file", *kinds)
+            continue
+        values = zip(astuple(before[path]), astuple(now[path]), strict=True)
+        for aspect, (old, new) in zip(fields(TarEntry), values, strict=True):
+            if old != new:
+                yield Difference(part, path, aspect.name, old, new)
+
+
+def read_entries(layer: Path) -> dict[str, TarEntry]:
+    """Return the entries of a layer by path. Raises RdmaImagesError where it cannot be read."""
+    try:
+        with layer.open("rb") as blob, open_layer(blob) as archive:
+            return {member.name: _entry(archive, member) for member in stream.members(archive)}
+    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, ZstdError) as error:
+        raise RdmaImagesError(
+            f"the layer sha256:{layer.name} cannot be read: {error}\npublish the image again"
+        ) from None
+
+
+def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> TarEntry:
+    digest = hashlib.sha256()
+    if content := archive.extractfile(member) if member.isreg() else None:
+        while piece := content.read(stream.CHUNK):
+            digest.update(piece)
+    return TarEntry(
+        kind=KINDS.get(member.type, "file" if member.isreg() else "device"),
+        mode=f"{member.mode:04o}",
+        owner=f"{member.uid}:{member.gid}",
+        size=str(member.size),
+        time=str(member.mtime),
+        link=member.linkname,
+        attributes=json.dumps({name: value for name, value in member.pax_headers.items() if ".xattr." in name}),
+        content=digest.hexdigest(),
+    )
+
+
+def _digest(layer: Descriptor | None) -> str:
+    return layer.digest if layer else ABSENT
+
+
+def _blob(layout: Path, digest: str) -> Path:
+    return layout / "blobs" / digest.replace(":", "/")
+
+
+def _pins(dependencies: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what pins each dependency that was downloaded, by its name."""
+    pins = {}
+    for item in dependencies:
+        pin = item.get("digest", {}).values() or [item.get("annotations", {}).get("pin")]
+        if value := next(iter(pin)):
+            pins[str(item["name"])] = str(value)
+    return pins
+
+
+def _flat(value: Any, path: str = "") -> dict[str, str]:
+    """Return the values of a JSON document by their paths, "config.Labels.x"."""
+    if isinstance(value, Mapping) and value:
+        items: Iterable[tuple[object, Any]] = value.items()
+    elif isinstance(value, list) and value:
+        items = enumerate(value)
+    else:
+        return {path: json.dumps(value)}
+    flat: dict[str, str] = {}
+    for key, inner in items:
+        flat |= _flat(inner, f"{path}.{key}" if path else str(key))
+    return flat
+
+
+def _differing_values(part: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
+    for name in sorted(before.keys() | now.keys()):
+        values = before.get(name, ABSENT), now.get(name, ABSENT)
+        if values[0] != values[1]:
+            yield Difference(part, name, "value", *values)
