@@ -1,7 +1,8 @@
 """Make and check signatures and signed statements with cosign.
 
 cosign is looked up on the PATH; where it is not there, Debian's package is unpacked into the state folder. From 2.4 on
-to 3, each version reads what the others wrote here: signatures are kept as cosign 2 keeps them.
+to 3, each version reads what the others wrote here: signatures are kept as cosign 2 keeps them. What others signed with
+cosign 3, as Sigstore's bundles, a cosign from 2.6 on reads, too.
 """
 
 import base64
@@ -35,6 +36,7 @@ _INSTALL = (
     "on Debian it is fetched where there is none on the PATH"
 )
 _HELPER = "rdma-images"
+_SIGNATURES = ("https://sigstore.dev/cosign/sign/v1", "cosign container image signature")  # types of a bundle's claim
 _LIMIT = 180  # seconds for one call
 # Where the helper below finds the login: the environment of that one child process.
 _VARIABLE = "RDMA_IMAGES_LOGIN"
@@ -47,13 +49,16 @@ class CosignProgram:
     path: Path
     bundles: bool
 
-    def arguments(self, verb: str) -> list[str]:
+    def arguments(self, verb: str, in_bundles: bool = False) -> list[str]:
         """Return the options that keep it to signatures every version reads, and to services that are named.
 
-        Once an image has a bundle, whoever made it, cosign 3 looks at bundles alone unless a switch forbids it.
+        Once an image has a bundle, whoever made it, cosign 3 looks at bundles alone unless a switch forbids it; with
+        `in_bundles` it shall.
         """
         if not self.bundles or verb == "public-key":
             return []
+        if in_bundles:
+            return ["--new-bundle-format=true"]
         # A signing configuration would come from Sigstore's servers, and it excludes --tlog-upload=false.
         return ["--new-bundle-format=false", *(["--use-signing-config=false"] if verb in ("sign", "attest") else [])]
 
@@ -92,11 +97,18 @@ class Cosign:
 
     def verified(self, ref: str, trust: Trust) -> bool:
         """Return whether `ref` carries a signature that `trust` made. Raises PublishError where cosign fails."""
-        return self._ask("verify", *trust.arguments(), ref) is not None
+        if self._ask("verify", *trust.arguments(), ref) is not None:
+            return True
+        output = self._ask("verify", *trust.arguments(), ref, in_bundles=True)
+        # cosign counts every signed statement in a bundle, also one that only says what somebody attached.
+        return output is not None and any(claim["critical"]["type"] in _SIGNATURES for claim in json.loads(output))
 
     def statements(self, ref: str, trust: Trust, predicate_type: str) -> list[dict[str, Any]]:
         """Return the statements of one type on `ref` that `trust` signed."""
-        output = self._ask("verify-attestation", *trust.arguments(), "--type", predicate_type, ref)
+        arguments = (*trust.arguments(), "--type", predicate_type, ref)
+        output = self._ask("verify-attestation", *arguments)
+        if output is None:
+            output = self._ask("verify-attestation", *arguments, in_bundles=True)
         return [] if output is None else list(_payloads(output))
 
     def attested(self, ref: str, trust: Trust, predicate_type: str, content: bytes) -> bool:
@@ -107,16 +119,18 @@ class Cosign:
             return False
         return predicate in [signed["predicate"] for signed in self.statements(ref, trust, predicate_type)]
 
-    def _ask(self, verb: str, *arguments: str) -> str | None:
-        """Return standard output, or None where cosign sees no signature that counts."""
+    def _ask(self, verb: str, *arguments: str, in_bundles: bool = False) -> str | None:
+        """Return standard output, or None where cosign sees no signature that counts, or reads no bundles."""
+        if in_bundles and not self.program.bundles:
+            return None
         try:
-            return self._run(verb, *self._loopback, *arguments)
+            return self._run(verb, *self._loopback, *arguments, in_bundles=in_bundles)
         except _NoSignatureError:
             return None
 
-    def _run(self, verb: str, *arguments: str) -> str:
+    def _run(self, verb: str, *arguments: str, in_bundles: bool = False) -> str:
         with environment(self._host, self._login) as environ:
-            command = [str(self.program.path), verb, *self.program.arguments(verb), *arguments]
+            command = [str(self.program.path), verb, *self.program.arguments(verb, in_bundles), *arguments]
             try:
                 process = subprocess.run(
                     command, env=environ, capture_output=True, text=True, timeout=_LIMIT, check=False
