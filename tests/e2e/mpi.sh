@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Two workers and a launcher, each in a network of its own on this machine: mpi.sh TREE FOLDER
+# Two workers and a launcher, each in a network of its own on this machine: mpi.sh TREE FOLDER HOME UID PORT
 # TREE has Debian's Open MPI and OpenSSH unpacked and not installed; FOLDER has worker.sh, launcher.sh and environment.sh.
+# They run as the user UID, whose home is HOME, and their sshd listens on PORT.
 # As root; the caller has put it into a mount namespace of its own (unshare --mount).
 set -euo pipefail
-tree=$1 folder=$2 name=rdma$$
+tree=$1 folder=$2 home=$3 uid=$4 port=$5 name=rdma$$
 mount -t overlay overlay -o "lowerdir=$tree/usr:/usr" /usr
 for place in /root /run; do mount -t tmpfs none "$place"; done
 mkdir "$folder/ssh" "$folder/bin"
@@ -12,12 +13,15 @@ ln -s /usr/bin/orterun "$folder/bin/mpirun"  # what update-alternatives does
 # As the image's ssh stage has it.
 printf 'StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n' > /etc/ssh/ssh_config
 printf 'StrictModes no\nPermitRootLogin yes\n' > /etc/ssh/sshd_config
-{ grep -v '^sshd:' /etc/passwd; echo 'sshd:x:999:65534::/run/sshd:/usr/sbin/nologin'; } > "$folder/passwd"
+{ grep -v "^sshd:\|^[^:]*:[^:]*:$uid:" /etc/passwd; echo 'sshd:x:999:65534::/run/sshd:/usr/sbin/nologin'; } > "$folder/passwd"
+echo "ranks:x:$uid:$uid::$home:/bin/bash" >> "$folder/passwd"
 mount --bind "$folder/passwd" /etc/passwd
 # As the operator mounts them.
-mkdir -p -m 700 /root/.ssh
-ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
-cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys
+mkdir -p -m 700 "$home/.ssh"
+ssh-keygen -q -t ed25519 -N '' -f "$home/.ssh/id_ed25519"
+cp "$home/.ssh/id_ed25519.pub" "$home/.ssh/authorized_keys"
+chown -R "$uid:$uid" "$home" "$folder/ssh"
+as_user="setpriv --reuid=$uid --regid=$uid --clear-groups"
 
 end() {
   for number in 1 2 3; do
@@ -38,14 +42,14 @@ for number in 1 2 3; do
 done
 trap end EXIT
 for number in 2 3; do
-  ip netns exec "$name-$number" unshare --uts sh -c "hostname worker-$number; exec sh $folder/worker.sh" \
+  ip netns exec "$name-$number" unshare --uts sh -c "hostname worker-$number; exec $as_user sh $folder/worker.sh" \
     > "$folder/worker-$number.log" 2>&1 &
   echo "10.77.0.$number slots=2" >> "$folder/hostfile"
 done
 for number in 2 3; do
-  until ip netns exec "$name-1" bash -c ": < /dev/tcp/10.77.0.$number/22" 2>/dev/null; do sleep 0.2; done
+  until ip netns exec "$name-1" bash -c ": < /dev/tcp/10.77.0.$number/$port" 2>/dev/null; do sleep 0.2; done
 done
 . "$folder/environment.sh"
 export OMPI_MCA_orte_default_hostfile="$folder/hostfile" OMPI_MCA_orte_keep_fqdn_hostnames=true
 export OMPI_MCA_plm_rsh_args="-o ConnectionAttempts=10" PATH="$folder/bin:$PATH"
-ip netns exec "$name-1" sh "$folder/launcher.sh"
+ip netns exec "$name-1" $as_user sh "$folder/launcher.sh"

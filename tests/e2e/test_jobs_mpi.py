@@ -1,6 +1,9 @@
 """The scripts of an MPIJob's pods with a real Open MPI and OpenSSH: three machines, as far as the network can tell."""
 
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,27 +17,45 @@ PACKAGES = (
     *("openmpi-bin", "openmpi-common", "libopenmpi3", "libevent-core-2.1-7", "libevent-pthreads-2.1-7", "libhwloc15"),
     *("libpmix2", "libmunge2", "openssh-server", "openssh-client", "libwrap0"),
 )
-RANK = 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname) network $NCCL_NET"; '
+RANK = 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname) network $NCCL_NET uid $(id -u)"; '
 LOG = 'echo "a log of NCCL" > "$(echo "$NCCL_DEBUG_FILE" | sed "s/%h/$(hostname)/; s/%p/$$/")"'
 
 
-@pytest.mark.parametrize(("tcp", "network"), [(False, "IB"), (True, "Socket")])
-def test_the_ranks_have_the_images_variables_and_their_logs_come_back(tmp_path: Path, tcp: bool, network: str) -> None:
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Provide a folder that every user reads: pytest's own are for root alone."""
+    with tempfile.TemporaryDirectory(prefix="rdma-images-mpi-") as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+
+
+@pytest.mark.parametrize(("tcp", "network", "user"), [(False, "IB", ""), (True, "Socket", ""), (False, "IB", "ranks")])
+def test_the_ranks_have_the_images_variables_and_their_logs_come_back(
+    folder: Path, tcp: bool, network: str, user: str
+) -> None:
     """sshd hands no variable of its container on: what the image sets has to be named to mpirun."""
     job = jobs.job("mpijob", "erdma", "mpirun", gpus=2, tcp=tcp, command=("/bin/sh", "-c", RANK + LOG))
+    if user:
+        job = replace(job, user=user, home=f"{folder}/home")
     for role, pod in zip(("launcher", "worker"), jobs.pods(job), strict=True):
         script = pod["spec"]["containers"][0]["command"][2]
-        (tmp_path / f"{role}.sh").write_text(script.replace("/tmp/nccl", str(tmp_path / "nccl")))
-    variables = {**job.variables, "NCCL_DEBUG_FILE": f"{tmp_path}/nccl/%h.%p.log"}
-    (tmp_path / "environment.sh").write_text("".join(f"export {name}='{value}'\n" for name, value in variables.items()))
+        (folder / f"{role}.sh").write_text(script.replace("/tmp/nccl", str(folder / "nccl")))
+    variables = {**job.variables, "NCCL_DEBUG_FILE": f"{folder}/nccl/%h.%p.log"}
+    (folder / "environment.sh").write_text("".join(f"export {name}='{value}'\n" for name, value in variables.items()))
     start = Path(__file__).parent / "mpi.sh"
     done = subprocess.run(
-        ["unshare", "--mount", "bash", start, unpacked.tree("mpi", PACKAGES), tmp_path],
+        [
+            *("unshare", "--mount", "bash", start, unpacked.tree("mpi", PACKAGES), folder),
+            *(job.home, "1000" if user else "0", str(job.ssh_port)),
+        ],
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
     for rank in range(4):
-        assert f"[1,{rank}]<stdout>:rank {rank} of 4 on worker-{2 + rank // 2} network {network}" in done.stdout
+        assert (
+            f"[1,{rank}]<stdout>:rank {rank} of 4 on worker-{2 + rank // 2} network {network} uid {1000 if user else 0}"
+            in done.stdout
+        )
     assert done.stdout.count("a log of NCCL") >= 4

@@ -82,6 +82,7 @@ def compose(request: JobRequest, project: Project) -> Job:
         node_check=request.node_check,
         values=(),
         work=work,
+        **_user(parts.image),
     )
     values = [
         JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
@@ -95,6 +96,12 @@ def compose(request: JobRequest, project: Project) -> Job:
         ),
     ]
     return replace(job, values=tuple(values))
+
+
+def _user(planned: Image) -> dict[str, str]:
+    """Return the user that the image's processes run as, and its home; nothing for root."""
+    user = planned.additions.user if planned.additions else None
+    return {"user": user.name, "home": user.home} if user else {}
 
 
 def _parameters(parts: _Parts, facts: Facts) -> dict[str, Parameter]:

@@ -74,6 +74,13 @@ class Job:
     values: tuple[JobValue, ...]
     work: Work = field(default_factory=Work)
     node_check: bool = True
+    user: str = ""  # that the image's processes run as; empty for root
+    home: str = "/root"  # that user's
+
+    @property
+    def ssh_port(self) -> int:
+        """The port of sshd between ranks: only root may listen below 1024, and a host has its own on 22."""
+        return 2222 if self.user or self.launcher == "docker" else 22
 
     @property
     def ranks(self) -> int:

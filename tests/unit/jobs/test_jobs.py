@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.environment import Environment
-from rdma_images.jobs.write import counts
+from rdma_images.jobs.write import compose, counts
 from tests.support import job_parts as jobs
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "jobs"
@@ -288,3 +289,22 @@ def test_variables_of_single_types() -> None:
     assert (
         "NCCL_IB_GID_INDEX" not in jobs.job("mpijob", "erdma", "mpirun", instance="ecs.gn8is-4x.16xlarge").environment
     )
+
+
+@pytest.mark.parametrize("launcher", ["mpijob", "trainjob", "docker"])
+def test_ssh_between_ranks_is_the_users_where_the_target_has_one(launcher: str) -> None:
+    project = jobs.load_project()
+    name = "efa-nccl-tests"
+    target = project.matrix.targets[name]
+    with_user = target.model_validate({**target.model_dump(by_alias=True, exclude_unset=True), "user": "nonroot"})
+    changed = replace(
+        project, matrix=project.matrix.model_copy(update={"targets": {**project.matrix.targets, name: with_user}})
+    )
+    job = compose.compose(jobs.request(launcher, "efa", "mpirun"), changed)
+    assert (job.user, job.home, job.ssh_port) == ("nonroot", "/home/nonroot", 2222)
+    text = "\n".join(content for file, content in jobs.files(job).items() if file != "job.json")
+    assert "/root" not in text
+    assert "port: 22\n" not in text
+    assert text.count("-p 2222 -o ConnectionAttempts=10") >= 2
+    assert "sshd -D -e -p 2222 -h /tmp/ssh_host_key -o UsePAM=no" in text
+    assert "/home/nonroot/.ssh" in text
