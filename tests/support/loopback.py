@@ -34,6 +34,7 @@ class Answer:
     cut: int | None = None  # end the connection after so many bytes of the body
     drop: bool = False  # end the connection without a word
     silent_for: float = 0.0  # seconds before a word is said
+    together: threading.Barrier | None = None  # say nothing before as many requests have come
     ranges: bool = True
     heads: bool = True  # whether HEAD is allowed
 
@@ -112,6 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
         site.requests.append(ReceivedRequest(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}))
         answer = site.next(self.path)
         site.over.wait(answer.silent_for)
+        if answer.together:
+            answer.together.wait(60)
         if answer.drop:
             self.close_connection = True
             return

@@ -3,7 +3,7 @@
 import io
 import json
 import ssl
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,20 +90,17 @@ def test_hosts_that_do_not_answer_say_why() -> None:
     assert only(download("/none/tool")).detail == "no such file"
 
 
-def test_everything_is_asked_at_once(site: Site) -> None:
+def test_everything_is_asked_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "DEADLINE", 60.0)
     source = [download(f"{site.address}/{n}", f"tool-{n}") for n in range(20)]
-    site.answers |= {f"/{n}": Answer(silent_for=1) for n in range(20)}
-    begun = time.monotonic()
+    site.answers |= dict.fromkeys((f"/{n}" for n in range(20)), Answer(together=threading.Barrier(20)))
     assert all(supply.reachable for supply in preflight.supply(source, mirrors()))
-    assert time.monotonic() - begun < 10  # one after the other, 20
 
 
 def test_who_is_late_is_out_of_reach(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "DEADLINE", 1.0)
     site.answers["/tool"] = Answer(silent_for=30)
-    begun = time.monotonic()
     assert only(download(f"{site.address}/tool")).detail == "no answer in 1 s"
-    assert time.monotonic() - begun < 15
 
 
 def test_the_same_question_is_asked_once(site: Site) -> None:

@@ -15,14 +15,14 @@ SOURCE = Path(rdma_check.__file__)
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 TABLE = re.compile(r"^CAUSES: list\[tuple\[str, str, bool\]\] = \[.*?\]\n(?=MESSAGE)", re.DOTALL | re.MULTILINE)
 TRAINING = """
-import os, socket, sys, time
+import os, socket, sys, threading
 import rdma_check
-rdma_check.start(4)
+rdma_check.start(2)
 path = os.environ["NCCL_DEBUG_FILE"].replace("%h", socket.gethostname().split(".")[0]).replace("%p", str(os.getpid()))
 with open(path, "w") as log:
     for line in open(sys.argv[1]):
         log.write(line)
-time.sleep(8)
+[thread.join() for thread in threading.enumerate() if thread.name == "rdma_check"]
 print("trained")
 """
 
