@@ -56,17 +56,17 @@ GB = 1e9
 
 def main() -> None:
     """Measure what is asked for, and write the page from all that is known."""
-    asked = arguments()
-    results, run = load(), this_run(asked.wheels)
-    if set(asked.only) - {"nothing"}:
-        with lab(asked.folder) as room:
-            prepare(room, asked.wheels)
-            if {*ROWS, "floor"} & set(asked.only):
-                builds(room, asked, results, run)
-            if "six" in asked.only:
-                six(room, asked, results, run)
-    if "nothing" in asked.only:
-        nothing_to_do(asked.runs, results, run)
+    options = arguments()
+    results, run = load(), this_run(options.wheels)
+    if set(options.only) - {"nothing"}:
+        with lab(options.folder) as room:
+            prepare(room, options.wheels)
+            if {*ROWS, "floor"} & set(options.only):
+                builds(room, options, results, run)
+            if "six" in options.only:
+                six(room, options, results, run)
+    if "nothing" in options.only:
+        nothing_to_do(options.runs, results, run)
     results.save()
     build_page.write(results)
 
@@ -80,10 +80,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--wheels", type=lambda text: text.split(","))
     parser.add_argument("--containerd", type=Path)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "rdma-images-benchmark")
-    asked = parser.parse_args()
-    if unknown := set(asked.only) - set(MEASURES):
+    options = parser.parse_args()
+    if unknown := set(options.only) - set(MEASURES):
         parser.error(f"--only knows {', '.join(MEASURES)}, not {', '.join(sorted(unknown))}")
-    return asked
+    return options
 
 
 def prepare(room: BuildLab, wheels: list[str] | None) -> None:
@@ -95,52 +95,52 @@ def prepare(room: BuildLab, wheels: list[str] | None) -> None:
     for file in (room.project / "locks" / "python").glob("torch-*.json") if wheels else ():
         lock = Lock.model_validate_json(file.read_text(encoding="utf-8"))
         names = ("torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13", *(wheels or ()))
-        kept = tuple(wheel for wheel in lock.wheels if wheel.size < LARGE or wheel.name in names)
-        file.write_text(lock.model_copy(update={"wheels": kept}).text(), encoding="utf-8")
+        wheels_needed = tuple(wheel for wheel in lock.wheels if wheel.size < LARGE or wheel.name in names)
+        file.write_text(lock.model_copy(update={"wheels": wheels_needed}).text(), encoding="utf-8")
     for base in ("debian12", "debian13"):
         bootstrap.base(base)
 
 
-def builds(room: BuildLab, asked: argparse.Namespace, results: Results, run: BenchmarkRun) -> None:
+def builds(room: BuildLab, options: argparse.Namespace, results: Results, run: BenchmarkRun) -> None:
     """Measure a cold build, the next torch on top of it, and a pull of that; one way after the other, `runs` times."""
-    for name in (name for measure in asked.only for name in ROWS.get(measure, ())):
-        results.start(name, UNITS.get(name, "s"), asked.ways, run)
-    for node in build_pull.nodes(asked.containerd) if "pull" in asked.only else ():
-        results.start(node.name, "s", asked.ways, run)
-    for number in range(asked.runs):
-        if "floor" in asked.only:
+    for name in (name for measure in options.only for name in ROWS.get(measure, ())):
+        results.start(name, UNITS.get(name, "s"), options.ways, run)
+    for node in build_pull.nodes(options.containerd) if "pull" in options.only else ():
+        results.start(node.name, "s", options.ways, run)
+    for number in range(options.runs):
+        if "floor" in options.only:
             measure_floor(room, number, results, run)
-        ways = asked.ways[::-1] if number % 2 else asked.ways  # whoever is second finds what the first left warm
-        for way in ways if set(ROWS) & set(asked.only) else ():
+        ways = options.ways[::-1] if number % 2 else options.ways  # whoever is second finds what the first left warm
+        for way in ways if set(ROWS) & set(options.only) else ():
             room.empty()
             layers = measure_cold(room, way, number, results)
-            if "next" in asked.only:
+            if "next" in options.only:
                 measure_next(room, way, number, layers, results)
-            if "pull" in asked.only:
-                measure_pull(room, way, NEW if "next" in asked.only else OLD, asked.containerd, results)
-            if "kept" in asked.only and way == "ours":
+            if "pull" in options.only:
+                measure_pull(room, way, NEW if "next" in options.only else OLD, options.containerd, results)
+            if "kept" in options.only and way == "ours":
                 measure_kept(room, results)
-            if "resident" in asked.only and way == "ours":
+            if "resident" in options.only and way == "ours":
                 measure_resident(room, results)
             results.save()
 
 
-def six(room: BuildLab, asked: argparse.Namespace, results: Results, this: BenchmarkRun) -> None:
+def six(room: BuildLab, options: argparse.Namespace, results: Results, this: BenchmarkRun) -> None:
     """Measure the bytes of a registry that has all of SIX, and of the engine's disk after building them.
 
     Of the baseline nothing is used again, so its images are let go one by one; ours stay, as a user's would.
     """
     units = dict.fromkeys(("one image", "two fabrics", "six images", "engine's disk after six"), "GB")
     units |= {"an image with another torch": "s", "an image with the same torch": "s"}
-    rows = {name: results.start(name, unit, asked.ways, this) for name, unit in units.items()}
-    for way in asked.ways:
+    rows = {name: results.start(name, unit, options.ways, this) for name, unit in units.items()}
+    for way in options.ways:
         room.empty()
         layers: dict[str, int] = {}
         for number, (target, torch) in enumerate(SIX, 1):
             before = set(room.images())
             run = room.time(f"{way}-six-{number}", command(way, torch, target, BASE))
-            (made,) = set(room.images()) - before
-            layers |= room.layers(made)
+            (ref,) = set(room.images()) - before
+            layers |= room.layers(ref)
             if number > 1:  # the first one is built in an empty engine
                 same = torch == SIX[number - 2][1]
                 rows[f"an image with {'the same' if same else 'another'} torch"].add(way, run.seconds, run.load)

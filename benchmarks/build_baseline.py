@@ -39,16 +39,16 @@ SH
 def main() -> None:
     """Build it; what it is made of is chosen as for `invoke build`."""
     target, *axes = sys.argv[1:]
-    here = project.load()
-    (image,) = target_options.chosen_images(here, [target], False, axes, True)
-    ours = build_spec.build_spec(image, here, rehearse=True, compression="gzip")
+    checkout = project.load()
+    (image,) = target_options.chosen_images(checkout, [target], False, axes, True)
+    ours = build_spec.build_spec(image, checkout, rehearse=True, compression="gzip")
     theirs = replace(ours, image=replace(image, id=f"baseline-{image.id}", tag=f"baseline-{image.tag}"))
     text = dockerfile(ours)
     atomic.write(theirs.dockerfile, text)
     build_images.build(
         # Without wheels of its own: pip installs them, and no layers are to be made of them.
         [replace(theirs, others=f"baseline {ours.others}", lock=ours.lock.model_copy(update={"wheels": ()}))],
-        here,
+        checkout,
         engine.ensure(),
         run_bake.Options(rehearse=True, compression="gzip"),
         lambda line: print(line, file=sys.stderr),
@@ -72,8 +72,8 @@ def dockerfile(ours: BuildSpec) -> str:
 
 def _name(stage: str) -> str:
     """Return the name that a stage's first line gives it; empty for what comes before the first stage."""
-    found = re.match(r"FROM .* AS (\S+)\n", stage)
-    return found[1] if found else ""
+    match = re.match(r"FROM .* AS (\S+)\n", stage)
+    return match[1] if match else ""
 
 
 if __name__ == "__main__":

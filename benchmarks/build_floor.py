@@ -19,7 +19,7 @@ LEVEL = 3  # as our layers
 
 
 def floor(requirements: str, python: str, platform: str, folder: Path) -> dict[str, float]:
-    """Seconds of each step, one after the other, each on all cores where its tool can."""
+    """Return the seconds of each step, one after the other, each on all cores where its tool can."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     wheels, blob, unpacked = folder / "wheels", folder / "wheels.tar.zst", folder / "unpacked"

@@ -88,8 +88,8 @@ class BuildLab:
 
     def unpacked(self, ref: str, path: str = "/") -> int:
         """Return bytes of an image's files under `path`."""
-        said = self.docker("run", "--rm", "--network", "host", ref, "du", "-sxB1", "--apparent-size", path)
-        return int(said.split()[0])
+        output = self.docker("run", "--rm", "--network", "host", ref, "du", "-sxB1", "--apparent-size", path)
+        return int(output.split()[0])
 
     def used(self) -> int:
         """Return bytes of the engine's disk."""
@@ -109,8 +109,8 @@ UNPACK = re.compile(r"unpacking to \S+ ([\d.]+)s done")
 
 
 def _last(pattern: re.Pattern[str], log: str) -> float:
-    found = pattern.findall(log)
-    return float(found[-1]) if found else 0.0
+    matches = pattern.findall(log)
+    return float(matches[-1]) if matches else 0.0
 
 
 @contextmanager
@@ -131,10 +131,10 @@ def lab(folder: Path) -> Iterator[BuildLab]:
             to = folder / "project" / name
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, to)
-    found = BuildLab(folder, private.up(lambda line: print(line, file=sys.stderr)))
+    room = BuildLab(folder, private.up(lambda line: print(line, file=sys.stderr)))
     try:
-        found.empty()
-        yield found
-        found.empty()
+        room.empty()
+        yield room
+        room.empty()
     finally:
         private.down()

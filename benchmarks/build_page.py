@@ -42,7 +42,7 @@ def write(results: Results) -> None:
     page = environment.get_template("performance.md.j2").render(
         results=results,
         goals=[(goal, measured(goal, results, letters)) for goal in GOALS],
-        told=told,
+        told=figure_text,
         runs_of=lambda row: ", ".join(dict.fromkeys(letters[row.runs[way]] for way in WAYS if way in row.runs)),
         counts=lambda row: ", ".join(str(len(row.values[way])) for way in WAYS if way in row.values),
         loads=lambda row: ", ".join(str(load) for way in WAYS for load in row.loads.get(way, ())),
@@ -63,10 +63,10 @@ def write(results: Results) -> None:
 def measured(goal: Goal, results: Results, letters: Mapping[BenchmarkRun, str]) -> tuple[str, str]:
     """Return what was measured of a goal, and "yes" or "no"; nothing is reached by figures of two runs."""
     try:
-        found = goal.found(results)
+        verdict = goal.found(results)
     except MixedRunsError as error:
         return f"of two runs ({', '.join(sorted(letters[run] for run in error.runs))}), not compared", ""
-    return (found[0], "yes" if found[1] else "**no**") if found else ("not measured", "")
+    return (verdict[0], "yes" if verdict[1] else "**no**") if verdict else ("not measured", "")
 
 
 def bound(results: Results, steps: list[str]) -> dict[str, float] | None:
@@ -83,8 +83,8 @@ def bound(results: Results, steps: list[str]) -> dict[str, float] | None:
         or len({figure.run for figure in (*figures, cold, baseline) if figure}) > 1
     ):
         return None
-    alone = sum(figure.value for figure in figures if figure)
-    return {"seconds": alone, "times": baseline.value / alone, "share": 100 * alone / cold.value}
+    steps_alone = sum(figure.value for figure in figures if figure)
+    return {"seconds": steps_alone, "times": baseline.value / steps_alone, "share": 100 * steps_alone / cold.value}
 
 
 def processor_time(results: Results) -> dict[str, float] | None:
@@ -110,7 +110,7 @@ def _comparable(row: ResultRow) -> bool:
         return False
 
 
-def told(row: ResultRow, way: str) -> str:
+def figure_text(row: ResultRow, way: str) -> str:
     """Return a way's median and its spread, "93 s (90 to 101)"; a dash where it was not measured."""
     values = row.values.get(way)
     if not values:
@@ -126,29 +126,29 @@ def number(value: float) -> str:
 
 
 def _faster(name: str, least: float) -> Callable[[Results], tuple[str, bool] | None]:
-    def found(results: Results) -> tuple[str, bool] | None:
+    def compare(results: Results) -> tuple[str, bool] | None:
         times = ratio(results.figure(name, "baseline"), results.figure(name))
         return (f"{times:.1f} times", times >= least) if times else None
 
-    return found
+    return compare
 
 
 def _ours(name: str, most: float, text: str) -> Callable[[Results], tuple[str, bool] | None]:
-    def found(results: Results) -> tuple[str, bool] | None:
+    def compare(results: Results) -> tuple[str, bool] | None:
         figure = results.figure(name)
         return (text.format(figure.value), figure.value <= most) if figure else None
 
-    return found
+    return compare
 
 
 def _share(part: tuple[str, Way], whole: tuple[str, Way], most: float) -> Callable[[Results], tuple[str, bool] | None]:
     """Return one way's row over another's."""
 
-    def found(results: Results) -> tuple[str, bool] | None:
+    def compare(results: Results) -> tuple[str, bool] | None:
         share = ratio(results.figure(*part), results.figure(*whole))
         return (f"{share:.2f} times", share <= most) if share else None
 
-    return found
+    return compare
 
 
 def _beside_wheels(results: Results) -> tuple[str, bool] | None:

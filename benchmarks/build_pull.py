@@ -79,7 +79,7 @@ def nodes(programs: Path | None) -> tuple[PullingNode, ...]:
 
 
 def pull(node: PullingNode, programs: Path, folder: Path, ref: str, layers: int) -> float:
-    """Seconds of a pull into a containerd with nothing in it, under `folder`, which is removed.
+    """Return the seconds of a pull into a containerd with nothing in it, under `folder`, which is removed.
 
     Ends the benchmark where not all layers are there afterwards: containerd 2.3 can lose an error of a parallel pull.
     """
@@ -94,11 +94,11 @@ def pull(node: PullingNode, programs: Path, folder: Path, ref: str, layers: int)
                 soci = f"{programs}/soci-snapshotter-grpc --address {folder}/soci.sock --root {folder}/soci --config"
                 stack.enter_context(_running(soci.split(), SOCI.format(**values), folder))
             begun = time.monotonic()
-            _said([*ctr, "images", "pull", "--plain-http", "--snapshotter", node.snapshotter, ref])
+            _output([*ctr, "images", "pull", "--plain-http", "--snapshotter", node.snapshotter, ref])
             seconds = time.monotonic() - begun
-            there = len(_said([*ctr, "snapshots", "--snapshotter", node.snapshotter, "list"]).splitlines()) - 1
-        if there != layers:
-            sys.exit(f"{node.name}: {there} layers of {layers} were unpacked")
+            unpacked = len(_output([*ctr, "snapshots", "--snapshotter", node.snapshotter, "list"]).splitlines()) - 1
+        if unpacked != layers:
+            sys.exit(f"{node.name}: {unpacked} layers of {layers} were unpacked")
         return seconds
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -124,7 +124,7 @@ def _running(command: list[str], settings: str, folder: Path) -> Iterator[None]:
         process.wait()
 
 
-def _said(command: list[str]) -> str:
+def _output(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -34,19 +34,19 @@ def main() -> None:
 
 def measured(ref: str, running: engine.Engine) -> dict[str, list[float]]:
     """Return the seconds of every part in each run; parts that took none are left out."""
-    found: dict[str, list[float]] = defaultdict(list)
+    seconds: dict[str, list[float]] = defaultdict(list)
     for _ in range(RUNS):
         marks = [perf_counter()]
         with tempfile.TemporaryDirectory() as folder:
             checks = datapath.run(ref, running, progress=partial(mark, marks), folder=Path(folder))
         # The first lines are of reading out, of starting, and of the first check when it was done.
-        found["the image read out of the engine"].append(marks[2] - marks[1])
-        found["two machines started and looked at"].append(marks[3] - marks[2] - checks[0].seconds)
+        seconds["the image read out of the engine"].append(marks[2] - marks[1])
+        seconds["two machines started and looked at"].append(marks[3] - marks[2] - checks[0].seconds)
         for check in checks:
             if check.outcome != "skipped":
-                found[check.title].append(check.seconds)
-        found["altogether"].append(perf_counter() - marks[0])
-    return found
+                seconds[check.title].append(check.seconds)
+        seconds["altogether"].append(perf_counter() - marks[0])
+    return seconds
 
 
 def mark(marks: list[float], _line: str) -> None:

@@ -36,10 +36,10 @@ def main() -> None:
 
 def files(image: str) -> list[tuple[str, str, int]]:
     """Wheel, path below site-packages and bytes of every file that the wheels of an image brought, by their RECORDs."""
-    found = engine.ensure()
+    running = engine.ensure()
     read = 'cd /opt/venv/site-packages && for r in *.dist-info/RECORD; do sed "s|^|${r%%.dist-info*},|" $r; done'
     command = ["docker", "run", "--rm", "--network", "host", image, "sh", "-c", read]
-    done = subprocess.run(command, env=found.environ(), capture_output=True, text=True)
+    done = subprocess.run(command, env=running.environ(), capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr.strip())
     rows = csv.reader(done.stdout.splitlines())
@@ -53,7 +53,7 @@ def show(left_out: dict[tuple[str, str], list[int]]) -> None:
         table.add_column(name, justify="right" if name in ("files", "MB") else "left")
     for (pattern, wheel), sizes in sorted(left_out.items(), key=lambda item: -sum(item[1])):
         table.add_row(pattern, wheel, str(len(sizes)), f"{sum(sizes) / MEGABYTE:.1f}")
-    sizes = [size for one in left_out.values() for size in one]
+    sizes = [size for sizes_of_wheel in left_out.values() for size in sizes_of_wheel]
     table.add_row("all", "", str(len(sizes)), f"{sum(sizes) / MEGABYTE:.1f}")
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 

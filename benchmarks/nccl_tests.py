@@ -71,26 +71,28 @@ def costs(options: argparse.Namespace) -> list[Cost]:
 
     def cost(file: Path, for_: str) -> Cost:
         arch = options.architectures[0] if for_ == "whole" else for_
-        what = "-c" if for_ == "whole" else "--cubin"
+        mode = "-c" if for_ == "whole" else "--cubin"
         out = options.folder / f"{file.stem}.{for_}"
         return measured(
-            [cuda / "bin/nvcc", *flags, f"-arch={arch}", what, file, "-o", out], source / "src", file.name, for_
+            [cuda / "bin/nvcc", *flags, f"-arch={arch}", mode, file, "-o", out], source / "src", file.name, for_
         )
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        wanted = [(file, for_) for file in files for for_ in (*options.architectures, "whole")]
-        return list(pool.map(lambda one: cost(*one), wanted))
+        jobs = [(file, for_) for file in files for for_ in (*options.architectures, "whole")]
+        return list(pool.map(lambda job: cost(*job), jobs))
 
 
-def table(found: Sequence[Cost], architectures: Sequence[str]) -> str:
+def table(costs: Sequence[Cost], architectures: Sequence[str]) -> str:
     """Processor seconds as a Markdown table: a row a file, a column an architecture, and the host's part."""
-    of = {(one.file, one.for_): one for one in found}
-    columns = {name: {file: of[file, name].seconds for file, for_ in of if for_ == name} for name in architectures}
-    whole = {file: one.seconds for (file, for_), one in of.items() if for_ == "whole"}
+    by_key = {(cost.file, cost.for_): cost for cost in costs}
+    columns = {
+        name: {file: by_key[file, name].seconds for file, for_ in by_key if for_ == name} for name in architectures
+    }
+    whole = {file: cost.seconds for (file, for_), cost in by_key.items() if for_ == "whole"}
     columns["host"] = {file: whole[file] - columns[architectures[0]][file] for file in whole}
     rows = [f"| {file} | " + " | ".join(f"{column[file]:.0f}" for column in columns.values()) + " |" for file in whole]
     sums = " | ".join(f"{sum(column.values()):.0f}" for column in columns.values())
-    memory = max(one.memory for one in found)
+    memory = max(cost.memory for cost in costs)
     head = f"| seconds of processor time | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}"
     return "\n".join([head, *rows, f"| all | {sums} |", "", f"largest process: {memory} MiB"])
 

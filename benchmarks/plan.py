@@ -30,34 +30,34 @@ ROWS = 1000
 
 def main() -> None:
     """Measure, and print a line each."""
-    known, ours = facts.load(), matrix.load()
-    large = thousand(known, ours)
-    planned = planner.plan(large, known, everything=True)
+    all_facts, ours = facts.load(), matrix.load()
+    large = thousand(all_facts, ours)
+    planned = planner.plan(large, all_facts, everything=True)
     rows = len(planned.images) + len(planned.refusals)
-    say("invoke plan --all, the whole process", measured(lambda: run("-m", "invoke", "plan", "--all")))
-    say("of it, Python itself", measured(lambda: run("-c", "pass")))
-    say("of it, invoke with one empty task", measured(empty_task))
-    say("of it, importing pydantic", measured(lambda: run("-c", "import pydantic; pydantic.BaseModel")))
-    say("facts/ read and checked", measured(facts.load))
-    say("matrix.yaml read and checked", measured(matrix.load))
-    say("the default matrix planned", measured(lambda: planner.plan(ours, known, everything=True)))
+    print_times("invoke plan --all, the whole process", measured(lambda: run("-m", "invoke", "plan", "--all")))
+    print_times("of it, Python itself", measured(lambda: run("-c", "pass")))
+    print_times("of it, invoke with one empty task", measured(empty_task))
+    print_times("of it, importing pydantic", measured(lambda: run("-c", "import pydantic; pydantic.BaseModel")))
+    print_times("facts/ read and checked", measured(facts.load))
+    print_times("matrix.yaml read and checked", measured(matrix.load))
+    print_times("the default matrix planned", measured(lambda: planner.plan(ours, all_facts, everything=True)))
     refused = f"{len(planned.refusals)} of them refused, each with its nearest combination"
-    say(f"{rows} rows planned, {refused}", measured(lambda: planner.plan(large, known, everything=True)))
-    say(f"{len(planned.images)} Dockerfiles rendered", measured(lambda: rendered(planned, known, ours)))
+    print_times(f"{rows} rows planned, {refused}", measured(lambda: planner.plan(large, all_facts, everything=True)))
+    print_times(f"{len(planned.images)} Dockerfiles rendered", measured(lambda: rendered(planned, all_facts, ours)))
 
 
-def thousand(known: Facts, ours: Matrix) -> Matrix:
+def thousand(all_facts: Facts, ours: Matrix) -> Matrix:
     """Return the matrix of efa-pytorch, grown to every base and torch, and as many installers as give ROWS rows."""
-    bases, torches = tuple(known.bases.bases), tuple(known.torch.releases)
-    installers = tuple(known.efa.releases)[: -(-ROWS // (len(bases) * len(torches)))]
+    bases, torches = tuple(all_facts.bases.bases), tuple(all_facts.torch.releases)
+    installers = tuple(all_facts.efa.releases)[: -(-ROWS // (len(bases) * len(torches)))]
     values = {"base": bases, "pytorch": torches, "efa-installer": installers}
     target = ours.target("efa-pytorch").model_copy(update={"values": values, "exclude": ()})
     return ours.model_copy(update={"targets": {"efa-pytorch": target}})
 
 
-def rendered(planned: Plan, known: Facts, ours: Matrix) -> None:
+def rendered(planned: Plan, all_facts: Facts, ours: Matrix) -> None:
     """Render every image's Dockerfile, all with the wheels of the default row: locking is no part of this."""
-    default = planner.plan(ours, known, ["efa-pytorch"]).images[0]
+    default = planner.plan(ours, all_facts, ["efa-pytorch"]).images[0]
     wheels, toolkit, tools = lock.load(default), lock.load_toolkit(default), lock.tools()
     for image in planned.images:
         dockerfiles.render(image, wheels, toolkit, tools)
@@ -77,7 +77,7 @@ def empty_task() -> None:
 
 
 def measured(work: Callable[[], object]) -> list[float]:
-    """Seconds of processor time of each run but the first, which compiles what is not compiled yet."""
+    """Return the seconds of processor time of each run but the first, which compiles what is not compiled yet."""
     work()
     seconds = []
     for _ in range(RUNS):
@@ -88,15 +88,15 @@ def measured(work: Callable[[], object]) -> list[float]:
 
 
 def processor_time() -> float:
-    """Seconds of this process and of those that it started and that have ended."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    """Return the seconds of this process and of those that it started and that have ended."""
+    used = (resource.getrusage(process) for process in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def say(what: str, seconds: list[float]) -> None:
+def print_times(name: str, seconds: list[float]) -> None:
     """Print a line: the median, the spread, what it was."""
     middle, least, most = (1000 * value for value in (median(seconds), min(seconds), max(seconds)))
-    print(f"{middle:8.1f} ms  ({least:.1f} to {most:.1f})  {what}")
+    print(f"{middle:8.1f} ms  ({least:.1f} to {most:.1f})  {name}")
 
 
 if __name__ == "__main__":

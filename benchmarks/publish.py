@@ -112,7 +112,7 @@ def nothing_to_do(running: Engine, folder: Path, context: Path) -> None:
 def again(folder: Path, host: str) -> None:
     """Measure the whole process of a run with nothing to do."""
     paths.IMAGES = folder / "images"
-    images = [found for number in range(IMAGES) if (found := numbered("efa-pytorch", number))]
+    images = [numbered_image for number in range(IMAGES) if (numbered_image := numbered("efa-pytorch", number))]
     ship(list(publish_images.approved_images(images, images, matrix.load(), SUITE)), host, None)
 
 

@@ -32,8 +32,8 @@ def main() -> None:
             text = (many / "0.log").read_text()
             while file.tell() < LARGE:
                 file.write(text)
-        say(f"{RANKS} logs, {total / 1e6:.0f} MB", many)
-        say(f"1 log, {LARGE / 1e6:.0f} MB", large)
+        print_cost(f"{RANKS} logs, {total / 1e6:.0f} MB", many)
+        print_cost(f"1 log, {LARGE / 1e6:.0f} MB", large)
 
 
 def write(folder: Path) -> int:
@@ -45,17 +45,17 @@ def write(folder: Path) -> int:
     ]
     rows = [line for line in lines if "NCCL" not in line]
     for rank in range(RANKS):
-        who = f"ip-10-0-{rank // GPUS}-1:{4000 + rank % GPUS}:{4000 + rank % GPUS}"
-        said = [_of(line, who, rank) for line in start]
+        prefix = f"ip-10-0-{rank // GPUS}-1:{4000 + rank % GPUS}:{4000 + rank % GPUS}"
+        said = [_line_of_rank(line, prefix, rank) for line in start]
         size, n = sum(map(len, said)), 0
         while size < SMALL:
-            said.append(f"{who} [{rank % GPUS}] NCCL INFO {_said(rank, n)}")
+            said.append(f"{prefix} [{rank % GPUS}] NCCL INFO {_message(rank, n)}")
             size, n = size + len(said[-1]) + 1, n + 1
         (folder / f"{rank}.log").write_text("\n".join([*said, *(rows if rank == 0 else ())]) + "\n")
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def _said(rank: int, n: int) -> str:
+def _message(rank: int, n: int) -> str:
     """Return what a rank says, the line number `n`."""
     gpu, peer, beside = rank % GPUS, (rank + n % 97) % RANKS, rank - rank % GPUS + n % GPUS
     return (
@@ -67,14 +67,16 @@ def _said(rank: int, n: int) -> str:
     )[n % 5]
 
 
-def _of(line: str, who: str, rank: int) -> str:
+def _line_of_rank(line: str, prefix: str, rank: int) -> str:
     """Return a line of the real log, of another rank of a larger job on EFA."""
-    line = re.sub(r"^vm:2543:\d+", who, line).replace("rank 0", f"rank {rank}").replace("nranks 2", f"nranks {RANKS}")
+    line = (
+        re.sub(r"^vm:2543:\d+", prefix, line).replace("rank 0", f"rank {rank}").replace("nranks 2", f"nranks {RANKS}")
+    )
     line = line.replace("nRanks 2", f"nRanks {RANKS}").replace("nNodes 2", f"nNodes {RANKS // GPUS}")
     return line.replace("is tcp, fabric is 192.0.2.0/24 (found 1 nics)", "is efa, fabric is efa-direct (found 32 nics)")
 
 
-def say(what: str, folder: Path) -> None:
+def print_cost(name: str, folder: Path) -> None:
     """Judge the logs in a process of their own, and print what that took."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
@@ -83,7 +85,7 @@ def say(what: str, folder: Path) -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     peak, sentence = done.stdout.split(" ", 1)
-    print(f"{what}: {time.perf_counter() - began:.1f} s, {used:.1f} s of processor time, {int(peak) / 1e3:.0f} MB")
+    print(f"{name}: {time.perf_counter() - began:.1f} s, {used:.1f} s of processor time, {int(peak) / 1e3:.0f} MB")
     print(f"  {sentence.strip()}")
 
 

@@ -45,14 +45,14 @@ def main(mebibytes: int) -> None:
         with registry(folder) as host:
             cache = f"type=registry,ref={host}/cache:shared"
             with engine() as first:
-                alone = build(first, folder / "context", SHARDS[0])
+                seconds_alone = build(first, folder / "context", SHARDS[0])
             with engine() as first:
                 writing = build(first, folder / "context", SHARDS[0], f"--set=*.cache-to={cache},{MODES}")
             with engine() as second:
                 reading = build(second, folder / "context", SHARDS[1], f"--set=*.cache-from={cache}")
             with engine() as second:
                 without = build(second, folder / "context", SHARDS[1])
-    print(f"first shard {alone:.1f} s, and written to the cache {writing:.1f} s")
+    print(f"first shard {seconds_alone:.1f} s, and written to the cache {writing:.1f} s")
     print(f"second shard on another engine {without:.1f} s, from the cache {reading:.1f} s ({reading / without:.0%})")
 
 
@@ -89,7 +89,7 @@ def engine() -> Iterator[Engine]:
 
 
 def build(running: Engine, folder: Path, names: tuple[str, ...], *options: str) -> float:
-    """Seconds to bake the targets."""
+    """Return the seconds that baking the targets takes."""
     begun = time.perf_counter()
     command = ["docker", "buildx", "bake", "--provenance=false", "--progress=plain", *options, *names]
     subprocess.run(command, cwd=folder, env=running.environ(), check=True, capture_output=True)

@@ -47,15 +47,15 @@ def machine(bases: Path) -> Iterator[None]:
 
 
 def build(clone: Path, target: str, option: str) -> tuple[float, int, int]:
-    """Seconds of `invoke build`, and of BuildKit's steps all and those from a cache."""
+    """Return the seconds of `invoke build`, and of BuildKit's steps all and those from a cache."""
     shutil.rmtree(clone / "build", ignore_errors=True)
     command = [sys.executable, "-m", "invoke", "build", "--target", target, "--rehearse", "--no-validate", option]
     begun = time.perf_counter()
     subprocess.run(command, cwd=clone, check=True, stdout=sys.stderr)
     seconds = time.perf_counter() - begun
     (record,) = (clone / "build" / "images").glob("*/buildkit.json")
-    told = json.loads(record.read_text(encoding="utf-8"))
-    return seconds, told["steps"], told["cached"]
+    output = json.loads(record.read_text(encoding="utf-8"))
+    return seconds, output["steps"], output["cached"]
 
 
 if __name__ == "__main__":

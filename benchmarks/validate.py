@@ -38,12 +38,12 @@ def main() -> None:
     tool = (arguments.tool,) if arguments.tool else UV
     theirs = _median(lambda: _structure_test(tool, arguments.ref, paths, engine), arguments.runs)
     ours = _median(lambda: _relate(arguments.ref, paths, engine), arguments.runs)
-    whole = _median(lambda: _suite(arguments.ref, engine), arguments.runs)
+    seconds = _median(lambda: _suite(arguments.ref, engine), arguments.runs)
     print(f"| {len(paths)} checks of {arguments.ref}, median of {arguments.runs} | seconds |")
     print("|---|---|")
     print(f"| container-structure-test | {theirs:.1f} |")
     print(f"| the same checks here | {ours:.2f} ({theirs / ours:.0f} times faster) |")
-    print(f"| the whole static suite here | {whole:.1f} |")
+    print(f"| the whole static suite here | {seconds:.1f} |")
 
 
 def _arguments() -> argparse.Namespace:
@@ -70,10 +70,10 @@ def _measured(ref: str, engine: Engine, probes: tuple[str, ...]) -> Measured:
         closing(engines.client(engine)) as client,
         container.sealed(client, subject.subject(client, ref).digest) as box,
     ):
-        found = probing.probe(transport.host(f"docker://{box.container.id}", 120, engine.environ()), probes)
-    if isinstance(found, str):
-        sys.exit(found)
-    return found
+        measured = probing.probe(transport.host(f"docker://{box.container.id}", 120, engine.environ()), probes)
+    if isinstance(measured, str):
+        sys.exit(measured)
+    return measured
 
 
 def _paths(ref: str, engine: Engine, count: int) -> list[str]:

@@ -70,10 +70,10 @@ def culprits(case: Inspection, libraries: Libraries, name: str) -> dict[str, Bro
     answer = libraries.resolved.get(name)
     if name == NCCL:
         nccl = nccl_in_use(case)
-        taken = nccl[0] if nccl else ""
+        file = nccl[0] if nccl else ""
     else:
-        taken = answer.file if answer else ""
-    return {} if taken and not broken(case, taken) else broken_named(case, name) | _fault_of(case, taken)
+        file = answer.file if answer else ""
+    return {} if file and not broken(case, file) else broken_named(case, name) | _fault_of(case, file)
 
 
 def _fault_of(case: Inspection, path: str) -> dict[str, BrokenFile]:

@@ -36,12 +36,12 @@ def labelled_version(case: Inspection, component: str, brought_by: str = "") -> 
     return case.subject.label(f"component.{component}") or pytest.skip(f"no label {LABEL_PREFIX}.component.{component}")
 
 
-def same(require: Requirement, label: str, found: str, what: str, goes_on: str = "[.+]") -> None:
+def same(require: Requirement, label: str, actual: str, component: str, goes_on: str = "[.+]") -> None:
     """Require that the label names the measured version or its beginning, after which it `goes_on` (a pattern)."""
     require(
-        re.fullmatch(f"{re.escape(label)}(?:{goes_on}.*)?", found) is not None,
-        expected=f"{label}, as the label {LABEL_PREFIX}.component.{what} says",
-        found=found or "nothing",
+        re.fullmatch(f"{re.escape(label)}(?:{goes_on}.*)?", actual) is not None,
+        expected=f"{label}, as the label {LABEL_PREFIX}.component.{component} says",
+        found=actual or "nothing",
         fix="set labels from what was built: build the image again, or correct the label",
     )
 

@@ -76,10 +76,12 @@ def test_found(case: Inspection, files: Files, libraries: Libraries, require: Re
 def _without_its_name(case: Inspection, files: Files, libraries: Libraries) -> str:
     """Return a libnccl, where none has a name by which a program or a variable asks for it; "" where one has."""
     words = [word for value in case.subject.environment.values() for word in re.split(r"[:\s]+", value)]
-    whole = [path for path, about in libraries.nccl.items() if not about.error]
+    readable = [path for path, about in libraries.nccl.items() if not about.error]
     file_names = {NCCL, "libnccl.so", *map(base_name, words)}
-    has_name = any(base_name(path) in file_names for path in files.libraries) or any(TORCHS in path for path in whole)
-    return "" if has_name or not whole else whole[0]
+    has_name = any(base_name(path) in file_names for path in files.libraries) or any(
+        TORCHS in path for path in readable
+    )
+    return "" if has_name or not readable else readable[0]
 
 
 @pytest.mark.validator("nccl.loaded", source=LOADER)
@@ -213,12 +215,12 @@ def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], r
     answer = libraries.resolved["libnccl.so.2"]
     other = second_nccl(libraries, nccl[0])
     banner = libraries.nccl[other].banner if other in libraries.nccl else ""
-    taken = libraries.nccl[nccl[0]].banner if nccl[0] in libraries.nccl else nccl[1]
+    torch_version = libraries.nccl[nccl[0]].banner if nccl[0] in libraries.nccl else nccl[1]
     signs = ", ".join([*_packages_of_nccl(case), *([f"NCCL_VERSION={v}"] if (v := _stated(case)) else [])])
     require(
         not other,
         expected=f"{nccl[0]}, or nothing",
-        found=f"two NCCL: torch takes {taken}, and programs without torch {banner or 'another'} at {other}"
+        found=f"two NCCL: torch takes {torch_version}, and programs without torch {banner or 'another'} at {other}"
         if other
         else answer.file or "nothing: only torch finds its own",
         fix=f"remove the other library{f' ({signs})' if signs else ''}, its ld.so.conf.d entry (then run ldconfig), "
@@ -235,8 +237,8 @@ def second_nccl(libraries: Libraries, in_use: str) -> str:
 def _packages_of_nccl(case: Inspection) -> list[str]:
     """Return name and version of each package of the system's package manager that brings NCCL."""
     packages = case.measured.packages
-    every = {**packages.dpkg, **packages.rpm} if packages else {}
-    return [f"{name} {version}" for name, version in every.items() if name in NCCL_PACKAGES]
+    versions = {**packages.dpkg, **packages.rpm} if packages else {}
+    return [f"{name} {version}" for name, version in versions.items() if name in NCCL_PACKAGES]
 
 
 def _stated(case: Inspection) -> str:

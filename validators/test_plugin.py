@@ -126,8 +126,8 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
     path, about = plugin
     if not about.version:
         pytest.skip(f"{path} does not say which aws-ofi-nccl it is")
-    every = {other: plugin_file.version for other, plugin_file in libraries.plugins.items() if plugin_file.version}
-    newer = [f"{v} at {p}" for p, v in every.items() if v != about.version and versions.at_least(v, about.version)]
+    by_path = {path: plugin_file.version for path, plugin_file in libraries.plugins.items() if plugin_file.version}
+    newer = [f"{v} at {p}" for p, v in by_path.items() if v != about.version and versions.at_least(v, about.version)]
     require(
         not newer,
         expected="the newest aws-ofi-nccl of the image",
@@ -277,26 +277,26 @@ def test_libfabric(
     case: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement
 ) -> None:
     """The plugin gets the libfabric that was installed for EFA, and one that is new enough for it."""
-    got = libraries.closures[plugin[0]].libraries.get("libfabric.so.1", "")
-    facts, version = facts_table.read(Plugin), libraries.libfabric.get(got, "")
+    file = libraries.closures[plugin[0]].libraries.get("libfabric.so.1", "")
+    facts, version = facts_table.read(Plugin), libraries.libfabric.get(file, "")
     rows = [row for row in facts.asks if plugin[1].version and row.holds(plugin[1].version)]
     row = next((row for row in rows if version and not versions.at_least(version, row.libfabric)), None)
     require(
         row is None,
         expected=f"libfabric {row.libfabric} or later" if row else "",
-        found=f"libfabric {version} at {got} is too old for aws-ofi-nccl {plugin[1].version}, which asks for "
+        found=f"libfabric {version} at {file} is too old for aws-ofi-nccl {plugin[1].version}, which asks for "
         f"{row.libfabric} over EFA; NCCL takes TCP, or stops if NCCL_NET names the plugin [{facts.cite(row)}]"
         if row
         else "",
         fix="run a later EFA installer: with the plugin it brings the libfabric that belongs to it",
     )
     intended = [path for path in case.libraries_named("libfabric.so") if path.startswith(EFA)]
-    if not intended or not got:
-        pytest.skip("no libfabric is under /opt/amazon/efa" if got else "there is no libfabric: see chain.holds")
+    if not intended or not file:
+        pytest.skip("no libfabric is under /opt/amazon/efa" if file else "there is no libfabric: see chain.holds")
     require(
-        got in intended,
+        file in intended,
         expected=" or ".join(intended),
-        found=f"the plugin takes {got}, and not the EFA installer's {intended[0]}",
-        fix=f"remove {got}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
+        found=f"the plugin takes {file}, and not the EFA installer's {intended[0]}",
+        fix=f"remove {file}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
         severity="warning",
     )

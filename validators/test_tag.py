@@ -63,14 +63,14 @@ def measured_in(case: Inspection) -> dict[str, str]:
 def test_tag(case: Inspection, require: Requirement) -> None:
     """Every version that the tag names, beside NCCL's, is that of what is in the image."""
     stated, measured = said_by(case.subject.ref), measured_in(case)
-    both = {component: version for component, version in stated.items() if measured.get(component)}
-    if not both:
+    compared = {component: version for component, version in stated.items() if measured.get(component)}
+    if not compared:
         pytest.skip("the tag names no version that was measured, beside NCCL's")
-    other = {c: v for c, v in both.items() if measured[c] != v and not measured[c].startswith(f"{v}.")}
+    other = {c: v for c, v in compared.items() if measured[c] != v and not measured[c].startswith(f"{v}.")}
     require(
         not other,
-        expected=", ".join(f"{component} {measured[component]}" for component in both),
-        found=", ".join(f"{component} {version}" for component, version in (other or both).items())
+        expected=", ".join(f"{component} {measured[component]}" for component in compared),
+        found=", ".join(f"{component} {version}" for component, version in (other or compared).items())
         + f" in {case.subject.ref}",
         fix="tag the image with what is in it",
     )

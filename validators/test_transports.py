@@ -72,8 +72,8 @@ def modules(files: Files, libraries: Libraries) -> dict[str, list[str]]:
         name for path, closure_ in libraries.closures.items() if "/torch/lib/" in path for name in closure_.libraries
     }
     lacks = {path: _without(files, torch, path, lacking_in(files, libraries, path)) for path in mine}
-    whole = {NUMBER.sub("", path) for path, names in lacks.items() if not names}
-    return {path: [] if NUMBER.sub("", path) in whole else names for path, names in lacks.items()}
+    loadable = {NUMBER.sub("", path) for path, names in lacks.items() if not names}
+    return {path: [] if NUMBER.sub("", path) in loadable else names for path, names in lacks.items()}
 
 
 def _without(files: Files, torch: set[str], path: str, missing: list[str]) -> list[str]:
@@ -99,7 +99,7 @@ def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
 
 def _bundled_by(names: Iterable[str]) -> str:
     """Return who brings those of the libraries that are known."""
-    packages = [f"{who} {name}" for name in names for start, who in BRINGS.items() if name.startswith(start)]
+    packages = [f"{package} {name}" for name in names for start, package in BRINGS.items() if name.startswith(start)]
     return f" ({', '.join(packages)})" if packages else ""
 
 
@@ -194,22 +194,22 @@ def another_nvshmem(files: Files, version: str) -> list[str]:
 def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
     """Return which of `mine` take another UCX than torch does, in whose process they are opened."""
     of_torch = ucx_of(libraries, [path for path in libraries.closures if "/torch/lib/" in path])
-    every = {path: ucx_of(libraries, [path]) for path in mine}
+    ucx_by_path = {path: ucx_of(libraries, [path]) for path in mine}
     return [
         f"{path} takes {', '.join(sorted(paths))}, and torch {', '.join(sorted(of_torch - paths))}"
-        for path, paths in sorted(every.items())
+        for path, paths in sorted(ucx_by_path.items())
         if paths and of_torch - paths
     ]
 
 
 def ucx_of(libraries: Libraries, paths: Iterable[str]) -> set[str]:
     """Return the files of UCX that `paths` pull in."""
-    every = [file for path in paths for file in closure(libraries, path).libraries.values()]
-    return {file for file in every if base_name(file).startswith("libucp")}
+    files = [file for path in paths for file in closure(libraries, path).libraries.values()]
+    return {file for file in files if base_name(file).startswith("libucp")}
 
 
 def copies(files: Files) -> list[list[str]]:
-    """Modules of UCX that a wheel has under more than one name, and no links: the paths of each, verbs first."""
+    """Return the modules of UCX that a wheel has under more than one name, and no links: the paths of each, verbs first."""
     by_name: dict[str, list[str]] = {}
     for path, file in files.libraries.items():
         if WHEELS in path and UCX_MODULE.search(path) and not file.target:

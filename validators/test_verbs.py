@@ -78,11 +78,11 @@ def test_verbs_loader(case: Inspection, files: Files, libraries: Libraries, fabr
         intended |= {name: beside} if beside else {}
     if not intended:
         pytest.skip("the provider stands alone: there is no library beside it")
-    got = {name: {libraries.resolved[name].file} for name in intended}
+    loaded = {name: {libraries.resolved[name].file} for name in intended}
     for closure_ in libraries.closures.values():
         for name in intended.keys() & closure_.libraries.keys():
-            got[name].add(closure_.libraries[name])
-    other = sorted(p for name, candidates in got.items() for p in candidates if p and p not in intended[name])
+            loaded[name].add(closure_.libraries[name])
+    other = sorted(p for name, candidates in loaded.items() for p in candidates if p and p not in intended[name])
     require(
         not other,
         expected=" and ".join(" or ".join(paths) for paths in intended.values()),

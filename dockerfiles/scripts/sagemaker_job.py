@@ -40,7 +40,7 @@ class TrainingJob:
 
 
 def read_job(ml: Path) -> TrainingJob:
-    """The job whose configuration is under `ml`. Raises JobError where it is missing or says what cannot be."""
+    """Return the job whose configuration is under `ml`. Raises JobError where it is missing or cannot be right."""
     config = ml / "input" / "config"
     file = config / "resourceconfig.json"
     if not file.exists():
@@ -70,18 +70,18 @@ def read_job(ml: Path) -> TrainingJob:
 
 
 def read_object(file: Path) -> dict[str, object]:
-    """A file with a JSON object; empty where there is no file. Raises JobError where it holds something else."""
+    """Return the JSON object of a file; empty where there is no file. Raises JobError for anything else."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     except ValueError as error:
         raise JobError(f"{file} is no JSON: {error}.\nCorrect the file.") from None
-    if not isinstance(found, dict):
-        raise JobError(f"{file} holds {type(found).__name__}.\nIt has to hold an object.")
-    return found
+    if not isinstance(content, dict):
+        raise JobError(f"{file} holds {type(content).__name__}.\nIt has to hold an object.")
+    return content
 
 
 def decoded(value: object) -> object:
-    """A hyperparameter: SageMaker has them all as strings, and its SDK writes JSON into them."""
+    """Return the value of a hyperparameter: SageMaker has them all as strings, and its SDK writes JSON into them."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
@@ -89,16 +89,16 @@ def decoded(value: object) -> object:
 
 
 def arguments(job: TrainingJob) -> list[str]:
-    """The hyperparameters as the program's arguments, in the order of their names."""
-    said: list[str] = []
+    """Return the hyperparameters as the program's arguments, in the order of their names."""
+    words: list[str] = []
     for name, value in sorted(job.hyperparameters.items()):
         text = ",".join(f"{k}={v}" for k, v in sorted(value.items())) if isinstance(value, dict) else value
-        said += [f"--{name}" if len(name) > 1 else f"-{name}", "" if text is None else str(text)]
-    return said
+        words += [f"--{name}" if len(name) > 1 else f"-{name}", "" if text is None else str(text)]
+    return words
 
 
 def variables(job: TrainingJob, program: str, source: Path, gpus: int) -> dict[str, str]:
-    """The SM_* variables, as sagemaker-training-toolkit's ENVIRONMENT_VARIABLES.md has them."""
+    """Return the SM_* variables, as sagemaker-training-toolkit's ENVIRONMENT_VARIABLES.md has them."""
     paths = {
         "model_dir": job.ml / "model",
         "input_dir": job.ml / "input",
@@ -126,19 +126,19 @@ def variables(job: TrainingJob, program: str, source: Path, gpus: int) -> dict[s
         **{name: str(path) for name, path in paths.items()},
     }
     single = {f"hp_{name}": value for name, value in job.hyperparameters.items()}
-    every = {**values, **single, "training_env": values}
-    return {f"SM_{name.upper()}": encoded(value) for name, value in every.items()}
+    values_by_name = {**values, **single, "training_env": values}
+    return {f"SM_{name.upper()}": encoded(value) for name, value in values_by_name.items()}
 
 
 def encoded(value: object) -> str:
-    """A value as an environment variable has it: text as it is, everything else as JSON."""
+    """Return a value as an environment variable has it: text as it is, everything else as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def find_source(job: TrainingJob) -> Path:
-    """The folder with the job's source, which is unpacked into /opt/ml/code where it is an archive. Raises JobError."""
+    """Return the folder with the job's source; unpack it into /opt/ml/code where it is an archive. Raises JobError."""
     named = job.settings.get("sagemaker_submit_directory") or os.environ.get("SAGEMAKER_SUBMIT_DIRECTORY")
     code = job.ml / "code"
     if not named or Path(str(named)).is_dir():
@@ -171,17 +171,17 @@ def unpack(tar: tarfile.TarFile, to: Path) -> None:
 
 
 def download(url: str, folder: Path) -> Path:
-    """An object of S3, fetched with the job's role. Raises JobError."""
+    """Download an object of S3 with the job's role, and return its path. Raises JobError."""
     try:
         import boto3  # only a job whose source is in S3 needs it
     except ImportError:
         raise JobError(
             f"{url} cannot be fetched: boto3 is not installed.\nAdd boto3 to the image's packages."
         ) from None
-    place = urlsplit(url)
+    address = urlsplit(url)
     try:
         boto3.client("s3", region_name=os.environ.get("AWS_REGION")).download_file(
-            place.netloc, place.path.lstrip("/"), str(folder / "source")
+            address.netloc, address.path.lstrip("/"), str(folder / "source")
         )
     except Exception as error:  # botocore's errors have no parent of their own but this one
         raise JobError(
@@ -191,7 +191,7 @@ def download(url: str, folder: Path) -> Path:
 
 
 def find_program(job: TrainingJob, source: Path) -> str:
-    """The job's program, relative to its source. Raises JobError where torchrun cannot start it."""
+    """Return the job's program, relative to its source. Raises JobError where torchrun cannot start it."""
     for name in REFUSED:
         if job.settings.get(name):
             raise JobError(
@@ -208,9 +208,9 @@ def find_program(job: TrainingJob, source: Path) -> str:
             f"sagemaker_program {program} is no Python file.\nName a .py file, or set the job's ContainerEntrypoint."
         )
     if not (source / str(program)).is_file():
-        there = ", ".join(sorted(path.name for path in source.glob("*"))[:20]) or "nothing"
+        files = ", ".join(sorted(path.name for path in source.glob("*"))[:20]) or "nothing"
         raise JobError(
-            f"sagemaker_program {program} is not in {source}: there is {there}.\n"
+            f"sagemaker_program {program} is not in {source}: there is {files}.\n"
             "Check its name, and sagemaker_submit_directory."
         )
     if (source / "requirements.txt").exists():
@@ -219,7 +219,7 @@ def find_program(job: TrainingJob, source: Path) -> str:
 
 
 def count_gpus() -> int:
-    """The GPUs of this container; none where there is no driver. Raises JobError where the driver does not answer."""
+    """Count the container's GPUs; 0 where there is no driver. Raises JobError where the driver does not answer."""
     tool = shutil.which("nvidia-smi")
     if not tool:
         return 0
@@ -233,5 +233,5 @@ def count_gpus() -> int:
 
 
 def say(text: str) -> None:
-    """A line in the job's log."""
+    """Print a line to the job's log."""
     print(f"train: {text}", file=sys.stderr, flush=True)

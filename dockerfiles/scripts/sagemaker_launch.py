@@ -18,7 +18,7 @@ from sagemaker_job import JobError, TrainingJob, say
 
 PORT = 7777  # of torchrun's rendezvous on the first host
 WAIT = 15 * 60  # seconds for a host's name: a job's containers start minutes apart
-KEPT = 64 * 1024  # bytes of the processes' errors, of which the reason of a failure is told
+TAIL = 64 * 1024  # bytes of the processes' errors, of which the reason of a failure is told
 TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<error>\S.*)", re.MULTILINE)
 
 
@@ -39,7 +39,7 @@ def wait_for(hosts: Sequence[str], limit: float = WAIT) -> None:
 
 
 def has_address(host: str) -> bool:
-    """Whether a name can be resolved."""
+    """Return whether a name can be resolved."""
     try:
         return bool(socket.getaddrinfo(host, None))
     except OSError:
@@ -47,7 +47,7 @@ def has_address(host: str) -> bool:
 
 
 def torchrun_options(job: TrainingJob, processes: int) -> list[str]:
-    """How torchrun starts this host's part of the job."""
+    """Return the options with which torchrun starts this host's part of the job."""
     if len(job.hosts) == 1:
         return ["--standalone", f"--nproc-per-node={processes}"]
     return [
@@ -60,7 +60,7 @@ def torchrun_options(job: TrainingJob, processes: int) -> list[str]:
 
 
 def torchrun(options: Sequence[str]) -> int:
-    """torchrun itself, in this process: the exit code of the rank that failed first; torchrun's own would be 1."""
+    """Run torchrun in this process. Return the exit code of the rank that failed first; torchrun's own would be 1."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as start
 
@@ -74,12 +74,12 @@ def torchrun(options: Sequence[str]) -> int:
 
 
 def exit_code(ended: int) -> int:
-    """A process's exit code as a shell gives it: 128 and the signal's number where a signal ended it."""
+    """Return a process's exit code as a shell gives it: 128 and the signal's number where a signal ended it."""
     return 128 - ended if ended < 0 else ended
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> tuple[int, str]:
-    """Run a launcher of processes to its end: its exit code and, unless that is 0, why it failed.
+    """Run a launcher of processes to its end. Return its exit code and, unless that is 0, why it failed.
 
     SIGTERM goes to the processes that it launched, and not to itself: torchrun gives them 30 seconds, SageMaker 120.
     """
@@ -94,41 +94,41 @@ def run(command: Sequence[str], environment: Mapping[str, str], folder: Path) ->
                 os.kill(pid, number)
 
     signal.signal(signal.SIGTERM, forward)
-    kept = bytearray()
+    tail = bytearray()
     assert process.stderr
-    reader = threading.Thread(target=copy_errors, args=(process.stderr, kept), daemon=True)
+    reader = threading.Thread(target=copy_errors, args=(process.stderr, tail), daemon=True)
     reader.start()
     code = exit_code(process.wait())
     reader.join(5)  # what a process left behind may hold the pipe
-    return code, reason(code, kept.decode("utf-8", "replace"), bool(stopped)) if code else ""
+    return code, reason(code, tail.decode("utf-8", "replace"), bool(stopped)) if code else ""
 
 
-def copy_errors(stream: BinaryIO, kept: bytearray) -> None:
+def copy_errors(stream: BinaryIO, tail: bytearray) -> None:
     """Pass on what is written to `stream`, at once, and keep the end of it."""
     while data := os.read(stream.fileno(), 1 << 16):
         sys.stderr.buffer.write(data)
         sys.stderr.buffer.flush()
-        kept += data
-        del kept[:-KEPT]
+        tail += data
+        del tail[:-TAIL]
 
 
 def children(parent: int) -> list[int]:
-    """The processes that a process started."""
-    found = []
+    """Return the processes that a process started."""
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it ended meanwhile
             after_name = stat.read_text(errors="replace").rpartition(")")[2].split()
             if int(after_name[1]) == parent:
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def reason(code: int, errors: str, stopped: bool) -> str:
-    """Why the processes failed, the most telling first: the rank, its first error, and where that was raised."""
+    """Return why the processes failed, the most telling first: rank, first error, and where that was raised."""
     ranks = re.findall(r"^train: rank (\d+) ended with -?\d+$", errors, re.MULTILINE)
-    who = f"rank {ranks[-1]} ended with {code}" if ranks else f"the job ended with {code}"
+    subject = f"rank {ranks[-1]} ended with {code}" if ranks else f"the job ended with {code}"
     # torch puts the rank before each line of a traceback as soon as the ranks have met.
-    own = re.findall(rf"^\[rank{ranks[-1]}\]: ?(.*\n)", errors, re.MULTILINE) if ranks else []
-    first = TRACEBACK.search("".join(own)) or TRACEBACK.search(errors)
-    told = f"{who}: {first['error'][:400]}\n{first[0][-550:]}" if first else f"{who}\n{errors.strip()[-900:]}"
-    return f"after SIGTERM {told}" if stopped else told
+    lines_of_rank = re.findall(rf"^\[rank{ranks[-1]}\]: ?(.*\n)", errors, re.MULTILINE) if ranks else []
+    first = TRACEBACK.search("".join(lines_of_rank)) or TRACEBACK.search(errors)
+    text = f"{subject}: {first['error'][:400]}\n{first[0][-550:]}" if first else f"{subject}\n{errors.strip()[-900:]}"
+    return f"after SIGTERM {text}" if stopped else text

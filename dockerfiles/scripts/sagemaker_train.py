@@ -23,7 +23,7 @@ LONGEST = 1024  # characters of /opt/ml/output/failure that SageMaker shows
 
 
 def train(ml: Path) -> tuple[int, str]:
-    """This host's part of the job: exit code and, unless that is 0, the reason. Raises JobError."""
+    """Run this host's part of the job. Return exit code and, unless that is 0, the reason. Raises JobError."""
     job = read_job(ml)
     source = find_source(job)
     program = find_program(job, source)
@@ -41,7 +41,7 @@ def train(ml: Path) -> tuple[int, str]:
 
 
 def main(words: Sequence[str]) -> int:
-    """The exit code of the command, run as `words` say."""
+    """Run the command as `words` say, and return its exit code."""
     if words[:1] == ["--torchrun"]:
         return torchrun(words[1:])
     if words:
@@ -51,9 +51,9 @@ def main(words: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(exit_code(-signal.SIGTERM)))
     ml = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
     try:
-        code, why = train(ml)
+        code, failure = train(ml)
         if code:
-            tell_failure(ml, why)
+            tell_failure(ml, failure)
     except (JobError, OSError) as error:
         say(str(error))
         tell_failure(ml, str(error))
@@ -61,13 +61,13 @@ def main(words: Sequence[str]) -> int:
     return code
 
 
-def tell_failure(ml: Path, why: str) -> None:
+def tell_failure(ml: Path, text: str) -> None:
     """Write why the job failed to where SageMaker reads it, unless the job's program has written that itself."""
     file = ml / "output" / "failure"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as failure:
-            failure.write(why[:LONGEST])
+            failure.write(text[:LONGEST])
     except FileExistsError:
         say(f"{file} is the program's own")
     except OSError as error:

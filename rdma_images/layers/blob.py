@@ -87,7 +87,7 @@ class _Stream:
         self.compress, self.finish = self._compressor.compress, self._compressor.flush
 
     def member(self, member: tarfile.TarInfo, time: str) -> None:
-        """Nothing: a stream has no table."""
+        """Do nothing: a stream has no table."""
 
     def content(self, _entry: LayerMember, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Compress the content of a member."""

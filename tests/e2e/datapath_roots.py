@@ -41,7 +41,7 @@ def without_provider(root: Path) -> None:
 
 
 def without_another_provider(root: Path) -> None:
-    """EFA's provider removed: no exchange here needs it."""
+    """Remove EFA's provider: no exchange here needs it."""
     (root / LIBRARIES / "libibverbs/libefa-rdmav34.so").unlink()
 
 
@@ -70,13 +70,13 @@ def without_libpsm2(root: Path) -> None:
 
 
 def with_limited_memlock(root: Path) -> None:
-    """Logins may lock 64 KiB."""
+    """Let logins lock 64 KiB."""
     limits = root / "etc/security/limits.d/90-small.conf"
     limits.write_text("".join(f"{who} {kind} memlock 64\n" for who in ("*", "root") for kind in ("soft", "hard")))
 
 
 def with_another_libibverbs(root: Path) -> None:
-    """libibverbs of Debian 12 where the loader looks first."""
+    """Put Debian 12's libibverbs where the loader looks first."""
     older = unpacked.fetch(("libibverbs1",), "bookworm", root.with_name("older"))
     shutil.copyfile(
         next((older / LIBRARIES).glob("libibverbs.so.1.14.*")), root / "usr/local/lib/libibverbs.so.1.14.44.0"

@@ -22,7 +22,7 @@ LONGEST = 170  # characters of a cell
 
 
 def main(chosen: Collection[str]) -> None:
-    """One row a fault, in the order of the faults. Without `chosen`, of every validator."""
+    """Write one row a fault, in the order of the faults. Without `chosen`, of every validator."""
     head, _, after = DOCS.read_text(encoding="utf-8").partition(BEGIN)
     table, _, rest = after.partition(END)
     rows_by_key = {tuple(line.split(" | ")[:2]): line for line in table.splitlines()}

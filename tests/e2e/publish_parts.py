@@ -142,7 +142,7 @@ class SlowLink:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def carry(self, source: socket.socket, target: socket.socket, slowly: bool = False) -> None:
-        """Bytes from one to the other until one of them ends; then neither goes on."""
+        """Carry bytes from one to the other until one of them ends; then neither goes on."""
         try:
             while chunk := source.recv(1 << 16):
                 if slowly:

@@ -36,7 +36,7 @@ def stored_files(registry: Registry) -> list[Path]:
 
 
 def half_note(registry: Registry, path: Path) -> None:
-    """As a kill leaves the file `path`: begun, and nothing after it."""
+    """Leave the file `path` as a kill does: begun, and nothing after it."""
     files = stored_files(registry)
     for later in files[files.index(path) + 1 :]:
         later.unlink()

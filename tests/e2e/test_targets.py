@@ -65,7 +65,7 @@ def label(image: str, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def for_nobody() -> Iterator[list[str]]:
-    """Images to remove, together at the end: what a removal takes away, a build right after it may still count on."""
+    """Yield a list of images to remove, together at the end: a build right after a removal may still count on them."""
     lines: list[str] = []
     yield lines
     environ = engines.ensure().environ()
@@ -102,7 +102,7 @@ def test_the_programs_start_with_mpi_and_the_images_nccl(target: str, nccl: int)
 
 
 def numbers(number: int) -> tuple[int, int, int]:
-    """NCCL's number of a version, 23102, as the version: 2, 31, 2."""
+    """Return NCCL's number of a version, 23102, as the version: 2, 31, 2."""
     return number // 10000, number // 100 % 100, number % 100
 
 

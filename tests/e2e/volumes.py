@@ -11,7 +11,7 @@ WAIT = 10  # seconds: a container of another test may go, and its volume a momen
 
 @contextmanager
 def none_stays(client: DockerClient) -> Iterator[None]:
-    """Fails where containers that end in its body leave a volume that no container has."""
+    """Fail where containers that end in its body leave a volume that no container has."""
     before = _unused(client)
     yield
     end = time.monotonic() + WAIT

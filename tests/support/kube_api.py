@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing on the test's output."""
+        """Print nothing on the test's output."""
 
 
 @contextmanager
