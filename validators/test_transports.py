@@ -209,7 +209,7 @@ def ucx_of(libraries: Libraries, paths: Iterable[str]) -> set[str]:
 
 
 def copies(files: Files) -> list[list[str]]:
-    """Return the modules of UCX that a wheel has under more than one name, and no links: the paths of each, verbs first."""
+    """Return the UCX modules that a wheel has under more than one name, without links: the paths, verbs first."""
     by_name: dict[str, list[str]] = {}
     for path, file in files.libraries.items():
         if WHEELS in path and UCX_MODULE.search(path) and not file.target:

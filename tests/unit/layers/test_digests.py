@@ -121,6 +121,17 @@ def test_what_no_lock_needs_any_more_is_forgotten(wheel_image: WheelImage) -> No
     assert locked.blob(after.recipe, "runtime")
 
 
+def test_a_layer_that_another_lock_needs_stays(wheel_image: WheelImage) -> None:
+    wheel_image.lock()
+    second = wheel_image.with_files({"thing/y.py": b"3"})
+    second.make()
+    layer = store.find(second.recipe)
+    assert layer
+    digests.keep({second.recipe: layer}, {wheel_image.recipe.key, second.recipe.key})
+    for recipe in (wheel_image.recipe, second.recipe):
+        assert digests.read().blob(recipe, "runtime")
+
+
 @pytest.mark.parametrize("is_stored", [False, True], ids=["made now", "made before"])
 def test_a_layer_that_differs_from_the_lock_is_an_error(
     wheel_image: WheelImage, tmp_path: Path, is_stored: bool
