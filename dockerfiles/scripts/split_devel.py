@@ -16,13 +16,13 @@ Row = list[str]  # a line of RECORD: path, hash, size in bytes
 
 
 def patterns(text: str) -> re.Pattern[str]:
-    """Return all patterns of the file as one expression."""
+    """All patterns of the file as one expression."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return re.compile("|".join(translate(line) for line in lines))
 
 
 def split(record: Path, site: Path, devel: Path, devel_files: re.Pattern[str]) -> int:
-    """Move one wheel's files. Return their bytes, by its RECORD."""
+    """Move one wheel's files. Returns their bytes, by its RECORD."""
     text = record.read_text(encoding="utf-8")
     rows: list[Row] = list(csv.reader(text.splitlines()))
     moved = [row for row in rows if devel_files.match(row[0])]
@@ -30,12 +30,12 @@ def split(record: Path, site: Path, devel: Path, devel_files: re.Pattern[str]) -
         return 0
     for path, *_ in moved:
         _move(site / path, devel / path)
-    remaining = [row for row in rows if not devel_files.match(row[0])]
+    kept = [row for row in rows if not devel_files.match(row[0])]
     with record.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(remaining)
-    complete_record = devel / record.relative_to(site)
-    complete_record.parent.mkdir(parents=True)
-    complete_record.write_text(text, encoding="utf-8")
+        csv.writer(file, lineterminator="\n").writerows(kept)
+    whole = devel / record.relative_to(site)
+    whole.parent.mkdir(parents=True)
+    whole.write_text(text, encoding="utf-8")
     return sum(int(size or 0) for *_, size in moved)
 
 
