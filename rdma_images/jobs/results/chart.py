@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rdma_images.core.sizes import message
+
 Point = tuple[int, float]  # bytes, GB/s
 
 WIDTH, HEIGHT = 900, 440
@@ -95,7 +97,7 @@ class _Axes:
     def x_ticks(self) -> list[Tick]:
         first, last = math.ceil(math.log2(self.smallest)), math.floor(math.log2(self.largest))
         step = max(1, math.ceil((last - first + 1) / MOST_LABELS))
-        return [Tick(self.x(1 << power), short_size(1 << power)) for power in range(last, first - 1, -step)]
+        return [Tick(self.x(1 << power), message(1 << power)) for power in range(last, first - 1, -step)]
 
     def y_ticks(self) -> list[Tick]:
         first, last = round(math.log10(LEAST)), round(math.log10(self.highest))
@@ -104,7 +106,7 @@ class _Axes:
 
 def _draw(line: ChartLine, axes: _Axes) -> DrawnLine:
     dots = [
-        (*axes.point(size, value), f"{line.name}: {short_size(size)}, {value:.4g} GB/s")
+        (*axes.point(size, value), f"{line.name}: {message(size)}, {value:.4g} GB/s")
         for size, value in line.points
         if size > 0
     ]
@@ -113,11 +115,3 @@ def _draw(line: ChartLine, axes: _Axes) -> DrawnLine:
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in points)
-
-
-def short_size(size: int) -> str:
-    """Return a size for an axis: 8, 64K, 128M, 16G, as nccl-tests take it."""
-    for unit, power in (("G", 30), ("M", 20), ("K", 10)):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.3g}{unit}"
-    return str(size)
