@@ -3,7 +3,6 @@
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,12 +13,6 @@ import trustme
 
 from rdma_images.core import http
 from tests.support.loopback import Answer, Site, serve
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    with serve() as running:
-        yield running
 
 
 class Waits(list[float]):

@@ -6,7 +6,7 @@ import shutil
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -27,12 +27,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(download, "PAUSE", 0.01)
     return tmp_path / "state"
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    with serve() as running:
-        yield running
 
 
 def mirrors(ca_bundle: Path | None = None, logins: Mapping[str, Login] | None = None) -> Mirrors:

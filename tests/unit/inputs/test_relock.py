@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.registry import reference
 from tests.support.images import image
-from tests.support.loopback import Answer, Site, serve
+from tests.support.loopback import Answer, Site
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -40,12 +39,6 @@ def answer(question: LockRequest, *_: object, numpy: str = "2.4.0") -> Lock:
         for name, v in names.items()
     ]
     return Lock(asked=question, wheels=tuple(wheels))
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    with serve() as running:
-        yield running
 
 
 def mirrors(site: Site) -> Mirrors:

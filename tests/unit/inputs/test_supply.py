@@ -4,7 +4,6 @@ import io
 import json
 import ssl
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from rdma_images.debian import bootstrap, host_apt
 from rdma_images.inputs import preflight, reachable, sources, store
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from tests.support.images import image
-from tests.support.loopback import Answer, Site, serve
+from tests.support.loopback import Answer, Site
 
 CLOSED = "http://127.0.0.1:9"  # discard: nothing listens there
 
@@ -30,12 +29,6 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Patient, for a busy machine; a test of the patience itself shortens it.
     monkeypatch.setattr(reachable, "TIMEOUT", (30, 30))
     monkeypatch.setattr(preflight, "DEADLINE", 30.0)
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    with serve() as running:
-        yield running
 
 
 def mirrors(**addresses: str) -> Mirrors:

@@ -6,7 +6,6 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from rdma_images.layers.blob import Blob
 from rdma_images.layers.make import Maker
 from rdma_images.layers.recipe import Recipe
 from tests.support import layer_wheels
-from tests.support.loopback import Answer, Site, serve
+from tests.support.loopback import Answer, Site
 
 BLOB = Blob("application/vnd.oci.image.layer.v1.tar+zstd", "sha256:1", "sha256:2", 3)
 MIRRORS = Mirrors(Path(ssl.get_default_verify_paths().openssl_cafile))
@@ -33,12 +32,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(download, "PAUSE", 0.01)
     return tmp_path / "state"
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    with serve() as running:
-        yield running
 
 
 def recipe(*wheels: Path) -> Recipe:

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images import facts
 from rdma_images.bill import cyclonedx_bill, parts
 from rdma_images.ci import job_summary
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image
 from rdma_images.inspection.report import Report, decode_report, encode_report
-from rdma_images.plan import matrix, planner
 from rdma_images.publish import attachment_checks, statement
 from rdma_images.publish.item import artifacts
 from tests.support.case_parts import GREEN, NOTHING, report_of
@@ -25,12 +23,6 @@ from tests.support.published_image import RED, artifacts_of, item_of, validated
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-
-
-@pytest.fixture
-def image() -> Image:
-    (planned,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
-    return planned
 
 
 def bill(name: str, report: Report, labels: Mapping[str, str] = NOTHING) -> bytes:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images import facts
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.core.step_files import BUILD
 from rdma_images.core.yaml_file import loads
-from rdma_images.plan import matrix, planner
+from rdma_images.plan import matrix
 from rdma_images.publish import publish_images, statement
 from rdma_images.publish.attach import attach
 from rdma_images.publish.item import ApprovedImage
@@ -51,12 +50,6 @@ not-affected:
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-
-
-@pytest.fixture
-def image() -> Image:
-    (planned,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
-    return planned
 
 
 @pytest.fixture

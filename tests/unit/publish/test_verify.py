@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images import facts
 from rdma_images.bill import cyclonedx_bill
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Image
-from rdma_images.plan import matrix, planner
 from rdma_images.publish import statement
 from rdma_images.publish.attach import CREATED, FORM, Artifact, attach
 from rdma_images.publish.destination import open_destination
@@ -29,12 +27,6 @@ from tests.support.published_image import RED, artifacts_of, index_of, item_of, 
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-
-
-@pytest.fixture
-def image() -> Image:
-    (planned,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
-    return planned
 
 
 class TestVerify:
