@@ -1,4 +1,4 @@
-"""Follow a job until it ends, its time is up, or its user stops it."""
+"""Follow a job until it ends, its time is up, or its user stops it; then remove what was submitted."""
 
 import signal
 import threading
@@ -83,7 +83,7 @@ class LogWatch:
         """The names of the nodes whose check failed, with commas between."""
         return ",".join(self._watch.bad_nodes)
 
-    def look(self) -> bool:
+    def judge_new_lines(self) -> bool:
         """Judge what was written since the last look; return whether the job cannot go on."""
         self._watch.feed(self._lines.new_lines())
         return self._ends and self._watch.is_over
@@ -119,7 +119,7 @@ def follow(
             node.show()
         if state.phase in ("succeeded", "failed"):
             return JobEnd(state.phase, state.why)
-        if logs and logs.look():
+        if logs and logs.judge_new_lines():
             return JobEnd("failed", logs.sentence)
         if now - answered > UNREACHABLE:
             return JobEnd("unreachable", f"no answer for {_minutes(now - answered)} minutes: {line}")

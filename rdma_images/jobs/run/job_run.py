@@ -158,7 +158,7 @@ class _Session:
             runner.collect()
         except CommandError as error:
             self.say(f"not all logs could be collected: {error}")
-        logs.look()
+        logs.judge_new_lines()
         if end.how != "failed" or not logs.bad_nodes:
             return end
         if submission.run.how in WITH_EXCLUDE:
