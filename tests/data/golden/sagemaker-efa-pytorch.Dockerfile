@@ -331,7 +331,7 @@ class TrainingJob:
 
 
 def read_job(ml: Path) -> TrainingJob:
-    """The job whose configuration is under `ml`. Raises JobError where it is missing or says what cannot be."""
+    """Return the job whose configuration is under `ml`. Raises JobError where it is missing or cannot be right."""
     config = ml / "input" / "config"
     file = config / "resourceconfig.json"
     if not file.exists():
@@ -361,18 +361,18 @@ def read_job(ml: Path) -> TrainingJob:
 
 
 def read_object(file: Path) -> dict[str, object]:
-    """A file with a JSON object; empty where there is no file. Raises JobError where it holds something else."""
+    """Return the JSON object of a file; empty where there is no file. Raises JobError for anything else."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     except ValueError as error:
         raise JobError(f"{file} is no JSON: {error}.\nCorrect the file.") from None
-    if not isinstance(found, dict):
-        raise JobError(f"{file} holds {type(found).__name__}.\nIt has to hold an object.")
-    return found
+    if not isinstance(content, dict):
+        raise JobError(f"{file} holds {type(content).__name__}.\nIt has to hold an object.")
+    return content
 
 
 def decoded(value: object) -> object:
-    """A hyperparameter: SageMaker has them all as strings, and its SDK writes JSON into them."""
+    """Return the value of a hyperparameter: SageMaker has them all as strings, and its SDK writes JSON into them."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
@@ -380,16 +380,16 @@ def decoded(value: object) -> object:
 
 
 def arguments(job: TrainingJob) -> list[str]:
-    """The hyperparameters as the program's arguments, in the order of their names."""
-    said: list[str] = []
+    """Return the hyperparameters as the program's arguments, in the order of their names."""
+    words: list[str] = []
     for name, value in sorted(job.hyperparameters.items()):
         text = ",".join(f"{k}={v}" for k, v in sorted(value.items())) if isinstance(value, dict) else value
-        said += [f"--{name}" if len(name) > 1 else f"-{name}", "" if text is None else str(text)]
-    return said
+        words += [f"--{name}" if len(name) > 1 else f"-{name}", "" if text is None else str(text)]
+    return words
 
 
 def variables(job: TrainingJob, program: str, source: Path, gpus: int) -> dict[str, str]:
-    """The SM_* variables, as sagemaker-training-toolkit's ENVIRONMENT_VARIABLES.md has them."""
+    """Return the SM_* variables, as sagemaker-training-toolkit's ENVIRONMENT_VARIABLES.md has them."""
     paths = {
         "model_dir": job.ml / "model",
         "input_dir": job.ml / "input",
@@ -417,19 +417,19 @@ def variables(job: TrainingJob, program: str, source: Path, gpus: int) -> dict[s
         **{name: str(path) for name, path in paths.items()},
     }
     single = {f"hp_{name}": value for name, value in job.hyperparameters.items()}
-    every = {**values, **single, "training_env": values}
-    return {f"SM_{name.upper()}": encoded(value) for name, value in every.items()}
+    values_by_name = {**values, **single, "training_env": values}
+    return {f"SM_{name.upper()}": encoded(value) for name, value in values_by_name.items()}
 
 
 def encoded(value: object) -> str:
-    """A value as an environment variable has it: text as it is, everything else as JSON."""
+    """Return a value as an environment variable has it: text as it is, everything else as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def find_source(job: TrainingJob) -> Path:
-    """The folder with the job's source, which is unpacked into /opt/ml/code where it is an archive. Raises JobError."""
+    """Return the folder with the job's source; unpack it into /opt/ml/code where it is an archive. Raises JobError."""
     named = job.settings.get("sagemaker_submit_directory") or os.environ.get("SAGEMAKER_SUBMIT_DIRECTORY")
     code = job.ml / "code"
     if not named or Path(str(named)).is_dir():
@@ -462,17 +462,17 @@ def unpack(tar: tarfile.TarFile, to: Path) -> None:
 
 
 def download(url: str, folder: Path) -> Path:
-    """An object of S3, fetched with the job's role. Raises JobError."""
+    """Download an object of S3 with the job's role, and return its path. Raises JobError."""
     try:
         import boto3  # only a job whose source is in S3 needs it
     except ImportError:
         raise JobError(
             f"{url} cannot be fetched: boto3 is not installed.\nAdd boto3 to the image's packages."
         ) from None
-    place = urlsplit(url)
+    address = urlsplit(url)
     try:
         boto3.client("s3", region_name=os.environ.get("AWS_REGION")).download_file(
-            place.netloc, place.path.lstrip("/"), str(folder / "source")
+            address.netloc, address.path.lstrip("/"), str(folder / "source")
         )
     except Exception as error:  # botocore's errors have no parent of their own but this one
         raise JobError(
@@ -482,7 +482,7 @@ def download(url: str, folder: Path) -> Path:
 
 
 def find_program(job: TrainingJob, source: Path) -> str:
-    """The job's program, relative to its source. Raises JobError where torchrun cannot start it."""
+    """Return the job's program, relative to its source. Raises JobError where torchrun cannot start it."""
     for name in REFUSED:
         if job.settings.get(name):
             raise JobError(
@@ -499,9 +499,9 @@ def find_program(job: TrainingJob, source: Path) -> str:
             f"sagemaker_program {program} is no Python file.\nName a .py file, or set the job's ContainerEntrypoint."
         )
     if not (source / str(program)).is_file():
-        there = ", ".join(sorted(path.name for path in source.glob("*"))[:20]) or "nothing"
+        files = ", ".join(sorted(path.name for path in source.glob("*"))[:20]) or "nothing"
         raise JobError(
-            f"sagemaker_program {program} is not in {source}: there is {there}.\n"
+            f"sagemaker_program {program} is not in {source}: there is {files}.\n"
             "Check its name, and sagemaker_submit_directory."
         )
     if (source / "requirements.txt").exists():
@@ -510,7 +510,7 @@ def find_program(job: TrainingJob, source: Path) -> str:
 
 
 def count_gpus() -> int:
-    """The GPUs of this container; none where there is no driver. Raises JobError where the driver does not answer."""
+    """Count the container's GPUs; 0 where there is no driver. Raises JobError where the driver does not answer."""
     tool = shutil.which("nvidia-smi")
     if not tool:
         return 0
@@ -524,7 +524,7 @@ def count_gpus() -> int:
 
 
 def say(text: str) -> None:
-    """A line in the job's log."""
+    """Print a line to the job's log."""
     print(f"train: {text}", file=sys.stderr, flush=True)
 PY
 COPY --chmod=755 <<'PY' /opt/sagemaker/sagemaker_launch.py
@@ -548,7 +548,7 @@ from sagemaker_job import JobError, TrainingJob, say
 
 PORT = 7777  # of torchrun's rendezvous on the first host
 WAIT = 15 * 60  # seconds for a host's name: a job's containers start minutes apart
-KEPT = 64 * 1024  # bytes of the processes' errors, of which the reason of a failure is told
+TAIL = 64 * 1024  # bytes of the processes' errors, of which the reason of a failure is told
 TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<error>\S.*)", re.MULTILINE)
 
 
@@ -569,7 +569,7 @@ def wait_for(hosts: Sequence[str], limit: float = WAIT) -> None:
 
 
 def has_address(host: str) -> bool:
-    """Whether a name can be resolved."""
+    """Return whether a name can be resolved."""
     try:
         return bool(socket.getaddrinfo(host, None))
     except OSError:
@@ -577,7 +577,7 @@ def has_address(host: str) -> bool:
 
 
 def torchrun_options(job: TrainingJob, processes: int) -> list[str]:
-    """How torchrun starts this host's part of the job."""
+    """Return the options with which torchrun starts this host's part of the job."""
     if len(job.hosts) == 1:
         return ["--standalone", f"--nproc-per-node={processes}"]
     return [
@@ -590,7 +590,7 @@ def torchrun_options(job: TrainingJob, processes: int) -> list[str]:
 
 
 def torchrun(options: Sequence[str]) -> int:
-    """torchrun itself, in this process: the exit code of the rank that failed first; torchrun's own would be 1."""
+    """Run torchrun in this process. Return the exit code of the rank that failed first; torchrun's own would be 1."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as start
 
@@ -604,12 +604,12 @@ def torchrun(options: Sequence[str]) -> int:
 
 
 def exit_code(ended: int) -> int:
-    """A process's exit code as a shell gives it: 128 and the signal's number where a signal ended it."""
+    """Return a process's exit code as a shell gives it: 128 and the signal's number where a signal ended it."""
     return 128 - ended if ended < 0 else ended
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> tuple[int, str]:
-    """Run a launcher of processes to its end: its exit code and, unless that is 0, why it failed.
+    """Run a launcher of processes to its end. Return its exit code and, unless that is 0, why it failed.
 
     SIGTERM goes to the processes that it launched, and not to itself: torchrun gives them 30 seconds, SageMaker 120.
     """
@@ -624,44 +624,44 @@ def run(command: Sequence[str], environment: Mapping[str, str], folder: Path) ->
                 os.kill(pid, number)
 
     signal.signal(signal.SIGTERM, forward)
-    kept = bytearray()
+    tail = bytearray()
     assert process.stderr
-    reader = threading.Thread(target=copy_errors, args=(process.stderr, kept), daemon=True)
+    reader = threading.Thread(target=copy_errors, args=(process.stderr, tail), daemon=True)
     reader.start()
     code = exit_code(process.wait())
     reader.join(5)  # what a process left behind may hold the pipe
-    return code, reason(code, kept.decode("utf-8", "replace"), bool(stopped)) if code else ""
+    return code, reason(code, tail.decode("utf-8", "replace"), bool(stopped)) if code else ""
 
 
-def copy_errors(stream: BinaryIO, kept: bytearray) -> None:
+def copy_errors(stream: BinaryIO, tail: bytearray) -> None:
     """Pass on what is written to `stream`, at once, and keep the end of it."""
     while data := os.read(stream.fileno(), 1 << 16):
         sys.stderr.buffer.write(data)
         sys.stderr.buffer.flush()
-        kept += data
-        del kept[:-KEPT]
+        tail += data
+        del tail[:-TAIL]
 
 
 def children(parent: int) -> list[int]:
-    """The processes that a process started."""
-    found = []
+    """Return the processes that a process started."""
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it ended meanwhile
             after_name = stat.read_text(errors="replace").rpartition(")")[2].split()
             if int(after_name[1]) == parent:
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def reason(code: int, errors: str, stopped: bool) -> str:
-    """Why the processes failed, the most telling first: the rank, its first error, and where that was raised."""
+    """Return why the processes failed, the most telling first: rank, first error, and where that was raised."""
     ranks = re.findall(r"^train: rank (\d+) ended with -?\d+$", errors, re.MULTILINE)
-    who = f"rank {ranks[-1]} ended with {code}" if ranks else f"the job ended with {code}"
+    subject = f"rank {ranks[-1]} ended with {code}" if ranks else f"the job ended with {code}"
     # torch puts the rank before each line of a traceback as soon as the ranks have met.
-    own = re.findall(rf"^\[rank{ranks[-1]}\]: ?(.*\n)", errors, re.MULTILINE) if ranks else []
-    first = TRACEBACK.search("".join(own)) or TRACEBACK.search(errors)
-    told = f"{who}: {first['error'][:400]}\n{first[0][-550:]}" if first else f"{who}\n{errors.strip()[-900:]}"
-    return f"after SIGTERM {told}" if stopped else told
+    lines_of_rank = re.findall(rf"^\[rank{ranks[-1]}\]: ?(.*\n)", errors, re.MULTILINE) if ranks else []
+    first = TRACEBACK.search("".join(lines_of_rank)) or TRACEBACK.search(errors)
+    text = f"{subject}: {first['error'][:400]}\n{first[0][-550:]}" if first else f"{subject}\n{errors.strip()[-900:]}"
+    return f"after SIGTERM {text}" if stopped else text
 PY
 COPY --chmod=755 <<'PY' /opt/sagemaker/sagemaker_train.py
 #!/opt/venv/bin/python
@@ -689,7 +689,7 @@ LONGEST = 1024  # characters of /opt/ml/output/failure that SageMaker shows
 
 
 def train(ml: Path) -> tuple[int, str]:
-    """This host's part of the job: exit code and, unless that is 0, the reason. Raises JobError."""
+    """Run this host's part of the job. Return exit code and, unless that is 0, the reason. Raises JobError."""
     job = read_job(ml)
     source = find_source(job)
     program = find_program(job, source)
@@ -707,7 +707,7 @@ def train(ml: Path) -> tuple[int, str]:
 
 
 def main(words: Sequence[str]) -> int:
-    """The exit code of the command, run as `words` say."""
+    """Run the command as `words` say, and return its exit code."""
     if words[:1] == ["--torchrun"]:
         return torchrun(words[1:])
     if words:
@@ -717,9 +717,9 @@ def main(words: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(exit_code(-signal.SIGTERM)))
     ml = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
     try:
-        code, why = train(ml)
+        code, failure = train(ml)
         if code:
-            tell_failure(ml, why)
+            tell_failure(ml, failure)
     except (JobError, OSError) as error:
         say(str(error))
         tell_failure(ml, str(error))
@@ -727,13 +727,13 @@ def main(words: Sequence[str]) -> int:
     return code
 
 
-def tell_failure(ml: Path, why: str) -> None:
+def tell_failure(ml: Path, text: str) -> None:
     """Write why the job failed to where SageMaker reads it, unless the job's program has written that itself."""
     file = ml / "output" / "failure"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as failure:
-            failure.write(why[:LONGEST])
+            failure.write(text[:LONGEST])
     except FileExistsError:
         say(f"{file} is the program's own")
     except OSError as error:
