@@ -92,6 +92,7 @@ def build(
     "validate --image nvcr.io/nvidia/pytorch:25.10-py3",
     "validate --target efa-pytorch --instance p5.48xlarge",
     "validate --host kubectl://pod?namespace=ml",
+    "validate --folder /shared/envs/training --instance p5.48xlarge",
     "validate --tier multinode --job build/jobs/efa-nccl-tests-p5-48xlarge-2",
     help=CHOICE
     | ONTO
@@ -99,6 +100,7 @@ def build(
         "image": "Any image in the engine, also one that was not built here.",
         "tier": "static (default), device (default with --host), gpu, datapath, multinode; may be repeated.",
         "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
+        "folder": "A conda or virtual environment on this machine: its packages, with this machine's libraries.",
         "fabric": "Say which network NCCL would use on efa, erdma, ib or none; otherwise on what the image is for.",
         "instance": "Say it for this instance type, such as p5.48xlarge or ebmgn8v.",
         "verbose": "Also show notes, and every check in a line.",
@@ -116,6 +118,7 @@ def validate(
     image: list[str] | None = None,
     tier: list[str] | None = None,
     host: str = "",
+    folder: str = "",
     fabric: str = "",
     instance: str = "",
     verbose: bool = False,
@@ -130,6 +133,8 @@ def validate(
     from rdma_images import report as reporting
     from rdma_images.validate import validation
 
+    if folder:
+        host, tier = f"folder://{Path(folder).absolute()}", tier or ["static"]
     tiers = validation.tiers(tier or (["device"] if host else ["multinode"] if job else None))
     if job or "multinode" in tiers:
         _multinode(job, tiers, json)

@@ -14,7 +14,7 @@ from rdma_images.core.paths import PROBES
 from rdma_images.inspection.measurements import Measured, probes_of
 from rdma_images.validate import probes
 from rdma_images.validate.answers import lost, measured
-from rdma_images.validate.probes.measure import ENTRY, MARK, NETWORK, SECONDS, USER
+from rdma_images.validate.probes.measure import ENTRY, MARK, NETWORK, ONLY, SECONDS, USER
 from rdma_images.validate.transport import NOT_FOUND, TIMED_OUT
 
 STATIC = probes_of("static")
@@ -67,17 +67,19 @@ def probe(
     entry: Sequence[str] = (),
     limit: float | None = None,
     request: Mapping[str, object] | None = None,
+    only: Sequence[str] = (),
 ) -> Measured | str:
     """Return what the probes `names` measure on `host`; a sentence saying why where no Python there can run them.
 
     `volumes` are folders of other file systems that belong to what is measured; `user` is the image's, and `entry` the
     words of its entry point and command; `limit` is the seconds for one probe, where they are others than usual;
-    `request` is what the probe network is asked.
+    `request` is what the probe network is asked; `only` are the folders of the tree to look into, where not all.
     Where there is a Python that should have, and brings no answer, all of it is lost.
     """
     reasons, failures = [], []
     for python in PYTHONS:
         about = [*([f"{USER}{user}"] if user else []), *(f"{ENTRY}{word}" for word in entry)]
+        about += [f"{ONLY}{folder}" for folder in only]
         about += [f"{SECONDS}{limit:g}"] if limit else []
         about += [f"{NETWORK}{json.dumps(request)}"] if request else []
         words = (payload(), *names, *volumes, *about)

@@ -82,9 +82,9 @@ class Export(Root):
         self._last = ("", b"")  # identity and content of the last file that may hold a secret
         self._bytes = self._others = 0
 
-    def entries(self, volumes: Iterable[str] = ()) -> Iterator[RootEntry]:
+    def entries(self, volumes: Iterable[str] = (), only: Iterable[str] = ()) -> Iterator[RootEntry]:
         """Yield every entry but what the engine adds, each when it comes by; what it has can be read from then on."""
-        del volumes  # an export has one file system
+        del volumes, only  # an export has one file system, and all of it comes by
         for number, member in enumerate(stream.members(self._archive)):
             path = "/" + member.name.removeprefix("./").strip("/")
             if path == "/" or any(path == folder or path.startswith(f"{folder}/") for folder in SKIPPED):

@@ -67,8 +67,10 @@ def _roots(pattern: str) -> list[Path]:
     return [CODE] if part == "rdma_images" else [folder.parent for folder in places(part)]
 
 
-def run(case: Inspection, tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
+def run(case: Inspection, tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()) -> tuple[Check, ...]:
     """Return the checks of every validator of `tiers`, in the suite's order; JUnit's XML goes to `junit`.
+
+    The validators whose pytest ids begin with one of `without` are left out.
 
     Raises RdmaImagesError where the suite itself could not run: that is never the image's fault.
     """
@@ -78,6 +80,7 @@ def run(case: Inspection, tiers: tuple[str, ...], junit: Path) -> tuple[Check, .
         given, answer = Path(folder) / "case.json", Path(folder) / "checks.json"
         given.write_text(case.model_dump_json(), encoding="utf-8")
         command = [*PYTHON, "-m", "pytest", str(VALIDATORS), *options(given, answer, tiers), f"--junit-xml={junit}"]
+        command += [f"--deselect={VALIDATORS.relative_to(DATA)}/{name}" for name in without]
         done = _run(command)
         if done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
             raise RdmaImagesError(f"no validator is of the tier {', '.join(tiers)}\nask for static, device or gpu")

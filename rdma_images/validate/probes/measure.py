@@ -31,6 +31,7 @@ from rdma_images.validate.probes import (
 
 MARK = "rdma-images-measured:"
 USER = "user="  # before the image's user, among the words of the command line
+ONLY = "only="  # before each folder of the tree to look into, where not all
 ENTRY = "entry="  # before each word of its entry point and command
 NETWORK = "network="  # before what the probe of that name is asked, as JSON
 SECONDS = "limit="  # before the seconds for one probe, where they are others than LIMIT
@@ -38,10 +39,13 @@ LIMIT = 90  # seconds for one probe
 WITH_GPUS = 400  # seconds where an all-reduce is among them
 
 
-def file_tree(volumes: Iterable[str] = (), user: str = "") -> dict[str, Any]:
-    """Return the tree with its volumes, as the image's `user` may read it, and facts about the libraries in it."""
+def file_tree(volumes: Iterable[str] = (), user: str = "", only: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the tree with its volumes, as the image's `user` may read it, and facts about the libraries in it.
+
+    `only` are the folders to look into, where not all.
+    """
     root = rootfs.Root()
-    summary = tree.summary(root.entries(volumes), root, lambda: system.user(user, root))
+    summary = tree.summary(root.entries(volumes, only), root, lambda: system.user(user, root))
     files = summary["libraries"]
     loaders, folders = libraries.ImageLoader(files), packages.this_python(root)
     return {"files": summary, "libraries": libraries.fabric_libraries(root, files, os.environ, loaders, folders)}
@@ -75,14 +79,15 @@ def measure(
     user: str = "",
     entry: Sequence[str] = (),
     request: Mapping[str, Any] | None = None,
+    only: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Run the probes `names`, all at once, and return {probe: {"value", "error", "seconds"}}.
 
-    `volumes` and `user`: see file_tree; `entry`: see settings.settings; `request`: see network.network.
+    `volumes`, `user` and `only`: see file_tree; `entry`: see settings.settings; `request`: see network.network.
     """
     probes: dict[str, Callable[[], Any]] = {
         **PROBES,
-        "tree": functools.partial(file_tree, volumes, user),
+        "tree": functools.partial(file_tree, volumes, user, only),
         "settings": functools.partial(settings_of_system, entry),
         "network": functools.partial(network.network, request or {}),
     }
@@ -155,15 +160,16 @@ def main() -> None:
     """Measure the probes named on the command line, and print MARK and the JSON.
 
     Words that begin with "/" are volumes of the tree, one that begins with "user=" is the image's user, those that
-    begin with "entry=" are its entry point and command, one with "limit=" has the seconds for one probe, and one with
-    "network=" what the probe network is asked.
+    begin with "entry=" are its entry point and command, those with "only=" the folders of the tree to look into, one
+    with "limit=" has the seconds for one probe, and one with "network=" what the probe network is asked.
     """
-    names = [word for word in sys.argv[1:] if not word.startswith(("/", USER, ENTRY, SECONDS, NETWORK))]
+    names = [word for word in sys.argv[1:] if not word.startswith(("/", USER, ENTRY, ONLY, SECONDS, NETWORK))]
     volumes = [word for word in sys.argv[1:] if word.startswith("/")]
     user = next((word[len(USER) :] for word in sys.argv[1:] if word.startswith(USER)), "")
     entry = [word[len(ENTRY) :] for word in sys.argv[1:] if word.startswith(ENTRY)]
+    only = [word[len(ONLY) :] for word in sys.argv[1:] if word.startswith(ONLY)]
     limits = [float(word[len(SECONDS) :]) for word in sys.argv[1:] if word.startswith(SECONDS)]
     requests = [json.loads(word[len(NETWORK) :]) for word in sys.argv[1:] if word.startswith(NETWORK)]
     limit = WITH_GPUS if "gpus" in names else (*limits, LIMIT)[0]
-    answers = measure(names, limit, volumes, user, entry, (*requests, None)[0])
+    answers = measure(names, limit, volumes, user, entry, (*requests, None)[0], only)
     sys.stdout.write(MARK + json.dumps(answers) + "\n")

@@ -67,13 +67,14 @@ class Root:
         name = self.folder + self.real(path) if self.is_file(path) else os.devnull
         return renamed(read(name), name, path)
 
-    def entries(self, volumes: Iterable[str] = ()) -> Iterator[RootEntry]:
+    def entries(self, volumes: Iterable[str] = (), only: Iterable[str] = ()) -> Iterator[RootEntry]:
         """Yield everything on the file system of "/", folders before what is in them, links not followed.
 
-        `volumes` are folders whose file systems belong to it too.
+        `volumes` are folders whose file systems belong to it too; `only` are the folders to look into, where not all.
         """
-        devices = {os.stat(self.folder + path).st_dev for path in ("/", *volumes)}
-        folders = [self.folder + "/"]
+        starts = [path for path in only if self.exists(path) and self.real(path) == path] or ["/"]
+        devices = {os.stat(self.folder + path).st_dev for path in (*starts, *volumes)}
+        folders = [self.folder + path for path in starts]
         while folders:
             try:
                 children = list(os.scandir(folders.pop()))

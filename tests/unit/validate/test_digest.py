@@ -52,7 +52,7 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(report_cache, "state_folder", lambda: tmp_path / "state")
 
-    def green(_case: Inspection, _tiers: tuple[str, ...], junit: Path) -> tuple[Check, ...]:
+    def green(_case: Inspection, _tiers: tuple[str, ...], junit: Path, *_: object) -> tuple[Check, ...]:
         junit.write_text("<testsuites/>")
         return (GREEN,)
 

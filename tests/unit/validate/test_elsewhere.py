@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import venv
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 import pytest
 
 from rdma_images.core import progress
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.inspection.measurements import Measured, MeasuredPackages, probes_of
-from rdma_images.validate import elsewhere, fabric, probing, validate
+from rdma_images.validate import FOLDER, elsewhere, fabric, probing, validate
 from rdma_images.validate.probes import allreduce, gpus
 
 
@@ -30,6 +31,32 @@ def test_a_host_that_ssh_cannot_reach_is_a_sentence(tmp_path: Path, monkeypatch:
     program(tmp_path, "ssh", f"echo '{complaint}' >&2; exit 255", monkeypatch)
     with pytest.raises(RdmaImagesError, match=rf"ssh://nohost.invalid cannot be reached: {complaint}\ncheck the name"):
         elsewhere.measure("ssh://nohost.invalid", ("device",))
+
+
+def test_an_environment_is_measured_with_its_packages_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment is active, and of this machine only the folders of its libraries are looked into."""
+    environment, system = tmp_path / "training", tmp_path / "usr"
+    venv.create(environment, symlinks=True)
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    (packages / "of_the_team-1.2.dist-info").mkdir()
+    (packages / "of_the_team-1.2.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: of-the-team\nVersion: 1.2\n"
+    )
+    for folder in (environment, system, tmp_path / "home"):
+        folder.mkdir(exist_ok=True)
+        (folder / "libnccl.so.2").write_bytes(b"\x7fELF")
+    monkeypatch.setattr(elsewhere, "SYSTEM", (str(system),))
+    measured = elsewhere.measure(f"{FOLDER}{environment}", ("static",))
+    assert measured.tree
+    assert measured.packages
+    libraries = [path for path in measured.tree.files.libraries if path.endswith("libnccl.so.2")]
+    assert libraries == [f"{environment}/libnccl.so.2", f"{system}/libnccl.so.2"]
+    assert "1.2" in {version for wheels in measured.packages.wheels.values() for version in wheels.values()}
+
+
+def test_a_folder_without_python_is_no_environment(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"no bin/python3\nname a conda or virtual environment"):
+        elsewhere.measure(f"{FOLDER}{tmp_path}", ("static",))
 
 
 def test_a_host_that_measures_nothing_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,36 @@
+"""`validate --folder`: a virtual environment with NVIDIA's own NCCL, and a process that opens it there."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rdma_images.core.paths import PROJECT
+
+pytestmark = pytest.mark.e2e
+OPEN = """import ctypes, sys
+version = ctypes.c_int()
+assert ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(version)) == 0
+print(version.value)"""
+
+
+def test_the_nccl_of_an_environment_is_the_one_that_its_programs_open(tmp_path: Path) -> None:
+    environment = tmp_path / "training"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    install = [f"{environment}/bin/pip", "install", "--quiet", "nvidia-nccl-cu13"]
+    subprocess.run(install, check=True, capture_output=True)
+    command = [sys.executable, "-m", "invoke", "validate", "--folder", str(environment), "--instance", "p5.48xlarge"]
+    done = subprocess.run([*command, "--json"], cwd=PROJECT, capture_output=True, text=True)
+    report = json.loads(done.stdout)
+    (path,) = report["facts"]["measured"]["tree"]["libraries"]["nccl"]
+    assert path.startswith(str(environment))
+    version = report["facts"]["measured"]["tree"]["libraries"]["nccl"][path]["banner"].partition("+")[0]
+    opened = subprocess.run(
+        [environment / "bin" / "python", "-c", OPEN, path], capture_output=True, text=True, check=True
+    )
+    major, rest = divmod(int(opened.stdout), 10000)
+    assert version == f"{major}.{rest // 100}.{rest % 100}"
+    assert "no network plugin" in json.dumps(report["chain"])
+    assert not [check["id"] for check in report["checks"] if check["id"].startswith(("layers.", "label.", "user."))]
