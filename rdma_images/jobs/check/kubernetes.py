@@ -149,6 +149,9 @@ def _skypilot(document: Written, data: dict[str, Any]) -> Piece:
     image = str(resources.get("image_id") or "").removeprefix("docker:")
     words = {key: _word(document, ("resources", key), resources.get(key)) for key in ("network_tier", "infra", "cloud")}
     words["run"] = _word(document, ("run",), data.get("run"))
+    words["gpu"] = _word(document, ("resources", "accelerators"), count[0] or None)
+    aws = _mapping(_mapping(data.get("config")).get("aws"))
+    words["internal-ips"] = _word(document, ("config", "aws"), aws.get("use_internal_ips"))
     run = (
         shell.read(words["run"].text, shell.block_start(words["run"].line, words["run"].text)) if words["run"] else None
     )

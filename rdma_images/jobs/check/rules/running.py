@@ -60,16 +60,56 @@ def host_devices(piece: Piece, context: CheckContext) -> Iterator[Answer]:
 )
 def docker_without_devices(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     """A container for a fabric without its devices, or without memory that it may lock."""
-    if piece.kind != "docker" or context.fabric is None or "privileged" in piece.settings:
+    if piece.kind != "docker" or "privileged" in piece.settings or not (context.fabric or _asks_for_verbs(piece)):
         return
     word = piece.image or Word("docker run", piece.line)
-    if "devices" not in piece.settings:
+    mofed = piece.environment.get("NVIDIA_MOFED")  # by which NVIDIA's runtime brings the devices
+    if "devices" not in piece.settings and not (mofed and mofed.text == "enabled"):
         fix = "add devices: [/dev/infiniband]" if "compose" in piece.settings else "add --device=/dev/infiniband"
         yield word, "the container gets no RDMA device, and NCCL takes TCP", fix
     elif "memlock" not in piece.settings:
         problem = "locked memory stays limited: no queue pair can be created"
         fix = "add ulimits: {memlock: -1}, or cap_add: [IPC_LOCK]"
         yield word, problem, fix if "compose" in piece.settings else "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
+
+
+def _asks_for_verbs(piece: Piece) -> bool:
+    """Return whether a job's variables ask NCCL for InfiniBand or RoCE."""
+    values = {name: word.text for name, word in piece.environment.items()}
+    return (bool(values.get("NCCL_IB_HCA")) or values.get("NCCL_NET") == "IB") and values.get("NCCL_IB_DISABLE") != "1"
+
+
+@rule("skypilot.internal", "warning", "skypilot-org/skypilot, sky/clouds/aws.py, make_deploy_resources_variables")
+def public_addresses(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+    """SkyPilot's machines on AWS with public addresses, which EC2 gives to one interface alone."""
+    tier, cloud = piece.settings.get("network_tier"), piece.settings.get("infra") or piece.settings.get("cloud")
+    if piece.kind != "skypilot" or not (tier and tier.text == "best" and cloud and cloud.text.startswith("aws")):
+        return
+    interfaces = _interfaces(piece, context)
+    if (piece.job_nodes or 0) > 1 and interfaces > 1 and "internal-ips" not in piece.settings:
+        problem = f"SkyPilot gives a machine with a public address 1 of its {interfaces} EFA interfaces"
+        fix = "set aws.use_internal_ips: true, with use_ssm or ssh_proxy_command, in SkyPilot's configuration"
+        yield tier, problem, f"{fix}, where it is not there yet"
+
+
+def _interfaces(piece: Piece, context: CheckContext) -> int:
+    """Return the EFA of a task's machines: of its type, or the fewest of those with its GPUs; 0 for unknown."""
+    if context.node:
+        return context.node.interfaces
+    gpu = piece.settings.get("gpu")
+    types = context.tables.instances.types.values()
+    return min(
+        (
+            row.interfaces
+            for row in types
+            if gpu
+            and row.fabric == "efa"
+            and row.gpu == gpu.text.partition("-")[0]
+            and piece.gpus
+            and row.gpus == piece.gpus.number
+        ),
+        default=0,
+    )
 
 
 @rule("device-plugin.version", "warning", "aws/sagemaker-hyperpod-cli pull request 282")

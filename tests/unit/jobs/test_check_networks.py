@@ -1,0 +1,59 @@
+"""Foreign jobs whose containers or machines do not get the network's devices, or not all of them."""
+
+from pathlib import Path
+
+import pytest
+
+from rdma_images.jobs.check import check
+
+DIGEST = f"registry.example/trainer@sha256:{'7c' * 32}"
+SKYPILOT = """num_nodes: {nodes}
+resources: {{infra: {infra}, accelerators: {gpu}, network_tier: best}}
+{config}
+run: torchrun train.py
+"""
+
+
+def findings(path: Path, rule: str, text: str) -> list[tuple[str, str]]:
+    """Return what a rule finds in a file, with its severity."""
+    path.write_text(text)
+    return [(finding.severity, finding.what) for finding in check([path]).findings if finding.rule == rule]
+
+
+@pytest.mark.parametrize(
+    ("changes", "interfaces"),
+    [
+        ({}, 32),
+        ({"gpu": "A100-80GB:8"}, 4),
+        ({"nodes": "1"}, 0),
+        ({"infra": "k8s"}, 0),
+        ({"infra": "gcp"}, 0),
+        ({"gpu": "L4:1"}, 0),
+        ({"gpu": "$(GPU):8"}, 0),
+        ({"config": "config: {aws: {use_internal_ips: true}}"}, 0),
+    ],
+)
+def test_machines_with_public_addresses_get_one_adapter(
+    tmp_path: Path, changes: dict[str, str], interfaces: int
+) -> None:
+    text = SKYPILOT.format(**{"nodes": "2", "infra": "aws/us-east-1", "gpu": "H100:8", "config": "", **changes})
+    sentence = f"SkyPilot gives a machine with a public address 1 of its {interfaces} EFA interfaces"
+    assert findings(tmp_path / "job.yaml", "skypilot.internal", text) == ([("warning", sentence)] if interfaces else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "problems"),
+    [
+        ("-e NCCL_IB_HCA=mlx5_0", ["the container gets no RDMA device, and NCCL takes TCP"]),
+        ("-e NCCL_NET=IB", ["the container gets no RDMA device, and NCCL takes TCP"]),
+        ("-e NCCL_IB_HCA=mlx5 --device=/dev/infiniband", ["locked memory stays limited: no queue pair can be created"]),
+        ("-e NCCL_IB_HCA=mlx5 --device=/dev/infiniband --ulimit memlock=-1", []),
+        ("-e NCCL_IB_HCA=mlx5 -e NVIDIA_MOFED=enabled --ulimit memlock=-1", []),
+        ("-e NCCL_IB_HCA=mlx5 -e NCCL_IB_DISABLE=1", []),
+        ("-e NCCL_IB_HCA=mlx5 --privileged", []),
+        ("-e NCCL_IB_GID_INDEX=3", []),
+    ],
+)
+def test_a_container_for_infiniband(tmp_path: Path, options: str, problems: list[str]) -> None:
+    text = f"#!/bin/sh\ndocker run --gpus all {options} {DIGEST} train\n"
+    assert [problem for _, problem in findings(tmp_path / "run.sh", "docker.devices", text)] == problems
