@@ -247,6 +247,16 @@ WARN = "node:1:1 [0] transport/net_ib.cc:1 NCCL WARN "
             "did not answer over RDMA",
         ),
         (
+            "NET/OFI Request 0x7f9c completed with error. RC: 21. Error: unknown error. Completed length: 0, "
+            "Request: { dev: 0 }",
+            "a transfer over libfabric ended with error 21",
+        ),
+        (
+            "NET/OFI Request 0x7f9c completed with error. RC: 107. Error: 4126 (Unresponsive receiver (reachable by "
+            "EFA device but handshake failed)). Completed length: 0",
+            "the security group must let all of its own traffic in and out",
+        ),
+        (
             "NET/IB: Got completion from peer 192.0.2.2<33397> with status=IBV_WC_RETRY_EXC_ERR(12) "
             "opcode=IBV_WC_SEND(0) reqSize=0 vendor_err=129 req_type=Send hca mlx5_0",
             "did not answer over RDMA",
