@@ -28,7 +28,8 @@ targets:
     user: nonroot
     default: {base: debian13, nccl-tests: 2.20.0, cuda: 13.0, nccl: 2.30.7, efa-installer: 1.50.0}
 """
-STAGES = '"base", "python", "efa-installer", "ssh", "wheels", "environment"'
+SMALL = '"base", "python", "wheels", "environment"'
+WHOLE = '"base", "python", "efa-installer", "ssh", "wheels", "environment"'
 FROM_ARCHIVE = ("debian", "engine/packages")  # of the state folder: what another engine starts with in seconds
 
 
@@ -107,9 +108,9 @@ def second_state() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def published(folder: Folder) -> str:
-    """Lock, build and publish the target; returns the image by digest."""
-    (folder.path / "dockerfiles" / "targets" / f"{TARGET}.j2").write_text(f"{{{{ stages({STAGES}) }}}}\n")
+def published(folder: Folder, stages: str) -> str:
+    """Lock, build and publish the target with these stages; returns the image by digest."""
+    (folder.path / "dockerfiles" / "targets" / f"{TARGET}.j2").write_text(f"{{{{ stages({stages}) }}}}\n")
     folder.run("rdma-images", "lock", "--debian", codes=(0, 1))  # 1: a vendor's address does not answer
     for command in (["git", "init", "-q"], ["git", "add", "-A"], ["git", "commit", "-qm", "An image to build twice"]):
         folder.run(*command)
@@ -125,10 +126,21 @@ def published(folder: Folder) -> str:
     return str(places["here"]["ref"])
 
 
+def test_an_image_is_reproduced_by_running_its_steps_again(folder: Folder) -> None:
+    ref = published(folder, SMALL)
+    before = folder.read("build")
+    answer = folder.run("rdma-images", "reproduce", ref)
+    assert answer.startswith(f"equal  {ref}\n")
+    assert "layers of wheels were made on this machine before" in answer
+    assert folder.read("build") == before
+    (folder.path / "matrix.yaml").write_text(MATRIX.replace("twice", "once"))
+    folder.run("rdma-images", "reproduce", ref, codes=(2,))
+
+
 @pytest.mark.exhaustive
 def test_the_whole_image_is_the_same_on_another_engine(folder: Folder, second_state: Path) -> None:
     """Its base and its wheels' layers are made there, too."""
-    ref = published(folder)
+    ref = published(folder, WHOLE)
     outcome = json.loads(folder.run("rdma-images", "reproduce", ref, "--json", state=second_state, codes=(0, 1)))
     assert outcome["differences"] == []
     assert outcome["equal"]
