@@ -92,6 +92,11 @@ CAUSES: list[tuple[str, str, bool]] = [
         False,
     ),
     (
+        "NET/OFI Request .*completed with error\\. RC: (?P<code>\\d+)",
+        "a transfer over libfabric ended with error {code}: the lines of NET/OFI before it say more",
+        True,
+    ),
+    (
         "NET/OFI .*Error:? \\d+ \\((?:Unreachable remote|Unresponsive receiver)",
         "the peers' EFAs do not reach each other: the security group must let all of its own traffic in and out",
         True,
