@@ -16,7 +16,7 @@ from rdma_images.datapath.kit import Kit
 from rdma_images.datapath.limits import verdict
 from rdma_images.engine.container_engine import Engine
 
-__all__ = ["at_once", "check", "run", "verdict"]
+__all__ = ["check", "run", "verdict"]
 
 CONSOLE = "datapath-console.log"
 

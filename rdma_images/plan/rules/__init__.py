@@ -6,7 +6,7 @@ from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules import aws_ofi_nccl, cuda, efa_installer, fabric, gpu, nccl, python, shape
 from rdma_images.plan.rules.rule import PlanRule
 
-__all__ = ["RULES", "Rule", "check", "unknown", "work"]
+__all__ = ["RULES", "check", "unknown", "work"]
 
 RULES: tuple[PlanRule, ...] = tuple(
     value

@@ -1,5 +1,6 @@
 """The order of the packages: the pipeline is read off the tree, so nothing may import against it."""
 
+import importlib
 import re
 import tomllib
 
@@ -20,6 +21,15 @@ def test_every_package_is_in_the_order() -> None:
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]
     ordered = {name.removeprefix("rdma_images.") for name in settings["contracts"][0]["layers"]}
     assert ordered == {path.parent.name for path in PACKAGES.glob("*/__init__.py")}
+
+
+def test_every_exported_name_exists() -> None:
+    paths = [path for path in PACKAGES.rglob("*.py") if re.search(r"^__all__ =", path.read_text(), re.MULTILINE)]
+    assert paths
+    for path in paths:
+        steps = path.relative_to(PROJECT).with_suffix("").parts
+        module = importlib.import_module(".".join(steps).removesuffix(".__init__"))
+        assert [name for name in module.__all__ if not hasattr(module, name)] == [], path
 
 
 def test_no_module_lies_beside_the_packages() -> None:

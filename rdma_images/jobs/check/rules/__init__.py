@@ -14,7 +14,7 @@ from rdma_images.jobs.check.foreign_job import JobFinding, Piece
 from rdma_images.jobs.check.rules import counts, running, variables
 from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, JobRule, Tables
 
-__all__ = ["RULES", "Rule", "Tables", "check"]
+__all__ = ["RULES", "Tables", "check"]
 
 RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 RULES: tuple[JobRule, ...] = tuple(
