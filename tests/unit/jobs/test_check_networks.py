@@ -31,6 +31,8 @@ def findings(path: Path, rule: str, text: str) -> list[tuple[str, str]]:
         ({"gpu": "L4:1"}, 0),
         ({"gpu": "$(GPU):8"}, 0),
         ({"config": "config: {aws: {use_internal_ips: true}}"}, 0),
+        ({"config": "config: {aws: {use_internal_ips: Yes}}"}, 0),
+        ({"config": "config: {aws: {use_internal_ips: false}}"}, 32),
     ],
 )
 def test_machines_with_public_addresses_get_one_adapter(

@@ -10,6 +10,7 @@ from rdma_images.jobs.check.rules.rule import Answer, CheckContext, is_open, is_
 PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v(?P<version>[0-9.]+)")
 MEASUREMENT = re.compile(r"nccl-tests|[a-z_]+_perf\b")
 RETRIES = ("OnFailure", "Always", "ExitCode")
+TRUE = ("true", "yes", "on")  # in YAML 1.1, which SkyPilot reads
 FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
 
 
@@ -85,15 +86,21 @@ def public_addresses(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     tier, cloud = piece.settings.get("network_tier"), piece.settings.get("infra") or piece.settings.get("cloud")
     if piece.kind != "skypilot" or not (tier and tier.text == "best" and cloud and cloud.text.startswith("aws")):
         return
+    internal = piece.settings.get("internal-ips")
+    if internal and (internal.text.lower() in TRUE or is_open(internal.text)):
+        return
     interfaces = _interfaces(piece, context)
-    if (piece.job_nodes or 0) > 1 and interfaces > 1 and "internal-ips" not in piece.settings:
+    if (piece.job_nodes or 0) > 1 and interfaces > 1:
         problem = f"SkyPilot gives a machine with a public address 1 of its {interfaces} EFA interfaces"
         fix = "set aws.use_internal_ips: true, with use_ssm or ssh_proxy_command, in SkyPilot's configuration"
         yield tier, problem, f"{fix}, where it is not there yet"
 
 
 def _interfaces(piece: Piece, context: CheckContext) -> int:
-    """Return the EFA of a task's machines: of its type, or the fewest of those with its GPUs; 0 for unknown."""
+    """Return the EFA interfaces of a machine: its instance type's, or the fewest of all types with these GPUs.
+
+    0 if unknown.
+    """
     if context.node:
         return context.node.interfaces
     gpu = piece.settings.get("gpu")
