@@ -76,12 +76,18 @@ class LogWatch:
     @property
     def bad_nodes(self) -> str:
         """The nodes whose check failed, each with its first error; "" for none."""
-        return "; ".join(f"node {node}: {error}" for node, error in self._watch.bad_nodes.items())
+        return "; ".join(f"node {node}: {errors[0]}" for node, errors in self._watch.bad_nodes.items())
 
     @property
     def bad_node_names(self) -> str:
-        """The names of the nodes whose check failed, with commas between."""
-        return ",".join(self._watch.bad_nodes)
+        """The names of the nodes whose check failed, with commas between.
+
+        A node that only does not reach its neighbour is not among them: it may be the neighbour's fault.
+        """
+        bad_nodes = self._watch.bad_nodes.items()
+        return ",".join(
+            node for node, errors in bad_nodes if not all(error.startswith("neighbour:") for error in errors)
+        )
 
     def judge_new_lines(self) -> bool:
         """Judge what was written since the last look; return whether the job cannot go on."""

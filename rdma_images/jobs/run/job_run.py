@@ -161,7 +161,7 @@ class _Session:
         logs.judge_new_lines()
         if end.how != "failed" or not logs.bad_nodes:
             return end
-        if submission.run.how in WITH_EXCLUDE:
+        if submission.run.how in WITH_EXCLUDE and logs.bad_node_names:
             self.say(f"the same job on other nodes: {COMMAND} job … --param exclude={logs.bad_node_names}")
         return replace(end, why=logs.bad_nodes)
 

@@ -35,7 +35,7 @@ class JobWatch:
         self._started = time.monotonic()
         self._stopped_at = math.inf
         self._findings: set[str] = set()
-        self.bad_nodes: dict[str, str] = {}  # and the first error of each
+        self.bad_nodes: dict[str, list[str]] = {}  # and the errors of each
 
     @property
     def verdict(self) -> Verdict:
@@ -64,7 +64,7 @@ class JobWatch:
                 self._findings.add(finding)
                 self._tell(f"{match['severity']}: {finding}")
                 if match["severity"] == "error":
-                    self.bad_nodes.setdefault(plain(match["node"]), plain(match["sentence"]))
+                    self.bad_nodes.setdefault(plain(match["node"]), []).append(plain(match["sentence"]))
 
     def _tell(self, sentence: str) -> None:
         seconds = int(time.monotonic() - self._started)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.run import watch
+from rdma_images.jobs.run import follow, watch
 from rdma_images.nccl_logs import live
 from rdma_images.nccl_logs.verdict import load_wordings, verdict
 
@@ -113,3 +113,15 @@ def test_logs_that_appear_later_are_read(tmp_path: Path) -> None:
     with (tmp_path / "job" / "a.log").open("a") as file:
         file.write("o\n")
     assert folder.new_lines() == "two\n"
+
+
+def test_a_node_that_only_misses_its_neighbour_is_bad_and_not_to_be_excluded(tmp_path: Path) -> None:
+    logs = follow.LogWatch(tmp_path, lambda _: None, ends=True)
+    (tmp_path / "a.log").write_text(
+        "0: rdma-images-node-check n0 error neighbour: n1 is not reached\n"
+        "1: rdma-images-node-check n1 error neighbour: n2 is not reached\n"
+        "1: rdma-images-node-check n1 error memlock: locked memory is limited\n"
+    )
+    logs.judge_new_lines()
+    assert logs.bad_nodes == "node n0: neighbour: n1 is not reached; node n1: neighbour: n2 is not reached"
+    assert logs.bad_node_names == "n1"
