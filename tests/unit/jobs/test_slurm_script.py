@@ -1,0 +1,54 @@
+"""What Slurm's script does after an attempt with bad nodes, with programs in place of Slurm's."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rdma_images.jobs.write.work import Work
+from tests.support import job_parts as jobs
+
+LOG = """0: rdma-images-node-check n0 warning differences: the driver of n3 is in error state
+1: rdma-images-node-check n1 error memlock: locked memory is limited to 8192 KiB
+2: rdma-images-node-check n2 error neighbour: n1 is not reached at 10.0.0.1
+3: rdma-images-node-check n3 error memlock: locked memory is limited, an error neighbour: of others
+"""
+SCONTROL = """#!/bin/sh
+case "$1 $2" in
+  "show hostnames") printf '%s\\n' n0 n1 n2 n3 ;;
+  "show job") echo "JobId=7 ExcNodeList=(null) Nodes=4" ;;
+  update*) exit UPDATE ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("update", "sentence"),
+    [
+        (0, "the nodes n1,n3 are excluded: their check failed"),
+        (1, "the check of n1,n3 failed, and Slurm did not exclude them: the next attempt may get them again"),
+    ],
+)
+def test_nodes_with_errors_but_a_neighbours_are_excluded(tmp_path: Path, update: int, sentence: str) -> None:
+    job = jobs.job("slurm", "efa", "torchrun", work=Work(restarts=2))
+    script = jobs.files(job)["job.sbatch"]
+    functions = script[script.index("again() {") : script.index("trap 'again")]
+    programs = {"scontrol": SCONTROL.replace("UPDATE", str(update)), "sbatch": "#!/bin/sh\n", "sleep": "#!/bin/sh\n"}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "job.sh").write_text(f"set -euo pipefail\n{functions}\ncat {tmp_path}/lines\nagain failed\n")
+    (tmp_path / "lines").write_text(LOG)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "n[0-3]",
+        "SLURM_JOB_NUM_NODES": "4",
+    }
+    with (tmp_path / "log").open("wb") as log:
+        done = subprocess.run(
+            ["bash", tmp_path / "job.sh"], env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
+        )
+    assert done.returncode == 1
+    assert (tmp_path / "log").read_text().splitlines()[4:] == ["attempt 1: failed; the job is queued again", sentence]
