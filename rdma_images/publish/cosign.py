@@ -36,7 +36,8 @@ _INSTALL = (
     "on Debian it is fetched where there is none on the PATH"
 )
 _HELPER = "rdma-images"
-_SIGNATURES = ("https://sigstore.dev/cosign/sign/v1", "cosign container image signature")  # types of a bundle's claim
+# What a bundle states that is a signature of the image.
+SIGNATURE_TYPES = ("https://sigstore.dev/cosign/sign/v1", "cosign container image signature")
 _LIMIT = 180  # seconds for one call
 # Where the helper below finds the login: the environment of that one child process.
 _VARIABLE = "RDMA_IMAGES_LOGIN"
@@ -52,8 +53,8 @@ class CosignProgram:
     def arguments(self, verb: str, in_bundles: bool = False) -> list[str]:
         """Return the options that keep it to signatures every version reads, and to services that are named.
 
-        Once an image has a bundle, whoever made it, cosign 3 looks at bundles alone unless a switch forbids it; with
-        `in_bundles` it shall.
+        Once an image has a bundle, whoever made it, cosign 3 looks at bundles alone unless a switch forbids it;
+        `in_bundles` makes it read bundles.
         """
         if not self.bundles or verb == "public-key":
             return []
@@ -100,8 +101,11 @@ class Cosign:
         if self._ask("verify", *trust.arguments(), ref) is not None:
             return True
         output = self._ask("verify", *trust.arguments(), ref, in_bundles=True)
-        # cosign counts every signed statement in a bundle, also one that only says what somebody attached.
-        return output is not None and any(claim["critical"]["type"] in _SIGNATURES for claim in json.loads(output))
+        if output is None:
+            return False
+        with _answer_of("verify"):
+            # cosign counts every signed statement in a bundle, also one that only says what somebody attached.
+            return any(claim["critical"]["type"] in SIGNATURE_TYPES for claim in json.loads(output))
 
     def statements(self, ref: str, trust: Trust, predicate_type: str) -> list[dict[str, Any]]:
         """Return the statements of one type on `ref` that `trust` signed."""
@@ -109,7 +113,8 @@ class Cosign:
         output = self._ask("verify-attestation", *arguments)
         if output is None:
             output = self._ask("verify-attestation", *arguments, in_bundles=True)
-        return [] if output is None else list(_payloads(output))
+        with _answer_of("verify-attestation"):
+            return [] if output is None else list(_payloads(output))
 
     def attested(self, ref: str, trust: Trust, predicate_type: str, content: bytes) -> bool:
         """Return whether `trust` signed on `ref` just what the attachment `content` says."""
@@ -157,7 +162,7 @@ def _fault(verb: str, ref: str, output: str) -> faults.PublishError:
     reason = next(iter(errors + others), "no reason given")
     lowered = output.lower()
     if verb.startswith("verify") and re.search(
-        r"no (matching )?(signatures|attestations)|none of the attestations", lowered
+        r"no (matching )?(signatures|attestations)|no valid bundles|none of the attestations", lowered
     ):
         return _NoSignatureError(f"{ref}: {reason}")
     if "decrypt" in lowered or "password" in lowered:
@@ -169,6 +174,15 @@ def _fault(verb: str, ref: str, output: str) -> faults.PublishError:
     return faults.PublishError(
         f"cosign {verb} for {ref} failed: {reason}\ncheck the key, the identity and the right to push"
     )
+
+
+@contextmanager
+def _answer_of(verb: str) -> Iterator[None]:
+    """Raise MalformedError where cosign's answer has another form than that of the versions that are known."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise faults.MalformedError(f"cosign {verb} answers in another form: {error!r}\n{_INSTALL}") from None
 
 
 def _payloads(output: str) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,10 @@ from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
 from rdma_images.scan.policy import OriginRules
 
+# How cosign 3 attaches what it signs.
+BUNDLE = "application/vnd.dev.sigstore.bundle"
+PREDICATE = "dev.sigstore.bundle.predicateType"
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -199,9 +203,18 @@ def _signature(repository: Repository, digest: str, verifier: Verifier | None) -
     if verifier is not None:
         good = verifier.signed(f"{repository.ref}@{digest}")
         return VerifyFinding("signature", good, f"by {verifier.trust}" if good else f"no signature by {verifier.trust}")
-    if repository.head(f"{fallback_tag(digest)}.sig"):
+    if repository.head(f"{fallback_tag(digest)}.sig") or _has_bundle(repository, digest):
         return VerifyFinding("signature", None, "present and not checked: give --key, or --identity and --issuer")
     return VerifyFinding("signature", None, "none: anybody with push access can have written this")
+
+
+def _has_bundle(repository: Repository, digest: str) -> bool:
+    """Return whether a Sigstore bundle is attached, but one whose annotation says that it signs something else."""
+    return any(
+        entry.artifact_type.startswith(BUNDLE)
+        and entry.annotations.get(PREDICATE, cosign.SIGNATURE_TYPES[0]) in cosign.SIGNATURE_TYPES
+        for entry in attachments(repository, digest)
+    )
 
 
 def _signed(form: str, content: bytes, ref: str, verifier: Verifier) -> VerifyFinding:

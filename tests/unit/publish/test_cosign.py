@@ -7,6 +7,7 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.publish import cosign, keys
+from rdma_images.registry import faults
 
 
 class TestTrust:
@@ -60,6 +61,7 @@ class TestTrust:
                 "_NoSignatureError",
             ),
             ("verify-attestation", "Error: no matching attestations: \nerror during command", "_NoSignatureError"),
+            ("verify", "Error: no valid bundles exist in registry", "_NoSignatureError"),
             ("sign", "Error: signing [r]: getting signer: reading key: decrypt: encrypted", "UnauthorizedError"),
             ("sign", "Error: signing [r]: PUT http://h/v2/: connection refused", "BusyError"),
             ("sign", "Error: something else", "PublishError"),
@@ -74,6 +76,20 @@ class TestTrust:
         assert message.splitlines()[0].endswith(": the cause")
         without = str(cosign._fault("sign", "r", f"{warnings}main.go:1: x"))
         assert without.splitlines()[0].endswith(": Signing artifact...")
+
+
+@pytest.mark.parametrize("output", ["", "no JSON", "[3]", '[{"critical": {}}]', '{"payload": "e30"}', "3"])
+def test_an_answer_in_another_form_is_a_sentence(tmp_path: Path, output: str) -> None:
+    """As of an image that has bundles alone."""
+    answer = f"case $2 in --new-bundle-format=true) echo '{output}' ;; *) echo no signatures >&2; exit 1 ;; esac"
+    write_program(tmp_path / "cosign", answer)
+    client = cosign.Cosign(cosign.CosignProgram(tmp_path / "cosign", bundles=True), "registry.example", None)
+    trust = keys.Trust(key="k.pub")
+    with pytest.raises(faults.PublishError, match=r"cosign verify .* another form.*\ninstall cosign 2\.4 or later"):
+        client.verified("r", trust)
+    if output.strip():
+        with pytest.raises(faults.PublishError, match=r"cosign verify-attestation .* another form"):
+            client.statements("r", trust, "urn:form")
 
 
 class TestFindingCosign:

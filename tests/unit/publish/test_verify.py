@@ -56,6 +56,26 @@ class TestVerify:
             "SPDX": True,
         }
 
+    @pytest.mark.parametrize(
+        ("annotations", "sentence"),
+        [
+            ({"dev.sigstore.bundle.predicateType": "https://sigstore.dev/cosign/sign/v1"}, "present and not checked"),
+            ({}, "present and not checked"),
+            ({"dev.sigstore.bundle.predicateType": "https://slsa.dev/provenance/v1"}, "none"),
+        ],
+    )
+    def test_a_bundle_is_a_signature_unless_it_says_another_type(
+        self, published: tuple[Repository, Manifest, Oci], annotations: dict[str, str], sentence: str
+    ) -> None:
+        repository, manifest, _ = published
+        body = {"schemaVersion": 2, "artifactType": "application/vnd.dev.sigstore.bundle.v0.3+json", "layers": []}
+        body |= {"subject": manifest.descriptor.as_json(), "annotations": annotations}
+        bundle = Manifest(OCI_MANIFEST, canonical(body))
+        repository.put_manifest(bundle.digest, bundle)
+        (verification,) = self.verify_published(published)
+        assert verification.findings[0].what == "signature"
+        assert verification.findings[0].detail.partition(":")[0] == sentence
+
     def test_an_image_without_evidence_does_not(self, published: tuple[Repository, Manifest, Oci]) -> None:
         (verification,) = self.verify_published(published)
         assert not verification.holds
