@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def write(folder: Path) -> int:
-    """Return a log for each rank; returns the bytes of all."""
+    """Write a log for each rank; return the bytes of all."""
     folder.mkdir()
     lines = REAL.read_text().split("\n")
     start = [
@@ -46,12 +46,12 @@ def write(folder: Path) -> int:
     rows = [line for line in lines if "NCCL" not in line]
     for rank in range(RANKS):
         prefix = f"ip-10-0-{rank // GPUS}-1:{4000 + rank % GPUS}:{4000 + rank % GPUS}"
-        said = [_line_of_rank(line, prefix, rank) for line in start]
-        size, n = sum(map(len, said)), 0
+        rank_lines = [_line_of_rank(line, prefix, rank) for line in start]
+        size, n = sum(map(len, rank_lines)), 0
         while size < SMALL:
-            said.append(f"{prefix} [{rank % GPUS}] NCCL INFO {_message(rank, n)}")
-            size, n = size + len(said[-1]) + 1, n + 1
-        (folder / f"{rank}.log").write_text("\n".join([*said, *(rows if rank == 0 else ())]) + "\n")
+            rank_lines.append(f"{prefix} [{rank % GPUS}] NCCL INFO {_message(rank, n)}")
+            size, n = size + len(rank_lines[-1]) + 1, n + 1
+        (folder / f"{rank}.log").write_text("\n".join([*rank_lines, *(rows if rank == 0 else ())]) + "\n")
     return sum(path.stat().st_size for path in folder.iterdir())
 
 

@@ -64,7 +64,7 @@ HOOKS = (
     'cd "$1"/var/lib/apt/lists && cat *_InRelease | sha256sum > "$WORK/archive"',
     # What mmdebstrap took from the host so that its apt works in there.
     'cd "$1"/etc && rm -f resolv.conf hostname apt/apt.conf.d/99mmdebstrap apt/sources.list apt/sources.list.d/*',
-    # No container mounts by it, and without it no cache of an engine has the same content with earlier bases' times.
+    # Without fstab no earlier base has equal content, so an engine's cache cannot bring back its times.
     'rm -f "$1"/etc/fstab',
     'cp "$WORK/default.sources" "$1"/etc/apt/sources.list.d/debian.sources',
     # apt gives these folders to its unprivileged user where that one can reach them: depends on where the work is done.

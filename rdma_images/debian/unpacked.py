@@ -18,7 +18,8 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import host_apt
 
 MANIFEST = ".packages.json"
-# Bytes: the lists of one suite, of which sid's take 119 MB. apt-get 2.6 does not end on a disk of 4 MB.
+# Bytes: the lists of one suite, of which sid's take 119 MB; as many where the lists are there, as apt keeps them until
+# the new ones are whole. apt-get 2.6 does not end on a disk of 4 MB.
 LISTS_SPACE = 150 * 10**6
 FULL_DISK = "No space left on device"  # in apt's and tar's words; ENOSPC, errno(3)
 
