@@ -11,6 +11,7 @@ from rdma_images.facts import table as facts_table
 from rdma_images.facts.cuda import Cuda
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries
+from rdma_images.validate import FOLDER
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
 from validators.in_use import loads_nccl
 
@@ -181,11 +182,14 @@ def test_compat(case: Inspection, libraries: Libraries, require: Requirement) ->
     cuda = cuda_in_use(case, libraries) or pytest.skip("nothing says which CUDA is in use")
     table = facts_table.read(Cuda)
     row = table.majors.get(cuda.partition(".")[0]) or pytest.skip(f"no driver is known for CUDA {cuda}")
+    on_machine = case.subject.ref.startswith(FOLDER)  # whose own driver it then is
     require(
         versions.at_least(match.group(1), row.driver),
         expected=f"{row.driver} or later, which CUDA {cuda} asks for [{table.cite(row)}]",
-        found=f"{match.group(1)} at {answer.file} comes before the host's",
-        fix=f"take {answer.path.rpartition('/')[0]} off LD_LIBRARY_PATH and /etc/ld.so.conf.d and run ldconfig, or "
+        found=f"{match.group(1)} at {answer.file}" + ("" if on_machine else " comes before the host's"),
+        fix=f"update the driver, or install the cuda-compat of CUDA {cuda}"
+        if on_machine
+        else f"take {answer.path.rpartition('/')[0]} off LD_LIBRARY_PATH and /etc/ld.so.conf.d and run ldconfig, or "
         f"install the cuda-compat of CUDA {cuda}",
     )
 

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from rdma_images.engine import Engine
 
 
-# The validators of what only an image has; a Python environment on a disk has no layers, labels and users.
+# How the ids of the checks begin that are about images alone: a Python environment on a disk has no layers, labels and
+# users, the variables are those of the shell, and the driver is the machine's.
 OF_IMAGES = (
-    *("test_content.py", "test_labels.py", "test_tag.py", "test_sagemaker.py", "test_toolkit.py"),
-    "test_environment.py::test_gpus",
+    *("layers.", "size.", "user.", "label.", "sagemaker."),
+    *("environment.gpus", "environment.secret", "cuda.driver"),
 )
 FOLDER = "folder://"  # before the path of a Python environment of this machine, in the place of a host
 
@@ -61,7 +62,7 @@ def validate(
         image: As planned; without it the image is validated against its own labels.
         build: As built; another image of that name is refused.
         tiers: "datapath" comes with "static", in one report; "device" and "gpu" need a `host`.
-        host: Where to measure instead: "kubectl://pod", "ssh://name" or "local://".
+        host: Where to measure instead: "kubectl://pod", "ssh://name", "local://" or "folder:///PATH".
         question: Which fabric and instance type the chain is asked about.
         reuse: Answer from the report of an unchanged image, suite and question, which then says `reused`.
 

@@ -56,6 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--case", type=Path, required=False, help="the image and what was measured in it, as JSON")
     group.addoption("--checks", type=Path, help="where to write the checks, as JSON")
     group.addoption("--tiers", default="static", help="comma list of the tiers to run")
+    group.addoption("--without", default="", help="comma list of how the ids of checks begin that are left out")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,12 +65,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the validators of the tiers asked for, and with them those of any tier."""
+    """Keep the validators of the tiers asked for, and with them those of any tier; not those of --without."""
     tiers = set(config.getoption("--tiers").split(","))
     if any(_marked(item)["tier"] in tiers for item in items):
         tiers.add("any")
-    config.hook.pytest_deselected(items=[item for item in items if _marked(item)["tier"] not in tiers])
-    items[:] = [item for item in items if _marked(item)["tier"] in tiers]
+    without = tuple(filter(None, config.getoption("--without").split(",")))
+    chosen = [item for item in items if _marked(item)["tier"] in tiers and not _marked(item)["id"].startswith(without)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.machine import Devices, MeasuredGpus
 from rdma_images.inspection.values import ToolRun
-from rdma_images.validate import suite
+from rdma_images.validate import OF_IMAGES, suite
 from rdma_images.validate.probes import tools
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from tests.support import suite_here
@@ -46,6 +46,26 @@ def test_a_good_case_and_its_junit(tmp_path: Path) -> None:
     assert len({c.id for c in checks}) == len(checks) > 40
     root = ElementTree.parse(tmp_path / "report.xml").getroot()
     assert {p.get("value") for p in root.iter("property") if p.get("name") == "id"} == {c.id for c in checks}
+
+
+def test_a_folder_is_checked_for_all_that_is_not_about_images(tmp_path: Path) -> None:
+    checks = suite.run(case(ref="folder:///shared/envs/training"), ("static",), tmp_path / "report.xml", OF_IMAGES)
+    ids = {check.id for check in checks}
+    every = {check.id for check in suite_here.checks(case()).values()}
+    parts = ("layers.", "label.", "user.", "sagemaker.", "size.")
+    others = {"environment.gpus", "environment.secret", "cuda.driver"}
+    assert every - ids == others | {check for check in every if check.startswith(parts)}
+    assert {"cuda.single", "cuda.stub", "cuda.compat", "cuda.toolkit", "files.writable"} <= ids
+
+
+def test_the_driver_of_a_machine_is_not_one_that_comes_before_the_hosts() -> None:
+    data = case(ref="folder:///shared/envs/training").model_dump()
+    driver = "/usr/lib/x86_64-linux-gnu/libcuda.so.470.57.02"
+    data["measured"]["tree"]["libraries"]["resolved"]["libcuda.so.1"].update(file=driver, path=driver)
+    check = suite_here.checks(Inspection.model_validate(data))["cuda.compat"]
+    assert check.outcome == "failed"
+    assert check.found == f"470.57.02 at {driver}"
+    assert check.fix.startswith("update the driver, or install the cuda-compat of CUDA ")
 
 
 def test_what_the_good_case_has_nothing_of_is_skipped_and_all_else_passes() -> None:
