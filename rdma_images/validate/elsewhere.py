@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from rdma_images.chain import network_request
+from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
@@ -40,18 +41,23 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
 
 def _measure_folder(folder: Path, names: tuple[str, ...]) -> Measured | str:
     """Return what is measured with the programs and packages of an environment, and this machine's libraries."""
-    if not (folder / "bin" / "python3").exists():
+    python = folder / "bin" / "python3"
+    if not files.exists(python):
         raise RefusedError(f"{folder}: no bin/python3\nname a conda or virtual environment that this machine can run")
-    environment = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", "VIRTUAL_ENV": str(folder)}
+    environment = {
+        **os.environ,
+        "PATH": f"{folder}/bin:{os.environ.get('PATH', os.defpath)}",
+        "VIRTUAL_ENV": str(folder),
+    }
     environment["CONDA_PREFIX"] = str(folder)
     machine = transport.host("local://", LIMIT, environment)
-    measured = probing.probe(machine, names, only=(*SYSTEM, str(folder.resolve())))
+    measured = probing.probe(machine, names, only=(*SYSTEM, str(folder.resolve())), python=str(python))
     if isinstance(measured, str):
         return measured
     expected = Expected(fabric=None, because="not asked here")
     about = Inspection(subject=subject("", str(folder), measured), expected=expected, measured=measured)
     request = network_request(about)
-    answer = probing.probe(machine, ("network",), request=request) if request else ""
+    answer = probing.probe(machine, ("network",), request=request, python=str(python)) if request else ""
     return measured if isinstance(answer, str) else measured.model_copy(update={"network": answer.network})
 
 

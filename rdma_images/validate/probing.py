@@ -68,33 +68,36 @@ def probe(
     limit: float | None = None,
     request: Mapping[str, object] | None = None,
     only: Sequence[str] = (),
+    python: str = "",
 ) -> Measured | str:
     """Return what the probes `names` measure on `host`; a sentence saying why where no Python there can run them.
 
     `volumes` are folders of other file systems that belong to what is measured; `user` is the image's, and `entry` the
     words of its entry point and command; `limit` is the seconds for one probe, where they are others than usual;
-    `request` is what the probe network is asked; `only` are the folders of the tree to look into, where not all.
+    `request` is what the probe network is asked.
+    `only`: read these folders of the tree alone; empty for the whole tree.
+    `python` is the one program to run them with, where it is not to be looked for.
     Where there is a Python that should have, and brings no answer, all of it is lost.
     """
     reasons, failures = [], []
-    for python in PYTHONS:
+    for program in (python,) if python else PYTHONS:
         about = [*([f"{USER}{user}"] if user else []), *(f"{ENTRY}{word}" for word in entry)]
         about += [f"{ONLY}{folder}" for folder in only]
         about += [f"{SECONDS}{limit:g}"] if limit else []
         about += [f"{NETWORK}{json.dumps(request)}"] if request else []
         words = (payload(), *names, *volumes, *about)
-        result = host.run(f"{python} -c{' %s' * len(words)}", *words)
+        result = host.run(f"%s -c{' %s' * len(words)}", program, *words)
         _, mark, answers = result.stdout_bytes.partition(MARK.encode())
         if mark:
             return measured(answers.partition(b"\n")[0], names)
         if result.rc == TIMED_OUT:
             late = "answer in time, or did not stop printing" if result.stdout_bytes else "start in time"
-            return lost(names, f"{python} did not {late}")
+            return lost(names, f"{program} did not {late}")
         complaints = result.stderr_bytes.decode("utf-8", "replace").strip().splitlines()[-1:]
         if "older than" in "".join(complaints):
             reasons += complaints
         elif result.rc not in NOT_FOUND:
-            failures.append(f"{python} ended with {result.rc}{': ' if complaints else ''}{''.join(complaints)[:300]}")
+            failures.append(f"{program} ended with {result.rc}{': ' if complaints else ''}{''.join(complaints)[:300]}")
     if failures:
         return lost(names, failures[0])
     return reasons[0] if reasons else "the image has no Python to run the probes"

@@ -64,8 +64,10 @@ def bounded(
             start_new_session=True,
             env=environment,
         )
-    except FileNotFoundError:
-        raise RdmaImagesError(f"{command[0]} is not on the PATH\ninstall it, or give another --host") from None
+    except OSError as error:
+        is_absent = isinstance(error, FileNotFoundError) and "/" not in command[0]
+        problem = "is not on the PATH" if is_absent else f"cannot be started: {error.strerror}"
+        raise RdmaImagesError(f"{command[0]} {problem}\ninstall it, or measure another host or folder") from None
     taken = {"out": bytearray(), "err": bytearray()}
     with process, selectors.DefaultSelector() as selector:
         selector.register(cast(BinaryIO, process.stdout), selectors.EVENT_READ, "out")

@@ -59,6 +59,41 @@ def test_a_folder_without_python_is_no_environment(tmp_path: Path) -> None:
         elsewhere.measure(f"{FOLDER}{tmp_path}", ("static",))
 
 
+@pytest.mark.parametrize(
+    ("text", "mode", "complaint"),
+    [
+        ("#!/bin/sh\necho libpython3.8.so.1.0: no such file >&2; exit 1", 0o755, "ended with 1: libpython3.8.so.1.0"),
+        ("#!/bin/sh\necho python 3.6.8 is older than 3.8 >&2; exit 1", 0o755, "python 3.6.8 is older than 3.8"),
+        ("#!/absent/interpreter", 0o755, "bin/python3 cannot be started: No such file"),
+        ("", 0o644, "bin/python3 cannot be started: Permission denied"),
+    ],
+)
+def test_no_other_python_answers_for_an_environment(
+    text: str, mode: int, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "my envs" / "training" / "bin" / "python3"
+    python.parent.mkdir(parents=True)
+    python.write_text(text)
+    python.chmod(mode)
+    monkeypatch.setattr(probing, "PYTHONS", (*probing.PYTHONS, sys.executable))
+    with pytest.raises(RdmaImagesError, match=complaint):
+        elsewhere.measure(f"{FOLDER}{python.parents[1]}", ("static",))
+
+
+def test_a_dangling_python_of_an_environment_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to("/absent/python3")
+    with pytest.raises(RdmaImagesError, match="python3 is a link to nothing"):
+        elsewhere.measure(f"{FOLDER}{tmp_path}", ("static",))
+
+
+def test_an_environment_is_measured_without_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv.create(tmp_path / "training", symlinks=True)
+    monkeypatch.delenv("PATH")
+    monkeypatch.setattr(elsewhere, "SYSTEM", ())
+    assert elsewhere.measure(f"{FOLDER}{tmp_path}/training", ("static",)).system
+
+
 def test_a_host_that_measures_nothing_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path, "kubectl", "echo 'error: pods \"p\" not found' >&2; exit 1", monkeypatch)
     with pytest.raises(RdmaImagesError, match=r'p cannot be measured: .*pods "p" not found.*\ncheck the name'):
