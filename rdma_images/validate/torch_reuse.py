@@ -26,10 +26,10 @@ WHITEOUT = ".wh."  # removes what lower layers have, see the OCI image specifica
 def find(engine: Engine, subject: ImageConfig) -> ImportedTorch | None:
     """Return what was measured in an image with the same lower layers; None where it may differ in this image."""
     try:
-        kept = ImportedTorch.model_validate_json(_file(subject).read_bytes())
+        earlier = ImportedTorch.model_validate_json(_file(subject).read_bytes())
     except (OSError, ValidationError):
         return None
-    return kept if _is_unrelated(engine, subject, kept) else None
+    return earlier if _is_unrelated(engine, subject, earlier) else None
 
 
 def keep(engine: Engine, subject: ImageConfig, torch: ImportedTorch) -> None:

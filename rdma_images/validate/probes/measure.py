@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Mapping
 
 from rdma_images.validate.probes import (
@@ -31,7 +31,7 @@ from rdma_images.validate.probes import (
 
 MARK = "rdma-images-measured:"
 USER = "user="  # before the image's user, among the words of the command line
-ONLY = "only="  # before each folder of the tree to look into, where not all
+ONLY = "only="  # before each folder of the tree to read alone; none for the whole tree
 ENTRY = "entry="  # before each word of its entry point and command
 NETWORK = "network="  # before what the probe of that name is asked, as JSON
 SECONDS = "limit="  # before the seconds for one probe, where they are others than LIMIT
@@ -39,10 +39,10 @@ LIMIT = 90  # seconds for one probe
 WITH_GPUS = 400  # seconds where an all-reduce is among them
 
 
-def file_tree(volumes: Iterable[str] = (), user: str = "", only: Iterable[str] = ()) -> dict[str, Any]:
+def file_tree(volumes: Iterable[str] = (), user: str = "", only: Collection[str] = ()) -> dict[str, Any]:
     """Return the tree with its volumes, as the image's `user` may read it, and facts about the libraries in it.
 
-    `only` are the folders to look into, where not all.
+    `only`: read these folders alone; empty for the whole tree.
     """
     root = rootfs.Root()
     summary = tree.summary(root.entries(volumes, only), root, lambda: system.user(user, root))
@@ -79,7 +79,7 @@ def measure(
     user: str = "",
     entry: Sequence[str] = (),
     request: Mapping[str, Any] | None = None,
-    only: Iterable[str] = (),
+    only: Collection[str] = (),
 ) -> dict[str, Any]:
     """Run the probes `names`, all at once, and return {probe: {"value", "error", "seconds"}}.
 
@@ -160,7 +160,7 @@ def main() -> None:
     """Measure the probes named on the command line, and print MARK and the JSON.
 
     Words that begin with "/" are volumes of the tree, one that begins with "user=" is the image's user, those that
-    begin with "entry=" are its entry point and command, those with "only=" the folders of the tree to look into, one
+    begin with "entry=" are its entry point and command, those with "only=" the folders of the tree to read alone, one
     with "limit=" has the seconds for one probe, and one with "network=" what the probe network is asked.
     """
     names = [word for word in sys.argv[1:] if not word.startswith(("/", USER, ENTRY, ONLY, SECONDS, NETWORK))]

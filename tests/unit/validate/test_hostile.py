@@ -99,10 +99,10 @@ def test_who_measures_says_how_long_a_probe_may_take() -> None:
 
 def test_a_variable_that_steers_python_is_named() -> None:
     measured = {"lost": ["tree"], "missing": {"tree": "python3 ended with 1"}}
-    given = case(**measured)
-    subject = given.subject.model_copy(update={"environment": {"PYTHONHOME": "/opt/gone"}})
+    damaged_case = case(**measured)
+    subject = damaged_case.subject.model_copy(update={"environment": {"PYTHONHOME": "/opt/gone"}})
     with pytest.raises(UnmetError, match=r"PYTHONHOME=/opt/gone is set") as failed:
-        complete.test_complete(given.model_copy(update={"subject": subject}), Requirement())
+        complete.test_complete(damaged_case.model_copy(update={"subject": subject}), Requirement())
     assert "fix: leave PYTHONHOME out of the image" in str(failed.value)
     complete.test_complete(case().model_copy(update={"subject": subject}), Requirement())
 
@@ -340,6 +340,20 @@ def test_volumes_belong_to_the_tree(tmp_path: Path) -> None:
         assert f"/shm/{folder.name}/libnccl.so.2" in paths
     finally:
         shutil.rmtree(folder)
+
+
+def test_a_folder_below_another_is_read_once(tmp_path: Path) -> None:
+    for folder in ("usr/local/training", "usr/lib", "home"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "libnccl.so.2").touch()
+    root = Root(str(tmp_path))
+    paths = [entry.path for entry in root.entries(only=("/usr", "/usr/local/training", "/usr"))]
+    assert sorted(path for path in paths if path.endswith(".so.2")) == [
+        "/usr/lib/libnccl.so.2",
+        "/usr/local/training/libnccl.so.2",
+    ]
+    assert len(set(paths)) == len(paths)
+    assert list(root.entries(only=("/absent",))) == []
 
 
 def test_a_lost_measurement_says_why() -> None:
