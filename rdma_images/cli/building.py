@@ -134,6 +134,10 @@ def validate(
     from rdma_images.validate import validation
 
     if folder:
+        options = {"--host": host, "--image": image, "--target": target, "--all": all, "--set": set, "--onto": onto}
+        options |= {"--job": job, **{f"--tier {name}": name in (tier or ()) for name in ("datapath", "multinode")}}
+        if others := ", ".join(option for option, value in options.items() if value):
+            raise RefusedError(f"--folder and {others} do not go together\nleave one out")
         host, tier = f"folder://{Path(folder).absolute()}", tier or ["static"]
     tiers = validation.tiers(tier or (["device"] if host else ["multinode"] if job else None))
     if job or "multinode" in tiers:

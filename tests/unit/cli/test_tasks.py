@@ -52,6 +52,13 @@ def test_a_refused_combination_is_not_built() -> None:
         (["plan", "--set", "colour=red"], "colour"),
         (["build", "--compression", "lzma"], "choose from zstd, gzip"),
         (["validate", "--tier", "statik"], "did you mean static"),
+        (["validate", "--folder", "e", "--host", "local://"], "--folder and --host do not go together\nleave one out"),
+        (["validate", "--folder", "e", "--all", "--image", "x"], "--folder and --image, --all do not go together"),
+        (["validate", "--folder", "e", "--target", "efa-pytorch"], "--folder and --target do not go together"),
+        (["validate", "--folder", "e", "--onto", "x"], "--folder and --onto do not go together"),
+        (["validate", "--folder", "e", "--job", "x"], "--folder and --job do not go together"),
+        (["validate", "--folder", "e", "--tier", "datapath"], "--folder and --tier datapath do not go together"),
+        (["validate", "--folder", "e", "--tier", "multinode"], "--folder and --tier multinode do not go together"),
     ],
 )
 def test_a_mistake_gets_a_sentence(words: list[str], sentence: str) -> None:
