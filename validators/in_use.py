@@ -2,14 +2,13 @@
 
 import pytest
 
-from rdma_images.chain.environment import nccl_environment
+from rdma_images.chain.environment import NEWEST, nccl_environment
 from rdma_images.chain.environment import plugin_names as names_of_version
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
 from rdma_images.inspection.inspection import Inspection, base_name, nccl_in_use
 from rdma_images.inspection.measurements import Closure, Files, Libraries
 from validators.conditions import BrokenFile, broken, broken_named
 
-NEWEST = "2.30.7"  # whose rule is taken for an NCCL that names no version
 FABRIC, EFA, NCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
 
 

@@ -7,6 +7,7 @@ from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Measured
 
 DEFAULT = "libnccl-net.so"
+NEWEST = "2.30.7"  # whose rule is taken for an NCCL that names no version
 # NVIDIA/nccl src/net.cc of 2.18.5 to 2.20.3, which put every name between "libnccl-net-" and ".so"; of 2.20.5 to
 # 2.26.6, which try the name itself first; src/plugin/net.cc and plugin_open.cc of 2.27.3 and of 2.27.5 to 2.30.7.
 ITSELF_FIRST, LISTS, PATHS, NONE = "2.20.5", "2.27.3", "2.27.5", "2.28.3"

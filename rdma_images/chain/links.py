@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from rdma_images.chain.environment import nccl_environment, plugin_names
+from rdma_images.chain.environment import NEWEST, nccl_environment, plugin_names
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
@@ -59,9 +59,14 @@ def without(case: Inspection, _: str, __: str) -> Iterator[Link]:
     """Yield the links of an image for no fabric, which leave NCCL its sockets."""
     yield nccl(case)
     tree = case.measured.tree
-    verbs = tree and tree.libraries.resolved[VERBS].file
+    if not tree:
+        yield Link(name="fabric", unknown="the files of the image were not read")
+        return
+    verbs = tree.libraries.resolved[VERBS].file
     lacks = f"{base_name(verbs)} has no driver" if verbs else f"there is no {VERBS}"
     fault = f"{lacks} for InfiniBand, RoCE or eRDMA, and no plugin for EFA"
+    if opened_providers(tree.files, tree.libraries) or tree.libraries.plugins:
+        fault = "no network was asked for"
     yield Link(name="fabric", how="read", fault=fault)
 
 
@@ -147,9 +152,11 @@ def chosen_at_start(case: Inspection) -> str:
     """Return the line of NVIDIA's start scripts that names a plugin of the image for NCCL; "" where none does."""
     settings, tree = case.measured.settings, case.measured.tree
     names = {base_name(path) for path in (tree.libraries.plugins if tree else ())}
-    version = (nccl_in_use(case) or ("", ""))[1] or "2.30.7"
-    at_start = [s for s in (settings.assigned if settings else ()) if s.file.startswith(START_SCRIPTS)]
-    for setting in (s for s in at_start if s.name == PLUGIN_VARIABLE):
+    version = (nccl_in_use(case) or ("", ""))[1] or NEWEST
+    at_start = [
+        setting for setting in (settings.assigned if settings else ()) if setting.file.startswith(START_SCRIPTS)
+    ]
+    for setting in (setting for setting in at_start if setting.name == PLUGIN_VARIABLE):
         if names & set(plugin_names(version, {PLUGIN_VARIABLE: setting.value})):
             return f"{setting.file}:{setting.line} ({PLUGIN_VARIABLE}={setting.value})"
     return ""
@@ -222,7 +229,7 @@ def _end_of_start(run: StartedLibrary) -> str:
 def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     """Return the plugin as the files show it, where none could be run."""
     file, version = nccl_in_use(case) or ("", "")
-    names = plugin_names(version or "2.30.7", nccl_environment(case.subject, case.measured))
+    names = plugin_names(version or NEWEST, nccl_environment(case.subject, case.measured))
     answers = [libraries.resolved[name] for name in names if name in libraries.resolved]
     answer = next((a for a in answers if a.file and not a.error), next((a for a in answers if a.file), None))
     if answer is None and (script := chosen_at_start(case)):

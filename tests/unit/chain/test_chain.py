@@ -198,7 +198,29 @@ def test_an_image_of_efa_has_no_way_to_erdma_or_infiniband() -> None:
     assert chain.answer.startswith(
         "On eRDMA NCCL 2.30.7 would use TCP sockets: libibverbs.so.1 finds no liberdma-rdmav*.so"
     )
-    assert answer(image(plugin(*NO_DEVICE), {"NCCL_NET": ""}), "none", "").outcome == "tcp"
+
+
+def test_an_image_of_a_network_that_was_not_asked_for_has_it() -> None:
+    chain = answer(image(plugin(*NO_DEVICE), {"NCCL_NET": ""}), "none", "")
+    assert chain.answer == "NCCL 2.30.7 would use TCP sockets: no network was asked for"
+
+
+def test_an_image_without_any_network_says_what_it_lacks() -> None:
+    case = image(plugin(*NO_DEVICE), {"NCCL_NET": ""})
+    tree = case.measured.tree
+    assert tree
+    library_files = {p: file for p, file in tree.files.libraries.items() if "-rdmav" not in p}
+    tree = tree.model_copy(
+        update={
+            "files": tree.files.model_copy(update={"libraries": library_files}),
+            "libraries": tree.libraries.model_copy(update={"plugins": {}}),
+        }
+    )
+    measured = case.measured.model_copy(update={"tree": tree})
+    chain = answer(case.model_copy(update={"measured": measured}), "none", "")
+    assert "has no driver for InfiniBand, RoCE or eRDMA, and no plugin for EFA" in chain.answer
+    unread = case.measured.model_copy(update={"tree": None})
+    assert answer(case.model_copy(update={"measured": unread}), "none", "").outcome != "fabric"
 
 
 def test_what_was_not_run_is_read() -> None:
