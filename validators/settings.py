@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -37,6 +37,12 @@ def table() -> Environment:
 def variables() -> Variables:
     """Return facts/variables.yaml."""
     return facts_table.read(Variables)
+
+
+def with_others(names: Sequence[str]) -> str:
+    """Return the first name and how many others there are."""
+    count = len(names) - 1
+    return f"{names[0]} and {count} other{'s' if count > 1 else ''}" if count else names[0]
 
 
 class VariableFinding(NamedTuple):

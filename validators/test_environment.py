@@ -27,6 +27,7 @@ from validators.settings import (
     table,
     variables,
     versions_of,
+    with_others,
 )
 
 FACTS = "facts/environment.yaml, each variable with its source"
@@ -312,9 +313,8 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
     entries = ":".join(environment.get("LD_LIBRARY_PATH", "") for environment in environments(case).values()).split(":")
     folders = dict.fromkeys(folder for folder in entries if folder in settings.absent)
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
-    more = f" and {len(missing) - 1} folders more" if len(missing) > 1 else ""
     faults = (
-        {f"LD_LIBRARY_PATH names {missing[0]}{more}, not there": f"{SAY_FOLDERS}: {', '.join(missing)}"}
+        {f"LD_LIBRARY_PATH names {with_others(missing)}, not there": f"{SAY_FOLDERS}: {', '.join(missing)}"}
         if missing
         else {}
     )

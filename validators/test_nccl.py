@@ -237,8 +237,8 @@ def second_nccl(libraries: Libraries, in_use: str) -> str:
 def _packages_of_nccl(case: Inspection) -> list[str]:
     """Return name and version of each package of the system's package manager that brings NCCL."""
     packages = case.measured.packages
-    versions = {**packages.dpkg, **packages.rpm} if packages else {}
-    return [f"{name} {version}" for name, version in versions.items() if name in NCCL_PACKAGES]
+    version_by_package = {**packages.dpkg, **packages.rpm} if packages else {}
+    return [f"{name} {version}" for name, version in version_by_package.items() if name in NCCL_PACKAGES]
 
 
 def _stated(case: Inspection) -> str:

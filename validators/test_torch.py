@@ -9,7 +9,7 @@ from rdma_images.inspection.inspection import Inspection, linked_nccl, missing_i
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL
-from validators.settings import faults, versions_of
+from validators.settings import faults, versions_of, with_others
 
 LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
 CALLED = re.compile(r"undefined symbol: (nccl\w*)")
@@ -41,12 +41,11 @@ def undefined_for_torch(libraries: Libraries) -> list[str]:
 
 def _calls(libraries: Libraries, undefined: list[str]) -> str:
     """Return what torch calls and its NCCL lacks, in a sentence; "" for nothing."""
-    names = [match.group(1) for fault in undefined if (match := CALLED.search(fault))]
+    names = list(dict.fromkeys(match.group(1) for fault in undefined if (match := CALLED.search(fault))))
     file = linked_nccl(libraries)
     about = libraries.nccl.get(file)
     nccl = f"NCCL {about.version} at {file}" if about else "the NCCL that it gets"
-    more = f" and {len(names) - 1} functions more" if len(names) > 1 else ""
-    return f"torch calls {names[0]}{more}, which {nccl} does not have" if names else ""
+    return f"torch calls {with_others(names)}, which {nccl} does not have" if names else ""
 
 
 def other_nccl(libraries: Libraries) -> str:

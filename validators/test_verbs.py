@@ -107,7 +107,7 @@ def test_usable(case: Inspection, files: Files, libraries: Libraries, require: R
     without += (
         f"no file in {' or '.join(sorted(read))}"
         if not driver
-        else f"no lib*{next(iter(suffixes(libraries)), '-rdmav*.so')} where it looks"
+        else f"no lib*{next(iter(sorted(suffixes(libraries))), '-rdmav*.so')} where it looks"
     )
     fabric = libraries.resolved[FABRIC].file
     with_efa = EFA in closure(libraries, fabric).libraries or EFA in closure(libraries, fabric).missing
