@@ -111,7 +111,7 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
     """Build a published image again, and compare the two.
 
     What was built is read from its provenance. Every step runs again, in this machine's engine; no image there changes.
-    Exit code 0: the digest is the same; 1: it is not, and each difference is named by layer and file.
+    Exit code 0: the digest is the same; 1: it is not, each difference is named by layer and file; or the build fails.
     """
     from rdma_images import engine
     from rdma_images.publish import publication_table, published_images
@@ -121,6 +121,7 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
     registry = registries.load_if_present().of_host(reference.parse_reference(ref).host)
     published = published_images.read_published(ref, registry)
     evidence = reproducing.read_evidence(published)
+    reproducing.require_commit(published, evidence)
     loaded = measured(project.load(), [evidence.target], evidence.onto)
     outcome = reproducing.reproduce(published, evidence, loaded, engine.ensure(progress), progress)
     shown = publication_table.reproduction_json if json else publication_table.reproduction_text

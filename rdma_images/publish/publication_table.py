@@ -102,7 +102,7 @@ def reproduction_text(reproduction: "Reproduction") -> RenderableType:
     if reproduction.reused:
         lines.append(Text(f"  {reproduction.reused} layers of wheels were made on this machine before", "yellow"))
     if not reproduction.is_equal and reproduction.unpinned:
-        listed = ", ".join(reproduction.unpinned)
+        listed = plain(", ".join(reproduction.unpinned))
         lines.append(Text(f"  not locked, so that another day has other bytes: {listed}", "yellow"))
     if not reproduction.differences:
         return Group(*lines)

@@ -25,6 +25,7 @@ from rdma_images.inputs import sources
 from rdma_images.layers import store
 from rdma_images.layers.recipe import recipe
 from rdma_images.publish import statement
+from rdma_images.publish.from_report import is_commit
 from rdma_images.publish.origin_policy import is_unpinned
 from rdma_images.publish.published_images import PublishedImage
 from rdma_images.registry.client import Descriptor, Manifest, labels_of
@@ -40,7 +41,7 @@ KINDS = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "symbolic link", tarfile.LN
 
 @dataclass(frozen=True)
 class Evidence:
-    """How a published image was built, as its provenance, its manifest and its labels say."""
+    """What the provenance, the manifest and the labels of a published image say of its build."""
 
     target: str
     axes: dict[str, str]
@@ -55,7 +56,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not the same: a value of a file (or of a field of the config) before and now."""
+    """A value of a file, or of a field of the config, that differs between the two images."""
 
     part: str  # "input", "config", "layer 2 of 3"
     path: str
@@ -77,13 +78,13 @@ class Reproduction:
 
     @property
     def is_equal(self) -> bool:
-        """Whether both are the same, byte for byte."""
+        """Return whether both have the same digest, and so the same bytes."""
         return self.ref.endswith(f"@{self.rebuilt}")
 
 
 @dataclass(frozen=True)
 class TarEntry:
-    """What a layer says of one file."""
+    """A file as a layer has it."""
 
     kind: str
     mode: str
@@ -102,7 +103,7 @@ def read_evidence(published: PublishedImage) -> Evidence:
         parameters, dependencies = definition["externalParameters"], definition["resolvedDependencies"]
         source = next(item for item in dependencies if "gitCommit" in item.get("digest", {}))
         base = next((item for item in dependencies if item["name"] == "base-image"), None)
-        media_types = {layer.media_type for layer in published.manifest.layers()}
+        *_, topmost = published.manifest.layers()  # those of an image below, which stay as they are, may be others
         evidence = Evidence(
             target=str(parameters["target"]),
             axes={str(axis): str(value) for axis, value in parameters["axes"].items()},
@@ -112,9 +113,9 @@ def read_evidence(published: PublishedImage) -> Evidence:
             dependencies=_pins(dependencies),
             unpinned=tuple(sorted(str(item["name"]) for item in dependencies if is_unpinned(item))),
             rehearsal=f"{LABEL_PREFIX}.rehearsal" in labels_of(published.config),
-            compression="gzip" if any("gzip" in media_type for media_type in media_types) else "zstd",
+            compression="gzip" if "gzip" in topmost.media_type else "zstd",
         )
-        is_clean = bool(definition["internalParameters"]["clean"])
+        is_clean = bool(definition["internalParameters"]["clean"]) and is_commit(evidence.commit)
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise RefusedError(
             f"{published.ref}: has no provenance attached that says how it was built here\n"
@@ -127,36 +128,47 @@ def read_evidence(published: PublishedImage) -> Evidence:
     return evidence
 
 
+def require_commit(published: PublishedImage, evidence: Evidence) -> None:
+    """Raise RefusedError where this folder is at another commit than the one that an image was built from."""
+    commit = labels.revision().commit
+    if commit != evidence.commit:
+        raise RefusedError(
+            f"{published.ref}: was built from the commit {evidence.commit}, and {paths.PROJECT} is at "
+            f"{commit}\nbuild it from there: git worktree add ../reproduce {evidence.commit}"
+        )
+
+
 def reproduce(
     published: PublishedImage, evidence: Evidence, project: Project, engine: Engine, progress: Progress = silent
 ) -> Reproduction:
     """Build an image again, every step of it, and compare the two. The engine's images stay as they are.
 
+    Args:
+        published: The image, in its registry.
+        evidence: What it was built from; see require_commit.
+        project: This folder's matrix, facts and mirrors.
+        engine: Builds it.
+        progress: Hears what takes long.
+
     Raises:
-        RefusedError: This folder is at another commit, or the engine cannot write an image to a folder.
+        RefusedError: The engine cannot write an image to a folder.
         RdmaImagesError: The build fails, or the registry does not answer.
     """
-    made_from = labels.revision()
-    if made_from.commit != evidence.commit:
-        raise RefusedError(
-            f"{published.ref}: was built from the commit {evidence.commit}, and {paths.PROJECT} is at "
-            f"{made_from.commit}\nbuild it from there: git worktree add ../reproduce {evidence.commit}"
-        )
     if engine.store != "containerd":
         raise RefusedError(
             f"the engine {engine.name} has no containerd store, which writes images to a folder\nuse one"
         )
-    made_from = replace(made_from, repository=evidence.repository or None)
+    revision = replace(labels.revision(), repository=evidence.repository or None)
     changes = [f"{axis}={value}" for axis, value in evidence.axes.items()]
     (image,) = target_options.chosen_images(project, [evidence.target], False, changes, evidence.rehearsal)
     spec = build_spec.build_spec(image, project, evidence.rehearsal, evidence.compression, progress)
-    recipes = [recipe(layer, evidence.compression) for layer in wheel_layers.wheel_layers(spec.lock)]
-    reused = sum(store.find(of_layer) is not None for of_layer in recipes)
+    layers = wheel_layers.wheel_layers(spec.lock)
+    reused = sum(store.find(recipe(layer, evidence.compression)) is not None for layer in layers)
     paths.BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="reproduce-", dir=paths.BUILD) as folder:
         layout = Path(folder) / "layout"
         options = Options(evidence.rehearsal, compression=evidence.compression, no_cache=True, layout=layout)
-        execute.build_layout(spec, project, engine, options, made_from, progress)
+        execute.build_layout(spec, project, engine, options, revision, progress)
         rebuilt = read_layout(layout)
         pins = _pins(map(statement.dependency, sources.pinned(image, project.facts)))
         differences = [

@@ -81,13 +81,13 @@ def folder(tmp_path: Path, program: Path, registry: Registry, archive: snapshot.
     }
     environ = os.environ | identity
     environ |= {"PATH": f"{program.parent}:{os.environ['PATH']}", "RDMA_IMAGES_MIRROR_DEBIAN_SNAPSHOT": archive.address}
-    place = Folder(tmp_path / "images", environ)
-    (place.path / "dockerfiles" / "targets").mkdir(parents=True)
-    (place.path / "matrix.yaml").write_text(MATRIX)
-    (place.path / ".gitignore").write_text("build/\n")
+    project_folder = Folder(tmp_path / "images", environ)
+    (project_folder.path / "dockerfiles" / "targets").mkdir(parents=True)
+    (project_folder.path / "matrix.yaml").write_text(MATRIX)
+    (project_folder.path / ".gitignore").write_text("build/\n")
     entry = {"kind": "oci", "host": registry.host, "credentials": "none"}
-    (place.path / "registries.yaml").write_text(json.dumps({"registries": {"here": entry}}))
-    yield place
+    (project_folder.path / "registries.yaml").write_text(json.dumps({"registries": {"local": entry}}))
+    yield project_folder
     listing = ["docker", "image", "ls", "--quiet", f"rdma-images/{TARGET}"]
     docker = engines.ensure().environ()
     images = subprocess.run(listing, env=docker, capture_output=True, text=True, check=True).stdout.split()
@@ -120,10 +120,10 @@ def published(folder: Folder, stages: str) -> str:
     assert isinstance(checks, list)
     failed = {check["id"] for check in checks if (check["outcome"], check["severity"]) == ("failed", "error")}
     allowed = [option for name in sorted(failed) for option in ("--allow-red", name)]
-    folder.run("rdma-images", "publish", "--target", TARGET, "--to", "here", *allowed)
+    folder.run("rdma-images", "publish", "--target", TARGET, "--to", "local", *allowed)
     places = folder.read("publication")["places"]
     assert isinstance(places, dict)
-    return str(places["here"]["ref"])
+    return str(places["local"]["ref"])
 
 
 def test_an_image_is_reproduced_by_running_its_steps_again(folder: Folder) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,15 +63,17 @@ def layer(files: Mapping[str, dict[str, Any]], level: int = 3) -> bytes:
     return zstandard.ZstdCompressor(level).compress(packed.getvalue())
 
 
-def written(files: Mapping[str, dict[str, Any]], config: Mapping[str, Any], **more: int) -> dict[str, bytes]:
-    """Return the blobs of an image by digest, its manifest last."""
-    blobs = [layer(files, **more), canonical(config)]
+def written(
+    files: Mapping[str, dict[str, Any]], config: Mapping[str, Any], below: Sequence[str] = ()
+) -> dict[str, bytes]:
+    """Return the blobs of an image by digest, its manifest last; `below` are the media types of layers below."""
+    blobs = [layer(files), canonical(config)]
     packed, described = map(digest_of, blobs)
     body = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
         "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": described, "size": 1},
-        "layers": [{"mediaType": LAYER, "digest": packed, "size": len(blobs[0])}],
+        "layers": [{"mediaType": kind, "digest": packed, "size": len(blobs[0])} for kind in (*below, LAYER)],
     }
     return {digest_of(blob): blob for blob in (*blobs, canonical(body))}
 
@@ -102,9 +104,9 @@ def differences(
     repository: Repository, folder: Path, files: Mapping[str, dict[str, Any]], config: Mapping[str, Any] = CONFIG
 ) -> list[Difference]:
     """Return what differs between FILES as published and `files` as built again."""
-    place = layout(folder / "layout", written(files, config))
+    layout_path = layout(folder / "layout", written(files, config))
     before = published(repository, written(FILES, CONFIG))
-    return list(reproduce.compare(before, reproduce.read_layout(place), place, folder))
+    return list(reproduce.compare(before, reproduce.read_layout(layout_path), layout_path, folder))
 
 
 def test_equal_images_have_no_difference(repository: Repository, tmp_path: Path) -> None:
@@ -124,16 +126,16 @@ def test_equal_images_have_no_difference(repository: Repository, tmp_path: Path)
 def test_a_file_is_named_with_what_differs_of_it(
     repository: Repository, tmp_path: Path, change: dict[str, Any], aspect: str, values: tuple[str, str]
 ) -> None:
-    found = differences(repository, tmp_path, {**FILES, "etc/a": {**FILES["etc/a"], **change}})
-    assert found == [Difference("layer 1 of 1", "etc/a", aspect, *values)]
+    named = differences(repository, tmp_path, {**FILES, "etc/a": {**FILES["etc/a"], **change}})
+    assert named == [Difference("layer 1 of 1", "etc/a", aspect, *values)]
 
 
 def test_a_link_in_the_place_of_a_file_a_missing_and_a_new_file_are_named(
     repository: Repository, tmp_path: Path
 ) -> None:
     link = {"type": tarfile.SYMTYPE, "linkname": "b"}
-    found = differences(repository, tmp_path, {"etc/a": link, "etc/b": {"content": b"new"}})
-    aspects = {(difference.path, difference.aspect): (difference.published, difference.rebuilt) for difference in found}
+    named = differences(repository, tmp_path, {"etc/a": link, "etc/b": {"content": b"new"}})
+    aspects = {(difference.path, difference.aspect): (difference.published, difference.rebuilt) for difference in named}
     assert aspects[("etc", "file")] == ("folder", "absent")
     assert aspects[("etc/b", "file")] == ("absent", "file")
     assert aspects[("etc/a", "kind")] == ("file", "symbolic link")
@@ -141,13 +143,13 @@ def test_a_link_in_the_place_of_a_file_a_missing_and_a_new_file_are_named(
 
 
 def test_the_same_files_in_another_order_are_another_form_of_the_tar(repository: Repository, tmp_path: Path) -> None:
-    (found,) = differences(repository, tmp_path, {name: FILES[name] for name in reversed(list(FILES))})
-    assert (found.part, found.aspect) == ("layer 1 of 1", "form of the tar")
+    (named,) = differences(repository, tmp_path, {name: FILES[name] for name in reversed(list(FILES))})
+    assert (named.part, named.aspect) == ("layer 1 of 1", "form of the tar")
 
 
 def test_a_changed_label_is_named(repository: Repository, tmp_path: Path) -> None:
-    found = differences(repository, tmp_path, FILES, {**CONFIG, "config": {"Labels": {"a": "2", "b": "3"}}})
-    assert found == [
+    named = differences(repository, tmp_path, FILES, {**CONFIG, "config": {"Labels": {"a": "2", "b": "3"}}})
+    assert named == [
         Difference("config", "config.Labels.a", "value", '"1"', '"2"'),
         Difference("config", "config.Labels.b", "value", "absent", '"3"'),
     ]
@@ -167,9 +169,11 @@ class TestEvidence:
     def image(self) -> Image:
         return planned()
 
-    def published(self, repository: Repository, image: Image, revision: str, **label: str) -> PublishedImage:
+    def published(
+        self, repository: Repository, image: Image, revision: str, below: Sequence[str] = (), **label: str
+    ) -> PublishedImage:
         config = {**CONFIG, "config": {"Labels": label}}
-        before = published(repository, written(FILES, config))
+        before = published(repository, written(FILES, config, below))
         attach(artifacts_of(item_of(image, before.digest), revision), before.manifest.descriptor, repository)
         return before
 
@@ -182,6 +186,12 @@ class TestEvidence:
         assert evidence.compression == "zstd"
         assert "efa-installer-1.50.0" in evidence.dependencies
         assert {"base-debian13", "debian-trixie"} <= set(evidence.unpinned)
+
+    def test_the_compression_is_that_of_the_layers_above_an_image_below(
+        self, repository: Repository, image: Image
+    ) -> None:
+        before = self.published(repository, image, "a" * 40, below=[LAYER.replace("zstd", "gzip")])
+        assert reproduce.read_evidence(before).compression == "zstd"
 
     def test_an_image_without_provenance_is_refused(self, repository: Repository) -> None:
         with pytest.raises(RefusedError, match="no provenance"):
@@ -196,7 +206,7 @@ class TestEvidence:
     ) -> None:
         before = self.published(repository, image, "a" * 40)
         with pytest.raises(RefusedError, match=f"git worktree add ../reproduce {'a' * 40}"):
-            reproduce.reproduce(before, reproduce.read_evidence(before), project.load(), ENGINE)
+            reproduce.require_commit(before, reproduce.read_evidence(before))
 
     def test_an_engine_that_cannot_write_to_a_folder_is_refused(
         self, repository: Repository, image: Image, monkeypatch: pytest.MonkeyPatch
