@@ -45,12 +45,12 @@ def build(
     Raises what build.build does.
     """
     begun = time.monotonic()
-    made_from = labels.revision()
-    supplies, wheels = _bake(specs, project, engine, options, made_from, progress, lock)
+    revision = labels.revision()
+    supplies, wheels = _bake(specs, project, engine, options, revision, progress, lock)
     seconds = round(time.monotonic() - begun, 1)
-    made_by = _programs(engine, options.builder)
+    programs = _programs(engine, options.builder)
     builds = {
-        spec.image.id: _record(spec, supplies[spec.image.id], engine, seconds, made_from, made_by, wheels)
+        spec.image.id: _record(spec, supplies[spec.image.id], engine, seconds, revision, programs, wheels)
         for spec in specs
     }
     keep_history(builds.values(), engine, options.builder, progress, wheels.steps)
@@ -62,7 +62,7 @@ def build_layout(
     project: Project,
     engine: Engine,
     options: Options,
-    made_from: labels.Revision,
+    revision: labels.Revision,
     progress: Progress = silent,
 ) -> None:
     """Build an image into the folder `options.layout`: no image of the engine changes, and no build.json is written.
@@ -70,7 +70,7 @@ def build_layout(
     Raises what build.build does.
     """
     with locking.hold("build", f"building {spec.image.id} again", progress) as lock:
-        _bake([spec], project, engine, options, made_from, progress, lock)
+        _bake([spec], project, engine, options, revision, progress, lock)
 
 
 def _bake(
@@ -78,7 +78,7 @@ def _bake(
     project: Project,
     engine: Engine,
     options: Options,
-    made_from: labels.Revision,
+    revision: labels.Revision,
     progress: Progress,
     lock: locking.HeldLock,
 ) -> tuple[dict[str, tuple[Supply, ...]], wheel_contexts.WheelContexts]:
@@ -96,7 +96,7 @@ def _bake(
         return debian_lock.bootstrapped(base, platform, project.mirrors, progress)
 
     contexts = Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
-    targets = _targets(specs, supplies, contexts, project, made_from, progress)
+    targets = _targets(specs, supplies, contexts, project, revision, progress)
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with ExitStack() as stack:
         files = {
@@ -105,23 +105,23 @@ def _bake(
             )
             for spec in specs
         }
-        of_target = {bake.image_name(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
+        secret_files = {bake.image_name(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
 
         def systems(ids: Sequence[str]) -> int:
             if options.no_cache:  # the image would not take them from there
                 return 0
-            return run_bake.run_systems(file, ids, of_target, engine, options)
+            return run_bake.run_systems(file, ids, secret_files, engine, options)
 
         wheels = wheel_contexts.provide_contexts(specs, project, engine, options, systems, progress)
         with_wheels = bake.with_contexts(file, wheels.contexts)
 
         def compile_stage(image_id: str, stage: str, folder: Path) -> None:
-            run_bake.run_stage(with_wheels, image_id, stage, folder, of_target, engine, options)
+            run_bake.run_stage(with_wheels, image_id, stage, folder, secret_files, engine, options)
 
         rehearsed = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
         with _unlocked_to_compile(specs, rehearsed, lock):
             compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
-        run_bake.run(bake.with_contexts(with_wheels, compiled), targets, of_target, engine, options)
+        run_bake.run(bake.with_contexts(with_wheels, compiled), targets, secret_files, engine, options)
     if not wheel_contexts.are_names_kept():
         load.remove_names(engine, *wheels.image_refs)
     return supplies, wheels
@@ -208,7 +208,7 @@ def _targets(
     supplies: Mapping[str, Sequence[Supply]],
     contexts: Contexts,
     project: Project,
-    made_from: labels.Revision,
+    revision: labels.Revision,
     progress: Progress = silent,
 ) -> list[bake.ImageTarget]:
     """Return the images of the bake file."""
@@ -224,9 +224,9 @@ def _targets(
                 | added_files.contexts(spec.dockerfile.read_text(encoding="utf-8"))
                 | local_packages.contexts(spec.image, spec.lock, project.mirrors, progress),
                 labels=labels.labels(
-                    spec.image, project.matrix.target(spec.image.target).summary, made_from, stood_in, spec.lock
+                    spec.image, project.matrix.target(spec.image.target).summary, revision, stood_in, spec.lock
                 ),
-                created=made_from.time,
+                created=revision.time,
             )
         )
     return targets
@@ -246,8 +246,8 @@ def _record(
     supplies: Sequence[Supply],
     engine: Engine,
     seconds: float,
-    made_from: labels.Revision,
-    made_by: Mapping[str, str],
+    revision: labels.Revision,
+    programs: Mapping[str, str],
     wheels: wheel_contexts.WheelContexts,
 ) -> Build:
     """Write build.json, and remove the image that the new one replaces from the engine."""
@@ -269,8 +269,8 @@ def _record(
         rehearsal=stood_in,
         finished=finished,
         seconds=seconds,
-        revision=made_from.commit,
-        builder=dict(made_by),
+        revision=revision.commit,
+        builder=dict(programs),
         layers=wheels.blobs.get(spec.image.id, {}),
         layers_at=wheels.registry,
     )

@@ -221,18 +221,18 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
             yield steps, f"no axis {axis!r}: {near(axis, axes.BY_NAME)}"
     yield from _package_problems(target)
     yield from target.addition_problems()
-    of_target = target.complete()
+    defaults = target.complete()
     yield from _onto_problems(target)
     for component in components.ALL:
         decided = target.onto and component.name in IMAGE_AXES
-        if target.fabric in component.required_for and component.name not in of_target and not decided:
+        if target.fabric in component.required_for and component.name not in defaults and not decided:
             yield ("default",), f"the default row of a target for {target.fabric} has no {component.name}: add one"
     for axis, values in target.values.items():
-        if axis in axes.BY_NAME and axis not in of_target:
+        if axis in axes.BY_NAME and axis not in defaults:
             yield ("values", axis), f"the default row has no {axis}: remove the values, or add it there"
-        elif axis in of_target and of_target[axis] not in values:
-            hint = near(of_target[axis], values)
-            yield ("values", axis), f"the default {axis} {of_target[axis]!r} is not among the values: add it, or {hint}"
+        elif axis in defaults and defaults[axis] not in values:
+            hint = near(defaults[axis], values)
+            yield ("values", axis), f"the default {axis} {defaults[axis]!r} is not among the values: add it, or {hint}"
         yield from _repeated(("values", axis), values)
     rows = math.prod(len(values) for values in target.values.values())
     if rows > MOST_ROWS:
