@@ -12,7 +12,7 @@ from rdma_images.validate.probes import access, rootfs
 
 USERS_KEPT = 1 << 20  # bytes of /etc/passwd or /etc/group
 RELEASE_KEPT = 1 << 16  # bytes of os-release
-PREFIXES = ("NCCL_", "FI_", "OFI_", "LD_", "RDMAV_", "CUDA_")
+PREFIXES = ("NCCL_", "FI_", "OFI_", "LD_", "RDMAV_", "CUDA_", "PATH")
 
 
 def system(root: rootfs.Root, environment: Mapping[str, str], machine: str) -> dict[str, Any]:

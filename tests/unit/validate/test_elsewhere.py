@@ -51,6 +51,7 @@ def test_an_environment_is_measured_with_its_packages_alone(tmp_path: Path, monk
     assert measured.packages
     libraries = [path for path in measured.tree.files.libraries if path.endswith("libnccl.so.2")]
     assert libraries == [f"{environment}/libnccl.so.2", f"{system}/libnccl.so.2"]
+    assert elsewhere.subject("", "", measured).environment["PATH"].startswith(f"{environment}/bin:")
     assert "1.2" in {version for wheels in measured.packages.wheels.values() for version in wheels.values()}
 
 
