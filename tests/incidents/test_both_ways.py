@@ -134,7 +134,9 @@ def test_what_is_rare_is_measured_the_same_in_both_ways() -> None:
     assert measured["packages"]["wheels"] == {"/opt/venv/site-packages": {"torch": "2.9.1"}}
     assert measured["packages"]["dpkg"] == {"libc6": "2.41"}
     assert measured["packages"]["efa_installer"] == "1.45.0"
-    assert measured["system"]["environment"] == {name: ODD.env[name] for name in ODD.env if name[:3] in ("LD_", "NCC")}
+    assert measured["system"]["environment"] == {
+        name: value for name, value in ODD.env.items() if name == "PATH" or name.startswith(("LD_", "NCCL_"))
+    }
     assert measured["system"]["machine"] == "x86_64"
     assert set(libraries["nccl"]) == {"/usr/lib/libnccl.so.2", second}
     assert files["libraries"][second]["identity"] == "/usr/lib/libnccl.so.2"
