@@ -90,12 +90,15 @@ def compose(request: JobRequest, project: Project) -> Job:
         *variables,
         *_of_work(work, parts),
         *allowed,
-        *(
-            JobValue(name, value, rows[name].what, "--param" if name in request.parameters else "its default")
-            for name, value in given.items()
-        ),
+        *_of_parameters(given, rows, request),
     ]
     return replace(job, values=tuple(values))
+
+
+def _of_parameters(given: Mapping[str, str], rows: Mapping[str, Parameter], request: JobRequest) -> Iterator[JobValue]:
+    """Yield the launcher's parameters, each with what it is for and who chose its value."""
+    for name, value in given.items():
+        yield JobValue(name, value, rows[name].what, "--param" if name in request.parameters else "its default")
 
 
 def _user(planned: Image) -> dict[str, str]:
