@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from rdma_images.jobs.write import cluster, compose, create, render, work
-from rdma_images.jobs.write.job import Job, JobRequest
+from rdma_images.jobs.write import cluster, create, render, work
+from rdma_images.jobs.write.job import Job, JobRequest, RoleRequest
 from rdma_images.jobs.write.work import Code, Work
 from rdma_images.selection import project, target_options
 from rdma_images.selection.project import Project
@@ -71,7 +71,20 @@ def request(launcher: str, fabric: str, starter: str, **changes: Any) -> JobRequ
 
 
 def job(launcher: str, fabric: str, starter: str, **changes: Any) -> Job:
-    return compose.compose(request(launcher, fabric, starter, **changes), load_project())
+    return create.compose_any(request(launcher, fabric, starter, **changes), load_project())
+
+
+ROLES = {
+    "prefill": RoleRequest(("sh", "-c", "serve $NODE_RANK"), nodes=2, replicas=2, launch="plain"),
+    "decode": RoleRequest(("vllm", "serve", "model"), gpus=4, launch="plain", env={"KV": "decode"}),
+    "router": RoleRequest(("sh", "-c", "route $PREFILL_URLS -- $DECODE_URLS"), gpus=0),
+}
+
+
+def server(fabric: str = "efa", launcher: str = "leaderworkerset", **changes: Any) -> Job:
+    """Return the job of a server in parts: prefill, decode and a router."""
+    usual = {"nodes": 1, "command": (), "name": "llm", "roles": ROLES}
+    return job(launcher, fabric, "torchrun", **{**usual, **changes})
 
 
 def files(job: Job) -> dict[str, str]:

@@ -58,6 +58,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     variables += _folders(work, parts)
     versions = {name: component.version for name, component in parts.image.components.items()}
     allowed = fabric_overrides.check(work, parts.image.environment, parts.node, _network(parts), versions, facts)
+    user = parts.image.additions.user if parts.image.additions else None
     job = Job(
         name=_name(request, parts),
         launcher=request.launcher,
@@ -82,7 +83,8 @@ def compose(request: JobRequest, project: Project) -> Job:
         node_check=request.node_check,
         values=(),
         work=work,
-        **_user(parts.image),
+        user=user.name if user else "",
+        home=user.home if user else "/root",
     )
     values = [
         JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
@@ -99,12 +101,6 @@ def _of_parameters(given: Mapping[str, str], rows: Mapping[str, Parameter], requ
     """Yield the launcher's parameters, each with what it is for and who chose its value."""
     for name, value in given.items():
         yield JobValue(name, value, rows[name].what, "--param" if name in request.parameters else "its default")
-
-
-def _user(planned: Image) -> dict[str, str]:
-    """Return the user that the image's processes run as, and its home; nothing for root."""
-    user = planned.additions.user if planned.additions else None
-    return {"user": user.name, "home": user.home} if user else {}
 
 
 def _parameters(parts: _Parts, facts: Facts) -> dict[str, Parameter]:
@@ -151,7 +147,7 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
     """Raise RefusedError for all fields of the job that its launcher does not support, at once."""
     table = facts.launchers
     lines = []
-    for name in request.work.fields():
+    for name in request.fields():
         if name not in launcher.fields:
             others = [other for other, row in table.launchers.items() if name in row.fields]
             lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}); {_listed(others)}")

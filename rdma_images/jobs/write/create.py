@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from rdma_images.jobs.write import code_files, compose, counts, folder, render
+from rdma_images.jobs.write import code_files, compose, counts, folder, render, server
 from rdma_images.jobs.write.job import Job, JobRequest
 from rdma_images.selection.project import Project
 
@@ -16,12 +16,17 @@ def files(job: Job, project: Project) -> dict[str, str]:
     return {**texts, folder.NOTE: folder.note(job, texts)}
 
 
+def compose_any(request: JobRequest, project: Project) -> Job:
+    """Return the job of a request, of one part or of several. Raises RefusedError; nothing is written."""
+    return server.compose(request, project) if request.roles else compose.compose(request, project)
+
+
 def make(request: JobRequest, project: Project, out: str = "") -> tuple[Job, Path]:
     """Write the job of a request, whole or not at all; returns it with its folder.
 
     Raises RefusedError for what cannot work or is not known.
     """
-    job = compose.compose(request, project)
+    job = compose_any(request, project)
     path = folder.job_folder(job.name, out)
     folder.write(path, files(job, project))
     return job, path

@@ -1,11 +1,23 @@
 """What is asked for, and the job that comes of it. The check of jobs that exist reads them into the same counts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.launchers import Starter
-from rdma_images.jobs.write.work import Work
+from rdma_images.jobs.write.work import Launch, Work
+
+
+@dataclass(frozen=True)
+class RoleRequest:
+    """A part of a server, as typed: what it has in place of the job's own."""
+
+    command: tuple[str, ...]
+    nodes: int = 1
+    gpus: int | None = None  # of each node; None for all, 0 for a part that needs none, as a router
+    replicas: int = 1
+    launch: Launch | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -25,6 +37,13 @@ class JobRequest:
     changes: Mapping[str, str] = field(default_factory=dict)  # --set
     work: Work = field(default_factory=Work)
     node_check: bool = True  # each node is checked before the command
+    roles: Mapping[str, RoleRequest] = field(default_factory=dict)  # of a server in parts
+
+    def fields(self) -> Iterator[str]:
+        """Yield the names of what is asked for, as facts/launchers.yaml has them."""
+        yield from self.work.fields()
+        if self.roles:
+            yield "roles"
 
 
 @dataclass(frozen=True)
@@ -76,6 +95,8 @@ class Job:
     node_check: bool = True
     user: str = ""  # that the image's processes run as; empty for root
     home: str = "/root"  # that user's
+    roles: tuple["Job", ...] = ()  # of a server in parts: a job each
+    server: str = ""  # the name of the job that this one is a role of
 
     @property
     def ssh_port(self) -> int:
@@ -85,7 +106,12 @@ class Job:
     @property
     def ranks(self) -> int:
         """Processes of the whole job, one a GPU."""
-        return self.nodes * self.counts.gpus
+        return sum(role.ranks for role in self.roles) or self.nodes * self.counts.gpus
+
+    @property
+    def role(self) -> str:
+        """The name of the role that this job is; empty for a job of its own."""
+        return self.name.removeprefix(f"{self.server}-") if self.server else ""
 
     @property
     def variables(self) -> dict[str, str]:

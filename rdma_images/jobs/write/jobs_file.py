@@ -1,5 +1,6 @@
 """jobs.yaml: a team's jobs by name. Strict, and without a secret in it."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -9,11 +10,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.jobs.write import work
-from rdma_images.jobs.write.job import JobRequest
+from rdma_images.jobs.write.job import JobRequest, RoleRequest
 from rdma_images.jobs.write.work import Code, Launch, Work
 from rdma_images.plan.additions import VARIABLE_NAME, AbsolutePath, Command
 
 FILE = "jobs.yaml"
+ROLE_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 Parsed = TypeVar("Parsed")
 
 
@@ -53,6 +55,28 @@ Names = Annotated[
         lambda written: [written] if isinstance(written, str) else written, json_schema_input_type=str | tuple[str, ...]
     ),
 ]
+
+
+class RoleEntry(yaml_file.Strict):
+    """A part of a server, as prefill, decode or a router."""
+
+    command: Command = Field(description="What each node of the part runs, as a list or a line of shell words.")
+    nodes: Annotated[int, Field(ge=1)] = Field(default=1, description="The nodes of one server of this role.")
+    gpus: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="GPUs of each node; without it all. 0: a part without GPUs and fabric, as a router."
+    )
+    replicas: Annotated[int, Field(ge=1)] = Field(default=1, description="How many such servers.")
+    launch: Launch | None = Field(default=None, description="What starts the command; without it the job's.")
+    env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(
+        default_factory=dict, description="Variables of this role alone."
+    )
+
+
+def _roles(roles: Mapping[str, RoleEntry]) -> Mapping[str, RoleEntry]:
+    for name in roles:
+        if not ROLE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a role: write lower-case letters, digits and hyphens")
+    return roles
 
 
 class JobEntry(yaml_file.Strict):
@@ -111,6 +135,10 @@ class JobEntry(yaml_file.Strict):
     )
     allow: Names = Field(
         default=(), description="Variables and mounts that take the fabric away, and are written all the same."
+    )
+    roles: Annotated[dict[str, RoleEntry], AfterValidator(_roles)] = Field(
+        default_factory=dict,
+        description="The parts of a server, each with nodes, GPUs, replicas and a command of its own, by name.",
     )
     param: dict[str, str] = Field(default_factory=dict, description="Values that only you know, by their names.")
 
@@ -174,6 +202,7 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **others: Any)
         command=command or entry.command,
         parameters=entry.param,
         work=_work(entry),
+        roles={role: RoleRequest(**dict(part)) for role, part in entry.roles.items()},
         **others,
     )
 

@@ -75,6 +75,18 @@ def test_the_operators_take_all_that_a_job_can_be_told(
 
 
 @upstream.needs_repositories
+@pytest.mark.parametrize("parameters", [{}, {"queue": "team", "devices": "dra"}])
+def test_the_operators_take_a_server_in_parts(parameters: dict[str, str], tmp_path: Path) -> None:
+    work = jobs.everything("leaderworkerset", tmp_path)
+    manifests = jobs.documents(jobs.files(jobs.server(parameters=parameters, work=work))["server.yaml"])
+    sets = [manifest for manifest in manifests if manifest["kind"] == "LeaderWorkerSet"]
+    assert len(sets) == 2
+    for manifest in sets:
+        for path in OPERATORS["LeaderWorkerSet"]:
+            assert upstream.problems(upstream.resource(*path), manifest) == []
+
+
+@upstream.needs_repositories
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_the_schemas_refuse_what_is_wrong(kind: str) -> None:
     """Shows that the schemas can refuse."""

@@ -1,0 +1,76 @@
+"""A server in parts, as prefill, decode and a router: a job for each, with nodes, GPUs and adapters of its own."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.jobs.write import compose as jobs
+from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue, RoleRequest
+from rdma_images.selection.project import Project
+
+NOTHING = Counts(gpus=0, interfaces=0, hugepages=0, memory=0)
+
+
+def compose(request: JobRequest, project: Project) -> Job:
+    """Return the job of a request with roles. Raises RefusedError for what cannot work or is not known."""
+    if request.nodes != 1 or request.gpus or request.command or "replicas" in request.parameters:
+        raise RefusedError(
+            "the job has roles, each with its own nodes, gpus, replicas and command\nremove those beside the roles"
+        )
+    if all(role.gpus == 0 for role in request.roles.values()):
+        raise RefusedError("no role of the job has GPUs\nleave out `gpus: 0` where a model runs")
+    name = request.name or "server"
+    roles = [_role(name, role, part, request, project) for role, part in request.roles.items()]
+    urls = {_variable(role): " ".join(_urls(role)) for role in roles if role.counts.gpus}
+    roles = [replace(role, environment={**urls, **role.environment}) for role in roles]
+    first = next(role for role in roles if role.counts.gpus)
+    return replace(
+        first,
+        name=name,
+        server="",
+        nodes=sum(role.nodes * int(role.parameters["replicas"]) for role in roles if role.counts.gpus),
+        roles=tuple(roles),
+        values=tuple(_values(roles, first, urls)),
+    )
+
+
+def _role(server: str, name: str, part: RoleRequest, request: JobRequest, project: Project) -> Job:
+    """Return the job of one role."""
+    launch = part.launch or request.work.launch
+    role_request = replace(
+        request,
+        name=f"{server}-{name}",
+        nodes=part.nodes,
+        gpus=part.gpus or None,
+        command=part.command,
+        parameters={**request.parameters, "replicas": str(part.replicas)},
+        work=replace(request.work, launch=launch if part.gpus != 0 else "plain", env={**request.work.env, **part.env}),
+    )
+    job = replace(jobs.compose(role_request, project), server=server)
+    return replace(job, counts=NOTHING, node_check=False) if part.gpus == 0 else job
+
+
+def _variable(role: Job) -> str:
+    """Return the variable that has the addresses of a role's servers."""
+    return f"{role.role.upper().replace('-', '_')}_URLS"
+
+
+def _urls(role: Job) -> Iterator[str]:
+    """Yield the address of each server of a role: its first node's, in the headless Service of its LeaderWorkerSet."""
+    for number in range(int(role.parameters["replicas"])):
+        yield (f"http://{role.name}-{number}.{role.name}.{role.parameters['namespace']}.svc:{role.parameters['port']}")
+
+
+def _values(roles: list[Job], first: Job, urls: Mapping[str, str]) -> Iterator[JobValue]:
+    """Yield the decisions: those that differ between roles under the name of each."""
+    own = [
+        {value.name: value for value in role.values if role.counts.gpus or value.name == "replicas"} for role in roles
+    ]
+    shared = {value for value in first.values if all(names.get(value.name, value) == value for names in own)}
+    yield from (value for value in first.values if value in shared)
+    for role, names in zip(roles, own, strict=True):
+        for value in names.values():
+            if value not in shared:
+                yield replace(value, name=f"{role.role}.{value.name}")
+    for name, addresses in urls.items():
+        yield JobValue(name, addresses, "where the servers of that role answer", "roles")

@@ -1,0 +1,150 @@
+"""A server in parts: prefill, decode and a router, each with its own nodes, GPUs and adapters."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.jobs.write import folder, jobs_file
+from rdma_images.jobs.write.job import RoleRequest
+from rdma_images.jobs.write.work import Work
+from tests.support import job_parts as jobs
+
+FABRICS = ("efa", "erdma")
+RESOURCE = {"efa": "vpc.amazonaws.com/efa", "erdma": "aliyun/erdma"}
+
+
+def manifests(kind: str, fabric: str = "efa", **changes: Any) -> dict[str, Any]:
+    """Return the objects of a kind that a server in parts has, by name."""
+    texts = jobs.files(jobs.server(fabric, **changes))
+    return {part["metadata"]["name"]: part for part in jobs.documents(texts["server.yaml"]) if part["kind"] == kind}
+
+
+def pods(set_: Any) -> list[Any]:
+    template = set_["spec"]["leaderWorkerTemplate"]
+    return [template["leaderTemplate"], template["workerTemplate"]]
+
+
+@pytest.mark.parametrize(("fabric", "adapters"), [("efa", {"prefill": 32, "decode": 16}), ("erdma", {})])
+def test_each_role_has_its_own_nodes_gpus_and_adapters(fabric: str, adapters: dict[str, int]) -> None:
+    sets = manifests("LeaderWorkerSet", fabric)
+    assert {
+        name: (item["spec"]["replicas"], item["spec"]["leaderWorkerTemplate"]["size"]) for name, item in sets.items()
+    } == {
+        "llm-prefill": (2, 2),
+        "llm-decode": (1, 1),
+    }
+    for role, gpus in (("prefill", 8), ("decode", 4)):
+        for pod in pods(sets[f"llm-{role}"]):
+            (container,) = pod["spec"]["containers"]
+            limits = container["resources"]["limits"]
+            assert (limits["nvidia.com/gpu"], limits[RESOURCE[fabric]]) == (gpus, adapters.get(role, 1))
+            assert f"--gpus={gpus}" in container["command"][2]
+
+
+def test_all_roles_are_in_one_zone_and_never_two_pods_on_a_node() -> None:
+    for set_ in manifests("LeaderWorkerSet").values():
+        for pod in pods(set_):
+            for rules in (pod["spec"]["affinity"]["podAffinity"], pod["spec"]["affinity"]["podAntiAffinity"]):
+                for term in rules["requiredDuringSchedulingIgnoredDuringExecution"]:
+                    assert term["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+                    assert term["labelSelector"]["matchLabels"]["app.kubernetes.io/name"] == "llm"
+
+
+def test_the_router_knows_every_server_and_has_neither_gpu_nor_fabric() -> None:
+    (router,) = manifests("Deployment").values()
+    pod = router["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    variables = {row["name"]: row["value"] for row in container["env"]}
+    sets = manifests("LeaderWorkerSet")
+    for role in ("prefill", "decode"):
+        urls = variables[f"{role.upper()}_URLS"].split()
+        assert len(urls) == sets[f"llm-{role}"]["spec"]["replicas"]
+        # A leader's name in the headless Service that the controller makes: <set>-<number>.<set>.
+        assert urls[0] == f"http://llm-{role}-0.llm-{role}.default.svc:8000"
+    assert set(container["resources"]["limits"]) == {"cpu", "memory"}
+    assert "node-check" not in container["command"][2]
+    assert "--fabric=" not in container["command"][2]
+    (service,) = manifests("Service").values()
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_without_a_router_each_role_has_a_service() -> None:
+    roles = {name: part for name, part in jobs.ROLES.items() if name != "router"}
+    services = manifests("Service", roles=roles)
+    assert set(services) == {"llm-prefill-server", "llm-decode-server"}
+    assert services["llm-decode-server"]["spec"]["selector"]["leaderworkerset.sigs.k8s.io/name"] == "llm-decode"
+
+
+def test_the_variables_of_a_role_are_its_own() -> None:
+    sets = manifests("LeaderWorkerSet", work=Work(env={"KV": "any", "SHARED": "1"}))
+    values = {}
+    for name, set_ in sets.items():
+        (container,) = pods(set_)[0]["spec"]["containers"]
+        values[name] = {row["name"]: row.get("value") for row in container["env"]}
+    assert values["llm-decode"]["KV"] == "decode"
+    assert values["llm-prefill"]["KV"] == "any"
+    assert values["llm-decode"]["SHARED"] == values["llm-prefill"]["SHARED"] == "1"
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_kubernetes_takes_all_of_it(fabric: str, tmp_path: Path) -> None:
+    texts = jobs.files(jobs.server(fabric, work=jobs.everything("leaderworkerset", tmp_path)))
+    objects = jobs.documents(texts["server.yaml"])
+    assert len({(item["kind"], item["metadata"]["name"]) for item in objects}) == len(objects)
+    for item in objects:
+        if item["kind"] != "LeaderWorkerSet":
+            kubernetes_validate.validate(item, "1.36", strict=True)
+        for template in jobs.templates(item):
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
+            kubernetes_validate.validate(pod, "1.36", strict=True)
+
+
+def test_the_job_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    job = jobs.server()
+    folder.write(tmp_path / "job", jobs.files(job))
+    read = folder.load(tmp_path / "job")
+    assert read == job
+    assert read.ranks == sum(role.ranks for role in job.roles) == 20
+    assert {value.name for value in read.values} >= {"prefill.gpus", "decode.gpus", "router.replicas", "PREFILL_URLS"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nodes": 2}, "the job has roles, each with its own nodes, gpus, replicas and command"),
+        ({"gpus": 4}, "the job has roles"),
+        ({"command": ("serve",)}, "the job has roles"),
+        ({"roles": {"router": RoleRequest(("route",), gpus=0)}}, "no role of the job has GPUs"),
+        ({"roles": {"decode": RoleRequest(("serve",), gpus=9, launch="plain")}}, "the instance type has 8 GPUs"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RefusedError, match=re.escape(message)):
+        jobs.server(**changes)
+
+
+@pytest.mark.parametrize("launcher", ["trainjob", "rayjob", "slurm", "docker", "skypilot", "sagemaker"])
+def test_other_launchers_refuse_roles_by_name(launcher: str) -> None:
+    with pytest.raises(RefusedError, match=rf"launcher {launcher} has no roles .*leaderworkerset"):
+        jobs.server(launcher=launcher)
+
+
+def test_jobs_yaml_has_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "PROJECT", tmp_path)
+    text = (
+        "jobs:\n  llm:\n    launcher: leaderworkerset\n    instance: p5.48xlarge\n    roles:\n"
+        "      prefill: {{command: [sh, -c, x], launch: plain, replicas: 2, {}: 4}}\n"
+        "      router: {{command: route, gpus: 0}}\n"
+    )
+    (tmp_path / "jobs.yaml").write_text(text.format("gpus"))
+    request = jobs_file.request(jobs_file.load("llm"), (), "llm")
+    assert request.roles["prefill"] == RoleRequest(("sh", "-c", "x"), gpus=4, replicas=2, launch="plain")
+    assert request.roles["router"] == RoleRequest(("route",), gpus=0)
+    (tmp_path / "jobs.yaml").write_text(text.format("gpu"))
+    with pytest.raises(RdmaImagesError, match=r"jobs.yaml:6: .*gpu.*\bgpus\b"):
+        jobs_file.load("llm")
