@@ -8,7 +8,7 @@ from rdma_images.validate.probes.conditions import kind
 
 REINSTALL = "remove {path} and install the library again"
 # By condition, see rdma_images/validate/probes/conditions.py.
-SAID = {
+DESCRIPTIONS = {
     "dangling": ("a link to {target}, which is not there", "install what brings {target}, or point the link at a file"),
     "loop": ("a link that leads back to itself", "remove the link {path} and make it again, to the library's own file"),
     "fifo": ("a pipe: a process that opens it waits forever", REINSTALL),
@@ -50,7 +50,7 @@ def broken_named(case: Inspection, name: str) -> dict[str, BrokenFile]:
 
 
 def _describe(case: Inspection, path: str, about: LibraryFile) -> BrokenFile:
-    description, fix = SAID[kind(about.condition)]
+    description, fix = DESCRIPTIONS[kind(about.condition)]
     words = {
         "path": path,
         "target": about.target,

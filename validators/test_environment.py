@@ -46,7 +46,7 @@ FABRICS = re.compile(r"lib(?:nccl|fabric|ibverbs|efa|erdma|mlx|cuda|cudart)[-.\w
 OPEN_MPI = re.compile(r"/(?:openmpi\d?|ompi)/bin/?$")
 SAY_FOLDERS = "take the folders out of LD_LIBRARY_PATH, or name those that hold the libraries"
 AGENT = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent", "PRTE_MCA_plm")
-BROUGHT = "/opt/amazon/"  # the EFA installer brings an Open MPI that nobody may ask for
+EFA_INSTALLER = "/opt/amazon/"  # the EFA installer brings an Open MPI that nobody may ask for
 SAY_SSH = "install openssh-client where mpirun starts other hosts itself; srun and kubectl need none"
 INSTALLERS = {"pip", "setuptools", "wheel"}  # in every virtual environment
 SAY_PYTHON = "put that folder first in PATH: what starts workers takes the python that it finds"
@@ -323,7 +323,7 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
     started_by = next(filter(OPEN_MPI.search, case.subject.environment.get("PATH", "").split(":")), "")
     if prefix and started_by and started_by.rstrip("/") != f"{prefix}/bin":
         faults[f"OPAL_PREFIX={prefix}, and PATH has {started_by} first"] = SAY_PREFIX
-    programs = {base_name(path): path for path in files.libraries if not path.startswith(BROUGHT)}
+    programs = {base_name(path): path for path in files.libraries if not path.startswith(EFA_INSTALLER)}
     if (
         "mpirun" in programs
         and "sshd" in programs  # an image without it is for srun or kubectl, where mpirun starts no other host

@@ -15,7 +15,7 @@ OCI = "https://github.com/opencontainers/image-spec/blob/main/annotations.md"
 DECLARED = "an image says of itself what is in it, and nothing else"
 RUNS = "CUDA programming guide, Binary Compatibility: code runs on GPUs of its own generation, as new or newer"
 ABSENT = "the image has no torch"  # what stands for a probe's value that is None
-WANTED = (
+REQUIRED = (
     *(f"org.opencontainers.image.{name}" for name in ("title", "description", "version", "revision")),
     *(f"{LABEL_PREFIX}.{name}" for name in ("target", "image-id", "fabric")),
 )
@@ -51,10 +51,10 @@ def test_complete(case: Inspection, require: Requirement) -> None:
     """Every label that our images carry is there and says something."""
     if not case.subject.label("target"):
         pytest.skip("not an image of this project: it has none of our labels")
-    missing = [name for name in WANTED if not case.subject.labels.get(name)]
+    missing = [name for name in REQUIRED if not case.subject.labels.get(name)]
     require(
         not missing,
-        expected=", ".join(WANTED),
+        expected=", ".join(REQUIRED),
         found=f"missing or empty: {', '.join(missing)}" if missing else "all of them",
         fix=f"build the image with `{COMMAND} build`, which sets them",
     )

@@ -19,7 +19,7 @@ LOADER = "ld.so(8): the order in which the dynamic loader searches"
 BY_NAME = "ofiwg/libfabric src/hmem_cuda.c; awslabs/awsome-distributed-ai, the Dockerfile of nvidia-isaac-lab"
 OPENS = "ofiwg/libfabric src/fabric.c: every *-fi.so in FI_PROVIDER_PATH, else in the folder libfabric beside it"
 PROVIDER = re.compile(r".*-fi\.so")
-BROUGHT = "facts/efa-installer.yaml; ai-dynamo/dynamo, pull request 12000: transfers over EFA with upstream's timed out"
+SOURCE = "facts/efa-installer.yaml; ai-dynamo/dynamo, pull request 12000: transfers over EFA with upstream's timed out"
 OF_AWS = "a version with amzn in it"
 OWN_BUILDS = "1.40.0"  # since which each EFA installer of the facts brings a libfabric called ...amzn...
 FI_INFO = "fi_info(1)"
@@ -86,7 +86,7 @@ def test_libfabric_single(case: Inspection, libraries: Libraries, require: Requi
     )
 
 
-@pytest.mark.validator("libfabric.version", source=BROUGHT, severity="warning", fabric="efa")
+@pytest.mark.validator("libfabric.version", source=SOURCE, severity="warning", fabric="efa")
 def test_libfabric_version(
     case: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:

@@ -11,7 +11,7 @@ from validators.in_use import plugin_of
 TAG = "an image is chosen by its tag: 2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13, or cu128, py312"
 VERSION = r"(\d+\.\d+(?:\.\d+)?)"
 # How a tag names a component; NCCL has a check of its own.
-NAMED = {
+COMPONENTS = {
     "pytorch": rf"(?:py)?torch[-_]?{VERSION}",
     "cuda": rf"cu(?:da)?[-_]?(\d{{3}}|{VERSION[1:]}",
     "efa-installer": rf"efa[-_]?{VERSION}",
@@ -29,7 +29,7 @@ def said_by(ref: str) -> dict[str, str]:
     name, _, tag = ref.partition("@")[0].rpartition("/")[2].partition(":")
     versions_ = {
         component: match.group(1).rstrip(".")
-        for component, pattern in NAMED.items()
+        for component, pattern in COMPONENTS.items()
         if (match := re.search(rf"(?<![A-Za-z0-9]){pattern}(?![\d.]*\d)", tag))
     }
     if "torch" in name and (first := FIRST.match(tag)):

@@ -18,11 +18,11 @@ from validators.conditions import broken
 from validators.in_use import closure
 from validators.settings import started as environment_of
 
-KNOWN = "facts/packages.yaml, each row with its source"
+PACKAGES = "facts/packages.yaml, each row with its source"
 OPENS = (
     "ai-dynamo/nixl src/core/nixl_plugin_manager.cpp and openucx/ucx src/ucs/sys/module.c: dlopen, and on without it"
 )
-OWN = (
+COPIES = (
     "ai-dynamo/dynamo, issue 6671, and ai-dynamo/nixl, issue 1668 (two UCX); ld.so(8): LD_LIBRARY_PATH comes before a "
     "library's run path"
 )
@@ -150,7 +150,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
     )
 
 
-@pytest.mark.validator("transports.own", source=OWN, severity="warning")
+@pytest.mark.validator("transports.own", source=COPIES, severity="warning")
 def test_own(
     case: Inspection, files: Files, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
@@ -244,7 +244,7 @@ def test_backends(case: Inspection, files: Files, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("packages.broken", source=KNOWN, severity="warning", fabric="any")
+@pytest.mark.validator("packages.broken", source=PACKAGES, severity="warning", fabric="any")
 def test_packages(
     case: Inspection, packages: MeasuredPackages, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:

@@ -11,7 +11,7 @@ from rdma_images.inspection.chain import Link
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in, nccl_in_use
 
 DRIVERS = {"erdma": "erdma", "ib": "mlx5"}
-OWN = "ib"  # NCCL's name of it, for NCCL_NET
+BUILT_IN = "ib"  # NCCL's name of it, for NCCL_NET
 
 
 def verbs(case: Inspection, fabric: str, instance: str) -> Iterator[Link]:
@@ -38,12 +38,12 @@ def _network(case: Inspection) -> Link:
     run = links.started_plugin(case)
     named = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
     opened = run if run and run.path and run.interfaces.get(links.NET) else None
-    networks = [OWN] + ([opened.network.lower()] if opened else [])
+    networks = [BUILT_IN] + ([opened.network.lower()] if opened else [])
     if named and named.lower() not in networks:
         return Link(
             name="network", how="executed", fault=f"NCCL_NET={named} names a network that the image does not have"
         )
-    if opened and named.lower() != OWN:
+    if opened and named.lower() != BUILT_IN:
         value = f"{opened.network} of {base_name(opened.path)} if it starts, else NCCL's own"
         return Link(name="network", value=value, how="executed", words=[line.text for line in opened.log])
     return Link(name="network", value="NCCL's own", how="executed" if case.measured.network else "read")

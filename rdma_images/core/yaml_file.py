@@ -84,14 +84,14 @@ class Document(Strict):
 
     def where(self, *steps: str | int) -> str:
         """Return "file:line" of what is written at `steps`, or of the nearest thing around it."""
-        name, line = self._at(steps)
+        name, line = self._location(steps)
         return f"{name}:{line}"
 
     def line(self, *steps: str | int) -> int:
         """Return the line, from 1, of what is written at `steps`, or of the nearest thing around it."""
-        return self._at(steps)[1]
+        return self._location(steps)[1]
 
-    def _at(self, steps: tuple[str | int, ...]) -> tuple[str, int]:
+    def _location(self, steps: tuple[str | int, ...]) -> tuple[str, int]:
         nearest = next((steps[:n] for n in range(len(steps), 0, -1) if steps[:n] in self._lines), ())
         return self._lines.get(nearest, (self._name, 1))
 
@@ -255,9 +255,9 @@ SHAPES = {
 def _sentence(error: Any, lines: Mapping[Path_, tuple[str, int]], name: str, model: type[BaseModel]) -> str:
     """Return one pydantic error as "file:line: what, where, fix"."""
     loc: Path_ = error["loc"]
-    position = _place(loc, lines)
+    position = _position(loc, lines)
     where = _where(lines.get(position, (name, 1)))
-    inside = ".".join(map(str, _place(loc[:-1], lines))) or "the file"
+    inside = ".".join(map(str, _position(loc[:-1], lines))) or "the file"
     match error["type"]:
         case "extra_forbidden":
             allowed = _known_keys(model, loc[:-1])
@@ -286,8 +286,8 @@ def _where(position: tuple[str, int]) -> str:
     return f"{position[0]}:{position[1]}"
 
 
-def _place(loc: Path_, lines: Mapping[Path_, tuple[str, int]]) -> Path_:
-    """Return the place in the file that an error is about: unions and validators add steps that are not in it."""
+def _position(loc: Path_, lines: Mapping[Path_, tuple[str, int]]) -> Path_:
+    """Return the position in the file that an error is about: unions and validators add steps that are not in it."""
     steps: Path_ = ()
     for step in loc:
         if (*steps, step) in lines:

@@ -64,7 +64,7 @@ def _boot(folder: Path, programs: Path, tools: Path, progress: Progress) -> Path
         unpacked.fetched(programs),
         unpacked.fetched(tools),
         packages.TOOLS,
-        modules.WANTED,
+        modules.KERNEL_MODULES,
         LINKS,
         *_scripts().values(),
     ]

@@ -8,12 +8,21 @@ from rdma_images.core.errors import RdmaImagesError
 
 # What the guest needs beyond what Debian builds into its kernel. rdma_rxe asks the crypto layer for "crc32" by
 # name, which no dependency says: without crc32_generic `rdma link add` fails with "No such file or directory".
-WANTED = ("crc32c_generic", "virtio_blk", "virtio_net", "erofs", "overlay", "crc32_generic", "rdma_rxe", "rdma_ucm")
+KERNEL_MODULES = (
+    "crc32c_generic",
+    "virtio_blk",
+    "virtio_net",
+    "erofs",
+    "overlay",
+    "crc32_generic",
+    "rdma_rxe",
+    "rdma_ucm",
+)
 
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
-def modules(tree: Path, names: tuple[str, ...] = WANTED) -> dict[str, bytes]:
+def modules(tree: Path, names: tuple[str, ...] = KERNEL_MODULES) -> dict[str, bytes]:
     """Return the wanted modules and all they depend on, by name, as loadable bytes, each after what it needs.
 
     `tree` is a kernel's folder of modules (…/lib/modules/<release>). Debian ships them .xz; they are unpacked here,

@@ -13,7 +13,7 @@ TARGET = "io.rdma-images.target"
 # Of an image of wheels' layers, which a build leaves behind where it fails or is ended, and of what is built on it.
 LAYERS = "io.rdma-images.layers"
 # Docker 26.1: "conflict: unable to delete REF (must be forced) - container ID is using its referenced image IMAGE".
-GONE = re.compile("No such image")  # Docker's answer about one that somebody removed meanwhile
+NO_IMAGE = re.compile("No such image")  # Docker's answer about one that somebody removed meanwhile
 IN_USE = re.compile(r"unable to (?:delete|remove).*?container ([0-9a-f]{12,64})", re.DOTALL)
 
 
@@ -75,7 +75,7 @@ def _ask(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
     Raises RdmaImagesError where it fails for another reason.
     """
     done = docker_command.run(engine, *arguments)
-    gone = all(GONE.search(line) for line in done.stderr.splitlines() if line)
+    gone = all(NO_IMAGE.search(line) for line in done.stderr.splitlines() if line)
     if done.returncode and not gone and not IN_USE.search(done.stderr):
         raise docker_command.failure(engine, done, *arguments)
     return done

@@ -143,18 +143,18 @@ def lock(
         RdmaImagesError: It does not answer, or has another state than the locked one.
     """
     before = read(base)
-    kept = None if upgrade else before
-    snapshot = kept.snapshot if kept else f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    current = None if upgrade else before
+    snapshot = current.snapshot if current else f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     suite = bootstrap.SUITES[base].codename
     progress(f"reading the archive of {base} at {snapshot}")
     apt = unpacked.apt(suite, unpacked.folder_of("apt", f"lock-{base}"), _archives(base, snapshot, mirrors))
     releases = {_suite(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in apt.releases()}
-    if kept and releases != kept.releases:
+    if current and releases != current.releases:
         raise RdmaImagesError(
             f"{path(base)}: the snapshot {snapshot} has other release files than the locked ones\n"
             f"find out which are right; `{COMMAND} lock --debian --upgrade` locks today's"
         )
-    names = set(installed) | {package.name for package in (kept.packages if kept else ())}
+    names = set(installed) | {package.name for package in (current.packages if current else ())}
     packages = [package for package in _available(apt) if package.name in names]
     locked = DebianLock(
         snapshot=snapshot,

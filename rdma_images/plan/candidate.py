@@ -12,7 +12,7 @@ from rdma_images.plan.matrix import Target
 
 DECIDERS = {axis.name: axis.decided_by for axis in axes.AXES if axis.decided_by}
 # The components that are no axis, and what brings each.
-BROUGHT = {component.name: component.bundled for component in components.ALL if component.bundled}
+BUNDLED = {component.name: component.bundled for component in components.ALL if component.bundled}
 PROPERTIES = tuple(axis.name for axis in axes.AXES if axis.default)
 
 
@@ -41,8 +41,8 @@ class Candidate:
         return {name: Component(name, version, self._decided_by(name)) for name, version in named.items()}
 
     def _decided_by(self, name: str) -> str:
-        if name in BROUGHT:
-            return BROUGHT[name].by
+        if name in BUNDLED:
+            return BUNDLED[name].by
         if self.axes[name] == DECIDERS.get(name):
             return DECIDERS[name]
         return "--set" if name in self.given else "matrix"
@@ -83,6 +83,6 @@ def _chosen(chosen: Mapping[str, str], undecided: tuple[str, ...], facts: Facts)
 
 def _bundled_version(chosen: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the versions of the components that are no axis: what another one brings, where the facts know it."""
-    for name, bundled in BROUGHT.items():
+    for name, bundled in BUNDLED.items():
         if version := bundled.version(chosen, fabric, facts):
             yield name, version

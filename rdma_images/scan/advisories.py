@@ -26,7 +26,7 @@ from rdma_images.scan.scan_result import Scan, Vulnerability, day, severity, uni
 
 LARGEST = 256 * 2**20  # bytes; Debian's tracker has some 70 MB
 # A package's name in JSON or YAML: what no installed package is called need not be parsed.
-_NAMED = re.compile(rb"name\"?\s*:\s*[\"']?([\w.+-]+)")
+_NAME = re.compile(rb"name\"?\s*:\s*[\"']?([\w.+-]+)")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def read_advisories(content: bytes, name: str, installed: InstalledPackages) -> 
 
 
 def _names_installed(content: bytes, installed: InstalledPackages) -> bool:
-    names = {match.decode(errors="replace") for match in _NAMED.findall(content)}
+    names = {match.decode(errors="replace") for match in _NAME.findall(content)}
     return any(canonicalize_name(name) in installed.python or name in installed.debian for name in names)
 
 

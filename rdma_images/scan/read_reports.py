@@ -42,7 +42,7 @@ _FORMATS: Sequence[tuple[Callable[[Document], object], Callable[[Document], Scan
     (cloud_formats.is_acr, lambda d: cloud_formats.Acr.model_validate(d).report()),
     (lambda d: "results" in d, lambda d: formats.OsvScanner.model_validate(d).report()),
 )
-KNOWN = "Trivy, Grype and OSV-Scanner JSON, SARIF, CycloneDX with vulnerabilities, Amazon ECR, Alibaba Cloud ACR"
+SUPPORTED = "Trivy, Grype and OSV-Scanner JSON, SARIF, CycloneDX with vulnerabilities, Amazon ECR, Alibaba Cloud ACR"
 
 
 def read_reports(paths: Sequence[Path], subject: Subject, stated_digest: str = "") -> Scan:
@@ -93,13 +93,13 @@ def parse_report(content: bytes, name: str) -> ScannerReport:
         document = document["body"]
     read = next((read for is_of, read in _FORMATS if isinstance(document, dict) and is_of(document)), None)
     if read is None:
-        raise RefusedError(f"{name}: is no report of a scanner\nread are: {KNOWN}")
+        raise RefusedError(f"{name}: is no report of a scanner\nread are: {SUPPORTED}")
     try:
         return read(document)
     except ValidationError as error:
         problem = first_misfit(error)
         is_bill = problem.startswith("vulnerabilities: ")
-        fix = "a bill of materials has none: scan it first" if is_bill else f"read are: {KNOWN}"
+        fix = "a bill of materials has none: scan it first" if is_bill else f"read are: {SUPPORTED}"
         raise RefusedError(f"{name}: {problem}\n{fix}") from None
     except ValueError as error:
         raise RefusedError(f"{name}: {plain(str(error))}\nwait for the scan, or start it again") from None

@@ -40,7 +40,7 @@ class Question(NamedTuple):
     instance: str = ""
 
 
-OWN = Question()
+AS_SHOWN = Question()
 
 
 def validate(
@@ -52,7 +52,7 @@ def validate(
     host: str | None = None,
     reuse: bool = True,
     progress: Progress = silent,
-    question: Question = OWN,
+    question: Question = AS_SHOWN,
 ) -> Report:
     """Validate an image, and write report.json, report.xml and report.html to `folder_of`.
 
@@ -170,7 +170,7 @@ def _report(
     started: float,
     progress: Progress,
     emulated: tuple[Check, ...] = (),
-    question: Question = OWN,
+    question: Question = AS_SHOWN,
 ) -> Report:
     """Run the suite over the measurements, and write the report, with the checks in `emulated`, into `folder`."""
     from rdma_images import chain, report

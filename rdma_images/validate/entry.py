@@ -122,4 +122,4 @@ def text_in(container: Container, path: str) -> str | None:
     with tarfile.open(fileobj=io.BufferedReader(Chunks(content)), mode="r|") as archive:
         member = archive.next()
         file = archive.extractfile(member) if member and member.isreg() else None
-        return file.read(settings.KEPT).decode("utf-8", "replace") if file else ""
+        return file.read(settings.FILE_LIMIT).decode("utf-8", "replace") if file else ""

@@ -21,7 +21,7 @@ MOST = 64 << 20  # bytes of one node's answers, unpacked
 PART = re.compile(r"rdma-images-node (\S+) ([0-9a-f]+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)")
 # One process of a node measures it. The ranks' files of NCCL's logs are the job's, and would take the log of a probe's
 # own all-reduce. One line, for launchers that write a command into YAML as it is.
-ONE = (
+FIRST_PROCESS = (
     'test "${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}" = 0 || exit 0; unset NCCL_DEBUG_FILE; '
     "PATH=$PATH:/opt/venv/bin:/usr/bin:/usr/local/bin:/opt/conda/bin; "
 )
@@ -41,7 +41,7 @@ def command(tiers: Sequence[str]) -> tuple[str, ...]:
     """Return what a rank runs so that its node is measured for `tiers`."""
     program = f"PROBES={probing.payload()!r}\nNAMES={list(probes_of(*tiers))!r}\n{PRINT}"
     packed = base64.b64encode(zlib.compress(program.encode(), 9)).decode()
-    return ("/bin/sh", "-c", f'{ONE}exec python3 -c "{START % packed}"')
+    return ("/bin/sh", "-c", f'{FIRST_PROCESS}exec python3 -c "{START % packed}"')
 
 
 def read(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:

@@ -118,7 +118,7 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
             late = rc == transport.TIMED_OUT
             if rc in transport.NOT_FOUND and b"exec failed" in err + out:
                 continue
-            text = [data[: tools.KEPT].decode("utf-8", "replace") for data in (out, err)]
+            text = [data[: tools.LONGEST].decode("utf-8", "replace") for data in (out, err)]
             run = ToolRun(path=path, rc=None if late else rc, out=text[0], err=text[1], timed_out=late, seconds=0.0)
             break
         tool_runs[name] = run

@@ -62,8 +62,11 @@ def _parts(folder: Path) -> None:
 def base(name: str, steps: str, folder: Path, system: str = "debian13") -> Iterator[str]:
     """Provide an image made from a Debian with `steps`, as NAME@sha256:…; removed at the end."""
     _parts(folder)
-    engine, start = validated.engine(), f"{validated.MADE}:{system}"
-    tag, project_image = f"{validated.MADE}/{name}:1", images.image(axes={**images.planned().axes, "base": system})
+    engine, start = validated.engine(), f"{validated.REPOSITORY}:{system}"
+    tag, project_image = (
+        f"{validated.REPOSITORY}/{name}:1",
+        images.image(axes={**images.planned().axes, "base": system}),
+    )
     supplies = preflight.supply(sources.sources(project_image, facts.load()), mirrors.load())
 
     def docker(*words: str, given: str | None = None) -> str:
@@ -78,6 +81,6 @@ def base(name: str, steps: str, folder: Path, system: str = "debian13") -> Itera
         build = ["buildx", "build", "--quiet", "--load", "--provenance=false", "--network=host", "--tag", tag]
         docker(*build, *given, str(folder), "--file", "-", given=f"FROM {start}\n{steps}")
     try:
-        yield f"{validated.MADE}/{name}@{docker('image', 'inspect', tag, '--format', '{{.Id}}')}"
+        yield f"{validated.REPOSITORY}/{name}@{docker('image', 'inspect', tag, '--format', '{{.Id}}')}"
     finally:
         docker("image", "rm", "--force", tag, start)

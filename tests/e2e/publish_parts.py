@@ -298,7 +298,7 @@ ADD base.tar /
 FROM base AS wheels
 RUN --network=none mkdir /layer && head -c {size} /dev/urandom > /layer/wheels && touch -d @0 /layer/wheels /layer
 """
-ONE = """
+TARGET = """
 FROM scratch AS {name}
 COPY --link --from=wheels /layer/ /
 COPY --link {name} /
@@ -308,7 +308,7 @@ COPY --link {name} /
 def shared_context(folder: Path, names: Sequence[str], size: int, base: Path) -> None:
     """Write a Dockerfile with a target for each of `names`, on one stage of `size` random bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = SHARED.format(size=size) + "".join(ONE.format(name=name) for name in names)
+    text = SHARED.format(size=size) + "".join(TARGET.format(name=name) for name in names)
     (folder / "Dockerfile").write_text(text)
     for name in names:
         (folder / name).write_text(name)

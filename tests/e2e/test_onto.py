@@ -102,6 +102,6 @@ def test_an_image_that_was_built_elsewhere_is_published(folder: Path, registry: 
     registries.write_text(json.dumps({"registries": {"team-ecr": entry}}))
     with existing_bases.base("plain", existing_bases.CONDA, folder):
         for line in PUBLISH:
-            invoke(line, registries, IMAGE=f"{validated.MADE}/plain:1")
+            invoke(line, registries, IMAGE=f"{validated.REPOSITORY}/plain:1")
         verified = invoke(f"invoke verify --image {registry.host}/training/plain:1", registries)
     assert "built elsewhere, by whom is not known" in verified

@@ -29,7 +29,7 @@ targets:
     default: {base: debian13, nccl-tests: 2.20.0, cuda: 13.0, nccl: 2.30.7, efa-installer: 1.50.0}
 """
 SMALL = '"base", "python", "wheels", "environment"'
-WHOLE = '"base", "python", "efa-installer", "ssh", "wheels", "environment"'
+STAGES = '"base", "python", "efa-installer", "ssh", "wheels", "environment"'
 FROM_ARCHIVE = ("debian", "engine/packages")  # of the state folder: what another engine starts with in seconds
 
 
@@ -140,7 +140,7 @@ def test_an_image_is_reproduced_by_running_its_steps_again(folder: Folder) -> No
 @pytest.mark.exhaustive
 def test_the_whole_image_is_the_same_on_another_engine(folder: Folder, second_state: Path) -> None:
     """Its base and its wheels' layers are made there, too."""
-    ref = published(folder, WHOLE)
+    ref = published(folder, STAGES)
     outcome = json.loads(folder.run("rdma-images", "reproduce", ref, "--json", state=second_state, codes=(0, 1)))
     assert outcome["differences"] == []
     assert outcome["equal"]

@@ -30,7 +30,7 @@ WHEELS = {  # a folder of the build context: the wheel that is unpacked in it
     "runtime": "nvidia-cuda-runtime==13.2.*",
     "uccl": "uccl==0.0.1.post4",
 }
-MADE = "rdma-images-test"
+REPOSITORY = "rdma-images-test"
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def wheel(name: str, folder: Path) -> Path:
 @contextmanager
 def derived(dockerfile: str, tag: str, context: Path | None = None) -> Iterator[str]:
     """Build an image of a Dockerfile, removed afterwards."""
-    ref = f"{MADE}:{tag}"
+    ref = f"{REPOSITORY}:{tag}"
     where = [str(context), "--file", "-"] if context else ["-"]
     command = [
         "docker",

@@ -9,7 +9,7 @@ MACHINES = {"x86_64": 62, "aarch64": 183}
 DT_NULL, DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH = 0, 1, 14, 15, 29
 STRTAB, DYNAMIC, PROGBITS, DYNSYM, VERDEF, VERNEED = 3, 6, 1, 11, 0x6FFFFFFD, 0x6FFFFFFE
 NAMES = ("", ".dynstr", ".dynsym", ".dynamic", ".rodata", ".gnu.version_d", ".gnu.version_r", ".shstrtab")
-DEFINED, ASKED = (0x11, 4), (0x12, 0)  # what a symbol is, and the section that it is in
+DEFINED, UNDEFINED = (0x11, 4), (0x12, 0)  # what a symbol is, and the section that it is in
 
 
 def library(
@@ -31,52 +31,44 @@ def library(
     `undefined` are symbols that others must have, `defines` symbol versions, `wants` those of others by library. Of a
     library of 32 `bits` only the header says so.
     """
-    dynamic_entries = [(DT_NEEDED, name) for name in needed]
-    dynamic_entries += [
-        (tag, name) for tag, name in ((DT_SONAME, soname), (DT_RPATH, rpath), (DT_RUNPATH, runpath)) if name
-    ]
-    symbol_names = [*((name, DEFINED) for name in exports), *((name, ASKED) for name in undefined)]
-    versions, needed_versions = (
-        list(defines),
-        {name: list(version_names) for name, version_names in (wants or {}).items()},
-    )
-    version_strings = [
-        *versions,
-        *needed_versions,
-        *(version for version_names in needed_versions.values() for version in version_names),
-    ]
+    tags = [(DT_NEEDED, name) for name in needed]
+    tags += [(tag, name) for tag, name in ((DT_SONAME, soname), (DT_RPATH, rpath), (DT_RUNPATH, runpath)) if name]
+    symbols = [*((name, DEFINED) for name in exports), *((name, UNDEFINED) for name in undefined)]
+    versions, needs = list(defines), {name: list(names) for name, names in (wants or {}).items()}
+    needed_versions = [version for names in needs.values() for version in names]
     strings, offsets = _strings(
-        [*(name for _, name in dynamic_entries), *(name for name, _ in symbol_names), *version_strings]
+        [*(name for _, name in tags), *(name for name, _ in symbols), *versions, *needs, *needed_versions]
     )
-    dynamic = b"".join(struct.pack("<QQ", tag, offsets[name]) for tag, name in dynamic_entries) + struct.pack(
-        "<QQ", DT_NULL, 0
-    )
-    symbols = bytes(24) + b"".join(
-        struct.pack("<IBBHQQ", offsets[name], info, 0, section, HEADER, 8) for name, (info, section) in symbol_names
-    )
-    read_only = b"\0" + b"".join(word.encode() + b"\0" for word in words)
-    section_names, named = _strings(NAMES)
     contents = [
         b"",
         strings,
-        symbols,
-        dynamic,
-        read_only,
+        bytes(24)
+        + b"".join(
+            struct.pack("<IBBHQQ", offsets[name], info, 0, section, HEADER, 8) for name, (info, section) in symbols
+        ),
+        b"".join(struct.pack("<QQ", tag, offsets[name]) for tag, name in [*tags, (DT_NULL, "")]),
+        b"\0" + b"".join(word.encode() + b"\0" for word in words),
         _definitions(versions, offsets),
-        _version_needs(needed_versions, offsets),
+        _version_needs(needs, offsets),
     ]
-    contents.append(section_names)
-    padded = [content.ljust(-(-len(content) // ALIGN) * ALIGN, b"\0") for content in contents]
-    places = [HEADER, *(HEADER + total for total in accumulate(map(len, padded)))]
     kinds = [(0, 0), (STRTAB, 0), (DYNSYM, 1), (DYNAMIC, 1), (PROGBITS, 0)]
-    kinds += [(VERDEF if versions else PROGBITS, 1), (VERNEED if needed_versions else PROGBITS, 1), (STRTAB, 0)]
+    kinds += [(VERDEF if versions else PROGBITS, 1), (VERNEED if needs else PROGBITS, 1)]
+    return _file(contents, kinds, machine, bits)
+
+
+def _file(contents: list[bytes], kinds: list[tuple[int, int]], machine: str, bits: int) -> bytes:
+    """Return the file with these sections, each with its kind and the section that it refers to, and their names."""
+    section_names, name_offsets = _strings(NAMES)
+    padded = [content.ljust(-(-len(content) // ALIGN) * ALIGN, b"\0") for content in (*contents, section_names)]
+    positions = [HEADER, *(HEADER + total for total in accumulate(map(len, padded)))]
     rows = [
-        struct.pack("<IIQQQQIIQQ", named[name], kind, 2 * bool(kind), 0, offset, len(content), link, 0, ALIGN, 0)
-        for name, (kind, link), offset, content in zip(NAMES, kinds, places, contents, strict=False)
+        struct.pack("<IIQQQQIIQQ", name_offsets[name], kind, 2 * bool(kind), 0, offset, len(content), link, 0, ALIGN, 0)
+        for name, (kind, link), offset, content in zip(
+            NAMES, [*kinds, (STRTAB, 0)], positions, [*contents, section_names], strict=False
+        )
     ]
-    table = places[-1]
     identity = b"\x7fELF" + bytes([bits // 32, 1, 1]).ljust(12, b"\0")
-    numbers = (3, MACHINES[machine], 1, 0, 0, table, 0, HEADER, 0, 0, ROW, len(rows), len(NAMES) - 1)
+    numbers = (3, MACHINES[machine], 1, 0, 0, positions[-1], 0, HEADER, 0, 0, ROW, len(rows), len(NAMES) - 1)
     return identity + struct.pack("<HHIQQQIHHHHHH", *numbers) + b"".join(padded) + b"".join(rows)
 
 

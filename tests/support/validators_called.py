@@ -104,3 +104,10 @@ def _value(module: ModuleType, name: str, given: dict[str, object]) -> object:
 @functools.cache
 def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
     return tuple(inspect.signature(function).parameters)
+
+
+def passed(validator: Any, *arguments: Any) -> str:
+    """Return what a validator finds where it passes."""
+    require = Requirement()
+    validator(*arguments, require)
+    return require.found

@@ -14,7 +14,7 @@ from rdma_images.jobs.run.runner import CommandError, Phase, State, Submission
 from rdma_images.jobs.run.streams import Streams
 
 LABEL = "rdma-images.run"
-GONE = 2  # looks in a row at which a pod that ran is missing, before the job has lost it
+MISSED_LOOKS = 2  # looks in a row at which a pod that ran is missing, before the job has lost it
 PATIENCE = 180.0  # seconds until everything of a deleted job is gone
 CONDITIONS: dict[str, Phase] = {"Succeeded": "succeeded", "Complete": "succeeded", "Failed": "failed"}
 Object = dict[str, Any]  # as Kubernetes' API has it
@@ -146,7 +146,7 @@ class Kubernetes:
         present = {pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
         missing = [name for uid, name in self._ran.items() if uid not in present]
         self._missed = self._missed + 1 if missing else 0
-        if self._missed < GONE:
+        if self._missed < MISSED_LOOKS:
             return ""
         return "; ".join(
             f"pod {name} was deleted while it ran: {self._events(name) or 'no event says why'}" for name in missing

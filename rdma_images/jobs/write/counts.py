@@ -8,7 +8,7 @@ from rdma_images.facts.instances import InstanceType, Node
 from rdma_images.facts.launchers import Pods
 from rdma_images.jobs.write.job import Counts
 
-KEPT = 0.1  # of a node's memory, for its system and the kubelet
+RESERVED_SHARE = 0.1  # of a node's memory, for its system and the kubelet
 PAGE = 2  # MiB
 
 
@@ -43,7 +43,7 @@ def misfits(requested: Counts, node: InstanceType, reserve: Node) -> Iterator[st
         yield f"{requested.interfaces} interfaces, and the node has {most}"
     if requested.hugepages > reserve.hugepages:
         yield f"{requested.hugepages} MiB of huge pages, and the node has {reserve.hugepages}"
-    left = int(node.memory * 1024 * (1 - KEPT)) - reserve.hugepages
+    left = int(node.memory * 1024 * (1 - RESERVED_SHARE)) - reserve.hugepages
     if requested.memory > left:
         yield f"{requested.memory} MiB of memory, and the node has {left} left for pods"
 

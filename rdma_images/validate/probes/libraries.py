@@ -51,7 +51,7 @@ OPENS = {"libcudart.so": re.compile(rb"Failed to find CUDA Runtime library")}
 FABRIC_OPENS = {"libcudart.so": re.compile(rb"Failed to dlopen libcudart\.so")}
 OF_SYSTEM = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
 # NCCL opens a profiler without being asked, and the plugin GDRCopy by this name: src/nccl_ofi_gdrcopy.cpp, from 1.18.0.
-ASKED = ("libnccl.so.2", "libnccl-profiler.so", "libgdrapi.so", *OF_SYSTEM)
+LOADED_BY_NAME = ("libnccl.so.2", "libnccl-profiler.so", "libgdrapi.so", *OF_SYSTEM)
 PROVIDER = re.compile(r"lib\w+-(?:rdmav\d+|fi)\.so")  # of libibverbs, and of libfabric
 # What opens a network without NCCL: NIXL's backends, UCX's modules for RDMA, NVSHMEM's transport for libfabric.
 TRANSPORT = re.compile(
@@ -88,7 +88,7 @@ def fabric_libraries(
     plugins = {path: _about(root, about_plugin, path, files) for path in real_files(files, PLUGIN)}
     asked_by = next((path for path, about in nccls.items() if not about["error"]), None)
     named = [os.path.basename(path) for path in sorted(files) if PLUGIN.fullmatch(os.path.basename(path))]
-    resolved = {name: loaders.resolved(name) for name in (*ASKED, *loader.preloads(root, environment))}
+    resolved = {name: loaders.resolved(name) for name in (*LOADED_BY_NAME, *loader.preloads(root, environment))}
     resolved.update({name: loaders.resolved(name, asked_by) for name in plugin_names(named, environment)})
     closed = [about["file"] for name, about in resolved.items() if about["file"] and name != "libcuda.so.1"]
     opening = {name: path for path, about in plugins.items() for name in about.get("opens", ())}

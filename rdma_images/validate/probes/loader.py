@@ -15,7 +15,7 @@ from rdma_images.validate.probes import conditions, elf, rootfs, tools
 PRELOADED = "/etc/ld.so.preload"
 PRELOADED_KEPT = 1 << 16  # bytes
 LIMIT = 10  # seconds for one question to the loader
-KEPT = 1 << 20  # bytes of its answer: torch's is some 10,000
+LONGEST = 1 << 20  # bytes of its answer: torch's is some 10,000
 FIND = """
 import ctypes, sys
 class Map(ctypes.Structure):
@@ -82,7 +82,7 @@ def skipped(path: str) -> bool:
 
 def _opened(name: str) -> dict[str, Any]:
     command = [sys.executable, "-I", "-S", "-c", FIND, name, str(RTLD_NOW)]
-    rc, out, err = tools.bounded(command, LIMIT, tools.KEPT)
+    rc, out, err = tools.bounded(command, LIMIT, tools.LONGEST)
     if rc is None:
         return {"path": "", "file": "", "error": LATE}
     path = out.decode("utf-8", "replace").strip()
@@ -109,7 +109,7 @@ def _refused(name: str) -> str:
         return ""
     asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": name}
     try:
-        _, out, _ = tools.bounded([program, os.path.realpath(sys.executable)], LIMIT, KEPT, asking)
+        _, out, _ = tools.bounded([program, os.path.realpath(sys.executable)], LIMIT, LONGEST, asking)
     except OSError:
         return ""
     matches = (LINE.match(line) for line in out.decode("utf-8", "replace").splitlines())
@@ -139,7 +139,7 @@ def closure(path: str, bound: bool = True) -> dict[str, Any]:
     asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1", **({"LD_WARN": "1", "LD_BIND_NOW": "1"} if bound else {})}
     try:
         command = [program, *(["--list"] if musl else []), path]
-        rc, out, err = tools.bounded(command, LIMIT, KEPT, asking)
+        rc, out, err = tools.bounded(command, LIMIT, LONGEST, asking)
     except OSError as error:
         return {**answer, "error": str(error)}
     if rc is None:

@@ -16,7 +16,7 @@ CONFIGURED = re.compile(r"^\s*include-system-site-packages\s*=\s*true\s*$", re.M
 # What puts another Python in front when a container starts.
 ACTIVATES = re.compile(r"\bactivate\b|\b(?:conda|mamba|uv|poetry|pixi|pipenv)\s+run\b|\bPATH=")
 OF_ALL = ("/etc/profile", "/etc/environment")  # set PATH in every image of Debian's and Ubuntu's
-KEPT = 1 << 16  # bytes: a pyvenv.cfg has some 200
+LONGEST = 1 << 16  # bytes: a pyvenv.cfg has some 200
 
 
 def on_path(path: str, root: rootfs.Root) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def _folders(program: str, root: rootfs.Root) -> list[str]:
     config = "%s/%s" % (prefix, CONFIG)
     if not root.is_file(config):
         return base
-    return _below(prefix, r"\d+", root) + (base if CONFIGURED.search(root.text(config, KEPT) or "") else [])
+    return _below(prefix, r"\d+", root) + (base if CONFIGURED.search(root.text(config, LONGEST) or "") else [])
 
 
 def _below(prefix: str, version: str, root: rootfs.Root) -> list[str]:

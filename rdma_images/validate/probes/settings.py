@@ -57,7 +57,7 @@ HANDED = re.compile(
     r"""["'](%s)=([^"'${}%%]+)["']"""
     r"""|(?:^|\s)(%s)=("[^"$]*"|'[^']*'|[^\s"',;&$(){}%%\]]+)(?=[\s"',;&)\]]|$)""" % (NAME, NAME)
 )
-SAID = re.compile(r"\s*(?:#|echo\b|printf\b)")  # by a script, and not done
+PRINTED = re.compile(r"\s*(?:#|echo\b|printf\b)")  # by a script, and not done
 LIMITED = re.compile(r"\bulimit\s+(?:-[HS]\s+)?(?:-[HS]?l[HS]?)\s+(\w+)")  # in a shell's file
 LIMIT = re.compile(r"\s*(?:\*|[\w.-]+)\s+(?:soft|hard|-)\s+memlock\s+(-?\w+)")  # limits.conf(5), no groups
 SET_IN_PYTHON = re.compile(
@@ -65,7 +65,7 @@ SET_IN_PYTHON = re.compile(
     + r"""|(?:environ\s*\.\s*setdefault|putenv)\s*\(\s*["'](%s)["']\s*,\s*["']([^"']*)["']""" % NAME
     + r"""|environ\s*\.\s*update\s*\(\W*?(%s)["']?\s*[:=]\s*["']([^"']*)["']""" % NAME
 )
-KEPT = 1 << 20  # bytes of a file
+FILE_LIMIT = 1 << 20  # bytes of a file
 PROGRAM = "\x7fELF"
 MOST = 200  # settings
 MOST_SCRIPTS = 300
@@ -194,7 +194,7 @@ def absent(
 
 def loader_names(environment: Mapping[str, str]) -> list[str]:
     """Return the names whose answer LD_LIBRARY_PATH could change."""
-    return [*libraries.ASKED, *libraries.plugin_names([], environment)]
+    return [*libraries.LOADED_BY_NAME, *libraries.plugin_names([], environment)]
 
 
 def _reader(path: str, environment: Mapping[str, str]) -> str:
@@ -228,7 +228,7 @@ def _shell(line: str) -> Iterator[tuple[str, str]]:
 
 def _handed(line: str) -> Iterator[tuple[str, str]]:
     """Yield the variables of ours that a line of a script sets, or hands to what it starts."""
-    if not SAID.match(line):
+    if not PRINTED.match(line):
         words = [match.group(1, 2) if match.group(1) else match.group(3, 4) for match in HANDED.finditer(line)]
         variables = {name: value.strip("\"'") for name, value in words}
         variables.update({name: value for name, value in _shell(line) if "$" not in value})
@@ -277,5 +277,5 @@ READERS = {
 
 
 def _text(root: rootfs.Root, path: str) -> str | None:
-    text = root.text(path, KEPT)
+    text = root.text(path, FILE_LIMIT)
     return None if text is None or text.startswith(PROGRAM) else text

@@ -10,7 +10,7 @@ from typing import Any
 
 from rdma_images.validate.probes import access, conditions, leftovers, rootfs
 
-WANTED = re.compile(
+LISTED = re.compile(
     r"""lib(?:nccl|nccom|fabric|efa|ibverbs|rdmacm|erdma|mlx[45]|cuda|nvidia-ml|nvidia-ptxjitcompiler|cudart|cublas|cublasLt|cudnn|cufft|curand
         |cusolver|cusparse|cusparseLt|nvJitLink|nvrtc|nvshmem_host|cupti|cufile|gdrapi)(?:[-_][\w.-]+)?\.so(?:\.[\d.]+)?
     | lib[\w]+-rdmav\d+\.so
@@ -66,7 +66,7 @@ def summary(
             owned[entry.path] = access.Owned(entry.mode, entry.owner, entry.group)
         name = os.path.basename(entry.path)
         is_file = stat.S_ISREG(entry.mode)
-        match = WANTED.fullmatch(name) or EXTENSION.fullmatch(entry.path) or MODULE.fullmatch(entry.path)
+        match = LISTED.fullmatch(name) or EXTENSION.fullmatch(entry.path) or MODULE.fullmatch(entry.path)
         if (not stat.S_ISDIR(entry.mode) or ".so" in name) and match:
             libraries[entry.path] = {
                 "size": 0 if stat.S_ISDIR(entry.mode) else entry.size,

@@ -18,7 +18,7 @@ from rdma_images.plan.matrix import Matrix
 from rdma_images.publish.item import read_build
 from tests.support.existing_images import REF, existing
 
-KNOWN = facts.load()
+FACTS = facts.load()
 MIRRORS = Mirrors(Path("ca.pem"))
 TEXT = f"targets:\n  mine: {{summary: mine, fabric: efa, onto: '{REF}', default: {{efa-installer: 1.50.0}}}}\n"
 
@@ -26,16 +26,16 @@ TEXT = f"targets:\n  mine: {{summary: mine, fabric: efa, onto: '{REF}', default:
 def planned(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(state))
     onto_records.write(base)
-    (image,) = planner.plan(yaml_file.loads(TEXT, Matrix, "matrix.yaml"), KNOWN).images
+    (image,) = planner.plan(yaml_file.loads(TEXT, Matrix, "matrix.yaml"), FACTS).images
     return image
 
 
 def contexts(image: Image, folder: Path) -> tuple[dict[str, str], Contexts]:
     """Return the contexts of an image for which a stand-in takes the installer's place."""
-    (base,) = preflight.supply([sources.base(image, KNOWN)], MIRRORS)
-    (installer,) = [source for source in sources.pinned(image, KNOWN) if source.component == "efa-installer"]
+    (base,) = preflight.supply([sources.base(image, FACTS)], MIRRORS)
+    (installer,) = [source for source in sources.pinned(image, FACTS) if source.component == "efa-installer"]
     stood_in = Supply(installer, "stand-in", "", True, "", 0.0)
-    build_contexts = Contexts(KNOWN, lambda source: folder / source.id, lambda name, _: folder / f"{name}.tar")
+    build_contexts = Contexts(FACTS, lambda source: folder / source.id, lambda name, _: folder / f"{name}.tar")
     return build_contexts.for_image(image, [base, stood_in]), build_contexts
 
 
@@ -69,7 +69,7 @@ def test_the_command_that_builds_it_names_the_image(tmp_path: Path, monkeypatch:
 
 def test_a_newer_stand_in_takes_the_place_of_the_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = planned(existing(rehearsal=("base-ubuntu24.04", "efa-installer-1.42.0")), tmp_path, monkeypatch)
-    (installer,) = [source for source in sources.pinned(image, KNOWN) if source.component == "efa-installer"]
+    (installer,) = [source for source in sources.pinned(image, FACTS) if source.component == "efa-installer"]
     stood_in = Supply(installer, "stand-in", "", True, "", 0.0)
     assert execute._stood_in(image, [stood_in]) == ("base-ubuntu24.04", "efa-installer-1.50.0")
     real = Supply(installer, "upstream", "", True, "", 0.0)

@@ -19,7 +19,7 @@ from rdma_images.plan import matrix, planner
 from rdma_images.selection import rehearsal
 from rdma_images.selection.project import Project
 
-KNOWN = facts.load()
+FACTS = facts.load()
 OURS = matrix.load()
 CUDA = "cuda13.2.1-devel-ubuntu24.04"
 
@@ -33,17 +33,17 @@ def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
     monkeypatch.setattr(reachable, "index", lambda *_: (True, "200"))
     monkeypatch.setattr(reachable, "apt", lambda address, *_: ("aliyun" not in address, ""))
     monkeypatch.setattr(sources, "_debian", lambda: ("http://archive.example.com/debian", ""))
-    loaded = Project(OURS, KNOWN)
+    loaded = Project(OURS, FACTS)
     monkeypatch.setattr(Project, "mirrors", Mirrors(ca_bundle=tmp_path / "ca"))
     return loaded
 
 
 def planned(target: str, **changes: str) -> tuple[Image, ...]:
-    return planner.plan(OURS, KNOWN, [target], changes=changes).images
+    return planner.plan(OURS, FACTS, [target], changes=changes).images
 
 
 def supplies(image: Image, project: Project) -> tuple[Supply, ...]:
-    return preflight.supply(sources.sources(image, KNOWN), project.mirrors, rehearse=True)
+    return preflight.supply(sources.sources(image, FACTS), project.mirrors, rehearse=True)
 
 
 def supplied(image: Image, project: Project) -> dict[str, Supply]:
@@ -63,8 +63,8 @@ def test_an_image_stands_on_its_bases_stand_in(project: Project) -> None:
 
 def test_its_apt_archives_are_the_stand_ins(project: Project) -> None:
     (image,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
-    assert {s.id for s in sources.sources(image, KNOWN) if s.kind == "apt"} >= {"debian-trixie"}
-    assert not any(s.component == "ubuntu" for s in sources.sources(image, KNOWN))
+    assert {s.id for s in sources.sources(image, FACTS) if s.kind == "apt"} >= {"debian-trixie"}
+    assert not any(s.component == "ubuntu" for s in sources.sources(image, FACTS))
 
 
 def test_a_base_in_reach_stays(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,13 +114,13 @@ def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
     address = "http://mirrors.cloud.aliyuncs.com/erdma/apt/ubuntu"
     inside = replace(project.mirrors, addresses={mirrors.variable_suffix("erdma-apt"): (address, "mirrors.yaml:2")})
     (image,) = planned("erdma-pytorch")
-    wanted_sources = [s for s in sources.sources(image, KNOWN) if s.component == "erdma-apt"]
+    wanted_sources = [s for s in sources.sources(image, FACTS) if s.component == "erdma-apt"]
     (supply,) = preflight.supply(wanted_sources, inside, rehearse=False)
     assert (supply.via, supply.address) == ("mirror", address)
 
 
 def contexts(folder: Path) -> Contexts:
-    return Contexts(KNOWN, lambda source: folder / source.id, lambda base, _: folder / f"{base}.tar")
+    return Contexts(FACTS, lambda source: folder / source.id, lambda base, _: folder / f"{base}.tar")
 
 
 def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Project, tmp_path: Path) -> None:
@@ -135,11 +135,11 @@ def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Pro
         "BASE": CUDA,
         "BASE_CUDA": "13.2.1",
         "BASE_ENTRYPOINT": "nvidia",
-        **KNOWN.bases.bases[CUDA].environment,
+        **FACTS.bases.bases[CUDA].environment,
     }
     assert arguments.items() <= helper.arguments.items()
     assert build_contexts.users[base] == image.id
-    assert "cuda-base" in build_spec._replaceable(sources.pinned(image, KNOWN))
+    assert "cuda-base" in build_spec._replaceable(sources.pinned(image, FACTS))
 
 
 def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(
@@ -149,14 +149,14 @@ def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(
     assert contexts(tmp_path).for_image(plain, supplies(plain, project))["base"] == "target:base-debian13"
     digest = f"sha256:{'a' * 64}"
     monkeypatch.setattr(reachable, "image", lambda *_: (True, "sha256:1"))
-    monkeypatch.setattr(pins, "bases", lambda: {KNOWN.bases.bases[CUDA].image: digest})
+    monkeypatch.setattr(pins, "bases", lambda: {FACTS.bases.bases[CUDA].image: digest})
     (pulled,) = rehearsal.with_stand_in_bases(planned("efa-pytorch", base=CUDA), project)
     assert contexts(tmp_path).for_image(pulled, supplies(pulled, project))["base"].endswith(f"@{digest}")
 
 
 def test_the_stand_in_of_a_cuda_base_sets_what_facts_know_of_any() -> None:
     text = (paths.DOCKERFILES / "stand-ins" / "cuda-base" / "Dockerfile").read_text()
-    for base in KNOWN.bases.bases.values():
+    for base in FACTS.bases.bases.values():
         for name in base.environment:
             assert f"{name}=${name}" in text
         assert not base.cuda or f"AS entered-by-{base.entrypoint or 'none'}" in text

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
     not shutil.which("dpkg"), reason="the stand-ins compare versions with dpkg, as they run on Debian"
 )
 
-KNOWN = facts.load()
+FACTS = facts.load()
 
 
 def configure(folder: Path, version: str, *switches: str) -> subprocess.CompletedProcess[str]:
@@ -74,7 +74,7 @@ def test_configure_says_which_platforms_it_builds_in(
 @pytest.mark.parametrize("version", ["1.22.0", "1.21.1", "1.17.1", "1.9.1"])
 def test_configure_takes_what_facts_call_it_with(tmp_path: Path, version: str) -> None:
     """It goes on to look for libfabric, which is not there."""
-    switches = [switch.switch for switch in KNOWN.plugin.configure if switch.holds(version)]
+    switches = [switch.switch for switch in FACTS.plugin.configure if switch.holds(version)]
     done = configure(tmp_path, version, *switches, f"--with-libfabric={tmp_path}")
     assert f"no libfabric in {tmp_path}" in done.stderr
 
@@ -91,5 +91,5 @@ def test_the_installer_refuses_what_its_version_has_not(tmp_path: Path, version:
 @pytest.mark.parametrize("version", ["1.51.0", "1.47.0", "1.29.1"])
 def test_the_installer_takes_what_facts_call_it_with(tmp_path: Path, version: str) -> None:
     """It goes on to look for its packages, which are not there."""
-    done = install(tmp_path, version, *KNOWN.efa.flags_for(version))
+    done = install(tmp_path, version, *FACTS.efa.flags_for(version))
     assert "unsupported operating system: no DEBS/" in done.stderr

@@ -15,7 +15,7 @@ from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
 from tests.support.odd_input import edited, generated, values, words
 
-KNOWN = facts.load()
+FACTS = facts.load()
 OURS = paths.MATRIX.read_text(encoding="utf-8")
 # Cases of each of the KINDS below: 2,100 in the usual run, 10,150 more in the exhaustive one.
 USUAL, EXHAUSTIVE = 300, 1450
@@ -25,7 +25,7 @@ USUAL, EXHAUSTIVE = 300, 1450
 def targets(draw: st.DrawFn) -> dict[str, object]:
     """Return a target whose lists are of the right shape, and of any content."""
     axis = st.sampled_from(sorted(axes.BY_NAME))
-    value = axis.flatmap(lambda name: st.sampled_from([*axes.values(axes.BY_NAME[name], KNOWN)])) | words
+    value = axis.flatmap(lambda name: st.sampled_from([*axes.values(axes.BY_NAME[name], FACTS)])) | words
     row = st.dictionaries(axis, value, max_size=5)
     many = st.dictionaries(axis, st.lists(value, max_size=40), max_size=5)
     return {
@@ -41,13 +41,13 @@ def targets(draw: st.DrawFn) -> dict[str, object]:
 def read_matrix(text: str) -> None:
     """Run `invoke plan` with a matrix.yaml."""
     read = yaml_file.loads(text, matrix.Matrix, "matrix.yaml")
-    planner.plan(read, KNOWN)
+    planner.plan(read, FACTS)
 
 
 def select_images(case: tuple[str, str, str]) -> None:
     """Run `invoke ci.matrix` with its options."""
     part, since, runner = case
-    images = planner.plan(matrix.load(), KNOWN).images
+    images = planner.plan(matrix.load(), FACTS).images
     chosen = select.select_images(images, part, None)
     jobs.jobs(chosen, images, matrix.load(), {}, target_options.parse_changes([runner], "--runner", "platform=label"))
     if since.startswith("-") or "\0" in since:
@@ -74,7 +74,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[object], Callable[..., object]]] = {
     ),
     "options of --set": (
         st.lists(st.tuples(st.sampled_from(sorted(axes.BY_NAME)) | words, words).map("=".join) | words, max_size=3),
-        lambda pairs: target_options.chosen_plan(Project(matrix.load(), KNOWN), None, False, pairs),
+        lambda pairs: target_options.chosen_plan(Project(matrix.load(), FACTS), None, False, pairs),
     ),
     "options of ci.matrix": (
         st.tuples(st.tuples(words, words).map("/".join) | words, words, st.tuples(words, words).map("=".join)),

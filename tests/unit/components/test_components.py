@@ -29,7 +29,14 @@ EDITS = {
 # Where the name of a component may be beside its own module: the loaders of the facts, which are files of that name;
 # the rules, which relate components; the probes, which travel into images and import nothing, and the chain, which
 # reads the projects that they name; the reader of source trees, each with its own way to read variables.
-NAMED = ("components/", "facts/", "plan/rules/", "validate/probes/", "chain/links.py", "maintain/variables.py")
+COMPONENT_FOLDERS = (
+    "components/",
+    "facts/",
+    "plan/rules/",
+    "validate/probes/",
+    "chain/links.py",
+    "maintain/variables.py",
+)
 # Words that mean more than the component: the role and kind of a base, python's folder of the locks, torch's probe, the
 # library that a log and a probe name.
 AMBIGUOUS = frozenset({"base", "python", "pytorch", "cuda", "nccl", "cudnn", "libfabric"})
@@ -66,7 +73,7 @@ def test_the_name_of_a_component_is_written_where_it_is_defined_and_nowhere_else
     modules_with_name = {module for module, path in modules.items() if name in literals(path)}
     defining = {module for module in modules_with_name if module.startswith(("components/", "facts/"))}
     assert len(defining - {"facts/nccl_logs.py"}) == 1
-    assert not [module for module in modules_with_name if not module.startswith(NAMED)]
+    assert not [module for module in modules_with_name if not module.startswith(COMPONENT_FOLDERS)]
 
 
 def test_faults_in_the_facts_are_of_what_has_a_version() -> None:

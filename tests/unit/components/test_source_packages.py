@@ -11,15 +11,15 @@ from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles
 from tests.support import locks
 
-KNOWN = facts.load()
-TWELVE = max(version for version, release in KNOWN.torch.releases.items() if release.cuda.startswith("12."))
+FACTS = facts.load()
+TWELVE = max(version for version, release in FACTS.torch.releases.items() if release.cuda.startswith("12."))
 
 
 def planned(*packages: str, target: str = "efa-pytorch", **changes: str) -> Image:
     """Return a target's default image with these packages, which have no wheel."""
     lists = {"python_packages": packages, "source_packages": packages}
     extended = matrix.load().target(target).model_copy(update=lists)
-    (image,) = planner.plan(Matrix(targets={target: extended}), KNOWN, [target], changes=changes).images
+    (image,) = planner.plan(Matrix(targets={target: extended}), FACTS, [target], changes=changes).images
     return image
 
 
@@ -55,7 +55,7 @@ def test_one_gpu_is_compiled_for_alone_and_named_in_the_tag() -> None:
 
 def test_a_gpu_that_the_fabric_does_not_have_is_refused() -> None:
     ours = matrix.load().target("efa-pytorch").model_copy(update={"source_packages": ("flash-attn",)})
-    (refusal,) = planner.plan(Matrix(targets={"own": ours}), KNOWN, changes={"gpu": "sm_110"}).refusals
+    (refusal,) = planner.plan(Matrix(targets={"own": ours}), FACTS, changes={"gpu": "sm_110"}).refusals
     assert [broken.rule for broken in refusal.broken] == ["gpu-of-fabric"]
 
 
@@ -105,10 +105,10 @@ def test_nothing_of_the_compilers_reaches_the_image() -> None:
 
 def test_what_cannot_be_built_without_a_compiler_of_cuda_12_is_refused_with_a_torch_that_has_one() -> None:
     ours = matrix.load().target("efa-pytorch").model_copy(update={"source_packages": ("flash-attn", "deepspeed")})
-    (refusal,) = planner.plan(Matrix(targets={"own": ours}), KNOWN, changes={"pytorch": TWELVE}).refusals
+    (refusal,) = planner.plan(Matrix(targets={"own": ours}), FACTS, changes={"pytorch": TWELVE}).refusals
     (broken,) = refusal.broken
     assert broken.rule == "compiler-of-cuda"
     assert broken.reason.startswith("flash-attn compiles CUDA code, and no wheel has a compiler of CUDA 12.")
     assert re.search(r"--set pytorch=2\.\d+\.\d+, or leave", broken.reason)
     only = matrix.load().target("efa-pytorch").model_copy(update={"source_packages": ("deepspeed",)})
-    assert planner.plan(Matrix(targets={"own": only}), KNOWN, changes={"pytorch": TWELVE}).images
+    assert planner.plan(Matrix(targets={"own": only}), FACTS, changes={"pytorch": TWELVE}).images

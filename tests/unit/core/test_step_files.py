@@ -12,7 +12,7 @@ from rdma_images.core.step_files import BUILD, HISTORY, StepFile
 from rdma_images.publish.publication import PUBLICATION
 from rdma_images.report import REPORT
 
-MADE = Build("efa-1", "r", "sha256:1", "sha256:2", ("efa-installer-1.50.0",), "2026-11-21T08:00:00+00:00", 1.5)
+BUILD_OF_EFA = Build("efa-1", "r", "sha256:1", "sha256:2", ("efa-installer-1.50.0",), "2026-11-21T08:00:00+00:00", 1.5)
 RECORD = Provenance("sha256:1", "https://slsa.dev/provenance/v0.2", {"buildType": "b", "steps": [{"n": 1}]}, 65, 1)
 
 
@@ -23,9 +23,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_step_reads_what_the_one_before_wrote() -> None:
     assert BUILD.read("efa-1") is None
-    BUILD.write("efa-1", MADE)
+    BUILD.write("efa-1", BUILD_OF_EFA)
     HISTORY.write("efa-1", RECORD)
-    assert (BUILD.read("efa-1"), HISTORY.read("efa-1")) == (MADE, RECORD)
+    assert (BUILD.read("efa-1"), HISTORY.read("efa-1")) == (BUILD_OF_EFA, RECORD)
 
 
 @pytest.mark.parametrize("file", [BUILD, HISTORY, REPORT, PUBLICATION], ids=lambda file: file.name)

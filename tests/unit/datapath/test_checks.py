@@ -16,7 +16,7 @@ from rdma_images.datapath.guest import GuestError, TaskResult
 from rdma_images.datapath.kit import Kit
 from rdma_images.datapath.lab import Lab, Session, without_refusal
 
-WHOLE = """\
+ANSWER = """\
 copy aaaa /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1
 provider /usr/lib/x86_64-linux-gnu/libibverbs/libefa-rdmav34.so
 provider /usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so
@@ -45,14 +45,14 @@ class ScriptedGuest:
 
 
 def lab(
-    text: str = WHOLE, login: TaskResult | None = None, libfabric: TaskResult | None = None, **answers: TaskResult
+    text: str = ANSWER, login: TaskResult | None = None, libfabric: TaskResult | None = None, **answers: TaskResult
 ) -> Lab:
     guest: Any = ScriptedGuest(**answers)
     return Lab(guest, guest, Session({"PATH": "/usr/bin"}), survey.parse(text), login, libfabric)
 
 
 def test_a_survey_is_read_back() -> None:
-    parsed = survey.parse(WHOLE)
+    parsed = survey.parse(ANSWER)
     assert parsed.loaded == "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1"
     assert parsed.drivers == ("efa", "rxe")
     assert parsed.is_of_image("su")
@@ -83,7 +83,7 @@ def test_what_files_are_called_and_say_never_stops_a_survey(survey_text: str, us
 
 
 def test_a_copy_of_libibverbs_is_not_hidden_by_its_name() -> None:
-    odd = files.libibverbs(lab(WHOLE + "copy  /usr/lib/a b?/libibverbs.so.1\n"))
+    odd = files.libibverbs(lab(ANSWER + "copy  /usr/lib/a b?/libibverbs.so.1\n"))
     assert "beside it is another: /usr/lib/a b?/libibverbs.so.1" in odd.found
 
 
@@ -93,26 +93,26 @@ def test_a_name_in_the_images_configuration_is_no_command() -> None:
 
 def test_one_libibverbs_passes_and_another_beside_it_fails() -> None:
     assert files.libibverbs(lab()).outcome == "passed"
-    second = WHOLE + "copy bbbb /usr/local/lib/libibverbs.so.1\n"
+    second = ANSWER + "copy bbbb /usr/local/lib/libibverbs.so.1\n"
     check = files.libibverbs(lab(second))
     assert check.outcome == "failed"
     assert "beside it is another: /usr/local/lib/libibverbs.so.1" in check.found
 
 
 def test_the_same_libibverbs_in_two_places_is_one() -> None:
-    assert files.libibverbs(lab(WHOLE + "copy aaaa /lib64/libibverbs.so.1.14.56.1\n")).outcome == "passed"
+    assert files.libibverbs(lab(ANSWER + "copy aaaa /lib64/libibverbs.so.1.14.56.1\n")).outcome == "passed"
 
 
 def test_no_libibverbs_fails_and_its_providers_are_not_tried() -> None:
-    without = "\n".join(line for line in WHOLE.splitlines() if not line.startswith(("copy", "loaded")))
+    without = "\n".join(line for line in ANSWER.splitlines() if not line.startswith(("copy", "loaded")))
     assert files.libibverbs(lab(without)).outcome == "failed"
     assert files.providers(lab(without)).outcome == "skipped"
 
 
 def test_a_provider_that_is_missing_is_told_from_one_for_another_libibverbs() -> None:
-    check = files.providers(lab(WHOLE.replace("libefa-rdmav34", "libother-rdmav34")))
+    check = files.providers(lab(ANSWER.replace("libefa-rdmav34", "libother-rdmav34")))
     assert (check.outcome, "efa: missing" in check.found) == ("failed", True)
-    renamed = files.providers(lab(WHOLE.replace("libefa-rdmav34", "libefa-rdmav59")))
+    renamed = files.providers(lab(ANSWER.replace("libefa-rdmav34", "libefa-rdmav59")))
     assert "efa: there only as -rdmav59.so, for another libibverbs" in renamed.found
 
 

@@ -20,7 +20,7 @@ from rdma_images.selection import project, target_options
 from tests.support import images
 
 REF = "rdma-images/efa-pytorch:1"
-KNOWN = facts.load()
+FACTS = facts.load()
 SETTINGS = images.planned().settings
 BARE = Host(network="host", missing={"gpus": "no GPU", "devices": "none", "ulimits": "no right"})
 NEEDS = ["--device=/dev/infiniband", "--ulimit=memlock=-1:-1", "--cap-add=IPC_LOCK", "--shm-size=64g"]
@@ -211,11 +211,11 @@ def options_of(settings: Sequence[Setting]) -> set[str]:
 
 
 def test_an_image_says_by_its_label_what_it_needs() -> None:
-    efa = built_image.settings_by_label({"io.rdma-images.fabric": "efa"}, KNOWN)
+    efa = built_image.settings_by_label({"io.rdma-images.fabric": "efa"}, FACTS)
     assert efa == list(SETTINGS)
-    assert "--network=host" in options_of(built_image.settings_by_label({"io.rdma-images.fabric": "erdma"}, KNOWN))
-    assert options_of(built_image.settings_by_label({"io.rdma-images.fabric": "none"}, KNOWN)) == {"--gpus=all"}
+    assert "--network=host" in options_of(built_image.settings_by_label({"io.rdma-images.fabric": "erdma"}, FACTS))
+    assert options_of(built_image.settings_by_label({"io.rdma-images.fabric": "none"}, FACTS)) == {"--gpus=all"}
 
 
 def test_an_image_without_the_label_gets_what_both_fabrics_ask_for() -> None:
-    assert options_of(built_image.settings_by_label({}, KNOWN)) == {"--gpus=all", *NEEDS}
+    assert options_of(built_image.settings_by_label({}, FACTS)) == {"--gpus=all", *NEEDS}

@@ -17,16 +17,16 @@ def done(words: object, stdout: str = "", stderr: str = "") -> subprocess.Comple
 
 
 # Docker 26.1, where somebody removed an image meanwhile.
-GONE = "Error response from daemon: No such image: sha256:2\n"
+NO_IMAGE = "Error response from daemon: No such image: sha256:2\n"
 
 
 def test_an_image_that_somebody_removes_meanwhile_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = {"Id": "sha256:1", "RepoTags": ["rdma-images/mine:1"], "Config": {"Labels": {prune.LABEL: "mine-1"}}}
     monkeypatch.setattr(docker_command, "labelled", lambda *_: ["sha256:1", "sha256:2"])
-    monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps([mine]), GONE))
+    monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps([mine]), NO_IMAGE))
     images = prune.superfluous(ENGINE, ())
     assert images == (EngineImage("sha256:1", "rdma-images/mine:1", "mine-1"),)
-    monkeypatch.setattr(docker_command, "run", lambda *words: done(words, "", GONE))
+    monkeypatch.setattr(docker_command, "run", lambda *words: done(words, "", NO_IMAGE))
     assert prune.remove(ENGINE, images) == {}
 
 

@@ -14,7 +14,7 @@ from rdma_images.inputs import conflicts, lock, package_problems
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.plan import matrix, planner
 
-ONE = (
+COMPLAINT = (
     "error: No solution found when resolving dependencies cause: Because vllm==0.32.0 depends on torch==2.13.0 and you "
     "require torch==2.15.0, we can conclude that your requirements and vllm==0.32.0 are incompatible."
 )
@@ -45,7 +45,7 @@ def explained(complaint: str, torch: str = "2.15.0", target: str = "efa-pytorch"
 @pytest.mark.parametrize(
     ("complaint", "torch", "needs", "nearest"),
     [
-        (ONE, "2.15.0", "0.32.0 needs", "2.13.0"),
+        (COMPLAINT, "2.15.0", "0.32.0 needs", "2.13.0"),
         (MANY, "2.15.0", "0.33.0 and later need", "2.14.0"),
         (MANY, "2.12.1", "0.27.0 to 0.32.0 need", "2.13.0"),
         (MANY, "2.8.0", "0.10.0 to 0.10.1.1 need", "2.7.1"),
@@ -60,7 +60,7 @@ def test_the_nearest_torch_is_named_with_the_releases_that_need_it(
 
 
 def test_a_torch_that_no_fact_knows_is_not_called_nearest() -> None:
-    assert explained(ONE.replace("2.13.0", "2.13.9")) == (
+    assert explained(COMPLAINT.replace("2.13.0", "2.13.9")) == (
         "vllm 0.32.0 needs torch 2.13.9, and torch 2.15.0 is planned\n"
         "no torch that its releases need works in this image: name another version of vllm, or leave it out"
     )
@@ -68,7 +68,7 @@ def test_a_torch_that_no_fact_knows_is_not_called_nearest() -> None:
 
 def test_a_torch_that_breaks_a_rule_of_the_image_is_not_called_nearest() -> None:
     """The NCCL of torch 2.11.0 crashes on eRDMA."""
-    complaint = ONE.replace("2.13.0", "2.11.0")
+    complaint = COMPLAINT.replace("2.13.0", "2.11.0")
     assert "nearest that works: --set pytorch=2.11.0" in explained(complaint, "2.14.1")
     assert "nearest that works" not in explained(complaint, "2.14.1", "erdma-pytorch")
 
@@ -106,7 +106,7 @@ def note(image: Image) -> str | None:
 
 
 def remember(day: date = TODAY) -> None:
-    conflicts.remember(lock.lock_request(planned("efa-pytorch", "2.15.0")), conflicts.read(ONE, day))
+    conflicts.remember(lock.lock_request(planned("efa-pytorch", "2.15.0")), conflicts.read(COMPLAINT, day))
 
 
 def write_lock(image: Image, **versions: str) -> None:

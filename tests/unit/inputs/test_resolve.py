@@ -22,7 +22,7 @@ from rdma_images.registry.credentials import Login
 from tests.support.images import image
 from tests.support.loopback import Answer, Site, serve
 
-ASKED = LockRequest(requirements=(), python="3.13", platform="linux/amd64")
+REQUEST = LockRequest(requirements=(), python="3.13", platform="linux/amd64")
 TAG = "manylinux_2_28_x86_64"
 
 
@@ -141,7 +141,7 @@ def test_a_size_that_nobody_tells_is_an_error(index: Site) -> None:
     ],
 )
 def test_the_best_wheel_is_taken(files: list[str], best: int) -> None:
-    ranks = {tag: rank for rank, tag in enumerate(resolve.accepted_tags(ASKED))}
+    ranks = {tag: rank for rank, tag in enumerate(resolve.accepted_tags(REQUEST))}
     wheels = [{"name": f"{file}.whl"} for file in files]
     assert resolve._best({"name": "a", "wheels": wheels}, ranks) is wheels[best]
     assert resolve._best({"name": "a", "wheels": wheels[::-1]}, ranks) is wheels[best]
@@ -151,7 +151,7 @@ def test_the_best_wheel_is_taken(files: list[str], best: int) -> None:
     "files", [[], ["a-1-cp313-cp313-win_amd64.whl"], ["a-1-cp313-cp313-manylinux2014_aarch64.whl"]]
 )
 def test_a_package_without_a_wheel_for_us(files: list[str]) -> None:
-    ranks = {tag: rank for rank, tag in enumerate(resolve.accepted_tags(ASKED))}
+    ranks = {tag: rank for rank, tag in enumerate(resolve.accepted_tags(REQUEST))}
     with pytest.raises(RdmaImagesError, match=r"a 1 has no wheel for this python and platform\nname another"):
         resolve._best({"name": "a", "version": "1", "wheels": [{"name": file} for file in files]}, ranks)
 
@@ -189,7 +189,7 @@ class TestLocalPackages:
         )
         pins = [local_packages.pin(text, folder, "matrix.yaml:3") for text in (f"./{file}", "./project")]
         lock = resolve.resolve(
-            ASKED.model_copy(update={"requirements": tuple(pins)}), f"{index.address}/simple", mirrors(index)
+            REQUEST.model_copy(update={"requirements": tuple(pins)}), f"{index.address}/simple", mirrors(index)
         )
         assert [(source.name, source.origin) for source in lock.sources] == [
             ("my-ops", f"./{file}"),
@@ -208,7 +208,7 @@ class TestLocalPackages:
     def test_a_wheel_of_another_python_is_refused(self, index: Site, folder: Path) -> None:
         file, content = wheel("my-ops", "1.0", tag="cp311-cp311-linux_x86_64")
         (folder / file).write_bytes(content)
-        request = ASKED.model_copy(update={"requirements": (local_packages.pin(f"./{file}", folder, "x:1"),)})
+        request = REQUEST.model_copy(update={"requirements": (local_packages.pin(f"./{file}", folder, "x:1"),)})
         with pytest.raises(RdmaImagesError, match="no wheels with a matching Python version tag"):
             resolve.resolve(request, f"{index.address}/simple", mirrors(index))
 
@@ -217,7 +217,7 @@ class TestLocalPackages:
         backend = '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n'
         settings.write_text(backend)
         (folder / "project" / "setup.py").write_text("import torch\n")
-        request = ASKED.model_copy(update={"requirements": (local_packages.pin("ops @ ./project", folder, "x:1"),)})
+        request = REQUEST.model_copy(update={"requirements": (local_packages.pin("ops @ ./project", folder, "x:1"),)})
         with pytest.raises(RdmaImagesError) as caught:
             resolve.resolve(request, f"{index.address}/simple", mirrors(index))
         assert str(caught.value).startswith("ops: its setup.py imports torch")
@@ -233,7 +233,7 @@ class TestLocalPackages:
             (folder / name / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "1"\n')
         with (folder / "project" / "pyproject.toml").open("a") as file:
             file.write(f'dependencies = ["other @ file://{folder}/other"]\n')
-        request = ASKED.model_copy(update={"requirements": (local_packages.pin("./project", folder, "x:1"),)})
+        request = REQUEST.model_copy(update={"requirements": (local_packages.pin("./project", folder, "x:1"),)})
         with pytest.raises(RdmaImagesError, match="other comes from an address that another package names"):
             resolve.resolve(request, f"{index.address}/simple", mirrors(index))
 
@@ -264,7 +264,7 @@ class TestNamedIndexes:
     def test_whoever_requires_it(
         self, index: Site, company: tuple[Site, PackageIndex], required: tuple[str, ...], locked: dict[str, str]
     ) -> None:
-        request = ASKED.model_copy(update={"requirements": required})
+        request = REQUEST.model_copy(update={"requirements": required})
         lock = resolve.resolve(request, f"{index.address}/simple", mirrors(index), [company[1]])
         assert {wheel.name: wheel.version for wheel in lock.wheels} == locked
         assert {wheel.name for wheel in lock.wheels if wheel.index == "company"} == locked.keys() & {
@@ -277,7 +277,7 @@ class TestNamedIndexes:
         self, index: Site, company: tuple[Site, PackageIndex]
     ) -> None:
         site, named = company
-        request = ASKED.model_copy(update={"requirements": ("app",)})
+        request = REQUEST.model_copy(update={"requirements": ("app",)})
         logins = {site.address.partition("//")[2]: Login("me", "secret")}
         resolve.resolve(request, f"{index.address}/simple", mirrors(index, logins), [named])
         assert "me:secret" in {call.login for call in site.requests}
@@ -323,7 +323,7 @@ def source(name: str, version: str, requires: str) -> tuple[str, bytes]:
 
 def test_a_source_that_cannot_be_asked_what_it_requires_has_it_written_down(index: Site) -> None:
     publish(index, "scatter", source("scatter", "2.1", "plain"))
-    request = ASKED.model_copy(update={"requirements": ("scatter",), "sources": ("scatter",)})
+    request = REQUEST.model_copy(update={"requirements": ("scatter",), "sources": ("scatter",)})
     lock = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
     assert [(wheel.name, wheel.file) for wheel in lock.wheels] == [
         ("plain", "plain-1.0-py3-none-any.whl"),

@@ -1,78 +1,12 @@
 """Jobs in the shapes that public repositories have: no error where nothing is shown to be wrong, and no miss."""
 
-import json
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from rdma_images.core import paths
-from rdma_images.jobs.check import check, findings_table
-from rdma_images.jobs.check.foreign_job import Checked, JobFinding
 from tests.support import job_parts
+from tests.support.foreign_jobs import DIGEST, RUNTIME, checked, findings, pods, sbatch, severities
 from tests.support.processor_limit import processor_limit
-from tests.unit.core.test_files import UNPRIVILEGED
-
-DIGEST = f"registry.example/trainer@sha256:{'7c' * 32}"
-EFA = "vpc.amazonaws.com/efa"
-
-
-def checked(folder: Path, **texts: str) -> Checked:
-    """Check files of these names, with `_` for the dot."""
-    for name, text in texts.items():
-        (folder / name.replace("_", ".")).write_text(text)
-    return check([folder])
-
-
-def pods(
-    env: str = "",
-    instance: str = "p5.48xlarge",
-    efa: str | None = "32",
-    gpus: str = "8",
-    nodes: int = 2,
-    spec: str = "",
-    command: str = "[train]",
-    image: str = DIGEST,
-) -> str:
-    """Return a StatefulSet of pods; `env` is NAME=value."""
-    name, _, value = env.partition("=")
-    resources = f"nvidia.com/gpu: {gpus}" + (f", {EFA}: {efa}" if efa else "")
-    return f"""
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {{name: training}}
-spec:
-  replicas: {nodes}
-  template:
-    spec:
-      {spec or "dnsPolicy: ClusterFirst"}
-      {f"nodeSelector: {{node.kubernetes.io/instance-type: {instance}}}" if instance else ""}
-      containers:
-      - name: rank
-        image: {image}
-        command: {command}
-        env: [{{name: {name or "NCCL_DEBUG"}, value: "{value or "INFO"}"}}]
-        resources:
-          requests: {{{resources}}}
-          limits: {{{resources}}}
-"""
-
-
-def findings(folder: Path, rule: str, **texts: str) -> list[JobFinding]:
-    return [finding for finding in checked(folder, **texts).findings if finding.rule == rule]
-
-
-def severities(folder: Path, rule: str, **texts: str) -> list[str]:
-    return [finding.severity for finding in findings(folder, rule, **texts)]
-
-
-def sbatch(*lines: str, options: str = "--nodes=2") -> str:
-    return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options.split()), *lines, ""])
-
-
-# What is shown to be wrong, and what is not.
 
 
 @pytest.mark.parametrize(
@@ -152,23 +86,6 @@ spec:
   trainer:
     numNodes: 2
     resourcesPerNode: {limits: {nvidia.com/gpu: 8}}
-"""
-RUNTIME = f"""
-apiVersion: trainer.kubeflow.org/v1alpha1
-kind: ClusterTrainingRuntime
-metadata: {{name: NAME}}
-spec:
-  template:
-    spec:
-      replicatedJobs:
-      - name: node
-        template:
-          spec:
-            template:
-              spec:
-                containers:
-                - name: node
-                  resources: {{limits: {{nvidia.com/gpu: 8, {EFA}: 32}}}}
 """
 
 
@@ -373,130 +290,3 @@ def test_our_own_docker_job_is_read(tmp_path: Path) -> None:
 
 
 # Many files.
-
-HELM = 'apiVersion: v1\nkind: Pod\nmetadata:\n  {{- include "labels" . | nindent 2 }}\n'
-DEFINITION = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n" + "".join(
-    f"{'  ' * depth}x:\n" for depth in range(1, 80)
-)
-
-
-def test_a_folder_is_walked_in_depth_and_one_broken_file_does_not_end_it(tmp_path: Path) -> None:
-    deep, hidden = tmp_path / "a" / "b" / "c", tmp_path / ".git"
-    for folder in (deep, hidden):
-        folder.mkdir(parents=True)
-        (folder / "job.yaml").write_text(pods("FI_EFA_FORK_SAFE=1"))
-    (deep / "twin.yaml-template").write_text(pods("FI_EFA_FORK_SAFE=1"))
-    (tmp_path / "broken.yaml").write_text("a: [")
-    (tmp_path / "chart.yaml").write_text(HELM)
-    (tmp_path / "jinja.yaml").write_text("{% if x %}\nkind: Pod\n{% endif %}\n")
-    (tmp_path / "definition.yaml").write_text(DEFINITION)
-    (tmp_path / "bundle.yaml").write_text(f"{DEFINITION}---\n{pods()}")
-    result = check([tmp_path])
-    assert [Path(piece.file).name for piece in result.pieces] == ["bundle.yaml", "job.yaml", "twin.yaml-template"]
-    assert [Path(row.file).name for row in result.unreadable] == ["broken.yaml"]
-    assert {Path(row.file).name: row.why.split(":")[0] for row in result.templates} == {
-        "chart.yaml": "a Helm template",
-        "jinja.yaml": "a Jinja template",
-        "definition.yaml": "definitions of Kubernetes resources, and no job",
-    }
-    (finding,) = result.findings
-    assert [Path(location).name.partition(":")[0] for location in finding.where] == ["job.yaml", "twin.yaml-template"]
-    shown = findings_table.text(result).plain
-    assert f"passed over  {tmp_path}/chart.yaml: a Helm template" in shown
-    assert f"not read  {tmp_path}/broken.yaml:1: not valid YAML" in shown
-    assert "0 errors, 1 warning in 3 parts of jobs in 7 files; 1 file not read" in shown
-
-
-def test_the_line_in_a_bundle_is_the_files(tmp_path: Path) -> None:
-    text = f"{DEFINITION}---\n{pods('FI_EFA_FORK_SAFE=1')}"
-    (finding,) = checked(tmp_path, bundle_yaml=text).findings
-    assert "FI_EFA_FORK_SAFE" in text.splitlines()[int(finding.where[0].rpartition(":")[2]) - 1]
-
-
-def test_open_values_in_flow_form_are_read(tmp_path: Path) -> None:
-    text = pods().replace("metadata: {name: training}", "metadata: { name: ${NAME}, namespace: ${SPACE} }")
-    assert checked(tmp_path, job_yaml=text).unreadable == ()
-
-
-def test_a_deep_affinity_is_read(tmp_path: Path) -> None:
-    affinity = (
-        "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "
-        "[{matchExpressions: [{key: node.kubernetes.io/instance-type, operator: In, values: [p5.48xlarge]}]}]}}}"
-    )
-    text = RUNTIME.replace("containers:", f"{affinity}\n                containers:").replace("NAME", "deep")
-    (piece,) = checked(tmp_path, runtime_yaml=text).pieces
-    assert piece.instance is not None
-    assert piece.instance.text == "p5.48xlarge"
-
-
-def test_nothing_is_wrong_says_what_was_looked_at(tmp_path: Path) -> None:
-    shown = findings_table.text(checked(tmp_path, job_yaml=pods())).plain
-    assert "nothing is wrong in 1 part of jobs in 1 file" in shown
-    assert "looked at 1 variable and 1 image, and at the counts of p5.48xlarge" in shown
-
-
-def test_nothing_is_wrong_in_a_node_group_that_names_its_instance_type(tmp_path: Path) -> None:
-    group = "name: g, instanceType: p5.48xlarge, efaEnabled: true, privateNetworking: true, availabilityZones: [a]"
-    header = "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\n"
-    shown = findings_table.text(checked(tmp_path, cluster_yaml=f"{header}managedNodeGroups: [{{{group}}}]\n")).plain
-    assert shown.rstrip().endswith("; not at counts: no part asks for GPUs")
-
-
-def task(*words: str, by: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    command = [*by, sys.executable, "-m", "invoke", "job.check", *words]
-    return subprocess.run(command, cwd=paths.PROJECT, capture_output=True, text=True)
-
-
-def test_a_named_file_that_cannot_be_read_ends_with_two_and_one_in_a_folder_does_not(tmp_path: Path) -> None:
-    (tmp_path / "broken.yaml").write_text("a: [")
-    (tmp_path / "job.yaml").write_text(pods())
-    named = task(str(tmp_path / "job.yaml"), "--json", "--", str(tmp_path / "broken.yaml"))
-    assert named.returncode == 2
-    answer = json.loads(named.stdout)
-    assert [row["file"] for row in answer["unreadable"]] == [str(tmp_path / "broken.yaml")]
-    assert (len(answer["read"]), answer["passed-over"], answer["findings"]) == (1, [], [])
-    assert task(str(tmp_path)).returncode == 0
-
-
-def test_a_folder_that_may_not_be_read_is_a_line_of_the_result(tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o000)
-    (tmp_path / "job.yaml").write_text(pods())
-    try:
-        done = task(str(tmp_path), by=UNPRIVILEGED)
-        named = task(str(closed), by=UNPRIVILEGED)
-    finally:
-        closed.chmod(0o700)
-    assert f"not read  {closed}: Permission denied" in done.stdout
-    assert "nothing is wrong in 1 part of jobs in 1 file; 1 file not read" in done.stdout
-    assert (done.returncode, named.returncode) == (0, 2)
-
-
-@pytest.mark.parametrize(("memory", "severity"), [("4Ti", None), ("5Ti", "warning"), ("99999999999Ti", "error")])
-def test_memory_without_an_instance_type(tmp_path: Path, memory: str, severity: str | None) -> None:
-    text = pods(instance="").replace(f"{EFA}: 32", f"{EFA}: 32, memory: {memory}")
-    severities = [finding.severity for finding in findings(tmp_path, "memory.node", job_yaml=text)]
-    assert severities == ([severity] if severity else [])
-
-
-def test_gpus_of_5000_digits(tmp_path: Path) -> None:
-    (finding,) = findings(tmp_path, "gpus.node", job_yaml=pods(gpus="9" * 5000))
-    assert finding.what == "9999999999 GPUs, and p5.48xlarge has 8"
-
-
-def test_a_file_with_marks_for_another_program_is_a_template(tmp_path: Path) -> None:
-    (tmp_path / "kustomization.yaml.template").write_text("images: [{newName: %IMAGE%}]\nnewTag: %TAG%\n")
-    result = checked(tmp_path, job_yaml=pods())
-    assert [row.why for row in result.templates] == ["a template that is no YAML yet: check what is made of it"]
-    assert result.unreadable == ()
-
-
-def test_a_memory_of_5000_digits_and_a_file_without_end(tmp_path: Path) -> None:
-    text = pods().replace(f"{EFA}: 32", f"{EFA}: 32, memory: {'9' * 5000}")
-    (finding,) = findings(tmp_path, "memory.node", job_yaml=text)
-    assert finding.what == f"memory: {'9' * 29}…, and p5.48xlarge has 2048 GiB"
-    (finding,) = findings(tmp_path, "memory.node", job_yaml=text.replace("p5.48xlarge", "$(TYPE)"))
-    assert finding.severity == "error"
-    assert finding.what == f"memory: {'9' * 29}…, and no known instance type has more than 4096 GiB"
-    (row,) = check([Path("/dev/zero")]).unreadable
-    assert "has more than 16 MiB" in row.why

@@ -14,7 +14,7 @@ from rdma_images.jobs.write import describe
 from rdma_images.plan import matrix, planner, runtime
 from rdma_images.render import labels
 
-KNOWN = facts.load()
+FACTS = facts.load()
 OURS = matrix.load()
 EFA = {"NCCL_NET": "Libfabric", "FI_PROVIDER": "efa"}
 ON_TCP = "--env=NCCL_NET=Socket --env=FI_PROVIDER=tcp"
@@ -22,7 +22,7 @@ ON_TCP = "--env=NCCL_NET=Socket --env=FI_PROVIDER=tcp"
 
 def image(target: str, **changes: str) -> Image:
     (planned,) = planner.plan(
-        OURS, KNOWN, [target], changes={k.replace("_", "-"): v for k, v in changes.items()}
+        OURS, FACTS, [target], changes={k.replace("_", "-"): v for k, v in changes.items()}
     ).images
     return planned
 
@@ -30,7 +30,7 @@ def image(target: str, **changes: str) -> Image:
 def described(*images: Image) -> str:
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
-        console.print(describe.text(images, KNOWN))
+        console.print(describe.text(images, FACTS))
     return capture.get()
 
 
@@ -50,14 +50,14 @@ def test_the_network_that_is_insisted_on(
     """On EFA by both variables: NCCL_NET alone lets the plugin take libfabric's tcp provider."""
     planned = image(target, **changes)
     assert planned.environment == insisted
-    assert runtime.lift(planned, KNOWN) == lift
+    assert runtime.lift(planned, FACTS) == lift
 
 
 def test_a_fallback_is_asked_for_and_is_in_the_tag() -> None:
     planned = image("efa-pytorch", fallback="allow")
     assert planned.environment == {}
     assert planned.tag.endswith("-fallback")
-    assert runtime.lift(planned, KNOWN) is None
+    assert runtime.lift(planned, FACTS) is None
     assert "falls back to TCP without an error" in described(planned)
 
 
@@ -97,8 +97,8 @@ def test_every_image_says_what_it_asks_for_also_where_that_is_nothing(target: st
 def test_two_tables_tell_of_the_lock_on_memory_by_the_same_source() -> None:
     """What a log says of it, and what an image asks for: one guide's word, and of the same confidence."""
     logs = yaml_file.load(paths.FACTS / "nccl-logs.yaml", NcclLogs)
-    setting = KNOWN.running.settings["erdma-ulimits"]
-    assert logs.cite(logs.causes["no-memory"], "why") == KNOWN.running.cite(setting)
+    setting = FACTS.running.settings["erdma-ulimits"]
+    assert logs.cite(logs.causes["no-memory"], "why") == FACTS.running.cite(setting)
     assert "third party" in setting.why
 
 
@@ -107,7 +107,7 @@ def test_a_job_variable_is_not_in_the_command() -> None:
 
 
 def test_for_programs() -> None:
-    (data,) = json.loads(describe.as_json([image("erdma-pytorch")], KNOWN))
+    (data,) = json.loads(describe.as_json([image("erdma-pytorch")], FACTS))
     assert data["environment"] == {"NCCL_NET": "IB"}
     assert {"what": "kubernetes", "value": "aliyun/erdma"}.items() <= next(
         setting for setting in data["settings"] if setting["what"] == "kubernetes"
@@ -158,7 +158,7 @@ def test_what_does_not_work_is_said_wherever_a_user_looks(
     assert [limit.name for limit in planned.limits] == limits
     label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
     assert [name for name in label_values if ".limit." in name] == [f"io.rdma-images.limit.{name}" for name in limits]
-    (plain,) = json.loads(describe.as_json([planned], KNOWN))
+    (plain,) = json.loads(describe.as_json([planned], FACTS))
     assert [limit["name"] for limit in plain["limits"]] == limits
     text = described(planned)
     assert ("does not work" in text) is bool(limits)
@@ -167,4 +167,4 @@ def test_what_does_not_work_is_said_wherever_a_user_looks(
 
 def test_a_target_that_brings_a_compiler_compiles() -> None:
     planned = replace(image("efa-pytorch"), debian_packages=("gcc", "libc6-dev", "libpython3-dev"))
-    assert [limit.name for limit in runtime.limits(planned, KNOWN)] == []
+    assert [limit.name for limit in runtime.limits(planned, FACTS)] == []

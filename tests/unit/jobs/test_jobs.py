@@ -62,7 +62,7 @@ def compare(folder: Path, rendered: Mapping[str, str], request: pytest.FixtureRe
     assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == rendered
 
 
-ASKED = [
+VARIANTS = [
     (*on_kubernete, changes)
     for on_kubernete in ON_KUBERNETES
     for changes in ({}, {"tcp": True}, {"gpus": 2}, {"parameters": EXCLUDE}, {"parameters": {"devices": "dra"}})
@@ -70,7 +70,7 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("launcher", "fabric", "starter", "changes"), ASKED)
+@pytest.mark.parametrize(("launcher", "fabric", "starter", "changes"), VARIANTS)
 def test_kubernetes_takes_the_pods(launcher: str, fabric: str, starter: str, changes: dict[str, Any]) -> None:
     """Its own schema, strict: no unknown key, no wrong type, no quantity that is none."""
     job = jobs.job(launcher, fabric, starter, **changes)

@@ -9,32 +9,32 @@ from rdma_images.facts import Facts
 from rdma_images.jobs.check.rules import RULES
 from rdma_images.jobs.results import troubleshooting
 
-KNOWN = Facts().troubleshooting
+TROUBLESHOOTING = Facts().troubleshooting
 PAGE = PROJECT / "docs" / "guides" / "troubleshooting.md"
 
 
 def test_the_page_is_what_the_facts_say(request: pytest.FixtureRequest) -> None:
     """Written anew by: pytest tests/unit/jobs/test_troubleshooting.py --update-golden."""
     if request.config.getoption("--update-golden"):
-        PAGE.write_text(troubleshooting.troubleshooting_page(KNOWN), encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == troubleshooting.troubleshooting_page(KNOWN)
+        PAGE.write_text(troubleshooting.troubleshooting_page(TROUBLESHOOTING), encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == troubleshooting.troubleshooting_page(TROUBLESHOOTING)
 
 
-@pytest.mark.parametrize("name", KNOWN.entries)
+@pytest.mark.parametrize("name", TROUBLESHOOTING.entries)
 def test_an_entry_is_found_by_its_words_and_by_no_other_s(name: str) -> None:
-    entry = KNOWN.entries[name]
+    entry = TROUBLESHOOTING.entries[name]
     assert bool(entry.says) == bool(entry.example)
-    fitting = [other for other, _ in KNOWN.fitting([entry.example], entry.fabric)]
+    fitting = [other for other, _ in TROUBLESHOOTING.fitting([entry.example], entry.fabric)]
     assert fitting == ([name] if entry.says else [])
 
 
-@pytest.mark.parametrize("name", KNOWN.entries)
+@pytest.mark.parametrize("name", TROUBLESHOOTING.entries)
 def test_what_tells_it_exists(name: str) -> None:
     validators = re.findall(
         r"^\| `([a-z.-]+)`", (PROJECT / "docs" / "reference" / "validators.md").read_text(), re.MULTILINE
     )
     ids = {*validators, *(rule.id for rule in RULES), "job.result", "node.check"}
-    assert set(KNOWN.entries[name].checks) <= ids
+    assert set(TROUBLESHOOTING.entries[name].checks) <= ids
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,12 @@ def test_what_tells_it_exists(name: str) -> None:
     ],
 )
 def test_what_is_said_in_the_field_leads_to_an_entry(message: str, entry: str) -> None:
-    assert {name for name, _ in KNOWN.fitting([message], "efa")} == set(entry.split())
+    assert {name for name, _ in TROUBLESHOOTING.fitting([message], "efa")} == set(entry.split())
     for name in entry.split():
-        assert f"docs/guides/troubleshooting.md, {name}" in troubleshooting.fitting_entries([message], "efa", KNOWN)
+        assert f"docs/guides/troubleshooting.md, {name}" in troubleshooting.fitting_entries(
+            [message], "efa", TROUBLESHOOTING
+        )
 
 
 def test_an_entry_of_the_other_fabric_does_not_fit() -> None:
-    assert troubleshooting.fitting_entries(["Insufficient aliyun/erdma"], "efa", KNOWN) == ""
+    assert troubleshooting.fitting_entries(["Insufficient aliyun/erdma"], "efa", TROUBLESHOOTING) == ""

@@ -11,7 +11,7 @@ from rdma_images.maintain import bump
 from rdma_images.plan import matrix
 from rdma_images.plan.matrix import Matrix
 
-KNOWN = facts.load()
+FACTS = facts.load()
 TEXT = """\
 # Mine
 targets:
@@ -43,7 +43,7 @@ def read(text: str) -> Matrix:
 
 
 def test_the_newest_that_work_together() -> None:
-    bumps = {(b.target, b.axis): b.new for b in bump.find_bumps(read(TEXT), KNOWN)}
+    bumps = {(b.target, b.axis): b.new for b in bump.find_bumps(read(TEXT), FACTS)}
     assert bumps == {
         ("mine", "pytorch"): "2.15.0",
         ("mine", "nccl"): "2.32.3",
@@ -54,7 +54,7 @@ def test_the_newest_that_work_together() -> None:
 
 def test_the_edit_keeps_comments_and_other_targets() -> None:
     current = read(TEXT)
-    after = bump.edit_matrix(TEXT, current, bump.find_bumps(current, KNOWN))
+    after = bump.edit_matrix(TEXT, current, bump.find_bumps(current, FACTS))
     assert "summary: Mine   # 2.14.0 in a comment stays" in after
     assert "pytorch: 2.15.0          # was 2.14.0 for a reason" in after
     assert "pytorch: [2.15.0, 2.13.0]" in after
@@ -66,7 +66,7 @@ def test_the_edit_keeps_comments_and_other_targets() -> None:
 def test_a_value_that_is_there_already_is_not_written_twice() -> None:
     text = TEXT.replace("[2.14.0, 2.13.0]", "[2.14.0, 2.15.0]").replace("[2.13.0, 2.14.0]", "2.14.0")
     current = read(text)
-    after = read(bump.edit_matrix(text, current, bump.find_bumps(current, KNOWN)))
+    after = read(bump.edit_matrix(text, current, bump.find_bumps(current, FACTS)))
     assert after.target("mine").default["pytorch"] == "2.15.0"
     assert after.target("mine").values["pytorch"] == ("2.14.0", "2.15.0")
 
@@ -80,18 +80,18 @@ def test_a_version_that_contains_the_old_one_stays() -> None:
 def test_shown_then_written(tmp_path: Path) -> None:
     path = tmp_path / "matrix.yaml"
     path.write_text(TEXT)
-    shown = bump.propose(KNOWN, path)
+    shown = bump.propose(FACTS, path)
     assert "+      efa-installer: 1.51.0" in shown.diff
     assert path.read_text() == TEXT
-    assert bump.propose(KNOWN, path, write=True) == shown
+    assert bump.propose(FACTS, path, write=True) == shown
     assert matrix.load(path).target("mine").default["efa-installer"] == "1.51.0"
-    assert bump.propose(KNOWN, path) == bump.Proposal("", ())
+    assert bump.propose(FACTS, path) == bump.Proposal("", ())
 
 
 def test_what_a_person_has_to_look_at(tmp_path: Path) -> None:
     path = tmp_path / "matrix.yaml"
     path.write_text(TEXT)
-    comment, gap = bump.propose(KNOWN, path).remarks
+    comment, gap = bump.propose(FACTS, path).remarks
     assert comment == 'matrix.yaml:8: is the comment still true? "was 2.14.0 for a reason"'
     assert gap.startswith("mine: not known: which net ABI versions aws-ofi-nccl 1.22.0 exports")
 
@@ -100,4 +100,4 @@ def test_a_value_that_the_facts_do_not_know_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "matrix.yaml"
     path.write_text(TEXT.replace("base: ubuntu22.04, pytorch: 2.14.0", "base: ubuntu22.04, pytorch: 2.14.9"))
     with pytest.raises(RefusedError, match=r"matrix\.yaml:22: pytorch '2\.14\.9' is not known"):
-        bump.propose(KNOWN, path)
+        bump.propose(FACTS, path)

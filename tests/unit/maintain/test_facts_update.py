@@ -24,7 +24,7 @@ from rdma_images.maintain.facts_update.pages import News
 from rdma_images.maintain.facts_update.reading import Reading
 from tests.support.loopback import Answer, Site, serve
 
-KNOWN = facts.load()
+FACTS = facts.load()
 NEW = Reading("torch.yaml", "2.16.0", {"cuda": "13.4", "python": ("3.12", "3.13")}, None)
 
 
@@ -135,7 +135,7 @@ def release_torch(packages: WheelIndex, version: str = "2.16.0") -> None:
 
 def test_a_new_torch_is_read_from_its_metadata(packages: WheelIndex, index: IndexClient) -> None:
     release_torch(packages)
-    (reading,) = torch.readings(index, KNOWN, ())
+    (reading,) = torch.readings(index, FACTS, ())
     assert (reading.version, reading.known) == ("2.16.0", None)
     assert reading.found == {
         "cuda": "13.4",
@@ -148,7 +148,7 @@ def test_a_new_torch_is_read_from_its_metadata(packages: WheelIndex, index: Inde
 
 def test_a_torch_that_is_not_what_the_facts_say(packages: WheelIndex, index: IndexClient) -> None:
     release_torch(packages, "2.15.0")
-    (reading,) = torch.readings(index, KNOWN, ["2.15.0"])
+    (reading,) = torch.readings(index, FACTS, ["2.15.0"])
     assert reading.changes["nccl"] == ("2.30.7", "2.33.1")
     assert reading.changes["python"][1] == ("3.12", "3.13")
 
@@ -160,7 +160,7 @@ def test_a_new_nccl_is_read_from_a_part_of_its_wheel(
     for major in (12, 13):
         tag = "py3-none-manylinux_2_18_x86_64"
         packages.add(f"nvidia-nccl-cu{major}", "2.33.1", tag, content={"nvidia/nccl/lib/libnccl.so.2": inside})
-    (reading,) = nccl.readings(index, KNOWN, mirror_settings, ())
+    (reading,) = nccl.readings(index, FACTS, mirror_settings, ())
     assert reading.found == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",), "profiler": ("6",)}
 
 
@@ -196,16 +196,16 @@ def test_rows_are_written_as_they_stand_in_our_files() -> None:
     for name in ("torch.yaml", "nccl.yaml"):
         text = (paths.FACTS / name).read_text()
         row_text = (
-            {version: torch._row(release) for version, release in KNOWN.torch.releases.items()}
+            {version: torch._row(release) for version, release in FACTS.torch.releases.items()}
             if name == "torch.yaml"
-            else {version: nccl._row(release) for version, release in KNOWN.nccl.releases.items()}
+            else {version: nccl._row(release) for version, release in FACTS.nccl.releases.items()}
         )
         for version, values in row_text.items():
             assert rows.yaml_row(version, dict(values)) in text
 
 
 def _values(version: str) -> dict[str, str | tuple[str, ...]]:
-    return dict(torch._row(KNOWN.torch.releases[version]))
+    return dict(torch._row(FACTS.torch.releases[version]))
 
 
 def test_versions_on_the_makers_pages() -> None:
@@ -233,7 +233,7 @@ def test_what_a_page_says(
             "efa-installer", f"{site.address}/page", pages.first_cells, lambda all_facts: list(all_facts.efa.releases)
         )
         monkeypatch.setattr(pages, "PAGES", (page,))
-        (news,) = pages.news(KNOWN, mirror_settings)
+        (news,) = pages.news(FACTS, mirror_settings)
     assert news.newer == newer
     assert trouble in news.trouble
 

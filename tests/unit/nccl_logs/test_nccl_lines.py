@@ -15,8 +15,8 @@ ROWS = (
     *WORDINGS.slow.values(),
     *WORDINGS.crashes.values(),
 )
-WHO = "vm:1:1 [0] NCCL INFO "
-CHANNEL = f"{WHO}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
+RANK = "vm:1:1 [0] NCCL INFO "
+CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 
 
 @pytest.mark.parametrize("wording", sorted({row.says for row in ROWS}))
@@ -47,10 +47,10 @@ def test_a_line_that_may_have_a_wording_is_never_missed(wording: str, line: str,
 def test_lines_are_sorted_by_what_they_can_mean() -> None:
     lines = [
         "step 12 loss 0.3",
-        f"{WHO}opCount 1f sendbuff 0x7fab",
+        f"{RANK}opCount 1f sendbuff 0x7fab",
         CHANNEL,
-        f"{WHO}Channel 00/16 : 0 1 2 3",
-        f"{WHO}NCCL_ALGO set by environment to Ring",
+        f"{RANK}Channel 00/16 : 0 1 2 3",
+        f"{RANK}NCCL_ALGO set by environment to Ring",
         '{"log": "x"}',
         "\x07bell",
     ]
@@ -62,7 +62,7 @@ def test_lines_are_sorted_by_what_they_can_mean() -> None:
 
 def test_of_lines_alike_the_one_that_means_something_is_found(tmp_path: Path) -> None:
     """Lines that differ in a number alone have one shape, and not one meaning."""
-    alike = [f"{WHO}NCCL_P2P_DISABLE set by environment to {n}" for n in (0, 0, 1)]
+    alike = [f"{RANK}NCCL_P2P_DISABLE set by environment to {n}" for n in (0, 0, 1)]
     (tmp_path / "0.log").write_text("\n".join([*alike, CHANNEL, ""]))
     (leg,) = collected.result_of_logs([tmp_path]).legs
     assert leg.slow == {WORDINGS.slow["p2p"].why: ("0.log:3",)}
@@ -71,7 +71,7 @@ def test_of_lines_alike_the_one_that_means_something_is_found(tmp_path: Path) ->
 def test_more_shapes_than_are_remembered_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_filter, "MOST", 2)
     shapes = Shapes(ROWS, ())
-    lines = ["u v", CHANNEL, f"{WHO}x", "y" * 5000, "z"]
+    lines = ["u v", CHANNEL, f"{RANK}x", "y" * 5000, "z"]
     assert [shapes.of_lines("\n".join(lines)) for _ in range(2)] == [[FOREIGN, USUAL, QUIET, FOREIGN, FOREIGN]] * 2
     assert len(shapes) <= 2
 
@@ -81,10 +81,10 @@ def test_more_shapes_than_are_remembered_change_nothing(monkeypatch: pytest.Monk
     [
         (CHANNEL, True),
         (f"2026-11-22T06:00:00.1Z {CHANNEL}", True),
-        (f"{WHO}Channel 03 : 0[1b000] -> 1[1c000] via P2P/IPC/read", True),
+        (f"{RANK}Channel 03 : 0[1b000] -> 1[1c000] via P2P/IPC/read", True),
         (f"{CHANNEL} {CHANNEL}", False),
         (CHANNEL[:-3], False),
-        (f"{WHO}Channel 03 : 0[1b000] -> 1[1c000] via something", False),
+        (f"{RANK}Channel 03 : 0[1b000] -> 1[1c000] via something", False),
     ],
 )
 def test_a_channel_is_counted_only_where_it_fills_its_line(line: str, is_taken: bool) -> None:
@@ -101,7 +101,7 @@ def test_lines_with_times_are_of_one_process() -> None:
 
 
 def test_colours_of_a_launcher_hide_nothing(tmp_path: Path) -> None:
-    lines = [CHANNEL, f"{WHO}NCCL_ALGO set by environment to Ring", f"{WHO}comm 0x1 rank 0 nranks 16"]
+    lines = [CHANNEL, f"{RANK}NCCL_ALGO set by environment to Ring", f"{RANK}comm 0x1 rank 0 nranks 16"]
     (tmp_path / "0.log").write_text("".join(f"\x1b[36m(head, rank=0)\x1b[0m {line}\n" for line in lines))
     (leg,) = collected.result_of_logs([tmp_path]).legs
     assert leg.channels == {"NET/Libfabric/GDRDMA": 1}
@@ -113,7 +113,7 @@ def test_a_log_that_is_cut_in_a_channel_does_not_deny_gpudirect(tmp_path: Path) 
     """Wherever a log of limited size ends, its last line says nothing about GPUDirect."""
     path = tmp_path / "0.log"
     for end in range(CHANNEL.index("NET/"), len(CHANNEL)):
-        path.write_text(f"{WHO}comm 0x1 rank 0 nranks 16\n{CHANNEL}\n{CHANNEL[:end]}")
+        path.write_text(f"{RANK}comm 0x1 rank 0 nranks 16\n{CHANNEL}\n{CHANNEL[:end]}")
         (leg,) = collected.result_of_logs([path]).legs
         assert [node.gpudirect.value for node in leg.nodes if node.gpudirect] == ["yes"]
         assert {name for name in leg.channels if "GDRDMA" not in name} == set()

@@ -7,7 +7,7 @@ from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.plan import axes, matrix
 
-KNOWN = facts.load()
+FACTS = facts.load()
 TARGET = """\
 targets:
   mine:
@@ -26,13 +26,13 @@ def read(more: str = "", text: str = TARGET) -> matrix.Matrix:
 
 def refused(more: str = "", text: str = TARGET, with_facts: bool = False) -> str:
     with pytest.raises(RefusedError) as error:
-        read(more, text).check(KNOWN) if with_facts else read(more, text)
+        read(more, text).check(FACTS) if with_facts else read(more, text)
     return str(error.value)
 
 
 def test_ours_is_fine() -> None:
     ours = matrix.load()
-    ours.check(KNOWN)
+    ours.check(FACTS)
     assert ours.targets["efa-pytorch"].default["base"] == "debian13"
 
 
@@ -123,7 +123,7 @@ def test_a_name_that_no_folder_can_have() -> None:
 
 def test_a_matrix_that_nobody_can_plan() -> None:
     """Five whole axes: refused at once, and without the rows."""
-    full = {name: list(axes.values(axes.BY_NAME[name], KNOWN)) for name in ("base", "pytorch", "efa-installer", "nccl")}
+    full = {name: list(axes.values(axes.BY_NAME[name], FACTS)) for name in ("base", "pytorch", "efa-installer", "nccl")}
     text = TARGET.replace("      pytorch", "      nccl: pytorch\n      pytorch")
     assert "combinations, and a target has at most 2,000" in refused(f"    values: {full}", text)
 

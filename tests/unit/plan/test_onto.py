@@ -13,7 +13,7 @@ from rdma_images.plan import matrix, onto, onto_records, planner
 from rdma_images.plan.matrix import Matrix
 from tests.support.existing_images import REF, existing, ngc
 
-KNOWN = facts.load()
+FACTS = facts.load()
 TEXT = """
 targets:
   mine:
@@ -38,7 +38,7 @@ def plan(base: ExistingImage, fabric: str = "efa", **changes: str) -> Plan:
     onto_records.write(base)
     default = EFA if fabric == "efa" else "{}"
     by_axis = {axis.replace("_", "-"): value for axis, value in changes.items()}
-    return planner.plan(read(fabric, base.ref, default), KNOWN, ["mine"], changes=by_axis)
+    return planner.plan(read(fabric, base.ref, default), FACTS, ["mine"], changes=by_axis)
 
 
 def added(base: ExistingImage, **changes: str) -> tuple[Image, Onto]:
@@ -124,7 +124,7 @@ def test_what_stays_is_named() -> None:
 def test_a_user_and_packages_of_the_target_are_added() -> None:
     onto_records.write(existing())
     text = TEXT.format(fabric="efa", ref=REF, default=EFA) + "    debian-packages: [tmux]\n    env: {A: b}\n"
-    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), KNOWN).images
+    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
     assert image.debian_packages == ("tmux",)
     assert image.additions
     assert image.additions.workdir == "/workspace"
@@ -179,12 +179,12 @@ def test_erdma_is_added_where_alibaba_has_the_suite() -> None:
 def test_the_image_decides_its_own_versions() -> None:
     onto_records.write(existing())
     with pytest.raises(RefusedError, match=r"--set nccl=2\.31\.2: the image decides it, and has 2\.30\.7"):
-        planner.plan(read(), KNOWN, ["mine"], changes={"nccl": "2.31.2"})
+        planner.plan(read(), FACTS, ["mine"], changes={"nccl": "2.31.2"})
 
 
 def test_an_image_that_was_not_measured() -> None:
     with pytest.raises(RefusedError, match=r"was not measured on this machine\nrun `invoke plan --target mine`"):
-        planner.plan(read(), KNOWN)
+        planner.plan(read(), FACTS)
 
 
 def test_a_tag_can_be_moved() -> None:
@@ -215,7 +215,7 @@ def test_any_target_can_be_added_to_an_image() -> None:
     onto_records.write(existing())
     ours = matrix.load()
     target = onto.target_onto(ours.target("efa-pytorch"), REF)
-    (image,) = planner.plan(ours.model_copy(update={"targets": {"efa-pytorch": target}}), KNOWN).images
+    (image,) = planner.plan(ours.model_copy(update={"targets": {"efa-pytorch": target}}), FACTS).images
     assert image.id.startswith("efa-pytorch-2.15.0-cu13.2")
 
 

@@ -19,13 +19,13 @@ from rdma_images.core.pipeline import Fabric, Plan
 from rdma_images.plan import axes, matrix, plan_table, planner, rules
 from rdma_images.plan.candidate import candidate
 
-KNOWN = facts.load()
+FACTS = facts.load()
 OURS = matrix.load()
 
 
 def planned(*targets: str, everything: bool = False, **changes: str) -> Plan:
     changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
-    return planner.plan(OURS, KNOWN, targets, everything, changes)
+    return planner.plan(OURS, FACTS, targets, everything, changes)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def planned(*targets: str, everything: bool = False, **changes: str) -> Plan:
 )
 def test_libfabric_finds_cudas_runtime(target: str, change: str, packages: tuple[str, ...], library: str) -> None:
     axis, _, value = change.partition("=")
-    (image,) = planner.plan(OURS, KNOWN, [target], changes={axis: value}).images
+    (image,) = planner.plan(OURS, FACTS, [target], changes={axis: value}).images
     installer = image.components["efa-installer"].details
     assert isinstance(installer, InstallerDetails)
     assert (image.python_packages, installer.cuda_runtime) == (packages, library)
@@ -124,7 +124,7 @@ def test_nearest_that_works(target: str, changes: dict[str, str], nearest: dict[
     assert answer.images == ()
     assert refusal.nearest == nearest
     suggested = refusal.axes | refusal.nearest
-    assert rules.check(candidate(target, OURS.target(target), KNOWN, suggested), KNOWN) == ()
+    assert rules.check(candidate(target, OURS.target(target), FACTS, suggested), FACTS) == ()
 
 
 def test_torch_that_crashes_on_erdma_goes_with_a_later_nccl() -> None:
@@ -159,23 +159,23 @@ def test_refused_once_whatever_the_rows_that_come_to_it() -> None:
 @pytest.mark.parametrize("target", OURS.targets)
 def test_every_value_of_every_axis_gets_an_answer(target: str) -> None:
     for axis in axes.AXES:
-        for value in axes.values(axis, KNOWN):
-            answer = planner.plan(OURS, KNOWN, [target], changes={axis.name: value})
+        for value in axes.values(axis, FACTS):
+            answer = planner.plan(OURS, FACTS, [target], changes={axis.name: value})
             assert len(answer.images) + len(answer.refusals) == 1
 
 
 @pytest.mark.parametrize("fabric", ["efa", "erdma"])
 def test_every_target_that_can_be_written_gets_an_answer(fabric: Fabric) -> None:
-    newest = {axis.name: list(axis.values(KNOWN))[-1] for axis in axes.AXES} | {"base": "debian13", "python": "3.13"}
+    newest = {axis.name: list(axis.values(FACTS))[-1] for axis in axes.AXES} | {"base": "debian13", "python": "3.13"}
     optional_axes = [axis for axis in newest if axis != "base" and axes.BY_NAME[axis].default is None]
     for count in range(len(optional_axes) + 1):
         for chosen in combinations(optional_axes, count):
             row = {"base": "debian13"} | {axis: newest[axis] for axis in chosen}
             for change in ({}, {"variant": "devel"}, {"aws-ofi-nccl": "1.20.0"}):
                 mine = matrix.Target(summary="mine", fabric=fabric, default=row | change)
-                planned = candidate("mine", mine, KNOWN)
-                if not rules.check(planned, KNOWN):
-                    words = [components.BY_NAME[name].details(planned, KNOWN).words() for name in planned.components]
+                planned = candidate("mine", mine, FACTS)
+                if not rules.check(planned, FACTS):
+                    words = [components.BY_NAME[name].details(planned, FACTS).words() for name in planned.components]
                     assert all(isinstance(word, str) for part in words for word in part.values())
 
 
@@ -193,7 +193,7 @@ def test_a_target_without_what_it_needs(row: dict[str, str], sentence: str) -> N
     mine = matrix.Target(summary="mine", fabric="efa", default={"base": "debian13"} | row)
     (broken,) = (
         rule_broken
-        for rule_broken in rules.check(candidate("mine", mine, KNOWN), KNOWN)
+        for rule_broken in rules.check(candidate("mine", mine, FACTS), FACTS)
         if rule_broken.rule == "incomplete"
     )
     assert sentence in broken.reason
@@ -217,7 +217,7 @@ def test_no_target_has_the_axes_together() -> None:
     text = "targets: {mine: {summary: x, fabric: erdma, default: {base: ubuntu22.04}}}"
     mine = yaml_file.loads(text, matrix.Matrix, "matrix.yaml")
     with pytest.raises(RefusedError, match="no target has every axis of --set: pytorch"):
-        planner.plan(mine, KNOWN, changes={"pytorch": "2.14.1"})
+        planner.plan(mine, FACTS, changes={"pytorch": "2.14.1"})
 
 
 def test_written_and_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from rdma_images.plan.candidate import candidate
 from rdma_images.plan.matrix import Target
 from tests.support.changed_facts import facts_with
 
-KNOWN = facts.load()
+FACTS = facts.load()
 OURS = matrix.load()
 EFA = OURS.target("efa-pytorch")
 ERDMA = OURS.target("erdma-pytorch")
@@ -22,7 +22,7 @@ BOTH = Target(
 BARE = Target(summary="No CUDA", fabric="efa", default={"base": "debian13", "efa-installer": "1.50.0"})
 
 
-def broken(target: Target, all_facts: facts.Facts = KNOWN, **changes: str) -> dict[str, Broken]:
+def broken(target: Target, all_facts: facts.Facts = FACTS, **changes: str) -> dict[str, Broken]:
     changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
     return {reason.rule: reason for reason in rules.check(candidate("mine", target, all_facts, changes), all_facts)}
 
@@ -152,7 +152,7 @@ REFUSED = [
 def test_refused_with_rule_versions_reason_and_source(
     target: Target, changes: dict[str, str], rule: str | None, versions: dict[str, str], words: str
 ) -> None:
-    broken_rules = broken(target, KNOWN, **changes)
+    broken_rules = broken(target, FACTS, **changes)
     if rule is None:
         assert broken_rules == {}
         return
@@ -163,7 +163,7 @@ def test_refused_with_rule_versions_reason_and_source(
 
 def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.Facts:
     """Return the facts with one row changed: for what no release of today does."""
-    facts_table = getattr(KNOWN, table)
+    facts_table = getattr(FACTS, table)
     row = facts_table.releases[version].model_copy(update=values)
     releases = facts_table.releases | {version: row}
     return facts_with(**{table: facts_table.model_copy(update={"releases": releases})})
@@ -183,7 +183,7 @@ def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.
     ],
 )
 def test_what_is_not_known_is_said(changes: dict[str, str], gaps: list[str]) -> None:
-    unknowns = rules.unknown(candidate("efa-pytorch", EFA, KNOWN, changes), KNOWN)
+    unknowns = rules.unknown(candidate("efa-pytorch", EFA, FACTS, changes), FACTS)
     assert len(unknowns) == len(gaps)
     for gap, words in zip(unknowns, gaps, strict=True):
         assert words in gap
@@ -212,16 +212,16 @@ def test_cuda_without_a_known_driver() -> None:
 
 
 def test_cuda_base_of_another_major() -> None:
-    bases = KNOWN.bases.bases | {"debian13": KNOWN.bases.bases["debian13"].model_copy(update={"cuda": "12.8.1"})}
-    changed_facts = facts_with(bases=KNOWN.bases.model_copy(update={"bases": bases}))
+    bases = FACTS.bases.bases | {"debian13": FACTS.bases.bases["debian13"].model_copy(update={"cuda": "12.8.1"})}
+    changed_facts = facts_with(bases=FACTS.bases.model_copy(update={"bases": bases}))
     assert set(broken(EFA, changed_facts)) == {"cuda-of-base"}
 
 
 def test_ngc_mode_is_switched_off_where_the_base_would_switch_it_on() -> None:
     nvidia = {"base": "cuda13.1.2-devel-ubuntu22.04", "pytorch": "2.14.1"}
-    flags = tuple(flag for flag in KNOWN.efa.flags if flag.flag != "--disable-ngc")
-    changed_facts = facts_with(efa=KNOWN.efa.model_copy(update={"flags": flags}))
-    assert broken(EFA, KNOWN, **nvidia) == {}
+    flags = tuple(flag for flag in FACTS.efa.flags if flag.flag != "--disable-ngc")
+    changed_facts = facts_with(efa=FACTS.efa.model_copy(update={"flags": flags}))
+    assert broken(EFA, FACTS, **nvidia) == {}
     assert "with --disable-ngc, and NCCL then uses TCP" in broken(EFA, changed_facts, **nvidia)["ngc-trap"].reason
     assert broken(EFA, changed_facts, **nvidia, efa_installer="1.46.0") == {}
     assert broken(EFA, changed_facts) == {}

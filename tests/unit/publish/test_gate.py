@@ -25,11 +25,13 @@ SUITE = "sha256:5"
 BUILD = Build("efa-1", "rdma-images/efa:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
 RED = Check("plugin.found", "the plugin is found", "static", "error", "failed", found="nothing")
 WARNING = Check("size.budget", "the image is small", "static", "warning", "failed")
-MADE = made_from("a" * 40)
+COMMITTED = made_from("a" * 40)
 SKIPPED = Check("gpu.seen", "torch sees the GPUs", "gpu", "error", "skipped", reason="no GPU")
 
 
-def report(*checks: Check, digest: str = "sha256:1", suite: str = SUITE, facts: Inspection | None = MADE) -> Report:
+def report(
+    *checks: Check, digest: str = "sha256:1", suite: str = SUITE, facts: Inspection | None = COMMITTED
+) -> Report:
     return Report("r", digest, suite, "efa-1", (), "2026-11-21T08:01:00+00:00", 1.0, checks or (GREEN,), facts)
 
 

@@ -15,7 +15,7 @@ from rdma_images.render import dockerfiles, labels
 from tests.support import locks
 from tests.support.existing_images import DIGEST, REF, existing, ngc
 
-KNOWN = facts.load()
+FACTS = facts.load()
 TEXT = (
     "targets:\n  mine:\n    summary: mine\n    fabric: {}\n    onto: {}\n    default: {}\n    debian-packages: [tmux]\n"
 )
@@ -29,7 +29,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def rendered(base: ExistingImage, default: str = "{efa-installer: 1.50.0}", more: str = "", fabric: str = "efa") -> str:
     onto_records.write(base)
     (image,) = planner.plan(
-        yaml_file.loads(TEXT.format(fabric, REF, default) + more, Matrix, "matrix.yaml"), KNOWN
+        yaml_file.loads(TEXT.format(fabric, REF, default) + more, Matrix, "matrix.yaml"), FACTS
     ).images
     return dockerfiles.render(
         image, Lock(asked=locks.wheels(image).asked, wheels=()), locks.toolkit(image), locks.TOOLS
@@ -97,7 +97,7 @@ def test_erdma() -> None:
 def test_labels_name_the_image_below() -> None:
     onto_records.write(existing())
     text = TEXT.format("efa", REF, "{efa-installer: 1.50.0}")
-    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), KNOWN).images
+    (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), FACTS).images
     image_labels = labels.labels(image, "mine", labels.Revision("c", 0, None), ())
     assert image_labels["org.opencontainers.image.base.name"] == "team/training"
     assert image_labels["org.opencontainers.image.base.digest"] == DIGEST

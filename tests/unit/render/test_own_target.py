@@ -17,7 +17,7 @@ from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles
 from tests.support import locks, own_target
 
-KNOWN = facts.load()
+FACTS = facts.load()
 
 
 @pytest.fixture(autouse=True)
@@ -34,13 +34,13 @@ def _templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.fixture
 def image() -> Image:
     extended = yaml_file.loads(paths.MATRIX.read_text() + "\n" + own_target.ROWS, Matrix, "matrix.yaml")
-    (planned,) = planner.plan(extended, KNOWN, [own_target.NAME]).images
+    (planned,) = planner.plan(extended, FACTS, [own_target.NAME]).images
     return planned
 
 
 def test_it_is_planned(image: Image) -> None:
     assert image.target == own_target.NAME
-    assert image.version("nccl") == KNOWN.torch.releases[image.version("pytorch")].nccl
+    assert image.version("nccl") == FACTS.torch.releases[image.version("pytorch")].nccl
 
 
 def test_it_has_the_packages(image: Image) -> None:
@@ -51,7 +51,7 @@ def test_it_has_the_packages(image: Image) -> None:
 
 
 def test_it_is_efa_pytorch_otherwise(image: Image) -> None:
-    (theirs,) = planner.plan(matrix.load(), KNOWN, ["efa-pytorch"], changes=_same_row(image)).images
+    (theirs,) = planner.plan(matrix.load(), FACTS, ["efa-pytorch"], changes=_same_row(image)).images
     ours = dockerfiles.render(image, locks.wheels(theirs), locks.toolkit(image), locks.TOOLS)
     other = dockerfiles.render(theirs, locks.wheels(theirs), locks.toolkit(theirs), locks.TOOLS)
     assert _stages(ours.replace(" jq\n", "\n")) == _stages(other)

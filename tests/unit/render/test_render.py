@@ -14,7 +14,7 @@ from rdma_images.plan import matrix, planner
 from rdma_images.render import dockerfiles
 from tests.support import locks
 
-KNOWN = facts.load()
+FACTS = facts.load()
 OURS = matrix.load()
 GOLDEN = paths.PROJECT / "tests" / "data" / "golden"
 
@@ -40,7 +40,7 @@ CASES = {
 
 
 def image(target: str, changes: dict[str, str]) -> Image:
-    (planned,) = planner.plan(OURS, KNOWN, [target], changes=changes).images
+    (planned,) = planner.plan(OURS, FACTS, [target], changes=changes).images
     return planned
 
 
@@ -165,14 +165,14 @@ def test_what_a_cuda_base_brings_itself_is_removed() -> None:
     assert "AS with-base" not in dockerfile("efa-pytorch")
 
 
-@pytest.mark.parametrize("base", [name for name, base in KNOWN.bases.bases.items() if base.cuda])
+@pytest.mark.parametrize("base", [name for name, base in FACTS.bases.bases.items() if base.cuda])
 def test_what_a_cuda_base_sets_is_emptied(base: str) -> None:
     """What NVIDIA sets leads the loader to other libraries."""
-    fitting = {"3.10": "2.14.1", "3.12": "2.15.0"}[KNOWN.bases.bases[base].python]
+    fitting = {"3.10": "2.14.1", "3.12": "2.15.0"}[FACTS.bases.bases[base].python]
     planned = image("efa-pytorch", {"base": base, "pytorch": "2.10.0" if base.startswith("cuda12") else fitting})
     text = dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
     emptied = matched(r"^ENV ([^\n]*)$", stage(text, "with-base"))[1].split()
-    assert set(emptied) == {f'{name}=""' for name in KNOWN.bases.bases[base].environment}
+    assert set(emptied) == {f'{name}=""' for name in FACTS.bases.bases[base].environment}
     assert 'LD_LIBRARY_PATH=""' in emptied
     assert "ENV" not in stage(dockerfile("efa-pytorch"), "with-python")
 

@@ -293,7 +293,7 @@ def test_nccl_is_for_the_images_cuda(changes: list[Change], expected: str) -> No
     assert bool(expected) == bool(message)
 
 
-GONE = file(f"{LIB}/{PROVIDER}", None)
+REMOVED = file(f"{LIB}/{PROVIDER}", None)
 OF_LIB64 = library("verbs_looks_for", value={"x": ["-rdmav34.so", "/lib64/libibverbs/lib%s-rdmav34.so"]})
 SILENT = library("verbs_looks_for", value={})
 UNSAID = file("/etc/libibverbs.d/efa.driver", None)
@@ -304,16 +304,16 @@ UNSAID = file("/etc/libibverbs.d/efa.driver", None)
     [
         ([], True),
         ([file("/etc/libibverbs.d/efa.driver", None), file("/root/libibverbs.d/efa.driver", FILE)], False),
-        ([GONE, file("/root/libefa-rdmav34.so", FILE)], False),
-        ([GONE, file(f"{LIB}/libefa-rdmav34.so", FILE)], True),  # where the loader finds libibverbs itself
-        ([GONE, OF_LIB64, file(f"/usr/lib64/{PROVIDER}", FILE)], True),  # /lib64 is a link
-        ([GONE, OF_LIB64, file(f"/opt/{PROVIDER}", FILE)], False),
-        ([GONE, SILENT, file(f"/opt/{PROVIDER}", FILE)], True),  # nothing says where libibverbs looks
+        ([REMOVED, file("/root/libefa-rdmav34.so", FILE)], False),
+        ([REMOVED, file(f"{LIB}/libefa-rdmav34.so", FILE)], True),  # where the loader finds libibverbs itself
+        ([REMOVED, OF_LIB64, file(f"/usr/lib64/{PROVIDER}", FILE)], True),  # /lib64 is a link
+        ([REMOVED, OF_LIB64, file(f"/opt/{PROVIDER}", FILE)], False),
+        ([REMOVED, SILENT, file(f"/opt/{PROVIDER}", FILE)], True),  # nothing says where libibverbs looks
         ([UNSAID, variable("IBV_DRIVERS", "mlx5;efa")], True),
         ([UNSAID, variable("RDMAV_DRIVERS", "/usr/lib/libibverbs/libefa")], True),
         ([UNSAID, variable("IBV_DRIVERS", "mlx5")], False),
         ([UNSAID, variable("IBV_DRIVERS", "efa"), variable("RDMAV_DRIVERS", "")], False),  # the other is not read
-        ([GONE, variable("IBV_DRIVERS", "efa")], False),
+        ([REMOVED, variable("IBV_DRIVERS", "efa")], False),
     ],
 )
 def test_the_provider_lies_where_libibverbs_looks(changes: list[Change], holds: bool) -> None:

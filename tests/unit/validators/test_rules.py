@@ -1,4 +1,4 @@
-"""What the validators make of cases: a real one through the whole suite, devices and GPUs by themselves."""
+"""What the validators make of cases: a real one through the whole suite, and parts of it changed."""
 
 import json
 import re
@@ -11,14 +11,11 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.machine import Devices, MeasuredGpus
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import OF_IMAGES, suite
 from rdma_images.validate.probes import tools
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from tests.support import suite_here
-from validators import test_devices as devices_suite
-from validators import test_gpus as gpus_suite
 from validators import test_labels as labels_suite
 from validators import test_sagemaker as sagemaker_suite
 from validators import test_toolkit as toolkit_suite
@@ -26,10 +23,6 @@ from validators import test_toolkit as toolkit_suite
 CASES = Path(__file__).parents[2] / "data" / "cases"
 REFUSES = {"NCCL_NET": "Libfabric", "FI_PROVIDER": "efa", "NVIDIA_VISIBLE_DEVICES": "all"}
 REFUSES |= {"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
-LOGS = CASES.parent / "nccl-logs"
-MACHINE = json.loads((CASES / "h200-x2.json").read_text())
-for gpu_run in MACHINE["gpus"]["runs"].values():
-    gpu_run["log"] = (LOGS / gpu_run["log"]).read_text()
 
 
 def case(**changes: Any) -> Inspection:
@@ -262,107 +255,17 @@ def test_the_suite_has_one_digest() -> None:
     assert suite.digest() == suite.digest()
 
 
-def machine(**changes: Any) -> Devices:
-    efa = {"driver": "efa", "state": "4: ACTIVE", "mtu": 0, "p2p": "NVIDIA"}
-    base = {
-        "instance": "p5en.48xlarge",
-        "nodes": [f"uverbs{i}" for i in range(16)],
-        "rdma": {f"rdmap{i}s0": efa for i in range(16)},
-        "efa_domains": [f"rdmap{i}s0-rdm" for i in range(16)],
-        "huge_pages": {"total": 10, "free": 5, "bytes": 2097152},
-    }
-    return Devices.model_validate({**MACHINE["devices"], **base, **changes})
+def test_every_validator_is_in_the_docs() -> None:
+    text = "".join(path.read_text() for path in paths.VALIDATORS.glob("test_*.py"))
+    ids = re.findall(r'mark\.validator\(\s*"([\w.-]+)"', text)
+    table = (paths.PROJECT / "docs" / "reference" / "validators.md").read_text()
+    assert len(ids) == len(set(ids)) > 60
+    assert [name for name in ids if f"| `{name}` |" not in table] == []
 
 
-def erdma(**changes: Any) -> Devices:
-    device = {"driver": "erdma", "state": "4: ACTIVE", "mtu": 8500, "p2p": "", **changes.pop("device", {})}
-    tool = {"path": "ibv_devinfo", "rc": 0, "out": changes.pop("shown", "hca_id:\terdma_0\n\tstate: PORT_ACTIVE (4)\n")}
-    rest = {"err": "", "timed_out": False, "seconds": 0.0}
-    tools = {"ibv_devinfo": {**tool, **rest}, "fi_info -p efa": MACHINE["devices"]["tools"]["fi_info -p efa"]}
-    data = {"instance": "", "rdma": {"erdma_0": device}, "compat_mode": "Y", "tools": tools, **changes}
-    return Devices.model_validate({**MACHINE["devices"], **data})
-
-
-GOOD = [
-    (devices_suite.test_nodes, (machine(), "efa")),
-    (devices_suite.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(15)]), "efa")),
-    (devices_suite.test_nodes, (machine(rdma={}), "efa")),
-    (devices_suite.test_nodes, (erdma(instance="ebmgn7ex.32xlarge", nodes=["uverbs0", "uverbs1"]), "erdma")),
-    (devices_suite.test_efa_domains, (machine(),)),
-    (devices_suite.test_memlock, (machine(),)),
-    (devices_suite.test_huge_pages, (machine(),)),
-    (devices_suite.test_gpudirect, (machine(), "efa")),
-    (devices_suite.test_erdma_port, (erdma(),)),
-    (devices_suite.test_erdma_port, (erdma(device={"driver": ""}),)),
-    (devices_suite.test_compat_mode, (erdma(),)),
-    (devices_suite.test_mtu, (erdma(),)),
-    (devices_suite.test_mtu, (erdma(device={"mtu": 1400}),)),
-    (devices_suite.test_gpudirect, (erdma(modules=[]), "erdma")),
-    (devices_suite.test_gpudirect, (erdma(modules=["nvidia", "nvidia_peermem"], nvidia_module=""), "erdma")),
-    (devices_suite.test_gpudirect, (erdma(), "erdma")),
-]
-BAD = [
-    (devices_suite.test_nodes, (machine(nodes=["uverbs0"]), "efa"), "16 on p5en.48xlarge"),
-    (devices_suite.test_nodes, (machine(nodes=[]), "efa"), "16 on p5en.48xlarge"),
-    (devices_suite.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(17)]), "efa"), "16 on p5en.48xlarge"),
-    (devices_suite.test_efa_domains, (machine(efa_domains=["rdmap0s0-rdm"]),), "one for each"),
-    (devices_suite.test_memlock, (machine(memlock=65536),), "unlimited"),
-    (devices_suite.test_huge_pages, (machine(huge_pages={"total": 10, "free": 0, "bytes": 2097152}),), "at least one"),
-    (devices_suite.test_erdma_port, (erdma(device={"state": "1: DOWN"}),), "PORT_ACTIVE"),
-    (devices_suite.test_erdma_port, (erdma(shown="No IB devices found"),), "PORT_ACTIVE"),
-    (devices_suite.test_erdma_port, (erdma(shown="hca_id:\terdma_1\n\tstate: PORT_ACTIVE (4)\n"),), "PORT_ACTIVE"),
-    (devices_suite.test_erdma_port, (erdma(shown="hca_id:\terdma_0\n\tstate: PORT_DOWN (1)\n"),), "PORT_ACTIVE"),
-    (devices_suite.test_compat_mode, (erdma(compat_mode="N"),), "Y in"),
-    (devices_suite.test_mtu, (erdma(device={"mtu": 1500}),), "8500"),
-    (
-        devices_suite.test_gpudirect,
-        (erdma(nvidia_module="NVIDIA UNIX x86_64 Kernel Module"), "erdma"),
-        "nvidia_peermem",
-    ),
-    (devices_suite.test_gpudirect, (erdma(device={"p2p": "NA"}, nvidia_module=""), "erdma"), "nvidia_peermem"),
-]
-ABSENT = [
-    (devices_suite.test_nodes, (machine(rdma={}, nodes=[]), "efa")),
-    (devices_suite.test_nodes, (machine(instance="unheard-of"), "efa")),
-    (devices_suite.test_nodes, (machine(), "erdma")),
-    (devices_suite.test_efa_domains, (machine(rdma={}),)),
-    (devices_suite.test_efa_domains, (erdma(),)),
-    (devices_suite.test_compat_mode, (machine(),)),
-    (devices_suite.test_mtu, (erdma(device={"mtu": 0}),)),
-    (devices_suite.test_gpudirect, (machine(modules=[], nvidia_module=""), "efa")),
-]
-
-
-def name(value: Any) -> str:
-    return getattr(value, "__name__", "")
-
-
-def passed(validator: Any, *arguments: Any) -> str:
-    """Return what a validator finds where it passes."""
-    require = Requirement()
-    validator(*arguments, require)
-    return require.found
-
-
-@pytest.mark.parametrize(("validator", "given"), GOOD, ids=name)
-def test_devices_as_they_should_be(validator: Any, given: tuple[Any, ...]) -> None:
-    assert passed(validator, *given)
-
-
-@pytest.mark.parametrize(("validator", "given", "expected"), BAD, ids=name)
-def test_devices_at_fault(validator: Any, given: tuple[Any, ...], expected: str) -> None:
-    require = Requirement()
-    with pytest.raises(UnmetError):
-        validator(*given, require)
-    assert expected in require.expected
-    assert require.found
-    assert require.fix
-
-
-@pytest.mark.parametrize(("validator", "given"), ABSENT, ids=name)
-def test_devices_that_are_absent_are_skipped(validator: Any, given: tuple[Any, ...]) -> None:
-    with pytest.raises(pytest.skip.Exception):
-        validator(*given, Requirement())
+def test_a_tier_without_validators_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RdmaImagesError, match="no validator is of the tier multinode"):
+        suite.run(case(), ("multinode",), tmp_path / "report.xml")
 
 
 @pytest.mark.parametrize(
@@ -380,140 +283,3 @@ def test_rdma_cores_version_may_go_on_in_awss_words(version: str, true: bool) ->
     else:
         with pytest.raises(UnmetError):
             labels_suite.test_rdma_core(real, real.measured.packages, require)
-
-
-def gpus(**changes: Any) -> MeasuredGpus:
-    return MeasuredGpus.model_validate({**MACHINE["gpus"], **changes})
-
-
-def changed(name: str, **changes: Any) -> MeasuredGpus:
-    """Return the real machine, of whose all-reduce `name` something else came."""
-    runs = MACHINE["gpus"]["runs"]
-    return gpus(runs={**runs, name: {**runs[name], **changes}})
-
-
-def elsewhere(**changes: Any) -> MeasuredGpus:
-    """Return the real GPUs, with another network."""
-    return gpus(network={**MACHINE["gpus"]["network"], **changes})
-
-
-def test_real_gpus() -> None:
-    assert passed(gpus_suite.test_visible, gpus()) == "2: NVIDIA H200, NVIDIA H200"
-    assert passed(gpus_suite.test_peers, gpus())
-    assert passed(gpus_suite.test_all_reduce, gpus()).startswith("0 wrong elements; 4 MiB at")
-    with pytest.raises(pytest.skip.Exception, match="no device of EFA"):
-        gpus_suite.test_network(gpus(), "efa", Requirement())
-
-
-def test_the_real_plugin_works_between_two_nodes_without_efa() -> None:
-    check = passed(gpus_suite.test_plugin, gpus())
-    assert check.startswith(
-        "loaded as v11, aws-ofi-nccl 1.21.1 with libfabric 2.6, provider tcp, 32 regions of memory registered "
-        "(73 MiB), 8 channels over libfabric between 2 nodes; 0 wrong elements; 4 MiB at"
-    )
-    assert check.endswith("in the place of EFA, for which the machine has no device")
-
-
-def test_the_real_image_refuses_where_there_is_no_efa() -> None:
-    check = passed(gpus_suite.test_refusal, gpus(), "efa")
-    assert check.startswith("exit codes [1, 1]; no data; NCCL did not start: NCCL_NET names a network")
-
-
-def test_gpus_at_fault() -> None:
-    run = MACHINE["gpus"]["runs"]["default"]
-    wrong = [[{**row, "wrong": 3} for row in rank] for rank in run["rows"]]
-    for broken in ({"rows": wrong}, {"rows": run["rows"][:1]}, {"codes": [0, None]}):
-        with pytest.raises(UnmetError):
-            gpus_suite.test_all_reduce(changed("default", **broken), Requirement())
-    with pytest.raises(UnmetError):
-        gpus_suite.test_peers(changed("default", log=(LOGS / "net-socket.log").read_text()), Requirement())
-    with pytest.raises(pytest.skip.Exception, match="no GPU is seen"):
-        gpus_suite.test_visible(gpus(count=0, names=[]), Requirement())
-    with pytest.raises(UnmetError):
-        gpus_suite.test_visible(gpus(names=["NVIDIA H200", "NVIDIA L40S"]), Requirement())
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"log": (LOGS / "net-socket.log").read_text()}, "not loaded, not started, no provider.*channels over Socket"),
-        ({"log": (LOGS / "p2p-default.log").read_text()}, "0 channels over libfabric between 1 nodes"),
-        ({"log": (LOGS / "gpu-refusal.log").read_text(), "codes": [1, 1], "rows": []}, "no provider"),
-        ({"codes": [0, 1]}, r"exit codes \[0, 1\]"),
-    ],
-    ids=["sockets", "one node", "no provider", "a crash"],
-)
-def test_a_plugin_that_does_not_do_its_work_is_told_by_its_step(changes: dict[str, Any], expected: str) -> None:
-    with pytest.raises(UnmetError, match=expected):
-        gpus_suite.test_plugin(changed("two-nodes", **changes), Requirement())
-
-
-def test_wrong_elements_over_the_plugin_are_told() -> None:
-    rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
-    with pytest.raises(UnmetError, match="; 7 wrong elements"):
-        gpus_suite.test_plugin(changed("two-nodes", rows=[[{**rows[0][0], "wrong": 7}], rows[1]]), Requirement())
-
-
-def test_an_image_that_goes_on_over_tcp_does_not_refuse() -> None:
-    """The real run with NCCL_NET=Libfabric alone: it ended with 0, over libfabric's tcp provider."""
-    log = (LOGS / "gpu-refusal-missing.log").read_text()
-    rows = MACHINE["gpus"]["runs"]["two-nodes"]["rows"]
-    with pytest.raises(UnmetError, match="libfabric over tcp, not EFA") as raised:
-        gpus_suite.test_refusal(changed("refusal", codes=[0, 0], rows=rows, log=log), "efa", Requirement())
-    assert "set FI_PROVIDER=efa beside NCCL_NET" in str(raised.value)
-    with pytest.raises(UnmetError):
-        gpus_suite.test_refusal(changed("refusal", codes=[1, None]), "efa", Requirement())
-
-
-def test_with_an_efa_the_network_is_checked_and_nothing_is_refused() -> None:
-    with_device = elsewhere(device=True)
-    with pytest.raises(UnmetError, match="libfabric over tcp, not EFA"):
-        gpus_suite.test_network(with_device, "efa", Requirement())
-    with pytest.raises(pytest.skip.Exception, match=r"see gpu\.network"):
-        gpus_suite.test_plugin(with_device, Requirement())
-    with pytest.raises(pytest.skip.Exception, match="nothing to refuse"):
-        gpus_suite.test_refusal(with_device, "efa", Requirement())
-    # The real log, as it would be where the plugin selects EFA.
-    log = (LOGS / "gpu-two-nodes.log").read_text().replace("Selected provider is tcp", "Selected provider is efa")
-    runs = changed("two-nodes", log=log).runs
-    over_efa = MeasuredGpus.model_validate(
-        {**with_device.model_dump(), "runs": {n: r.model_dump() for n, r in runs.items()}}
-    )
-    assert "EFA" in passed(gpus_suite.test_network, over_efa, "efa")
-    assert "in the place of" not in passed(gpus_suite.test_plugin, over_efa)
-
-
-def test_an_image_that_allows_a_fallback_is_held_to_no_refusal() -> None:
-    with pytest.raises(pytest.skip.Exception, match="allows a fallback"):
-        gpus_suite.test_refusal(elsewhere(insists=""), "efa", Requirement())
-
-
-def test_without_a_plugin_the_static_check_tells() -> None:
-    with pytest.raises(pytest.skip.Exception, match=r"see plugin\.found"):
-        gpus_suite.test_plugin(elsewhere(plugin=""), Requirement())
-
-
-@pytest.mark.parametrize(
-    ("check", "count", "least"),
-    [
-        (gpus_suite.test_all_reduce, 1, "2 GPUs: there are 1"),
-        (gpus_suite.test_peers, 1, "2 GPUs: there are 1"),
-        (gpus_suite.test_plugin, 0, "1 GPU: there are 0"),
-    ],
-)
-def test_too_few_gpus(check: Any, count: int, least: str) -> None:
-    with pytest.raises(pytest.skip.Exception, match=least):
-        check(gpus(count=count, runs={}), Requirement())
-
-
-def test_every_validator_is_in_the_docs() -> None:
-    text = "".join(path.read_text() for path in paths.VALIDATORS.glob("test_*.py"))
-    ids = re.findall(r'mark\.validator\(\s*"([\w.-]+)"', text)
-    table = (paths.PROJECT / "docs" / "reference" / "validators.md").read_text()
-    assert len(ids) == len(set(ids)) > 60
-    assert [name for name in ids if f"| `{name}` |" not in table] == []
-
-
-def test_a_tier_without_validators_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RdmaImagesError, match="no validator is of the tier multinode"):
-        suite.run(case(), ("multinode",), tmp_path / "report.xml")

@@ -7,7 +7,7 @@ from rdma_images.facts.environment import Variable
 from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import Piece
 from rdma_images.jobs.check.rules.rule import Answer, CheckContext, is_open, rule
-from rdma_images.validate.probes.tree import WANTED as LISTED
+from rdma_images.validate.probes.tree import LISTED
 
 
 @rule("environment.harmful", "error", "facts/environment.yaml")

@@ -1,0 +1,82 @@
+"""Jobs that others wrote, and what the checks say of them."""
+
+from pathlib import Path
+
+from rdma_images.jobs.check import check
+from rdma_images.jobs.check.foreign_job import Checked, JobFinding
+
+DIGEST = f"registry.example/trainer@sha256:{'7c' * 32}"
+EFA = "vpc.amazonaws.com/efa"
+RUNTIME = f"""
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {{name: NAME}}
+spec:
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          spec:
+            template:
+              spec:
+                containers:
+                - name: node
+                  resources: {{limits: {{nvidia.com/gpu: 8, {EFA}: 32}}}}
+"""
+
+
+def checked(folder: Path, **texts: str) -> Checked:
+    """Check files of these names, with `_` for the dot."""
+    for name, text in texts.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return check([folder])
+
+
+def pods(
+    env: str = "",
+    instance: str = "p5.48xlarge",
+    efa: str | None = "32",
+    gpus: str = "8",
+    nodes: int = 2,
+    spec: str = "",
+    command: str = "[train]",
+    image: str = DIGEST,
+) -> str:
+    """Return a StatefulSet of pods; `env` is NAME=value."""
+    name, _, value = env.partition("=")
+    resources = f"nvidia.com/gpu: {gpus}" + (f", {EFA}: {efa}" if efa else "")
+    return f"""
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: training}}
+spec:
+  replicas: {nodes}
+  template:
+    spec:
+      {spec or "dnsPolicy: ClusterFirst"}
+      {f"nodeSelector: {{node.kubernetes.io/instance-type: {instance}}}" if instance else ""}
+      containers:
+      - name: rank
+        image: {image}
+        command: {command}
+        env: [{{name: {name or "NCCL_DEBUG"}, value: "{value or "INFO"}"}}]
+        resources:
+          requests: {{{resources}}}
+          limits: {{{resources}}}
+"""
+
+
+def findings(folder: Path, rule: str, **texts: str) -> list[JobFinding]:
+    return [finding for finding in checked(folder, **texts).findings if finding.rule == rule]
+
+
+def severities(folder: Path, rule: str, **texts: str) -> list[str]:
+    return [finding.severity for finding in findings(folder, rule, **texts)]
+
+
+def sbatch(*lines: str, options: str = "--nodes=2") -> str:
+    return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options.split()), *lines, ""])
+
+
+# What is shown to be wrong, and what is not.

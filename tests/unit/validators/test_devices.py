@@ -1,0 +1,111 @@
+"""What the validators of devices say of machines."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images.inspection.machine import Devices
+from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from tests.support.validators_called import passed
+from validators import test_devices as devices_suite
+
+CASES = Path(__file__).parents[2] / "data" / "cases"
+MACHINE = json.loads((CASES / "h200-x2.json").read_text())
+
+
+def machine(**changes: Any) -> Devices:
+    efa = {"driver": "efa", "state": "4: ACTIVE", "mtu": 0, "p2p": "NVIDIA"}
+    base = {
+        "instance": "p5en.48xlarge",
+        "nodes": [f"uverbs{i}" for i in range(16)],
+        "rdma": {f"rdmap{i}s0": efa for i in range(16)},
+        "efa_domains": [f"rdmap{i}s0-rdm" for i in range(16)],
+        "huge_pages": {"total": 10, "free": 5, "bytes": 2097152},
+    }
+    return Devices.model_validate({**MACHINE["devices"], **base, **changes})
+
+
+def erdma(**changes: Any) -> Devices:
+    device = {"driver": "erdma", "state": "4: ACTIVE", "mtu": 8500, "p2p": "", **changes.pop("device", {})}
+    tool = {"path": "ibv_devinfo", "rc": 0, "out": changes.pop("shown", "hca_id:\terdma_0\n\tstate: PORT_ACTIVE (4)\n")}
+    rest = {"err": "", "timed_out": False, "seconds": 0.0}
+    tools = {"ibv_devinfo": {**tool, **rest}, "fi_info -p efa": MACHINE["devices"]["tools"]["fi_info -p efa"]}
+    data = {"instance": "", "rdma": {"erdma_0": device}, "compat_mode": "Y", "tools": tools, **changes}
+    return Devices.model_validate({**MACHINE["devices"], **data})
+
+
+GOOD = [
+    (devices_suite.test_nodes, (machine(), "efa")),
+    (devices_suite.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(15)]), "efa")),
+    (devices_suite.test_nodes, (machine(rdma={}), "efa")),
+    (devices_suite.test_nodes, (erdma(instance="ebmgn7ex.32xlarge", nodes=["uverbs0", "uverbs1"]), "erdma")),
+    (devices_suite.test_efa_domains, (machine(),)),
+    (devices_suite.test_memlock, (machine(),)),
+    (devices_suite.test_huge_pages, (machine(),)),
+    (devices_suite.test_gpudirect, (machine(), "efa")),
+    (devices_suite.test_erdma_port, (erdma(),)),
+    (devices_suite.test_erdma_port, (erdma(device={"driver": ""}),)),
+    (devices_suite.test_compat_mode, (erdma(),)),
+    (devices_suite.test_mtu, (erdma(),)),
+    (devices_suite.test_mtu, (erdma(device={"mtu": 1400}),)),
+    (devices_suite.test_gpudirect, (erdma(modules=[]), "erdma")),
+    (devices_suite.test_gpudirect, (erdma(modules=["nvidia", "nvidia_peermem"], nvidia_module=""), "erdma")),
+    (devices_suite.test_gpudirect, (erdma(), "erdma")),
+]
+BAD = [
+    (devices_suite.test_nodes, (machine(nodes=["uverbs0"]), "efa"), "16 on p5en.48xlarge"),
+    (devices_suite.test_nodes, (machine(nodes=[]), "efa"), "16 on p5en.48xlarge"),
+    (devices_suite.test_nodes, (machine(nodes=[f"uverbs{i}" for i in range(17)]), "efa"), "16 on p5en.48xlarge"),
+    (devices_suite.test_efa_domains, (machine(efa_domains=["rdmap0s0-rdm"]),), "one for each"),
+    (devices_suite.test_memlock, (machine(memlock=65536),), "unlimited"),
+    (devices_suite.test_huge_pages, (machine(huge_pages={"total": 10, "free": 0, "bytes": 2097152}),), "at least one"),
+    (devices_suite.test_erdma_port, (erdma(device={"state": "1: DOWN"}),), "PORT_ACTIVE"),
+    (devices_suite.test_erdma_port, (erdma(shown="No IB devices found"),), "PORT_ACTIVE"),
+    (devices_suite.test_erdma_port, (erdma(shown="hca_id:\terdma_1\n\tstate: PORT_ACTIVE (4)\n"),), "PORT_ACTIVE"),
+    (devices_suite.test_erdma_port, (erdma(shown="hca_id:\terdma_0\n\tstate: PORT_DOWN (1)\n"),), "PORT_ACTIVE"),
+    (devices_suite.test_compat_mode, (erdma(compat_mode="N"),), "Y in"),
+    (devices_suite.test_mtu, (erdma(device={"mtu": 1500}),), "8500"),
+    (
+        devices_suite.test_gpudirect,
+        (erdma(nvidia_module="NVIDIA UNIX x86_64 Kernel Module"), "erdma"),
+        "nvidia_peermem",
+    ),
+    (devices_suite.test_gpudirect, (erdma(device={"p2p": "NA"}, nvidia_module=""), "erdma"), "nvidia_peermem"),
+]
+ABSENT = [
+    (devices_suite.test_nodes, (machine(rdma={}, nodes=[]), "efa")),
+    (devices_suite.test_nodes, (machine(instance="unheard-of"), "efa")),
+    (devices_suite.test_nodes, (machine(), "erdma")),
+    (devices_suite.test_efa_domains, (machine(rdma={}),)),
+    (devices_suite.test_efa_domains, (erdma(),)),
+    (devices_suite.test_compat_mode, (machine(),)),
+    (devices_suite.test_mtu, (erdma(device={"mtu": 0}),)),
+    (devices_suite.test_gpudirect, (machine(modules=[], nvidia_module=""), "efa")),
+]
+
+
+def name(value: Any) -> str:
+    return getattr(value, "__name__", "")
+
+
+@pytest.mark.parametrize(("validator", "given"), GOOD, ids=name)
+def test_devices_as_they_should_be(validator: Any, given: tuple[Any, ...]) -> None:
+    assert passed(validator, *given)
+
+
+@pytest.mark.parametrize(("validator", "given", "expected"), BAD, ids=name)
+def test_devices_at_fault(validator: Any, given: tuple[Any, ...], expected: str) -> None:
+    require = Requirement()
+    with pytest.raises(UnmetError):
+        validator(*given, require)
+    assert expected in require.expected
+    assert require.found
+    assert require.fix
+
+
+@pytest.mark.parametrize(("validator", "given"), ABSENT, ids=name)
+def test_devices_that_are_absent_are_skipped(validator: Any, given: tuple[Any, ...]) -> None:
+    with pytest.raises(pytest.skip.Exception):
+        validator(*given, Requirement())
