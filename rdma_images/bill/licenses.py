@@ -96,7 +96,7 @@ def _debian(name: str) -> str:
         return reference(name if len(name.split()) <= _WORDS else "text")
     operators = {"and": "AND", "or": "OR", "and/or": "OR", ",": "AND"}
     for number, word in enumerate(words):
-        words[number] = operators[word.strip(", ") or ","] if number % 2 else _debian_name(word)
+        words[number] = operators[word.strip(",").strip() or ","] if number % 2 else _debian_name(word)
     return normalize(" ".join(words)) or reference(name)
 
 

@@ -36,6 +36,7 @@ def test_a_wheels_licence(contents: WheelContents, expression: str) -> None:
         (["GPL-1+ or Artistic"], "GPL-1.0-or-later OR Artistic-1.0-Perl"),
         (["GPL-2+ and MIT", "Expat"], "GPL-2.0-or-later AND MIT"),
         (["GPL-2 and/or Expat"], "GPL-2.0-only OR MIT"),
+        (["GPL-2\tor Expat", "GPL-2\u2028 or Expat"], "GPL-2.0-only OR MIT"),
         (["REGCOMP, and GPL-1+"], "GPL-1.0-or-later AND LicenseRef-REGCOMP"),
         (["BSD-3-clause"], "BSD-3-Clause"),
         (["GPL-3+ with Bison exception"], "LicenseRef-GPL-3-with-Bison-exception"),
