@@ -77,12 +77,21 @@ def publish(
         "key": "The public key, or a key service's reference, of the signature that it must have.",
         "identity": "The signer of its keyless signature, as a regular expression; with --issuer.",
         "issuer": "The issuer of that identity, as https://token.actions.githubusercontent.com.",
-        "policy": "A policy.yaml, whose `origin` says which builder, source and inputs its provenance must name.",
+        "trusted_root": "A trusted_root.json with the keys of a Sigstore of your own, for --identity.",
+        "policy": "A policy.yaml, whose `origin` says which builder, source and inputs its provenance must name, "
+        "and who must have signed it.",
     }
     | JSON,
 )
 def verify(
-    _: Context, image: str, key: str = "", identity: str = "", issuer: str = "", policy: str = "", json: bool = False
+    _: Context,
+    image: str,
+    key: str = "",
+    identity: str = "",
+    issuer: str = "",
+    trusted_root: str = "",
+    policy: str = "",
+    json: bool = False,
 ) -> None:
     """Check a published image and its evidence.
 
@@ -94,7 +103,11 @@ def verify(
     from rdma_images.scan import policy as policies
 
     origin = policies.load(files.expanded(policy)).origin if policy else None
-    trust = keys.parse_trust(key, identity, issuer)
+    if origin and (origin.identity or origin.issuer):
+        if key or identity or issuer:
+            raise RefusedError(f"{policy} names who must have signed\nleave out --key, --identity and --issuer")
+        identity, issuer = origin.identity, origin.issuer
+    trust = keys.parse_trust(key, identity, issuer, trusted_root)
     host = reference.parse_reference(image).host
     verifications = verifying.verify(image, registries.load_if_present().of_host(host), trust, progress, origin)
     show(publication_table.as_json(verifications) if json else publication_table.verify_text(verifications))

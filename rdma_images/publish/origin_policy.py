@@ -1,56 +1,135 @@
-"""What a policy asks of an image's provenance: who built it, from which source, and from locked inputs alone."""
+"""What a policy asks of an image's provenance: who built it, from which source, and from locked inputs alone.
+
+Ours is attached by `publish`. A build platform may have attached its own, as a Sigstore bundle: GitHub's attestations
+(SLSA 1.0), and those of SLSA's generator for GitHub (0.2).
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from rdma_images.core.pipeline import ARCHIVE_SIGNATURE, UNPINNED
 from rdma_images.publish import statement
 from rdma_images.publish.attachment_checks import VerifyFinding
+from rdma_images.publish.sigstore_bundles import Bundles, SignedStatement
 from rdma_images.scan.policy import OriginRules
 
 PIN = "pin"  # annotation of a dependency that has no digest
+PROVENANCES = (statement.PROVENANCE, "https://slsa.dev/provenance/v0.2")
+_OTHER_FORM = (ValueError, KeyError, TypeError, AttributeError)
 
 
-def check_origin(content: bytes | None, rules: OriginRules, is_signed: bool | None) -> Iterator[VerifyFinding]:
-    """Yield a finding for each rule.
+@dataclass(frozen=True)
+class Provenance:
+    """What a provenance says. `unpinned`: the inputs without a digest; None where it does not list inputs."""
+
+    builder: str
+    source: str
+    unpinned: tuple[str, ...] | None
+    contradiction: str = ""  # what its signer's certificate says otherwise
+
+
+def check_origin(
+    content: bytes | None, rules: OriginRules, is_signed: bool | None, bundles: Bundles | None = None
+) -> Iterator[VerifyFinding]:
+    """Yield a finding for each rule; builder and source have to be named by one and the same provenance.
 
     Args:
-        content: The provenance; None where none is attached.
+        content: Our provenance; None where none is attached.
         rules: What must hold.
         is_signed: Whether the trusted signer signed it; None where no signer is named.
+        bundles: What a trusted signer signed besides.
     """
-    if content is None:
-        yield VerifyFinding("origin", False, "no provenance is attached, and the policy asks for one")
-        return
-    if not is_signed:
-        detail = "nobody is named whose signature counts: give --key, or --identity and --issuer"
-        yield VerifyFinding("origin", False, detail if is_signed is None else "the provenance is not signed by them")
-        return
+    bundles = bundles or Bundles()
     try:
-        predicate = statement.predicate(content)
-        dependencies = predicate["buildDefinition"]["resolvedDependencies"]
-        builder = str(predicate["runDetails"]["builder"]["id"])
-        source = str(next((item.get("uri", "") for item in dependencies if "gitCommit" in item.get("digest", {})), ""))
-        unpinned = sorted({str(item["name"]) for item in dependencies if is_unpinned(item)})
-    except (ValueError, KeyError, TypeError, AttributeError):
-        yield VerifyFinding("origin", False, "the provenance does not have the form that is published here")
+        provenances = [_certified(signed) for signed in bundles.statements if _is_provenance(signed)]
+        if content is not None and is_signed:
+            provenances.append(_read(statement.predicate(content)))
+    except _OTHER_FORM:
+        yield VerifyFinding("origin", False, "the provenance does not have a form that is known here")
         return
+    if not provenances:
+        yield VerifyFinding("origin", False, "; ".join([_absence(content, is_signed), *bundles.refusals]))
+        return
+    checks = [list(_check_builder_and_source(provenance, rules)) for provenance in provenances]
+    yield from next((findings for findings in checks if all(finding.holds for finding in findings)), checks[-1])
+    if rules.locked_inputs:
+        yield _check_inputs(provenances)
+
+
+def _absence(content: bytes | None, is_signed: bool | None) -> str:
+    if is_signed is None:
+        return "nobody is named whose signature counts: give --key, or --identity and --issuer"
+    if content is None:
+        return "no provenance is attached that they signed, and the policy asks for one"
+    return "the provenance is not signed by them"
+
+
+def _check_builder_and_source(provenance: Provenance, rules: OriginRules) -> Iterator[VerifyFinding]:
+    if provenance.contradiction:
+        yield VerifyFinding("origin", False, provenance.contradiction)
     if rules.builders:
-        yield VerifyFinding("builder", builder in rules.builders, builder)
+        # As slsa-verifier has it: a builder without "@refs/…" is that workflow at any ref.
+        holds = any(provenance.builder in (rule, f"{rule}@{_ref(provenance.builder)}") for rule in rules.builders)
+        yield VerifyFinding("builder", holds, provenance.builder)
     if rules.sources:
         allowed = {_address(entry) for entry in rules.sources}
-        yield VerifyFinding("source", _address(source) in allowed, source or "the provenance names none")
-    if rules.locked_inputs:
-        detail = f"not locked: {', '.join(unpinned)}" if unpinned else "every input has a digest"
-        yield VerifyFinding("inputs", not unpinned, detail)
+        holds = _address(provenance.source) in allowed
+        yield VerifyFinding("source", holds, provenance.source or "the provenance names none")
 
 
-def is_unpinned(item: dict[str, dict[str, str]]) -> bool:
+def _check_inputs(provenances: list[Provenance]) -> VerifyFinding:
+    listings = [provenance.unpinned for provenance in provenances if provenance.unpinned is not None]
+    if not listings:
+        return VerifyFinding("inputs", False, "no provenance that they signed lists the inputs")
+    unpinned = listings[-1]
+    detail = f"not locked: {', '.join(unpinned)}" if unpinned else "every input has a digest"
+    return VerifyFinding("inputs", not unpinned, detail)
+
+
+def _is_provenance(signed: SignedStatement) -> bool:
+    return signed.statement["predicateType"] in PROVENANCES
+
+
+def _certified(signed: SignedStatement) -> Provenance:
+    """Return a provenance of a bundle.
+
+    A job can write any builder and any source into it. A workflow is the builder where the certificate names it, too,
+    and so is a repository the source.
+    """
+    provenance = _read(signed.statement["predicate"])
+    contradiction = ""
+    if provenance.builder.startswith("https://") and provenance.builder != signed.signer:
+        contradiction = f"the provenance names the builder {provenance.builder}, and is signed by {signed.signer}"
+    elif signed.source and provenance.source and _address(signed.source) != _address(provenance.source):
+        contradiction = f"the provenance names the source {provenance.source}, and its certificate {signed.source}"
+    return Provenance(provenance.builder, provenance.source, provenance.unpinned, contradiction)
+
+
+def _read(predicate: Mapping[str, Any]) -> Provenance:
+    """Return what a predicate of SLSA 1.0 or 0.2 says. Raises ValueError and the like for another form."""
+    if "buildDefinition" not in predicate:
+        return Provenance(str(predicate["builder"]["id"]), str(predicate["invocation"]["configSource"]["uri"]), None)
+    definition = predicate["buildDefinition"]
+    dependencies = definition["resolvedDependencies"]
+    source = str(next((item.get("uri", "") for item in dependencies if "gitCommit" in item.get("digest", {})), ""))
+    unpinned = None
+    if definition.get("buildType") == statement.BUILD_TYPE:
+        unpinned = tuple(sorted({str(item["name"]) for item in dependencies if is_unpinned(item)}))
+    return Provenance(str(predicate["runDetails"]["builder"]["id"]), source, unpinned)
+
+
+def is_unpinned(item: Mapping[str, Mapping[str, str]]) -> bool:
     """Return whether a dependency has neither a digest nor a locked archive."""
     return item.get("annotations", {}).get(PIN) in (ARCHIVE_SIGNATURE, UNPINNED)
 
 
+def _ref(builder: str) -> str:
+    return builder.partition("@")[2]
+
+
 def _address(text: str) -> str:
     """Return a repository's address in one form: slsa-verifier writes github.com/team/images, git its own forms."""
-    text = re.sub(r"^(git\+)?(https?|ssh|git)://(\w+@)?|^\w+@", "", text.strip())
+    text = re.sub(r"^(git\+)?(https?|ssh|git)://(\w+@)?|^\w+@", "", text.strip().partition("@refs/")[0])
     return text.replace(":", "/", 1).removesuffix("/").removesuffix(".git").lower()

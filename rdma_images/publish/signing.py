@@ -53,7 +53,7 @@ class ImageSigner:
         with self._cosign.trust(self._signer) as trust:
             if trust is None:
                 return ("outside of GitHub Actions a keyless signer has no identity to compare with",)
-            verification = verify.image(self._repository, manifest, tag, verify.Verifier(self._cosign, trust))
+            verification = verify.image(self._repository, manifest, tag, verify.Verifier(lambda: self._cosign, trust))
         return tuple(f"{finding.what}: {finding.detail}" for finding in verification.findings if finding.holds is False)
 
     def sign(self, artifacts: Sequence[Artifact], retry: Retry) -> None:

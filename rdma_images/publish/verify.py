@@ -1,27 +1,26 @@
 """Read back what a published image carries: its signature, tag, report and provenance."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import Progress, silent
-from rdma_images.publish import cosign, statement, tags
+from rdma_images.publish import cosign, sigstore_bundles, statement, tags
 from rdma_images.publish.attach import CREATED, FORM, attachments, content_of, fallback_tag
 from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.keys import Trust
 from rdma_images.publish.kinds import open_kind
 from rdma_images.publish.origin_policy import check_origin
+from rdma_images.publish.sigstore_bundles import PREDICATE, Bundles, bundle_entries, is_attested, read_bundles
 from rdma_images.registry import faults
 from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Manifest, Repository, labels_of
 from rdma_images.registry.http import Connection
 from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
 from rdma_images.scan.policy import OriginRules
-
-# How cosign 3 attaches what it signs.
-BUNDLE = "application/vnd.dev.sigstore.bundle"
-PREDICATE = "dev.sigstore.bundle.predicateType"
 
 
 @dataclass(frozen=True)
@@ -39,26 +38,55 @@ class Verification:
 
 @dataclass(frozen=True)
 class Verifier:
-    """cosign, and the signer that it trusts."""
+    """What opens cosign, and the signer that it trusts.
 
-    cosign: Cosign
+    With `repository`, a keyless signer's bundles there are checked without cosign, where sigstore-python is installed.
+    """
+
+    cosign: Callable[[], Cosign]
     trust: Trust
+    repository: Repository | None = None
+    _bundles: dict[str, Bundles] = field(default_factory=dict)
 
     def signed(self, ref: str) -> bool:
         """Return whether `ref` carries the trusted signer's signature."""
-        return self.cosign.verified(ref, self.trust)
+        types = {signed.statement["predicateType"] for signed in self.bundles(ref).statements}
+        if types.intersection(cosign.SIGNATURE_TYPES):
+            return True
+        return self._is_for_cosign(ref, "sig") and self.cosign().verified(ref, self.trust)
 
     def attested(self, ref: str, form: str, content: bytes) -> bool:
         """Return whether the trusted signer signed exactly this content on `ref`."""
-        return self.cosign.attested(ref, self.trust, form, content)
+        if is_attested(self.bundles(ref), form, content):
+            return True
+        return self._is_for_cosign(ref, "att") and self.cosign().attested(ref, self.trust, form, content)
+
+    def bundles(self, ref: str) -> Bundles:
+        """Return the bundles on an image that the trusted signer signed; none where cosign alone reads them."""
+        if self.repository is None or self.trust.key is not None or not sigstore_bundles.is_available():
+            return Bundles()
+        digest = ref.partition("@")[2]
+        if digest not in self._bundles:
+            self._bundles[digest] = read_bundles(self.repository, digest, self.trust)
+        return self._bundles[digest]
+
+    def _is_for_cosign(self, ref: str, suffix: str) -> bool:
+        """Return whether there is something that only cosign reads: a bundle, or what is under the tag of its kind."""
+        digest = ref.partition("@")[2]
+        if digest not in self._bundles or self.repository is None:
+            return True
+        return bool(self.repository.head(f"{fallback_tag(digest)}.{suffix}"))
 
 
 def open_verifier(repository: Repository, trust: Trust | None, progress: Progress = silent) -> Verifier | None:
-    """Return a verifier of the signatures in `repository`; None where no signer is named."""
+    """Return a verifier of the signatures in `repository`; None where no signer is named. Raises RefusedError."""
     if trust is None:
         return None
+    if trust.root and not sigstore_bundles.is_available():
+        raise RefusedError("--trusted-root needs sigstore-python\npip install 'rdma-images[keyless]'")
     connection = repository.connection
-    return Verifier(Cosign(cosign.find_program(progress), connection.host, connection.login()), trust)
+    client = cache(lambda: Cosign(cosign.find_program(progress), connection.host, connection.login()))
+    return Verifier(client, trust, repository)
 
 
 def verify(
@@ -137,7 +165,8 @@ def image(
     if origin is not None:
         content = files.get(statement.PROVENANCE)
         is_signed = verifier and content and verifier.attested(ref, statement.PROVENANCE, content)
-        findings += check_origin(content, origin, None if verifier is None else bool(is_signed))
+        bundles = verifier.bundles(ref) if verifier else None
+        findings += check_origin(content, origin, None if verifier is None else bool(is_signed), bundles)
     return Verification(ref, tuple(findings))
 
 
@@ -201,8 +230,11 @@ def _tag(reference: str, config: Mapping[str, Any]) -> Iterator[VerifyFinding]:
 
 def _signature(repository: Repository, digest: str, verifier: Verifier | None) -> VerifyFinding:
     if verifier is not None:
-        good = verifier.signed(f"{repository.ref}@{digest}")
-        return VerifyFinding("signature", good, f"by {verifier.trust}" if good else f"no signature by {verifier.trust}")
+        ref = f"{repository.ref}@{digest}"
+        if verifier.signed(ref):
+            return VerifyFinding("signature", True, f"by {verifier.trust}")
+        refusals = verifier.bundles(ref).refusals
+        return VerifyFinding("signature", False, "; ".join([f"no signature by {verifier.trust}", *refusals]))
     if repository.head(f"{fallback_tag(digest)}.sig") or _has_bundle(repository, digest):
         return VerifyFinding("signature", None, "present and not checked: give --key, or --identity and --issuer")
     return VerifyFinding("signature", None, "none: anybody with push access can have written this")
@@ -211,9 +243,8 @@ def _signature(repository: Repository, digest: str, verifier: Verifier | None) -
 def _has_bundle(repository: Repository, digest: str) -> bool:
     """Return whether a Sigstore bundle is attached, but one whose annotation says that it signs something else."""
     return any(
-        entry.artifact_type.startswith(BUNDLE)
-        and entry.annotations.get(PREDICATE, cosign.SIGNATURE_TYPES[0]) in cosign.SIGNATURE_TYPES
-        for entry in attachments(repository, digest)
+        entry.annotations.get(PREDICATE, cosign.SIGNATURE_TYPES[0]) in cosign.SIGNATURE_TYPES
+        for entry in bundle_entries(repository, digest)
     )
 
 

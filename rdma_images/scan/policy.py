@@ -73,6 +73,10 @@ class OriginRules(Strict):
         default=(), description="Addresses of repositories, of which one must have its sources: github.com/team/images."
     )
     locked_inputs: bool = Field(default=False, description="Each download, base and archive must have a digest.")
+    identity: str = Field(
+        default="", description="Who must have signed, keyless, as a regular expression; as `verify --identity`."
+    )
+    issuer: str = Field(default="", description="Who must vouch for that identity; as `verify --issuer`.")
 
 
 class Policy(Document):
@@ -90,7 +94,9 @@ class Policy(Document):
     origin: OriginRules = Field(default=OriginRules(), description="Asked by `invoke verify` of the provenance.")
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
-        """Yield each statement that is written twice."""
+        """Yield each statement that is written twice, and half a signer."""
+        if bool(self.origin.identity) != bool(self.origin.issuer):
+            yield ("origin",), "identity and issuer belong together: write both"
         for name, statements in (("exceptions", self.exceptions), ("not-affected", self.not_affected)):
             keys = [(statement.id, statement.package) for statement in statements]
             for number, key in enumerate(keys):

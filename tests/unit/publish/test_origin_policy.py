@@ -64,8 +64,8 @@ def test_a_source_that_is_no_address_does_not_hold() -> None:
         (None, True, "no provenance is attached"),
         (b"{}", None, "give --key, or --identity and --issuer"),
         (b"{}", False, "not signed by them"),
-        (b"{}", True, "does not have the form"),
-        (b'{"buildDefinition": {"resolvedDependencies": [3]}}', True, "does not have the form"),
+        (b"{}", True, "does not have a form"),
+        (b'{"buildDefinition": {"resolvedDependencies": [3]}}', True, "does not have a form"),
     ],
 )
 def test_a_provenance_that_proves_nothing_does_not_hold(
@@ -80,9 +80,10 @@ def test_a_policy_names_them_and_an_unknown_key_is_refused(tmp_path: Path) -> No
     file = tmp_path / "policy.yaml"
     file.write_text("grace-days: {}\norigin: {sources: [github.com/team/images], locked-inputs: true}\n")
     assert policy.load(file).origin == OriginRules(sources=("github.com/team/images",), locked_inputs=True)
-    file.write_text("grace-days: {}\norigin: {source: x}\n")
-    with pytest.raises(Exception, match=r"policy\.yaml:2"):
-        policy.load(file)
+    for origin in ("source: x", "identity: ^https://github.com/team/"):
+        file.write_text(f"grace-days: {{}}\norigin: {{{origin}}}\n")
+        with pytest.raises(Exception, match=r"policy\.yaml:2"):
+            policy.load(file)
 
 
 def test_an_input_has_its_digest_or_what_vouches_for_it() -> None:
