@@ -30,10 +30,12 @@ class Chunks(io.RawIOBase):
 def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """Yield the members of an archive that is read from start to end, each forgotten once the next is asked for.
 
-    Raises tarfile.ReadError for a name that leads out of the tree, which no file system holds, and where more comes
-    after what tarfile takes for the end: another reader may not.
+    Raises tarfile.ReadError for a name that leads out of the tree, which no file system holds, for a size below zero,
+    which leads back, and where more comes after what tarfile takes for the end: another reader may not.
     """
     while member := archive.next():
+        if member.size < 0:
+            raise tarfile.ReadError(f"a damaged tar: {member.name!r} has the size {member.size}")
         if ".." in member.name.split("/"):
             raise tarfile.ReadError(f"a damaged tar: {member.name!r} leads out of the tree")
         yield member

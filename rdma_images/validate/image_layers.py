@@ -14,13 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
-import zstandard
 from docker import DockerClient
 from pydantic import ValidationError
 
-from rdma_images.core import atomic, stream
+from rdma_images.core import atomic, stream, zstd_frames
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROBES, state_folder
 from rdma_images.core.stream import CHUNK, Chunks
@@ -33,7 +32,7 @@ from rdma_images.validate.probes import leftovers, rootfs, tree
 BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
 MOST_PLACES = 10_000
 SMALL = 16 << 20  # bytes of a layer of scripts, which is read in less time than torch is imported
-READERS = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
+ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
 Open = Callable[[str], IO[bytes]]
 
@@ -194,7 +193,14 @@ def _read(digest: str, blob: IO[bytes]) -> MeasuredLayer:
 
 def open_layer(blob: IO[bytes]) -> tarfile.TarFile:
     """Return a layer's blob, compressed or not, as a tar to read from start to end; a name may be no UTF-8."""
-    return tarfile.open(fileobj=_plain(blob), mode="r|", bufsize=CHUNK, encoding="utf-8", errors="replace")
+    start = blob.read(len(ZSTD))
+    blob.seek(0)
+    # The mode "r:" leaps over what is not read, which gzip cannot.
+    plain: Any = io.BufferedReader(zstd_frames.ZstdFrames(blob), CHUNK) if start == ZSTD else blob
+    mode: Any = "r:"
+    if start.startswith(GZIP):
+        plain, mode = gzip.GzipFile(fileobj=blob), "r|"
+    return tarfile.open(fileobj=plain, mode=mode, bufsize=CHUNK, encoding="utf-8", errors="replace")
 
 
 def _path(member: tarfile.TarInfo) -> str:
@@ -206,20 +212,10 @@ def _category(path: str) -> str:
     return path if "-packages/nvidia/cu" in path else tree.counted_folder(path)
 
 
-def _plain(blob: IO[bytes]) -> IO[bytes]:
-    """Return the blob without its compression, recognised by its first bytes."""
-    start = blob.read(4)
-    blob.seek(0)
-    kind = next((name for magic, name in READERS.items() if start.startswith(magic)), "none")
-    if kind == "zstd":
-        return zstandard.ZstdDecompressor().stream_reader(blob, read_size=CHUNK, read_across_frames=True)
-    return cast(IO[bytes], gzip.GzipFile(fileobj=blob)) if kind == "gzip" else blob
-
-
 def _cache_file(digest: str) -> Path:
     """Return where the content of a layer is kept: what was looked for is part of the name."""
     probes = [PROBES / name for name in ("leftovers.py", "tree.py")]
-    readers = [*probes, Path(stream.__file__), Path(__file__)]
+    readers = [*probes, *(Path(str(module.__file__)) for module in (stream, zstd_frames)), Path(__file__)]
     looked_for = hashlib.sha256(b"".join(path.read_bytes() for path in readers)).hexdigest()[:12]
     return state_folder() / "layers" / looked_for / f"{digest.removeprefix('sha256:')}.json"
 

@@ -35,6 +35,7 @@ INPUTS = (
     "rdma_images/core/stream.py",
     "rdma_images/core/versions.py",
     "rdma_images/core/yaml_file.py",
+    "rdma_images/core/zstd_frames.py",
     "facts/aws-ofi-nccl.yaml",
     "facts/bases.yaml",
     "facts/cuda.yaml",

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from xml.etree import ElementTree
 
 import pytest
+import zstandard
 
 from rdma_images.core import progress, stream
 from rdma_images.core.errors import RdmaImagesError
@@ -314,6 +315,15 @@ def test_a_tar_that_hides_its_rest_is_damaged() -> None:
                 continue
             with pytest.raises(tarfile.ReadError, match="more follows its end"):
                 list(stream.members(opened))
+
+
+def test_a_size_below_zero_does_not_lead_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path)
+    entry = tarfile.TarInfo("a")
+    entry.size = -1024
+    for blob in (entry.tobuf(tarfile.GNU_FORMAT), zstandard.ZstdCompressor().compress(entry.tobuf(tarfile.GNU_FORMAT))):
+        with pytest.raises(tarfile.ReadError, match="'a' has the size -1024"):
+            image_layers._read("sha256:1", io.BytesIO(blob + bytes(1024)))
 
 
 def test_a_layer_is_read_whatever_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
