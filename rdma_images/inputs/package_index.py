@@ -1,11 +1,14 @@
 """Find the package index that this machine's clients are configured for; no address is written down here."""
 
+import configparser
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from configparser import RawConfigParser
 from functools import cache
+from pathlib import Path
 
 from uv import find_uv_bin
 
@@ -26,7 +29,7 @@ def index_address(environ: Mapping[str, str] | None = None) -> str:
     relevant = {name: value for name, value in environ.items() if name.startswith(RELEVANT)}
     configured = _uv_index(_cache_key(relevant))
     default = _uv_index(_cache_key(without_uv(relevant)), "--no-config")
-    return configured if configured != default else (_pip_index(_cache_key(relevant)) or default)
+    return configured if configured != default else (_pip_index(relevant) or default)
 
 
 def without_uv(environ: Mapping[str, str]) -> dict[str, str]:
@@ -65,11 +68,31 @@ def _uv_index(environ: Environ, *options: str) -> str:
     )
 
 
-@cache
-def _pip_index(environ: Environ) -> str | None:
-    """Return the index in pip's environment or configuration; None where there is none, or no pip."""
-    if chosen := dict(environ).get("PIP_INDEX_URL"):
+def _pip_index(environ: Mapping[str, str]) -> str | None:
+    """Return the index in pip's environment or configuration; None where there is none.
+
+    `pip config get` looks into one file of them, and takes 0.4 s.
+    """
+    if chosen := environ.get("PIP_INDEX_URL"):
         return chosen
-    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
-    process = subprocess.run(command, env=dict(environ), capture_output=True, text=True, timeout=SECONDS)
-    return process.stdout.strip() or None if process.returncode == 0 else None
+    configuration = RawConfigParser()
+    configuration.optionxform = lambda name: name.lower().replace("_", "-").removeprefix("--")  # type: ignore[method-assign,assignment]
+    try:
+        configuration.read(_pip_files(environ))
+    except (configparser.Error, UnicodeDecodeError):  # which pip names when it is next used
+        return None
+    return configuration.get("global", "index-url", fallback=None)
+
+
+def _pip_files(environ: Mapping[str, str]) -> list[Path]:
+    """Return the files of pip's documentation, "Configuration", each before those that replace its values."""
+    chosen = environ.get("PIP_CONFIG_FILE", "")
+    if chosen == os.devnull:
+        return []
+    home = Path(environ.get("HOME") or "~").expanduser()
+    system = environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
+    folders = [*(Path(folder) / "pip" for folder in system.split(":")), Path("/etc")]
+    if not (chosen and Path(chosen).exists()):
+        folders += [home / ".pip", Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip"]
+    files = [folder / "pip.conf" for folder in (*folders, Path(sys.prefix))]
+    return [*files, *([Path(chosen)] if chosen else [])]
