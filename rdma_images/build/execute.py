@@ -46,14 +46,14 @@ def build(
     """
     begun = time.monotonic()
     revision = labels.revision()
-    supplies, wheels = _bake(specs, project, engine, options, revision, progress, lock)
+    supplies, wheels, references = _bake(specs, project, engine, options, revision, progress, lock)
     seconds = round(time.monotonic() - begun, 1)
     programs = _programs(engine, options.builder)
     builds = {
         spec.image.id: _record(spec, supplies[spec.image.id], engine, seconds, revision, programs, wheels)
         for spec in specs
     }
-    keep_history(builds.values(), engine, options.builder, progress, wheels.steps)
+    keep_history(builds.values(), engine, options.builder, progress, wheels.steps, references)
     return builds
 
 
@@ -81,8 +81,11 @@ def _bake(
     revision: labels.Revision,
     progress: Progress,
     lock: locking.HeldLock,
-) -> tuple[dict[str, tuple[Supply, ...]], wheel_contexts.WheelContexts]:
-    """Download what the images need and bake them; returns each image's supplies by its id, and the wheels' layers."""
+) -> tuple[dict[str, tuple[Supply, ...]], wheel_contexts.WheelContexts, tuple[str, ...]]:
+    """Download what the images need and bake them.
+
+    Returns each image's supplies by its id, the wheels' layers, and the builds' references in BuildKit's history.
+    """
     _provide_existing(specs, engine, options, progress)
     platforms.require((spec.image.platform for spec in specs), engine, options.builder, progress)
     supplies = {spec.image.id: preflight.supply(spec.sources, project.mirrors, options.rehearse) for spec in specs}
@@ -121,10 +124,11 @@ def _bake(
         rehearsed = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
         with _unlocked_to_compile(specs, rehearsed, lock):
             compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
-        run_bake.run(bake.with_contexts(with_wheels, compiled), targets, secret_files, engine, options)
+        with_all = bake.with_contexts(with_wheels, compiled)
+        references = run_bake.run(with_all, targets, secret_files, engine, options)
     if not wheel_contexts.are_names_kept():
         load.remove_names(engine, *wheels.image_refs)
-    return supplies, wheels
+    return supplies, wheels, references
 
 
 @contextmanager
@@ -182,17 +186,23 @@ def bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool) -> P
 
 
 def keep_history(
-    builds: Collection[Build], engine: Engine, builder: str | None, progress: Progress = silent, before: int = 0
+    builds: Collection[Build],
+    engine: Engine,
+    builder: str | None,
+    progress: Progress = silent,
+    before: int = 0,
+    references: Collection[str] = ("",),
 ) -> None:
     """Write buildkit.json for each image: BuildKit's own record of its build, which BuildKit deletes after some days.
 
+    `references` are those of the builds in the history; without them all of it is read.
     `before` steps of it ran in this build before the one that is recorded, whose cache they seem to come from.
     Where the builder does not answer, `progress` gets the reason and no buildkit.json is written.
     """
     from rdma_images.engine import history  # here, because importing gRPC takes 0.2 s
 
     try:
-        provenances = history.provenances(engine, {entry.digest for entry in builds}, builder or "")
+        provenances = history.provenances(engine, {entry.digest for entry in builds}, builder or "", references)
     except RdmaImagesError as error:
         provenances = {}
         progress(f"{error}\nthe provenance will have this project's record of the build only")

@@ -1,5 +1,6 @@
 """How to build, and one `docker buildx bake`."""
 
+import json
 import os
 import pty
 import re
@@ -78,22 +79,35 @@ def run(
     secret_files: Mapping[str, Mapping[str, Path]],
     engine: Engine,
     options: Options,
-) -> None:
+) -> tuple[str, ...]:
     """Run one `docker buildx bake`, its progress live on a terminal and in plain lines elsewhere.
 
-    Raises RdmaImagesError where it fails.
+    Returns the references of its builds in BuildKit's history, "" where buildx does not say them. Raises
+    RdmaImagesError where it fails.
     """
     outputs = {bake.image_name(target.image.id): _output(target, engine, options) for target in targets}
     with _command(file, secret_files, outputs, engine, options) as (command, more):
         command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]
+        metadata = Path(more["TMPDIR"]) / "metadata.json"
+        command += ["--metadata-file", str(metadata)]
         ids = [target.image.id for target in targets]
         command += _cache_from(ids, options)
         for image_id in ids:  # an image's cache has the steps of its helper targets, too
             caches = [cache.replace(IMAGE, image_id) for cache in options.cache_to]
             command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
         code, lines = (_draw if sys.stderr.isatty() else _show_lines)(engine, command, more)
-    if code:
-        raise _failed(ids, lines)
+        if code:
+            raise _failed(ids, lines)
+        return _references(metadata)
+
+
+def _references(metadata: Path) -> tuple[str, ...]:
+    """Return the references in buildx's metadata file, which has them as BUILDER/NODE/REFERENCE by target."""
+    try:
+        builds = json.loads(metadata.read_text(encoding="utf-8")).values()
+    except FileNotFoundError:
+        return ("",)
+    return tuple(build.get("buildx.build.ref", "").rpartition("/")[2] for build in builds if isinstance(build, dict))
 
 
 def _output(target: bake.ImageTarget, engine: Engine, options: Options) -> str:

@@ -19,7 +19,7 @@ _PACKAGE = "rdma_images"
 
 # message -> field -> (number, type), "[]" where it is repeated.
 _MESSAGES = {
-    "HistoryRequest": {"EarlyExit": (3, "bool")},
+    "HistoryRequest": {"Ref": (2, "string"), "EarlyExit": (3, "bool")},
     "HistoryEvent": {"record": (2, "Record")},
     "Record": {
         "CompletedAt": (7, "Timestamp"),

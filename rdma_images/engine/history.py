@@ -28,19 +28,26 @@ PATIENCE = 30  # seconds for an answer
 LARGEST = 64 << 20  # bytes of one message; a provenance with every step of a graph has 0.3 MB
 
 
-def provenances(engine: Engine, digests: Collection[str], builder: str = "") -> dict[str, Provenance]:
+def provenances(
+    engine: Engine, digests: Collection[str], builder: str = "", builds: Collection[str] = ("",)
+) -> dict[str, Provenance]:
     """Return what the newest build with each of these results left in the builder's history, by the result's digest.
 
-    A digest that no build of the history has is not in the answer. `builder` names one of buildx's; without it the
-    engine's own is asked. Raises RdmaImagesError where the builder cannot be asked, as with a buildx before 0.13.
+    Args:
+        engine: What built.
+        digests: The results; one that no build of the history has is not in the answer.
+        builder: One of buildx's; without it the engine's own is asked.
+        builds: The builds to read, by the references that buildx gave them; by default all, which may be thousands.
+
+    Raises:
+        RdmaImagesError: The builder cannot be asked, as with a buildx before 0.13.
     """
     complaints: list[str] = []
     try:
         with _channel(engine, builder, complaints) as channel:
             newest: dict[str, tuple[Any, Any]] = {}
-            for record in sorted(
-                _records(channel), key=lambda item: (item.CompletedAt.seconds, item.CompletedAt.nanos)
-            ):
+            records = [record for build in builds for record in _records(channel, build)]
+            for record in sorted(records, key=lambda item: (item.CompletedAt.seconds, item.CompletedAt.nanos)):
                 newest |= {digest: (record, item) for digest, item in _attestations(record) if digest in digests}
             return {
                 digest: Provenance(
@@ -91,10 +98,10 @@ def _channel(engine: Engine, builder: str, complaints: list[str]) -> Iterator[gr
             dialling.join()
 
 
-def _records(channel: grpc.Channel) -> Iterator[Any]:
-    """Yield the builds that ended, of those that the builder still knows."""
+def _records(channel: grpc.Channel, build: str) -> Iterator[Any]:
+    """Yield the builds that ended, of those that the builder still knows: one by its reference, or all for ""."""
     ask = _method(channel, "/moby.buildkit.v1.Control/ListenBuildHistory", messages.HistoryEvent)
-    for event in ask(messages.HistoryRequest(EarlyExit=True), timeout=PATIENCE):
+    for event in ask(messages.HistoryRequest(EarlyExit=True, Ref=build), timeout=PATIENCE):
         yield event.record
 
 

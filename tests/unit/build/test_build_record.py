@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -135,12 +136,18 @@ def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
     engine: Callable[..., container_engine.Engine], tmp_path: Path
 ) -> None:
     running = engine()
-    (tmp_path / "bin" / "docker").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/typed\n')
+    metadata = json.dumps({"efa": {"buildx.build.ref": "default/default/p60dbnig"}, "buildx.build.warnings": []})
+    script = f"""#!/bin/sh
+        printf "%s\\n" "$@" > {tmp_path}/typed
+        while [ "$1" != --metadata-file ]; do shift; done
+        echo '{metadata}' > "$2"
+    """
+    (tmp_path / "bin" / "docker").write_text(textwrap.dedent(script))
     images = [dataclasses.replace(planned(), id=name) for name in ("efa-1.0", "efa-2.0")]
     targets = [ImageTarget(image, Path("Dockerfile"), image.id, {}, {}, 0) for image in images]
     address = "type=registry,ref=host/cache:{image}"
     options = run_bake.Options(cache_from=(address, "type=local,src=/x"), cache_to=(address,))
-    run_bake.run({"target": {}}, targets, {}, running, options)
+    assert run_bake.run({"target": {}}, targets, {}, running, options) == ("p60dbnig",)
     typed = (tmp_path / "typed").read_text().splitlines()
     assert [word for word in typed if word.startswith("--set")] == [
         "--set=*.cache-from=type=registry,ref=host/cache:efa-1.0",
