@@ -322,6 +322,7 @@ class Measured(Value):
     packages: Annotated[MeasuredPackages | None, Probe("static", "gpu")] = None
     contents: Annotated[Contents | None, Probe("static")] = None
     tree: Annotated[Tree | None, Probe("static")] = None
+    user_files: Annotated[Files | None, Probe()] = None  # the part of it that a changed script changes
     torch: Annotated[ImportedTorch | None, Probe("static", "gpu", nothing="the image has no torch")] = None
     devices: Annotated[Devices | None, Probe("device", "gpu")] = None
     gpus: Annotated[

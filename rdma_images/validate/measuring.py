@@ -14,10 +14,11 @@ from rdma_images.core.progress import Progress, silent, waiting
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
-from rdma_images.inspection.measurements import EntryPointChanges, ImportedTorch, Measured, MeasuredLayer
+from rdma_images.inspection.measurements import EntryPointChanges, Measured, MeasuredLayer
 from rdma_images.inspection.values import ToolRun
-from rdma_images.validate import container, entry, image_layers, probing, readout, torch_reuse, transport
+from rdma_images.validate import container, entry, image_layers, layer_reuse, probing, readout, transport
 from rdma_images.validate.answers import lost
+from rdma_images.validate.layer_reuse import EarlierMeasurement
 from rdma_images.validate.probes import tools
 from rdma_images.validate.probes.measure import LIMIT
 
@@ -32,28 +33,29 @@ def measure(
     """Measure everything that can be measured in an image; what cannot has its reason in `missing`.
 
     While its probes run, its layers are read and its entry point is started. Then NCCL's part is played with what they
-    found, on the `instance` type where one is given. torch is not imported again where torch_reuse.find has it.
+    found, on the `instance` type where one is given. What layer_reuse.find has is not measured again.
     `progress` hears what takes long. Raises RdmaImagesError where the engine refuses to run it.
     """
-    torch = torch_reuse.find(engine, subject)
-    if torch:
-        progress("torch is as measured before: only files changed that its import does not read")
     doing = ["the engine to start the image"]
     with ThreadPoolExecutor(max_workers=2) as pool, waiting(progress, lambda: doing[-1]):
         reading = pool.submit(image_layers.layers, client, engine, subject)
         with container.sealed(client, subject.digest) as box:
+            earlier = None if box.volumes else layer_reuse.find(engine, subject)
+            if earlier:
+                progress("what lies below is as measured before: only files changed that torch and NCCL do not read")
             starting = pool.submit(entry.measure, client, engine, subject, box)
             doing.append("what the image's own Python measures in it")
-            measured = _inside(box, engine, subject, doing, torch)
+            measured = _inside(box, engine, subject, doing, earlier)
             doing.append(f"its entry point, for at most {entry.LIMIT:g} s")
             measured = _with_entry(measured, starting.result(), functools.partial(entry.text_in, box.container))
             doing.append("its network plugin, which is started as NCCL starts it")
-            measured = _with_network(measured, box, engine, subject, instance)
+            request = _network_request(measured, subject, instance)
+            measured = _with_network(measured, box, engine, subject, request, earlier)
         doing.append("its layers, each of which is read once")
         measured = _with_layers(measured, reading)
-    if measured.torch and not torch:
-        torch_reuse.keep(engine, subject, measured.torch)
-    return measured
+    if not earlier and not box.volumes:
+        layer_reuse.keep(engine, subject, measured, request)
+    return measured.model_copy(update={"user_files": None})
 
 
 def _host(box: container.Sealed, engine: Engine, subject: ImageConfig) -> tuple[Host, float]:
@@ -63,12 +65,23 @@ def _host(box: container.Sealed, engine: Engine, subject: ImageConfig) -> tuple[
     return transport.host(f"docker://{box.container.id}", *limits), slower
 
 
+def _network_request(measured: Measured, subject: ImageConfig, instance: str) -> dict[str, object] | None:
+    """Return what NCCL would ask of the network plugins; None where nothing is to be asked."""
+    expected = Expected(fabric=None, because="not asked here")
+    return network_request(Inspection(subject=subject, expected=expected, measured=measured), instance)
+
+
 def _with_network(
-    measured: Measured, box: container.Sealed, engine: Engine, subject: ImageConfig, instance: str
+    measured: Measured,
+    box: container.Sealed,
+    engine: Engine,
+    subject: ImageConfig,
+    request: dict[str, object] | None,
+    earlier: EarlierMeasurement | None,
 ) -> Measured:
     """Return what was measured with what the network plugin does, where the image's Python can start it."""
-    expected = Expected(fabric=None, because="not asked here")
-    request = network_request(Inspection(subject=subject, expected=expected, measured=measured), instance)
+    if request and earlier and (network := earlier.network_for(request)):
+        return measured.model_copy(update={"network": network})
     if not request or ("torch" in measured.missing and not measured.system) or not box.goes_on():
         return measured
     answer = probing.probe(_host(box, engine, subject)[0], ("network",), request=request)
@@ -80,22 +93,27 @@ def _with_network(
 
 
 def _inside(
-    box: container.Sealed, engine: Engine, subject: ImageConfig, doing: list[str], torch: ImportedTorch | None
+    box: container.Sealed,
+    engine: Engine,
+    subject: ImageConfig,
+    doing: list[str],
+    earlier: EarlierMeasurement | None,
 ) -> Measured:
     """Return what is measured with the image's Python, else with its files; `doing` takes what is begun.
 
-    With `torch`, which is known, the import is left out.
+    What was measured `earlier`, below the topmost layer, is left out.
     """
     why, running = "nothing in the image can be started", box.running
     if running:
         inside, slower = _host(box, engine, subject)
-        names = tuple(name for name in probing.STATIC if name != "torch" or torch is None)
+        known = {"torch", *(["tree"] if earlier.tree else [])} if earlier else set()
+        names = (*(name for name in probing.STATIC if name not in known), "user_files")
         measured = probing.probe(
             inside, names, volumes=box.volumes, user=subject.user, entry=subject.entrypoint, limit=LIMIT * slower
         )
         running = box.goes_on()
         if running and isinstance(measured, Measured):
-            return measured.model_copy(update={"torch": torch}) if torch else measured
+            return measured if earlier is None else _with_earlier(measured, earlier)
         why = str(measured) if running else "its container ended as soon as it had started"
     doing.append("the image's files, which are read out")
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -105,6 +123,15 @@ def _inside(
     runs = started.result() if started else None
     missing = {"torch": f"torch was not imported: {why}"} | ({} if runs else {"tools": why})
     return taken.model_copy(update={"tools": runs, "missing": taken.missing | missing})
+
+
+def _with_earlier(measured: Measured, earlier: EarlierMeasurement) -> Measured:
+    """Return what was measured with what holds of an image of the same lower layers."""
+    if earlier.tree is None:
+        return measured.model_copy(update={"torch": earlier.torch})
+    if measured.user_files is None:
+        return lost(("tree",), measured.missing["user_files"], measured.model_copy(update={"torch": earlier.torch}))
+    return measured.model_copy(update={"torch": earlier.torch, "tree": earlier.tree_with(measured.user_files)})
 
 
 def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:

@@ -42,10 +42,13 @@ class Direct(Limited, DockerBackend):
     """A container's backend that starts a command itself: an image need not have a shell."""
 
     def run(self, command: str, *args: str, **_: Any) -> CommandResult:
-        """Run the command line `command`, which must be one program and its arguments."""
-        return self.run_local(
-            f"{shlex.join(docker_command.words('exec', self.name))} {self.get_command(command, *args)}"
-        )
+        """Run the command line `command`, which must be one program, with `args` for its %s."""
+        # Filled in after the line is split: to split the text of all probes takes 0.15 s.
+        given = iter(args)
+        words = [next(given) if word == "%s" else word for word in shlex.split(command)]
+        line = docker_command.words("exec", self.name, *words)
+        rc, out, err = bounded(line, self.limit, self.environment, self.first)
+        return self.result(rc, command.encode(), out, err)
 
 
 def bounded(

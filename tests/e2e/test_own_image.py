@@ -6,6 +6,7 @@ import re
 import subprocess
 import textwrap
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.engine import private
+from rdma_images.validate import layer_reuse, measuring
+from rdma_images.validate import subject as subjects
 from tests.support import wheel
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
@@ -59,11 +62,14 @@ class Folder:
         assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
         return done.stdout
 
+    def ref(self) -> str:
+        """Return the name of the image that was built last."""
+        (record,) = self.path.glob("build/images/*/build.json")
+        return str(json.loads(record.read_text())["ref"])
+
     def layers(self) -> list[str]:
         """Return the layers of the image that was built last."""
-        (record,) = self.path.glob("build/images/*/build.json")
-        ref = json.loads(record.read_text())["ref"]
-        inspect = ["docker", "image", "inspect", ref, "--format", "{{json .RootFS.Layers}}"]
+        inspect = ["docker", "image", "inspect", self.ref(), "--format", "{{json .RootFS.Layers}}"]
         shown = subprocess.run(inspect, env=engines.ensure().environ(), capture_output=True, check=True)
         layers: list[str] = json.loads(shown.stdout)
         return layers
@@ -94,6 +100,30 @@ def test_the_page_builds_an_image_that_imports_all_and_runs_the_script(folder: F
     assert IMPORTS in imports
     folder.typed(imports)
     assert folder.typed(run) == "training 3\n"
+
+
+def test_after_a_changed_script_what_holds_of_lower_layers_is_not_measured_again_and_is_right(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (folder.path / "train.py").open("a") as script:
+        script.write("open('state', 'w')\n" * 10)
+    folder.typed(f"{BUILD.splitlines()[1]} --no-validate")
+    engine, lines = engines.ensure(), list[str]()
+    with closing(engines.client(engine)) as client:
+        about = subjects.subject(client, folder.ref(), engines.image_id(engine, folder.ref()))
+        quick = measuring.measure(client, engine, about, lines.append)
+        monkeypatch.setattr(layer_reuse, "find", lambda *_: None)
+        whole = measuring.measure(client, engine, about)
+    assert [line for line in lines if "as measured before" in line]
+    assert not {"torch", "tree", "network"} & set(quick.seconds)
+    assert {"torch", "tree", "network"} <= set(whole.seconds)
+    assert quick.tree == whole.tree
+    assert quick.torch
+    assert whole.torch
+    assert quick.torch.extensions == whole.torch.extensions
+    assert quick.network
+    assert whole.network
+    assert quick.network.libfabric == whole.network.libfabric
 
 
 def test_a_changed_script_is_one_layer_and_a_changed_project_leaves_what_is_below(folder: Folder) -> None:

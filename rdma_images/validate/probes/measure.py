@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import select
@@ -51,6 +52,14 @@ def file_tree(volumes: Iterable[str] = (), user: str = "", only: Collection[str]
     return {"files": summary, "libraries": libraries.fabric_libraries(root, files, os.environ, loaders, folders)}
 
 
+def user_files(user: str = "", root: rootfs.Root | None = None) -> dict[str, Any]:
+    """Return the part of the tree that is below tree.USER_FOLDERS, as the image's `user` may read it."""
+    root = root or rootfs.Root()
+    tops = filter(None, map(root.entry, tree.USER_FOLDERS))
+    entries = itertools.chain(tops, root.entries((), tree.USER_FOLDERS))
+    return tree.summary(entries, root, lambda: system.user(user, root))
+
+
 def settings_of_system(entry: Sequence[str] = ()) -> dict[str, Any]:
     """Return the settings of the system that this runs in, see settings.settings."""
     root = rootfs.Root()
@@ -61,6 +70,7 @@ def settings_of_system(entry: Sequence[str] = ()) -> dict[str, Any]:
 PROBES: dict[str, Callable[[], Any]] = {
     "torch": pytorch.imported_torch,
     "tree": file_tree,
+    "user_files": user_files,
     "packages": packages.packages_of_system,
     "contents": contents.contents_of_system,
     "tools": tools.tool_runs,
@@ -88,6 +98,7 @@ def measure(
     probes: dict[str, Callable[[], Any]] = {
         **PROBES,
         "tree": functools.partial(file_tree, volumes, user, only),
+        "user_files": functools.partial(user_files, user),
         "settings": functools.partial(settings_of_system, entry),
         "network": functools.partial(network.network, request or {}),
     }

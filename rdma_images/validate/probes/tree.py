@@ -39,6 +39,9 @@ OF_A_USER = re.compile(r"/tmp|/root|/home/[^/]+")  # folders that a user may nee
 # What a set-user-ID bit takes LD_LIBRARY_PATH from, see ld.so(8): what starts a job, or is one.
 STARTS = re.compile(r"python\d?(?:\.\d+)?|mpirun|mpiexec|orterun|orted|prterun|prted|\w+_perf")
 MOST = 200  # entries of a list that grows with the image
+MOST_SIZES = 40
+# Where users have scripts. Python imports from "/" in the probes, too: a name in this list is no module of torch's.
+USER_FOLDERS = ("/workspace", "/home", "/srv")
 
 
 def summary(
@@ -66,8 +69,7 @@ def summary(
             owned[entry.path] = access.Owned(entry.mode, entry.owner, entry.group)
         name = os.path.basename(entry.path)
         is_file = stat.S_ISREG(entry.mode)
-        match = LISTED.fullmatch(name) or EXTENSION.fullmatch(entry.path) or MODULE.fullmatch(entry.path)
-        if (not stat.S_ISDIR(entry.mode) or ".so" in name) and match:
+        if (not stat.S_ISDIR(entry.mode) or ".so" in name) and _is_library(entry.path, name):
             libraries[entry.path] = {
                 "size": 0 if stat.S_ISDIR(entry.mode) else entry.size,
                 "target": entry.target,
@@ -89,7 +91,7 @@ def summary(
     for path, about in libraries.items():
         about["closed"] = access.closed(path, user, owned) if user else ""
     folders = {path: access.may_write(path, user, owned) for path in owned if user and OF_A_USER.fullmatch(path)}
-    largest = dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:40])
+    largest = dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:MOST_SIZES])
     return {
         "count": count,
         "bytes": total,
@@ -100,6 +102,16 @@ def summary(
         "set_user_id": sorted(secure)[:MOST],
         "user": {"number": user.number, "named": user.named, "may_write": folders} if user else None,
     }
+
+
+def concerns_fabric(path: str) -> bool:
+    """Return whether a file at `path` may be a library of any kind, or one of those that `summary` notes as such."""
+    name = os.path.basename(path)
+    return ".so" in name or _is_library(path, name)
+
+
+def _is_library(path: str, name: str) -> bool:
+    return bool(LISTED.fullmatch(name) or EXTENSION.fullmatch(path) or MODULE.fullmatch(path))
 
 
 def note_leftover(

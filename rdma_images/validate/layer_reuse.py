@@ -1,0 +1,145 @@
+"""What was measured in an image, for one that differs in its topmost layer alone: a changed script.
+
+Importing torch, walking the tree and starting the network plugin take most of a validation. They may be left out only
+where that layer holds nothing that they read, beside files of a user, which are measured anew.
+"""
+
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rdma_images.core import atomic
+from rdma_images.core.paths import state_folder
+from rdma_images.engine import Engine
+from rdma_images.inspection.inspection import ImageConfig
+from rdma_images.inspection.measurements import Files, ImportedTorch, Leftovers, Measured, StartedNetwork, Tree
+from rdma_images.inspection.values import Value
+from rdma_images.validate import image_layers, probing
+from rdma_images.validate.probes import tree
+
+WHITEOUT = ".wh."  # removes what lower layers have, see the OCI image specification
+
+
+class EarlierMeasurement(Value):
+    """What was measured in an image whose topmost layer is harmless.
+
+    `user_files` are those of the tree that are below tree.USER_FOLDERS; `request` is what the network probe was asked.
+    """
+
+    torch: ImportedTorch
+    tree: Tree | None
+    user_files: Files | None
+    request: dict[str, Any] | None
+    network: StartedNetwork | None
+
+    def network_for(self, request: Mapping[str, Any]) -> StartedNetwork | None:
+        """Return what the plugins do, where the same was asked of them."""
+        return self.network if self.request == json.loads(json.dumps(request)) else None
+
+    def tree_with(self, user_files: Files) -> Tree | None:
+        """Return the tree of an image with these files of a user; None where it has to be measured."""
+        if not self.tree or not self.user_files:
+            return None
+        return self.tree.model_copy(update={"files": _replaced(self.tree.files, self.user_files, user_files)})
+
+
+def find(engine: Engine, subject: ImageConfig) -> EarlierMeasurement | None:
+    """Return what was measured in an image with the same lower layers; None where it may differ in this image."""
+    try:
+        earlier = EarlierMeasurement.model_validate_json(_file(subject).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return earlier if _is_unrelated(engine, subject, earlier.torch) else None
+
+
+def keep(engine: Engine, subject: ImageConfig, measured: Measured, request: Mapping[str, Any] | None) -> None:
+    """Keep what was measured in an image, for others with its lower layers, where its topmost layer did not matter."""
+    torch, user_files = measured.torch, measured.user_files
+    if not torch or not _is_unrelated(engine, subject, torch):
+        return
+    is_exact = measured.tree and user_files and is_separable(measured.tree.files)
+    earlier = EarlierMeasurement(
+        torch=torch,
+        tree=measured.tree if is_exact else None,
+        user_files=user_files if is_exact else None,
+        request=dict(request) if request and measured.network else None,
+        network=measured.network,
+    )
+    atomic.write(_file(subject), earlier.model_dump_json())
+
+
+def is_harmless(member: tarfile.TarInfo, searched: Sequence[str]) -> bool:
+    """Return whether a member of a layer changes nothing in the paths that were `searched`, and nothing of a fabric.
+
+    It then is a file, folder or link below tree.USER_FOLDERS, or one of these, and removes nothing.
+    """
+    parts = [part for part in member.name.split("/") if part not in ("", ".")]
+    is_plain = member.isfile() or member.isdir() or member.issym()
+    if not is_plain or not parts or f"/{parts[0]}" not in tree.USER_FOLDERS:
+        return False
+    if len(parts) == 1:
+        return member.isdir() and member.mode & 0o005 == 0o005
+    path = "/" + "/".join(parts)
+    overlaps = any(_is_below(path, other) or _is_below(other, path) for other in searched)
+    return not overlaps and not parts[-1].startswith(WHITEOUT) and not tree.concerns_fabric(path)
+
+
+def _is_unrelated(engine: Engine, subject: ImageConfig, torch: ImportedTorch) -> bool:
+    if not torch.searched:  # measured before it was known
+        return False
+    try:
+        return image_layers.topmost_holds_only(engine, subject, lambda member: is_harmless(member, torch.searched))
+    except Exception:  # a damaged layer has its own check, see measuring
+        return False
+
+
+def is_separable(files: Files) -> bool:
+    """Return whether what is below tree.USER_FOLDERS can be taken out of a tree: no library, and no list cut short."""
+    lists = (files.world_writable, files.set_user_id, *(reasons for _, reasons in files.leftovers))
+    named = (*files.libraries, *files.sizes)
+    return all(len(entries) < tree.MOST for entries in lists) and not any(map(_is_users, named))
+
+
+def _replaced(files: Files, old: Files, new: Files) -> Files:
+    """Return `files` with `new` in place of `old`, which are those below tree.USER_FOLDERS."""
+    sizes = sorted({**files.sizes, **new.sizes}.items(), key=lambda pair: -pair[1])[: tree.MOST_SIZES]
+    leftovers = {
+        kind: dict(sorted(({p: why for p, why in reasons.items() if not _is_users(p)} | dict(new_reasons)).items()))
+        for (kind, reasons), (_, new_reasons) in zip(files.leftovers, new.leftovers, strict=True)
+    }
+    user = files.user and files.user.model_copy(
+        update={
+            "may_write": {p: may for p, may in files.user.may_write.items() if not _is_users(p)}
+            | (new.user.may_write if new.user else {})
+        }
+    )
+    return Files(
+        count=files.count - old.count + new.count,
+        bytes=files.bytes - old.bytes + new.bytes,
+        libraries=files.libraries,
+        sizes=dict(sizes),
+        leftovers=Leftovers.model_validate(leftovers),
+        world_writable=sorted([*(p for p in files.world_writable if not _is_users(p)), *new.world_writable]),
+        set_user_id=sorted([*(p for p in files.set_user_id if not _is_users(p)), *new.set_user_id]),
+        user=user,
+    )
+
+
+def _is_users(path: str) -> bool:
+    return any(_is_below(path, folder) for folder in tree.USER_FOLDERS)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/")
+
+
+def _file(subject: ImageConfig) -> Path:
+    code = [probing.payload(), Path(__file__).read_text(encoding="utf-8")]
+    decides = [code, subject.platform, subject.layers[:-1], subject.environment, subject.user]
+    key = sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+    return state_folder() / "lower-layers" / f"{key}.json"
