@@ -1,10 +1,10 @@
-"""A package index with a small package of CUDA code that has no wheel; every other project is the real index's."""
+"""Package indexes: of a small package of CUDA code that has no wheel, or of any; the others are the real index's."""
 
 import hashlib
 import io
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -77,18 +77,33 @@ def sdist() -> bytes:
 @contextmanager
 def source_index() -> Iterator[str]:
     """Yield the address of the index."""
-    source = sdist()
+    with index_of({NAME: (FILE, sdist())}) as (address, _):
+        yield address
+
+
+@contextmanager
+def index_of(packages: Mapping[str, tuple[str, bytes]], is_public: bool = True) -> Iterator[tuple[str, list[str]]]:
+    """Yield the address of an index, and the paths that it was asked for.
+
+    Args:
+        packages: The name and the content of each package's one file.
+        is_public: Send everybody who asks for another package to the real index.
+    """
     real = sources.index_for(mirrors.load())[0].rstrip("/")
-    page = f'<a href="/files/{FILE}#sha256={hashlib.sha256(source).hexdigest()}">{FILE}</a>'.encode()
+    resources, requests = dict[str, tuple[bytes, str]](), list[str]()
+    for name, (file, content) in packages.items():
+        link = f'<a href="/files/{file}#sha256={hashlib.sha256(content).hexdigest()}">{file}</a>'
+        resources[f"/simple/{name}/"] = link.encode(), "text/html"
+        resources[f"/files/{file}"] = content, "application/octet-stream"
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             self.do_GET()
 
         def do_GET(self) -> None:
-            resources = {f"/simple/{NAME}/": (page, "text/html"), f"/files/{FILE}": (source, "application/gzip")}
+            requests.append(self.path)
             if self.path not in resources:
-                self.send_response(302)
+                self.send_response(302 if is_public else 404)
                 self.send_header("Location", real + self.path.removeprefix("/simple"))
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -107,7 +122,7 @@ def source_index() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/simple"
+        yield f"http://127.0.0.1:{server.server_port}/simple", requests
     finally:
         server.shutdown()
         server.server_close()
