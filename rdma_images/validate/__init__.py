@@ -4,7 +4,7 @@ The validators' own process imports this package: what only measuring and report
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,9 +77,11 @@ def validate(
     tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
     started = time.monotonic()
     folder = folder_of(ref, image, host)
+    junit, without = folder / "report.xml", OF_IMAGES if (host or "").startswith(FOLDER) else ()
     if host or engine is None:
-        about, measured = _measure_elsewhere(ref, host or "local://", tiers, progress)
-        return _report(about, measured, image, build, tiers, folder, started, progress, question=question)
+        with suite.started(tiers, junit, without) as compare:
+            about, measured = _measure_elsewhere(ref, host or "local://", tiers, progress)
+            return _report(about, measured, image, build, compare, folder, started, progress, question=question)
     digest = engines.image_id(engine, ref) or _digest(engine, ref)
     _require(ref, digest, build)
     name = report_cache.key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
@@ -88,12 +90,13 @@ def validate(
         return report.publish_cached(*previous, folder)
     from rdma_images import datapath
 
-    about, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
-    emulated = datapath.run(digest, engine, image, progress, folder) if "datapath" in tiers else ()
-    answer = _report(about, measured, image, build, tiers, folder, started, progress, emulated, question)
+    with suite.started(tiers, junit, without) as compare:
+        about, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
+        emulated = datapath.run(digest, engine, image, progress, folder) if "datapath" in tiers else ()
+        answer = _report(about, measured, image, build, compare, folder, started, progress, emulated, question)
     # An emulator that is unavailable today may be available tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
-        report_cache.keep(name, answer, folder / "report.xml")
+        report_cache.keep(name, answer, junit)
     return answer
 
 
@@ -165,14 +168,14 @@ def _report(
     measured: Measured,
     image: Image | None,
     build: Build | None,
-    tiers: tuple[str, ...],
+    compare: Callable[[Inspection], tuple[Check, ...]],
     folder: Path,
     started: float,
     progress: Progress,
     emulated: tuple[Check, ...] = (),
     question: Question = AS_SHOWN,
 ) -> Report:
-    """Run the suite over the measurements, and write the report, with the checks in `emulated`, into `folder`."""
+    """Write the report, of what `compare` says of the measurements and with the checks in `emulated`, into `folder`."""
     from rdma_images import chain, report
     from rdma_images.report import junit
     from rdma_images.validate import fabric
@@ -181,8 +184,7 @@ def _report(
     case = Inspection(subject=about, expected=fabric.expected(about, measured, image), measured=measured)
     folder.mkdir(parents=True, exist_ok=True)
     with waiting(progress, lambda: "the validators"):
-        without = OF_IMAGES if about.ref.startswith(FOLDER) else ()
-        checks = suite.run(case, tiers, folder / "report.xml", without)
+        checks = compare(case)
     junit.add_checks(folder / "report.xml", emulated)
     answer = Report(
         ref=about.ref,

@@ -1,11 +1,13 @@
 """Run the validators over a case, in a process of its own, and read back the checks."""
 
+import contextlib
 import functools
 import hashlib
 import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
@@ -69,26 +71,60 @@ def _roots(pattern: str) -> list[Path]:
 
 
 def run(case: Inspection, tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()) -> tuple[Check, ...]:
-    """Return the checks of every validator of `tiers`, in the suite's order; JUnit's XML goes to `junit`.
+    """Return the checks of every validator of `tiers`; as `started`, where the case is known from the beginning."""
+    with started(tiers, junit, without) as checks:
+        return checks(case)
 
-    Checks whose ids begin with one of `without` are left out.
 
-    Raises RdmaImagesError where the suite itself could not run: that is never the image's fault.
+@contextlib.contextmanager
+def started(
+    tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()
+) -> Iterator[Callable[[Inspection], tuple[Check, ...]]]:
+    """Start the validators' process, and provide what gives it a case and returns its checks, in the suite's order.
+
+    It imports and collects while an image is measured. It is ended with the context.
+
+    Args:
+        tiers: The tiers to run.
+        junit: Where the XML for JUnit goes.
+        without: How the ids of checks begin that are left out.
+
+    Raises:
+        RdmaImagesError: The suite itself could not run: that is never the image's fault.
     """
+    with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
+        answer = Path(folder) / "checks.json"
+        command = [*PYTHON, "-m", "pytest", str(VALIDATORS), *options(Path("/dev/stdin"), answer, tiers)]
+        command += ["--capture=no", f"--junit-xml={junit}"]  # without it, standard input is no more
+        command += [f"--without={','.join(without)}"] if without else []
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        environment |= {"PYTEST_ADDOPTS": "", "PYTEST_PLUGINS": ""}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=PROJECT, env=environment, text=True
+        ) as process:
+            try:
+                yield lambda case: _checks(process, case, answer, tiers)
+            finally:
+                process.kill()
+
+
+def _checks(
+    process: "subprocess.Popen[str]", case: Inspection, answer: Path, tiers: tuple[str, ...]
+) -> tuple[Check, ...]:
+    """Give a case to the process, and return its checks."""
     import pytest  # 0.06 s, which who has nothing to run should not wait for
 
-    with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
-        given, answer = Path(folder) / "case.json", Path(folder) / "checks.json"
-        given.write_text(case.model_dump_json(), encoding="utf-8")
-        command = [*PYTHON, "-m", "pytest", str(VALIDATORS), *options(given, answer, tiers), f"--junit-xml={junit}"]
-        command += [f"--without={','.join(without)}"] if without else []
-        done = _run(command)
-        if done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
-            raise RdmaImagesError(f"no validator is of the tier {', '.join(tiers)}\nask for static, device or gpu")
-        if done.returncode not in (0, 1) or not answer.exists():
-            last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
-            raise RdmaImagesError(f"the validators could not run (pytest ended with {done.returncode}):\n{last}")
-        return tuple(Check(**fields) for fields in json.loads(answer.read_text(encoding="utf-8")))
+    try:
+        out, err = process.communicate(case.model_dump_json(), timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise RdmaImagesError(f"the validators did not end in {LIMIT} s\nlook in validators/ for what waits") from None
+    if process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise RdmaImagesError(f"no validator is of the tier {', '.join(tiers)}\nask for static, device or gpu")
+    if process.returncode not in (0, 1) or not answer.exists():
+        last = "\n".join((out + err).strip().splitlines()[-8:])
+        raise RdmaImagesError(f"the validators could not run (pytest ended with {process.returncode}):\n{last}")
+    return tuple(Check(**fields) for fields in json.loads(answer.read_text(encoding="utf-8")))
 
 
 def options(case: Path, answer: Path, tiers: tuple[str, ...]) -> list[str]:
@@ -100,14 +136,3 @@ def options(case: Path, answer: Path, tiers: tuple[str, ...]) -> list[str]:
         *("-o", "junit_suite_name=rdma-images", "-o", "junit_family=xunit2", "-o", "addopts="),
         *(f"--case={case}", f"--checks={answer}", f"--tiers={','.join(tiers)}"),
     ]
-
-
-def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    environment |= {"PYTEST_ADDOPTS": "", "PYTEST_PLUGINS": ""}
-    try:
-        return subprocess.run(
-            command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise RdmaImagesError(f"the validators did not end in {LIMIT} s\nlook in validators/ for what waits") from None

@@ -283,3 +283,10 @@ def test_rdma_cores_version_may_go_on_in_awss_words(version: str, true: bool) ->
     else:
         with pytest.raises(UnmetError):
             labels_suite.test_rdma_core(real, real.measured.packages, require)
+
+
+def test_the_suite_is_ended_where_measuring_fails(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), suite.started(("static",), tmp_path / "report.xml") as compare:
+        raise KeyError
+    with pytest.raises(ValueError, match="closed"):
+        compare(case())
