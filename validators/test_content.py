@@ -120,7 +120,7 @@ def test_writable(files: Files, require: Requirement) -> None:
     require(
         not files.world_writable,
         expected="none",
-        found=some(files.world_writable) or "none",
+        found=f"everybody may write to {some(files.world_writable)}" if files.world_writable else "none",
         fix=f"chmod o-w {' '.join(files.world_writable[:SHOWN])}",
     )
 
@@ -169,7 +169,8 @@ def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> 
     require(
         not stub,
         expected="no libcuda.so.1 (the runtime brings the driver's), or a whole one",
-        found=f"{answer.file}, {size}" if answer.file else "none",
+        found=(f"{answer.file}, {size}" if answer.file else "none")
+        + (': NCCL ends with "CUDA driver is a stub library"' if stub else ""),
         fix="take the stubs folder out of ld.so.conf.d and LD_LIBRARY_PATH, run ldconfig",
     )
 
@@ -183,10 +184,13 @@ def test_compat(case: Inspection, libraries: Libraries, require: Requirement) ->
     table = facts_table.read(Cuda)
     row = table.majors.get(cuda.partition(".")[0]) or pytest.skip(f"no driver is known for CUDA {cuda}")
     on_machine = case.subject.ref.startswith(FOLDER)  # whose own driver it then is
+    is_new = versions.at_least(match.group(1), row.driver)
     require(
-        versions.at_least(match.group(1), row.driver),
+        is_new,
         expected=f"{row.driver} or later, which CUDA {cuda} asks for [{table.cite(row)}]",
-        found=f"{match.group(1)} at {answer.file}" + ("" if on_machine else " comes before the host's"),
+        found=f"{match.group(1)} at {answer.file}"
+        + ("" if on_machine else " comes before the host's")
+        + ("" if is_new else f": too old for CUDA {cuda}, which does not start"),
         fix=f"update the driver, or install the cuda-compat of CUDA {cuda}"
         if on_machine
         else f"take {answer.path.rpartition('/')[0]} off LD_LIBRARY_PATH and /etc/ld.so.conf.d and run ldconfig, or "
@@ -225,7 +229,10 @@ def test_cuda_driver(case: Inspection, files: Files, libraries: Libraries, requi
     require(
         not drivers,
         expected="no libcuda or libnvidia-ml of a driver, as the runtime brings the host's",
-        found="; ".join(f"{path}, {f'of driver {driver}' if driver else 'empty'}" for path, driver in drivers.items())
+        found="; ".join(
+            f"{path} of driver {driver} hides the host's" if driver else f"{path}, empty, is left of a build with GPUs"
+            for path, driver in drivers.items()
+        )
         or "none",
         fix=f"take {folders} off LD_LIBRARY_PATH and /etc/ld.so.conf.d, run ldconfig, and let the start of the image "
         "add it only where the host's driver is older"

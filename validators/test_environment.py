@@ -234,8 +234,8 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
     lines = [
         f"{name} is {answer.file}, and {without} without LD_LIBRARY_PATH" for name, (answer, without) in other.items()
     ]
-    lines += [f"LD_PRELOAD={path}" for path in preloaded]
-    lines += [f"{file} names {path}" for path, file in by_file.items()]
+    lines += [f"LD_PRELOAD={path}{_effect(case, path)}" for path in preloaded]
+    lines += [f"{file} names {path}{_effect(case, path)}" for path, file in by_file.items()]
     lines += [f"{path} has a set-user-ID bit, and the loader gives it no LD_LIBRARY_PATH" for path in secure]
     folders = dict.fromkeys(str(PurePosixPath(answer.path).parent) for answer, _ in other.values())
     fixes = [f"take {', '.join(folders)} out of LD_LIBRARY_PATH, or put it last"] if folders else []
@@ -250,6 +250,15 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
         found="; ".join(lines) or "the same libraries as without them",
         fix="; ".join(fixes),
     )
+
+
+def _effect(case: Inspection, path: str) -> str:
+    """Return what preloading `path` does, to follow it in a sentence."""
+    tree = case.measured.tree
+    is_absent = path.startswith("/") and tree and resolve_links(tree.files, path) not in tree.files.libraries
+    if is_absent:
+        return ", which is not there: every program complains, and nothing is preloaded"
+    return ": every program takes it before the library that the loader finds"
 
 
 def _ofi(libraries: Libraries, path: str) -> bool:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rdma_images.chain.links import NAMES
 from rdma_images.inspection.machine import AllReduceRun, MeasuredGpus
 from rdma_images.nccl_logs import verdict
 from rdma_images.validate import plugin_log
@@ -9,7 +10,6 @@ from rdma_images.validate.pytest_plugin import Requirement
 
 SUM = "an all-reduce of whole numbers below 2**24 is exact in single precision"
 LOG = "NCCL's own log, by facts/nccl-logs.yaml"
-NAMES = {"efa": "EFA", "erdma": "eRDMA"}
 VERDICTS = {"efa": "efa", "erdma": "eRDMA"}
 REFUSE = {
     "efa": "set FI_PROVIDER=efa beside NCCL_NET: without it the plugin takes libfabric's tcp provider",

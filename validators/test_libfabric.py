@@ -44,7 +44,7 @@ def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requ
     plugins = {path for nccl in libraries.nccl if (path := plugin_of(case, libraries, nccl)) in libraries.plugins}
     reported = {name for path in plugins for name in libraries.plugins[path].opens if not libraries.resolved[name].file}
     opened = [name for name in libraries.opens.get(library, ()) if libraries.nccl and name not in reported]
-    problems = [f"missing: {', '.join(missing)}"] if missing else []
+    problems = [f"libfabric cannot be loaded: it finds no {', '.join(missing)}"] if missing else []
     problems += [f"{library} opens {name} by this name for the GPUs' memory, and there is none" for name in opened]
     fixes = [f"install what brings {', '.join(missing)} (rdma-core's libraries come with the EFA installer)"]
     fixes = (fixes if missing else []) + [
@@ -136,7 +136,9 @@ def test_providers(case: Inspection, files: Files, libraries: Libraries, require
     mine = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p)) and not files.libraries[p].target]
     opened = [path for path in mine if opens(case, libraries, path)] or pytest.skip("libfabric's providers are in it")
     lacking = {p: missing for p in opened if (missing := missing_in(libraries, p))}
-    faults = [f"{path} lacks {', '.join(missing)}" for path, missing in lacking.items()]
+    faults = [
+        f"{path} needs {', '.join(missing)}, not there: libfabric goes without it" for path, missing in lacking.items()
+    ]
     faults += [fault for path in opened if path in libraries.closures for fault in libraries.closures[path].faults]
     require(
         not faults,

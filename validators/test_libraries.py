@@ -120,7 +120,7 @@ def test_bundled(files: Files, require: Requirement) -> None:
     require(
         not paths,
         expected="none: a process then has two, each with its own devices and providers",
-        found=", ".join(paths[:SHOWN]) or "none",
+        found=f"a wheel's own {', '.join(paths[:SHOWN])} finds none of the image's providers" if paths else "none",
         fix="install a build of that wheel which takes the image's own library (auditwheel repair --exclude), or leave "
         "it out where NCCL uses the fabric",
     )
@@ -136,7 +136,9 @@ def test_providers(files: Files, libraries: Libraries, fabric: str, require: Req
     require(
         not missing,
         expected="nothing missing",
-        found="; ".join(f"{path} lacks {', '.join(lacks)}" for path, lacks in missing.items())
+        found="; ".join(
+            f"{path} needs {', '.join(lacks)}, not there: it is not loaded" for path, lacks in missing.items()
+        )
         or f"complete for {', '.join(mine)}",
         fix=f"install what brings {', '.join(name for lacks in missing.values() for name in lacks)}, "
         "or ibverbs-providers again",
@@ -152,10 +154,13 @@ def test_others(case: Inspection, files: Files, libraries: Libraries, require: R
         pytest.skip("no other driver is announced")
     opened = opened_providers(files, libraries)
     without = {name: path for name, path in announced.items() if name not in opened.values()}
-    faults = [f"{path} announces {name}, of which there is no provider" for name, path in without.items()]
+    faults = [
+        f"{path} announces {name}, of which there is no provider: libibverbs warns, no more"
+        for name, path in without.items()
+    ]
     for path in (path for path, driver in opened.items() if driver in announced):
         answer = closure(libraries, path)
-        faults += [f"{path} lacks {', '.join(answer.missing)}"] if answer.missing else answer.faults[:1]
+        faults += [f"{path} needs {', '.join(answer.missing)}, not there"] if answer.missing else answer.faults[:1]
     require(
         not faults,
         expected="a provider that loads for each file in /etc/libibverbs.d",

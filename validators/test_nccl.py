@@ -220,7 +220,8 @@ def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], r
     require(
         not other,
         expected=f"{nccl[0]}, or nothing",
-        found=f"two NCCL: torch takes {torch_version}, and programs without torch {banner or 'another'} at {other}"
+        found=f"two NCCL: torch takes {torch_version}, and what loads NCCL before or without torch "
+        f"{banner or 'another'} at {other}"
         if other
         else answer.file or "nothing: only torch finds its own",
         fix=f"remove the other library{f' ({signs})' if signs else ''}, its ld.so.conf.d entry (then run ldconfig), "
@@ -264,7 +265,7 @@ def test_single(case: Inspection, libraries: Libraries, require: Requirement) ->
     require(
         not spare or (len(spare) == 1 and not has_users),
         expected="one file",
-        found=f"{len(libraries.nccl)} NCCL, of which no job loads: {_with_version(libraries, spare)}"
+        found=f"{len(libraries.nccl)} NCCL; neither torch nor the loader takes {_with_version(libraries, spare)}"
         if spare and has_users
         else _with_version(libraries, libraries.nccl),
         fix=f"remove {', '.join(spare)}, or the package or wheel that brings it",
@@ -283,7 +284,7 @@ def test_closure(case: Inspection, libraries: Libraries, nccl: tuple[str, str], 
     require(
         not missing,
         expected="nothing missing",
-        found=f"missing: {', '.join(missing)}"
+        found=f"NCCL cannot be loaded: it finds no {', '.join(missing)}"
         if missing
         else f"{len(libraries.closures[nccl[0]].libraries)} libraries found",
         fix=f"install the package that brings {', '.join(missing)}",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.chain.links import chosen_at_start
+from rdma_images.chain.links import NAMES, chosen_at_start
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
 from rdma_images.facts import table as facts_table
@@ -64,7 +64,7 @@ def test_found(case: Inspection, libraries: Libraries, nccl: tuple[str, str], re
     require(
         path is not None,
         expected=" or ".join(names),
-        found=path or f"no {' and no '.join(names)}; there is: {plugins}",
+        found=path or f"NCCL finds no {' and no '.join(names)}, and so no EFA; there is: {plugins}",
         fix="put the plugin's folder into /etc/ld.so.conf.d, give it the link libnccl-net.so, run ldconfig; or set "
         "NCCL_NET_PLUGIN=ofi for libnccl-net-ofi.so",
     )
@@ -108,6 +108,8 @@ def test_project(
     if not about.project and (not stranger or about.error or named):
         pytest.skip(f"{path} does not say whose plugin it is")
     actual = f"{path}, which NCCL opens, is {about.project}"
+    if about.project not in KNOWS[fabric]:
+        actual += f", which does not know {NAMES[fabric]}"
     if not about.project:
         actual = f"{path}, which NCCL opens, asks for no libfabric: it cannot reach EFA"
     require(
@@ -296,7 +298,8 @@ def test_libfabric(
     require(
         file in intended,
         expected=" or ".join(intended),
-        found=f"the plugin takes {file}, and not the EFA installer's {intended[0]}",
+        found=f"the plugin takes {file}, and not the EFA installer's {intended[0]}: without an efa provider of its own "
+        "it leads to TCP",
         fix=f"remove {file}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
         severity="warning",
     )

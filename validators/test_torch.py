@@ -66,7 +66,7 @@ def test_closure(libraries: Libraries, require: Requirement) -> None:
     paths = torch_libraries(libraries) or pytest.skip("the image has no torch with CUDA")
     missing, undefined = missing_for_torch(libraries), undefined_for_torch(libraries)
     other = other_nccl(libraries) if undefined and not missing else ""
-    actual = f"missing: {', '.join(missing)}" if missing else _calls(libraries, undefined)
+    actual = f"torch cannot be imported: it finds no {', '.join(missing)}" if missing else _calls(libraries, undefined)
     require(
         not actual,
         expected="nothing missing but the driver's libcuda.so.1",

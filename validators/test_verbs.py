@@ -161,12 +161,13 @@ def test_verbs_single(case: Inspection, files: Files, libraries: Libraries, fabr
     paths = case.libraries_named("libibverbs.so") or pytest.skip("the image has no libibverbs")
     # One that the loader takes instead of the providers' own has a check of its own.
     home, used = homes(files, libraries, fabric), libraries.resolved["libibverbs.so.1"].file
-    spare = [path for path in paths if path != used and folder_of(path) not in home]
+    spare, no_provider = [path for path in paths if path != used and folder_of(path) not in home], ""
     if spare and not home and providers_of(files, fabric):
-        spare = [used]  # it comes first, and opens no provider
+        spare, no_provider = [used], ", which opens no provider of the fabric"
+    is_single = not spare or len(paths) == 1
     require(
-        not spare or len(paths) == 1,
+        is_single,
         expected="one file",
-        found=", ".join(paths),
+        found=", ".join(paths) + ("" if is_single else f": a process takes {used}{no_provider}"),
         fix=f"remove {', '.join(spare)} or the package that brings it",
     )

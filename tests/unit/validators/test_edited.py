@@ -336,7 +336,7 @@ NOT_THERE = library("resolved", "libcudart.so", value={"path": "", "file": "", "
         ([library("opens", value={"/opt/other/libfabric.so.1.9.0": ["libcudart.so"]}), NOT_THERE], ""),
         (
             [OPENS, NOT_THERE, library("closures", FABRIC, "missing", value=["libpsm2.so.2"])],
-            "missing: libpsm2.so.2; /opt/amazon",
+            "libfabric cannot be loaded: it finds no libpsm2.so.2; /opt/amazon",
         ),
     ],
 )

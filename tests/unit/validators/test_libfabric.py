@@ -72,12 +72,21 @@ def test_a_second_libfabric_that_another_check_reports(requester: str, outcome: 
     ("changes", "outcome"),
     [
         ({}, "passed"),
-        ({"closures": {PROVIDER: LACKS}}, f"failed: {PROVIDER} lacks libgone.so.9"),
+        (
+            {"closures": {PROVIDER: LACKS}},
+            f"failed: {PROVIDER} needs libgone.so.9, not there: libfabric goes without it",
+        ),
         ({"closures": {PROVIDER: {"faults": ["undefined symbol: x"]}}}, "failed: undefined symbol: x"),
         ({"environment": {"FI_PROVIDER_PATH": f"{EFA}/lib/libfabric:/opt/q"}}, "passed"),
         ({"environment": {"FI_PROVIDER_PATH": "/opt/q"}}, "skipped"),
-        ({"environment": {"FI_PROVIDER_PATH": "@/opt/p"}}, f"failed: {ELSEWHERE} lacks libgone.so.9"),
-        ({"environment": {"FI_PROVIDER_PATH": f"/opt/q:+{ELSEWHERE}"}}, f"failed: {ELSEWHERE} lacks libgone.so.9"),
+        (
+            {"environment": {"FI_PROVIDER_PATH": "@/opt/p"}},
+            f"failed: {ELSEWHERE} needs libgone.so.9, not there: libfabric goes without it",
+        ),
+        (
+            {"environment": {"FI_PROVIDER_PATH": f"/opt/q:+{ELSEWHERE}"}},
+            f"failed: {ELSEWHERE} needs libgone.so.9, not there: libfabric goes without it",
+        ),
     ],
 )
 def test_the_providers_that_libfabric_opens(changes: dict[str, Changes], outcome: str) -> None:
