@@ -114,7 +114,7 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}, "wheels": {"nvidia-nccl-cu13": None}}, "passed"),
     ("nccl.packages", {"dpkg": {"libnccl2": "2.29.7-1+cuda13.2"}, "wheels": {"nvidia-nccl-cu13": None}}, "failed"),
     ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "libgone.so"}}, "failed: NCCL finds no libgone.so, and"),
-    ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "gone"}}, "failed: NCCL finds no gone and no libnccl-net-gone.so"),
+    ("plugin.found", {"environment": {"NCCL_NET_PLUGIN": "gone"}}, "failed: NCCL finds no gone and no libnccl-net-go"),
     ("torch.imports", {"measured": NO_TORCH}, "failed: it crashed"),
     ("torch.imports", {"measured": NO_TORCH, "wheels": {"torch": None}}, "skipped: the image has no torch"),
     ("torch.imports", {"measured": NOT_STARTED}, "failed: nothing can be started"),
