@@ -29,7 +29,11 @@ def missing_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> tu
 
 
 def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> None:
-    """Raise RefusedError, with all that is missing in one sentence, unless everything is locked."""
+    """Raise RefusedError, with all that is missing in one sentence, unless everything is locked.
+
+    Raises it for a mirror that names no source, too.
+    """
+    preflight.require_names((source for image in images for source in sources.pinned(image, facts)), mirrors)
     if names := missing_locks(images, facts, mirrors):
         fix = f"run `{COMMAND} lock --all` where they can be reached, and commit locks/"
         raise RefusedError(f"locks/ lacks {', '.join(names)}\n{fix}")

@@ -57,6 +57,8 @@ def verb(
                 # The reader of our output has closed it (`| head`): what Python flushes at its end must not fail.
                 _give_up(sys.stdout)
                 raise Exit(code=exit_codes.SIGNAL + signal.SIGPIPE) from None
+            except KeyboardInterrupt:
+                raise Exit(code=exit_codes.SIGNAL + signal.SIGINT) from None
 
         # invoke joins the lines of a paragraph: each example is a paragraph of its own.
         guarded.__doc__ = "\n\n".join(

@@ -133,6 +133,9 @@ def validate(
     from rdma_images import report as reporting
     from rdma_images.validate import validation
 
+    if host.startswith("folder:"):
+        path = host.removeprefix("folder:").removeprefix("//")
+        raise RefusedError(f"--host {host}: is no host\nwrite --folder {path}")
     if folder:
         options = {"--host": host, "--image": image, "--target": target, "--all": all, "--set": set, "--onto": onto}
         options |= {"--job": job, **{f"--tier {name}": name in (tier or ()) for name in ("datapath", "multinode")}}

@@ -16,17 +16,14 @@ HEADINGS: Mapping[str, Sequence[str]] = {
 
 def list_tasks(program: Program) -> None:
     """Print every task under its heading; those of one group (`--list job`) in a single list."""
-    from rdma_images.cli.base import whole_answer  # here, because that module imports this one
-
     rows = program._make_pairs(program.scoped_collection)
-    with whole_answer():
-        if program.list_root:
-            program.display_with_columns(pairs=rows)
-            return
-        rows = [(_typed_name(name), summary) for name, summary in rows]
-        for heading, group in grouped(rows).items():
-            print(f"{heading}:\n")
-            program.print_columns(group)
+    if program.list_root:
+        program.display_with_columns(pairs=rows)
+        return
+    rows = [(_typed_name(name), summary) for name, summary in rows]
+    for heading, group in grouped(rows).items():
+        print(f"{heading}:\n")
+        program.print_columns(group)
 
 
 def grouped(rows: Sequence[tuple[str, str | None]]) -> dict[str, list[tuple[str, str | None]]]:

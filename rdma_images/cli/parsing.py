@@ -7,12 +7,13 @@ and takes any letter of an option's name as its short form; what differs from th
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 from invoke import program
 from invoke.exceptions import Exit, ParseError
 from invoke.parser import Parser, ParseResult
 from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
 from invoke.tasks import Task
 
 from rdma_images.cli import listing
@@ -24,19 +25,21 @@ SHORT = {"target": "t", "all": "a", "set": "s", "json": "j", "rehearse": "r", "i
 MISSING = re.compile(r"did not receive required positional arguments: (?P<names>.+)")
 VALUELESS = re.compile(r"Flag <\w+: (?P<option>[\w-]+)")
 UNKNOWN = re.compile(r"No idea what '(?P<word>.*)' is!", re.DOTALL)
+PARSE_CLEANUP, PRINT_HELP = program.Program.parse_cleanup, program.Program.print_help
 
 
 class TypedArgument(Argument):
     """An option of a task; a value of another type ends the process with a sentence."""
 
     def set_value(self, value: Any, cast: bool = True) -> None:
-        """Set the value as typed. Raises Exit for a word where a whole number belongs."""
-        try:
-            super().set_value(value, cast)
-        except ValueError:
-            option = f"--{self.names[0].replace('_', '-')}"
+        """Set the value as typed. Raises Exit for nothing, and for a word where a whole number belongs."""
+        option = f"--{self.names[0].replace('_', '-')}"
+        if self.kind is str and value == "":
+            raise Exit(f"{option}: its value is empty\ngive one, or leave the option out", code=exit_codes.USAGE)
+        if self.kind is int and not re.fullmatch(r"[0-9]{1,9}", value):
             message = f"{option} {value}: not a whole number\nwrite digits, as in {option} 2"
-            raise Exit(message, code=exit_codes.USAGE) from None
+            raise Exit(message, code=exit_codes.USAGE)
+        super().set_value(value, cast)
 
 
 class Verb(Task[Any]):
@@ -80,22 +83,30 @@ class SuggestingParser(Parser):
             words = [words[0], *("0" for _ in self.contexts[words[0]].positional_args), "--help"]
         try:
             result: ParseResult = super().parse_argv(words)
+            for context in result:
+                if option := _misread(context):
+                    raise ParseError(f"No idea what {option!r} is!", context)
         except ParseError as error:
-            raise Exit(self._message(error), code=exit_codes.USAGE) from None
+            raise Exit(self.message(error, options), code=exit_codes.USAGE) from None
         return result
 
-    def _message(self, error: ParseError) -> str:
+    def message(self, error: ParseError, options: Sequence[str] = ()) -> str:
+        """Return the sentences for `error`; `options` is what was typed after the task."""
+        if error.context and (repeated := _repeated(error.context, options)):
+            return f"{repeated}: is given twice\nleave one out"
+        if error.context and (option := _misread(error.context)):
+            error = ParseError(f"No idea what {option!r} is!", error.context)
         unknown = UNKNOWN.search(str(error))
         if valueless := VALUELESS.search(str(error)):
             return f"--{valueless['option']}: needs a value, and has none\n{_help(error)}"
         if error.context and (missing := MISSING.search(str(error))):
             required = " and ".join(f"--{name}" for name in missing["names"].replace("'", "").split(", "))
-            return f"{error.context.name}: {required} must be given\n{_help(error)}"
+            return f"{_typed_name(error.context)}: {required} must be given\n{_help(error)}"
         if unknown is None:
             return f"{error}\n{_help(error)}"
         word = unknown["word"]
         context = error.context
-        task = context.name if context is not None else None
+        task = _typed_name(context) if context is not None else None
         if word.startswith("-"):
             options = [name for name in (context.flag_names() if context is not None else ()) if name.startswith("--")]
             return f"{word}: no such option of {task or COMMAND}\n{_near(word, options)}{_help(error)}"
@@ -109,13 +120,31 @@ class SuggestingParser(Parser):
         return f"{word}: no such task\n{_near(word, list(self.contexts))}{COMMAND} --list shows all tasks"
 
 
+def _misread(context: ParserContext) -> str | None:
+    """Return the word that invoke took for a positional argument, and that is an option; None for no such word."""
+    values = (argument.value for argument in context.positional_args)
+    return next((value for value in values if isinstance(value, str) and value.startswith("-") and value != "-"), None)
+
+
+def _repeated(context: ParserContext, words: Sequence[str]) -> str | None:
+    """Return the option that takes one value and is among `words` twice; None for no such option."""
+    typed = [word.partition("=")[0] for word in words]
+    once = (name for name, flag in context.flags.items() if flag.takes_value and flag.kind is not list)
+    return next((name for name in once if typed.count(name) > 1), None)
+
+
+def _typed_name(context: ParserContext) -> str | None:
+    """Return the name of a task as one types it: invoke calls the default task of a group `job.job`."""
+    return next(iter(context.aliases), context.name)
+
+
 def _near(word: str, words: Sequence[str]) -> str:
     close = get_close_matches(word, words, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(close)}? " if close else ""
 
 
 def _help(error: ParseError) -> str:
-    name = error.context.name if error.context is not None else None
+    name = _typed_name(error.context) if error.context is not None else None
     return f"{COMMAND} --help {name} shows its options" if name else f"{COMMAND} --help shows what can be given"
 
 
@@ -132,8 +161,36 @@ def after_dashes(words: Sequence[str]) -> Sequence[str]:
     return words[words.index("--") + 1 :] if "--" in words else ()
 
 
+def _print_help(self: program.Program) -> None:
+    """Print the help of a command line without a task, as a task prints its answer."""
+    from rdma_images.cli.base import whole_answer  # here, because that module imports this one
+
+    with whole_answer():
+        PRINT_HELP(self)
+
+
+def _answer(self: program.Program) -> None:
+    """Print what --help and --list ask for, as a task prints its answer.
+
+    Raises Exit for what is no task or group, and after the answer.
+    """
+    from rdma_images.cli.base import whole_answer  # here, because that module imports this one
+
+    group = self.args.list.value
+    if isinstance(group, str) and group not in self.collection.collections:
+        groups = list(self.collection.collections)
+        message = f"{group}: no such group of tasks\n{_near(group, groups)}choose from {', '.join(groups)}"
+        raise Exit(message, code=exit_codes.USAGE)
+    try:
+        with whole_answer():
+            PARSE_CLEANUP(self)
+    except ParseError as error:
+        raise Exit(cast(SuggestingParser, self.parser).message(error), code=exit_codes.USAGE) from None
+
+
 def install() -> None:
-    """Have invoke's program use this parser and the list under headings, whichever command started it."""
+    """Have invoke's program use this parser, answer as tasks do, and list tasks under headings, however it started."""
     vars(program)["Parser"] = SuggestingParser
-    for name, function in {"list_flat": listing.list_tasks}.items():
+    functions = {"list_flat": listing.list_tasks, "print_help": _print_help, "parse_cleanup": _answer}
+    for name, function in functions.items():
         setattr(program.Program, name, function)

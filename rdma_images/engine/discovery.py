@@ -42,7 +42,7 @@ def find() -> tuple[Engine | None, str]:
         if engine:
             return engine, ""
     if chosen:
-        raise RdmaImagesError(f"{chosen} names an engine that cannot be used, {why}\nfix that, or unset {chosen}")
+        raise RdmaImagesError(f"{chosen} names an engine that cannot be used: {why}\nfix that, or unset {chosen}")
     return None, why
 
 

@@ -57,6 +57,11 @@ class UnreachableSourcesError(RefusedError):
         return supply_table(self.supplies)
 
 
+def require_names(sources: Iterable[Source], replaced: Mirrors) -> None:
+    """Raise RefusedError for a mirror that names no source, neither one of `sources` nor one of another image."""
+    replaced.check([*COMPONENTS, *(name for source in sources for name in (source.component, source.id))])
+
+
 def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
     """Return, for each source, the address that it comes from and the answer of that address.
 
@@ -64,7 +69,7 @@ def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False)
     for a mirror that names no source; `require` raises for what is unreachable.
     """
     sources = list(sources)
-    replaced.check([*COMPONENTS, *(source.component for source in sources), *(source.id for source in sources)])
+    require_names(sources, replaced)
     routes = [_route(source, replaced) for source in sources]
     answers = _query_all([(route, source) for route, source in zip(routes, sources, strict=True)], replaced)
     supplies = tuple(

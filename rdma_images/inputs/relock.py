@@ -14,7 +14,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import readable
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import debian_lock, fetch, lock, pins, reachable, sources
+from rdma_images.inputs import debian_lock, fetch, lock, pins, preflight, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
 from rdma_images.registry.reference import with_registry
@@ -37,8 +37,11 @@ def relock(
     """Lock the wheels, pulled bases and unpinned downloads of images, and the builder's tools.
 
     A lock that fits stays as it is unless `upgrade`. What cannot be reached fails by itself and stops nothing else.
+    Raises RefusedError for a mirror that names no source.
     """
     images = list(images)
+    by_id = {source.id: source for image in images for source in sources.sources(image, facts)}
+    preflight.require_names(by_id.values(), replaced)
     jobs: dict[str, Callable[[], Locked]] = {}
     for image in images:
         read, make = partial(lock.load, image), partial(lock.lock, image, replaced)
@@ -52,7 +55,6 @@ def relock(
         read, make = partial(lock.read_tools, platform), partial(lock.lock_tools, platform, replaced)
         name = lock.tools_path(platform).stem
         jobs[name] = _make_job(name, read, make, upgrade, progress)
-    by_id = {source.id: source for image in images for source in sources.sources(image, facts)}
     with ThreadPoolExecutor(PARALLEL) as pool:
         outcomes = [job.result() for job in [pool.submit(job) for job in jobs.values()]]
     # One after the other: they share a file.

@@ -13,7 +13,7 @@ from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.backend.docker import DockerBackend
 from testinfra.host import Host
 
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.engine import docker_command
 
 MOST_BYTES = 32 * 1024 * 1024  # of output: an untrusted program may never stop printing
@@ -99,14 +99,14 @@ def _read(selector: selectors.BaseSelector, taken: dict[str, bytearray], deadlin
 def host(spec: str, limit: float, environment: dict[str, str] | None = None, first: float | None = None) -> Host:
     """Return the testinfra host of `spec` ("docker://id", "kubectl://pod?namespace=n", "ssh://user@name", "local://").
 
-    A command has `limit` seconds to end, and `first` to print anything. Raises RdmaImagesError for a spec that
+    A command has `limit` seconds to end, and `first` to print anything. Raises RefusedError for a spec that
     testinfra does not know.
     """
     name, options = testinfra.backend.parse_hostspec(spec)
     connection = options.pop("connection", None)
     if connection not in ("docker", "podman", "kubectl", "openshift", "ssh", "local"):
         forms = "docker://, kubectl://, openshift://, podman://, ssh://, local://"
-        raise RdmaImagesError(f"{spec!r} names no host that can be measured\nuse one of {forms}")
+        raise RefusedError(f"{spec!r} names no host that can be measured\nuse one of {forms}")
     base = testinfra.backend.get_backend_class(connection)
     settings = {"limit": limit, "environment": environment, "first": first}
     bases = (Direct,) if connection == "docker" else (Limited, base)

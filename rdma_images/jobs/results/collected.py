@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rdma_images.core import files
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.results import expectations, from_logs, job_spec, nccl_tests_json, run_folder
 from rdma_images.jobs.results.result import Result
 from rdma_images.jobs.write import folder
@@ -54,7 +54,7 @@ def result_at(path: Path) -> Result:
 
 
 def logs_at(path: Path) -> tuple[Path, ...]:
-    """Return the logs at `path`: itself, or what is in it or in its logs/. Raises RdmaImagesError for none."""
+    """Return the logs at `path`: itself, or what is in it or in its logs/. Raises RefusedError for none."""
     if not path.is_dir():
         return (path,)
     no_logs = {*NO_LOGS, *folder.written(path)}
@@ -62,5 +62,5 @@ def logs_at(path: Path) -> tuple[Path, ...]:
         entry for entry in files.entries(path) if entry.is_file() and entry.name not in no_logs
     )
     if not log_files:
-        raise RdmaImagesError(f"{path}: no logs in this folder\ngive the folder of a run, or its logs")
+        raise RefusedError(f"{path}: no logs in this folder\ngive the folder of a run, or its logs")
     return log_files

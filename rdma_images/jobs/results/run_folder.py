@@ -9,7 +9,7 @@
 from pathlib import Path
 
 from rdma_images.core import atomic, files
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import step_file
 from rdma_images.jobs.results import job_spec, page
@@ -41,9 +41,9 @@ def write(result: Result, folder: Path) -> Path:
 
 
 def load(path: Path) -> Result:
-    """Return the result at `path`, a result.json or the folder of a run. Raises RdmaImagesError where there is none."""
+    """Return the result at `path`, a result.json or the folder of a run. Raises RefusedError where there is none."""
     path = path / RESULT.name if path.is_dir() else path
     result = RESULT.load(path)
     if result is None:
-        raise RdmaImagesError(f"{path}: no result here\n{COMMAND} job.result DIR makes one from the logs of a run")
+        raise RefusedError(f"{path}: no result here\n{COMMAND} job.result DIR makes one from the logs of a run")
     return result

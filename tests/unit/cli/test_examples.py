@@ -64,3 +64,18 @@ def test_an_example_that_needs_nothing_runs(example: str, tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+README_PLANS = re.findall(
+    r"^\$ invoke (plan .+)\n((?:.+\n)+?)```", (paths.PROJECT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(("words", "shown"), README_PLANS, ids=[words for words, _ in README_PLANS])
+def test_the_readme_shows_what_plan_prints(words: str, shown: str) -> None:
+    """Lines may be cut, with an ellipsis, and left out between those that are shown."""
+    command = [sys.executable, "-m", "invoke", *words.split()]
+    done = subprocess.run(command, cwd=paths.PROJECT, capture_output=True, text=True)
+    printed = iter((done.stdout + done.stderr).splitlines())
+    for line in shown.splitlines():
+        assert any(text.startswith(line.removesuffix("…")) for text in printed), line

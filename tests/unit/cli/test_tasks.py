@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,17 @@ def test_an_option_without_its_value_is_a_mistake(words: list[str]) -> None:
         (["job.result", "x", "--nodes", "two"], "--nodes two: not a whole number\nwrite digits, as in --nodes 2"),
         (["job.pairs", "--rounds", "x"], "--rounds x: not a whole number"),
         (["verdict", "/no/such/log"], "/no/such/log: No such file or directory"),
+        (["job", "efa-pytorch"], "efa-pytorch is a target\nwrite invoke job --target efa-pytorch"),
+        (["job.result", "--jsno"], "--jsno: no such option of job.result\ndid you mean --json"),
+        (["job.pairs", "--target", "efa-pytorch"], "--target: no such option of job.pairs\n"),
+        (["job", "--name", "a", "--name=b"], "--name: is given twice\nleave one out"),
+        (["job.result", "x", "--nodes", "-1"], "--nodes -1: not a whole number\n"),
+        (["plan", "--target", "efa-pytorch", "--onto", ""], "--onto: its value is empty\ngive one, or leave"),
+        (["--help", "biuld"], "biuld: no such task\ndid you mean build?"),
+        (["--list", "engin"], "engin: no such group of tasks\ndid you mean engine?"),
+        (["validate", "--host", "two"], "validating two\n'two' names no host that can be measured\n"),
+        (["validate", "--host", "folder:///env"], "--host folder:///env: is no host\nwrite --folder /env"),
+        (["job.attach", "/no/run"], "/no/run: no result here\n"),
     ],
 )
 def test_what_is_typed_wrongly_is_answered_with_what_was_meant(words: list[str], sentence: str) -> None:
@@ -102,9 +114,10 @@ def test_the_list_begins_with_the_tasks_of_users_and_has_every_task_once() -> No
     assert listed.index("job") < listed.index("engine.up") < listed.index("ci.matrix")
 
 
-def test_a_list_that_cannot_be_written_is_a_sentence() -> None:
+@pytest.mark.parametrize("words", [[], ["--list"], ["--list", "job"], ["--help", "build"], ["build", "-h"]])
+def test_an_answer_of_invoke_that_cannot_be_written_is_a_sentence(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "invoke", "--list"]
+        command = [sys.executable, "-m", "invoke", *words]
         done = subprocess.run(command, cwd=paths.PROJECT, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("the output cannot be written: No space left on device\n")
@@ -253,3 +266,15 @@ def test_a_verdict_reads_standard_input() -> None:
     done = subprocess.run(command, cwd=paths.PROJECT, input="nothing of NCCL\n", capture_output=True, text=True)
     assert done.returncode == 3
     assert done.stdout.startswith("unknown: no line of NCCL's is in the log")
+
+
+def test_ctrl_c_ends_a_task_with_130() -> None:
+    command = [sys.executable, "-m", "invoke", "job.watch", "--", "sh", "-c", "echo started; sleep 60"]
+    with subprocess.Popen(command, cwd=paths.PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        for line in process.stdout or ():
+            if b"started" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        _, complaints = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in complaints

@@ -1,5 +1,6 @@
 """What a step wrote down is read back as it was, and a broken file is told with the command that writes it anew."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +49,11 @@ def test_a_folder_or_a_link_to_nothing_is_no_file_of_a_step() -> None:
     for file in (BUILD, HISTORY):
         with pytest.raises(RdmaImagesError, match=rf"{file.name}: .+\n.+"):
             file.read("efa-1")
+
+
+def test_a_named_pipe_is_no_file_of_a_step() -> None:
+    """Opening it would wait for a writer that nobody starts."""
+    BUILD.path("efa-1").parent.mkdir(parents=True)
+    os.mkfifo(BUILD.path("efa-1"))
+    with pytest.raises(RdmaImagesError, match=r"build\.json: is a named pipe"):
+        BUILD.read("efa-1")

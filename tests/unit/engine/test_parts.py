@@ -69,7 +69,7 @@ def test_a_chosen_engine_that_is_unreachable_is_never_replaced(
 
 def test_a_chosen_context_is_named(no_choice: pathlib.Path) -> None:
     (no_choice / "config.json").write_text('{"currentContext": "farm"}')
-    with pytest.raises(RdmaImagesError, match="the docker context 'farm' names an engine that cannot be used"):
+    with pytest.raises(RdmaImagesError, match="the docker context 'farm' names an engine that cannot be used: "):
         discovery.find()
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.jobs.results import collected, from_logs, job_spec, run_folder
 from rdma_images.jobs.write import folder
 from tests.support import job_parts
@@ -40,7 +40,7 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
 def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(folder.note(job_parts.job("slurm", "efa", "mpirun"), {"job.sbatch": ""}))
     (tmp_path / "job.sbatch").write_text("#!/bin/bash\n")
-    with pytest.raises(RdmaImagesError, match="no logs in this folder\ngive the folder of a run"):
+    with pytest.raises(RefusedError, match="no logs in this folder\ngive the folder of a run"):
         collected.logs_at(tmp_path)
     (tmp_path / "0.log").write_text("x")
     assert collected.logs_at(tmp_path) == (tmp_path / "0.log",)
