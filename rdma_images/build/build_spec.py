@@ -1,7 +1,7 @@
 """An image to build, with everything that decides its bytes. Making one asks no network, once all is locked."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -35,6 +35,7 @@ class BuildSpec:
     others: str
     bases: frozenset[tuple[str, str]] = frozenset()
     packages: Mapping[str, str] = field(default_factory=dict)  # of no index: the digest of their files, by name
+    files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of matrix.yaml and of the locks, by path
 
     @property
     def inputs(self) -> str:
@@ -93,7 +94,17 @@ def build_spec(
         for bootstrapped in pinned
         if "bootstrap" in bootstrapped.extra
     )
-    return BuildSpec(image, wheels, project.facts, input_digest(made_of), bases, packages)
+    files = _file_digests(image, (base for base, _ in bases))
+    return BuildSpec(image, wheels, project.facts, input_digest(made_of), bases, packages, files)
+
+
+def _file_digests(image: Image, bases: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of matrix.yaml and of the locks that an image is built from, those that are there."""
+    questions = (lock.lock_request(image), lock.toolkit_request(image))
+    locks = [*map(lock.path, questions), *map(debian_lock.path, bases)]
+    names = [f"locks/{path.parent.name}/{path.name}" for path in locks]
+    files = {"matrix.yaml": paths.MATRIX} | {name: paths.find(name) for name in names}
+    return {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items() if path.is_file()}
 
 
 def input_digest(inputs: object) -> str:

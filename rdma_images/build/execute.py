@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 from rdma_images.build import added_files, local_packages, run_bake, source_wheels, space_needed, wheel_contexts
@@ -16,7 +17,7 @@ from rdma_images.build.contexts import Contexts
 from rdma_images.build.run_bake import Options
 from rdma_images.core import atomic, locking, paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import Build, Image, Source, Supply
+from rdma_images.core.pipeline import TOOL, Build, Image, Source, Supply
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.engine import Engine, docker_command, platforms, pull_by_digest
@@ -244,11 +245,12 @@ def _targets(
 
 def _programs(engine: Engine, builder: str | None) -> dict[str, str]:
     """Return the versions of the programs that built. The engine's BuildKit is Docker's; buildx knows a builder's."""
+    this = {TOOL: version(TOOL)}
     if not builder:
-        return {"buildx": engine.buildx, "docker": engine.version}
+        return {**this, "buildx": engine.buildx, "docker": engine.version}
     output = docker_command.run(engine, "buildx", "inspect", builder).stdout
     versions = sorted(set(_BUILDKIT.findall(output)))
-    return {"buildx": engine.buildx, "buildkit": " and ".join(versions) or "unknown"}
+    return {**this, "buildx": engine.buildx, "buildkit": " and ".join(versions) or "unknown"}
 
 
 def _record(
@@ -283,6 +285,7 @@ def _record(
         builder=dict(programs),
         layers=wheels.blobs.get(spec.image.id, {}),
         layers_at=wheels.registry,
+        files=dict(spec.files),
     )
     BUILD.write(spec.image.id, build)
     if before and before.digest != digest:

@@ -53,8 +53,7 @@ def provide_contexts(
             source_stage(wheel.name): str(
                 _compiled(spec, wheel, rehearsed[spec.image.id], compile_stage, progress, repository)
             )
-            for wheel in spec.lock.sources
-            if wheel.is_source
+            for wheel in _from_source(spec)
         }
         for spec in specs
     }
@@ -67,12 +66,16 @@ def provide_contexts(
 
 def are_complete(specs: Sequence[BuildSpec], rehearsed: Mapping[str, Sequence[str]]) -> bool:
     """Return whether this machine has every wheel from source of these images."""
-    return all(
-        _has_wheel(root() / key(spec, wheel, rehearsed[spec.image.id]))
-        for spec in specs
-        for wheel in spec.lock.sources
-        if wheel.is_source
-    )
+    return all(len(kept(spec, rehearsed[spec.image.id])) == len(_from_source(spec)) for spec in specs)
+
+
+def kept(spec: BuildSpec, rehearsed: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of an image's packages from source whose wheels this machine has, compiled before."""
+    return tuple(wheel.name for wheel in _from_source(spec) if _has_wheel(root() / key(spec, wheel, rehearsed)))
+
+
+def _from_source(spec: BuildSpec) -> tuple[Wheel, ...]:
+    return tuple(wheel for wheel in spec.lock.sources if wheel.is_source)
 
 
 def key(spec: BuildSpec, source: Wheel, rehearsed: Sequence[str]) -> str:

@@ -134,7 +134,7 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
     registry = registries.load_if_present().of_host(reference.parse_reference(ref).host)
     published = published_images.read_published(ref, registry)
     evidence = reproducing.read_evidence(published)
-    reproducing.require_commit(published, evidence)
+    reproducing.require_same_origin(published, evidence)
     loaded = measured(project.load(), [evidence.target], evidence.onto)
     outcome = reproducing.reproduce(published, evidence, loaded, engine.ensure(progress), progress)
     shown = publication_table.reproduction_json if json else publication_table.reproduction_text

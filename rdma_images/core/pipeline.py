@@ -9,6 +9,7 @@ from rdma_images.core.plain import plain
 Fabric = Literal["efa", "erdma"]
 Platform = Literal["linux/amd64", "linux/arm64"]
 
+TOOL = "rdma-images"  # the distribution that this is
 LABEL_PREFIX = "io.rdma-images"  # of the names of our own labels
 PACKAGE_ORIGIN = "package-origin"  # of labels that say where a Python package of no public index is from
 
@@ -330,6 +331,7 @@ class Build:
     builder: dict[str, str] = field(default_factory=dict)  # program -> version, of those that built it
     layers: dict[str, int] = field(default_factory=dict)  # digest -> bytes, of the wheels' layers that it was built on
     layers_at: str = ""  # the repository that has these, "host/name"; empty where no registry was asked
+    files: dict[str, str] = field(default_factory=dict)  # SHA-256 of matrix.yaml and of the locks, by path
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,11 @@ def reproduction_text(reproduction: "Reproduction") -> RenderableType:
     lines.append(Text(f"  built again from {reproduction.commit}: {reproduction.rebuilt}"))
     if reproduction.reused:
         lines.append(Text(f"  {reproduction.reused} layers of wheels were made on this machine before", "yellow"))
+    if reproduction.compiled:
+        listed = plain(", ".join(reproduction.compiled))
+        lines.append(Text(f"  compiled on this machine before, and not again: {listed}", "yellow"))
+    if not reproduction.tool:
+        lines.append(Text("  the provenance does not say which version of this tool built it", "yellow"))
     if not reproduction.is_equal and reproduction.unpinned:
         listed = plain(", ".join(reproduction.unpinned))
         lines.append(Text(f"  not locked, so that another day has other bytes: {listed}", "yellow"))

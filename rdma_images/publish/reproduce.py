@@ -8,17 +8,18 @@ import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, fields, replace
+from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from zstandard import ZstdError
 
-from rdma_images.build import build_spec, execute
+from rdma_images.build import build_spec, execute, source_wheels
 from rdma_images.build.run_bake import Options
 from rdma_images.core import paths, stream
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import LABEL_PREFIX
+from rdma_images.core.pipeline import LABEL_PREFIX, TOOL
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine
 from rdma_images.inputs import sources
@@ -50,7 +51,8 @@ class Evidence:
     onto: str  # "NAME@sha256:…", the image that a fabric was added to; empty for none
     dependencies: dict[str, str]  # what was downloaded: name -> digest, or what else vouches for it
     unpinned: tuple[str, ...]  # those that may be others on another day
-    rehearsal: bool
+    stand_ins: tuple[str, ...]  # ids of the sources that were replaced; empty for no rehearsal
+    tool: str  # the version of this tool that built it; empty where the provenance names none
     compression: Compression
 
 
@@ -75,6 +77,8 @@ class Reproduction:
     differences: tuple[Difference, ...]
     unpinned: tuple[str, ...]  # inputs without a digest
     reused: int  # layers of wheels that this machine had made before
+    compiled: tuple[str, ...] = ()  # packages whose wheels it had compiled before
+    tool: str = ""  # the version that the provenance names; empty for none
 
     @property
     def is_equal(self) -> bool:
@@ -99,7 +103,8 @@ class TarEntry:
 def read_evidence(published: PublishedImage) -> Evidence:
     """Return how an image was built. Raises RefusedError where what is attached does not say it."""
     try:
-        definition = published.predicate(statement.PROVENANCE)["buildDefinition"]
+        predicate = published.predicate(statement.PROVENANCE)
+        definition = predicate["buildDefinition"]
         parameters, dependencies = definition["externalParameters"], definition["resolvedDependencies"]
         source = next(item for item in dependencies if "gitCommit" in item.get("digest", {}))
         base = next((item for item in dependencies if item["name"] == "base-image"), None)
@@ -112,7 +117,8 @@ def read_evidence(published: PublishedImage) -> Evidence:
             onto=f"{base['uri']}@sha256:{base['digest']['sha256']}" if base else "",
             dependencies=_pins(dependencies),
             unpinned=tuple(sorted(str(item["name"]) for item in dependencies if is_unpinned(item))),
-            rehearsal=f"{LABEL_PREFIX}.rehearsal" in labels_of(published.config),
+            stand_ins=tuple(filter(None, labels_of(published.config).get(f"{LABEL_PREFIX}.rehearsal", "").split(","))),
+            tool=str(predicate["runDetails"]["builder"]["version"].get(TOOL, "")),
             compression="gzip" if "gzip" in topmost.media_type else "zstd",
         )
         is_clean = bool(definition["internalParameters"]["clean"]) and is_commit(evidence.commit)
@@ -128,8 +134,13 @@ def read_evidence(published: PublishedImage) -> Evidence:
     return evidence
 
 
-def require_commit(published: PublishedImage, evidence: Evidence) -> None:
-    """Raise RefusedError where this folder is at another commit than the one that an image was built from."""
+def require_same_origin(published: PublishedImage, evidence: Evidence) -> None:
+    """Raise RefusedError where another version of this tool, or another commit of this folder, built an image."""
+    if evidence.tool and evidence.tool != version(TOOL):
+        raise RefusedError(
+            f"{published.ref}: was built by {TOOL} {evidence.tool}, and this is {version(TOOL)}, whose templates may "
+            f"differ\ninstall that one: pip install {TOOL}=={evidence.tool}"
+        )
     commit = labels.revision().commit
     if commit != evidence.commit:
         raise RefusedError(
@@ -145,7 +156,7 @@ def reproduce(
 
     Args:
         published: The image, in its registry.
-        evidence: What it was built from; see require_commit.
+        evidence: What it was built from; see require_same_origin.
         project: This folder's matrix, facts and mirrors.
         engine: Builds it.
         progress: Hears what takes long.
@@ -160,22 +171,35 @@ def reproduce(
         )
     revision = replace(labels.revision(), repository=evidence.repository or None)
     changes = [f"{axis}={value}" for axis, value in evidence.axes.items()]
-    (image,) = target_options.chosen_images(project, [evidence.target], False, changes, evidence.rehearsal)
-    spec = build_spec.build_spec(image, project, evidence.rehearsal, evidence.compression, progress)
+    is_rehearsal = bool(evidence.stand_ins)
+    (image,) = target_options.chosen_images(project, [evidence.target], False, changes, is_rehearsal)
+    spec = build_spec.build_spec(image, project, is_rehearsal, evidence.compression, progress)
     layers = wheel_layers.wheel_layers(spec.lock)
     reused = sum(store.find(recipe(layer, evidence.compression)) is not None for layer in layers)
+    compiled = source_wheels.kept(spec, evidence.stand_ins)
     paths.BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="reproduce-", dir=paths.BUILD) as folder:
         layout = Path(folder) / "layout"
-        options = Options(evidence.rehearsal, compression=evidence.compression, no_cache=True, layout=layout)
+        options = Options(is_rehearsal, compression=evidence.compression, no_cache=True, layout=layout)
         execute.build_layout(spec, project, engine, options, revision, progress)
         rebuilt = read_layout(layout)
         pins = _pins(map(statement.dependency, sources.pinned(image, project.facts)))
+        if evidence.tool:  # an older provenance has neither
+            pins |= spec.files
         differences = [
             *_differing_values("input", {name: evidence.dependencies.get(name, ABSENT) for name in pins}, pins),
             *compare(published, rebuilt, layout, Path(folder), progress),
         ]
-    return Reproduction(published.ref, rebuilt.digest, evidence.commit, tuple(differences), evidence.unpinned, reused)
+    return Reproduction(
+        ref=published.ref,
+        rebuilt=rebuilt.digest,
+        commit=evidence.commit,
+        differences=tuple(differences),
+        unpinned=evidence.unpinned,
+        reused=reused,
+        compiled=compiled,
+        tool=evidence.tool,
+    )
 
 
 def read_layout(layout: Path) -> Manifest:

@@ -50,6 +50,7 @@ def provenance(image: Image, build: Build, revision: dict[str, str], pinned: Seq
         for component in sorted(image.components.values(), key=lambda component: component.name)
     ]
     dependencies += [dependency(source) for source in pinned]
+    dependencies += [{"name": name, "digest": {"sha256": value}} for name, value in build.files.items()]
     if image.onto:
         algorithm, _, value = image.onto.base.digest.partition(":")
         name = image.onto.base.ref.partition("@")[0]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Two workers and a launcher, each in a network of its own on this machine: mpi.sh TREE FOLDER HOME UID PORT
+# Two workers and a launcher, each in a network of its own on this machine: mpi.sh TREE FOLDER HOME UID PORT OPERATOR GROUPS
 # TREE has Debian's Open MPI and OpenSSH unpacked and not installed; FOLDER has worker.sh, launcher.sh and environment.sh.
-# They run as the user UID, whose home is HOME, and their sshd listens on PORT.
+# They run as the user UID, with GROUPS beside its own, whose home is HOME, and their sshd listens on PORT. OPERATOR is who mounts keys.
 # As root; the caller has put it into a mount namespace of its own (unshare --mount).
 set -euo pipefail
-tree=$1 folder=$2 home=$3 uid=$4 port=$5 name=rdma$$
+tree=$1 folder=$2 home=$3 uid=$4 port=$5 operator=$6 groups=$7 name=rdma$$
 mount -t overlay overlay -o "lowerdir=$tree/usr:/usr" /usr
 for place in /root /run; do mount -t tmpfs none "$place"; done
 mkdir "$folder/ssh" "$folder/bin"
@@ -16,12 +16,21 @@ printf 'StrictModes no\nPermitRootLogin yes\n' > /etc/ssh/sshd_config
 { grep -v "^sshd:\|^[^:]*:[^:]*:$uid:" /etc/passwd; echo 'sshd:x:999:65534::/run/sshd:/usr/sbin/nologin'; } > "$folder/passwd"
 echo "ranks:x:$uid:$uid::$home:/bin/bash" >> "$folder/passwd"
 mount --bind "$folder/passwd" /etc/passwd
-# As the operator mounts them.
-mkdir -p -m 700 "$home/.ssh"
-ssh-keygen -q -t ed25519 -N '' -f "$home/.ssh/id_ed25519"
-cp "$home/.ssh/id_ed25519.pub" "$home/.ssh/authorized_keys"
+mkdir -p "$home"
+if [ "$operator" = trainer ]; then  # root's, with the modes that Kubeflow Trainer 2.3 gives (pkg/constants/constants.go)
+  mkdir /run/mpi-ssh
+  ssh-keygen -q -t ecdsa -b 521 -m PEM -N '' -f /run/mpi-ssh/id_rsa
+  cp /run/mpi-ssh/id_rsa.pub /run/mpi-ssh/authorized_keys
+  chmod 640 /run/mpi-ssh/id_rsa
+  chmod 644 /run/mpi-ssh/id_rsa.pub /run/mpi-ssh/authorized_keys
+else
+  mkdir -m 700 "$home/.ssh"
+  ssh-keygen -q -t ed25519 -N '' -f "$home/.ssh/id_ed25519"
+  cp "$home/.ssh/id_ed25519.pub" "$home/.ssh/authorized_keys"
+fi
 chown -R "$uid:$uid" "$home" "$folder/ssh"
-as_user="setpriv --reuid=$uid --regid=$uid --clear-groups"
+if [ -n "$groups" ]; then groups="--groups=$groups"; else groups=--clear-groups; fi
+as_user="setpriv --reuid=$uid --regid=$uid $groups"
 
 end() {
   for number in 1 2 3; do

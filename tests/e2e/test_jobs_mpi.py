@@ -29,15 +29,27 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.mark.parametrize(("tcp", "network", "user"), [(False, "IB", ""), (True, "Socket", ""), (False, "IB", "ranks")])
+@pytest.mark.parametrize(
+    ("launcher", "tcp", "network", "user"),
+    [
+        ("mpijob", False, "IB", ""),
+        ("mpijob", True, "Socket", ""),
+        ("mpijob", False, "IB", "ranks"),
+        ("trainjob", False, "IB", ""),
+        ("trainjob", False, "IB", "ranks"),
+    ],
+)
 def test_the_ranks_have_the_images_variables_and_their_logs_come_back(
-    folder: Path, tcp: bool, network: str, user: str
+    folder: Path, launcher: str, tcp: bool, network: str, user: str
 ) -> None:
     """sshd hands no variable of its container on: what the image sets has to be named to mpirun."""
-    job = jobs.job("mpijob", "erdma", "mpirun", gpus=2, tcp=tcp, command=("/bin/sh", "-c", RANK + LOG))
+    job = jobs.job(launcher, "erdma", "mpirun", gpus=2, tcp=tcp, command=("/bin/sh", "-c", RANK + LOG))
     if user:
         job = replace(job, user=user, home=f"{folder}/home")
-    for role, pod in zip(("launcher", "worker"), jobs.pods(job), strict=True):
+    roles = ("launcher", "worker") if launcher == "mpijob" else ("worker", "launcher")
+    groups = {""}
+    for role, pod in zip(roles, jobs.pods(job), strict=True):
+        groups.add(",".join(map(str, pod["spec"].get("securityContext", {}).get("supplementalGroups", ()))))
         script = pod["spec"]["containers"][0]["command"][2]
         (folder / f"{role}.sh").write_text(script.replace("/tmp/nccl", str(folder / "nccl")))
     variables = {**job.variables, "NCCL_DEBUG_FILE": f"{folder}/nccl/%h.%p.log"}
@@ -47,6 +59,7 @@ def test_the_ranks_have_the_images_variables_and_their_logs_come_back(
         [
             *("unshare", "--mount", "bash", start, unpacked.tree("mpi", PACKAGES), folder),
             *(job.home, "1000" if user else "0", str(job.ssh_port)),
+            *("trainer" if launcher == "trainjob" else "mpi-operator", max(groups)),
         ],
         capture_output=True,
         text=True,

@@ -5,6 +5,7 @@ import json
 import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +38,9 @@ Buildkit:         v0.12.5
 """
 
 
+THIS = {"rdma-images": metadata.version("rdma-images")}
+
+
 @pytest.fixture
 def engine(tmp_path: Path) -> Callable[..., container_engine.Engine]:
     """Return a function that makes an engine whose docker command prints the given answer."""
@@ -60,14 +64,14 @@ def order(image_id: str) -> BuildSpec:
 
 
 def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., container_engine.Engine]) -> None:
-    assert execute._programs(engine(), None) == {"buildx": "0.24", "docker": "28.2"}
+    assert execute._programs(engine(), None) == {**THIS, "buildx": "0.24", "docker": "28.2"}
 
 
 @pytest.mark.parametrize(("answer", "version"), [(INSPECTED, "v0.12.5 and v0.13.2"), ("", "unknown")])
 def test_a_named_builder_has_a_buildkit_version_and_no_docker_version(
     answer: str, version: str, engine: Callable[..., container_engine.Engine]
 ) -> None:
-    assert execute._programs(engine(answer), "team") == {"buildx": "0.24", "buildkit": version}
+    assert execute._programs(engine(answer), "team") == {**THIS, "buildx": "0.24", "buildkit": version}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What a build locks by itself: a build to ship in locks/, to be committed; a rehearsal below build/."""
 
+from hashlib import sha256
 from pathlib import Path
 from typing import get_args
 
@@ -59,6 +60,7 @@ def test_a_rehearsal_changes_no_lock_of_the_user(tmp_path: Path, questions: list
     checkout = project.load()
     first = build_spec.build_spec(unlocked(), checkout, rehearse=True)
     assert new_locks(paths.LOCKS) == []
+    assert first.files["matrix.yaml"] == sha256(paths.MATRIX.read_bytes()).hexdigest()
     assert new_locks(tmp_path / "build" / "locks") == [f"{lock.lock_request(unlocked()).key}.json"]
     again = build_spec.build_spec(unlocked(), checkout, rehearse=True)
     assert again.inputs == first.inputs

@@ -308,3 +308,9 @@ def test_ssh_between_ranks_is_the_users_where_the_target_has_one(launcher: str) 
     assert text.count("-p 2222 -o ConnectionAttempts=10") >= 2
     assert "sshd -D -e -p 2222 -h /tmp/ssh_host_key -o UsePAM=no" in text
     assert "/home/nonroot/.ssh" in text
+    readers = [
+        template
+        for template in jobs.pods(job)
+        if template["spec"].get("securityContext") == {"supplementalGroups": [0]}
+    ]
+    assert len(readers) == (2 if launcher == "trainjob" else 0)

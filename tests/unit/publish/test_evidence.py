@@ -65,6 +65,14 @@ def test_statements_name_their_subject_and_forms(image: Image) -> None:
     assert proof["predicate"]["report"]["digest"] == "sha256:ab"
 
 
+def test_a_provenance_has_the_files_that_the_image_was_built_from(image: Image) -> None:
+    item = item_of(image, "sha256:ab")
+    build = dataclasses.replace(item.build, files={"matrix.yaml": "c" * 64})
+    provenance, *_ = artifacts_of(dataclasses.replace(item, build=build))
+    dependencies = json.loads(provenance.content)["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert {"name": "matrix.yaml", "digest": {"sha256": "c" * 64}} in dependencies
+
+
 def test_the_builders_own_record_goes_along_when_it_is_of_this_image(image: Image) -> None:
     item = item_of(image, "sha256:ab")
     record_file = paths.image_folder(image.id) / "buildkit.json"

@@ -182,7 +182,8 @@ class TestEvidence:
         evidence = reproduce.read_evidence(before)
         assert (evidence.target, evidence.commit) == ("efa-pytorch", "a" * 40)
         assert evidence.axes == image.axes
-        assert evidence.rehearsal
+        assert evidence.stand_ins
+        assert evidence.tool == ""
         assert evidence.compression == "zstd"
         assert "efa-installer-1.50.0" in evidence.dependencies
         assert {"base-debian13", "debian-trixie"} <= set(evidence.unpinned)
@@ -206,7 +207,15 @@ class TestEvidence:
     ) -> None:
         before = self.published(repository, image, "a" * 40)
         with pytest.raises(RefusedError, match=f"git worktree add ../reproduce {'a' * 40}"):
-            reproduce.require_commit(before, reproduce.read_evidence(before))
+            reproduce.require_same_origin(before, reproduce.read_evidence(before))
+
+    def test_another_version_of_the_tool_is_refused_by_name(self, repository: Repository, image: Image) -> None:
+        before = self.published(repository, image, "a" * 40)
+        evidence = replace(reproduce.read_evidence(before), tool="0.0.9")
+        with pytest.raises(
+            RefusedError, match=r"was built by rdma-images 0\.0\.9(?s:.*)pip install rdma-images==0\.0\.9"
+        ):
+            reproduce.require_same_origin(before, evidence)
 
     def test_an_engine_that_cannot_write_to_a_folder_is_refused(
         self, repository: Repository, image: Image, monkeypatch: pytest.MonkeyPatch
@@ -222,7 +231,7 @@ class TestEvidence:
 def test_the_answer_names_differences_and_what_is_not_locked(capsys: pytest.CaptureFixture[str]) -> None:
     digest = hashlib.sha256(b"").hexdigest()
     row = Difference("layer 2 of 2", "etc/\x1b[31mx", "content", digest, digest[::-1])
-    outcome = Reproduction("host/a@sha256:1", "sha256:2", "c" * 40, (row,) * 51, ("debian-archive",), 3)
+    outcome = Reproduction("host/a@sha256:1", "sha256:2", "c" * 40, (row,) * 51, ("debian-archive",), 3, ("apex",))
     show(publication_table.reproduction_text(outcome))
     text = capsys.readouterr().out
     assert text.startswith("DIFFERS  host/a@sha256:1\n")
@@ -230,6 +239,8 @@ def test_the_answer_names_differences_and_what_is_not_locked(capsys: pytest.Capt
     assert f"{digest[:12]}…" in text
     assert "debian-archive" in text
     assert "3 layers of wheels were made on this machine before" in text
+    assert "compiled on this machine before, and not again: apex" in text
+    assert "does not say which version" in text
     assert "and 1 more differences: --json has all" in text
     body = json.loads(publication_table.reproduction_json(outcome))
     assert (body["equal"], len(body["differences"])) == (False, 51)
