@@ -114,13 +114,19 @@ def published(folder: Folder, stages: str) -> str:
     folder.run("rdma-images", "lock", "--debian", codes=(0, 1))  # 1: a vendor's address does not answer
     for command in (["git", "init", "-q"], ["git", "add", "-A"], ["git", "commit", "-qm", "An image to build twice"]):
         folder.run(*command)
-    folder.run("rdma-images", "build", "--target", TARGET, "--rehearse", "--no-validate")
-    folder.run("rdma-images", "validate", "--target", TARGET, codes=(0, 1))  # 1: a part of a target for EFA is left out
+    return build_and_publish(folder)
+
+
+def build_and_publish(folder: Folder, *onto: str) -> str:
+    """Build, validate and publish the target; returns the image by digest."""
+    target = ("--target", TARGET, *onto)
+    folder.run("rdma-images", "build", *target, "--rehearse", "--no-validate")
+    folder.run("rdma-images", "validate", *target, codes=(0, 1))  # 1: a part of a target for EFA is left out
     checks = folder.read("report")["checks"]
     assert isinstance(checks, list)
     failed = {check["id"] for check in checks if (check["outcome"], check["severity"]) == ("failed", "error")}
     allowed = [option for name in sorted(failed) for option in ("--allow-red", name)]
-    folder.run("rdma-images", "publish", "--target", TARGET, "--to", "local", *allowed)
+    folder.run("rdma-images", "publish", *target, "--to", "local", *allowed)
     places = folder.read("publication")["places"]
     assert isinstance(places, dict)
     return str(places["local"]["ref"])
@@ -135,6 +141,13 @@ def test_an_image_is_reproduced_by_running_its_steps_again(folder: Folder) -> No
     assert folder.read("build") == before
     (folder.path / "matrix.yaml").write_text(MATRIX.replace("twice", "once"))
     folder.run("rdma-images", "reproduce", ref, codes=(2,))
+
+
+def test_an_image_onto_another_is_reproduced(folder: Folder) -> None:
+    base = published(folder, SMALL)
+    shutil.rmtree(folder.path / "build")
+    ref = build_and_publish(folder, "--onto", base)
+    assert folder.run("rdma-images", "reproduce", ref).startswith(f"equal  {ref}\n")
 
 
 @pytest.mark.exhaustive

@@ -14,21 +14,29 @@ from hypothesis import strategies as st
 
 from rdma_images.bill import licenses
 from rdma_images.core import debian_versions, paths, yaml_file
-from rdma_images.inputs import debian_index
+from rdma_images.inputs import debian_index, source_metadata
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import decode_report, encode_report
 from rdma_images.jobs.check import reading
+from rdma_images.jobs.pairs import bandwidths
+from rdma_images.jobs.results import run_folder
+from rdma_images.jobs.results.logs import read as read_logs
+from rdma_images.jobs.run import follow, kubernetes, slurm
+from rdma_images.jobs.run.runner import Submission
 from rdma_images.nccl_logs import verdict
-from rdma_images.publish import attachment_checks, reproduce, statement
+from rdma_images.publish import attachment_checks, reproduce, sigstore_bundles, statement
+from rdma_images.publish.keys import Trust
+from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.published_images import PublishedImage
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository
 from rdma_images.registry.http import Connection
 from rdma_images.scan import advisories
-from rdma_images.scan.policy import Policy
+from rdma_images.scan.policy import OriginRules, Policy
 from rdma_images.scan.read_reports import parse_report
 from rdma_images.validate import answers, image_layers, ldcache
-from rdma_images.validate.probes import contents, elf, fatbin
-from tests.support import scan_parts
+from rdma_images.validate.probes import contents, elf, fatbin, packages
+from rdma_images.validate.probes.rootfs import Root
+from tests.support import job_parts, scan_parts
 from tests.support.odd_input import edited, edited_bytes, generated, words
 from tests.unit.scan import test_advisories
 
@@ -42,6 +50,26 @@ MANIFEST = {
     "layers": [{"mediaType": "x", "digest": DIGEST, "size": 3, "annotations": {"a": "b"}}],
     "manifests": [{"mediaType": "x", "digest": DIGEST, "size": 3, "platform": {"os": "linux"}}],
 }
+COMPOSE = """\
+x-base: &base {devices: [/dev/infiniband], ulimits: {memlock: -1}}
+services:
+  train:
+    <<: *base
+    image: team/train:1
+    environment: [NCCL_DEBUG=INFO]
+    deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: 8}]}}}
+"""
+SCONTROL = "JobId=7 JobName=x JobState=PENDING Reason=Resources ExitCode=0:0 NodeList=(null) BatchHost=n1\n"
+POD = {
+    "metadata": {"name": "x-0", "uid": "u", "creationTimestamp": "2026-11-24T00:00:00Z"},
+    "status": {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}],
+        "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "x"}}}],
+    },
+}
+BUNDLES = paths.PROJECT / "tests" / "data" / "sigstore"
+RESULTS = paths.PROJECT / "tests" / "data" / "results"
 COPYRIGHT = "Format: https://x\nFiles: *\nLicense: GPL-2+ or MIT\n text\n\nLicense: BSD-3-clause and (X11, Expat)\n"
 
 
@@ -99,6 +127,50 @@ def read_provenance(content: bytes) -> None:
     reproduce.read_evidence(Published("a", DIGEST, (), repository, manifest, {}))
 
 
+def read_origin(content: bytes) -> None:
+    rules = OriginRules(builders=("a",), sources=("github.com/a/b",), locked_inputs=True)
+    signed = sigstore_bundles.SignedStatement({"predicateType": statement.PROVENANCE, "predicate": None}, "a", "b")
+    with suppress(ValueError):
+        signed = sigstore_bundles.SignedStatement(
+            {"predicateType": statement.PROVENANCE, "predicate": json.loads(content)}, "a", "b"
+        )
+    list(check_origin(content, rules, True, sigstore_bundles.Bundles([signed])))
+
+
+def read_bundle(check: Callable[[bytes, str], object], content: bytes) -> None:
+    with suppress(sigstore_bundles.BundleError):
+        check(content, DIGEST)
+
+
+def bundle_checker() -> Callable[[bytes, str], object]:
+    return sigstore_bundles.checker(Trust(identity="^https://github.com/", issuer="https://x"))
+
+
+def read_answer(runner: type[slurm.Slurm | kubernetes.Kubernetes], text: str) -> None:
+    """Read the state of a job, for which every program of the scheduler prints `text`."""
+    job = job_parts.job("slurm" if runner is slurm.Slurm else "mpijob", "efa", "mpirun")
+    run = job_parts.load_project().facts.launchers.launchers[job.launcher].run
+    assert run
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (slurm, kubernetes):
+            patch.setattr(module, "output", lambda *_, **__: text)
+        follow.read_state(runner(Submission(job, run, paths.IMAGES, paths.IMAGES, "tag")))
+
+
+def read_wheel(content: bytes) -> None:
+    folder = paths.IMAGES / "root" / "site-packages"
+    for name in ("METADATA", "RECORD", "status"):
+        file = folder / "a-1.dist-info" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    packages.wheels(Root(str(paths.IMAGES / "root")), ["/site-packages"])
+
+
+def read_source(content: bytes) -> None:
+    with suppress(tarfile.TarError, OSError, EOFError, ValueError, StopIteration):
+        source_metadata._read(io.BytesIO(content))
+
+
 PROVENANCE = {
     "predicateType": statement.PROVENANCE,
     "predicate": {
@@ -119,6 +191,16 @@ def a_layer() -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
         for name, content in (("etc/passwd", b"root:x"), ("opt/" + "n" * 200, b"x" * 2000), ("root/.netrc", b"login")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def a_source() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in (("a-1/PKG-INFO", b"Name: a\n"), ("a-1/a.egg-info/requires.txt", b"numpy>=2\n[x]\n")):
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
@@ -176,6 +258,28 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     "a layer": (edited_bytes(a_layer()), read_layer),
     "a layer to compare": (edited_bytes(a_layer()), in_file(reproduce.read_entries)),
     "a provenance": (edited_bytes(as_bytes(PROVENANCE)), read_provenance),
+    "a provenance to judge": (edited_bytes(as_bytes(PROVENANCE["predicate"])), read_origin),
+    "a compose file": (
+        edited(COMPOSE).map(lambda text: text.encode(errors="replace")),
+        in_file(lambda path: list(reading.pieces(path)), reading.TemplateError),
+    ),
+    "an answer of Slurm": (edited(SCONTROL), partial(read_answer, slurm.Slurm)),
+    "an answer of kubectl": (edited(json.dumps({**POD, "items": [POD]})), partial(read_answer, kubernetes.Kubernetes)),
+    "a JSON report of nccl-tests": (
+        edited_bytes((RESULTS / "2.19.6-socket.json").read_bytes()),
+        in_file(lambda path: read_logs([path], verdict.load_wordings())),
+    ),
+    "an output of nccl-tests": (
+        edited_bytes((RESULTS / "2.19.6-socket.txt").read_bytes()),
+        in_file(lambda path: read_logs([path], verdict.load_wordings())),
+    ),
+    "a result.json": (edited_bytes(b'{"job": "x", "image": "y", "legs": [], "time": ""}'), in_file(run_folder.load)),
+    "bandwidths of pairs": (
+        edited_bytes(b"n1 n2 310.5\nn1 n3 1e3 # slow\n"),
+        in_file(lambda path: bandwidths.read_pairs(path, ("n1", "n2", "n3"))),
+    ),
+    "METADATA of a wheel": (edited_bytes(b"Metadata-Version: 2.4\nName: a_b\nVersion: 1.0\n\nText\n"), read_wheel),
+    "a source's archive": (edited_bytes(a_source()), read_source),
     "an index of packages": (
         edited("Package: bash\nVersion: 5.2-1\n\nPackage: libc6\nVersion: 2.41-12\n"),
         lambda text: list(debian_index._parse_index(text)),
@@ -183,6 +287,12 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     "a copyright file": (edited(COPYRIGHT) | words, read_licenses),
     "a version": (edited("1:2.41-12+deb13u1") | words, debian_versions.key),
 }
+
+if sigstore_bundles.is_available():
+    KINDS["a Sigstore bundle"] = (
+        edited_bytes((BUNDLES / "slsa-generator.json").read_bytes()),
+        partial(read_bundle, bundle_checker()),
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -112,7 +112,7 @@ def follow(
     state, last = State("waiting"), ""
     while True:
         try:
-            state = runner.state()
+            state = read_state(runner)
             answered = time.monotonic()
             line = f"{state.phase}{': ' if state.why else ''}{state.why}"
         except CommandError as error:
@@ -134,6 +134,16 @@ def follow(
             return JobEnd("late", f"it {late} in {_minutes(limit)} minutes: {state.why or 'nothing says why'}")
         if stop.wait(min(QUICK if now - started < AT_FIRST else SLOW, max(0.1, started + limit - now))):
             return JobEnd("interrupted", f"{signal.Signals(stop.number).name} while it was {state.phase}")
+
+
+def read_state(runner: Runner) -> State:
+    """Return the state of a job. Raises CommandError, too, for an answer that its scheduler did not give whole."""
+    try:
+        return runner.state()
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CommandError(
+            f"the scheduler answered in another form: {type(error).__name__} {error}\nask it by hand what it says"
+        ) from None
 
 
 def remove(runner: Runner, say: Progress) -> None:
