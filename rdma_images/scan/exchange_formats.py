@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from rdma_images.scan.cvss import base_score
 from rdma_images.scan.formats import (
     Many,
     ReportPart,
@@ -111,7 +112,13 @@ class _CycloneComponent(ReportPart):
 class _CycloneRating(ReportPart):
     severity: Text = ""
     score: float | None = None
-    method: Text = ""
+    vector: Text = ""
+
+    @property
+    def common(self) -> Severity:
+        """The severity by its word, else by its score or its vector."""
+        score = base_score(self.vector) if self.score is None else self.score
+        return severity(self.severity) if self.severity or score is None else severity_of_score(score)
 
 
 class _CycloneAffect(ReportPart):
@@ -147,7 +154,9 @@ class CycloneDx(ReportPart):
     def report(self) -> ScannerReport:
         """Return it in the common form."""
         subject = self.metadata.component
-        by_ref = {component.bom_ref: component for component in (*self.components, subject) if component.bom_ref}
+        components = (*self.components, subject)
+        by_ref = {_without_version(component.purl): component for component in components if component.purl}
+        by_ref |= {component.bom_ref: component for component in components if component.bom_ref}
         return ScannerReport(
             scanner=_tool(self.metadata.tools),
             vulnerabilities=tuple(v for entry in self.vulnerabilities for v in _cyclone(entry, by_ref)),
@@ -163,10 +172,11 @@ _SETTLED = frozenset({"not_affected", "false_positive", "resolved", "resolved_wi
 def _cyclone(entry: _CycloneVulnerability, by_ref: dict[str, _CycloneComponent]) -> Iterator[Vulnerability]:
     if entry.analysis.state in _SETTLED:
         return
-    ratings = [severity(rating.severity) for rating in entry.ratings]
+    ratings = [rating.common for rating in entry.ratings]
     fixed = re.search(r"to version (\S.*)$", entry.recommendation)  # as Trivy writes it
-    for affect in entry.affects:
-        component = by_ref.get(affect.ref, _CycloneComponent(name=affect.ref))
+    for affect in entry.affects or (_CycloneAffect(),):  # one that names no package still counts
+        component = by_ref.get(affect.ref) or by_ref.get(_without_version(affect.ref))
+        component = component or _CycloneComponent(name=affect.ref)
         yield Vulnerability(
             id=entry.id,
             package=component.name,
@@ -176,6 +186,11 @@ def _cyclone(entry: _CycloneVulnerability, by_ref: dict[str, _CycloneComponent])
             ecosystem=purl_type(component.purl),
             published=day(entry.published),
         )
+
+
+def _without_version(purl: str) -> str:
+    """Return a package's address without version and qualifiers, as OSV-Scanner names it."""
+    return purl.partition("?")[0].partition("@")[0]
 
 
 def _tool(tools: Any) -> str:

@@ -25,7 +25,7 @@ PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*$")
 # Every right that a job may have beside reading the sources, and what it is for.
 RIGHTS = {
     ("images.yml", "try"): {"contents": "read", "packages": "read"},
-    ("images.yml", "ship"): {"contents": "read", "packages": "write", "id-token": "write"},
+    ("images.yml", "ship"): {"contents": "read", "packages": "write", "id-token": "write", "attestations": "write"},
     ("images.yml", "join"): {"contents": "read", "id-token": "write"},
     ("scan.yml", "scan"): {"contents": "read", "id-token": "write", "issues": "write"},
 }

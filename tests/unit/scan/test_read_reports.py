@@ -35,6 +35,19 @@ def test_each_scanner_is_read(name: str, tmp_path: Path) -> None:
     assert "CVE-2026-1002" in medium.ids
 
 
+def test_a_vulnerability_of_osv_scanners_cyclonedx_is_never_dropped() -> None:
+    """It rates by a vector alone, and names packages without a version, or none at all."""
+    vector = "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H"
+    document = scan_parts.cyclonedx()
+    document["vulnerabilities"] = [
+        {"id": "OSV-1", "ratings": [{"vector": vector}], "affects": [{"ref": "pkg:pypi/examplelib"}]},
+        {"id": "OSV-2", "ratings": [{"score": 7.5}], "affects": []},
+    ]
+    first, second = parse_report(json.dumps(document).encode(), "bom.json").vulnerabilities
+    assert (first.package, first.installed, first.severity) == ("examplelib", "1.0", "critical")
+    assert (second.id, second.package, second.severity) == ("OSV-2", "", "high")
+
+
 @pytest.mark.parametrize("name", ["trivy", "grype", "osv-scanner", "cyclonedx", "inspector"])
 def test_the_day_of_the_advisory_is_read(name: str, tmp_path: Path) -> None:
     scan = read_reports([write_report(tmp_path, ALL[name]())], SUBJECT)
