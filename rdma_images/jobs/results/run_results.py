@@ -35,7 +35,7 @@ def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations,
     rows = _measurements(run_logs.tables, expectations.collective)
     parts = (
         _check_network(name, network_verdict, expectations, run_logs),
-        _check_coverage(name, job_nodes, expectations, run_logs),
+        _check_coverage(name, job_nodes, expectations, run_logs, network_verdict.network == "refused"),
         _check_rows(run_logs.tables),
         _check_world_size(rows, expectations, run_logs),
     )
@@ -93,9 +93,14 @@ def _ranks(job_nodes: Iterable[NodeResult]) -> set[int]:
 
 
 def _check_coverage(
-    name: RunName, job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: Logs
+    name: RunName, job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: Logs, refused: bool
 ) -> Iterator[Problem]:
-    """Yield ranks without a line in the logs, and more or fewer nodes than the job asked for."""
+    """Yield ranks without a line in the logs, and more or fewer nodes than the job asked for.
+
+    None where NCCL refused to start: a rank has no number before it has a network.
+    """
+    if refused:
+        return
     ranks = run_logs.processes.ranks
     measured = any(table.rows or table.devices for table in run_logs.tables)
     repeated = sorted(

@@ -6,6 +6,7 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.jobs.results import collected, from_logs, job_spec, run_folder
+from rdma_images.jobs.results.result import RunResult
 from rdma_images.jobs.write import folder
 from tests.support import job_parts
 
@@ -44,3 +45,35 @@ def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
         collected.logs_at(tmp_path)
     (tmp_path / "0.log").write_text("x")
     assert collected.logs_at(tmp_path) == (tmp_path / "0.log",)
+
+
+def training(folder_: Path, logs: str) -> RunResult:
+    """Return the result of the real training that left these logs, on two nodes with a GPU each."""
+    job = job_parts.job("docker", "efa", "torchrun", gpus=1)
+    (folder_ / "job.json").write_text(folder.note(job, {}))
+    (run,) = from_logs.result_of(
+        [LOGS / f"{logs}-{rank}.log" for rank in (0, 1)], folder.read(job_spec.NOTE, folder_)
+    ).legs
+    return run
+
+
+def test_a_training_over_tcp_is_a_fallback_on_both_nodes(tmp_path: Path) -> None:
+    run = training(tmp_path, "training")
+    assert (run.network, run.good, run.ranks) == ("fallback", False, 2)
+    assert [list(node.ranks) for node in run.nodes] == [[0], [1]]
+    assert [problem.sentence for problem in run.problems] == [
+        "the channels use libfabric over tcp, not EFA (8 NET/Libfabric)",
+        "every node: only 1 of the 4 adapters of p5.48xlarge",
+    ]
+
+
+def test_a_job_whose_nodes_failed_their_check_is_told_so(tmp_path: Path) -> None:
+    (problem,) = training(tmp_path, "training-check").problems
+    assert problem.sentence.startswith("the job ended before NCCL had a channel: the check of node1 ended the job ")
+    assert "the kernel has no efa device" in problem.sentence
+
+
+def test_a_refusal_before_the_first_rank_is_the_only_problem(tmp_path: Path) -> None:
+    """NCCL has no ranks yet: a fix that asks for its log would be wrong, since the log is there."""
+    (problem,) = training(tmp_path, "training-refused").problems
+    assert problem.sentence.startswith("NCCL did not start: NCCL_NET names a network that is not there")
