@@ -75,6 +75,11 @@ CAUSES: list[tuple[str, str, bool]] = [
         False,
     ),
     (
+        "NET/OFI Couldn't (?:open|create|enable) (?:an? )?(?P<object>(?!any)[\\w ]+?)(?: using ofiutils helper)?\\. RC: -\\d+, ERROR: (?P<error>.+)",
+        "the plugin has a provider, and libfabric gives it no {object}: {error}",
+        False,
+    ),
+    (
         "Attribute arch of node cpu not found",
         "the plugin's topology file names a CPU that none of the job's GPUs is at: take aws-ofi-nccl 1.13 or later, or all GPUs of the node",
         True,
@@ -102,6 +107,11 @@ CAUSES: list[tuple[str, str, bool]] = [
         True,
     ),
     ("NET/IB : No device found", "NCCL's own RDMA found no InfiniBand, RoCE or eRDMA device in the container", False),
+    (
+        "NET/IB : Unable to open device (?P<device>\\S+)",
+        "{device} is in /sys/class/infiniband and cannot be opened: give the container /dev/infiniband, as Docker's --device=/dev/infiniband",
+        False,
+    ),
     (
         "Failed to open libibverbs\\.so\\[\\.1\\]",
         "libibverbs.so.1 is not in the image, and NCCL's own RDMA needs it",

@@ -434,6 +434,37 @@ def test_what_no_nccl_writes_is_a_sentence_like_others(line: str) -> None:
     assert result.sentence.isprintable()
 
 
+def test_a_device_that_cannot_be_opened_is_not_one_that_is_not_there() -> None:
+    result = verdict_on(
+        f"{HEAD}NET/IB : Unable to open device mlx5_bond_0",
+        f"{HEAD}NET/IB : No device found.",
+        f"{HEAD}Using network Socket",
+    )
+    assert result.network == "fallback"
+    assert "mlx5_bond_0 is in /sys/class/infiniband and cannot be opened" in result.sentence
+    assert "found no InfiniBand" not in result.sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("Couldn't open AV. RC: -22, ERROR: Invalid argument", "AV: Invalid argument"),
+        (
+            "Couldn't open a fabric access domain. RC: -12, ERROR: Cannot allocate memory",
+            "fabric access domain: Cannot",
+        ),
+        (
+            "Couldn't open a fabric provider using ofiutils helper. RC: -22, ERROR: Invalid argument",
+            "fabric provider: Inv",
+        ),
+        ("Couldn't enable endpoint. RC: -12, ERROR: Cannot allocate memory", "endpoint: Cannot allocate memory"),
+    ],
+)
+def test_what_libfabric_refuses_the_plugin_is_named(line: str, name: str) -> None:
+    result = verdict_on(f"{HEAD}NET/OFI Initializing aws-ofi-nccl 1.21.1", f"{HEAD}NET/OFI {line}")
+    assert f"libfabric gives it no {name}" in result.sentence
+
+
 def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = verdict(LOGS / "net-socket.log")
     monkeypatch.setattr("rdma_images.nccl_logs.log_blocks.BLOCK", 7)
