@@ -7,9 +7,7 @@ ListRepoTagScanResult.
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import Field
-
-from rdma_images.scan.formats import Many, ReportPart, ScannerReport, Section, Text
+from rdma_images.scan.formats import Many, ReportPart, ScannerReport, Text, path
 from rdma_images.scan.scan_result import Vulnerability, day, moment, severity
 
 Time = str | float | None
@@ -35,53 +33,39 @@ class _InspectorPackage(ReportPart):
     fixedInVersion: Text = ""
 
 
-class _InspectorDetails(ReportPart):
-    vulnerabilityId: Text = ""
-    relatedVulnerabilities: Many[str] = ()
-    vendorCreatedAt: Time = None
-    vulnerablePackages: Many[_InspectorPackage] = ()
-
-
 class _InspectorFinding(ReportPart):
     severity: Text = ""
     status: Text = ""
-    packageVulnerabilityDetails: _InspectorDetails | None = None
-
-
-class _EcrFindings(ReportPart):
-    imageScanCompletedAt: Time = None
-    vulnerabilitySourceUpdatedAt: Time = None
-    findings: Many[_EcrFinding] = ()
-    enhancedFindings: Many[_InspectorFinding] = ()
-
-
-class _EcrStatus(ReportPart):
-    status: Text = ""
-    description: Text = ""
+    id: Text = path("packageVulnerabilityDetails", "vulnerabilityId")
+    aliases: Many[str] = path("packageVulnerabilityDetails", "relatedVulnerabilities", default=())
+    published: Time = path("packageVulnerabilityDetails", "vendorCreatedAt", default=None)
+    packages: Many[_InspectorPackage] = path("packageVulnerabilityDetails", "vulnerablePackages", default=())
 
 
 class EcrFindings(ReportPart):
     """`aws ecr describe-image-scan-findings --output json`."""
 
-    imageId: Section = Field(default_factory=dict)
-    imageScanStatus: _EcrStatus = _EcrStatus()
-    imageScanFindings: _EcrFindings | None = None
+    digest: Any = path("imageId", "imageDigest")
+    status: Text = path("imageScanStatus", "status")
+    description: Text = path("imageScanStatus", "description")
+    imageScanFindings: dict[str, Any] | None = None
+    finished: Time = path("imageScanFindings", "imageScanCompletedAt", default=None)
+    database: Time = path("imageScanFindings", "vulnerabilitySourceUpdatedAt", default=None)
+    findings: Many[_EcrFinding] = path("imageScanFindings", "findings", default=())
+    enhanced: Many[_InspectorFinding] = path("imageScanFindings", "enhancedFindings", default=())
     nextToken: Text = ""
 
     def report(self) -> ScannerReport:
         """Return it in the common form. Raises ValueError for a scan that has not ended, or not well."""
-        findings = self.imageScanFindings
-        if findings is None or self.imageScanStatus.status not in ("", "COMPLETE", "ACTIVE"):
-            state = self.imageScanStatus
-            raise ValueError(f"ECR's scan is {state.status or 'without findings'}: {state.description or 'no reason'}")
-        finished = moment(findings.imageScanCompletedAt)
-        digest = str(self.imageId.get("imageDigest", ""))
+        if self.imageScanFindings is None or self.status not in ("", "COMPLETE", "ACTIVE"):
+            raise ValueError(f"ECR's scan is {self.status or 'without findings'}: {self.description or 'no reason'}")
+        finished = moment(self.finished)
         return ScannerReport(
-            scanner="Amazon Inspector" if findings.enhancedFindings else "Amazon ECR",
-            vulnerabilities=(*map(_ecr, findings.findings), *_inspector(findings.enhancedFindings)),
+            scanner="Amazon Inspector" if self.enhanced else "Amazon ECR",
+            vulnerabilities=(*map(_ecr, self.findings), *_inspector(self.enhanced)),
             finished=finished.isoformat() if finished else "",
-            database=day(findings.vulnerabilitySourceUpdatedAt),
-            digests=frozenset({digest} if digest else ()),
+            database=day(self.database),
+            digests=frozenset({str(self.digest)} if self.digest else ()),
             is_partial=bool(self.nextToken),
         )
 
@@ -104,21 +88,20 @@ _MANAGERS = {"os": "deb", "pip": "pypi", "pipenv": "pypi", "pythonpkg": "pypi", 
 
 def _inspector(findings: tuple[_InspectorFinding, ...]) -> Iterator[Vulnerability]:
     for finding in findings:
-        details = finding.packageVulnerabilityDetails
-        if details is None or finding.status.upper() in ("CLOSED", "SUPPRESSED"):
+        if finding.status.upper() in ("CLOSED", "SUPPRESSED"):
             continue
-        for package in details.vulnerablePackages:
+        for package in finding.packages:
             epoch = f"{package.epoch}:" if package.epoch else ""
             fixed = package.fixedInVersion
             yield Vulnerability(
-                id=details.vulnerabilityId,
+                id=finding.id,
                 package=package.name,
                 installed=f"{epoch}{package.version}{f'-{package.release}' if package.release else ''}",
                 severity=severity(finding.severity),
                 fixed_in="" if fixed == "NotAvailable" else fixed,
                 ecosystem=_MANAGERS.get(package.packageManager.lower(), package.packageManager.lower()),
-                published=day(details.vendorCreatedAt),
-                aliases=details.relatedVulnerabilities,
+                published=day(finding.published),
+                aliases=finding.aliases,
             )
 
 

@@ -11,40 +11,26 @@ from rdma_images.scan.formats import (
     Many,
     ReportPart,
     ScannerReport,
-    Section,
     Text,
     digests_in,
     parse_score,
+    path,
     purl_type,
     strings,
 )
 from rdma_images.scan.scan_result import SEVERITIES, Severity, Vulnerability, day, severity, severity_of_score
 
 
-class _SarifText(ReportPart):
-    text: Text = ""
-
-
 class _SarifRule(ReportPart):
     id: str
-    help: _SarifText = _SarifText()
-    properties: Section = Field(default_factory=dict)
-
-
-class _SarifDriver(ReportPart):
-    name: Text = ""
-    version: Text = ""
-    rules: Many[_SarifRule] = ()
-
-
-class _SarifTool(ReportPart):
-    driver: _SarifDriver
+    help: Text = path("help", "text")
+    score: Any = path("properties", "security-severity")
 
 
 class _SarifResult(ReportPart):
     ruleId: Text = ""
     level: Text = ""
-    message: _SarifText = _SarifText()
+    message: Text = path("message", "text")
 
 
 class _SarifInvocation(ReportPart):
@@ -52,10 +38,13 @@ class _SarifInvocation(ReportPart):
 
 
 class _SarifRun(ReportPart):
-    tool: _SarifTool
+    tool: Text = path("tool", "driver", "name")
+    version: Text = path("tool", "driver", "version")
+    rules: Many[_SarifRule] = path("tool", "driver", "rules", default=())
     results: Many[_SarifResult] = ()
     invocations: Many[_SarifInvocation] = ()
-    properties: Section = Field(default_factory=dict)
+    image_id: Any = path("properties", "imageID")
+    repository_digests: Any = path("properties", "repoDigests", default=())
 
 
 class Sarif(ReportPart):
@@ -66,15 +55,14 @@ class Sarif(ReportPart):
 
     def report(self) -> ScannerReport:
         """Return it in the common form."""
-        names = [f"{run.tool.driver.name} {run.tool.driver.version}".strip() for run in self.runs]
-        properties = [run.properties for run in self.runs]
-        repository_digests = [digest for entry in properties for digest in strings(entry.get("repoDigests"))]
+        names = [f"{run.tool} {run.version}".strip() for run in self.runs]
+        repository_digests = [digest for run in self.runs for digest in strings(run.repository_digests)]
         ends = [invocation.endTimeUtc for run in self.runs for invocation in run.invocations]
         return ScannerReport(
             scanner=", ".join(dict.fromkeys(filter(None, names))) or "SARIF",
             vulnerabilities=tuple(vulnerability for run in self.runs for vulnerability in _sarif(run)),
             finished=max(ends, default=""),
-            digests=digests_in(*(str(entry.get("imageID", "")) for entry in properties), *repository_digests),
+            digests=digests_in(*(str(run.image_id) for run in self.runs), *repository_digests),
         )
 
 
@@ -84,12 +72,12 @@ _CVE = re.compile(r"(?:CVE-\d{4}-\d{4,}|GHSA(?:-[a-z0-9]{4}){3}|[A-Z]+-\d{4}-\d+
 
 
 def _sarif(run: _SarifRun) -> Iterator[Vulnerability]:
-    rules = {rule.id: rule for rule in run.tool.driver.rules}
+    rules = {rule.id: rule for rule in run.rules}
     for result in run.results:
         rule = rules.get(result.ruleId, _SarifRule(id=result.ruleId))
-        labelled: dict[str, str] = dict(_LABELLED.findall(f"{rule.help.text}\n{result.message.text}"))
+        labelled: dict[str, str] = dict(_LABELLED.findall(f"{rule.help}\n{result.message}"))
         match = _CVE.match(result.ruleId)  # Grype's rules are called CVE-2026-1-package
-        score = parse_score(str(rule.properties.get("security-severity", "")))
+        score = parse_score(str(rule.score))
         worded = severity(labelled.get("Severity", ""))
         if worded == "unknown":
             worded = _LEVELS.get(result.level, "unknown") if score is None else severity_of_score(score)
@@ -125,23 +113,13 @@ class _CycloneAffect(ReportPart):
     ref: Text = ""
 
 
-class _CycloneAnalysis(ReportPart):
-    state: Text = ""
-
-
 class _CycloneVulnerability(ReportPart):
     id: str
     ratings: Many[_CycloneRating] = ()
     recommendation: Text = ""
     published: Text = ""
     affects: Many[_CycloneAffect] = ()
-    analysis: _CycloneAnalysis = _CycloneAnalysis()
-
-
-class _CycloneMetadata(ReportPart):
-    timestamp: Text = ""
-    tools: Any = None
-    component: _CycloneComponent = _CycloneComponent()
+    state: Text = path("analysis", "state")
 
 
 class CycloneDx(ReportPart):
@@ -149,19 +127,20 @@ class CycloneDx(ReportPart):
 
     vulnerabilities: Many[_CycloneVulnerability]
     components: Many[_CycloneComponent] = ()
-    metadata: _CycloneMetadata = _CycloneMetadata()
+    finished: Text = path("metadata", "timestamp")
+    tools: Any = path("metadata", "tools")
+    subject: _CycloneComponent = path("metadata", "component", default=_CycloneComponent())
 
     def report(self) -> ScannerReport:
         """Return it in the common form."""
-        subject = self.metadata.component
-        components = (*self.components, subject)
+        components = (*self.components, self.subject)
         by_ref = {_without_version(component.purl): component for component in components if component.purl}
         by_ref |= {component.bom_ref: component for component in components if component.bom_ref}
         return ScannerReport(
-            scanner=_tool(self.metadata.tools),
+            scanner=_tool(self.tools),
             vulnerabilities=tuple(v for entry in self.vulnerabilities for v in _cyclone(entry, by_ref)),
-            finished=self.metadata.timestamp,
-            digests=digests_in(subject.version, subject.purl.partition("?")[0].replace("%3A", ":")),
+            finished=self.finished,
+            digests=digests_in(self.subject.version, self.subject.purl.partition("?")[0].replace("%3A", ":")),
         )
 
 
@@ -170,7 +149,7 @@ _SETTLED = frozenset({"not_affected", "false_positive", "resolved", "resolved_wi
 
 
 def _cyclone(entry: _CycloneVulnerability, by_ref: dict[str, _CycloneComponent]) -> Iterator[Vulnerability]:
-    if entry.analysis.state in _SETTLED:
+    if entry.state in _SETTLED:
         return
     ratings = [rating.common for rating in entry.ratings]
     fixed = re.search(r"to version (\S.*)$", entry.recommendation)  # as Trivy writes it

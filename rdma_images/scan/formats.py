@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from packageurl import PackageURL
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from rdma_images.scan.cvss import base_score
 from rdma_images.scan.scan_result import Severity, Vulnerability, day, severity, severity_of_score
@@ -27,6 +27,11 @@ class ReportPart(BaseModel):
     """A part of a report."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=False)
+
+
+def path(*steps: str, default: Any = "") -> Any:
+    """Return the field that is at `steps` in the document, `default` where it is not there."""
+    return Field(default=default, validation_alias=AliasPath(*steps))
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class _TrivyVulnerability(ReportPart):
     FixedVersion: Text = ""
     Severity: Text = ""
     PublishedDate: Text = ""
-    PkgIdentifier: Section = Field(default_factory=dict)
+    purl: Text = path("PkgIdentifier", "PURL")
 
 
 class _TrivyResult(ReportPart):
@@ -58,29 +63,25 @@ class _TrivyResult(ReportPart):
     Vulnerabilities: Many[_TrivyVulnerability] = ()
 
 
-class _TrivyMetadata(ReportPart):
-    ImageID: Text = ""
-    DiffIDs: Many[str] = ()
-    RepoDigests: Many[str] = ()
-
-
 class Trivy(ReportPart):
     """`trivy image --format json`, schema version 2."""
 
     SchemaVersion: int
-    Trivy: Section = Field(default_factory=dict)
+    version: Text = path("Trivy", "Version")
     CreatedAt: Text = ""
-    Metadata: _TrivyMetadata = _TrivyMetadata()
+    image_id: Text = path("Metadata", "ImageID")
+    layers: Many[str] = path("Metadata", "DiffIDs", default=())
+    repository_digests: Many[str] = path("Metadata", "RepoDigests", default=())
     Results: Many[_TrivyResult] = ()
 
     def report(self) -> ScannerReport:
         """Return it in the common form."""
         return ScannerReport(
-            scanner=f"trivy {self.Trivy.get('Version', '')}".strip(),
+            scanner=f"trivy {self.version}".strip(),
             vulnerabilities=tuple(_trivy(entry, result) for result in self.Results for entry in result.Vulnerabilities),
             finished=self.CreatedAt,
-            digests=digests_in(self.Metadata.ImageID, *self.Metadata.RepoDigests),
-            layers=self.Metadata.DiffIDs,
+            digests=digests_in(self.image_id, *self.repository_digests),
+            layers=self.layers,
         )
 
 
@@ -91,99 +92,73 @@ def _trivy(entry: _TrivyVulnerability, result: _TrivyResult) -> Vulnerability:
         installed=entry.InstalledVersion,
         severity=severity(entry.Severity),
         fixed_in=entry.FixedVersion,
-        ecosystem=purl_type(str(entry.PkgIdentifier.get("PURL", ""))) or result.Type,
+        ecosystem=purl_type(entry.purl) or result.Type,
         published=day(entry.PublishedDate),
     )
 
 
 class _GrypeFixDate(ReportPart):
-    version: Text = ""
     date: Text = ""
-
-
-class _GrypeFix(ReportPart):
-    versions: Many[str] = ()
-    state: Text = ""
-    available: Many[_GrypeFixDate] = ()
-
-
-class _GrypeVulnerability(ReportPart):
-    id: str
-    severity: Text = ""
-    fix: _GrypeFix = _GrypeFix()
 
 
 class _GrypeRelated(ReportPart):
     id: str
 
 
-class _GrypeArtifact(ReportPart):
-    name: str
-    version: Text = ""
-    type: Text = ""
-    purl: Text = ""
-
-
 class _GrypeMatch(ReportPart):
-    vulnerability: _GrypeVulnerability
+    id: str = Field(validation_alias=AliasPath("vulnerability", "id"))
+    severity: Text = path("vulnerability", "severity")
+    fixes: Many[str] = path("vulnerability", "fix", "versions", default=())
+    fix_dates: Many[_GrypeFixDate] = path("vulnerability", "fix", "available", default=())
     relatedVulnerabilities: Many[_GrypeRelated] = ()
-    artifact: _GrypeArtifact
+    package: str = Field(validation_alias=AliasPath("artifact", "name"))
+    version: Text = path("artifact", "version")
+    type: Text = path("artifact", "type")
+    purl: Text = path("artifact", "purl")
 
 
 class _GrypeLayer(ReportPart):
     digest: Text = ""
 
 
-class _GrypeTarget(ReportPart):
-    imageID: Text = ""
-    manifestDigest: Text = ""
-    repoDigests: Many[str] = ()
-    layers: Many[_GrypeLayer] = ()
-
-
-class _GrypeSource(ReportPart):
-    target: _GrypeTarget | str = ""
-
-
-class _GrypeDescriptor(ReportPart):
-    name: Text = ""
-    version: Text = ""
-    timestamp: Text = ""
-    db: Section = Field(default_factory=dict)
-
-
 class Grype(ReportPart):
     """`grype --output json`."""
 
     matches: Many[_GrypeMatch]
-    source: _GrypeSource = _GrypeSource()
-    descriptor: _GrypeDescriptor = _GrypeDescriptor()
+    image_id: Text = path("source", "target", "imageID")
+    digest: Text = path("source", "target", "manifestDigest")
+    repository_digests: Many[str] = path("source", "target", "repoDigests", default=())
+    layers: Many[_GrypeLayer] = path("source", "target", "layers", default=())
+    version: Text = path("descriptor", "version")
+    finished: Text = path("descriptor", "timestamp")
+    database: Any = Field(
+        default="",
+        validation_alias=AliasChoices(
+            AliasPath("descriptor", "db", "status", "built"), AliasPath("descriptor", "db", "built")
+        ),
+    )
 
     def report(self) -> ScannerReport:
         """Return it in the common form."""
-        target = self.source.target if isinstance(self.source.target, _GrypeTarget) else _GrypeTarget()
-        status = self.descriptor.db.get("status")
-        built = (status if isinstance(status, dict) else self.descriptor.db).get("built")
         return ScannerReport(
-            scanner=f"grype {self.descriptor.version}".strip(),
+            scanner=f"grype {self.version}".strip(),
             vulnerabilities=tuple(map(_grype, self.matches)),
-            finished=self.descriptor.timestamp,
-            database=day(built if isinstance(built, str) else ""),
-            digests=digests_in(target.imageID, target.manifestDigest, *target.repoDigests),
-            layers=tuple(layer.digest for layer in target.layers),
+            finished=self.finished,
+            database=day(self.database if isinstance(self.database, str) else ""),
+            digests=digests_in(self.image_id, self.digest, *self.repository_digests),
+            layers=tuple(layer.digest for layer in self.layers),
         )
 
 
 def _grype(match: _GrypeMatch) -> Vulnerability:
-    fix = match.vulnerability.fix
     return Vulnerability(
-        id=match.vulnerability.id,
-        package=match.artifact.name,
-        installed=match.artifact.version,
-        severity=severity(match.vulnerability.severity),
-        fixed_in=", ".join(fix.versions),
-        ecosystem=purl_type(match.artifact.purl) or match.artifact.type,
-        published=min((day(release.date) for release in fix.available if day(release.date)), default=""),
+        id=match.id,
+        package=match.package,
+        installed=match.version,
+        severity=severity(match.severity),
+        fixed_in=", ".join(match.fixes),
+        ecosystem=purl_type(match.purl) or match.type,
+        published=min((day(fix.date) for fix in match.fix_dates if day(fix.date)), default=""),
         aliases=tuple(related.id for related in match.relatedVulnerabilities),
     )
 
@@ -222,7 +197,6 @@ class OsvAffected(ReportPart):
 class OsvRating(ReportPart):
     """A CVSS vector, or a word."""
 
-    type: Text = ""
     score: Text = ""
 
 
@@ -235,13 +209,13 @@ class OsvAdvisory(ReportPart):
     aliases: Many[str] = ()
     affected: Many[OsvAffected] = ()
     severity: Many[OsvRating] = ()
-    database_specific: Section = Field(default_factory=dict)
+    worded: Any = path("database_specific", "severity")
 
     @property
     def rated(self) -> Severity:
         """The severity in the database's own word, else of its CVSS 3 vector; "unknown" where it has neither."""
         scores = [score for rating in self.severity if (score := base_score(rating.score)) is not None]
-        word = severity(str(self.database_specific.get("severity", "")))
+        word = severity(str(self.worded))
         return severity_of_score(max(scores)) if word == "unknown" and scores else word
 
 
@@ -265,24 +239,19 @@ class _OsvLayer(ReportPart):
     is_empty: bool = False
 
 
-class _OsvImage(ReportPart):
-    layer_metadata: Many[_OsvLayer] = ()
-
-
 class OsvScanner(ReportPart):
     """`osv-scanner scan image --format json`."""
 
     results: Many[_OsvSource]
-    image_metadata: _OsvImage | None = None
+    layers: Many[_OsvLayer] = path("image_metadata", "layer_metadata", default=())
 
     def report(self) -> ScannerReport:
         """Return it in the common form."""
         findings = [finding for source in self.results for finding in source.packages]
-        layers = self.image_metadata.layer_metadata if self.image_metadata else ()
         return ScannerReport(
             scanner="osv-scanner",
             vulnerabilities=tuple(vulnerability for finding in findings for vulnerability in _osv(finding)),
-            layers=tuple(layer.diff_id for layer in layers if layer.diff_id and not layer.is_empty),
+            layers=tuple(layer.diff_id for layer in self.layers if layer.diff_id and not layer.is_empty),
         )
 
 

@@ -1,6 +1,6 @@
 """Alibaba Cloud Container Registry. Enterprise has temporary tokens and an API for repositories, Personal neither."""
 
-from collections.abc import Callable
+import re
 from functools import cached_property
 from typing import Any
 
@@ -45,10 +45,7 @@ class AcrAliyunKind:
         if self._registry.instance is None:
             assert self._registry.credentials is not None
             return from_references(self._registry.credentials)
-        request = self._models.GetAuthorizationTokenRequest(
-            instance_id=self._registry.instance, expires_in_hours=_HOURS
-        )
-        token = self._ask("GetAuthorizationToken", lambda: self._client.get_authorization_token(request)).body
+        token = self._ask("GetAuthorizationToken", expires_in_hours=_HOURS).body
         return Login(username=token.temp_username, password=token.authorization_token)
 
     def repository(self, target: str) -> str:
@@ -60,63 +57,38 @@ class AcrAliyunKind:
         if self._registry.instance is None:
             return Prepared(name)
         namespace, _, repository = name.partition("/")
+        names = {"repo_namespace_name": namespace, "repo_name": repository}
         created = []
-        if self._missing("GetNamespace", self._find_namespace(namespace)):
+        if self._is_missing("GetNamespace", namespace_name=namespace):
             if not self._registry.create_namespace:
                 raise faults.MissingError(
                     f"{self.host} has no namespace {namespace}\ncreate it, or set create-namespace in registries.yaml"
                 )
-            self._ask("CreateNamespace", self._make_namespace(namespace))
+            self._ask("CreateNamespace", namespace_name=namespace, auto_create_repo=False, default_repo_type="PRIVATE")
             created.append(f"namespace {namespace}")
-        if self._missing("GetRepository", self._find_repository(namespace, repository)):
-            self._ask("CreateRepository", self._make_repository(namespace, repository))
+        if self._is_missing("GetRepository", **names):
+            # tag_immutability has no exclusions, and short tags and attachments' tags have to move.
+            settings = {"repo_type": "PRIVATE", "summary": "Published by rdma-images", "tag_immutability": False}
+            self._ask("CreateRepository", **names, **settings)
             created.append(f"repository {name}")
         return Prepared(name, tuple(created))
 
-    def _find_namespace(self, namespace: str) -> Callable[[], Any]:
-        request = self._models.GetNamespaceRequest(instance_id=self._registry.instance, namespace_name=namespace)
-        return lambda: self._client.get_namespace(request)
-
-    def _make_namespace(self, namespace: str) -> Callable[[], Any]:
-        request = self._models.CreateNamespaceRequest(
-            instance_id=self._registry.instance,
-            namespace_name=namespace,
-            auto_create_repo=False,
-            default_repo_type="PRIVATE",
-        )
-        return lambda: self._client.create_namespace(request)
-
-    def _find_repository(self, namespace: str, repository: str) -> Callable[[], Any]:
-        request = self._models.GetRepositoryRequest(
-            instance_id=self._registry.instance, repo_namespace_name=namespace, repo_name=repository
-        )
-        return lambda: self._client.get_repository(request)
-
-    def _make_repository(self, namespace: str, repository: str) -> Callable[[], Any]:
-        request = self._models.CreateRepositoryRequest(
-            instance_id=self._registry.instance,
-            repo_namespace_name=namespace,
-            repo_name=repository,
-            repo_type="PRIVATE",
-            summary="Published by rdma-images",
-            tag_immutability=False,  # it has no exclusions, and short tags and attachments' tags have to move
-        )
-        return lambda: self._client.create_repository(request)
-
-    def _missing(self, action: str, call: Callable[[], Any]) -> bool:
+    def _is_missing(self, action: str, **fields: Any) -> bool:
         try:
-            self._ask(action, call)
+            self._ask(action, **fields)
         except faults.MissingError:
             return True
         return False
 
-    def _ask(self, action: str, call: Callable[[], Any]) -> Any:
-        """Return the answer of one call of the SDK; its exceptions, and answers that say "no", become PublishErrors."""
+    def _ask(self, action: str, **fields: Any) -> Any:
+        """Return the answer of one action; the SDK's exceptions, and answers that say "no", become PublishErrors."""
         from alibabacloud_credentials.exceptions import CredentialException
         from Tea.exceptions import TeaException
 
+        request = getattr(self._models, f"{action}Request")(instance_id=self._registry.instance, **fields)
+        method = re.sub(r"(?<!^)(?=[A-Z])", "_", action).lower()
         try:
-            response = call()
+            response = getattr(self._client, method)(request)
         except TeaException as error:
             if isinstance(getattr(error, "inner_exception", None), CredentialException):
                 raise faults.UnauthorizedError(

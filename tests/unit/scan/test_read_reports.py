@@ -108,7 +108,7 @@ def _without(document: dict[str, Any], *steps: str | int) -> dict[str, Any]:
         (b"[]", "is no report of a scanner\nread are: Trivy"),
         ({"spdxVersion": "SPDX-2.3"}, "is no report of a scanner"),
         (_without(scan_parts.cyclonedx(), "vulnerabilities"), "vulnerabilities: Field required\na bill of materials"),
-        (_without(scan_parts.grype(), "matches", 0, "artifact"), "matches.0.artifact: Field required"),
+        (_without(scan_parts.grype(), "matches", 0, "artifact"), "matches.0.artifact.name: Field required"),
         (
             scan_parts.ecr_basic() | {"imageScanStatus": {"status": "FAILED", "description": "too big"}},
             "FAILED: too big",
