@@ -1,6 +1,5 @@
 """What NCCL would do in an image: computed link by link from what was run and read in it."""
 
-from rdma_images.chain.chain import FABRICS, compute
-from rdma_images.chain.request import network_request
+from rdma_images.chain.chain import FABRICS, compute, network_request
 
 __all__ = ["FABRICS", "compute", "network_request"]

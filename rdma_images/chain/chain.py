@@ -1,9 +1,10 @@
 """The answer of a chain: which network NCCL would use, and the first link that breaks."""
 
+import re
 from typing import get_args
 
 from rdma_images.chain import links, verbs_links
-from rdma_images.chain.environment import nccl_environment
+from rdma_images.chain.environment import nccl_environment, plugin_names
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.plain import plain
@@ -15,6 +16,8 @@ from rdma_images.inspection.inspection import Inspection, nccl_in_use
 FABRICS = get_args(Chain.model_fields["fabric"].annotation)
 OWN_DRIVER = {"erdma": "erdma", "ib": "mlx5"}
 SOCKET = "socket"
+NOT_FOR_A_PROCESS = ("HOME", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
+VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | None:
@@ -89,3 +92,26 @@ def _ends(case: Inspection, broken: Link) -> bool:
     named = nccl_environment(case.subject, case.measured).get("NCCL_NET", "").lower()
     own_tcp = "FI_PROVIDER" in broken.fault  # libfabric's, which is a network by that name, too
     return broken.name == "NCCL" or (named not in ("", SOCKET) and broken.name != "instance" and not own_tcp)
+
+
+def network_request(case: Inspection, product: str = "") -> dict[str, object] | None:
+    """Return what probes/network.py takes; None where the image has no NCCL whose version is known."""
+    nccl, tree = nccl_in_use(case), case.measured.tree
+    if not nccl or not tree or not VERSION.match(nccl[1]):
+        return None
+    environment = nccl_environment(case.subject, case.measured)
+    about = tree.libraries.nccl.get(nccl[0])
+    entry = case.measured.entry
+    return {
+        "names": plugin_names(nccl[1], environment),
+        "looks_for": about.looks_for if about else {},
+        "asked_by": nccl[0],
+        "environment": {
+            name: value
+            for name, value in environment.items()
+            if value != case.subject.environment.get(name) and name not in NOT_FOR_A_PROCESS
+        },
+        "removed": entry.removed if entry else [],
+        "product": product,
+        "providers": list(opened_providers(tree.files, tree.libraries)),
+    }

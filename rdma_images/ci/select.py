@@ -1,11 +1,28 @@
 """Select the images of the matrix that a CI run is about."""
 
-from collections.abc import Sequence
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from rdma_images.ci import changed, shard
-from rdma_images.core.pipeline import Image
+from rdma_images.build import build_spec
+from rdma_images.ci.jobs import wheel_group
+from rdma_images.core import paths
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.pipeline import Build, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
+from rdma_images.plan import planner
+from rdma_images.selection import project
+
+PART = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+MOST = 2_000  # parts: no target has more rows
+FIRST, NEXT = 600.0, 60.0  # seconds assumed for an unmeasured image: the first with its wheels, and each other one
+_LIMIT = 300  # seconds for the digests of the commit before
 
 
 def select_images(
@@ -17,10 +34,153 @@ def select_images(
     """
     chosen = tuple(images)
     if since is not None:
-        earlier = changed.digests_at(since, progress)
-        chosen = changed.changed_images(chosen, changed.digests(progress), earlier)
+        earlier = digests_at(since, progress)
+        chosen = changed_images(chosen, digests(progress), earlier)
         progress(f"{len(chosen)} of {len(images)} images have changed since {since}")
     if part is not None:
-        number, parts = shard.parse_shard(part)
-        chosen = shard.split_images(chosen, parts, BUILD.read)[number - 1]
+        number, parts = parse_shard(part)
+        chosen = split_images(chosen, parts, BUILD.read)[number - 1]
     return chosen
+
+
+@dataclass
+class Shard:
+    """The images of one machine and the seconds they are expected to take."""
+
+    images: list[Image] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Parse "2/5" as (2, 5). Raises RefusedError for anything that is not i/n with 1 <= i <= n <= MOST."""
+    match = PART.fullmatch(text)
+    number, total = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= total <= MOST:
+        short = text if len(text) <= 40 else f"{text[:40]}…"
+        raise RefusedError(
+            f"--shard {short}: not a part of a whole\n"
+            f"write i/n with i from 1 to n, and n at most {MOST}, as in --shard 1/4"
+        )
+    return number, total
+
+
+def split_images(
+    images: Sequence[Image], count: int, built: Callable[[str], Build | None]
+) -> tuple[tuple[Image, ...], ...]:
+    """Return `images` in `count` disjoint parts, every image in exactly one; the same input gives the same parts.
+
+    Images with the same wheels are a group and stay in one part. Where there are fewer groups than parts, the largest
+    groups are halved; each half builds the shared layers again. The heaviest group goes first, to the lightest part.
+    """
+    groups = _split_groups(_groups(images), count)
+    shards = [Shard() for _ in range(count)]
+    weighed = sorted(((_seconds(group, built), group) for group in groups), key=lambda part: (-part[0], part[1][0].id))
+    for seconds, group in weighed:
+        lightest = min(shards, key=lambda part: part.seconds)
+        lightest.images += group
+        lightest.seconds += seconds
+    return tuple(tuple(part.images) for part in shards)
+
+
+def _groups(images: Sequence[Image]) -> list[list[Image]]:
+    groups: dict[tuple[str, ...], list[Image]] = {}
+    for image in sorted(images, key=lambda image: image.id):
+        groups.setdefault(wheel_group(image), []).append(image)
+    return list(groups.values())
+
+
+def _split_groups(groups: list[list[Image]], count: int) -> list[list[Image]]:
+    """Return at least `count` groups where there are as many images, by halving the largest."""
+    groups = list(groups)
+    while groups and len(groups) < count:
+        largest = max(groups, key=len)
+        if len(largest) == 1:
+            return groups
+        groups.remove(largest)
+        middle = len(largest) // 2
+        groups += [largest[:middle], largest[middle:]]
+    return groups
+
+
+def _seconds(group: Sequence[Image], built: Callable[[str], Build | None]) -> float:
+    """Return the seconds that a group is expected to take: measured where it was built, else assumed."""
+    measured: Mapping[str, float] = {image.id: build.seconds for image in group if (build := built(image.id))}
+    assumed = (FIRST if number == 0 else NEXT for number in range(len(group)))
+    return sum(measured.get(image.id, guess) for image, guess in zip(group, assumed, strict=True))
+
+
+def digests(progress: Progress = silent) -> dict[str, str]:
+    """Return image id -> digest of its inputs, of the whole matrix of this checkout."""
+    checkout = project.load()
+    images = planner.plan(checkout.matrix, checkout.facts, everything=True).images
+    return {image.id: build_spec.build_spec(image, checkout, progress=progress).inputs for image in images}
+
+
+def changed_images(
+    images: Sequence[Image], current: Mapping[str, str], earlier: Mapping[str, str]
+) -> tuple[Image, ...]:
+    """Return those of `images` that are new or whose inputs changed."""
+    return tuple(image for image in images if earlier.get(image.id) != current[image.id])
+
+
+def digests_at(commit: str, progress: Progress = silent) -> dict[str, str]:
+    """Return `digests` of another commit, computed by that commit's code in a git worktree.
+
+    A commit whose code cannot do that (too old, or broken) gives no digests: every image is built then. Raises
+    RefusedError for a commit that this clone does not have.
+    """
+    if not commit or "\0" in commit:
+        raise RefusedError(
+            f"--changed-since {commit!r}: not a commit\nname a commit, or leave the option out for every image"
+        )
+    with tempfile.TemporaryDirectory(prefix="rdma-images-") as name:
+        tree = Path(name) / "tree"
+        # --end-of-options: git would take a name that begins with "-" for an option.
+        revision = _git("rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}")
+        _git("worktree", "add", "--detach", "--quiet", str(tree), revision)
+        try:
+            subfolder = _git("rev-parse", "--show-prefix")  # of a folder of one's own inside a larger repository
+            return _digests_in(tree / subfolder, commit, progress)
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def _digests_in(tree: Path, commit: str, progress: Progress) -> dict[str, str]:
+    command = [*paths.PYTHON, "-m", "rdma_images.ci.select"]
+    try:
+        process = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=_LIMIT, check=False)
+        reported = json.loads(process.stdout)
+    except subprocess.TimeoutExpired:
+        reason = f"not in {_LIMIT} s"
+    except ValueError:
+        reason = (process.stderr.strip().splitlines() or ["no reason given"])[-1]
+    else:
+        return {str(image): str(digest) for image, digest in reported.items()}
+    progress(f"{commit} has no digests of its images ({reason}): every image counts as changed")
+    return {}
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(paths.PROJECT), *arguments]
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise RefusedError(f"git: {error.strerror}\ninstall it, or leave --changed-since out") from None
+    if process.returncode:
+        complaint = (process.stderr.strip().splitlines() or ["git gives no reason"])[-1]
+        raise RefusedError(f"git {arguments[0]}: {complaint}\nfetch the commit, or name another")
+    return process.stdout.strip()
+
+
+def main() -> int:
+    """Print the digests of this checkout as JSON; return the exit code of the process."""
+    try:
+        print(json.dumps(digests(lambda line: print(line, file=sys.stderr))))
+    except RdmaImagesError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,22 +1,30 @@
 """Downloads: verified on this machine before a build uses them, and kept for every later build."""
 
+import re
 import shutil
+import tarfile
 import threading
+import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from rdma_images.core import locking
+from rdma_images import components
+from rdma_images.core import locking, versions
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import UNPINNED, Source, Supply
 from rdma_images.core.progress import Progress, silent
-from rdma_images.inputs import mirrors, openpgp, store, tarball
+from rdma_images.inputs import mirrors, openpgp, store
 from rdma_images.inputs.download import DownloadSettings, download
 from rdma_images.inputs.mirrors import Mirrors
 
 PARALLEL = 4
+# Autoconf writes both near the beginning of every configure.
+_VERSION = re.compile(rb"^PACKAGE_VERSION='([^'\n]*)'$", re.MULTILINE)
+MOST_FILES = 20_000  # the largest release, 1.21.1, has 763
+CONFIGURE_READ = 1 << 20  # bytes of configure to search: the version is in the first 25,000
 
 
 class ChecksumError(RdmaImagesError):
@@ -54,7 +62,7 @@ def digest(source: Source, replaced: Mirrors, progress: Progress = silent) -> st
     address = replaced.address(source) or source.upstream
     download(address, file, DownloadSettings(source.id, replaced, progress))
     try:
-        tarball.check(source, file, address)
+        check_tarball(source, file, address)
         return f"sha256:{store.digest(file, 'sha256')}"
     finally:
         shutil.rmtree(folder)
@@ -87,8 +95,8 @@ def _download_source(source: Source, address: str, job: DownloadSettings) -> Pat
     download(address, file, job)
     try:
         _verify(source, address, file, job)
-        tarball.check(source, file, address)
-    except (ChecksumError, openpgp.SignatureError, tarball.TarballError):
+        check_tarball(source, file, address)
+    except (ChecksumError, openpgp.SignatureError, TarballError):
         shutil.rmtree(folder)
         if resumed:
             return _download_source(source, address, job)
@@ -123,3 +131,53 @@ def _partial_folder(source: Source) -> Path:
     folder = store.root() / "partial" / source.id
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+class TarballError(RdmaImagesError):
+    """The file is not the release tarball that its name promises."""
+
+
+def check_tarball(source: Source, file: Path, address: str) -> None:
+    """Raise TarballError, naming the problem, unless `file` is a release tarball of the source's version.
+
+    `address` is where it was downloaded. Components without a `configure` are not checked.
+    """
+    component = components.BY_NAME.get(source.component)
+    if not (component and component.has_configure):
+        return
+    version = source.id.removeprefix(f"{source.component}-")
+    fix = f"\ntake the release tarball of {version}: {source.upstream}"
+    try:
+        problem = _find_problem(version, file)
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise TarballError(f"{source.id}: {address} is no gzip-compressed tarball: {error}{fix}") from None
+    if problem:
+        raise TarballError(f"{source.id}: {address} {problem}{fix}")
+
+
+def _find_problem(version: str, file: Path) -> str | None:
+    """Return the problem of the tarball, as the end of a sentence; None where there is none."""
+    names: set[str] = set()
+    with tarfile.open(file, "r:gz") as archive:
+        for number, member in enumerate(archive):
+            _, _, name = member.name.removeprefix("./").partition("/")
+            names.add(name)
+            if name == "configure" and (opened := archive.extractfile(member)):
+                return _version_problem(version, opened.read(CONFIGURE_READ))
+            if number == MOST_FILES:
+                return f"has no configure among its first {MOST_FILES} files"
+    tree = "configure.ac" in names
+    return f"has no configure{': it is a copy of the repository, which has no configure' if tree else ''}"
+
+
+def _version_problem(version: str, configure: bytes) -> str | None:
+    """Return the problem of a configure with another version, or none; None where the version is right."""
+    match = _VERSION.search(configure)
+    stated = match[1].decode("utf-8", "replace") if match else ""
+    if not stated:
+        return "has a configure that states no version"
+    try:
+        same = versions.key(stated) == versions.key(version)
+    except ValueError:  # a build from the repository: "git-2daf7d30"
+        same = False
+    return None if same else f"is of version {stated}, by its configure"

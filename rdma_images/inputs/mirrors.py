@@ -2,17 +2,18 @@
 
 import os
 import re
+import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
+import certifi
 from pydantic import Field, field_validator
 
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.pipeline import Source
-from rdma_images.inputs import certificates
 from rdma_images.registry import credentials
 from rdma_images.registry.credentials import Login
 
@@ -20,6 +21,7 @@ VARIABLE = "RDMA_IMAGES_MIRROR_"
 FORM = "https://host:port/path, file:///path or /path"
 SCHEMES = ("https", "http", "file")
 KINDS = ("base", "apt", "index", "download")
+CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # the first that is set counts
 
 
 class Credential(yaml_file.Strict):
@@ -137,8 +139,8 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
         if login:
             logins[host(bare)] = login
     if bundle := environ.get("RDMA_IMAGES_CA_BUNDLE"):
-        return Mirrors(certificates.bundle(Path(bundle), "$RDMA_IMAGES_CA_BUNDLE", environ), addresses, logins)
-    return Mirrors(certificates.bundle(content.ca_bundle, content.where("ca-bundle"), environ), addresses, logins)
+        return Mirrors(trusted_bundle(Path(bundle), "$RDMA_IMAGES_CA_BUNDLE", environ), addresses, logins)
+    return Mirrors(trusted_bundle(content.ca_bundle, content.where("ca-bundle"), environ), addresses, logins)
 
 
 def variable_suffix(name: str) -> str:
@@ -197,3 +199,39 @@ def split_login(address: str) -> tuple[str, Login | None]:
         return address, None
     login = Login(unquote(parts.username), unquote(parts.password or ""))
     return urlunsplit(parts._replace(netloc=host(address))).removeprefix("//" if bare else ""), login
+
+
+def trusted_bundle(chosen: Path | None, named_in: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the bundle to trust: the one chosen, the environment's, the system's, else the one certifi ships.
+
+    `named_in` says where `chosen` was written. Raises RefusedError for a bundle that is named and has no certificate.
+    """
+    if chosen:
+        return _usable_bundle(files.expanded(str(chosen)), named_in)
+    for variable in CA_VARIABLES:
+        if value := environ.get(variable):
+            return _usable_bundle(Path(value), f"${variable}")
+    system = ssl.get_default_verify_paths().openssl_cafile
+    return next((p for p in (Path(system), *SYSTEM_BUNDLES) if p.is_file()), Path(certifi.where()))
+
+
+# Where distributions keep the bundle that their certificate updates write. Python's default may be another file.
+SYSTEM_BUNDLES = (
+    Path("/etc/ssl/certs/ca-certificates.crt"),
+    Path("/etc/pki/tls/certs/ca-bundle.crt"),
+    Path("/etc/ssl/cert.pem"),
+)
+
+
+def _usable_bundle(path: Path, named_in: str) -> Path:
+    try:
+        if ssl.create_default_context(cafile=str(path)).cert_store_stats()["x509"]:
+            return path.resolve()
+        reason = "it has no certificate"
+    except OSError as error:  # ssl.SSLError is one: a file that is no PEM
+        reason = error.strerror or str(error)
+    except ValueError as error:  # a name that no file can have
+        reason = str(files.unusable(error, path))
+    raise RefusedError(
+        f"{named_in}: the CA bundle {path} cannot be used: {reason}\nname a PEM file with the authorities to trust"
+    )

@@ -1,12 +1,13 @@
 """The plan: images with every version picked, and refusals with their reasons. Downloads nothing."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from rdma_images import components
-from rdma_images.components import efa_installer
+from rdma_images.components import efa_installer, gpus
 from rdma_images.components.cuda import toolkit_requirements
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
@@ -27,7 +28,10 @@ from rdma_images.plan import (
 from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import IMAGE_AXES, Matrix, Row, Target
 from rdma_images.plan.nearest import nearest
-from rdma_images.plan.tag import tag
+
+PROPERTIES = {"variant": {"devel": "devel"}, "fallback": {"allow": "fallback"}, "platform": {"linux/arm64": "arm64"}}
+LONGEST = 128  # characters, and the alphabet below: github.com/distribution/reference, regexp.go
+_TAG = re.compile(r"[\w][\w.-]{0,127}", re.ASCII)
 
 
 def plan(
@@ -84,6 +88,7 @@ def plan(
 
 # What compiles Triton's launcher while a program runs; measured in docs/reference/targets.md.
 COMPILER = ("gcc", "libc6-dev", "libpython3-dev")
+
 
 PLAN = step_file("plan.json", "plan", dict[str, object])
 
@@ -169,3 +174,23 @@ def _image(
     if base:
         return onto.image_onto(image, base)
     return replace(image, limits=tuple(runtime.limits(image, facts)))
+
+
+def tag(candidate: Candidate) -> str:
+    """Return the tag of `candidate`: every version in one order, so that two images never share a tag.
+
+    As in 2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13; properties that are not the default come last.
+    Raises RefusedError.
+    """
+    parts = [
+        f"{component.tag}{candidate[component.name]}" for component in components.IN_TAGS if component.name in candidate
+    ]
+    parts += [words[candidate[axis]] for axis, words in PROPERTIES.items() if candidate[axis] in words]
+    if candidate.versions.get("gpu", gpus.ALL) != gpus.ALL:
+        parts.append(candidate["gpu"])
+    text = "-".join(parts)
+    if not _TAG.fullmatch(text):
+        raise RefusedError(
+            f"{text!r} is not a valid tag\na tag has at most {LONGEST} letters, digits, '_', '.' and '-'"
+        )
+    return text

@@ -1,18 +1,20 @@
 """Publish one image to one registry: prepare, push, read back, attach, sign, each only where it is needed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.sizes import megabytes
 from rdma_images.engine import Engine
 from rdma_images.publish import from_engine, gate, keys, push
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
-from rdma_images.publish.destination import Destination, unsupported_types
+from rdma_images.publish.destination import LAYERS, Destination, unsupported_types
 from rdma_images.publish.item import ApprovedImage, artifacts
-from rdma_images.publish.mount import mount
 from rdma_images.publish.moving_tags import advance_tags
 from rdma_images.publish.progress import Watcher
 from rdma_images.publish.publication import PUBLICATION, PublishedCopy
@@ -23,6 +25,7 @@ from rdma_images.registry import faults
 from rdma_images.registry.client import Manifest, Repository, labels_of
 
 Result = TypeVar("Result")
+_QUESTIONS = 8  # at once
 
 
 @dataclass(frozen=True)
@@ -181,3 +184,50 @@ def move_tags(
         partial(advance_tags, item.tags.short, item.build.digest, repository, publisher.watcher.line)
     )
     return replace(copy, tags=(*copy.tags, *moved))
+
+
+def mount(
+    item: ApprovedImage, destination: Destination, repository: Repository, say: Callable[[str], None]
+) -> frozenset[str]:
+    """Mount the image's wheel layers that `repository` lacks; return the digests of those it has now without sending.
+
+    docker itself mounts only what it pulled or pushed before, and not what BuildKit pulled or another machine sent.
+    What fails here is not an error: docker asks for each layer, and sends what is missing.
+    """
+    mounted: dict[str, int] = {}
+    with suppress(faults.PublishError):
+        missing = dict(item.build.layers)
+        missing = {digest: missing[digest] for digest in missing.keys() - _present(repository, missing)}
+        for source in _sources(item, destination):
+            for digest in _present(source, missing):
+                if not repository.mount(digest, source):
+                    say(f"{destination.name}: mounts nothing from {source.ref}, so that the wheels' layers are sent")
+                    return frozenset(mounted)
+                mounted[digest] = missing.pop(digest)
+    if mounted:
+        say(f"{destination.name}: {megabytes(sum(mounted.values()))} of wheels' layers were in the registry")
+    return frozenset(mounted)
+
+
+def _sources(item: ApprovedImage, destination: Destination) -> Iterator[Repository]:
+    """Yield the repositories of this registry that may have wheels' layers, the likeliest first."""
+    host, _, name = item.build.layers_at.partition("/")
+    if host == destination.connection.host:
+        yield Repository(destination.connection, name)
+    for target in (LAYERS, *item.beside):
+        yield destination.repository(target)
+
+
+def _present(repository: Repository, layers: Mapping[str, int]) -> set[str]:
+    """Return those of `layers` that a repository has; none where it does not answer questions about them."""
+    if not layers:
+        return set()
+    try:
+        # One question first: where it may not be asked, seven more at once would each fetch fresh credentials.
+        first, *rest = layers.items()
+        answers = [repository.has_blob(*first)]
+        with ThreadPoolExecutor(_QUESTIONS) as pool:
+            answers += pool.map(lambda layer: repository.has_blob(*layer), rest)
+    except faults.PublishError:
+        return set()
+    return {digest for digest, present in zip(layers, answers, strict=True) if present}

@@ -1,7 +1,8 @@
 """The tags of a published image: one with every version, measured inside the image; short ones that move.
 
-Grammar: `<version>[-<component><version>]…-<base>[-<platform>][-<digest>][-rehearsal]` in full (tag.py), `latest` for a
-target's default row, and `<major>.<minor>` of the first component for the row that is the default one but for that.
+Grammar: `<version>[-<component><version>]…-<base>[-<platform>][-<digest>][-rehearsal]` in full (`planner.tag`),
+`latest` for a target's default row, and `<major>.<minor>` of the first component for the row that is the default one
+but for that.
 """
 
 import re

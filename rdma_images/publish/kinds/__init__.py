@@ -13,7 +13,7 @@ __all__ = ["Kind", "Prepared", "open_kind"]
 _KINDS = {
     "oci": ("oci", "OciKind", None),
     "ecr": ("ecr", "EcrKind", "ecr"),
-    "ecr-public": ("ecr_public", "EcrPublicKind", "ecr"),
+    "ecr-public": ("ecr", "EcrPublicKind", "ecr"),
     "acr-aliyun": ("acr_aliyun", "AcrAliyunKind", "acr"),
     "acr-azure": ("acr_azure", "AcrAzureKind", "azure"),
 }

@@ -1,22 +1,27 @@
-"""Amazon ECR: a repository has to exist before a push; tokens live 12 hours and are never kept."""
+"""Amazon ECR and ECR Public: a repository has to exist before a push; tokens live 12 hours and are never kept."""
 
+import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
 import boto3
+import botocore.exceptions
 
 from rdma_images.publish import tags
-from rdma_images.publish.kinds.aws import aws_errors, login_of
 from rdma_images.publish.kinds.base import Prepared, join_path
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.registries import Ecr
+from rdma_images.registry.registries import Ecr, EcrPublic
 
 _EXCLUDING = "IMMUTABLE_WITH_EXCLUSION"
 _MOST_FILTERS = 5  # docs.aws.amazon.com/AmazonECR/latest/userguide/image-tag-mutability.html
+_PUBLIC = "ECR Public"
+_DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
+_REJECTED = ("UnrecognizedClientException", "InvalidSignatureException", "ExpiredToken", "ExpiredTokenException")
 
 
 class EcrKind:
@@ -145,3 +150,86 @@ def _lifecycle(days: int) -> str:
         "action": {"type": "expire"},
     }
     return json.dumps({"rules": [rule]})
+
+
+class EcrPublicKind:
+    """The public registry of the account that the credentials belong to."""
+
+    host = "public.ecr.aws"
+    tls: bool | None = None
+
+    def __init__(self, registry: EcrPublic) -> None:
+        self._registry = registry
+
+    @cached_property
+    def _client(self) -> Any:
+        with aws_errors(_PUBLIC, "a session"):
+            session = boto3.Session(profile_name=self._registry.profile, region_name="us-east-1")
+            return session.client("ecr-public")
+
+    @cached_property
+    def _alias(self) -> str:
+        with aws_errors(_PUBLIC, "DescribeRegistries"):
+            registries = self._client.describe_registries()["registries"]
+        if not registries:
+            raise faults.MissingError("this AWS account has no public registry yet\ncreate one in ECR's console")
+        return str(registries[0]["registryUri"]).rpartition("/")[2]
+
+    def login(self) -> Login | None:
+        """Return a fresh token; here authorizationData is one object, not a list of them."""
+        with aws_errors(_PUBLIC, "GetAuthorizationToken"):
+            return login_of(self._client.get_authorization_token()["authorizationData"])
+
+    def repository(self, target: str) -> str:
+        """Return alias/prefix/target."""
+        return join_path(self._alias, self._registry.prefix, target)
+
+    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
+        """Create the repository where it is missing; its name here is without the alias."""
+        bare = name.partition("/")[2]
+        with aws_errors(_PUBLIC, f"CreateRepository {bare}"):
+            try:
+                self._client.describe_repositories(repositoryNames=[bare])
+                return Prepared(name)
+            except self._client.exceptions.RepositoryNotFoundException:
+                pass
+            try:
+                self._client.create_repository(repositoryName=bare)
+            except self._client.exceptions.RepositoryAlreadyExistsException:  # another runner was faster
+                return Prepared(name)
+        return Prepared(name, (f"public repository {bare}",))
+
+
+@contextmanager
+def aws_errors(service: str, action: str) -> Iterator[None]:
+    """Raise boto3's errors inside the block as PublishErrors: `service` was asked for `action`."""
+    try:
+        yield
+    except botocore.exceptions.ClientError as error:
+        code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
+        if code in _DENIED:
+            raise faults.DeniedError(f"AWS denies {action} in {service}: {message}\nask for that right") from None
+        if code in _REJECTED:
+            raise faults.UnauthorizedError(
+                f"AWS does not take the credentials for {service} ({code})\nlog in again"
+            ) from None
+        kind = faults.BusyError if "Throttl" in code or code.endswith("ServerException") else faults.PublishError
+        raise kind(
+            f"AWS refuses {action} in {service}: {code}: {message}\ncorrect registries.yaml, or try again later"
+        ) from None
+    except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError):
+        raise faults.UnauthorizedError(
+            f"there are no AWS credentials for {service}\nset a profile, AWS_ACCESS_KEY_ID, or a role"
+        ) from None
+    except (botocore.exceptions.EndpointConnectionError, botocore.exceptions.HTTPClientError) as error:
+        raise faults.UnreachableError(
+            f"AWS is unreachable for {service}: {error}\ncheck region, endpoint and proxy"
+        ) from None
+    except botocore.exceptions.BotoCoreError as error:
+        raise faults.PublishError(f"{service}: {error}\ncheck the AWS configuration of this machine") from None
+
+
+def login_of(authorization: dict[str, Any]) -> Login:
+    """Return the login in ECR's token, the base64 of "AWS:password"."""
+    username, _, password = base64.b64decode(authorization["authorizationToken"]).decode().partition(":")
+    return Login(username=username, password=password)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.ci import changed, durations, jobs, select, shard
+from rdma_images.ci import durations, jobs, select
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Build, Component, Image, Provenance
@@ -152,44 +152,44 @@ def test_kin_read_each_others_caches(all_images: tuple[Image, ...], project: Pro
 )
 def test_shards_are_disjoint_and_complete(count: int, torches: int, shard_count: int) -> None:
     images = many(count, torches)
-    parts = shard.split_images(images, shard_count, no_build)
+    parts = select.split_images(images, shard_count, no_build)
     assert len(parts) == shard_count
     assert sorted(image.id for part in parts for image in part) == sorted(image.id for image in images)
-    assert parts == shard.split_images(list(reversed(images)), shard_count, no_build)
+    assert parts == select.split_images(list(reversed(images)), shard_count, no_build)
 
 
 def test_kin_stay_together_where_there_are_kinds_enough() -> None:
-    parts = shard.split_images(many(100, torches=10), 5, no_build)
+    parts = select.split_images(many(100, torches=10), 5, no_build)
     of_kind = [{jobs.wheel_group(image) for image in part} for part in parts]
     assert sum(map(len, of_kind)) == 10
 
 
 def test_shards_weigh_alike() -> None:
-    parts = shard.split_images(many(1000, torches=40), 8, took(60))
+    parts = select.split_images(many(1000, torches=40), 8, took(60))
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 25
 
 
 def test_every_machine_gets_something_where_there_are_images_enough() -> None:
-    assert all(shard.split_images(many(10, torches=1), 4, no_build))
+    assert all(select.split_images(many(10, torches=1), 4, no_build))
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", "1/2/3"])
 def test_a_shard_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(RefusedError, match="--shard"):
-        shard.parse_shard(text)
+        select.parse_shard(text)
 
 
 def test_what_changed_is_new_or_made_of_something_else() -> None:
     images = many(3)
     now = {image.id: f"sha256:{image.id}" for image in images}
     before = {images[0].id: now[images[0].id], images[1].id: "sha256:other"}
-    assert changed.changed_images(images, now, before) == tuple(images[1:])
+    assert select.changed_images(images, now, before) == tuple(images[1:])
 
 
 def test_a_commit_that_is_not_here_is_reported() -> None:
     with pytest.raises(RefusedError, match="fetch the commit"):
-        changed.digests_at("0" * 40)
+        select.digests_at("0" * 40)
 
 
 def test_a_commit_that_cannot_tell_builds_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_a_commit_that_cannot_tell_builds_everything(tmp_path: Path, monkeypatch
     monkeypatch.setattr("rdma_images.core.paths.PROJECT", tmp_path)
     monkeypatch.setattr("rdma_images.core.paths.PYTHON", ("/bin/false",))
     lines: list[str] = []
-    assert changed.digests_at("HEAD", lines.append) == {}
+    assert select.digests_at("HEAD", lines.append) == {}
     assert "every image counts as changed" in lines[0]
     worktrees = subprocess.run([*git, "worktree", "list"], capture_output=True, text=True, check=True).stdout
     assert len(worktrees.splitlines()) == 1
@@ -226,7 +226,7 @@ def test_a_commit_that_is_none_is_no_option_of_git(commit: str, all_images: tupl
 def test_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RefusedError, match="git: No such file or directory\ninstall it"):
-        changed.digests_at("HEAD")
+        select.digests_at("HEAD")
 
 
 def test_a_runner_for_a_platform_that_no_image_is_for(project: Project, all_images: tuple[Image, ...]) -> None:

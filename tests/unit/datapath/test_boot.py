@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.datapath import cpio, modules, packages
+from rdma_images.datapath import kit, packages
 
 
 def module(*depends: str) -> bytes:
@@ -29,7 +29,7 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_a_module_comes_after_all_it_depends_on(tree: Callable[..., Path]) -> None:
-    module_files = modules.modules(
+    module_files = kit.modules(
         tree(rxe=module("core", "tunnel"), core=module(), tunnel=module("core"), other=module()), ("rxe",)
     )
     assert list(module_files) == ["core", "tunnel", "rxe"]
@@ -37,18 +37,18 @@ def test_a_module_comes_after_all_it_depends_on(tree: Callable[..., Path]) -> No
 
 
 def test_names_are_the_kernels_with_underscores_whatever_the_file_is_called(tree: Callable[..., Path]) -> None:
-    module_files = modules.modules(tree(rdma_rxe=module("ib-core"), ib_core=module()), ("rdma_rxe",))
+    module_files = kit.modules(tree(rdma_rxe=module("ib-core"), ib_core=module()), ("rdma_rxe",))
     assert list(module_files) == ["ib_core", "rdma_rxe"]
 
 
 def test_a_module_needed_twice_is_loaded_once(tree: Callable[..., Path]) -> None:
-    module_files = modules.modules(tree(a=module("c"), b=module("c"), c=module()), ("a", "b", "c"))
+    module_files = kit.modules(tree(a=module("c"), b=module("c"), c=module()), ("a", "b", "c"))
     assert list(module_files) == ["c", "a", "b"]
 
 
 def test_a_kernel_without_soft_roce_is_said_to_be_the_wrong_one(tree: Callable[..., Path]) -> None:
     with pytest.raises(RdmaImagesError, match=r"no module 'rdma_rxe'\n.*cloud flavour"):
-        modules.modules(tree(virtio_net=module()), ("virtio_net", "rdma_rxe"))
+        kit.modules(tree(virtio_net=module()), ("virtio_net", "rdma_rxe"))
 
 
 def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
@@ -67,7 +67,7 @@ def entries(archive: bytes) -> dict[str, tuple[int, bytes]]:
 
 
 def test_the_archive_has_files_programs_links_and_the_folders_above_them_first() -> None:
-    parsed = entries(cpio.archive({"a/b/c": b"odd"}, {"init": b"#!"}, {"a/sh": "busybox"}))
+    parsed = entries(kit.archive({"a/b/c": b"odd"}, {"init": b"#!"}, {"a/sh": "busybox"}))
     assert list(parsed) == ["a", "a/b", "a/b/c", "a/sh", "init"]
     assert parsed["a/b/c"] == (stat.S_IFREG | 0o644, b"odd")
     assert parsed["init"] == (stat.S_IFREG | 0o755, b"#!")
@@ -76,7 +76,7 @@ def test_the_archive_has_files_programs_links_and_the_folders_above_them_first()
 
 
 def test_the_same_content_is_the_same_archive() -> None:
-    assert cpio.archive({"b": b"2", "a": b"1"}, {}, {}) == cpio.archive({"a": b"1", "b": b"2"}, {}, {})
+    assert kit.archive({"b": b"2", "a": b"1"}, {}, {}) == kit.archive({"a": b"1", "b": b"2"}, {}, {})
 
 
 def test_no_package_is_named_twice_and_every_tool_has_a_package() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.pipeline import Source, Supply
-from rdma_images.inputs import fetch, tarball
+from rdma_images.inputs import fetch
 from rdma_images.inputs.mirrors import Mirrors
 from tests.support.loopback import Answer, Site, serve
 
@@ -51,7 +51,7 @@ def source(body: bytes, address: str = "https://example.org/p.tar.gz", version: 
 )
 def test_a_release_tarball_is_taken(tmp_path: Path, body: bytes, version: str) -> None:
     (tmp_path / "p.tar.gz").write_bytes(body)
-    tarball.check(source(body, version=version), tmp_path / "p.tar.gz", "https://example.org/p.tar.gz")
+    fetch.check_tarball(source(body, version=version), tmp_path / "p.tar.gz", "https://example.org/p.tar.gz")
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_what_cannot_be_built_is_reported_before_it_is_kept(
     replaced = Mirrors(ca_bundle=Path(ssl.get_default_verify_paths().openssl_cafile))
     with serve() as site:
         offered = _offered(site, body)
-        with pytest.raises(tarball.TarballError, match=expected) as raised:
+        with pytest.raises(fetch.TarballError, match=expected) as raised:
             fetch.fetch([Supply(offered, "upstream", offered.upstream, True, "", 0.0)], replaced)
-        with pytest.raises(tarball.TarballError, match=expected):
+        with pytest.raises(fetch.TarballError, match=expected):
             fetch.digest(offered, replaced)
     first, fix = str(raised.value).splitlines()
     assert first.startswith(f"aws-ofi-nccl-1.20.0: {offered.upstream} ")
@@ -91,4 +91,6 @@ def _offered(site: Site, body: bytes) -> Source:
 
 def test_other_downloads_are_not_looked_into(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"")
-    tarball.check(Source("efa-installer-1.50.0", "efa-installer", "download", "u", "sha256:0"), tmp_path / "x", "u")
+    fetch.check_tarball(
+        Source("efa-installer-1.50.0", "efa-installer", "download", "u", "sha256:0"), tmp_path / "x", "u"
+    )

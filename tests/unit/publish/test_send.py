@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images.publish.destination import Destination, open_destination
 from rdma_images.publish.item import ApprovedImage
-from rdma_images.publish.mount import mount
+from rdma_images.publish.send import mount
 from rdma_images.registry.client import Repository, digest_of
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.http import Connection
