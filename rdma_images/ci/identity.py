@@ -20,8 +20,7 @@ import requests
 
 from rdma_images.core import atomic, http
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.progress import progress
-from rdma_images.core.repeating import repeating
+from rdma_images.core.progress import progress, repeating
 
 # What GitHub gives to a job with `id-token: write`. Source: docs.github.com, "OpenID Connect reference".
 URL, TOKEN = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"

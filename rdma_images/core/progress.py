@@ -1,13 +1,14 @@
 """Progress, one plain line at a time: on standard error, because standard output has the answer alone."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rdma_images.core.repeating import repeating
-
 Progress = Callable[[str], None]
+
+
 """Takes one plain line of progress."""
 
 
@@ -36,3 +37,25 @@ def waiting(say: Progress, describe: Callable[[], str], every: float = WAIT) -> 
 
 def silent(line: str) -> None:
     """Ignore progress, for callers that want none."""
+
+
+@contextmanager
+def repeating(work: Callable[[], float], first: float) -> Iterator[None]:
+    """Call `work` in a thread until the block ends: after `first` seconds, then after as many as it returns.
+
+    The end of the block waits for a call that has begun. An exception of `work` ends the calls.
+    """
+    over = threading.Event()
+
+    def keep() -> None:
+        wait = first
+        while not over.wait(wait):
+            wait = work()
+
+    thread = threading.Thread(target=keep, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

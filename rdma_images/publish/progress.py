@@ -3,8 +3,6 @@
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
@@ -14,24 +12,6 @@ from rdma_images.core.sizes import readable
 from rdma_images.publish.events import PushProgress
 
 _EVERY = 10.0  # seconds between two plain lines: a log is read afterwards
-
-
-class Watcher(Protocol):
-    """Shows a publication's steps and layers."""
-
-    def line(self, text: str) -> None:
-        """Show one plain line."""
-
-    def moved(self, push: PushProgress) -> None:
-        """Show that the push has made progress."""
-
-    def __enter__(self) -> "Watcher":
-        """Start showing."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop showing."""
 
 
 class LineProgress:
@@ -103,6 +83,9 @@ class Bars:
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+
+
+Watcher = LineProgress | Bars  # shows a publication's steps and layers
 
 
 def watcher() -> Watcher:

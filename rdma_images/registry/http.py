@@ -1,6 +1,7 @@
 """Requests to one registry over HTTP: logins (basic, bearer, identity token), and responses turned into errors."""
 
 import base64
+import json
 import re
 import threading
 from collections.abc import Callable
@@ -12,12 +13,10 @@ import requests
 from rdma_images.core import http
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.documents import parse_document
 from rdma_images.registry.registries import is_loopback
 
 TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
-
 LoginSource = Callable[[], Login | None]
 
 
@@ -160,3 +159,17 @@ class Connection:
 def _without_netrc(prepared: requests.PreparedRequest) -> requests.PreparedRequest:
     """Return the request as it is: keeps requests from looking into ~/.netrc for another login."""
     return prepared
+
+
+def parse_document(raw: bytes, name: str) -> dict[str, Any]:
+    """Return the JSON object in `raw`, which an error calls `name`. Raises MalformedError for anything else."""
+    try:
+        parsed = json.loads(raw)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        # Without its bytes: they may hold a token.
+        raise faults.MalformedError(
+            f"{name} is no JSON object\nsee that a registry is at this address, and no web page or proxy"
+        )
+    return parsed

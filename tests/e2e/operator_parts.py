@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rdma_images.core.repeating import repeating
+from rdma_images.core.progress import repeating
 from tests.e2e.kube_parts import RunningCluster
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"

@@ -16,7 +16,7 @@ import pytest
 from rdma_images import datapath, engine
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Check
-from rdma_images.datapath import accelerator, disk, exchange, exchanges, export, kit, lab, steps
+from rdma_images.datapath import accelerator, disk, exchange, export, kit, lab, steps
 from rdma_images.datapath.guest import Machine
 from tests.e2e import volumes
 from tests.e2e.datapath_roots import BROKEN, LIBRARIES, PACKAGES, bootstrap, copy
@@ -129,11 +129,11 @@ def test_guests_reach_each_other_and_nothing_else(root: Path, parts: kit.Kit) ->
 def test_a_machine_that_cannot_measure_its_speed_is_no_fault_of_the_image(root: Path, parts: kit.Kit) -> None:
     """perftest ends with "Can't produce a report" there, at the client; a busy emulated machine is such a one."""
     machine = Machine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
-    strict = replace(exchanges.WRITE, client=exchanges.WRITE.client.replace(" -F", ""))
+    strict = replace(steps.WRITE, client=steps.WRITE.client.replace(" -F", ""))
     with disk.folder_disk(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
         pair_lab = lab.lab(pair, files)
         pair_lab.client.run("mount --bind /dev/null /image/proc/cpuinfo", 10)
-        assert exchange.perform(pair_lab, exchanges.WRITE).outcome == "passed"
+        assert exchange.perform(pair_lab, steps.WRITE).outcome == "passed"
         message = exchange.perform(pair_lab, strict).found
     server, client = message.split("; ")
     assert server.startswith("the server ended with status 1: ")

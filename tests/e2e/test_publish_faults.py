@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 import bcrypt
 import pytest
@@ -27,6 +26,7 @@ from rdma_images.publish.attach import attachments
 from rdma_images.publish.destination import open_destination
 from rdma_images.publish.events import PushProgress
 from rdma_images.publish.item import ApprovedImage
+from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.client import digest_of
@@ -109,26 +109,18 @@ def item(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Appro
     return planned_image
 
 
-class Trap:
+class Trap(LineProgress):
     """A watcher that does something once a number of bytes has gone."""
 
     def __init__(self, after: int, action: Callable[[], object]) -> None:
         self.after, self.action, self.sprung = after, action, False
         self.lines: list[str] = []
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
+        super().__init__(self.lines.append)
 
     def moved(self, push: PushProgress) -> None:
         if not self.sprung and push.sent() >= self.after:
             self.sprung = True
             self.action()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
 
 def run(

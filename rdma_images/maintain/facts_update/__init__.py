@@ -10,10 +10,10 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.facts import Facts
 from rdma_images.inputs import package_index
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.maintain.facts_update import nccl, pages, rows, torch
+from rdma_images.maintain.facts_update import nccl, pages, torch
 from rdma_images.maintain.facts_update.index import IndexClient
 from rdma_images.maintain.facts_update.pages import News
-from rdma_images.maintain.facts_update.reading import Reading
+from rdma_images.maintain.facts_update.reading import Reading, add_rows
 from rdma_images.plan import axes
 from rdma_images.plan.matrix import Matrix
 
@@ -79,7 +79,7 @@ def write(read: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
             f"{folder}: the facts that came with the tool are not changed\n"
             "add the rows to facts/ of your own folder, or update the tool"
         )
-    rows.add_rows(folder, read.new, datetime.now(UTC).date())
+    add_rows(folder, read.new, datetime.now(UTC).date())
     return read.new
 
 

@@ -1,9 +1,18 @@
 """A version as its maker publishes it now, beside the row of facts about it."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from rdma_images.core import atomic, versions
 
 Value = str | tuple[str, ...]
+SOURCE = "wheel"  # what the rows of both files name
+WIDTH = 110
+_VERSION = re.compile(r"  (\d\S*):")
+_TABLE = "releases:"
 
 
 @dataclass(frozen=True)
@@ -23,3 +32,41 @@ class Reading:
         names = [*self.found, *(name for name in self.known if name not in self.found)]
         pairs = {name: (self.known.get(name, ""), self.found.get(name, "")) for name in names}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def add_rows(folder: Path, readings: Iterable[Reading], today: date) -> None:
+    """Add each new reading to its file, the newest version first, and date the file's source `today`."""
+    for reading in readings:
+        path = folder / reading.file
+        text = path.read_text(encoding="utf-8")
+        atomic.write(path, _dated(_with_row(text, reading), today))
+
+
+def yaml_row(version: str, values: dict[str, Value]) -> str:
+    """Return a row as YAML: its version, then its values in braces, no line much longer than WIDTH."""
+    lines = ["    {"]
+    for name, value in [*values.items(), ("source", SOURCE)]:
+        text = value if isinstance(value, str) else f"[{', '.join(value)}]"
+        word = f"{name}: {text}, "
+        if len(lines[-1]) + len(word) > WIDTH:
+            lines.append(" " * 5)
+        lines[-1] += word
+    inside = "\n".join(line.rstrip() for line in lines).removesuffix(",")
+    return f"  {version}:\n{inside}}}\n"
+
+
+def _with_row(text: str, reading: Reading) -> str:
+    """Return `text` with the row before the first older version of the table."""
+    lines = text.splitlines(keepends=True)
+    position = lines.index(f"{_TABLE}\n") + 1
+    for number, line in enumerate(lines[position:], start=position):
+        match = _VERSION.match(line)
+        if match and versions.at_least(reading.version, match[1]):
+            break
+        position = number + 1
+    return "".join([*lines[:position], yaml_row(reading.version, dict(reading.found)), *lines[position:]])
+
+
+def _dated(text: str, today: date) -> str:
+    """Return `text` whose source says that it was read `today`."""
+    return re.sub(rf"(?ms)^(  {SOURCE}:$.*?^    read: )\S+", rf"\g<1>{today}", text, count=1)

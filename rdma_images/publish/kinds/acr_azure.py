@@ -8,8 +8,7 @@ from rdma_images.core import http
 from rdma_images.publish.kinds.base import Prepared, join_path
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
-from rdma_images.registry.documents import parse_document
-from rdma_images.registry.http import TIMEOUT
+from rdma_images.registry.http import TIMEOUT, parse_document
 from rdma_images.registry.registries import AcrAzure, is_loopback
 
 # Azure's own name for "the password is a refresh token".

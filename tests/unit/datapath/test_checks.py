@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images import datapath
 from rdma_images.core.errors import RefusedError
-from rdma_images.datapath import accelerator, exchange, exchanges, files, limits, mpi, steps, survey
+from rdma_images.datapath import accelerator, exchange, files, limits, steps, survey
 from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
 from rdma_images.datapath.disk import Disk
 from rdma_images.datapath.guest import GuestError, TaskResult
@@ -171,13 +171,13 @@ OK = TaskResult(0, "done")
 def test_an_exchange_is_believed_only_with_good_ends_good_data_and_packets(
     server: TaskResult, client: TaskResult | None, moved: int, fault: str
 ) -> None:
-    assert fault in exchange._fault(exchanges.RC, server, client, moved)
-    assert bool(fault) == bool(exchange._fault(exchanges.RC, server, client, moved))
+    assert fault in exchange._fault(steps.RC, server, client, moved)
+    assert bool(fault) == bool(exchange._fault(steps.RC, server, client, moved))
 
 
 def test_the_control_over_tcp_must_not_touch_the_adapter() -> None:
-    assert exchange._fault(exchanges.TCP, OK, OK, 0) == ""
-    assert "the control went through the RDMA adapter" in exchange._fault(exchanges.TCP, OK, OK, 3)
+    assert exchange._fault(steps.TCP, OK, OK, 0) == ""
+    assert "the control went through the RDMA adapter" in exchange._fault(steps.TCP, OK, OK, 3)
 
 
 # What ib_write_bw says on standard error. Source: linux-rdma/perftest, src/perftest_resources.c and write_bw.c
@@ -204,7 +204,7 @@ def test_an_exchange_is_repeated_once_where_a_guest_was_stopped(monkeypatch: pyt
         remaining, sent = iter(ends), iter(range(0, 100, 10))
         monkeypatch.setattr(exchange, "_run_both_sides", lambda _lab, _exchange, remaining=remaining: next(remaining))
         monkeypatch.setattr(exchange, "packets", lambda _guest, sent=sent: next(sent))
-        assert exchange.perform(lab(), exchanges.RC).outcome == outcome
+        assert exchange.perform(lab(), steps.RC).outcome == outcome
 
 
 def step(subject: CheckSubject) -> Any:
@@ -212,12 +212,12 @@ def step(subject: CheckSubject) -> Any:
 
 
 def test_an_image_without_a_tool_or_a_provider_skips_and_says_so() -> None:
-    assert step(exchanges.WRITE.subject)(lab()).reason == "the image has no ib_write_bw"
-    assert step(exchanges.MSG.subject)(lab()).reason == "the image has no libfabric"
+    assert step(steps.WRITE.subject)(lab()).reason == "the image has no ib_write_bw"
+    assert step(steps.MSG.subject)(lab()).reason == "the image has no libfabric"
     listed = TaskResult(0, "efa:\n    version: 205.0\ntcp:\n    version: 205.0\n")
-    reason = step(exchanges.MSG.subject)(lab(libfabric=listed)).reason
+    reason = step(steps.MSG.subject)(lab(libfabric=listed)).reason
     assert reason == "the image's libfabric was built without its verbs provider"
-    assert step(mpi.SUBJECT)(lab()).reason == "the image has no MPI"
+    assert step(steps.SUBJECT)(lab()).reason == "the image has no MPI"
 
 
 def test_a_session_runs_a_command_with_the_images_environment_and_limit() -> None:
@@ -257,7 +257,7 @@ def test_every_report_says_what_it_cannot_prove() -> None:
 
 
 def test_the_verdict_claims_what_passed_and_nothing_else() -> None:
-    subject = exchanges.RC.subject
+    subject = steps.RC.subject
     good = datapath.verdict([passed(subject, "10 messages"), *limits.hardware_checks("efa")])
     assert "sent and received over RC" in good
     assert "Not validated: messages travel over EFA's SRD" in good
@@ -268,7 +268,7 @@ def test_the_verdict_claims_what_passed_and_nothing_else() -> None:
 
 
 def test_no_figure_of_speed_is_in_what_a_passed_exchange_says() -> None:
-    words = " ".join(e.subject.expected for e in (exchanges.RC, exchanges.RDMA_CM, exchanges.WRITE, exchanges.MSG))
+    words = " ".join(e.subject.expected for e in (steps.RC, steps.RDMA_CM, steps.WRITE, steps.MSG))
     assert not any(unit in words.lower() for unit in ("/s", "usec", "sec", "mbit", "gbit"))
 
 

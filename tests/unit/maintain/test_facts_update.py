@@ -17,11 +17,11 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.torch import Torch
 from rdma_images.inputs import mirrors
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.maintain.facts_update import Update, abi, nccl, pages, rows, torch, update_table
+from rdma_images.maintain.facts_update import Update, nccl, pages, torch, update_table
 from rdma_images.maintain.facts_update import index as asking
 from rdma_images.maintain.facts_update.index import IndexClient
 from rdma_images.maintain.facts_update.pages import News
-from rdma_images.maintain.facts_update.reading import Reading
+from rdma_images.maintain.facts_update.reading import Reading, add_rows, yaml_row
 from tests.support.loopback import Answer, Site, serve
 
 FACTS = facts.load()
@@ -31,32 +31,32 @@ NEW = Reading("torch.yaml", "2.16.0", {"cuda": "13.4", "python": ("3.12", "3.13"
 def library(*symbols: str, tail: bytes = b"") -> bytes:
     """Return the shape of a libnccl.so.2: code, strings, device code."""
     strings = b"\0".join(symbol.encode() for symbol in symbols)
-    return b"\x7fELF" + b"\x90" * 5000 + strings + b"\0" * 5000 + abi.DEVICE_CODE + tail
+    return b"\x7fELF" + b"\x90" * 5000 + strings + b"\0" * 5000 + nccl.DEVICE_CODE + tail
 
 
 STRINGS = ("ncclNetPlugin_v11", "ncclCollNetPlugin_v10", "ncclNetPlugin_v12", "ncclTunerPlugin_v6", "ncclProfiler_v6")
 
 
 def test_interfaces_of_a_library() -> None:
-    interfaces = abi.library_interfaces(io.BytesIO(library(*STRINGS)))
+    interfaces = nccl.library_interfaces(io.BytesIO(library(*STRINGS)))
     assert interfaces == {"net": (11, 12), "tuner": (6,), "profiler": (6,)}
 
 
 def test_a_symbol_between_two_chunks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abi, "CHUNK", 100)
-    assert abi.library_interfaces(io.BytesIO(library(*STRINGS)))["net"] == (11, 12)
+    monkeypatch.setattr(nccl, "CHUNK", 100)
+    assert nccl.library_interfaces(io.BytesIO(library(*STRINGS)))["net"] == (11, 12)
 
 
 def test_device_code_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abi, "CHUNK", 100)
+    monkeypatch.setattr(nccl, "CHUNK", 100)
     stream = io.BytesIO(library(*STRINGS, tail=b"ncclNetPlugin_v99" + b"x" * 100_000))
-    abi.library_interfaces(stream)
+    nccl.library_interfaces(stream)
     assert stream.tell() < 20_000
 
 
 def test_a_library_without_the_interface() -> None:
     with pytest.raises(RdmaImagesError, match="names no net plugin interface"):
-        abi.library_interfaces(io.BytesIO(library("ncclTunerPlugin_v6")))
+        nccl.library_interfaces(io.BytesIO(library("ncclTunerPlugin_v6")))
 
 
 class WheelIndex:
@@ -169,7 +169,7 @@ def test_a_server_that_sends_whole_files_only(packages: WheelIndex, mirror_setti
     path = "/files/some-1.0-py3-none-any.whl"
     packages.site.answers[path] = Answer(packages.files["some"]["some-1.0-py3-none-any.whl"], ranges=False)
     with pytest.raises(RdmaImagesError, match="does not support range requests"):
-        abi.wheel_interfaces(packages.site.address + path, mirror_settings)
+        nccl.wheel_interfaces(packages.site.address + path, mirror_settings)
 
 
 def test_no_index(mirror_settings: Mirrors) -> None:
@@ -182,7 +182,7 @@ def test_a_new_row_leaves_the_rest_as_it_was(tmp_path: Path) -> None:
     before = (paths.FACTS / "torch.yaml").read_text()
     (tmp_path / "torch.yaml").write_text(before)
     reading = Reading("torch.yaml", "2.14.2", {**_values("2.14.1"), "cudnn": "9.24.0.44"}, None)
-    rows.add_rows(tmp_path, [reading], date(2026, 12, 24))
+    add_rows(tmp_path, [reading], date(2026, 12, 24))
     after = (tmp_path / "torch.yaml").read_text()
     read = yaml_file.loads(after, Torch, "torch.yaml")
     assert list(read.releases)[:3] == ["2.15.0", "2.14.2", "2.14.1"]
@@ -201,7 +201,7 @@ def test_rows_are_written_as_they_stand_in_our_files() -> None:
             else {version: nccl._row(release) for version, release in FACTS.nccl.releases.items()}
         )
         for version, values in row_text.items():
-            assert rows.yaml_row(version, dict(values)) in text
+            assert yaml_row(version, dict(values)) in text
 
 
 def _values(version: str) -> dict[str, str | tuple[str, ...]]:
