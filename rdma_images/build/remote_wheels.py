@@ -14,12 +14,9 @@ from rdma_images.core import files
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import megabytes
 from rdma_images.registry import faults
-from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, digest_of
+from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Repository, artifact
 
-# The empty configuration of an artifact. Source: OCI image specification 1.1, "Guidance for an Empty Descriptor".
-EMPTY, EMPTY_TYPE = b"{}", "application/vnd.oci.empty.v1+json"
 ARTIFACT = "application/vnd.rdma-images.wheel"
-TITLE = "org.opencontainers.image.title"
 ATTEMPTS, FIRST_WAIT = 4, 1.0  # seconds
 
 
@@ -66,14 +63,7 @@ def _send(key: str, repository: Repository, wheel: Path) -> None:
             content.seek(0)
             repository.upload(repository.begin_upload(digest), digest, content)
     repository.put_blob(EMPTY)
-    body = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "artifactType": ARTIFACT,
-        "config": Descriptor(EMPTY_TYPE, digest_of(EMPTY), len(EMPTY)).as_json(),
-        "layers": [Descriptor(ARTIFACT, digest, size, {TITLE: wheel.name}).as_json()],
-    }
-    repository.put_manifest(_tag(key), Manifest(OCI_MANIFEST, canonical(body)))
+    repository.put_manifest(_tag(key), artifact(Descriptor(ARTIFACT, digest, size, {TITLE: wheel.name})))
 
 
 def _tag(key: str) -> str:

@@ -5,13 +5,10 @@ from dataclasses import dataclass
 
 from rdma_images.core import locking
 from rdma_images.publish.repair import digest_under
-from rdma_images.registry import faults
-from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
+from rdma_images.registry import client, faults
+from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Manifest, Repository, digest_of
 
-EMPTY = b"{}"
-EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 CREATED = "org.opencontainers.image.created"
-TITLE = "org.opencontainers.image.title"
 FORM = "io.rdma-images.predicate"
 EDITION = "io.rdma-images.edition"
 
@@ -58,20 +55,9 @@ def trust_all(_entry: Descriptor, _artifact: Artifact) -> bool:
 
 
 def manifest_of(artifact: Artifact, subject: Descriptor) -> Manifest:
-    """Return the manifest of `artifact` with its `subject` (image specification 1.1, "artifact usage")."""
-    empty = Manifest(EMPTY_TYPE, EMPTY)
-    content = Manifest(artifact.type, artifact.content)
-    layer = Descriptor(artifact.type, content.digest, len(artifact.content), {TITLE: artifact.title})
-    body = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "artifactType": artifact.type,
-        "config": Descriptor(EMPTY_TYPE, empty.digest, len(EMPTY)).as_json(),
-        "layers": [layer.as_json()],
-        "subject": subject.as_json(),
-        "annotations": artifact.annotations,
-    }
-    return Manifest(OCI_MANIFEST, canonical(body))
+    """Return the manifest of `artifact` with its `subject`."""
+    file = Descriptor(artifact.type, digest_of(artifact.content), len(artifact.content), {TITLE: artifact.title})
+    return client.artifact(file, subject=subject.as_json(), annotations=artifact.annotations)
 
 
 def attach(
@@ -115,6 +101,11 @@ def attachments(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
     """Return what is attached to the image `digest`, by the referrers API or else by the tag scheme."""
     referrers = repository.referrers(digest)
     return referrers if referrers is not None else _under_tag(repository, fallback_tag(digest))
+
+
+def newest_first(repository: Repository, digest: str) -> list[Descriptor]:
+    """Return what is attached to the image `digest`, what was created last first."""
+    return sorted(attachments(repository, digest), key=lambda entry: entry.annotations.get(CREATED, ""))[::-1]
 
 
 def _extended(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
@@ -163,12 +154,7 @@ def _note_in_tag(repository: Repository, digest: str, manifest: Manifest, artifa
             listed = _extended(repository, digest)
             if entry.digest in {descriptor.digest for descriptor in listed}:
                 return
-            body = {
-                "schemaVersion": 2,
-                "mediaType": OCI_INDEX,
-                "manifests": [descriptor.as_json() for descriptor in (*listed, entry)],
-            }
-            repository.put_manifest(fallback_tag(digest), Manifest(OCI_INDEX, canonical(body)))
+            repository.put_manifest(fallback_tag(digest), client.index((*listed, entry)))
             if entry.digest in {descriptor.digest for descriptor in attachments(repository, digest)}:
                 return
     raise faults.BusyError(

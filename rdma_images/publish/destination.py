@@ -7,7 +7,7 @@ from rdma_images.publish.kinds import Kind, open_kind
 from rdma_images.registry import registries
 from rdma_images.registry.client import Manifest, Repository
 from rdma_images.registry.http import Connection
-from rdma_images.registry.reference import HOST
+from rdma_images.registry.reference import HOST, ImageReference
 from rdma_images.registry.registries import Compression, Registry
 
 LAYERS = "wheel-layers"  # their repository, beside those of the targets
@@ -38,6 +38,12 @@ def open_destination(name: str, registry: Registry) -> Destination:
         immutable=registry.immutable,
         connection=Connection(kind.host, kind.login, kind.tls),
     )
+
+
+def open_repository(reference: ImageReference, registry: Registry) -> Repository:
+    """Return the repository of a reference in a registry."""
+    kind = open_kind(registry)
+    return Repository(Connection(reference.host, kind.login, kind.tls), reference.repository)
 
 
 def unsupported_types(manifest: Manifest, compression: Compression) -> tuple[str, ...]:

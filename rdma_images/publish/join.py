@@ -12,10 +12,9 @@ from rdma_images.publish.destination import Destination, open_destination
 from rdma_images.publish.moving_tags import advance_tags
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.send import Publisher
-from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.tags import REHEARSAL, Tags, image_tags, unique_tag
-from rdma_images.registry import faults
-from rdma_images.registry.client import OCI_INDEX, Descriptor, Manifest, Repository, canonical
+from rdma_images.registry import client, faults
+from rdma_images.registry.client import Descriptor, Manifest, Repository
 from rdma_images.registry.registries import Registry
 
 
@@ -75,10 +74,9 @@ def _join(target: str, tag: str, members: Members, destination: Destination, pub
     current = publisher.retry(partial(digest_under, tag, repository))
     full = unique_tag(tag, index.digest) if destination.immutable and current not in (None, index.digest) else tag
     publisher.retry(partial(repository.put_manifest, index.digest, index))
-    if publisher.signer is not None:
-        signing = ImageSigner(publisher.signer, destination, repository, index.digest, publisher.watcher.line)
-        if not publisher.retry(partial(signing.has_signed, ())):
-            signing.sign((), publisher.retry)
+    signing = publisher.signing(destination, repository, index.digest)
+    if signing and not publisher.retry(partial(signing.has_signed, ())):
+        signing.sign((), publisher.retry)
     if publisher.retry(partial(digest_under, full, repository)) != index.digest:
         publisher.retry(partial(repository.put_manifest, full, index))
     short = tuple(dict.fromkeys(name + ending for _, image_tags in members.values() for name in image_tags.short))
@@ -119,12 +117,12 @@ def _published_elsewhere(
         manifest = repository.manifest(tag)
     except faults.MissingError:
         raise faults.MissingError(f"{repository.ref} has no {tag} yet\npublish {image.platform} first") from None
-    if publisher.signer is None:
+    signing = publisher.signing(destination, repository, manifest.digest)
+    if signing is None:
         raise RefusedError(
             f"{repository.ref}:{tag} was not published here (no publication.json names it), and --sign is missing\n"
             "join where it was published, or with --sign and the key that signed it"
         )
-    signing = ImageSigner(publisher.signer, destination, repository, manifest.digest, publisher.watcher.line)
     if problems := signing.problems(manifest, tag):
         raise RefusedError(
             f"{repository.ref}:{tag} was not published here, and its evidence has problems: {'; '.join(problems)}\n"
@@ -138,12 +136,6 @@ def _index(members: Mapping[str, Manifest]) -> Manifest:
     entries = []
     for platform, manifest in members.items():
         system, _, architecture = platform.partition("/")
-        descriptor = Descriptor(
-            manifest.media_type,
-            manifest.digest,
-            len(manifest.raw),
-            platform={"os": system, "architecture": architecture},
-        )
-        entries.append(descriptor.as_json())
-    body = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
-    return Manifest(OCI_INDEX, canonical(body))
+        names = {"os": system, "architecture": architecture}
+        entries.append(Descriptor(manifest.media_type, manifest.digest, len(manifest.raw), platform=names))
+    return client.index(entries)

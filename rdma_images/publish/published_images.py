@@ -9,12 +9,10 @@ from rdma_images.core.pipeline import Image
 from rdma_images.inspection.report import Report, decode_report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import statement
-from rdma_images.publish.attach import CREATED, FORM, attachments, content_of
-from rdma_images.publish.destination import open_destination
-from rdma_images.publish.kinds import open_kind
+from rdma_images.publish.attach import FORM, content_of, newest_first
+from rdma_images.publish.destination import open_destination, open_repository
 from rdma_images.publish.tags import image_tags
 from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Manifest, Repository
-from rdma_images.registry.http import Connection
 from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
 
@@ -32,8 +30,8 @@ class PublishedImage:
 
     def predicate(self, form: str) -> dict[str, Any]:
         """Return the newest attachment of a form. Raises ValueError where there is none."""
-        entries = [entry for entry in attachments(self.repository, self.digest) if entry.annotations.get(FORM) == form]
-        newest = max(entries, key=lambda entry: entry.annotations.get(CREATED, ""))
+        entries = [entry for entry in newest_first(self.repository, self.digest) if entry.annotations.get(FORM) == form]
+        newest, *_ = entries
         return statement.predicate(content_of(self.repository, newest.digest))
 
     def report(self) -> Report:
@@ -55,8 +53,7 @@ def read_published(ref: str, registry: Registry) -> PublishedImage:
         PublishError: The registry does not answer, or has no such image.
     """
     reference = parse_reference(ref)
-    kind = open_kind(registry)
-    repository = Repository(Connection(reference.host, kind.login, kind.tls), reference.repository)
+    repository = open_repository(reference, registry)
     manifest = repository.manifest(reference.selector)
     if manifest.media_type in (OCI_INDEX, DOCKER_INDEX):
         platforms = ", ".join(f"{repository.ref}@{member.digest}" for member in manifest.members())

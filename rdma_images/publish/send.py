@@ -41,6 +41,12 @@ class Publisher:
         """Call `action`, and again after faults that may heal."""
         return faults.retry(action, self.pace.attempts, self.pace.first_wait, say=self.watcher.line)
 
+    def signing(self, destination: Destination, repository: Repository, digest: str) -> ImageSigner | None:
+        """Return what signs the image `digest`; None without a signer."""
+        if self.signer is None:
+            return None
+        return ImageSigner(self.signer, destination, repository, digest, self.watcher.line)
+
 
 @dataclass(frozen=True)
 class Arrival:
@@ -82,11 +88,7 @@ def send(item: ApprovedImage, destination: Destination, publisher: Publisher) ->
     gate.check_rehearsal_host(item.build, destination.kind.host)
     repository = destination.repository(item.image.target)
     arrival = _bring(item, destination, repository, publisher)
-    signing = (
-        ImageSigner(publisher.signer, destination, repository, item.build.digest, publisher.watcher.line)
-        if publisher.signer
-        else None
-    )
+    signing = publisher.signing(destination, repository, item.build.digest)
     files, attached = _attach(
         item, arrival.manifest, repository, publisher, signing.is_trusted if signing else trust_all
     )

@@ -8,16 +8,15 @@ from typing import Any
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.publish import cosign, sigstore_bundles, statement, tags
-from rdma_images.publish.attach import CREATED, FORM, attachments, content_of, fallback_tag
+from rdma_images.publish.attach import FORM, content_of, fallback_tag, newest_first
 from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
 from rdma_images.publish.cosign import Cosign
+from rdma_images.publish.destination import open_repository
 from rdma_images.publish.keys import Trust
-from rdma_images.publish.kinds import open_kind
 from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.sigstore_bundles import PREDICATE, Bundles, bundle_entries, is_attested, read_bundles
 from rdma_images.registry import faults
 from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Manifest, Repository, labels_of
-from rdma_images.registry.http import Connection
 from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
 from rdma_images.scan.policy import OriginRules
@@ -107,8 +106,7 @@ def verify(
         MissingError: The registry has no such image.
     """
     reference = parse_reference(ref)
-    kind = open_kind(registry)
-    repository = Repository(Connection(reference.host, kind.login, kind.tls), reference.repository)
+    repository = open_repository(reference, registry)
     manifest = repository.manifest(reference.selector)
     verifier = open_verifier(repository, trust, progress)
     if manifest.media_type not in (OCI_INDEX, DOCKER_INDEX):
@@ -195,10 +193,7 @@ def _chosen(
     """
     contents_by_form: dict[str, list[bytes]] = {}
     unreadable = []
-    oldest_first = sorted(
-        attachments(repository, digest), key=lambda descriptor: descriptor.annotations.get(CREATED, "")
-    )
-    for entry in reversed(oldest_first):
+    for entry in newest_first(repository, digest):
         form = entry.annotations.get(FORM, "")
         if form not in NAMES:
             continue

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,8 @@ OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 MANIFESTS = ", ".join((OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_INDEX))
+EMPTY, EMPTY_TYPE = b"{}", "application/vnd.oci.empty.v1+json"
+TITLE = "org.opencontainers.image.title"  # the annotation with the name of an artifact's file
 CHUNK = 1 << 20  # bytes of a blob that is read into a file
 # A digest becomes part of an address: one with a slash in it would lead elsewhere.
 _DIGEST = re.compile(r"[a-z0-9+._-]+:[A-Za-z0-9=_-]+")
@@ -103,6 +105,29 @@ class Manifest:
     def members(self) -> tuple[Descriptor, ...]:
         """Return the descriptors in an index; none of an image's manifest."""
         return descriptors(self.body, "manifests")
+
+
+def artifact(file: Descriptor, **fields: Any) -> Manifest:
+    """Return the manifest of an artifact with one file and that file's type; `fields` are further ones of a manifest.
+
+    Its config is EMPTY, which the repository must have, too. Source: OCI image specification 1.1, "Guidelines for
+    Artifact Usage".
+    """
+    body = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "artifactType": file.media_type,
+        "config": Descriptor(EMPTY_TYPE, digest_of(EMPTY), len(EMPTY)).as_json(),
+        "layers": [file.as_json()],
+        **fields,
+    }
+    return Manifest(OCI_MANIFEST, canonical(body))
+
+
+def index(entries: Iterable[Descriptor]) -> Manifest:
+    """Return an index over manifests."""
+    listed = [entry.as_json() for entry in entries]
+    return Manifest(OCI_INDEX, canonical({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": listed}))
 
 
 def descriptors(body: dict[str, Any], name: str) -> tuple[Descriptor, ...]:

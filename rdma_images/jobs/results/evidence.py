@@ -13,20 +13,18 @@ from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.result import Result
 from rdma_images.publish import statement
 from rdma_images.publish.attach import (
-    CREATED,
     FORM,
     Artifact,
     Attachment,
     IsTrusted,
     attach,
-    attachments,
     content_of,
+    newest_first,
     trust_all,
 )
 from rdma_images.publish.destination import Destination, open_destination
 from rdma_images.publish.keys import Trust
 from rdma_images.publish.send import Publisher
-from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.verify import open_verifier
 from rdma_images.registry import faults, registries
 from rdma_images.registry.client import Manifest, Repository, canonical, digest_of
@@ -76,11 +74,7 @@ def _publish(
     result: Result, manifest: Manifest, destination: Destination, repository: Repository, publisher: Publisher
 ) -> Attachment:
     """Attach the result to one manifest, beside those of other jobs."""
-    signing = (
-        ImageSigner(publisher.signer, destination, repository, manifest.digest, publisher.watcher.line)
-        if publisher.signer
-        else None
-    )
+    signing = publisher.signing(destination, repository, manifest.digest)
     others = _newest_results(repository, manifest.digest, signing.is_trusted if signing else trust_all)
     kept_results = [other for other in others if _key(other) != _key(result)]
     own_result = replace(result, digest=manifest.digest)
@@ -148,12 +142,8 @@ def _open(image: str) -> tuple[Destination, Repository]:
 
 def _newest_results(repository: Repository, digest: str, is_trusted: IsTrusted) -> tuple[Result, ...]:
     """Return the results of the newest trusted attachment that can be read."""
-    entries = [
-        attachment
-        for attachment in attachments(repository, digest)
-        if attachment.annotations.get(FORM) == statement.RESULTS
-    ]
-    for entry in sorted(entries, key=lambda attachment: attachment.annotations.get(CREATED, ""), reverse=True):
+    entries = [entry for entry in newest_first(repository, digest) if entry.annotations.get(FORM) == statement.RESULTS]
+    for entry in entries:
         try:
             content = content_of(repository, entry.digest)
             encoded = statement.predicate(content)["results"]
