@@ -1,22 +1,18 @@
 """From a job to its files: the templates of its launcher, under jobs/."""
 
-import ast
-import base64
 import json
 import shlex
-import zlib
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import NoReturn
 
 import jinja2
 
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RefusedError
+from rdma_images.jobs.node import programs
 
 ENDING = ".j2"
-START = "exec(__import__('zlib').decompress(__import__('base64').b64decode('{}')))"
 
 
 def files(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
@@ -50,20 +46,10 @@ def _environment() -> jinja2.Environment:
     environment.filters["word"] = shlex.quote
     environment.filters["quoted"] = json.dumps  # a JSON string is a YAML string
     environment.globals["refuse"] = _refuse
-    environment.globals["node_check"] = one_liner("node_check")
+    environment.globals["node_check"] = programs.one_liner("node_check")
     return environment
 
 
 def _refuse(reason: str, fix: str) -> NoReturn:
     """Raise RefusedError: templates call this for a job that their launcher cannot run."""
     raise RefusedError(f"{reason}\n{fix}")
-
-
-@cache
-def one_liner(module: str) -> str:
-    """Return what `python3 -c` runs as the module: one line without a quotation mark other than the apostrophe."""
-    tree = ast.parse((Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
-            node.body = node.body[1:] or [ast.Pass()]
-    return START.format(base64.b64encode(zlib.compress(ast.unparse(tree).encode(), 9)).decode())

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.node import node_check
-from rdma_images.jobs.write import render
+from rdma_images.jobs.node import node_check, programs
 
 ZERO = "0000:0000:0000:0000:0000:0000:0000:0000"
 LOCAL, MAPPED = "fe80:0000:0000:0000:0000:00ff:fe00:0001", "0000:0000:0000:0000:0000:ffff:c000:0202"
@@ -48,7 +47,7 @@ def findings(root: Path, *arguments: str, **variables: str) -> list[str]:
             "sh",
             sys.executable,
             "-c",
-            render.one_liner("node_check"),
+            programs.one_liner("node_check"),
             f"--root={root}",
             *arguments,
         ],
