@@ -3,31 +3,28 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rdma_images.core.yaml_file import Path_, Written
-from rdma_images.jobs.check.foreign_job import Piece, Word
+from rdma_images.core.yaml_file import Written
+from rdma_images.jobs.check.foreign_job import Node, Piece
 
 
 def pieces(document: Written) -> Iterator[Piece]:
     """Yield a piece for each service with GPUs or RDMA devices; none for a document of another kind."""
-    services = document.data.get("services") if isinstance(document.data, dict) else None
-    for name, written in services.items() if isinstance(services, dict) else ():
-        service = _merged(written)
+    services = Node(document, document.data).at("services")
+    for name, written in services.mapping.items():
+        service = Node(document, _merged(written), (*services.path, name))
         gpus = _gpus(service)
-        if gpus is None and not any("infiniband" in word for word in _texts(service.get("devices"))):
+        if gpus is None and not any("infiniband" in word for word in _texts(service.at("devices").value)):
             continue
-        steps: Path_ = ("services", name)
-        line = document.line(*steps)
-        image = service.get("image")
         yield Piece(
             document.name,
-            line,
+            service.line,
             "docker",
             f"compose service {name}",
-            gpus=Word(gpus, line) if gpus else None,
-            image=Word(image, document.line(*steps, "image")) if isinstance(image, str) else None,
-            environment={key: Word(value, line) for key, value in _environment(service.get("environment"))},
-            settings={key: Word("given", line) for key in ("compose", "service", *_access(service))},
-            network="host" if service.get("network_mode") == "host" else "pod",
+            gpus=service.given(gpus) if gpus else None,
+            image=service.at("image").word,
+            environment={key: service.given(value) for key, value in _environment(service.at("environment").value)},
+            settings={key: service.given("given") for key in ("compose", "service", *_access(service.mapping))},
+            network="host" if service.at("network_mode").value == "host" else "pod",
         )
 
 
@@ -42,17 +39,13 @@ def _merged(service: object) -> dict[str, Any]:
     return merged | service
 
 
-def _gpus(service: dict[str, Any]) -> str | None:
+def _gpus(service: Node) -> str | None:
     """Return how many GPUs a service has, "" where that is not a number; None for none."""
-    deploy: Any = service
-    for key in ("deploy", "resources", "reservations"):
-        deploy = deploy.get(key) if isinstance(deploy, dict) else None
-    reserved = deploy.get("devices") if isinstance(deploy, dict) else None
-    for device in reserved if isinstance(reserved, list) else ():
-        if isinstance(device, dict) and "gpu" in _texts(device.get("capabilities")):
-            count = str(device.get("count") or "")
+    for device in service.at("deploy", "resources", "reservations", "devices").items:
+        if "gpu" in _texts(device.at("capabilities").value):
+            count = str(device.at("count").value or "")
             return count if count.isdecimal() else ""
-    return "" if service.get("gpus") or service.get("runtime") == "nvidia" else None
+    return "" if service.at("gpus").value or service.at("runtime").value == "nvidia" else None
 
 
 def _access(service: dict[str, Any]) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from rdma_images.core.yaml_file import Path_, Written
 
 Kind = Literal["kubernetes", "eksctl", "skypilot", "slurm", "arena", "sagemaker", "docker"]
 Network = Literal["pod", "host"]
@@ -20,6 +22,59 @@ class Word:
     def number(self) -> int | None:
         """The value as a whole number, of the first ten digits; None for what is none, a template's ${VARIABLE}."""
         return int(self.text[:10]) if self.text.isdecimal() else None
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value of a document, by the steps that lead to it; steps that lead nowhere are a node without a value."""
+
+    document: Written
+    value: Any
+    path: Path_ = ()
+
+    def at(self, *steps: str | int) -> "Node":
+        """Return the node that `steps` lead to from here."""
+        value = self.value
+        for step in steps:
+            if isinstance(step, int):
+                value = value[step] if isinstance(value, list) else None
+            else:
+                value = value.get(step) if isinstance(value, dict) else None
+        return Node(self.document, value, (*self.path, *steps))
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """Its value, where that is a mapping; else an empty one."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    @property
+    def items(self) -> list["Node"]:
+        """The entries of a list; none of anything else."""
+        return [self.at(index) for index in range(len(self.value))] if isinstance(self.value, list) else []
+
+    @property
+    def children(self) -> list["Node"]:
+        """The values of a mapping, or the entries of a list."""
+        return [self.at(key) for key in self.mapping] or self.items
+
+    @property
+    def line(self) -> int:
+        """The line, from 1, of the value, or of the nearest thing around it."""
+        return self.document.line(*self.path)
+
+    @property
+    def word(self) -> Word | None:
+        """The value as a word; None for none, and for a mapping or a list."""
+        return Word(self.value, self.line) if isinstance(self.value, str) and self.value else None
+
+    @property
+    def words(self) -> dict[str, Word]:
+        """The words of a mapping."""
+        return {key: self.at(key).given(value) for key, value in self.mapping.items() if isinstance(value, str)}
+
+    def given(self, text: str) -> Word:
+        """Return another text in the line of this value."""
+        return Word(text, self.line)
 
 
 @dataclass(frozen=True)
