@@ -83,7 +83,7 @@ def _ask() -> tuple[Engine | None, str]:
     output, complaint = _docker("info", "--format", "{{json .}}")
     info = json.loads(output) if output else {}
     if not info.get("ServerVersion"):
-        return None, complaint or next(iter(info.get("ServerErrors") or ()), "it does not answer")
+        return None, complaint or " ".join(" ".join(info.get("ServerErrors") or ()).split()) or "it does not answer"
     plugins = {plugin["Name"]: plugin for plugin in info.get("ClientInfo", {}).get("Plugins") or ()}
     buildx = plugins.get("buildx", {}).get("Version", "")
     why = too_old("Docker", info["ServerVersion"], DOCKER)

@@ -67,6 +67,13 @@ def test_a_chosen_engine_that_is_unreachable_is_never_replaced(
         discovery.find()
 
 
+def test_a_complaint_of_several_lines_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an ssh:// engine whose host does not answer."""
+    answer = json.dumps({"ServerErrors": ["error during connect: exit status 255\n\nstderr=refused\n"]})
+    monkeypatch.setattr(discovery, "_docker", lambda *_: (answer, ""))
+    assert discovery._ask() == (None, "error during connect: exit status 255 stderr=refused")
+
+
 def test_a_chosen_context_is_named(no_choice: pathlib.Path) -> None:
     (no_choice / "config.json").write_text('{"currentContext": "farm"}')
     with pytest.raises(RdmaImagesError, match="the docker context 'farm' names an engine that cannot be used: "):

@@ -51,6 +51,13 @@ def test_a_folder_is_checked_for_all_that_is_not_about_images(tmp_path: Path) ->
     assert {"cuda.single", "cuda.stub", "cuda.compat", "cuda.toolkit", "files.writable"} <= ids
 
 
+def test_a_host_is_not_asked_what_an_image_asks_the_runtime_for() -> None:
+    """A machine whose GPUs are its own has no NVIDIA_VISIBLE_DEVICES."""
+    data = case(ref="ssh://node").model_dump()
+    data["subject"] |= {"digest": "", "environment": {}}
+    assert suite_here.checks(Inspection.model_validate(data))["environment.gpus"].outcome == "skipped"
+
+
 def test_the_driver_of_a_machine_is_not_one_that_comes_before_the_hosts() -> None:
     data = case(ref="folder:///shared/envs/training").model_dump()
     driver = "/usr/lib/x86_64-linux-gnu/libcuda.so.470.57.02"
