@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from rdma_images.chain import links
-from rdma_images.chain.environment import nccl_environment, plugin_names
+from rdma_images.chain.environment import DEFAULT, nccl_environment, plugin_names
 from rdma_images.chain.verbs import VERBS, opened_providers
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.plain import plain
@@ -60,9 +60,16 @@ def _until_broken(case: Inspection, fabric: str, instance: str) -> list[Link]:
     taken = []
     for link in parts(case, fabric, instance):
         taken.append(link)
-        if link.fault:
+        if link.fault or (link.name == "NCCL" and link.unknown and not _finds_plugin(case)):
             break
     return taken
+
+
+def _finds_plugin(case: Inspection) -> bool:
+    """Return whether the loader finds a plugin by the name that NCCL asks for, whichever NCCL that is."""
+    tree = case.measured.tree
+    resolved = tree.libraries.resolved.get(DEFAULT) if tree else None
+    return bool(resolved and resolved.file)
 
 
 def _chain(case: Inspection, fabric: str, instance: str, taken: list[Link]) -> Chain:
@@ -92,10 +99,10 @@ def _way(steps: list[Link]) -> str:
 
 
 def _ends(case: Inspection, broken: Link) -> bool:
-    """Return whether NCCL does not go on with sockets: where there is none, or NCCL_NET names another network."""
+    """Return whether NCCL does not go on with sockets, as NCCL_NET names another network."""
     named = nccl_environment(case.subject, case.measured).get("NCCL_NET", "").lower()
     own_tcp = "FI_PROVIDER" in broken.fault  # libfabric's, which is a network by that name, too
-    return broken.name == "NCCL" or (named not in ("", SOCKET) and broken.name != "instance" and not own_tcp)
+    return named not in ("", SOCKET) and broken.name != "instance" and not own_tcp
 
 
 def network_request(case: Inspection, product: str = "") -> dict[str, object] | None:

@@ -71,11 +71,11 @@ def without(case: Inspection, _: str, __: str) -> Iterator[Link]:
 
 
 def nccl(case: Inspection) -> Link:
-    """Return which libnccl a process gets."""
+    """Return which libnccl a process gets. Where there is none, one may come as the job starts."""
     file, mapped = nccl_in_use(case), mapped_nccl(case)
     how: How = "executed" if mapped else "read"
-    fault = "" if file else "no libnccl is in the image"
-    return Link(name="NCCL", value=f"{file[1]} at {file[0]}" if file else "", how=how, fault=fault)
+    unknown = "" if file else "no libnccl is there, and which one comes as the job starts is not known"
+    return Link(name="NCCL", value=f"{file[1]} at {file[0]}" if file else "", how=how, unknown=unknown)
 
 
 def settings(case: Inspection, fabric: str) -> Link:
@@ -249,7 +249,8 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
         return Link(name="plugin", value=value, fault=f"{answer.file} cannot be opened: {reason}")
     if about is None:
         return Link(name="plugin", value=value, unknown=f"{answer.file} was not read: its name is no plugin's")
-    offered, accepted = about.exports.get(NET, []), libraries.nccl[file].looks_for.get(NET, [])
+    offered = about.exports.get(NET, [])
+    accepted = libraries.nccl[file].looks_for.get(NET, []) if file else offered
     common = set(offered) & set(accepted)
     if not common:
         return Link(name="plugin", value=value, fault=_no_interface(answer.file, offered, accepted))

@@ -233,6 +233,38 @@ def test_what_was_not_run_is_read() -> None:
     assert "read, not run: settings, plugin, libfabric, libefa, verbs provider" in chain.evidence
 
 
+def without_nccl(plugin_file: str) -> Inspection:
+    """Return an image whose torch comes as the job starts, and NCCL with it."""
+    case = image(plugin())
+    tree = case.measured.tree
+    assert tree
+    net = tree.libraries.resolved["libnccl-net.so"].model_copy(update={"file": plugin_file, "error": ""})
+    nothing = tree.libraries.resolved["libnccl.so.2"].model_copy(update={"file": ""})
+    resolved = {**tree.libraries.resolved, "libnccl-net.so": net, "libnccl.so.2": nothing}
+    libraries = tree.libraries.model_copy(update={"nccl": {}, "resolved": resolved})
+    update = {"network": None, "torch": None, "tree": tree.model_copy(update={"libraries": libraries})}
+    return case.model_copy(update={"measured": case.measured.model_copy(update=update)})
+
+
+def test_an_image_whose_nccl_comes_as_the_job_starts_is_read_as_far_as_it_goes() -> None:
+    tree = image(plugin()).measured.tree
+    assert tree
+    chain = answer(without_nccl(tree.libraries.resolved["libnccl-net.so"].file))
+    assert chain.outcome == "unknown"
+    assert chain.answer == (
+        "On p5.48xlarge it cannot be said what NCCL would use: "
+        "no libnccl is there, and which one comes as the job starts is not known"
+    )
+    assert {"plugin", "libfabric"} <= {link.name for link in chain.links}
+
+
+def test_what_only_the_missing_nccl_would_find_is_not_missed() -> None:
+    """As in a conda environment, whose plugin lies beside NCCL."""
+    chain = answer(without_nccl(""))
+    assert [link.name for link in chain.links] == ["NCCL"]
+    assert chain.outcome == "unknown"
+
+
 def test_a_plugin_that_no_name_leads_to_is_missing() -> None:
     error = "libnccl-net.so: cannot open shared object file: No such file or directory"
     chain = answer(image(plugin(path="", error=error), {"NCCL_NET": ""}))
