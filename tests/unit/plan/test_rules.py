@@ -102,7 +102,7 @@ REFUSED = [
         {"base": "ubuntu22.04", "efa_installer": "1.28.0", "aws_ofi_nccl": "1.9.1", "pytorch": "2.3.1"},
         "installer-fault",
         {"efa-installer": "1.28.0", "nccl": "2.20.5"},
-        "efa-installer 1.28.0 with NCCL 2.20.5: libfabric cannot register the GPUs' memory",
+        "efa-installer 1.28.0 with NCCL 2.20.5: NCCL ends: libfabric cannot register the GPUs' memory",
     ),
     (EFA, {"variant": "devel"}, None, {}, ""),
     (EFA, {"variant": "devel", "pytorch": "2.10.0"}, "devel-compiler", {"variant": "devel", "cuda": "12.8"}, "CUDA 13"),
