@@ -18,6 +18,8 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 @contextmanager
 def replacing(path: Path, mode: int = 0o644) -> Iterator[Path]:
     """Provide a new file beside `path` that replaces it when the block ends well, and is removed otherwise."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise files.FileError(f"{path}: neither a file nor a folder, and nothing may take its place\nname a file")
     with files.as_file_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

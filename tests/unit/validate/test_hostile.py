@@ -140,7 +140,7 @@ def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
     assert inspection.tree
     assert inspection.tree.files.world_writable == ["/opt/caf?", "/\x1b[2J"]
     checks = suite.run(case(tree=inspection.tree.model_dump()), ("static",), tmp_path / "report.xml")
-    assert [c.found for c in checks if c.outcome == "failed"] == [r"/opt/caf?, /\x1b[2J"]
+    assert [c.found for c in checks if c.outcome == "failed"] == [r"everybody may write to /opt/caf?, /\x1b[2J"]
     ElementTree.parse(tmp_path / "report.xml")
 
 
