@@ -25,6 +25,7 @@ from rdma_images.engine import Engine
 from rdma_images.inputs import sources
 from rdma_images.layers import store
 from rdma_images.layers.recipe import recipe
+from rdma_images.plan.matrix import IMAGE_AXES
 from rdma_images.publish import statement
 from rdma_images.publish.from_report import is_commit
 from rdma_images.publish.origin_policy import is_unpinned
@@ -170,7 +171,8 @@ def reproduce(
             f"the engine {engine.name} has no containerd store, which writes images to a folder\nuse one"
         )
     revision = replace(labels.revision(), repository=evidence.repository or None)
-    changes = [f"{axis}={value}" for axis, value in evidence.axes.items()]
+    decided = IMAGE_AXES if evidence.onto else ()  # by the image below
+    changes = [f"{axis}={value}" for axis, value in evidence.axes.items() if axis not in decided]
     is_rehearsal = bool(evidence.stand_ins)
     (image,) = target_options.chosen_images(project, [evidence.target], False, changes, is_rehearsal)
     spec = build_spec.build_spec(image, project, is_rehearsal, evidence.compression, progress)

@@ -51,7 +51,7 @@ class Folder:
 
     def read(self, name: str) -> dict[str, object]:
         """Return what a step wrote of the one image."""
-        (file,) = self.path.glob(f"build/images/*/{name}.json")
+        (file,) = self.path.glob(f"build/images/{TARGET}-*/{name}.json")
         content: dict[str, object] = json.loads(file.read_text())
         return content
 
