@@ -313,7 +313,7 @@ def test_a_name_may_be_any_bytes() -> None:
         report = validated.measure(ref)
     assert validated.failed(report) == {"files.writable", "layers.secrets"}
     failures = {c.id: c.found for c in report.checks if c.outcome == "failed"}
-    assert failures["files.writable"] == r"/opt/caf?\x1b[2J"
+    assert failures["files.writable"] == r"everybody may write to /opt/caf?\x1b[2J"
     assert r"\x1b[2J/.netrc" in failures["layers.secrets"]
 
 
