@@ -1,7 +1,10 @@
 """Disk space: asked for before the work, not found missing in the middle of it."""
 
+import os
 import shutil
 import subprocess
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
@@ -51,6 +54,17 @@ def used(folder: Path) -> int:
     # Its exit code tells of files that went away meanwhile: the total stands.
     output = subprocess.run(["du", "-sxB1", str(folder)], capture_output=True, text=True).stdout
     return int(output.split()[0])
+
+
+def freed(folder: Path) -> int:
+    """Return the bytes that removing `folder` frees: not those of a file that has a name elsewhere, too."""
+    names_here: Counter[tuple[int, int, int, int]] = Counter()
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # somebody removes it meanwhile
+                entry = Path(parent, name).lstat()
+                names_here[entry.st_dev, entry.st_ino, entry.st_nlink, 512 * entry.st_blocks] += 1
+    return sum(size for (_, _, links, size), here in names_here.items() if here == links)
 
 
 def total(folder: Path) -> int:

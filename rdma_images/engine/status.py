@@ -133,8 +133,8 @@ def _space(folders: Layout, cache_used: int | None, layers_limit: int) -> tuple[
     ]
     for name, (kind, limit) in kinds.items():
         folder = state_folder() / name
-        most = f", never more than {_gb(limit)}" if limit else ""
-        spaces.append(Space(kind, disk_space.used(folder), f"`rm -r {folder}`: made again when it is needed{most}"))
+        trimmed = f"; above {_gb(limit)} a build removes those unused for an hour" if limit else ""
+        spaces.append(Space(kind, disk_space.freed(folder), f"`rm -r {folder}`: made again when needed{trimmed}"))
     return tuple(sorted((space for space in spaces if space.bytes), key=lambda space: -space.bytes))
 
 

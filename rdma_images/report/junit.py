@@ -1,6 +1,6 @@
 """Write report.xml, JUnit's form of the checks: pytest writes those of the validators, the others are added here."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,7 +18,8 @@ def add_checks(path: Path, checks: Iterable[Check]) -> None:
         suite.append(_case(check))
     cases = suite.findall("testcase")
     for case in cases:
-        _mark_warning(case)
+        _excuse(case)
+    _name_warnings(suite, cases)
     suite.set("tests", str(len(cases)))
     suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
     suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
@@ -26,13 +27,35 @@ def add_checks(path: Path, checks: Iterable[Check]) -> None:
     atomic.write(path, ElementTree.tostring(tree.getroot(), encoding="unicode", xml_declaration=True))
 
 
-def _mark_warning(case: ElementTree.Element) -> None:
-    """Keep a warning from counting as a failure: its text becomes the test's output."""
-    severity = case.find("properties/property[@name='severity']")
-    failure = case.find("failure")
-    if failure is not None and severity is not None and severity.get("value") in ("warning", "note"):
+def _excuse(case: ElementTree.Element) -> None:
+    """Keep a warning or a note from counting as a failure: its text becomes the test's output."""
+    failure, severity = case.find("failure"), _property(case, "severity")
+    if failure is not None and severity in ("warning", "note"):
         case.remove(failure)
-        ElementTree.SubElement(case, "system-out").text = f"warning: {failure.get('message') or failure.text or ''}"
+        text = f"{severity}: {failure.get('message') or failure.text or ''}"
+        ElementTree.SubElement(case, "system-out").text = text
+
+
+def _name_warnings(suite: ElementTree.Element, cases: Sequence[ElementTree.Element]) -> None:
+    """Count and name the warnings as properties of the suite: JUnit's form has no attribute for them."""
+    warned = [
+        _property(case, "id") or str(case.get("name"))
+        for case in cases
+        if _property(case, "severity") == "warning" and case.find("system-out") is not None
+    ]
+    for properties in suite.findall("properties"):
+        suite.remove(properties)
+    if warned:
+        properties = ElementTree.Element("properties")
+        for name, value in (("warnings", str(len(warned))), ("warned", ", ".join(warned))):
+            ElementTree.SubElement(properties, "property", name=name, value=value)
+        suite.insert(0, properties)
+
+
+def _property(case: ElementTree.Element, name: str) -> str:
+    """Return a property of a test case, "" where it has none of that name."""
+    entry = case.find(f"properties/property[@name='{name}']")
+    return "" if entry is None else entry.get("value", "")
 
 
 def write_checks(path: Path, checks: Iterable[Check]) -> None:

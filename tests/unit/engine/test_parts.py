@@ -18,7 +18,17 @@ from rdma_images.build import space_needed
 from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.debian import bootstrap, unpacked
-from rdma_images.engine import Engine, container_engine, discovery, docker_command, layout, private, process, status
+from rdma_images.engine import (
+    Engine,
+    container_engine,
+    daemon_api,
+    discovery,
+    docker_command,
+    layout,
+    private,
+    process,
+    status,
+)
 
 
 @pytest.fixture
@@ -107,6 +117,29 @@ def test_used_counts_what_is_there(tmp_path: pathlib.Path) -> None:
     assert disk_space.used(tmp_path / "none") == 0
     (tmp_path / "file").write_bytes(b"x" * 100_000)
     assert 100_000 <= disk_space.used(tmp_path) < 200_000
+
+
+def test_removing_a_folder_frees_what_has_no_name_elsewhere(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "layers"
+    folder.mkdir()
+    assert disk_space.freed(tmp_path / "none") == 0
+    (folder / "here").write_bytes(b"x" * 100_000)
+    (folder / "again").hardlink_to(folder / "here")
+    (folder / "shared").write_bytes(b"x" * 500_000)
+    (tmp_path / "engine").hardlink_to(folder / "shared")
+    assert 100_000 <= disk_space.freed(folder) < 200_000
+
+
+def test_the_status_says_what_removing_layers_frees_and_when_a_build_does(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, folders: layout.Layout
+) -> None:
+    monkeypatch.setattr(disk_space, "freed", lambda folder: 14_800_000_000 if folder.name == "layers" else 0)
+    monkeypatch.setattr(daemon_api, "get", lambda *_: {"LayersSize": 0})
+    (space,) = status._space(folders, None, 12 * disk_space.GB)
+    assert space.bytes == 14_800_000_000
+    assert space.command == (
+        f"`rm -r {tmp_path}/layers`: made again when needed; above 12.0 GB a build removes those unused for an hour"
+    )
 
 
 def test_a_state_folder_too_long_for_sockets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,27 @@ def test_only_an_error_counts_as_a_failure(tmp_path: Path, severity: Severity, f
     assert "found: slow" in ElementTree.tostring(suite, encoding="unicode")
 
 
+def test_the_suite_names_the_warnings_and_notes_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "report.xml"
+    path.write_text(XML)
+    warning = replace(check("failed", found="slow"), severity="warning")
+    note = replace(check("failed", found="newer"), id="torch.newest", severity="note")
+    junit.add_checks(path, [warning, note])
+    junit.add_checks(path, [replace(warning, id="size.budget")])
+    suite = ElementTree.parse(path).getroot()[0]
+    assert suite[0].tag == "properties"
+    named = {entry.get("name"): entry.get("value") for entry in element(suite, "properties")}
+    assert named == {"warnings": "2", "warned": "datapath.failed, size.budget"}
+    output = element(suite, "testcase[@name='torch.newest']/system-out").text or ""
+    assert output.startswith("note: expected: ")
+
+
+def test_a_suite_without_warnings_names_none(tmp_path: Path) -> None:
+    path = tmp_path / "report.xml"
+    junit.write_checks(path, [check("passed")])
+    assert ElementTree.parse(path).getroot()[0].find("properties") is None
+
+
 def test_what_an_image_said_leaves_the_xml_whole(tmp_path: Path) -> None:
     path = tmp_path / "report.xml"
     path.write_text(XML)
