@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -45,10 +46,10 @@ def build(
 
     Raises what build.build does.
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     revision = labels.revision()
     supplies, wheels, references = _bake(specs, project, engine, options, revision, progress, lock)
-    seconds = round(time.monotonic() - begun, 1)
+    seconds = round(time.monotonic() - start, 1)
     programs = _programs(engine, options.builder)
     builds = {
         spec.image.id: _record(spec, supplies[spec.image.id], engine, seconds, revision, programs, wheels)
@@ -110,23 +111,22 @@ def _bake(
             for spec in specs
         }
         secret_files = {bake.image_name(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
+        baking = run_bake.Bake(engine, options, secret_files)
 
         def systems(ids: Sequence[str]) -> int:
             if options.no_cache:  # the image would not take them from there
                 return 0
-            return run_bake.run_systems(file, ids, secret_files, engine, options)
+            return baking.systems(file, ids)
 
         wheels = wheel_contexts.provide_contexts(specs, project, engine, options, systems, progress)
         with_wheels = bake.with_contexts(file, wheels.contexts)
 
-        def compile_stage(image_id: str, stage: str, folder: Path) -> None:
-            run_bake.run_stage(with_wheels, image_id, stage, folder, secret_files, engine, options)
-
         rehearsed = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
         with _unlocked_to_compile(specs, rehearsed, lock):
+            compile_stage = partial(baking.stage, with_wheels)
             compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
         with_all = bake.with_contexts(with_wheels, compiled)
-        references = run_bake.run(with_all, targets, secret_files, engine, options)
+        references = baking.images(with_all, targets)
     if not wheel_contexts.are_names_kept():
         load.remove_names(engine, *wheels.image_refs)
     return supplies, wheels, references
@@ -191,13 +191,13 @@ def keep_history(
     engine: Engine,
     builder: str | None,
     progress: Progress = silent,
-    before: int = 0,
+    earlier_cached: int = 0,
     references: Collection[str] = ("",),
 ) -> None:
     """Write buildkit.json for each image: BuildKit's own record of its build, which BuildKit deletes after some days.
 
     `references` are those of the builds in the history; without them all of it is read.
-    `before` steps of it ran in this build before the one that is recorded, whose cache they seem to come from.
+    `earlier_cached` steps of it ran in this build before the one that is recorded, whose cache they seem to come from.
     Where the builder does not answer, `progress` gets the reason and no buildkit.json is written.
     """
     from rdma_images.engine import history  # here, because importing gRPC takes 0.2 s
@@ -209,7 +209,7 @@ def keep_history(
         progress(f"{error}\nthe provenance will have this project's record of the build only")
     for entry in builds:
         if record := provenances.get(entry.digest):
-            HISTORY.write(entry.image_id, replace(record, cached=max(0, record.cached - before)))
+            HISTORY.write(entry.image_id, replace(record, cached=max(0, record.cached - earlier_cached)))
         else:
             HISTORY.path(entry.image_id).unlink(missing_ok=True)
 
@@ -245,12 +245,12 @@ def _targets(
 
 def _programs(engine: Engine, builder: str | None) -> dict[str, str]:
     """Return the versions of the programs that built. The engine's BuildKit is Docker's; buildx knows a builder's."""
-    this = {TOOL: version(TOOL)}
+    versions_of_tool = {TOOL: version(TOOL)}
     if not builder:
-        return {**this, "buildx": engine.buildx, "docker": engine.version}
+        return {**versions_of_tool, "buildx": engine.buildx, "docker": engine.version}
     output = docker_command.run(engine, "buildx", "inspect", builder).stdout
     versions = sorted(set(_BUILDKIT.findall(output)))
-    return {**this, "buildx": engine.buildx, "buildkit": " and ".join(versions) or "unknown"}
+    return {**versions_of_tool, "buildx": engine.buildx, "buildkit": " and ".join(versions) or "unknown"}
 
 
 def _record(
@@ -263,7 +263,7 @@ def _record(
     wheels: wheel_contexts.WheelContexts,
 ) -> Build:
     """Write build.json, and remove the image that the new one replaces from the engine."""
-    before = BUILD.usable(spec.image.id)
+    earlier_build = BUILD.usable(spec.image.id)
     stood_in = _stood_in(spec.image, supplies)
     name = ref(spec.image, stood_in)
     digest = digests_of([name], engine).get(name)
@@ -288,8 +288,8 @@ def _record(
         files=dict(spec.files),
     )
     BUILD.write(spec.image.id, build)
-    if before and before.digest != digest:
+    if earlier_build and earlier_build.digest != digest:
         # As long as the replaced image exists, its layers stay on the disk. Docker refuses to remove one that is in
         # use or has another name: then somebody wants it, and it stays.
-        docker_command.run(engine, "image", "rm", before.digest)
+        docker_command.run(engine, "image", "rm", earlier_build.digest)
     return build

@@ -1,4 +1,4 @@
-"""How to build, and one `docker buildx bake`."""
+"""How to build, and `docker buildx bake`."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import tempfile
 import termios
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,36 +69,95 @@ def options(
     layers: "Repository | None" = None,
 ) -> Options:
     """Return the options of the command line, checked. Raises RefusedError for an unknown compression."""
-    chosen = bake.parse_compression(compression)
-    return Options(rehearse, builder or None, chosen, tuple(cache_from or ()), tuple(cache_to or ()), layers)
+    parsed_compression = bake.parse_compression(compression)
+    return Options(
+        rehearse, builder or None, parsed_compression, tuple(cache_from or ()), tuple(cache_to or ()), layers
+    )
 
 
-def run(
-    file: Mapping[str, Any],
-    targets: Sequence[bake.ImageTarget],
-    secret_files: Mapping[str, Mapping[str, Path]],
-    engine: Engine,
-    options: Options,
-) -> tuple[str, ...]:
-    """Run one `docker buildx bake`, its progress live on a terminal and in plain lines elsewhere.
+@dataclass(frozen=True)
+class Bake:
+    """Runs `docker buildx bake` in an engine. Its methods raise RdmaImagesError where a build fails."""
 
-    Returns the references of its builds in BuildKit's history, "" where buildx does not say them. Raises
-    RdmaImagesError where it fails.
-    """
-    outputs = {bake.image_name(target.image.id): _output(target, engine, options) for target in targets}
-    with _command(file, secret_files, outputs, engine, options) as (command, more):
-        command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]
-        metadata = Path(more["TMPDIR"]) / "metadata.json"
-        command += ["--metadata-file", str(metadata)]
+    engine: Engine
+    options: Options
+    secret_files: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)  # by target and name of the secret
+
+    def images(self, file: Mapping[str, Any], targets: Sequence[bake.ImageTarget]) -> tuple[str, ...]:
+        """Build images, their progress live on a terminal and in plain lines elsewhere.
+
+        Returns the references of the builds in BuildKit's history, "" where buildx does not say them.
+        """
+        outputs = {bake.image_name(target.image.id): self._output(target) for target in targets}
         ids = [target.image.id for target in targets]
-        command += _cache_from(ids, options)
-        for image_id in ids:  # an image's cache has the steps of its helper targets, too
-            caches = [cache.replace(IMAGE, image_id) for cache in options.cache_to]
-            command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
-        code, lines = (_draw if sys.stderr.isatty() else _show_lines)(engine, command, more)
+        with self._command(file, outputs) as (command, environment):
+            command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]
+            metadata = Path(environment["TMPDIR"]) / "metadata.json"
+            command += ["--metadata-file", str(metadata)]
+            command += _cache_from(ids, self.options)
+            for image_id in ids:  # an image's cache has the steps of its helper targets, too
+                caches = [cache.replace(IMAGE, image_id) for cache in self.options.cache_to]
+                command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
+            code, lines = (_draw if sys.stderr.isatty() else _show_lines)(self.engine, command, environment)
+            if code:
+                raise _failed(ids, lines)
+            return _references(metadata)
+
+    def systems(self, file: Mapping[str, Any], ids: Sequence[str]) -> int:
+        """Build the systems of the images `ids`, and return how many steps of that no cache had.
+
+        No image comes of it; the engine's own builder compresses their layers, too.
+        """
+        targets = bake.systems(file, ids)
+        early = "type=cacheonly"
+        if self.engine.store == "containerd" and not self.options.builder:
+            # What it compresses now, its cache has for the image.
+            early = f"type=image,store=false,{bake.COMPRESSIONS[self.options.compression]}"
+        lines = self._build_in_plain_lines(targets, dict.fromkeys(targets["group"]["default"]["targets"], early), ids)
+        return len({match[1] for line in lines if (match := _DONE.match(line))})
+
+    def stage(self, file: Mapping[str, Any], image_id: str, stage: str, folder: Path) -> None:
+        """Build one stage of an image, and write its files to `folder`."""
+        outputs = {bake.image_name(image_id): f"type=local,dest={folder}"}
+        self._build_in_plain_lines(bake.single_stage(file, image_id, stage), outputs, [image_id])
+
+    def _build_in_plain_lines(
+        self, file: Mapping[str, Any], outputs: Mapping[str, str], ids: Sequence[str]
+    ) -> list[str]:
+        """Build what `outputs` names, and return the lines of its progress."""
+        with self._command(file, outputs) as (command, environment):
+            command += ["--progress", "plain", *_cache_from(ids, self.options)]
+            code, lines = _show_lines(self.engine, command, environment)
         if code:
             raise _failed(ids, lines)
-        return _references(metadata)
+        return lines
+
+    def _output(self, target: bake.ImageTarget) -> str:
+        """Return where an image goes: into the engine, or the folder of the options."""
+        keeps_layers, compression = target.image.onto is not None, self.options.compression
+        if self.options.layout:
+            return bake.layout_output(self.options.layout, compression, keeps_layers=keeps_layers)
+        store, builder = self.engine.store, self.options.builder
+        return bake.bake_output(target.ref, store, builder, compression, keeps_layers=keeps_layers)
+
+    @contextmanager
+    def _command(
+        self, file: Mapping[str, Any], outputs: Mapping[str, str]
+    ) -> Iterator[tuple[list[str], dict[str, str]]]:
+        """Provide the command that bakes `file`, and its environment; its files exist inside the block."""
+        with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
+            files = {"bake.json": file, "run.json": bake.run_file(file, self.secret_files, outputs)}
+            if self.engine.build_network == "host" and not self.options.builder:
+                files = {"network.yaml": bake.network_file(file), **files}
+            for name, content in files.items():
+                (Path(folder) / name).write_text(bake.bake_text(content), encoding="utf-8")
+            command = ["buildx", "bake", "--provenance=false"]
+            command += ["--builder", self.options.builder] if self.options.builder else []
+            command += _granted(self.engine, self.options.builder)
+            command += ["--no-cache"] if self.options.no_cache else []
+            command += [part for name in files for part in ("--file", str(Path(folder) / name))]
+            # buildx 0.13 leaves files in its temporary folder: they go away with ours.
+            yield command, BUILDX | {"TMPDIR": folder}
 
 
 def _references(metadata: Path) -> tuple[str, ...]:
@@ -110,60 +169,11 @@ def _references(metadata: Path) -> tuple[str, ...]:
     return tuple(build.get("buildx.build.ref", "").rpartition("/")[2] for build in builds if isinstance(build, dict))
 
 
-def _output(target: bake.ImageTarget, engine: Engine, options: Options) -> str:
-    """Return where an image goes: into the engine, or the folder of `options`."""
-    is_onto = target.image.onto is not None
-    if options.layout:
-        return bake.layout_output(options.layout, options.compression, keeps_layers=is_onto)
-    return bake.bake_output(target.ref, engine.store, options.builder, options.compression, keeps_layers=is_onto)
-
-
-def run_systems(
-    file: Mapping[str, Any],
-    ids: Sequence[str],
-    secret_files: Mapping[str, Mapping[str, Path]],
-    engine: Engine,
-    options: Options,
-) -> int:
-    """Build the systems of the images `ids`, and answer how many steps of that no cache had.
-
-    No image comes of it; the engine's own builder compresses their layers, too. Raises RdmaImagesError where it fails.
-    """
-    targets = bake.systems(file, ids)
-    early = "type=cacheonly"
-    if engine.store == "containerd" and not options.builder:  # what it compresses now, its cache has for the image
-        early = f"type=image,store=false,{bake.COMPRESSIONS[options.compression]}"
-    outputs = dict.fromkeys(targets["group"]["default"]["targets"], early)
-    with _command(targets, secret_files, outputs, engine, options) as (command, more):
-        command += ["--progress", "plain", *_cache_from(ids, options)]
-        code, lines = _show_lines(engine, command, more)
-    if code:
-        raise _failed(ids, lines)
-    return len({match[1] for line in lines if (match := _DONE.match(line))})
-
-
-def run_stage(
-    file: Mapping[str, Any],
-    image_id: str,
-    stage: str,
-    folder: Path,
-    secret_files: Mapping[str, Mapping[str, Path]],
-    engine: Engine,
-    options: Options,
-) -> None:
-    """Build one stage of an image, and write its files to `folder`. Raises RdmaImagesError where it fails."""
-    target = bake.single_stage(file, image_id, stage)
-    outputs = {bake.image_name(image_id): f"type=local,dest={folder}"}
-    with _command(target, secret_files, outputs, engine, options) as (command, more):
-        command += ["--progress", "plain", *_cache_from([image_id], options)]
-        code, lines = _show_lines(engine, command, more)
-    if code:
-        raise _failed([image_id], lines)
-
-
-def _show_lines(engine: Engine, command: Sequence[str], more: Mapping[str, str]) -> tuple[int, list[str]]:
+def _show_lines(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
     """Run a command in plain progress, write its lines to standard error, and return its exit code and the lines."""
-    started = docker_command.start(engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, more=more)
+    started = docker_command.start(
+        engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, more=environment
+    )
     lines = []
     with started as running:
         for raw in running.stderr or ():
@@ -173,48 +183,24 @@ def _show_lines(engine: Engine, command: Sequence[str], more: Mapping[str, str])
     return running.returncode, lines
 
 
-def _draw(engine: Engine, command: Sequence[str], more: Mapping[str, str]) -> tuple[int, list[str]]:
+def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
     """Run a command that draws its progress on this terminal, and return its exit code and its last lines.
 
     It draws on a terminal between, whose bytes are passed on: a failed step's own lines are the last.
     """
     terminal, end = pty.openpty()
-    with os.fdopen(terminal, "rb", buffering=0) as drawn:
+    with os.fdopen(terminal, "rb", buffering=0) as output:
         termios.tcsetwinsize(terminal, termios.tcgetwinsize(sys.stderr))
-        started = docker_command.start(engine, *command, stdout=end, stderr=end, cwd=paths.PROJECT, more=more)
+        started = docker_command.start(engine, *command, stdout=end, stderr=end, cwd=paths.PROJECT, more=environment)
         os.close(end)
         last = b""
         with started as running, suppress(OSError):  # EIO: the command has closed its end
-            while data := drawn.read(DRAWN):
+            while data := output.read(DRAWN):
                 sys.stderr.buffer.write(data)
                 sys.stderr.flush()
                 termios.tcsetwinsize(terminal, termios.tcgetwinsize(sys.stderr))
                 last = (last + data)[-DRAWN:]
     return running.returncode, _ESCAPE.sub("", last.decode(errors="replace")).splitlines()
-
-
-@contextmanager
-def _command(
-    file: Mapping[str, Any],
-    secret_files: Mapping[str, Mapping[str, Path]],
-    outputs: Mapping[str, str],
-    engine: Engine,
-    options: Options,
-) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Provide the command that bakes `file`, and the variables of its environment; its files exist inside the block."""
-    with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
-        files = {"bake.json": file, "run.json": bake.run_file(file, secret_files, outputs)}
-        if engine.build_network == "host" and not options.builder:
-            files = {"network.yaml": bake.network_file(file), **files}
-        for name, content in files.items():
-            (Path(folder) / name).write_text(bake.bake_text(content), encoding="utf-8")
-        command = ["buildx", "bake", "--provenance=false"]
-        command += ["--builder", options.builder] if options.builder else []
-        command += _granted(engine, options.builder)
-        command += ["--no-cache"] if options.no_cache else []
-        command += [part for name in files for part in ("--file", str(Path(folder) / name))]
-        # buildx 0.13 leaves files in its temporary folder: they go away with ours.
-        yield command, BUILDX | {"TMPDIR": folder}
 
 
 def _cache_from(ids: Sequence[str], options: Options) -> list[str]:
@@ -238,5 +224,5 @@ def _granted(engine: Engine, builder: str | None) -> list[str]:
 
     None for a buildx that does not ask (see GRANTS).
     """
-    needed = engine.build_network == "host" and not builder
-    return ["--allow=network.host"] if needed and not too_old("buildx", engine.buildx, GRANTS) else []
+    needs_host_network = engine.build_network == "host" and not builder
+    return ["--allow=network.host"] if needs_host_network and not too_old("buildx", engine.buildx, GRANTS) else []

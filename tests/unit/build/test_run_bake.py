@@ -73,7 +73,7 @@ def test_a_failed_build_ends_with_its_cause_on_a_terminal(tmp_path: Path, monkey
     with os.fdopen(writing, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         with pytest.raises(RdmaImagesError, match="could not build : E: Unable to locate package nonesuch-package\n"):
-            run_bake.run({"target": {}}, (), {}, engine, run_bake.Options())
+            run_bake.Bake(engine, run_bake.Options()).images({"target": {}}, ())
         shown = os.read(reading, 4096).decode()
     os.close(reading)
     assert shown.startswith("33 111")
