@@ -19,9 +19,9 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9.-]")
 
 def spdx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> bytes:
     """Return SPDX 2.3 JSON of an image's parts; the same facts give the same bytes."""
-    every = [*parts, *(bundled for part in parts for bundled in part.bundled)]
-    ids = {part.ref: f"SPDXRef-{number}-{_UNUSUAL.sub('-', part.name)}" for number, part in enumerate(every)}
-    symbols = frozenset(symbol for part in every for symbol in spdx.symbols(part.license))
+    all_parts = [*parts, *(bundled for part in parts for bundled in part.bundled)]
+    ids = {part.ref: f"SPDXRef-{number}-{_UNUSUAL.sub('-', part.name)}" for number, part in enumerate(all_parts)}
+    symbols = frozenset(symbol for part in all_parts for symbol in spdx.symbols(part.license))
     references = sorted(symbol for symbol in symbols if symbol.startswith("LicenseRef-"))
     image = {
         "SPDXID": ROOT,
@@ -40,7 +40,7 @@ def spdx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> bytes:
         "documentNamespace": f"urn:rdma-images:spdx:{report.digest}",
         "creationInfo": {"created": _moment(report.started), "creators": ["Tool: rdma-images"]},
         "documentDescribes": [ROOT],
-        "packages": [image, *(_package(part, ids) for part in every)],
+        "packages": [image, *(_package(part, ids) for part in all_parts)],
         "relationships": list(_relationships(parts, ids)),
         "hasExtractedLicensingInfos": [
             {"licenseId": reference, "extractedText": "The text is in the image, in the files that `licenses` names."}

@@ -57,18 +57,24 @@ def ref(image: Image, stood_in: Sequence[str]) -> str:
 
 def _up_to_date(specs: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
     """Return the images that need not be built, by id: built before from the same inputs, and still in the engine."""
-    before = {
+    recorded_builds = {
         spec.image.id: recorded
         for spec in specs
         if (recorded := BUILD.usable(spec.image.id)) and recorded.inputs == spec.inputs
     }
-    if any(_uncommitted(recorded.revision) for recorded in before.values()) and not _uncommitted(
+    if any(_uncommitted(recorded.revision) for recorded in recorded_builds.values()) and not _uncommitted(
         labels.revision().commit
     ):
         # The same inputs are committed by now: build again, so that the label names the commit.
-        before = {image_id: recorded for image_id, recorded in before.items() if not _uncommitted(recorded.revision)}
-    digests = digests_of([recorded.ref for recorded in before.values()], engine)
-    return {image_id: recorded for image_id, recorded in before.items() if digests.get(recorded.ref) == recorded.digest}
+        recorded_builds = {
+            image_id: recorded for image_id, recorded in recorded_builds.items() if not _uncommitted(recorded.revision)
+        }
+    digests = digests_of([recorded.ref for recorded in recorded_builds.values()], engine)
+    return {
+        image_id: recorded
+        for image_id, recorded in recorded_builds.items()
+        if digests.get(recorded.ref) == recorded.digest
+    }
 
 
 def _uncommitted(revision: str) -> bool:
@@ -89,6 +95,8 @@ def digests_of(names: Sequence[str], engine: Engine) -> dict[str, str]:
     if all(digests.values()):
         return digests
     # Not every engine has a socket to ask. Where an image is missing the command fails, but still prints the others.
-    done = docker_command.run(engine, "image", "inspect", "--format", "{{.Id}}{{range .RepoTags}} {{.}}{{end}}", *names)
-    lines = filter(None, map(str.split, done.stdout.splitlines()))
+    result = docker_command.run(
+        engine, "image", "inspect", "--format", "{{.Id}}{{range .RepoTags}} {{.}}{{end}}", *names
+    )
+    lines = filter(None, map(str.split, result.stdout.splitlines()))
     return {name: digest for digest, *tags in lines for name in tags}

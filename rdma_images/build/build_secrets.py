@@ -62,10 +62,10 @@ def texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable[Packag
     supplies = list(supplies)
     logins = sources.index_for(mirrors)[1].logins
     index = next((s.address for s in supplies if s.source.kind == "index"), "")
-    others = [named.address for named in indexes]
-    extra = f"extra-index-url = {' '.join(others)}\n" if others else ""
+    addresses = [entry.address for entry in indexes]
+    extra = f"extra-index-url = {' '.join(addresses)}\n" if addresses else ""
     by_id = {
-        "uv-config": _uv_config(index, others),
+        "uv-config": _uv_config(index, addresses),
         "pip-config": f"[global]\nindex-url = {index}\n{extra}" if index else "",
         "netrc": _netrc(logins),
     }
@@ -84,12 +84,12 @@ def texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable[Packag
     return by_id
 
 
-def _uv_config(index: str, others: Sequence[str]) -> str:
+def _uv_config(index: str, extra_indexes: Sequence[str]) -> str:
     """Return uv.toml. Wheels are installed by their hashes, so that the order of the indexes does not matter."""
     if not index:
         return ""
-    more = "".join(f'[[index]]\nurl = "{other}"\n' for other in others)
-    strategy = 'index-strategy = "unsafe-best-match"\n' if others else ""
+    more = "".join(f'[[index]]\nurl = "{other}"\n' for other in extra_indexes)
+    strategy = 'index-strategy = "unsafe-best-match"\n' if extra_indexes else ""
     return f'{strategy}{more}[[index]]\nurl = "{index}"\ndefault = true\n'
 
 

@@ -113,36 +113,36 @@ def input_digest(inputs: object) -> str:
 
 
 def _wheel_lock(image: Image, mirrors: Mirrors, rehearse: bool, progress: Progress) -> Lock:
-    read, make = partial(lock.load, image), partial(lock.lock, image, mirrors)
-    return _read_or_lock(f"the wheels of {image.id}", read, make, rehearse, progress)
+    load_locked, lock_now = partial(lock.load, image), partial(lock.lock, image, mirrors)
+    return _read_or_lock(f"the wheels of {image.id}", load_locked, lock_now, rehearse, progress)
 
 
 def _toolkit_lock(image: Image, mirrors: Mirrors, rehearse: bool, progress: Progress) -> Lock:
-    read, make = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, mirrors)
-    return _read_or_lock(f"the compilers of {image.id}", read, make, rehearse, progress)
+    load_locked, lock_now = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, mirrors)
+    return _read_or_lock(f"the compilers of {image.id}", load_locked, lock_now, rehearse, progress)
 
 
 def _read_or_lock(
-    what: str,
-    read: Callable[[Path | None], Lock],
-    make: Callable[[Path | None], Lock],
+    subject: str,
+    load_locked: Callable[[Path | None], Lock],
+    lock_now: Callable[[Path | None], Lock],
     rehearse: bool,
     progress: Progress,
 ) -> Lock:
     """Return a lock of the project; a rehearsal that finds none has its own below build/, for it ships nothing.
 
     Args:
-        read: Takes the folder of locks, None for the project's.
-        make: Likewise; asks the package index.
+        load_locked: Takes the folder of locks, None for the project's.
+        lock_now: Likewise; asks the package index.
     """
     with suppress(lock.NotLockedError):
-        return read(None)
+        return load_locked(None)
     folder = paths.BUILD / "locks" if rehearse else None
     if folder:
         with suppress(RdmaImagesError):  # what does not fit any more is resolved again
-            return read(folder)
-    progress(f"locking {what}")
-    locked = make(folder)
+            return load_locked(folder)
+    progress(f"locking {subject}")
+    locked = lock_now(folder)
     if not rehearse:
         progress(f"wrote {paths.shown(lock.path(locked.asked))}: commit it, so that every build has these wheels")
     return locked

@@ -24,18 +24,20 @@ class Contexts:
 
     def for_image(self, image: Image, supplies: Sequence[Supply]) -> dict[str, str]:
         """Return the contexts of an image's Dockerfile by name, in BuildKit's notation."""
-        before = set(self.helpers)
-        named = [supply for supply in supplies if supply.source.context]
+        earlier_helpers = set(self.helpers)
+        with_context = [supply for supply in supplies if supply.source.context]
         bases = {
-            str(supply.source.context): self._base(supply, image) for supply in named if supply.source.kind == "base"
+            str(supply.source.context): self._base(supply, image)
+            for supply in with_context
+            if supply.source.kind == "base"
         }
-        rest = {
+        downloads = {
             str(supply.source.context): self._download(supply, image, bases["base"])
-            for supply in named
+            for supply in with_context
             if supply.source.kind != "base"
         }
-        self.users |= dict.fromkeys(self.helpers.keys() - before, image.id)
-        return bases | rest
+        self.users |= dict.fromkeys(self.helpers.keys() - earlier_helpers, image.id)
+        return bases | downloads
 
     def _base(self, supply: Supply, image: Image) -> str:
         if supply.via not in ("bootstrap", "stand-in"):
@@ -49,8 +51,8 @@ class Contexts:
     def _download(self, supply: Supply, image: Image, base: str) -> str:
         if supply.via == "stand-in":
             # Made on the distribution alone: an image that exists may have another user, and no shell.
-            on = self._distribution(image) if image.onto else base
-            return self._add(stand_ins.stand_in(supply.source, image, self.facts, on))
+            distribution = self._distribution(image) if image.onto else base
+            return self._add(stand_ins.stand_in(supply.source, image, self.facts, distribution))
         return str(self.download(supply.source))
 
     def _distribution(self, image: Image) -> str:

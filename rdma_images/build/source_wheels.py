@@ -132,8 +132,8 @@ def _make(
 ) -> Path:
     """Fetch or compile a wheel into a new folder, which is there once it is whole; LOCK is held."""
     unfinished = folder.with_name(f".{folder.name}")
-    for left in root().glob(".*"):  # by a build that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in root().glob(".*"):  # by a build that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     try:
         with files.as_file_error(unfinished):
             unfinished.mkdir(parents=True)
@@ -197,8 +197,8 @@ def _stage(dockerfile: str, name: str) -> str:
 def _trim() -> None:
     """Remove the wheels whose last use is longest ago, while all take more than LIMIT; not those in the making."""
     with locking.hold("source-wheels-trim", "removing compiled wheels that are not used"):
-        whole = (folder for folder in files.entries(root()) if not folder.name.startswith("."))
-        folders = sorted(whole, key=lambda folder: folder.stat().st_mtime)
+        complete = (folder for folder in files.entries(root()) if not folder.name.startswith("."))
+        folders = sorted(complete, key=lambda folder: folder.stat().st_mtime)
         sizes = {folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
         for folder in folders[:-1]:
             if sum(sizes.values()) <= LIMIT:

@@ -27,8 +27,8 @@ def require(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> No
     data = _data(engine)
     if data is None:
         return
-    new = {w.sha256: w.size for spec in specs if not _has_wheels(spec, engine) for w in spec.lock.wheels}
-    size = (HANDED_OVER if handed_over else BY_STAGES) * sum(new.values()) + SYSTEM * len(specs)
+    new_sizes = {w.sha256: w.size for spec in specs if not _has_wheels(spec, engine) for w in spec.lock.wheels}
+    size = (HANDED_OVER if handed_over else BY_STAGES) * sum(new_sizes.values()) + SYSTEM * len(specs)
     disk_space.require(size, f"building {', '.join(spec.image.id for spec in specs)}", data)
 
 

@@ -95,7 +95,7 @@ def provide_contexts(
             progress,
         )
     try:
-        indexes = {named.name: named.address for spec in specs for named in spec.image.indexes}
+        indexes = {entry.name: entry.address for spec in specs for entry in spec.image.indexes}
         maker = Maker(transfer.recipes, *sources.index_for(project.mirrors), progress, locked, indexes)
         loaded, steps = _run_in_parallel(
             transfer.by_layer_set, maker, (lambda: systems(list(layer_sets))) if transfer.is_long else None
