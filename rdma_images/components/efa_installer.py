@@ -76,22 +76,22 @@ def _was_tested(version: str, _: Fabric, facts: Facts) -> bool:
 
 def _sources(image: Image, facts: Facts) -> Iterator[Source]:
     """Yield the installer's tarball, pinned by the vendor's checksum where facts have it, else by signature and key."""
-    version, where = image.version(NAME), facts.efa.download
-    url, checksum = where.url.format(version=version), facts.efa.releases[version].sha256
+    version, download = image.version(NAME), facts.efa.download
+    url, checksum = download.url.format(version=version), facts.efa.releases[version].sha256
     if checksum:
         yield download_source(NAME, version, url, f"sha256:{checksum}")
     else:
-        signed = {"signature": where.signature.format(version=version), "key": where.key.format(version=version)}
-        yield download_source(NAME, version, url, f"openpgp:{where.fingerprint}", signed)
+        signed = {"signature": download.signature.format(version=version), "key": download.key.format(version=version)}
+        yield download_source(NAME, version, url, f"openpgp:{download.fingerprint}", signed)
 
 
-def _libfabric(chosen: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
-    installer = chosen.get(NAME)
+def _libfabric(versions: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
+    installer = versions.get(NAME)
     return facts.efa.releases[installer].libfabric if installer else None
 
 
-def _rdma_core(chosen: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
-    installer = chosen.get(NAME)
+def _rdma_core(versions: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
+    installer = versions.get(NAME)
     return facts.efa.releases[installer].rdma_core if installer else None
 
 

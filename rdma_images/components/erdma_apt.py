@@ -44,8 +44,8 @@ def _sources(image: Image, facts: Facts) -> Iterator[Source]:
     )
 
 
-def _suite(chosen: Mapping[str, str], fabric: Fabric, facts: Facts) -> str | None:
-    return facts.bases.bases[chosen[base.NAME]].codename if fabric == "erdma" else None
+def _suite(versions: Mapping[str, str], fabric: Fabric, facts: Facts) -> str | None:
+    return facts.bases.bases[versions[base.NAME]].codename if fabric == "erdma" else None
 
 
 ERDMA_APT = ComponentDefinition(

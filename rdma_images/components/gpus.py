@@ -39,11 +39,13 @@ def fabric_capabilities(fabric: Fabric, facts: Facts) -> tuple[str, ...]:
     Where the vendor does not name the GPU of a type, it may be any known one that is no older than those it names.
     """
     types = [row for row in facts.instances.types.values() if row.fabric == fabric]
-    named = {facts.gpus.gpus[row.gpu].capability for row in types if row.gpu}
-    oldest = min(named, key=versions.key)
+    capabilities = {facts.gpus.gpus[row.gpu].capability for row in types if row.gpu}
+    oldest = min(capabilities, key=versions.key)
     if any(row.gpu is None for row in types):
-        named |= {gpu.capability for gpu in facts.gpus.gpus.values() if versions.at_least(gpu.capability, oldest)}
-    return tuple(sorted(named, key=versions.key))
+        capabilities |= {
+            gpu.capability for gpu in facts.gpus.gpus.values() if versions.at_least(gpu.capability, oldest)
+        }
+    return tuple(sorted(capabilities, key=versions.key))
 
 
 def architectures(choice: str, fabric: Fabric, cuda: str, facts: Facts) -> tuple[str, ...]:

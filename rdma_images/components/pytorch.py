@@ -20,8 +20,8 @@ PYTORCH = ComponentDefinition(
 )
 
 
-def _cudnn(chosen: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
-    torch = chosen.get(NAME)
+def _cudnn(versions: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
+    torch = versions.get(NAME)
     return facts.torch.releases[torch].cudnn if torch else None
 
 

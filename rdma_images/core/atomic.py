@@ -11,8 +11,8 @@ from rdma_images.core import files
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
     """Write `text` to `path`; whoever reads meanwhile sees the old file or the new one, never half of it."""
-    with files.as_file_error(path), replacing(path, mode) as beside:
-        beside.write_text(text, encoding="utf-8")
+    with files.as_file_error(path), replacing(path, mode) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -24,10 +24,10 @@ def replacing(path: Path, mode: int = 0o644) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(number)
-        beside = Path(name)
+        temporary = Path(name)
     try:
-        yield beside
-        beside.chmod(mode)
-        beside.replace(path)
+        yield temporary
+        temporary.chmod(mode)
+        temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -11,10 +11,10 @@ _PARTS = re.compile(r"([^0-9]*)([0-9]*)")
 @lru_cache(maxsize=65536)
 def key(version: str) -> Key:
     """Return what to sort a Debian version by: epoch, upstream version, revision."""
-    epoch, colon, rest = version.strip().partition(":")
+    epoch, colon, remainder = version.strip().partition(":")
     if not colon:
-        epoch, rest = "0", epoch
-    upstream, _, revision = rest.rpartition("-") if "-" in rest else (rest, "", "0")
+        epoch, remainder = "0", epoch
+    upstream, _, revision = remainder.rpartition("-") if "-" in remainder else (remainder, "", "0")
     return int(epoch) if re.fullmatch("[0-9]{1,9}", epoch) else 0, _parts(upstream), _parts(revision)
 
 

@@ -32,7 +32,7 @@ def near(word: str, words: Iterable[str]) -> str:
     which is what YAML reads in 2.10. Of any other version, the ones before and after it are.
     """
     words = list(words)
-    parts = ([name for name in reversed(words) if name.startswith(f"{word}{rest}")][:3] for rest in (".", "0."))
+    parts = ([name for name in reversed(words) if name.startswith(f"{word}{suffix}")][:3] for suffix in (".", "0."))
     close = next(filter(None, parts), None) or _neighbours(word, words) or get_close_matches(word, words, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}? Choose" if close else "choose"
     return f"{hint} from {', '.join(words)}"

@@ -151,5 +151,5 @@ def _dangling(path: Path) -> Path | None:
 def _not_text(error: ValueError, path: Path | str | None) -> FileError:
     if isinstance(error, UnicodeDecodeError):
         return FileError(f"{path}: byte {error.start + 1} is not UTF-8\nwrite the file anew in UTF-8")
-    shown = str(path).encode("unicode_escape").decode("ascii")
-    return FileError(f"{shown}: no file can have this name\nname another")
+    escaped = str(path).encode("unicode_escape").decode("ascii")
+    return FileError(f"{escaped}: no file can have this name\nname another")

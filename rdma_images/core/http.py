@@ -116,10 +116,10 @@ def status(code: int) -> str:
     return f"answered {code} {phrases.get(code, '')}".rstrip()
 
 
-def continues(answer: requests.Response, have: int) -> bool:
-    """Return whether the answer begins exactly at byte `have`. Servers may send the whole file instead."""
+def continues(answer: requests.Response, received: int) -> bool:
+    """Return whether the answer begins exactly at byte `received`. Servers may send the whole file instead."""
     start = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-    return answer.status_code == HTTPStatus.PARTIAL_CONTENT and start is not None and int(start[1]) == have
+    return answer.status_code == HTTPStatus.PARTIAL_CONTENT and start is not None and int(start[1]) == received
 
 
 class _Retries(Retry):

@@ -98,7 +98,7 @@ def holder(name: str) -> Holder | None:
 def holders() -> dict[str, Holder]:
     """Return every lock that is held, by name."""
     names = [path.name for path in files.entries(_path(""))]
-    return {name: who for name in names if (who := holder(name))}
+    return {name: lock_holder for name in names if (lock_holder := holder(name))}
 
 
 def _path(name: str) -> Path:
@@ -117,8 +117,8 @@ def _acquire(lock: "BaseFileLock", name: str, progress: Progress, patience: floa
     try:
         lock.acquire(timeout=-1 if patience is None else patience)
     except Timeout:
-        who = _read(_path(name)) or "another process"
-        raise RdmaImagesError(f"{name} is held by {who}\nwait for it to end, or end it") from None
+        lock_holder = _read(_path(name)) or "another process"
+        raise RdmaImagesError(f"{name} is held by {lock_holder}\nwait for it to end, or end it") from None
 
 
 def _read(path: Path) -> Holder | None:

@@ -55,8 +55,8 @@ def overrides() -> list[str]:
     """Return the files of the user's folder that replace the tool's own, as "jobs/slurm/job.sbatch.j2"."""
     overridden = []
     for part in ("dockerfiles", "jobs"):
-        users, *others = places(part)
-        for file in sorted(users.rglob("*")) if others else ():
+        users, *built_in = places(part)
+        for file in sorted(users.rglob("*")) if built_in else ():
             if file.is_file() and (DATA / part / file.relative_to(users)).exists():
                 overridden.append(f"{part}/{file.relative_to(users)}")
     return overridden
@@ -69,8 +69,8 @@ def find(name: str) -> Path:
 
     Where neither has it, the path it would have in the user's folder.
     """
-    part, _, rest = name.partition("/")
-    return next((folder / rest for folder in places(part) if (folder / rest).exists()), PROJECT / name)
+    part, _, below = name.partition("/")
+    return next((folder / below for folder in places(part) if (folder / below).exists()), PROJECT / name)
 
 
 def shown(path: Path) -> str:
@@ -89,10 +89,10 @@ def state_folder() -> Path:
     RDMA_IMAGES_STATE names it; otherwise it is rdma-images under the XDG state home. Raises RdmaImagesError for a user
     without a home folder.
     """
-    if chosen := os.environ.get("RDMA_IMAGES_STATE"):
-        return Path(chosen).absolute()
-    if chosen := os.environ.get("XDG_STATE_HOME"):
-        return Path(chosen) / "rdma-images"
+    if configured := os.environ.get("RDMA_IMAGES_STATE"):
+        return Path(configured).absolute()
+    if configured := os.environ.get("XDG_STATE_HOME"):
+        return Path(configured) / "rdma-images"
     try:
         return Path.home() / ".local" / "state" / "rdma-images"
     except RuntimeError:

@@ -23,12 +23,12 @@ WAIT = 20.0  # seconds after which it is said what is waited for, and then again
 
 
 @contextmanager
-def waiting(say: Progress, describe: Callable[[], str], every: float = WAIT) -> Iterator[None]:
+def waiting(progress: Progress, describe: Callable[[], str], every: float = WAIT) -> Iterator[None]:
     """Say every `every` seconds, until the block ends, that `what()` is waited for."""
     start = time.monotonic()
 
     def keep_saying() -> float:
-        say(f"waiting for {describe()}, {time.monotonic() - start:.0f} s by now")
+        progress(f"waiting for {describe()}, {time.monotonic() - start:.0f} s by now")
         return every
 
     with repeating(keep_saying, every):

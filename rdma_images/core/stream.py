@@ -40,7 +40,7 @@ def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
             raise tarfile.ReadError(f"a damaged tar: {member.name!r} leads out of the tree")
         yield member
         cast(Any, archive).members.clear()
-    rest = cast(io.BufferedIOBase, archive.fileobj)
-    while data := rest.read(CHUNK):
+    remainder = cast(io.BufferedIOBase, archive.fileobj)
+    while data := remainder.read(CHUNK):
         if data.strip(b"\0"):
             raise tarfile.ReadError("a damaged tar: more follows its end")

@@ -25,8 +25,8 @@ def key(version: str) -> Key:
     numbers = [int(part) for part in match[1].split(".")]
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
-    rest = [_rank(word) for word in _WORDS.findall(version[match.end() :].lower()) if word not in _TAG_ONLY]
-    return tuple(numbers), (*rest, (0, 0, ""))
+    ranks = [_rank(word) for word in _WORDS.findall(version[match.end() :].lower()) if word not in _TAG_ONLY]
+    return tuple(numbers), (*ranks, (0, 0, ""))
 
 
 def _rank(word: str) -> tuple[int, int, str]:

@@ -139,23 +139,23 @@ def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
         lines |= {steps: (name, line) for steps, line in line_numbers.items()}
     first = next(iter(texts))
     try:
-        read = model.model_validate(data)
+        loaded = model.model_validate(data)
     except ValidationError as error:
         sentences = [_sentence(e, lines, first, model) for e in error.errors(include_url=False)]
         raise RefusedError("\n".join(dict.fromkeys(sentences))) from None
-    if isinstance(read, Document):
-        read._name, read._lines = first, lines
-        if problems := [f"{read.where(*steps)}: {sentence}" for steps, sentence in read.problems()]:
+    if isinstance(loaded, Document):
+        loaded._name, loaded._lines = first, lines
+        if problems := [f"{loaded.where(*steps)}: {sentence}" for steps, sentence in loaded.problems()]:
             raise RefusedError("\n".join(problems))
-    return read
+    return loaded
 
 
-def _extended(before: Any, addition: Any) -> Any:
-    """Return `before` with `addition` over it: mappings together, new keys first, and anything else replaced."""
-    if not (isinstance(before, dict) and isinstance(addition, dict)):
+def _extended(base: Any, addition: Any) -> Any:
+    """Return `base` with `addition` over it: mappings together, new keys first, and anything else replaced."""
+    if not (isinstance(base, dict) and isinstance(addition, dict)):
         return addition
-    new = {key: value for key, value in addition.items() if key not in before}
-    return new | {key: _extended(value, addition[key]) if key in addition else value for key, value in before.items()}
+    added = {key: value for key, value in addition.items() if key not in base}
+    return added | {key: _extended(value, addition[key]) if key in addition else value for key, value in base.items()}
 
 
 def _parsed(text: str, name: str) -> tuple[Any, dict[Path_, int]]:
@@ -185,14 +185,14 @@ def documents(text: str, name: str, deepest: int = DEEPEST) -> list[Written]:
 
     Raises RefusedError with file and line for what is no YAML, and for what is written twice.
     """
-    written: list[Written] = []
+    parsed: list[Written] = []
     with _readable(text, name) as clean:
         loader = Loader(clean, deepest)
         while loader.check_node():
             lines: dict[Path_, int] = {}
             if node := loader.get_node():
-                written.append(Written(name, _plain(node, (), lines, deepest), lines))
-    return written
+                parsed.append(Written(name, _plain(node, (), lines, deepest), lines))
+    return parsed
 
 
 @contextmanager

@@ -53,9 +53,9 @@ class ZstdFrames(io.RawIOBase):
         """Go forward to `offset` from the beginning, or as far as there is content. There is no other way to go."""
         if whence != io.SEEK_SET or offset < self._position:
             raise io.UnsupportedOperation("zstd is read forwards")
-        while (left := offset - self._position) and (self._frame or self._begin(left)):
+        while (remaining := offset - self._position) and (self._frame or self._begin(remaining)):
             if self._frame:
-                self.read(min(left, self._left, PIECE))
+                self.read(min(remaining, self._left, PIECE))
         return self._position
 
     def _begin(self, skipped: int) -> bool:
@@ -67,17 +67,20 @@ class ZstdFrames(io.RawIOBase):
         if SKIPPABLE <= int.from_bytes(start[:4], "little") <= SKIPPABLE + 15:
             self._next += 8 + int.from_bytes(start[4:8], "little")
             return True
-        about = zstandard.get_frame_parameters(start)
-        first, self._next = self._next, self._end(self._next + zstandard.frame_header_size(start), about.has_checksum)
+        parameters = zstandard.get_frame_parameters(start)
+        first, self._next = (
+            self._next,
+            self._end(self._next + zstandard.frame_header_size(start), parameters.has_checksum),
+        )
         if self._next > self._size:
             raise EOFError("zstd data that ends within a frame")
-        if about.content_size <= skipped:  # that of a frame that does not say it is 2 ** 64 - 1
-            self._position += about.content_size
+        if parameters.content_size <= skipped:  # that of a frame that does not say it is 2 ** 64 - 1
+            self._position += parameters.content_size
             return True
         self._blob.seek(first)
         frame = cast(IO[bytes], _Part(self._blob, self._next - first))
         self._frame = self._decompressor.stream_reader(frame, read_size=PIECE)
-        self._left = about.content_size
+        self._left = parameters.content_size
         return True
 
     def _end(self, block: int, has_checksum: bool) -> int:

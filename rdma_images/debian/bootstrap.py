@@ -106,8 +106,8 @@ def obstacle(name: str, platform: str) -> str | None:
         return f"no base {name!r} can be bootstrapped"
     if missing := unpacked.missing_programs():
         return f"this host lacks {', '.join(missing)}"
-    if emulation.is_foreign(platform) and (why := emulation.obstacle(platform)):
-        return why
+    if emulation.is_foreign(platform) and (reason := emulation.obstacle(platform)):
+        return reason
     try:
         host_apt.debian()
     except RdmaImagesError as error:
@@ -135,8 +135,8 @@ def namespace_obstacle() -> str | None:
         error_line = next(iter(errors.read().splitlines()), "unshare failed")
     if os.geteuid() == 0:
         return f"root may not make mount namespaces here ({error_line})"
-    needed = "Debian's package uidmap, a range in /etc/subuid and /etc/subgid, and user namespaces"
-    return f"bootstrapping without root needs {needed} ({error_line})"
+    requirements = "Debian's package uidmap, a range in /etc/subuid and /etc/subgid, and user namespaces"
+    return f"bootstrapping without root needs {requirements} ({error_line})"
 
 
 def _namespace() -> tuple[str, ...]:
@@ -167,31 +167,31 @@ def base(
     """
     if name not in SUITES:
         raise RefusedError(f"no base {name!r} can be bootstrapped\n{near(name, SUITES)}")
-    called = key(name, platform)
-    with locking.hold(f"base-{called}", f"bootstrapping {called}", progress):
+    label = key(name, platform)
+    with locking.hold(f"base-{label}", f"bootstrapping {label}", progress):
         locked = snapshot.archive if snapshot else ""
         existing = last_bootstrapped(name, platform, locked)
         if existing and not refresh:
             return folder() / existing.tar
-        if why := obstacle(name, platform):
-            raise RdmaImagesError(f"{called} cannot be bootstrapped: {why}\n{NO_BOOTSTRAP_FIX}")
+        if reason := obstacle(name, platform):
+            raise RdmaImagesError(f"{label} cannot be bootstrapped: {reason}\n{NO_BOOTSTRAP_FIX}")
         apt = unpacked.apt(
-            SUITES[name].codename, unpacked.folder_of("apt", f"base-{called}"), snapshot.archives if snapshot else None
+            SUITES[name].codename, unpacked.folder_of("apt", f"base-{label}"), snapshot.archives if snapshot else None
         )
         if snapshot and apt.state() != snapshot.archive:
             raise RdmaImagesError(
-                f"{called}: the snapshot {snapshot.archives.main.uri} has another state than the locked one\n"
+                f"{label}: the snapshot {snapshot.archives.main.uri} has another state than the locked one\n"
                 f"find out why; `{COMMAND} lock --debian --upgrade` locks today's"
             )
         tool = unpacked.fetch(["mmdebstrap"], TOOL_SUITE, unpacked.folder_of("packages", "mmdebstrap"), progress)
         if existing and (existing.archive, existing.mmdebstrap) == (apt.state(), unpacked.fetched(tool)["mmdebstrap"]):
             return folder() / existing.tar
-        disk_space.require(DISK_SPACE, f"bootstrapping {called}")
+        disk_space.require(DISK_SPACE, f"bootstrapping {label}")
         if emulation.is_foreign(platform):
             emulation.ensure(platform, progress)
-            progress(f"bootstrapping {called} from Debian's archive, emulated: this takes minutes, once")
+            progress(f"bootstrapping {label} from Debian's archive, emulated: this takes minutes, once")
         else:
-            progress(f"bootstrapping {called} from Debian's archive")
+            progress(f"bootstrapping {label} from Debian's archive")
         return _bootstrap(name, platform, apt, tool, progress, locked)
 
 
@@ -212,9 +212,9 @@ def last_bootstrapped(name: str, platform: str = "", locked: str = "") -> Bootst
     return record if record.recipe == _recipe(name, platform) and (folder() / record.tar).exists() else None
 
 
-def _record(called: str, locked: str) -> Path:
+def _record(label: str, locked: str) -> Path:
     """Return the file that describes a base. One of a locked state stays when the archive moves on."""
-    return folder() / f"{called}{f'-{locked[:12]}' if locked else ''}.json"
+    return folder() / f"{label}{f'-{locked[:12]}' if locked else ''}.json"
 
 
 def key(name: str, platform: str) -> str:
@@ -229,20 +229,20 @@ def _architecture(platform: str) -> str:
 
 def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress: Progress, locked: str) -> Path:
     """Make the tar in a work folder, then move it into place and write its record."""
-    called = key(name, platform)
-    work = folder() / f".{called}.new"
+    label = key(name, platform)
+    work = folder() / f".{label}.new"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
         _mmdebstrap(apt, _options(name, platform), tool, work, progress)
         archive = apt.state()
         if (work / "archive").read_text(encoding="utf-8").split()[0] != archive:
-            raise RdmaImagesError(f"Debian's archive changed while {called} was made from it\nrun the command again")
+            raise RdmaImagesError(f"Debian's archive changed while {label} was made from it\nrun the command again")
         recipe = _recipe(name, platform)
-        tar = f"{called}-{archive[:12]}-{recipe[:8]}.tar"
+        tar = f"{label}-{archive[:12]}-{recipe[:8]}.tar"
         (work / "root.tar").replace(folder() / tar)
-        record = BootstrapRecord(called, apt.suite, archive, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
-        atomic.write(_record(called, locked), json.dumps(asdict(record), indent=1))
+        record = BootstrapRecord(label, apt.suite, archive, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
+        atomic.write(_record(label, locked), json.dumps(asdict(record), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return folder() / tar
@@ -283,12 +283,12 @@ def _mmdebstrap(apt: unpacked.Apt, options: Sequence[str], tool: Path, work: Pat
         "PATH": path,
     }
     environment["PERL5LIB"] = _perl_library(progress)
-    done = subprocess.run(argv, env={**os.environ, **environment}, capture_output=True, text=True)
-    if done.returncode:
-        complaints = [line for line in done.stderr.splitlines() if line.startswith("E:")] or done.stderr.splitlines()[
-            -3:
-        ]
-        is_full = any(unpacked.FULL_DISK in line for line in done.stderr.splitlines())
+    result = subprocess.run(argv, env={**os.environ, **environment}, capture_output=True, text=True)
+    if result.returncode:
+        complaints = [
+            line for line in result.stderr.splitlines() if line.startswith("E:")
+        ] or result.stderr.splitlines()[-3:]
+        is_full = any(unpacked.FULL_DISK in line for line in result.stderr.splitlines())
         fix = f"free disk space at {work}" if is_full else "make this host's apt reach the archive"
         raise RdmaImagesError(f"bootstrapping Debian {apt.suite} failed: {' '.join(complaints)}\n{fix}")
 

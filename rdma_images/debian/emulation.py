@@ -82,8 +82,8 @@ def ensure(image_platform: str, progress: Progress = silent) -> None:
     with locking.hold("emulation", f"registering an emulator for {image_platform}", progress):
         if any(format.takes(machine) for format in formats()):
             return
-        if why := obstacle(image_platform):
-            raise RefusedError(f"{image_platform} cannot be emulated: {why}\n{_fix()}")
+        if reason := obstacle(image_platform):
+            raise RefusedError(f"{image_platform} cannot be emulated: {reason}\n{_fix()}")
         packages = unpacked.fetch([PACKAGE], SUITE, _folder(), progress)
         progress(f"registering Debian's qemu for {image_platform}; `{COMMAND} engine.down` removes it")
         try:

@@ -58,13 +58,13 @@ def debian(etc: Path = Path("/etc")) -> Debian:
     return choose(list(read(etc / "apt")), codename, f"{etc}/apt")
 
 
-def choose(archives: Sequence[Archive], codename: str, where: str) -> Debian:
-    """Return Debian's own of `archives`, read from `where`. Raises RdmaImagesError where none has the suite."""
+def choose(archives: Sequence[Archive], codename: str, folder_name: str) -> Debian:
+    """Return Debian's own of `archives`, read from `folder_name`. Raises RdmaImagesError where none has the suite."""
     main = [a for a in archives if a.suite == codename and "main" in a.components]
     security = [a for a in archives if a.suite == f"{codename}-security"]
     if not main:
         raise RdmaImagesError(
-            f"{where} names no archive with the suite {codename} and the component main\nadd it there"
+            f"{folder_name} names no archive with the suite {codename} and the component main\nadd it there"
         )
     # A vendor's repository may use Debian's suite name: Debian's own has its updates beside it.
     updates = {a.uri for a in archives if a.suite == f"{codename}-updates"}

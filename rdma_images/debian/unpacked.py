@@ -114,16 +114,16 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
             return folder
         progress(f"fetching {', '.join(packages)} of Debian {suite}")
         private = apt(suite, folder_of("apt", suite))
-        beside = folder.with_name(f".{folder.name}.new")
-        shutil.rmtree(beside, ignore_errors=True)
+        temporary = folder.with_name(f".{folder.name}.new")
+        shutil.rmtree(temporary, ignore_errors=True)
         try:
-            versions = _unpack(private, packages, beside)
-            (beside / MANIFEST).write_text(json.dumps(versions, indent=1), encoding="utf-8")
+            versions = _unpack(private, packages, temporary)
+            (temporary / MANIFEST).write_text(json.dumps(versions, indent=1), encoding="utf-8")
             shutil.rmtree(folder, ignore_errors=True)
-            beside.rename(folder)
+            temporary.rename(folder)
         finally:
-            if beside.exists():
-                shutil.rmtree(beside)
+            if temporary.exists():
+                shutil.rmtree(temporary)
     return folder
 
 

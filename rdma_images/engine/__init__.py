@@ -23,14 +23,14 @@ def ensure(progress: Progress = silent) -> Engine:
 
     Raises RdmaImagesError, which says what is missing and what to do, where there is neither.
     """
-    engine, why = discovery.find()
+    engine, reason = discovery.find()
     if engine:
         return engine
     if running := private.running():
         return running
     if obstacle := private.obstacle():
-        raise RdmaImagesError(f"no engine to build with: {why}, and {obstacle}\n{private.fix(obstacle)}")
-    progress(f"{why}: the private engine is used")
+        raise RdmaImagesError(f"no engine to build with: {reason}, and {obstacle}\n{private.fix(obstacle)}")
+    progress(f"{reason}: the private engine is used")
     return private.up(progress)
 
 

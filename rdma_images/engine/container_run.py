@@ -77,17 +77,17 @@ def command_on_host(
     Raises:
         RefusedError: An option is not of its form, or names what is not there.
     """
-    chosen = [setting for setting in _for_docker(settings) if setting.what not in host.missing]
+    usable = [setting for setting in _for_docker(settings) if setting.what not in host.missing]
     if options.gpus:
-        chosen = [setting for setting in chosen if setting.what != "gpus"]
-    run, *needs = command(ref, chosen)[1:-1]
+        usable = [setting for setting in usable if setting.what != "gpus"]
+    run, *docker_options = command(ref, usable)[1:-1]
     arguments = [run, "--rm", "--interactive", "--pull=never", f"--label={LABEL}={ref}"]
     if terminal:
         arguments.append("--tty")
     if host.init:
         arguments.append("--init")
-    arguments += needs
-    if host.network and not any(argument.startswith("--network=") for argument in needs):
+    arguments += docker_options
+    if host.network and not any(argument.startswith("--network=") for argument in docker_options):
         arguments.append(f"--network={host.network}")
     arguments += _gpus(options.gpus)
     arguments += [f"--device={device}" for device in options.devices]
@@ -213,8 +213,8 @@ def _gpus(value: str) -> list[str]:
 
 def _mount(value: str, is_local: bool) -> str:
     """Return docker's --mount for "HOST:CONTAINER[:ro]"; a folder on the host is not made, as --volume would."""
-    host, _, rest = value.partition(":")
-    container, _, mode = rest.partition(":")
+    host, _, destination = value.partition(":")
+    container, _, mode = destination.partition(":")
     if not host or not container.startswith("/") or mode not in ("", "ro", "rw"):
         raise RefusedError(
             f"--mount {value}: not of the form HOST:CONTAINER[:ro]\nwrite --mount HOST:CONTAINER, as in ./src:/src:ro"

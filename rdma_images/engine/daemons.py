@@ -79,11 +79,11 @@ def end(layout: Layout) -> bool:
         process.end(running_process, 10.0)
     for mount in _mounts(layout.root):
         _unmount(mount)
-    if left := [
+    if survivors := [
         *(f"process {running_process.pid}" for running_process in process.under(layout.root)),
         *_mounts(layout.root),
     ]:
-        raise RdmaImagesError(f"the private engine could not be ended, {', '.join(left)} stayed\nsee {layout.log}")
+        raise RdmaImagesError(f"the private engine could not be ended, {', '.join(survivors)} stayed\nsee {layout.log}")
     shutil.rmtree(layout.run, ignore_errors=True)
     for folder in LEFT_BEHIND:
         with suppress(OSError):  # not there, or another engine's: not empty

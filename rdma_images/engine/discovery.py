@@ -32,18 +32,20 @@ def find() -> tuple[Engine | None, str]:
     """
     if os.environ.get("DOCKER_HOST") == layout().host:
         return None, "DOCKER_HOST names the private engine"
-    chosen = _chosen()
-    if chosen is None and not DEFAULT_SOCKET.exists():
+    variable = _chosen()
+    if variable is None and not DEFAULT_SOCKET.exists():
         return None, f"there is no Docker at {DEFAULT_SOCKET}"
     if shutil.which("docker") is None:
-        why = "there is no docker command on PATH"
+        reason = "there is no docker command on PATH"
     else:
-        engine, why = _ask()
+        engine, reason = _ask()
         if engine:
             return engine, ""
-    if chosen:
-        raise RdmaImagesError(f"{chosen} names an engine that cannot be used: {why}\nfix that, or unset {chosen}")
-    return None, why
+    if variable:
+        raise RdmaImagesError(
+            f"{variable} names an engine that cannot be used: {reason}\nfix that, or unset {variable}"
+        )
+    return None, reason
 
 
 def too_old(name: str, version: str, least: tuple[int, int]) -> str | None:
@@ -71,11 +73,11 @@ def _chosen() -> str | None:
 def _docker(*arguments: str) -> tuple[str, str]:
     """Return what `docker` answered, and what it complained of."""
     try:
-        done = docker_command.run(None, *arguments, timeout=10)
+        result = docker_command.run(None, *arguments, timeout=10)
     except subprocess.TimeoutExpired:
         return "", "it did not answer within 10 s"
-    complaint = done.stderr.strip().splitlines()[:1] if done.returncode else []
-    return ("" if done.returncode else done.stdout.strip()), " ".join(complaint)
+    complaint = result.stderr.strip().splitlines()[:1] if result.returncode else []
+    return ("" if result.returncode else result.stdout.strip()), " ".join(complaint)
 
 
 def _ask() -> tuple[Engine | None, str]:
@@ -86,12 +88,12 @@ def _ask() -> tuple[Engine | None, str]:
         return None, complaint or " ".join(" ".join(info.get("ServerErrors") or ()).split()) or "it does not answer"
     plugins = {plugin["Name"]: plugin for plugin in info.get("ClientInfo", {}).get("Plugins") or ()}
     buildx = plugins.get("buildx", {}).get("Version", "")
-    why = too_old("Docker", info["ServerVersion"], DOCKER)
-    if why and _is_podman():
+    problem = too_old("Docker", info["ServerVersion"], DOCKER)
+    if problem and _is_podman():
         return None, f"it is Podman {info['ServerVersion']}, which has no BuildKit, and Docker is needed"
-    why = why or (too_old("buildx", buildx, BUILDX) if buildx else "the docker command has no buildx")
-    if why:
-        return None, why
+    problem = problem or (too_old("buildx", buildx, BUILDX) if buildx else "the docker command has no buildx")
+    if problem:
+        return None, problem
     context = info["ClientInfo"].get("Context", "default")
     host, complaint = _docker("context", "inspect", context, "--format", "{{.Endpoints.docker.Host}}")
     if not host:

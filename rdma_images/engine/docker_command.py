@@ -49,15 +49,15 @@ def run(
 
 def output(engine: Engine, *arguments: str) -> str:
     """Return what `docker` with these arguments printed. Raises RdmaImagesError with its complaint where it failed."""
-    done = run(engine, *arguments)
-    if done.returncode:
-        raise failure(engine, done, *arguments)
-    return done.stdout
+    result = run(engine, *arguments)
+    if result.returncode:
+        raise failure(engine, result, *arguments)
+    return result.stdout
 
 
-def failure(engine: Engine, done: subprocess.CompletedProcess[str], *arguments: str) -> RdmaImagesError:
+def failure(engine: Engine, result: subprocess.CompletedProcess[str], *arguments: str) -> RdmaImagesError:
     """Return the error of a docker command that failed."""
-    complaint = done.stderr.strip() or f"it ended with {done.returncode}"
+    complaint = result.stderr.strip() or f"it ended with {result.returncode}"
     return RdmaImagesError(
         f"`docker {' '.join(arguments[:2])}` failed on the engine {engine.name}: {complaint}\n"
         "end what still uses it, or see with `docker info` that the engine answers"

@@ -60,9 +60,9 @@ def provenances(
                 for digest, (record, item) in newest.items()
             }
     except (grpc.RpcError, DecodeError, ValueError) as error:
-        why = complaints or [error.details() if isinstance(error, grpc.Call) else str(error)]
+        complaint = complaints or [error.details() if isinstance(error, grpc.Call) else str(error)]
         raise RdmaImagesError(
-            f"BuildKit's history cannot be read: {why[-1]}\n"
+            f"BuildKit's history cannot be read: {complaint[-1]}\n"
             "see with `docker buildx inspect` that the builder answers, and that buildx is 0.13 or later"
         ) from None
 
@@ -84,8 +84,8 @@ def _channel(engine: Engine, builder: str, complaints: list[str]) -> Iterator[gr
                 return
             with accepted:  # the connection itself is the program's standard input and output
                 ends = accepted.fileno()
-                done = docker_command.run(engine, *dial, stdin=ends, stdout=ends)
-                complaints.extend(done.stderr.strip().splitlines())
+                result = docker_command.run(engine, *dial, stdin=ends, stdout=ends)
+                complaints.extend(result.stderr.strip().splitlines())
 
         dialling = Thread(target=serve, daemon=True)
         dialling.start()

@@ -38,10 +38,10 @@ def obstacle() -> str | None:
     return None if os.geteuid() == 0 else NEEDS_ROOT
 
 
-def fix(why: str) -> str:
-    """Return what to do where there is no engine and `why` is the obstacle to a private one."""
+def fix(problem: str) -> str:
+    """Return what to do where there is no engine and `problem` is the obstacle to a private one."""
     docker = "install Docker 24 or later with buildx 0.12 or later"
-    if why != NEEDS_ROOT:
+    if problem != NEEDS_ROOT:
         return f"{docker}, or set DOCKER_HOST"
     return f"{docker} and add this user to its group, set DOCKER_HOST, or run the command as root"
 
@@ -62,8 +62,8 @@ def up(progress: Progress = silent) -> Engine:
     """Return the private engine, started where it does not run. Raises RdmaImagesError where that cannot be."""
     if engine := running():
         return engine
-    if why := obstacle():
-        raise RdmaImagesError(f"no private engine can be started: {why}\n{fix(why)}")
+    if problem := obstacle():
+        raise RdmaImagesError(f"no private engine can be started: {problem}\n{fix(problem)}")
     with locking.hold("engine", "starting the private engine", progress):
         folders = layout()
         if engine := _patiently(folders, progress):
@@ -172,6 +172,8 @@ def _say(env: dict[str, str], *command: str) -> str:
 def _env(folders: Layout) -> dict[str, str]:
     """Return what a docker client of this engine needs beside this process's environment."""
     path_folders = [str(folder) for folder in folders.path]
-    others = [folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder not in path_folders]
-    path = os.pathsep.join([*path_folders, *others])
+    other_folders = [
+        folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder not in path_folders
+    ]
+    path = os.pathsep.join([*path_folders, *other_folders])
     return {"PATH": path, "DOCKER_HOST": folders.host, "DOCKER_CONFIG": str(folders.docker_config)}

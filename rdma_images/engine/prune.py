@@ -74,8 +74,8 @@ def _ask(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
 
     Raises RdmaImagesError where it fails for another reason.
     """
-    done = docker_command.run(engine, *arguments)
-    gone = all(NO_IMAGE.search(line) for line in done.stderr.splitlines() if line)
-    if done.returncode and not gone and not IN_USE.search(done.stderr):
-        raise docker_command.failure(engine, done, *arguments)
-    return done
+    result = docker_command.run(engine, *arguments)
+    is_gone = all(NO_IMAGE.search(line) for line in result.stderr.splitlines() if line)
+    if result.returncode and not is_gone and not IN_USE.search(result.stderr):
+        raise docker_command.failure(engine, result, *arguments)
+    return result

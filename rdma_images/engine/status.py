@@ -86,33 +86,33 @@ def status(layers_limit: int) -> Status:
     )
 
 
-def table(seen: Status) -> Table:
+def table(state: Status) -> Table:
     """Return the status as two columns."""
     rows = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column()
-    engine = seen.engine
-    rows.add_row("engine", f"{engine.name} ({engine.kind})" if engine else f"none: {seen.trouble}")
+    engine = state.engine
+    rows.add_row("engine", f"{engine.name} ({engine.kind})" if engine else f"none: {state.trouble}")
     if engine:
         rows.add_row("answers at", engine.host)
         rows.add_row("image store", engine.store)
         rows.add_row("network of builds", engine.build_network)
-    if seen.versions:
-        rows.add_row("versions", ", ".join(f"{name} {version}" for name, version in seen.versions.items()))
-    if seen.pids:
-        rows.add_row("processes", ", ".join(f"{name} {pid}" for name, pid in seen.pids.items()))
-    if seen.emulated:
-        rows.add_row("emulates", f"{', '.join(seen.emulated)}, until `{COMMAND} engine.down`")
-    if seen.folder_used is not None:
-        free = f", {_gb(seen.disk_free)} free there" if seen.disk_free is not None else ""
-        rows.add_row("disk", f"{_gb(seen.folder_used)} in {seen.folder}{free}")
-    if seen.cache_limit is not None:
-        limit = f"{_gb(seen.cache_used)}; above {_gb(seen.cache_limit)} the least used is removed"
+    if state.versions:
+        rows.add_row("versions", ", ".join(f"{name} {version}" for name, version in state.versions.items()))
+    if state.pids:
+        rows.add_row("processes", ", ".join(f"{name} {pid}" for name, pid in state.pids.items()))
+    if state.emulated:
+        rows.add_row("emulates", f"{', '.join(state.emulated)}, until `{COMMAND} engine.down`")
+    if state.folder_used is not None:
+        free = f", {_gb(state.disk_free)} free there" if state.disk_free is not None else ""
+        rows.add_row("disk", f"{_gb(state.folder_used)} in {state.folder}{free}")
+    if state.cache_limit is not None:
+        limit = f"{_gb(state.cache_used)}; above {_gb(state.cache_limit)} the least used is removed"
         rows.add_row("build cache", limit)
-    for space in seen.space:
+    for space in state.space:
         rows.add_row(f"can be freed: {space.what}", f"{_gb(space.bytes)}: {space.command}")
-    for name, who in seen.locks.items():
-        rows.add_row(f"lock: {name}", str(who))
+    for name, holder in state.locks.items():
+        rows.add_row(f"lock: {name}", str(holder))
     return rows
 
 
