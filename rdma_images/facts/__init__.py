@@ -120,12 +120,12 @@ def _contradictions(facts: Facts) -> Iterator[str]:
 
 
 def _dangling(
-    file: FactsFile, rows: str, named: Mapping[str, Row], key: str, other_file: FactsFile, other_rows: str
+    file: FactsFile, rows: str, rows_by_name: Mapping[str, Row], key: str, other_file: FactsFile, other_rows: str
 ) -> Iterator[str]:
     """Yield what `key` of rows in `file` names and `other_file` has no row for, at the first of these rows."""
-    others = getattr(other_file, other_rows)
-    first_rows = {getattr(row, key): name for name, row in reversed(list(named.items()))}
+    known_rows = getattr(other_file, other_rows)
+    first_rows = {getattr(row, key): name for name, row in reversed(list(rows_by_name.items()))}
     for other, name in first_rows.items():
-        if other is not None and other not in others:
+        if other is not None and other not in known_rows:
             where = file.where(rows, name, key)
-            yield f"{where}: {key} {other!r} has no row in {other_file.where(other_rows)}\n{near(other, others)}"
+            yield f"{where}: {key} {other!r} has no row in {other_file.where(other_rows)}\n{near(other, known_rows)}"

@@ -43,8 +43,8 @@ class KnownFault(Fault):
 
         "" where it is not about them.
         """
-        about = self.holds_for(versions, machine, environment, fabric)
-        return f"{self.subject(versions)}: {self.why}" if about else ""
+        applies = self.holds_for(versions, machine, environment, fabric)
+        return f"{self.subject(versions)}: {self.why}" if applies else ""
 
     def holds_for(
         self,
@@ -62,8 +62,8 @@ class KnownFault(Fault):
     def subject(self, versions: Mapping[str, str]) -> str:
         """Return the versions that it is about, and NCCL's: "aws-ofi-nccl 1.9.1 with NCCL 2.20.5"."""
         others = [name for name in dict.fromkeys(["nccl", *self.beside]) if name != self.of and name in versions]
-        shown = [f"{'NCCL' if name == 'nccl' else name} {versions[name]}" for name in (self.of, *others)]
-        return f"{shown[0]}{' with ' if others else ''}{' and '.join(shown[1:])}"
+        words = [f"{'NCCL' if name == 'nccl' else name} {versions[name]}" for name in (self.of, *others)]
+        return f"{words[0]}{' with ' if others else ''}{' and '.join(words[1:])}"
 
 
 def _is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool:

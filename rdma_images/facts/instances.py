@@ -56,8 +56,8 @@ class Instances(FactsFile):
 
         Raises RefusedError for a type that is not known, or not well enough.
         """
-        bare = name.removeprefix("ml.")
-        key = bare if bare in self.types or bare in self.unsettled else f"ecs.{bare}"
+        short_name = name.removeprefix("ml.")
+        key = short_name if short_name in self.types or short_name in self.unsettled else f"ecs.{short_name}"
         if key in self.types:
             return self.types[key]
         if key in self.unsettled:
@@ -66,7 +66,7 @@ class Instances(FactsFile):
                 f"what the instance type {key} has is not settled: {row.why} [{self.cite(row, 'why')}]\n"
                 "look at what a node of yours has, and add a row to `types` in facts/instances.yaml"
             )
-        raise RefusedError(f"unknown instance type {name!r}\n{near(bare, self.types)}")
+        raise RefusedError(f"unknown instance type {name!r}\n{near(short_name, self.types)}")
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
         """Yield also each type that is settled and unsettled at once."""

@@ -39,8 +39,8 @@ class Parameter(Strict):
         """When the parameter is required, or its default."""
         if not self.required:
             return self.default or ""
-        where = f" on {SHOWN[self.only]}" if self.only else ""
-        return f"required{where}{', with several interfaces' if self.several else ''}"
+        fabric = f" on {SHOWN[self.only]}" if self.only else ""
+        return f"required{fabric}{', with several interfaces' if self.several else ''}"
 
     @property
     def required(self) -> bool:

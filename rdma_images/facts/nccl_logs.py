@@ -60,9 +60,9 @@ class NcclLogs(FactsFile):
 
     @model_validator(mode="after")
     def _replaced(self) -> Self:
-        unknown = {name for row in self.causes.values() for name in row.instead_of} - self.causes.keys()
-        if unknown:
-            raise ValueError(f"instead_of names no cause: {', '.join(sorted(unknown))}")
+        unknown_causes = {name for row in self.causes.values() for name in row.instead_of} - self.causes.keys()
+        if unknown_causes:
+            raise ValueError(f"instead_of names no cause: {', '.join(sorted(unknown_causes))}")
         return self
 
     def over(self, network: str) -> Way | None:

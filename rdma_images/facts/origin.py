@@ -67,8 +67,8 @@ class Range(Strict):
 
     def holds(self, version: str) -> bool:
         """Return whether `version` is one of them."""
-        begun = self.since is None or versions.at_least(version, self.since)
-        return begun and (self.before is None or not versions.at_least(version, self.before))
+        reached = self.since is None or versions.at_least(version, self.since)
+        return reached and (self.before is None or not versions.at_least(version, self.before))
 
 
 class Span(Row, Range):
@@ -100,9 +100,9 @@ class FactsFile(Document):
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
         """Yield sources that no row names, and names that are no source or no value."""
-        used: set[str] = set()
+        cited: set[str] = set()
         for steps, row in self.rows():
-            used |= {row.source, *row.sources.values()}
+            cited |= {row.source, *row.sources.values()}
             if row.source not in self.sources:
                 yield (*steps, "source"), f"unknown source {row.source!r}: {near(row.source, self.sources)}"
             values = [field.alias or name for name, field in type(row).model_fields.items()]
@@ -111,5 +111,5 @@ class FactsFile(Document):
                     yield (*steps, "sources", value), f"unknown source {source!r}: {near(source, self.sources)}"
                 if value not in values:
                     yield (*steps, "sources", value), f"no value {value!r} in this row: {near(value, values)}"
-        for source in self.sources.keys() - used:
+        for source in self.sources.keys() - cited:
             yield ("sources", source), f"no row names the source {source!r}: remove it"

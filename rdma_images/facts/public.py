@@ -76,12 +76,12 @@ def _rows(node: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
 
 def table(public_files: Sequence[PublicFile]) -> Table:
     """Return the files as a table, a row each."""
-    shown = Table("facts", "source", "file", "read", "rows", box=None, pad_edge=False, header_style="bold")
+    rows = Table("facts", "source", "file", "read", "rows", box=None, pad_edge=False, header_style="bold")
     for public_file in public_files:
-        shown.add_row(
+        rows.add_row(
             public_file.facts, public_file.source, public_file.address, public_file.read, ", ".join(public_file.rows)
         )
-    return shown
+    return rows
 
 
 def as_json(public_files: Sequence[PublicFile]) -> str:

@@ -65,12 +65,12 @@ def explain(conflict: Conflict, image: Image, facts: Facts) -> str:
     from rdma_images.plan.nearest import nearest_value  # here, because most locks need none of it
 
     torch = image.components.get("pytorch")
-    needs = {need.torch: need for need in conflict.needs if torch and need.torch != torch.version}
-    if not torch or not needs:
+    needs_by_torch = {need.torch: need for need in conflict.needs if torch and need.torch != torch.version}
+    if not torch or not needs_by_torch:
         return _raw_explanation(conflict)
-    if nearest := nearest_value(image, "pytorch", needs, facts):
-        return f"{needs[nearest].sentence(torch.version)}\nnearest that works: --set pytorch={nearest}"
-    *_, newest = needs.values()
+    if nearest := nearest_value(image, "pytorch", needs_by_torch, facts):
+        return f"{needs_by_torch[nearest].sentence(torch.version)}\nnearest that works: --set pytorch={nearest}"
+    *_, newest = needs_by_torch.values()
     return (
         f"{newest.sentence(torch.version)}\nno torch that its releases need works in this image: "
         f"name another version of {newest.package}, or leave it out"

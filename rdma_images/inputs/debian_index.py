@@ -64,8 +64,8 @@ def _require_packages_of(image: Image, versions: dict[str, set[str]]) -> None:
 
 def _similar(name: str, packages: Iterable[str]) -> list[str]:
     """Return at most three packages whose names begin with `name`, or differ from it in about a letter of eight."""
-    begun = sorted((package for package in packages if package.startswith(name)), key=len)
-    return list(dict.fromkeys([*begun, *get_close_matches(name, packages, n=3, cutoff=0.85)]))[:3]
+    by_prefix = sorted((package for package in packages if package.startswith(name)), key=len)
+    return list(dict.fromkeys([*by_prefix, *get_close_matches(name, packages, n=3, cutoff=0.85)]))[:3]
 
 
 def _packages(source: Source, architecture: str, mirrors: Mirrors, progress: Progress) -> Iterator[tuple[str, str]]:
@@ -91,9 +91,9 @@ def _index_packages(address: str, mirrors: Mirrors, progress: Progress) -> list[
                 text = lzma.decompress(response.content).decode("utf-8", "replace")
         except (requests.RequestException, web.StatusError, lzma.LZMAError):
             return []
-        for old in files.entries(folder):
-            if not old.name.endswith(f"-{day}.txt"):
-                old.unlink(missing_ok=True)
+        for earlier in files.entries(folder):
+            if not earlier.name.endswith(f"-{day}.txt"):
+                earlier.unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         atomic.write(path, "".join(f"{name} {version}\n" for name, version in _parse_index(text)))
     lines = (line.partition(" ") for line in path.read_text(encoding="utf-8").splitlines())

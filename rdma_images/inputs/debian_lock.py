@@ -142,8 +142,8 @@ def lock(
         RefusedError: No address of a snapshot service is named.
         RdmaImagesError: It does not answer, or has another state than the locked one.
     """
-    before = read(base)
-    current = None if upgrade else before
+    earlier = read(base)
+    current = None if upgrade else earlier
     snapshot = current.snapshot if current else f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     suite = bootstrap.SUITES[base].codename
     progress(f"reading the archive of {base} at {snapshot}")

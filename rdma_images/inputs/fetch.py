@@ -173,11 +173,11 @@ def _find_problem(version: str, file: Path) -> str | None:
 def _version_problem(version: str, configure: bytes) -> str | None:
     """Return the problem of a configure with another version, or none; None where the version is right."""
     match = _VERSION.search(configure)
-    stated = match[1].decode("utf-8", "replace") if match else ""
-    if not stated:
+    declared = match[1].decode("utf-8", "replace") if match else ""
+    if not declared:
         return "has a configure that states no version"
     try:
-        same = versions.key(stated) == versions.key(version)
+        is_same = versions.key(declared) == versions.key(version)
     except ValueError:  # a build from the repository: "git-2daf7d30"
-        same = False
-    return None if same else f"is of version {stated}, by its configure"
+        is_same = False
+    return None if is_same else f"is of version {declared}, by its configure"

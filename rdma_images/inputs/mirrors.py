@@ -113,9 +113,9 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
     Its variables are RDMA_IMAGES_MIRROR_<SOURCE>=<address> and RDMA_IMAGES_CA_BUNDLE=<file>. Raises RefusedError with
     file and line, or the variable, for what cannot be read or used.
     """
-    chosen = path or (Path(environ["RDMA_IMAGES_MIRRORS"]) if environ.get("RDMA_IMAGES_MIRRORS") else None)
-    file = chosen or paths.PROJECT / "mirrors.yaml"
-    content = yaml_file.load(file, File) if chosen or files.exists(file) else File()
+    named_file = path or (Path(environ["RDMA_IMAGES_MIRRORS"]) if environ.get("RDMA_IMAGES_MIRRORS") else None)
+    file = named_file or paths.PROJECT / "mirrors.yaml"
+    content = yaml_file.load(file, File) if named_file or files.exists(file) else File()
     entries = {
         variable_suffix(name): (address, content.where("sources", name)) for name, address in content.sources.items()
     }
@@ -132,12 +132,12 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
     addresses = {}
     for name, (address, where) in entries.items():
         _check_address(address, where)
-        bare, login = split_login(address)
-        if "://" in bare and (scheme := urlsplit(bare).scheme) not in SCHEMES:
+        plain_address, login = split_login(address)
+        if "://" in plain_address and (scheme := urlsplit(plain_address).scheme) not in SCHEMES:
             raise RefusedError(f"{where}: {scheme}:// is no supported scheme\n{near(scheme, SCHEMES)}")
-        addresses[name] = (bare, where)
+        addresses[name] = (plain_address, where)
         if login:
-            logins[host(bare)] = login
+            logins[host(plain_address)] = login
     if bundle := environ.get("RDMA_IMAGES_CA_BUNDLE"):
         return Mirrors(trusted_bundle(Path(bundle), "$RDMA_IMAGES_CA_BUNDLE", environ), addresses, logins)
     return Mirrors(trusted_bundle(content.ca_bundle, content.where("ca-bundle"), environ), addresses, logins)
@@ -193,21 +193,21 @@ def _check_address(address: str, where: str) -> None:
 
 def split_login(address: str) -> tuple[str, Login | None]:
     """Return an address without the login in it, and the login; so that no message and no file ever repeats it."""
-    bare = "://" not in address and not address.startswith(("/", "./", "../", "~"))
-    parts = urlsplit(f"//{address}" if bare else address)
+    is_bare = "://" not in address and not address.startswith(("/", "./", "../", "~"))
+    parts = urlsplit(f"//{address}" if is_bare else address)
     if not parts.netloc or parts.username is None:
         return address, None
     login = Login(unquote(parts.username), unquote(parts.password or ""))
-    return urlunsplit(parts._replace(netloc=host(address))).removeprefix("//" if bare else ""), login
+    return urlunsplit(parts._replace(netloc=host(address))).removeprefix("//" if is_bare else ""), login
 
 
-def trusted_bundle(chosen: Path | None, named_in: str, environ: Mapping[str, str] = os.environ) -> Path:
+def trusted_bundle(bundle: Path | None, named_in: str, environ: Mapping[str, str] = os.environ) -> Path:
     """Return the bundle to trust: the one chosen, the environment's, the system's, else the one certifi ships.
 
-    `named_in` says where `chosen` was written. Raises RefusedError for a bundle that is named and has no certificate.
+    `named_in` says where `bundle` was written. Raises RefusedError for a bundle that is named and has no certificate.
     """
-    if chosen:
-        return _usable_bundle(files.expanded(str(chosen)), named_in)
+    if bundle:
+        return _usable_bundle(files.expanded(str(bundle)), named_in)
     for variable in CA_VARIABLES:
         if value := environ.get(variable):
             return _usable_bundle(Path(value), f"${variable}")

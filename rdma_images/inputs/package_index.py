@@ -73,8 +73,8 @@ def _pip_index(environ: Mapping[str, str]) -> str | None:
 
     `pip config get` looks into one file of them, and takes 0.4 s.
     """
-    if chosen := environ.get("PIP_INDEX_URL"):
-        return chosen
+    if configured := environ.get("PIP_INDEX_URL"):
+        return configured
     configuration = RawConfigParser()
     configuration.optionxform = lambda name: name.lower().replace("_", "-").removeprefix("--")  # type: ignore[method-assign,assignment]
     try:
@@ -86,13 +86,13 @@ def _pip_index(environ: Mapping[str, str]) -> str | None:
 
 def _pip_files(environ: Mapping[str, str]) -> list[Path]:
     """Return the files of pip's documentation, "Configuration", each before those that replace its values."""
-    chosen = environ.get("PIP_CONFIG_FILE", "")
-    if chosen == os.devnull:
+    configured = environ.get("PIP_CONFIG_FILE", "")
+    if configured == os.devnull:
         return []
     home = Path(environ.get("HOME") or "~").expanduser()
     system = environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
     folders = [*(Path(folder) / "pip" for folder in system.split(":")), Path("/etc")]
-    if not (chosen and Path(chosen).exists()):
+    if not (configured and Path(configured).exists()):
         folders += [home / ".pip", Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip"]
     files = [folder / "pip.conf" for folder in (*folders, Path(sys.prefix))]
-    return [*files, *([Path(chosen)] if chosen else [])]
+    return [*files, *([Path(configured)] if configured else [])]

@@ -38,11 +38,15 @@ def note(image: Image, facts: Facts) -> str | None:
     question = lock.lock_request(image)
     if not torch or not image.python_packages or lock.exists(question):
         return None
-    locks = [read for version in facts.torch.releases if (read := _read(_with_torch(question, version)))]
+    locks = [
+        earlier_lock for version in facts.torch.releases if (earlier_lock := _read(_with_torch(question, version)))
+    ]
     if not locks:
         return None
     names = [canonicalize_name(Requirement(line).name) for line in image.python_packages]
-    words = " and ".join(f"{_versions(read, ['torch'])} ({_versions(read, names)})" for read in locks)
+    words = " and ".join(
+        f"{_versions(earlier_lock, ['torch'])} ({_versions(earlier_lock, names)})" for earlier_lock in locks
+    )
     return (
         f"not locked  {image.target} with torch {torch.version}: its packages are locked with {words}; "
         f"`{paths.COMMAND} lock` asks the package index for this torch"
@@ -50,8 +54,8 @@ def note(image: Image, facts: Facts) -> str | None:
 
 
 def _with_torch(question: LockRequest, version: str) -> LockRequest:
-    _, *others = question.requirements  # torch is the first
-    return question.model_copy(update={"requirements": (f"torch=={version}", *others)})
+    _, *other_requirements = question.requirements  # torch is the first
+    return question.model_copy(update={"requirements": (f"torch=={version}", *other_requirements)})
 
 
 def _read(question: LockRequest) -> Lock | None:

@@ -40,16 +40,16 @@ class UnreachableSourcesError(RefusedError):
         missing = [supply for supply in _unique(supplies) if not supply.reachable]
         lines = [f"  {supply.source.id}: {supply.address or 'no address'}: {supply.detail}" for supply in missing]
         replaceable = [supply.source.id for supply in missing if has_stand_in(supply.source)]
-        ways = ["name an address that answers in mirrors.yaml (docs/guides/mirrors.md)"]
+        remedies = ["name an address that answers in mirrors.yaml (docs/guides/mirrors.md)"]
         if any(supply.detail.startswith(UNPINNED) for supply in missing):
-            ways.append(f"lock what is not locked: `{COMMAND} lock`")
+            remedies.append(f"lock what is not locked: `{COMMAND} lock`")
         if len(replaceable) == len(missing):
-            ways.append(f"build with stand-ins for {', '.join(replaceable)}, not to be published: `--rehearse`")
+            remedies.append(f"build with stand-ins for {', '.join(replaceable)}, not to be published: `--rehearse`")
         super().__init__(
             f"{len(missing)} of {len(_unique(supplies))} sources are unreachable:\n"
             + "\n".join(lines)
             + "\nOptions: "
-            + "; or ".join(ways)
+            + "; or ".join(remedies)
         )
 
     def details(self) -> object:
@@ -76,10 +76,10 @@ def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False)
         _explain_pull(Supply(source, route[0], route[1], *answers[_question(route, source)]))
         for route, source in zip(routes, sources, strict=True)
     )
-    missing = {
+    unreachable_groups = {
         _replacement_group(s.source) for s in supplies if rehearse and not s.reachable and has_stand_in(s.source)
     }
-    return tuple(_stand_in(s) if _replacement_group(s.source) in missing else s for s in supplies)
+    return tuple(_stand_in(s) if _replacement_group(s.source) in unreachable_groups else s for s in supplies)
 
 
 def require(supplies: Sequence[Supply]) -> None:
@@ -119,16 +119,16 @@ def rehearsed_ids(supplies: Iterable[Supply]) -> tuple[str, ...]:
 
 def supply_table(supplies: Sequence[Supply]) -> Table:
     """Return the supplies for a terminal."""
-    shown = Table(box=None, pad_edge=False, header_style="bold")
+    rows = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("source", "pin", "via", "address", "answer"):
-        shown.add_column(name, overflow="fold")
+        rows.add_column(name, overflow="fold")
     for supply in _unique(supplies):
         style = "" if supply.reachable else "red"
         if supply.via == "stand-in":
             style = "yellow"
         cells = (supply.source.id, _short(supply.source.pin), supply.via, supply.address, supply.detail)
-        shown.add_row(*(Text(cell, style=style) for cell in cells))
-    return shown
+        rows.add_row(*(Text(cell, style=style) for cell in cells))
+    return rows
 
 
 def supplies_json(supplies: Sequence[Supply]) -> str:

@@ -44,17 +44,17 @@ def relock(
     preflight.require_names(by_id.values(), replaced)
     jobs: dict[str, Callable[[], Locked]] = {}
     for image in images:
-        read, make = partial(lock.load, image), partial(lock.lock, image, replaced)
+        load, lock_now = partial(lock.load, image), partial(lock.lock, image, replaced)
         name = lock.lock_request(image).key
-        jobs.setdefault(name, _make_job(name, read, make, upgrade, progress))
+        jobs.setdefault(name, _make_job(name, load, lock_now, upgrade, progress))
         if image.toolkit:
-            read, make = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, replaced)
+            load, lock_now = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, replaced)
             name = lock.toolkit_request(image).key
-            jobs.setdefault(name, _make_job(name, read, make, upgrade, progress))
+            jobs.setdefault(name, _make_job(name, load, lock_now, upgrade, progress))
     for platform in get_args(Platform):
-        read, make = partial(lock.read_tools, platform), partial(lock.lock_tools, platform, replaced)
+        load, lock_now = partial(lock.read_tools, platform), partial(lock.lock_tools, platform, replaced)
         name = lock.tools_path(platform).stem
-        jobs[name] = _make_job(name, read, make, upgrade, progress)
+        jobs[name] = _make_job(name, load, lock_now, upgrade, progress)
     with ThreadPoolExecutor(PARALLEL) as pool:
         outcomes = [job.result() for job in [pool.submit(job) for job in jobs.values()]]
     # One after the other: they share a file.
@@ -75,15 +75,15 @@ def relock_debian(
     """Lock the state of Debian's archive for bases; `installed` has the packages of images by their base."""
     outcomes = []
     for base, names in installed.items():
-        before = debian_lock.read(base)
+        earlier = debian_lock.read(base)
         try:
             locked = debian_lock.lock(base, names, replaced, upgrade, progress)
         except RdmaImagesError as error:
             outcomes.append(Locked(base, "failed", str(error)))
             continue
-        outcome: Literal["new", "kept", "changed"] = "changed" if before else "new"
+        outcome: Literal["new", "kept", "changed"] = "changed" if earlier else "new"
         detail = f"{locked.snapshot}, {len(locked.packages)} packages"
-        outcomes.append(Locked(base, "kept" if locked == before else outcome, detail))
+        outcomes.append(Locked(base, "kept" if locked == earlier else outcome, detail))
     return tuple(outcomes)
 
 
@@ -121,47 +121,51 @@ def relock_table(outcomes: Iterable[Locked]) -> Table:
 
 
 def _make_job(
-    name: str, read: Callable[[], Lock], make: Callable[[], Lock], upgrade: bool, progress: Progress
+    name: str, load: Callable[[], Lock], lock_now: Callable[[], Lock], upgrade: bool, progress: Progress
 ) -> Callable[[], Locked]:
     """Return a job that makes a lock of wheels, or keeps the one that fits."""
 
     def job() -> Locked:
         """Keep the lock that fits, or resolve a new one."""
-        before = _load_or_none(read)
-        if before and not upgrade:
-            return Locked(name, "kept", readable(before.size))
+        earlier = _load_or_none(load)
+        if earlier and not upgrade:
+            return Locked(name, "kept", readable(earlier.size))
         progress(f"resolving {name}")
         try:
-            return _compare(name, before, make())
+            return _compare(name, earlier, lock_now())
         except RdmaImagesError as error:
             return Locked(name, "failed", str(error))
 
     return job
 
 
-def _load_or_none(read: Callable[[], Lock]) -> Lock | None:
+def _load_or_none(load: Callable[[], Lock]) -> Lock | None:
     """Return a lock as it is; None where there is none, or it does not fit any more."""
     try:
-        return read()
+        return load()
     except RdmaImagesError:
         return None
 
 
-def _compare(name: str, before: Lock | None, lock: Lock) -> Locked:
-    if before is None:
+def _compare(name: str, earlier: Lock | None, lock: Lock) -> Locked:
+    if earlier is None:
         return Locked(name, "new", f"{len(lock.wheels)} wheels, {readable(lock.size)}")
-    old = {wheel.name: wheel.version for wheel in before.wheels}
-    new = {wheel.name: wheel.version for wheel in lock.wheels}
-    moves = [f"{n} {old.get(n, 'none')} -> {new.get(n, 'none')}" for n in sorted(old | new) if old.get(n) != new.get(n)]
-    same = before == lock
-    return Locked(name, "kept" if same else "changed", ", ".join(moves) or readable(lock.size))
+    old_versions = {wheel.name: wheel.version for wheel in earlier.wheels}
+    new_versions = {wheel.name: wheel.version for wheel in lock.wheels}
+    moves = [
+        f"{n} {old_versions.get(n, 'none')} -> {new_versions.get(n, 'none')}"
+        for n in sorted(old_versions | new_versions)
+        if old_versions.get(n) != new_versions.get(n)
+    ]
+    is_same = earlier == lock
+    return Locked(name, "kept" if is_same else "changed", ", ".join(moves) or readable(lock.size))
 
 
 def _lock_base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
     """Pin the digest that the registry has for a pulled base today."""
-    before = pins.bases().get(source.upstream)
-    if before and not upgrade:
-        return Locked(source.upstream, "kept", before[:19])
+    earlier = pins.bases().get(source.upstream)
+    if earlier and not upgrade:
+        return Locked(source.upstream, "kept", earlier[:19])
     progress(f"asking for {source.upstream}")
     try:
         reference = with_registry(replaced.address(source) or source.upstream)
@@ -174,23 +178,23 @@ def _lock_base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progr
             return Locked(source.upstream, "not needed", "bootstrapped on this host")
         return Locked(source.upstream, "failed", reason)
     pins.keep("bases.yaml", {source.upstream: digest})
-    return _digest_outcome(source.upstream, before, digest)
+    return _digest_outcome(source.upstream, earlier, digest)
 
 
 def _lock_download(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
     """Download a file whose vendor states no digest once, and pin its digest."""
-    before = pins.downloads().get(source.id)
-    if before and not upgrade:
-        return Locked(source.id, "kept", before[:19])
+    earlier = pins.downloads().get(source.id)
+    if earlier and not upgrade:
+        return Locked(source.id, "kept", earlier[:19])
     try:
         digest = fetch.digest(source, replaced, progress)
     except RdmaImagesError as error:
         return Locked(source.id, "failed", str(error))
     pins.keep("downloads.yaml", {source.id: digest})
-    return _digest_outcome(source.id, before, digest)
+    return _digest_outcome(source.id, earlier, digest)
 
 
-def _digest_outcome(name: str, before: str | None, digest: str) -> Locked:
-    if before in (None, digest):
-        return Locked(name, "kept" if before else "new", digest[:19])
-    return Locked(name, "changed", f"{before[:19] if before else ''} -> {digest[:19]}")
+def _digest_outcome(name: str, earlier: str | None, digest: str) -> Locked:
+    if earlier in (None, digest):
+        return Locked(name, "kept" if earlier else "new", digest[:19])
+    return Locked(name, "changed", f"{earlier[:19] if earlier else ''} -> {digest[:19]}")

@@ -32,16 +32,16 @@ def fetch(package: LocalPackage, mirrors: Mirrors, progress: Progress = silent) 
         if target.is_dir():
             return target
         progress(f"fetching {package.origin}")
-        new = target.with_name(f".{target.name}")
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(parents=True)
-        _git(package, mirrors, new, "init", "--quiet")
-        _git(package, mirrors, new, "fetch", "--quiet", "--depth=1", package.address, package.digest)
-        _git(package, mirrors, new, "checkout", "--quiet", package.digest)
-        _git(package, mirrors, new, "submodule", "--quiet", "update", "--init", "--recursive", "--depth=1")
-        for metadata in [*new.rglob(".git")]:
+        checkout = target.with_name(f".{target.name}")
+        shutil.rmtree(checkout, ignore_errors=True)
+        checkout.mkdir(parents=True)
+        _git(package, mirrors, checkout, "init", "--quiet")
+        _git(package, mirrors, checkout, "fetch", "--quiet", "--depth=1", package.address, package.digest)
+        _git(package, mirrors, checkout, "checkout", "--quiet", package.digest)
+        _git(package, mirrors, checkout, "submodule", "--quiet", "update", "--init", "--recursive", "--depth=1")
+        for metadata in [*checkout.rglob(".git")]:
             shutil.rmtree(metadata) if metadata.is_dir() else metadata.unlink(missing_ok=True)
-        new.rename(target)
+        checkout.rename(target)
     return target
 
 

@@ -42,13 +42,13 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
     """
     local = _local_packages(request)
-    index_of = {package: named.name for named in indexes for package in named.packages}
+    index_of = {package: entry.name for entry in indexes for package in entry.packages}
     everything = _pylock_of_indexes(request, local, index, mirrors, indexes)
     local_wheels = [_lock_local(package, local) for package in everything if _is_local(package)]
     packages = [package for package in everything if not _is_local(package)]
-    chosen = _files(packages, request)
+    chosen_wheels = _files(packages, request)
     with ThreadPoolExecutor(PARALLEL) as pool:
-        sizes = pool.map(lambda wheel: _size(wheel, mirrors), chosen)
+        sizes = pool.map(lambda wheel: _size(wheel, mirrors), chosen_wheels)
         wheels = [
             Wheel(
                 name=package["name"],
@@ -58,7 +58,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
                 size=size,
                 index=index_of.get(package["name"], ""),
             )
-            for package, wheel, size in zip(packages, chosen, sizes, strict=True)
+            for package, wheel, size in zip(packages, chosen_wheels, sizes, strict=True)
         ]
     return Lock(asked=request, wheels=tuple(sorted([*wheels, *local_wheels], key=lambda wheel: wheel.name)))
 
@@ -164,7 +164,7 @@ def _pylock_of_indexes(
     uv takes an index for a package from what is required directly: a package of `indexes` that another one brings is
     therefore required, too, and resolved again. Until then nothing of that name is built.
     """
-    names = {package for named in indexes for package in named.packages} - local.keys()
+    names = {package for entry in indexes for package in entry.packages} - local.keys()
     direct = {canonicalize_name(Requirement(line).name) for line in request.requirements}
     required: set[str] = set()
     metadata: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -182,13 +182,13 @@ def _pylock_of_indexes(
         except conflicts.PackageConflictError as raised:
             error = raised
         words = error.conflict.words if error else ""
-        brought = {name for name in indirect if re.search(rf"(?<![\w-]){name}(?![\w-])", words)}
-        brought |= indirect & {canonicalize_name(package["name"]) for package in packages}
-        if not brought:
+        added = {name for name in indirect if re.search(rf"(?<![\w-]){name}(?![\w-])", words)}
+        added |= indirect & {canonicalize_name(package["name"]) for package in packages}
+        if not added:
             if error:
                 raise error
             return packages
-        required |= brought
+        required |= added
 
 
 def _pylock(
@@ -283,18 +283,18 @@ def _project(requirements: Sequence[str], python: str, indexes: Sequence[Package
     """Return a pyproject.toml, the one file in which uv takes an index for a package."""
     lines = ["[project]", 'name = "target"', 'version = "0"', f'requires-python = ">={python}"']
     lines += [f"dependencies = {json.dumps(list(requirements))}", "[tool.uv.sources]"]
-    lines += [f'{package} = {{ index = "{named.name}" }}' for named in indexes for package in named.packages]
-    for named in indexes:
-        lines += ["[[tool.uv.index]]", f'name = "{named.name}"', f'url = "{named.address}"', "explicit = true"]
+    lines += [f'{package} = {{ index = "{entry.name}" }}' for entry in indexes for package in entry.packages]
+    for entry in indexes:
+        lines += ["[[tool.uv.index]]", f'name = "{entry.name}"', f'url = "{entry.address}"', "explicit = true"]
     return "\n".join(lines) + "\n"
 
 
 def _index_logins(indexes: Sequence[PackageIndex], mirrors: Mirrors) -> dict[str, str]:
     """Return the logins of the hosts of `indexes`, as uv takes them from its environment."""
     environ: dict[str, str] = {}
-    for named in indexes:
-        if login := mirrors.login(named.address):
-            prefix = f"UV_INDEX_{named.name.upper().replace('-', '_')}"
+    for entry in indexes:
+        if login := mirrors.login(entry.address):
+            prefix = f"UV_INDEX_{entry.name.upper().replace('-', '_')}"
             environ |= {f"{prefix}_USERNAME": login.username, f"{prefix}_PASSWORD": login.password}
     return environ
 

@@ -70,8 +70,8 @@ def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: P
             axis = TORCH if torches == (default[TORCH],) else "base"
             forced.setdefault(axis, error.conflict)
             continue
-        chosen = {"base": base, TORCH: torch}
-        changes = {axis: value for axis, value in chosen.items() if value != default.axes[axis]}
+        new_values = {"base": base, TORCH: torch}
+        changes = {axis: value for axis, value in new_values.items() if value != default.axes[axis]}
         return Solution(name, changes, _reasons(candidate(name, target, facts, changes), default, forced))
     conflict = next(iter(forced.values()), None)
     reason = _words(conflict, default[TORCH]) if conflict else "no torch passes the rules, see plan"
@@ -125,8 +125,10 @@ def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[st
 def _ask(question: _Question, planned: Candidate, torches: Sequence[str], facts: Facts, mirrors: Mirrors) -> str:
     """Return the newest of those torches with which all packages have wheels. Raises ConflictError for none."""
     oldest, *_, newest = sorted([*torches, *torches], key=Version)
-    between = [version for version in facts.torch.releases if version not in torches]
-    excluded = "".join(f",!={version}" for version in between if Version(oldest) < Version(version) < Version(newest))
+    unavailable = [version for version in facts.torch.releases if version not in torches]
+    excluded = "".join(
+        f",!={version}" for version in unavailable if Version(oldest) < Version(version) < Version(newest)
+    )
     explicit = planned.axes.get("nccl") if planned.axes.get("nccl") != TORCH else None
     request = LockRequest(
         requirements=(f"torch>={oldest},<={newest}{excluded}", *sorted(set(question.requirements))),
@@ -142,9 +144,11 @@ def _ask(question: _Question, planned: Candidate, torches: Sequence[str], facts:
 
 def _words(conflict: Conflict, planned: str, chosen: str = "") -> str:
     """Return which torch packages need, the chosen one where uv names it; where it names none, its own words."""
-    needs = [need for need in conflict.needs if need.torch != planned]
-    of_chosen = [need for need in needs if need.torch == chosen]
-    return (of_chosen or needs)[-1].sentence(planned) if needs else textwrap.shorten(conflict.words, LONGEST)
+    other_needs = [need for need in conflict.needs if need.torch != planned]
+    of_chosen = [need for need in other_needs if need.torch == chosen]
+    return (
+        (of_chosen or other_needs)[-1].sentence(planned) if other_needs else textwrap.shorten(conflict.words, LONGEST)
+    )
 
 
 def _reasons(planned: Candidate, default: Candidate, forced: Mapping[str, Conflict]) -> dict[str, tuple[str, str]]:

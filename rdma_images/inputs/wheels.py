@@ -92,12 +92,12 @@ class LockRequest(yaml_file.Strict):
         compiler = [match[1] for match in map(_TOOLKIT.fullmatch, self.requirements) if match]
         if compiler and not versions:
             return f"toolkit-{compiler[0]}-{self.platform.replace('/', '-')}"
-        rest = [line for line in self.requirements if not _VERSIONED.fullmatch(line)]
-        rest += [f"{line} at most" for line in self.constraints]
-        rest += [f"{name} from source" for name in self.sources]
-        if len(rest) > 3 or not all(re.fullmatch(r"[a-z0-9-]+", line) for line in rest):
-            rest = [hashlib.sha256("\n".join(rest).encode()).hexdigest()[:8]]
-        packages = "+".join([versions, *rest]).lstrip("+")
+        lines = [line for line in self.requirements if not _VERSIONED.fullmatch(line)]
+        lines += [f"{line} at most" for line in self.constraints]
+        lines += [f"{name} from source" for name in self.sources]
+        if len(lines) > 3 or not all(re.fullmatch(r"[a-z0-9-]+", line) for line in lines):
+            lines = [hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]]
+        packages = "+".join([versions, *lines]).lstrip("+")
         return f"{packages}-py{self.python}-{self.platform.replace('/', '-')}"
 
 

@@ -48,8 +48,8 @@ class Chain(Value):
     @property
     def evidence(self) -> str:
         """Which links were run, and how far, and which were only read."""
-        named = {how: [link for link in self.links if link.how == how] for how in HOW}
-        parts = [f"{HOW[how]}: {', '.join(map(_reach, links))}" for how, links in named.items() if links]
+        links_by_evidence = {how: [link for link in self.links if link.how == how] for how in HOW}
+        parts = [f"{HOW[how]}: {', '.join(map(_reach, links))}" for how, links in links_by_evidence.items() if links]
         return "; ".join(parts)
 
 

@@ -164,12 +164,12 @@ def nccl_in_use(case: Inspection) -> tuple[str, str] | None:
     tree = case.measured.tree
     if not tree:
         return None
-    whole = [path for path, file in tree.libraries.nccl.items() if not file.error]
-    in_torch = next((path for path in whole if base_name(path).startswith("libtorch_cuda")), "")
-    chosen = preloaded_nccl(case) or linked_nccl(tree.libraries) or wheel_nccl(tree.libraries) or in_torch
-    chosen = chosen or tree.libraries.resolved["libnccl.so.2"].file
-    chosen = chosen or (whole[0] if len(whole) == 1 else "")
-    return (chosen, tree.libraries.nccl[chosen].version) if chosen in whole else None
+    readable = [path for path, file in tree.libraries.nccl.items() if not file.error]
+    in_torch = next((path for path in readable if base_name(path).startswith("libtorch_cuda")), "")
+    nccl = preloaded_nccl(case) or linked_nccl(tree.libraries) or wheel_nccl(tree.libraries) or in_torch
+    nccl = nccl or tree.libraries.resolved["libnccl.so.2"].file
+    nccl = nccl or (readable[0] if len(readable) == 1 else "")
+    return (nccl, tree.libraries.nccl[nccl].version) if nccl in readable else None
 
 
 def cuda_in_use(case: Inspection, libraries: Libraries) -> str:

@@ -356,9 +356,9 @@ def readable(document: dict[str, object]) -> dict[str, object]:
     `missing` names each that was left out, with the reason.
     """
     odd = {
-        name: why
+        name: problem
         for name in (*PROBES, "entry", "layers")
-        if name in document and (why := _misfit(name, document[name]))
+        if name in document and (problem := _misfit(name, document[name]))
     }
     missing = document.get("missing")
     reasons = missing if isinstance(missing, dict) else {}

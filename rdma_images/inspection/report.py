@@ -43,8 +43,8 @@ class Report:
     @property
     def counts(self) -> dict[str, int]:
         """How many checks passed, failed, warned and were skipped, in this order; none that is 0."""
-        shown = [shown_outcome(check) for check in self.checks]
-        return {word: shown.count(word) for word in OUTCOMES if word in shown}
+        outcomes = [shown_outcome(check) for check in self.checks]
+        return {word: outcomes.count(word) for word in OUTCOMES if word in outcomes}
 
     @property
     def warnings(self) -> tuple[str, ...]:
