@@ -43,9 +43,9 @@ def check(paths: Sequence[Path]) -> Checked:
             unreadable.append(UncheckedFile(str(path), str(error)))
     if not pieces and not unreadable:
         names = ", ".join(map(str, paths))
-        passed = "".join(f"\n{row.file}: {row.why}" for row in templates[:3])
+        templates_text = "".join(f"\n{row.file}: {row.why}" for row in templates[:3])
         raise RefusedError(
-            f"{names}: no job in it{passed}\n"
+            f"{names}: no job in it{templates_text}\n"
             "give a Kubernetes manifest, a SkyPilot or eksctl file, an sbatch script, a script with "
             "`docker run --gpus`, a compose file with GPUs, an `arena submit` command line or a CreateTrainingJob "
             "request"

@@ -10,8 +10,8 @@ from rdma_images.jobs.check.foreign_job import Node, Piece
 def pieces(document: Written) -> Iterator[Piece]:
     """Yield a piece for each service with GPUs or RDMA devices; none for a document of another kind."""
     services = Node(document, document.data).at("services")
-    for name, written in services.mapping.items():
-        service = Node(document, _merged(written), (*services.path, name))
+    for name, definition in services.mapping.items():
+        service = Node(document, _merged(definition), (*services.path, name))
         gpus = _gpus(service)
         if gpus is None and not any("infiniband" in word for word in _texts(service.at("devices").value)):
             continue

@@ -33,7 +33,7 @@ def pieces(text: str, name: str) -> Iterator[Piece]:
         pairs = [value.partition("=") for key in ("--env", "-e") for value in options.get(key, ())]
         networks = [value for key in ("--network", "--net") for value in options.get(key, ())]
         gpus = next((count["count"] for value in options.get("--gpus", ()) if (count := GPUS.search(value))), None)
-        settings = {name: Word("given", line) for name, given in _access(options).items() if given}
+        settings = {name: Word("given", line) for name, value in _access(options).items() if value}
         yield Piece(
             name,
             line,
@@ -69,12 +69,12 @@ def _access(options: dict[str, list[str]]) -> dict[str, bool]:
     }
 
 
-def _options(rest: str) -> tuple[dict[str, list[str]], str | None]:
+def _options(text: str) -> tuple[dict[str, list[str]], str | None]:
     """Return the options of a command line by name, and its image."""
     try:
-        words = shlex.split(rest)
+        words = shlex.split(text)
     except ValueError:  # a quote that ends in another line, which is of the command in the container
-        words = rest.split()
+        words = text.split()
     options: dict[str, list[str]] = {}
     remaining = iter(words)
     for word in remaining:

@@ -13,34 +13,34 @@ SHOWN = 5  # places of one finding, and files passed over, that people are shown
 
 def text(checked: Checked) -> Text:
     """Return what was read, a line each; then each finding with its places, source and fix; then a summary."""
-    shown = Text(no_wrap=True, overflow="ignore")
+    output = Text(no_wrap=True, overflow="ignore")
     for piece in checked.pieces:
-        shown.append(f"read  {piece}\n")
+        output.append(f"read  {piece}\n")
     for label, rows in (("passed over", checked.templates), ("not read", checked.unreadable)):
         for row in rows if label == "not read" else rows[:SHOWN]:
-            shown.append(f"{label}  {_in_a_line(row)}\n", "bold red" if label == "not read" else "")
+            output.append(f"{label}  {_in_a_line(row)}\n", "bold red" if label == "not read" else "")
     if len(checked.templates) > SHOWN:
-        shown.append(f"passed over  {len(checked.templates) - SHOWN} more templates and definitions\n")
+        output.append(f"passed over  {len(checked.templates) - SHOWN} more templates and definitions\n")
     for finding in checked.findings:
-        _add(shown, finding)
-    shown.append(_summary(checked))
-    return shown
+        _add(output, finding)
+    output.append(_summary(checked))
+    return output
 
 
-def _add(shown: Text, finding: JobFinding) -> None:
-    shown.append(f"{finding.severity:<7}", "bold red" if finding.severity == "error" else "yellow")
-    shown.append(f"  {finding.where[0]}: {finding.what}\n")
-    others = finding.where[1:]
-    for other in others[: SHOWN - 1]:
-        shown.append(f"         {other}\n")
-    if len(others) >= SHOWN:
-        shown.append(f"         and {len(others) - SHOWN + 1} more places\n")
-    shown.append(f"  {finding.rule}\n  fix: {finding.fix}\n  source: {finding.source}\n")
+def _add(output: Text, finding: JobFinding) -> None:
+    output.append(f"{finding.severity:<7}", "bold red" if finding.severity == "error" else "yellow")
+    output.append(f"  {finding.where[0]}: {finding.what}\n")
+    other_places = finding.where[1:]
+    for other in other_places[: SHOWN - 1]:
+        output.append(f"         {other}\n")
+    if len(other_places) >= SHOWN:
+        output.append(f"         and {len(other_places) - SHOWN + 1} more places\n")
+    output.append(f"  {finding.rule}\n  fix: {finding.fix}\n  source: {finding.source}\n")
 
 
 def _in_a_line(row: UncheckedFile) -> str:
-    why = row.why.replace("\n", ": ")
-    return why if why.startswith(row.file) else f"{row.file}: {why}"
+    reason = row.why.replace("\n", ": ")
+    return reason if reason.startswith(row.file) else f"{row.file}: {reason}"
 
 
 def _summary(checked: Checked) -> str:
@@ -48,10 +48,12 @@ def _summary(checked: Checked) -> str:
     errors = sum(finding.severity == "error" for finding in checked.findings)
     warnings = len(checked.findings) - errors
     unread = f"; {_many(len(checked.unreadable), 'file')} not read" if checked.unreadable else ""
-    read = f"in {_many(len(checked.pieces), 'part')} of jobs in {_many(checked.files, 'file')}"
+    extent = f"in {_many(len(checked.pieces), 'part')} of jobs in {_many(checked.files, 'file')}"
     if checked.findings:
-        return f"{_many(errors, 'error')}, {_many(warnings, 'warning')} {read}{unread}"
-    return f"nothing is wrong {read}{unread}\n{_pieces_line(checked.pieces)}" if checked.pieces else unread.lstrip("; ")
+        return f"{_many(errors, 'error')}, {_many(warnings, 'warning')} {extent}{unread}"
+    return (
+        f"nothing is wrong {extent}{unread}\n{_pieces_line(checked.pieces)}" if checked.pieces else unread.lstrip("; ")
+    )
 
 
 def _pieces_line(pieces: Sequence[Piece]) -> str:
@@ -62,8 +64,8 @@ def _pieces_line(pieces: Sequence[Piece]) -> str:
     line = f"looked at {_many(variables, 'variable')} and {_many(images, 'image')}"
     if counted:
         return f"{line}, and at the counts of {types}"
-    named = any(piece.instance for piece in pieces)
-    return f"{line}; not at counts: no {'part asks for GPUs' if named else 'instance type with GPUs is named'}"
+    has_instance = any(piece.instance for piece in pieces)
+    return f"{line}; not at counts: no {'part asks for GPUs' if has_instance else 'instance type with GPUs is named'}"
 
 
 def _many(number: int, noun: str) -> str:

@@ -16,15 +16,15 @@ def libraries(reference: str) -> Collection[str] | None:
 
     None where no report is about this image.
     """
-    about = report(reference)
-    tree = about.facts.measured.tree if about and about.facts else None
+    image_report = report(reference)
+    tree = image_report.facts.measured.tree if image_report and image_report.facts else None
     return tree.files.libraries if tree else None
 
 
 def versions(reference: str) -> Mapping[str, str]:
     """Return the versions of the image's components by name, as its report has them; empty without a report."""
-    about = report(reference)
-    return about.facts.expected.components if about and about.facts else {}
+    image_report = report(reference)
+    return image_report.facts.expected.components if image_report and image_report.facts else {}
 
 
 def report(reference: str) -> Report | None:

@@ -71,8 +71,8 @@ def _pod(top: Node, pod: Node) -> Piece:
 
 def _main(containers: list[Node]) -> Node:
     """Return the container that the job runs in: the one that asks for GPUs, else the first."""
-    named = [container for container in containers if container.mapping]
-    return next((container for container in named if GPU in str(container.at("resources").mapping)), named[0])
+    described = [container for container in containers if container.mapping]
+    return next((container for container in described if GPU in str(container.at("resources").mapping)), described[0])
 
 
 def _settings(top: Node, pod: Node, container: Node) -> Iterator[tuple[str, Word]]:

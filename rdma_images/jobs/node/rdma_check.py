@@ -266,8 +266,8 @@ def _own_log() -> str:
 
 def _watch(path: str, seconds: float) -> None:
     """Read the log until NCCL has been at work for `seconds`; end the process where it must not go on."""
-    log, offset, rest, begun = Log(), 0, "", 0.0
-    while not begun or time.monotonic() < begun + seconds:
+    log, offset, unfinished, start = Log(), 0, "", 0.0
+    while not start or time.monotonic() < start + seconds:
         time.sleep(0.2)
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -276,8 +276,8 @@ def _watch(path: str, seconds: float) -> None:
                 offset = file.tell()
         except OSError:
             continue
-        *lines, rest = (rest + text).split("\n")
-        begun = begun or (time.monotonic() if lines else 0.0)
+        *lines, unfinished = (unfinished + text).split("\n")
+        start = start or (time.monotonic() if lines else 0.0)
         for line in lines:
             log.take(line)
         if log.reason:

@@ -46,8 +46,10 @@ def next_report(nodes: Sequence[str], by_pair: Mapping[Pair, float], expected: f
     if inference.unmeasured:
         more = " and more" if len(inference.unmeasured) > SHOWN else ""
         parts.append(f"no log has {', '.join(inference.unmeasured[:SHOWN])}{more}")
-    if left := pair_rounds.rounds_left(inference):
-        parts[-1] += f"{':' if inference.unmeasured else ','} {left} more round{'s' if left != 1 else ''} at least"
+    if remaining := pair_rounds.rounds_left(inference):
+        parts[-1] += (
+            f"{':' if inference.unmeasured else ','} {remaining} more round{'s' if remaining != 1 else ''} at least"
+        )
     if not parts:
         parts.append("no node is slow")
     return PairReport("; ".join(parts), (following,) if following else (), inference)

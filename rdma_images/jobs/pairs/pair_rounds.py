@@ -66,13 +66,17 @@ def infer(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float 
     for first, second in measured.keys() - fast:
         partners.setdefault(first, set()).add(second)
         partners.setdefault(second, set()).add(first)
-    slow = {node for node, others in partners.items() if node not in good and len(others) > 1 and others & good}
+    slow = {
+        node
+        for node, partners_of_node in partners.items()
+        if node not in good and len(partners_of_node) > 1 and partners_of_node & good
+    }
     links = [pair for pair in measured if pair not in fast and good.issuperset(pair)]
-    seen = {node for pair in measured for node in pair}
+    measured_nodes = {node for pair in measured for node in pair}
 
     def ordered(names: Iterable[str]) -> tuple[str, ...]:
-        chosen = set(names)
-        return tuple(node for node in nodes if node in chosen)
+        members = set(names)
+        return tuple(node for node in nodes if node in members)
 
     return Inference(
         reference=reference,
@@ -80,7 +84,7 @@ def infer(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float 
         slow=ordered(slow),
         links=tuple(sorted(links)),
         suspects=ordered(partners.keys() - good - slow),
-        unmeasured=ordered(set(nodes) - seen),
+        unmeasured=ordered(set(nodes) - measured_nodes),
     )
 
 

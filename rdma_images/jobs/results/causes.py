@@ -16,10 +16,12 @@ def slow_reasons(processes: Processes, wordings: NcclLogs, nccl: str | None) -> 
     """Return the known reasons for slow jobs that the logs show, in the table's order, with lines."""
     reasons: dict[str, tuple[str, ...]] = {}
     for row in wordings.slow.values():
-        before, brace, after = row.why.partition("{")
+        prefix, brace, suffix = row.why.partition("{")
         for meaning, lines in processes.evidence.items():
             matches = (
-                meaning.startswith(before) and meaning.endswith(after.partition("}")[2]) if brace else meaning == before
+                meaning.startswith(prefix) and meaning.endswith(suffix.partition("}")[2])
+                if brace
+                else meaning == prefix
             )
             if matches and row.fits(nccl):
                 reasons[meaning] = tuple(lines)
@@ -42,10 +44,13 @@ def _node_causes(run: RunResult) -> Iterator[Cause]:
             f"fewer adapters than the node has: {names}",
             tuple(node.adapters.where for node in lacking[:4] if node.adapters),
         )
-    off = [node for node in run.nodes if node.gpudirect and node.gpudirect.value != "yes"]
-    if off:
-        names = ", ".join(node.name for node in off[:4])
-        yield f"GPUDirect RDMA is off: {names}", tuple(node.gpudirect.where for node in off[:4] if node.gpudirect)
+    without_gpudirect = [node for node in run.nodes if node.gpudirect and node.gpudirect.value != "yes"]
+    if without_gpudirect:
+        names = ", ".join(node.name for node in without_gpudirect[:4])
+        yield (
+            f"GPUDirect RDMA is off: {names}",
+            tuple(node.gpudirect.where for node in without_gpudirect[:4] if node.gpudirect),
+        )
 
 
 def _logged_causes(run: RunResult) -> Iterator[Cause]:
@@ -66,8 +71,8 @@ def _measured_causes(run: RunResult, expectations: Expectations) -> Iterator[Cau
 def _last_two(rows: Sequence[Measurement]) -> tuple[Measurement, Measurement] | None:
     """Return the two largest sizes, where the bus bandwidth still rises between them."""
     ordered = sorted(rows, key=lambda row: row.size)[-2:]
-    halves = [row.out_of_place or row.in_place for row in ordered]
-    if len(ordered) < 2 or not all(half and half.busbw for half in halves):
+    timings = [row.out_of_place or row.in_place for row in ordered]
+    if len(ordered) < 2 or not all(timing and timing.busbw for timing in timings):
         return None
-    small, large = (half.busbw for half in halves if half and half.busbw)
+    small, large = (timing.busbw for timing in timings if timing and timing.busbw)
     return (ordered[1], ordered[0]) if large > RISING * small else None

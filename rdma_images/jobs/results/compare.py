@@ -47,11 +47,11 @@ def _sentence(lines: Sequence[speed.SizeComparison]) -> str:
 
 def _differences(first: Result, second: Result) -> Iterator[tuple[str, str, str]]:
     """Yield what else differs: a ratio between different hardware says nothing about an image."""
-    sides = [dict(_facts(result)) for result in (first, second)]
-    for name in dict.fromkeys((*sides[0], *sides[1])):
-        left, right = (side.get(name, "-") for side in sides)
-        if left != right:
-            yield name, left, right
+    facts_of_runs = [dict(_facts(result)) for result in (first, second)]
+    for name in dict.fromkeys((*facts_of_runs[0], *facts_of_runs[1])):
+        first_value, second_value = (run_facts.get(name, "-") for run_facts in facts_of_runs)
+        if first_value != second_value:
+            yield name, first_value, second_value
 
 
 def _facts(result: Result) -> Iterator[tuple[str, str]]:
@@ -80,9 +80,9 @@ def tables(comparison: Comparison) -> tuple[ResultTable, ResultTable]:
 def html(comparison: Comparison, first: Result, second: Result) -> str:
     """Return the page of a comparison."""
     collective = max(comparison.lines, key=lambda line: line.size).collective
-    sides = (("first", first), ("second", second))
+    runs = (("first", first), ("second", second))
     lines = [
-        page.chart_line(f"{name}: {result.job or result.time}", result.legs[0], collective) for name, result in sides
+        page.chart_line(f"{name}: {result.job or result.time}", result.legs[0], collective) for name, result in runs
     ]
     rate = first.expected.line_rate if first.instance == second.instance else None
     return page.render(
@@ -90,7 +90,7 @@ def html(comparison: Comparison, first: Result, second: Result) -> str:
             title="Two results",
             sentence=comparison.sentence,
             state="soft",
-            about=[f"{name}: {result.job} {result.digest} {result.time}" for name, result in sides],
+            about=[f"{name}: {result.job} {result.digest} {result.time}" for name, result in runs],
             heading=f"Bus bandwidth of {collective or 'the collective'}",
             chart=chart(lines, (), rate.low if rate else None),
             tables=tables(comparison),

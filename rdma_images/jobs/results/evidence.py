@@ -75,8 +75,8 @@ def _publish(
 ) -> Attachment:
     """Attach the result to one manifest, beside those of other jobs."""
     signing = publisher.signing(destination, repository, manifest.digest)
-    others = _newest_results(repository, manifest.digest, signing.is_trusted if signing else trust_all)
-    kept_results = [other for other in others if _key(other) != _key(result)]
+    earlier_results = _newest_results(repository, manifest.digest, signing.is_trusted if signing else trust_all)
+    kept_results = [other for other in earlier_results if _key(other) != _key(result)]
     own_result = replace(result, digest=manifest.digest)
     artifact = _artifact(repository.name, manifest.digest, [*kept_results, own_result])
     (attached,) = publisher.retry(lambda: attach([artifact], manifest.descriptor, repository))
@@ -90,14 +90,14 @@ def _key(result: Result) -> tuple[str, str, int | None]:
     return result.job, result.instance, result.nodes
 
 
-def fetch(image: str, trust: Trust | None = None, say: Progress = silent) -> tuple[Result, ...]:
+def fetch(image: str, trust: Trust | None = None, progress: Progress = silent) -> tuple[Result, ...]:
     """Return the results that are attached to `image`, or to an image of that index; with `trust`, those it signed.
 
     Raises RefusedError for none.
     """
     _, repository = _open(image)
     manifest = repository.manifest(parse_reference(image).selector)
-    verifier = open_verifier(repository, trust, say)
+    verifier = open_verifier(repository, trust, progress)
     ref = f"{repository.ref}@{manifest.digest}"
 
     def newest(digest: str) -> tuple[Result, ...]:
@@ -119,12 +119,12 @@ def fetch(image: str, trust: Trust | None = None, say: Progress = silent) -> tup
     return newest_by_job
 
 
-def result_of_reference(text: str, trust: Trust | None = None, say: Progress = silent) -> Result:
+def result_of_reference(text: str, trust: Trust | None = None, progress: Progress = silent) -> Result:
     """Return the result that "host/repository@sha256:…" has, or of several that of "…#job". Raises RefusedError."""
     image, _, job = text.partition("#")
-    results = [result for result in fetch(image, trust, say) if job in ("", result.job)]
+    results = [result for result in fetch(image, trust, progress) if job in ("", result.job)]
     if len(results) != 1:
-        jobs = ", ".join(result.job for result in fetch(image, trust, say))
+        jobs = ", ".join(result.job for result in fetch(image, trust, progress))
         raise RefusedError(f"{text}: {len(results)} results\nname one of its jobs after #: {jobs}")
     return results[0]
 

@@ -64,8 +64,8 @@ def _bare(instance: str) -> str:
 
 def best_busbw(row: Measurement | None) -> float | None:
     """Return the bus bandwidth of a row, out of place where it has that: what tables of others show."""
-    half = (row.out_of_place or row.in_place) if row else None
-    return half.busbw if half else None
+    timing = (row.out_of_place or row.in_place) if row else None
+    return timing.busbw if timing else None
 
 
 def published_band(bandwidth: ExpectedBandwidth, row: Measurement | None) -> ReferenceBandwidth | None:
@@ -81,11 +81,11 @@ def is_below(bandwidth: ExpectedBandwidth, row: Measurement | None) -> bool:
 
 def ranks_by_formula(row: Measurement) -> int | None:
     """Return how many ranks measured the row, from busbw / algbw; None where the numbers are too coarse to tell."""
-    half, factor = row.out_of_place or row.in_place, FACTORS.get(row.collective)
-    if not half or not half.algbw or not half.busbw or half.algbw < 5 or factor is None:
+    timing, factor = row.out_of_place or row.in_place, FACTORS.get(row.collective)
+    if not timing or not timing.algbw or not timing.busbw or timing.algbw < 5 or factor is None:
         return None
     # busbw = factor * (n-1)/n * algbw
-    share = half.busbw / half.algbw / factor
+    share = timing.busbw / timing.algbw / factor
     if not 0.45 < share < 0.995:  # beyond 200 ranks a digit of the table is more than a rank
         return None
     ranks = 1 / (1 - share)

@@ -84,12 +84,12 @@ class _Log:
     def _line(self, line: str, where: str) -> None:
         """Read a line that says more than a channel."""
         for part in parser.parts(line):
-            before, *messages = parser.MESSAGE.split(part[: log_blocks.LONGEST])
+            prefix, *messages = parser.MESSAGE.split(part[: log_blocks.LONGEST])
             if messages:
-                self.table.beside(before)
+                self.table.beside(prefix)
             else:
                 self.table.line(part[-parser.LONGEST :], where)
             for message in messages:
-                process = self.processes.named_by(before[-parser.LONGEST :])
+                process = self.processes.named_by(prefix[-parser.LONGEST :])
                 self.processes.message(process, message[: parser.LONGEST], where)
-                before = message
+                prefix = message

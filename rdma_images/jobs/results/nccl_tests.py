@@ -111,8 +111,8 @@ def _columns(header: str) -> tuple[str, ...]:
 
 def _measurement(columns: Sequence[str], words: Sequence[str], collective: str, where: str) -> Measurement | None:
     """Return the row in the words; None where they are no row. The out-of-place half may be blank."""
-    half = _half_width(columns)
-    for names in (columns, (*columns[: -2 * half - _stamp(columns)], *columns[-half - _stamp(columns) :])):
+    width = _half_width(columns)
+    for names in (columns, (*columns[: -2 * width - _stamp(columns)], *columns[-width - _stamp(columns) :])):
         values = list(words[-len(names) :])
         if len(values) < len(names):
             continue

@@ -76,11 +76,13 @@ def _late_processes(results: object, name: str) -> list[SourcedValue]:
     largest = max(sized, key=lambda row: int(str(row["size"])), default={})
     times = _list(_mapping(largest.get("out_of_place_per_iter")).get("per_process_max_times_us"))
     by_process = [[value for value in _list(entry) if isinstance(value, float | int)] for entry in times]
-    means = [sum(values) / len(values) for values in by_process if values]
-    if len(means) < 2 or len(means) != len(times):
+    mean_times = [sum(values) / len(values) for values in by_process if values]
+    if len(mean_times) < 2 or len(mean_times) != len(times):
         return []
-    usual = median(means)
-    late = [(mean / usual - 1, n) for n, mean in enumerate(means) if usual and mean > LATE * usual]
+    median_time = median(mean_times)
+    late = [
+        (mean / median_time - 1, n) for n, mean in enumerate(mean_times) if median_time and mean > LATE * median_time
+    ]
     return [SourcedValue(f"{n} {share:.0%}", f"{name}:1") for share, n in sorted(late, reverse=True)]
 
 

@@ -40,25 +40,25 @@ def _node(
     values = {
         key: _distinct_values(group, key) for key in ("nccl", "plugin", "libfabric", "provider", "adapters", "mtu")
     }
-    adapters = min(values["adapters"], key=lambda read: int(read.value), default=None)
-    providers = sorted(values["provider"], key=lambda read: read.value.startswith("efa"))
+    adapters = min(values["adapters"], key=lambda sourced: int(sourced.value), default=None)
+    providers = sorted(values["provider"], key=lambda sourced: sourced.value.startswith("efa"))
     devices = next((process.devices for process in group if process.devices), ())
-    used = _used_devices(group, wordings)
+    used_devices = _used_devices(group, wordings)
     return NodeResult(
         name=name,
         ranks=tuple(sorted(ranks)),
         expected=expectations.adapters,
         adapters=adapters,
         devices=devices,
-        used=len(used) or None,
+        used=len(used_devices) or None,
         provider=next(iter(providers), None),
         plugin=next(iter(values["plugin"]), None),
         libfabric=next(iter(values["libfabric"]), None),
         nccl=next(iter(values["nccl"]), None),
         gpudirect=_gpudirect(group),
-        mtu=next((SourcedValue(str(MTU.get(read.value, read.value)), read.where) for read in values["mtu"]), None),
+        mtu=next((SourcedValue(str(MTU.get(mtu.value, mtu.value)), mtu.where) for mtu in values["mtu"]), None),
         ranks_where=tuple(ranks[rank] for rank in sorted(ranks)),
-        used_where=tuple(used[key] for key in sorted(used, key=lambda key: (key[0], int(key[1])))),
+        used_where=tuple(used_devices[key] for key in sorted(used_devices, key=lambda key: (key[0], int(key[1])))),
     )
 
 
@@ -155,12 +155,15 @@ def _few_adapters(adapters: SourcedValue, expectations: Expectations) -> tuple[s
     return f"only {adapters.value} of {adapters_expected}", fix.format(n=expectations.adapters), adapters.where
 
 
-def _same_version(read: str, expected: str) -> bool:
+def _same_version(logged_version: str, expected: str) -> bool:
     """Return whether a logged version is the image's: a log may leave out the end ("2.6" of 2.6.0amzn1.0)."""
-    logged, planned = (RELEASE.match(version) for version in (read, expected))
+    logged, planned = (RELEASE.match(version) for version in (logged_version, expected))
     if not logged or not planned:
-        return read == expected
-    return all(left == right for left, right in zip(logged[0].split("."), planned[0].split("."), strict=False))
+        return logged_version == expected
+    return all(
+        logged_part == planned_part
+        for logged_part, planned_part in zip(logged[0].split("."), planned[0].split("."), strict=False)
+    )
 
 
 def _differences(run_nodes: Sequence[NodeResult]) -> Iterator[Problem]:

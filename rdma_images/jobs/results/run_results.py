@@ -71,7 +71,7 @@ def _check_network(
         yield Problem(network_verdict.sentence, DEBUG_FIX, where, "unknown")
     elif name == "tcp":
         if network_verdict.network != "fallback" or any(
-            "Socket" not in way for way in network_verdict.channels if way.startswith("NET/")
+            "Socket" not in channel for channel in network_verdict.channels if channel.startswith("NET/")
         ):
             fix = "NCCL_NET=Socket must reach every rank: pyxis needs --container-env=NCCL_NET"
             yield Problem(f"the TCP leg is not TCP alone: {network_verdict.sentence}", fix, where)
@@ -169,7 +169,9 @@ def _check_rows(tables: Sequence[Table]) -> Iterator[Problem]:
     """Yield what is wrong with what nccl-tests measured."""
     for table in tables:
         yield from _check_processes(table)
-        wrong = [row for row in table.rows if any(half and half.wrong for half in (row.out_of_place, row.in_place))]
+        wrong = [
+            row for row in table.rows if any(timing and timing.wrong for timing in (row.out_of_place, row.in_place))
+        ]
         if wrong:
             sizes = ", ".join(message(row.size) for row in wrong[:4])
             fix = "the network corrupted data: do not train on these nodes; on eRDMA look at the MTU of every node"
@@ -239,5 +241,5 @@ def _measurements(tables: Sequence[Table], collective: str) -> tuple[Measurement
 
 
 def _digits(row: Measurement) -> int:
-    half: Half | None = row.out_of_place or row.in_place
-    return len(repr(half.busbw)) if half else 0
+    timing: Half | None = row.out_of_place or row.in_place
+    return len(repr(timing.busbw)) if timing else 0

@@ -31,10 +31,10 @@ def compared_sizes(result: Result) -> tuple[SizeComparison, ...]:
 
 def compare_sizes(runs: Sequence[RunResult]) -> tuple[SizeComparison, ...]:
     """Return the rows of the first run with what the second has for the same; of equal rows the last counts."""
-    others = rows_by_key(runs[1]) if len(runs) > 1 else {}
+    other_rows = rows_by_key(runs[1]) if len(runs) > 1 else {}
     compared = []
     for key, row in rows_by_key(runs[0]).items():
-        busbw, other_busbw = expected_bandwidth.best_busbw(row), expected_bandwidth.best_busbw(others.get(key))
+        busbw, other_busbw = expected_bandwidth.best_busbw(row), expected_bandwidth.best_busbw(other_rows.get(key))
         if busbw is not None:
             ratio = busbw / other_busbw if busbw and other_busbw else None
             compared.append(
@@ -51,7 +51,7 @@ def rows_by_key(run: RunResult) -> dict[Key, Measurement]:
 
 def wrong_elements(row: Measurement) -> int | None:
     """Return the wrong elements of both halves; None where none was verified."""
-    counts = [half.wrong for half in (row.out_of_place, row.in_place) if half and half.wrong is not None]
+    counts = [timing.wrong for timing in (row.out_of_place, row.in_place) if timing and timing.wrong is not None]
     return sum(counts) if counts else None
 
 

@@ -63,10 +63,10 @@ def stoppable() -> Iterator[StopRequest]:
 class LogWatch:
     """Look into the logs of a job that runs; `ends`: a line after which no job goes on is its end."""
 
-    def __init__(self, folder: Path, say: Progress, ends: bool) -> None:
+    def __init__(self, folder: Path, progress: Progress, ends: bool) -> None:
         self._ends = ends
         self._lines = live.GrowingFolder(folder)
-        self._watch = JobWatch(say)
+        self._watch = JobWatch(progress)
 
     @property
     def sentence(self) -> str:
@@ -99,7 +99,7 @@ def follow(
     runner: Runner,
     stop: StopRequest,
     limit: float,
-    say: Progress,
+    progress: Progress,
     logs: LogWatch | None = None,
     node: NodeOutput | None = None,
 ) -> JobEnd:
@@ -108,18 +108,18 @@ def follow(
     With `logs` it has failed, too, once a line is in them after which no job goes on; `node` is a node whose output is
     shown.
     """
-    started = answered = time.monotonic()
+    started = last_answer = time.monotonic()
     state, last = State("waiting"), ""
     while True:
         try:
             state = read_state(runner)
-            answered = time.monotonic()
+            last_answer = time.monotonic()
             line = f"{state.phase}{': ' if state.why else ''}{state.why}"
         except CommandError as error:
             line = f"no answer, asking again: {str(error).splitlines()[0]}"
         now = time.monotonic()
         if line != last:
-            say(f"{_minutes(now - started)} {line}")
+            progress(f"{_minutes(now - started)} {line}")
             last = line
         if node:
             node.show()
@@ -127,8 +127,8 @@ def follow(
             return JobEnd(state.phase, state.why)
         if logs and logs.judge_new_lines():
             return JobEnd("failed", logs.sentence)
-        if now - answered > UNREACHABLE:
-            return JobEnd("unreachable", f"no answer for {_minutes(now - answered)} minutes: {line}")
+        if now - last_answer > UNREACHABLE:
+            return JobEnd("unreachable", f"no answer for {_minutes(now - last_answer)} minutes: {line}")
         if now - started > limit:
             late = "did not start" if state.phase == "waiting" else "did not end"
             return JobEnd("late", f"it {late} in {_minutes(limit)} minutes: {state.why or 'nothing says why'}")
@@ -146,7 +146,7 @@ def read_state(runner: Runner) -> State:
         ) from None
 
 
-def remove(runner: Runner, say: Progress) -> None:
+def remove(runner: Runner, progress: Progress) -> None:
     """Remove what the runner submitted, again where that fails. Raises CommandError where it never worked."""
     deadline = time.monotonic() + REMOVAL
     while True:
@@ -155,7 +155,7 @@ def remove(runner: Runner, say: Progress) -> None:
         except CommandError as error:
             if time.monotonic() > deadline:
                 raise
-            say(f"the job could not be removed, trying again: {str(error).splitlines()[0]}")
+            progress(f"the job could not be removed, trying again: {str(error).splitlines()[0]}")
             time.sleep(SLOW)
 
 

@@ -62,18 +62,18 @@ class JobRunOptions:
     node: int | None = None  # whose output is shown while the job runs
 
 
-def run_job(job_folder: Path, project: Project, options: JobRunOptions, say: Progress) -> Path:
+def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress: Progress) -> Path:
     """Run the job in `job_folder`; return the folder of the run, with its logs.
 
     Raises RefusedError for what cannot be run, JobEndedError for a job that did not come to its end.
     """
-    say = _without_terminal_errors(say)
+    progress = _without_terminal_errors(progress)
     job = folder.load(job_folder)
     run_facts = _run_facts(job, project)
     tcp_files = _tcp_files(job, job_folder, project) if options.tcp else {}
     lock = f"job-{job.name}-{sha256(str(job_folder.absolute()).encode()).hexdigest()[:8]}"
     with locking.hold(lock, f"{COMMAND} job.run {job_folder}", patience=0), stoppable() as stop:
-        _remove_leftovers(job_folder, run_facts, say)
+        _remove_leftovers(job_folder, run_facts, progress)
         run_path = _new_folder(job_folder)
         folder.write(run_path, {folder.NOTE: files.read(job_folder / folder.NOTE)})
         submissions: dict[RunName, Submission] = {"fabric": _submission(job, run_facts, job_folder, run_path)}
@@ -82,7 +82,7 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, say: Pro
             submissions["tcp"] = _submission(
                 folder.load(run_path / run_folder.TCP), run_facts, run_path / run_folder.TCP, run_path / run_folder.TCP
             )
-        session = _Session(run_path, options, stop, say, project.facts.troubleshooting)
+        session = _Session(run_path, options, stop, progress, project.facts.troubleshooting)
         for name, submission in submissions.items():
             session.run(name, submission)
     return run_path
@@ -207,12 +207,12 @@ def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
     return create.files(compose.tcp_leg(job, project.facts), project)
 
 
-def _remove_leftovers(job_folder: Path, run_facts: RunMethod, say: Progress) -> None:
+def _remove_leftovers(job_folder: Path, run_facts: RunMethod, progress: Progress) -> None:
     """Remove what earlier runs of this job submitted and, being killed, could not remove."""
     for run_path, entries in record.left_behind(job_folder):
         for number, entry in enumerate(entries):
             if entry.left == "there":
-                say(f"removing what the run of {run_path.name} left")
+                progress(f"removing what the run of {run_path.name} left")
                 files_folder = run_path / run_folder.TCP if entry.leg == "tcp" else job_folder
                 remove(
                     RUNNERS[run_facts.how](
@@ -220,18 +220,18 @@ def _remove_leftovers(job_folder: Path, run_facts: RunMethod, say: Progress) -> 
                             folder.load(files_folder), run_facts, files_folder, run_path / run_folder.LOGS, entry.tag
                         )
                     ),
-                    say,
+                    progress,
                 )
                 entries[number] = replace(entry, left="removed")
         record.write(run_path, entries)
 
 
-def _without_terminal_errors(say: Progress) -> Progress:
-    """Return `say`, also usable where the terminal is gone: the job has to be removed all the same."""
+def _without_terminal_errors(progress: Progress) -> Progress:
+    """Return `progress`, also usable where the terminal is gone: the job has to be removed all the same."""
 
     def quiet(line: str) -> None:
         with contextlib.suppress(OSError):
-            say(line)
+            progress(line)
 
     return quiet
 

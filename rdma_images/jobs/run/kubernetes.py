@@ -42,16 +42,16 @@ class Kubernetes:
         for condition in job.get("status", {}).get("conditions", ()):
             phase = CONDITIONS.get(condition["type"])
             if phase and condition["status"] == "True":
-                why = f"{condition.get('reason', '')}: {condition.get('message', '')}"
+                reason = f"{condition.get('reason', '')}: {condition.get('message', '')}"
                 return (
                     State("succeeded")
                     if phase == "succeeded"
-                    else State("failed", "; ".join([plain(why), *_endings(pods)]))
+                    else State("failed", "; ".join([plain(reason), *_endings(pods)]))
                 )
-        if ended := _ray_ending(job.get("status", {})):
-            return ended
-        if not self._leg.job.work.restarts and (lost := self._lost(pods)):
-            return State("failed", lost)
+        if ray_state := _ray_ending(job.get("status", {})):
+            return ray_state
+        if not self._leg.job.work.restarts and (lost_pods := self._lost(pods)):
+            return State("failed", lost_pods)
         if waiting := [pod for pod in pods if not _runs(pod)]:
             return State("waiting", "; ".join(dict.fromkeys(self._why(pod) for pod in waiting)))
         if len(pods) < self._leg.job.nodes:

@@ -29,7 +29,7 @@ SOURCE = "the job's own logs"
 
 
 def validate(
-    job_folder: Path, project: Project, tiers: Sequence[str], options: job_run.JobRunOptions, say: Progress
+    job_folder: Path, project: Project, tiers: Sequence[str], options: job_run.JobRunOptions, progress: Progress
 ) -> Report:
     """Measure the nodes of the job in `job_folder` for `tiers`, device or gpu, then run it; return the image's report.
 
@@ -37,8 +37,8 @@ def validate(
     """
     started = time.monotonic()
     job = folder.load(job_folder)
-    nodes = _measure_nodes(job, job_folder, project, tiers, options, say)
-    run_path = job_run.run_job(job_folder, project, options, say)
+    nodes = _measure_nodes(job, job_folder, project, tiers, options, progress)
+    run_path = job_run.run_job(job_folder, project, options, progress)
     result = from_logs.result_of_run(run_path)
     run_folder.write(result, run_path)
     expected = Expected(fabric=job.fabric, because="job.json says so", target=job.target)
@@ -65,7 +65,12 @@ def validate(
 
 
 def _measure_nodes(
-    job: Job, job_folder: Path, project: Project, tiers: Sequence[str], options: job_run.JobRunOptions, say: Progress
+    job: Job,
+    job_folder: Path,
+    project: Project,
+    tiers: Sequence[str],
+    options: job_run.JobRunOptions,
+    progress: Progress,
 ) -> dict[str, Measured]:
     """Return what each node of the job is, measured by a job of the same shape."""
     command = in_job.command(tiers)
@@ -74,7 +79,7 @@ def _measure_nodes(
     # File by file: what an earlier run could not remove is noted in this folder, too.
     for file, text in create.files(probing, project).items():
         atomic.write(job_folder / MEASURE_FOLDER / file, text)
-    run_path = job_run.run_job(job_folder / MEASURE_FOLDER, project, options, say)
+    run_path = job_run.run_job(job_folder / MEASURE_FOLDER, project, options, progress)
     lines = (line for path in run_folder.logs(run_path) for block in log_blocks.blocks(path) for line in block)
     nodes = in_job.read(lines, tiers)
     if not nodes:

@@ -43,10 +43,10 @@ class SageMaker:
         job = self._describe()
         status, detail = job["TrainingJobStatus"], job.get("SecondaryStatus", "")
         messages = [transition.get("StatusMessage", "") for transition in job.get("SecondaryStatusTransitions", ())]
-        why = plain(": ".join(filter(None, (detail, job.get("FailureReason") or (messages or [""])[-1]))))
+        reason = plain(": ".join(filter(None, (detail, job.get("FailureReason") or (messages or [""])[-1]))))
         if status in ENDED:
-            return State(ENDED[status], "" if status == "Completed" else f"{status}: {why}")
-        return State("waiting" if detail in WAITING else "running", why)
+            return State(ENDED[status], "" if status == "Completed" else f"{status}: {reason}")
+        return State("waiting" if detail in WAITING else "running", reason)
 
     def collect(self) -> None:
         """Write the hosts' streams in CloudWatch, and NCCL's logs in what the job left in S3."""

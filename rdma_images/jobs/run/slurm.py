@@ -43,15 +43,15 @@ class Slurm:
             return self._accounting_state()
         fields = dict(re.findall(r"(\w+)=(\S*)", described))
         name, reason = fields["JobState"], fields.get("Reason", "").replace("_", " ")
-        where = "" if fields.get("NodeList", "(null)") == "(null)" else f" on {fields['NodeList']}"
+        nodes = "" if fields.get("NodeList", "(null)") == "(null)" else f" on {fields['NodeList']}"
         if name in WAITING:
             return State("waiting", "; ".join(filter(None, (f"{name}, reason: {reason}", _unusable()))))
         if name in RUNNING:
-            return State("running", f"{name}{where}")
+            return State("running", f"{name}{nodes}")
         if name == "COMPLETED":
             return State("succeeded")
         code = fields.get("ExitCode", "")
-        sentence = f"Slurm says {name}{where}, exit code {code}" + (f", reason: {reason}" if reason != "None" else "")
+        sentence = f"Slurm says {name}{nodes}, exit code {code}" + (f", reason: {reason}" if reason != "None" else "")
         return State("failed", "; ".join(filter(None, (sentence, _unusable()))))
 
     def collect(self) -> None:

@@ -32,8 +32,8 @@ class Streams:
 
     def follow(self, pods: frozenset[str], program: Sequence[str], selector: str) -> None:
         """Follow the running `pods`, by their uids, which `selector` selects."""
-        ended = self._process is not None and self._process.poll() is not None
-        restart = ended and time.monotonic() > self._begun + AGAIN
+        has_ended = self._process is not None and self._process.poll() is not None
+        restart = has_ended and time.monotonic() > self._begun + AGAIN
         if len(pods) > MOST or (pods <= self._pods and not restart):
             return
         self.stop()

@@ -29,8 +29,8 @@ MOST = 200  # findings that are said
 class JobWatch:
     """Judge the lines of a job as they come, and say each change of the verdict with its time."""
 
-    def __init__(self, say: Progress) -> None:
-        self._say = say
+    def __init__(self, progress: Progress) -> None:
+        self._say = progress
         self._live = live.LiveVerdict(load_wordings())
         self._started = time.monotonic()
         self._stopped_at = math.inf
@@ -71,16 +71,16 @@ class JobWatch:
         self._say(f"{seconds // 60}:{seconds % 60:02d} {plain(sentence)}")
 
 
-def watch_log(path: Path, limit: float, say: Progress) -> Verdict:
+def watch_log(path: Path, limit: float, progress: Progress) -> Verdict:
     """Return the verdict on a log that grows, a pipe or a file, when a line stops the job or `limit` seconds are over.
 
     A pipe's end ends it, too. Raises RdmaImagesError where it cannot be read.
     """
     with files.as_file_error(path), path.open("rb", buffering=0) as log:
-        return _watch(live.stream(log.fileno(), time.monotonic() + limit), JobWatch(say), lambda _: None)
+        return _watch(live.stream(log.fileno(), time.monotonic() + limit), JobWatch(progress), lambda _: None)
 
 
-def watch_command(words: Sequence[str], limit: float, say: Progress) -> tuple[Verdict, int]:
+def watch_command(words: Sequence[str], limit: float, progress: Progress) -> tuple[Verdict, int]:
     """Run a command, pass on what it prints, and return the verdict and the command's exit code.
 
     It is ended after a line that stops a job, and when `limit` seconds are over; its code is then 0.
@@ -95,7 +95,7 @@ def watch_command(words: Sequence[str], limit: float, say: Progress) -> tuple[Ve
     assert process.stdout
     try:
         with process.stdout as output:
-            verdict = _watch(live.stream(output.fileno(), time.monotonic() + limit), JobWatch(say), _pass_on)
+            verdict = _watch(live.stream(output.fileno(), time.monotonic() + limit), JobWatch(progress), _pass_on)
         with contextlib.suppress(subprocess.TimeoutExpired):
             return verdict, process.wait(1.0)
         return verdict, 0

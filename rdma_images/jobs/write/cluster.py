@@ -76,9 +76,9 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
             f"--zone {request.zone} is not in --region {request.region}\n"
             "a zone is its region and one letter, such as us-west-2a in us-west-2"
         )
-    given = parameters.read(maker.parameters, request.parameters, f"launcher {request.launcher}")
-    template = node.first_card == "ena" or given.get("interfaces") == "efa-only" or "launch-template" in given
-    for problem in _parameter_problems(request, given, node, template):
+    values = parameters.read(maker.parameters, request.parameters, f"launcher {request.launcher}")
+    template = node.first_card == "ena" or values.get("interfaces") == "efa-only" or "launch-template" in values
+    for problem in _parameter_problems(request, values, node, template):
         raise RefusedError(problem)
     cluster = Cluster(
         name=request.name or f"{request.instance.replace('.', '-')}-cluster",
@@ -90,33 +90,33 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
         template=template,
         interfaces=tuple(_recommended(node)) if template else tuple(_of_eksctl(node)),
         hugepages=facts.instances.nodes["efa"].hugepages // counts.PAGE,
-        parameters=given,
+        parameters=values,
         values=(),
     )
     return Cluster(**{**vars(cluster), "values": tuple(_values(cluster, node, project))})
 
 
 def _parameter_problems(
-    request: ClusterRequest, given: Mapping[str, str], node: InstanceType, template: bool
+    request: ClusterRequest, values: Mapping[str, str], node: InstanceType, template: bool
 ) -> Iterator[str]:
     """Yield why parameters do not go together, or not with the instance type; `template`: with a launch template."""
-    second = given["second-zone"]
+    second = values["second-zone"]
     if second == request.zone or not second.startswith(request.region):
         yield f"--param second-zone={second}: no second zone\nname another zone of {request.region} than {request.zone}"
-    if given["devices"] == "dra" and int(given["version"].split(".")[1]) < 34:
+    if values["devices"] == "dra" and int(values["version"].split(".")[1]) < 34:
         yield (
-            f"--param devices=dra: EKS has it from Kubernetes 1.34 on, not in {given['version']}\n"
+            f"--param devices=dra: EKS has it from Kubernetes 1.34 on, not in {values['version']}\n"
             "give --param version=1.34 or later"
         )
-    if "capacity-block" in given and "capacity-reservation" in given:
+    if "capacity-block" in values and "capacity-reservation" in values:
         yield "--param capacity-block and --param capacity-reservation: nodes run in one of both\nleave one out"
-    if "capacity-block" in given and template:
+    if "capacity-block" in values and template:
         yield (
             f"--param capacity-block: {request.instance} with these interfaces needs a launch template, "
             "and a node group of a Capacity Block is made without one here\n"
             "leave --param interfaces out, or choose another --instance"
         )
-    if given.get("interfaces") == "efa" and node.first_card == "ena":
+    if values.get("interfaces") == "efa" and node.first_card == "ena":
         yield (
             f"--param interfaces=efa: eksctl puts an EFA on each card, and card 0 of {request.instance} takes none\n"
             "leave it out: the cluster is then made with a launch template"
@@ -151,13 +151,13 @@ def _values(cluster: Cluster, node: InstanceType, project: Project) -> Iterator[
     launchers = project.facts.launchers
     maker = launchers.clusters[cluster.launcher]
     kinds = [interface.kind for interface in cluster.interfaces]
-    why = (
+    reason = (
         "one address a node, EFA without address on each card that takes it"
         if cluster.template
         else "what efaEnabled makes: an address for each card"
     )
     source = launchers.cite(maker, "parameters" if cluster.template else "")
-    yield JobValue("interfaces", ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds)), why, source)
+    yield JobValue("interfaces", ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds)), reason, source)
     node_facts = project.facts.instances.nodes["efa"]
     yield JobValue(
         "hugepages", f"{cluster.hugepages} of 2 MiB", "what pods ask for", project.facts.instances.cite(node_facts)

@@ -43,7 +43,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     work = request.work
     _refuse_unknown_fields(request, parts.launcher, facts)
     rows = _parameters(parts, facts)
-    given = parameters.read(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
+    parameter_values = parameters.read(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
     command = image.command(parts.image, parts.starter, work.launch, request.command, facts)
     node_counts = counts.counts(
         parts.node,
@@ -51,10 +51,12 @@ def compose(request: JobRequest, project: Project) -> Job:
         facts.instances.nodes[parts.node.fabric],
         facts.launchers.pods,
         parts.starter == "torchrun",
-        int(given["memory"]) if "memory" in given else None,
+        int(parameter_values["memory"]) if "memory" in parameter_values else None,
     )
     ref, ref_source = image.reference(parts.image, request.image, parts.launcher.image, request.tcp)
-    variables = [variable for variable in _variables(request, parts, given, facts) if variable.name not in work.env]
+    variables = [
+        variable for variable in _variables(request, parts, parameter_values, facts) if variable.name not in work.env
+    ]
     variables += _folders(work, parts)
     versions = {name: component.version for name, component in parts.image.components.items()}
     allowed = fabric_overrides.check(work, parts.image.environment, parts.node, _network(parts), versions, facts)
@@ -78,7 +80,7 @@ def compose(request: JobRequest, project: Project) -> Job:
         environment={**{variable.name: variable.value for variable in variables}, **work.env},
         baked=parts.image.environment,
         docker=_docker(parts.image, node_counts.gpus, parts.node),
-        parameters=given,
+        parameters=parameter_values,
         tcp=request.tcp,
         node_check=request.node_check,
         values=(),
@@ -92,14 +94,14 @@ def compose(request: JobRequest, project: Project) -> Job:
         *variables,
         *_of_work(work, parts),
         *allowed,
-        *_of_parameters(given, rows, request),
+        *_of_parameters(parameter_values, rows, request),
     ]
     return replace(job, values=tuple(values))
 
 
-def _of_parameters(given: Mapping[str, str], rows: Mapping[str, Parameter], request: JobRequest) -> Iterator[JobValue]:
-    """Yield the launcher's parameters, each with what it is for and who chose its value."""
-    for name, value in given.items():
+def _of_parameters(values: Mapping[str, str], rows: Mapping[str, Parameter], request: JobRequest) -> Iterator[JobValue]:
+    """Yield the launcher's parameters, each with its purpose and who chose its value."""
+    for name, value in values.items():
         yield JobValue(name, value, rows[name].what, "--param" if name in request.parameters else "its default")
 
 
@@ -125,7 +127,7 @@ def _of_work(work: Work, parts: _Parts) -> Iterator[JobValue]:
 
 
 def _with_only_launch(request: JobRequest, facts: Facts) -> JobRequest:
-    """Return the request with the launch that its launcher alone has, as KubeRay has Ray."""
+    """Return the request with its launcher's only launch where it has one alone, as KubeRay has Ray."""
     launcher = facts.launchers.launchers.get(request.launcher)
     launches = [name for name in (launcher.fields if launcher else ()) if name.startswith("launch.")]
     if request.work.launch or launches != ["launch.ray"]:
@@ -149,8 +151,10 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
     lines = []
     for name in request.fields():
         if name not in launcher.fields:
-            others = [other for other, row in table.launchers.items() if name in row.fields]
-            lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}); {_listed(others)}")
+            launchers_with_field = [other for other, row in table.launchers.items() if name in row.fields]
+            lines.append(
+                f"launcher {request.launcher} has no {name} ({table.fields[name]}); {_listed(launchers_with_field)}"
+            )
     if lines:
         raise RefusedError("\n".join([*lines, f"{COMMAND} job.launchers --fields shows what each launcher supports"]))
 
@@ -161,8 +165,8 @@ def _listed(launchers: list[str]) -> str:
 
 def _with_fields(request: JobRequest, launcher: Launcher) -> dict[str, str]:
     """Return the user's parameters, with the job's queue and account under the launcher's names for them."""
-    named = {"queue": request.work.queue, "account": request.work.account}
-    fields = {launcher.fields[name].parameter: value for name, value in named.items() if value}
+    work_fields = {"queue": request.work.queue, "account": request.work.account}
+    fields = {launcher.fields[name].parameter: value for name, value in work_fields.items() if value}
     for name, value in fields.items():
         if request.parameters.get(name, value) != value:
             raise RefusedError(f"--param {name}={request.parameters[name]}: the job says {value}\nremove one of them")
@@ -182,19 +186,19 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
     can = image.starters(planned, request.work.launch)
     starter = next((starter_name for starter_name in can if starter_name in launcher.starts), None)
     if starter is None:
-        others = [
+        suitable = [
             name for name, row in launchers.items() if set(row.starts) & set(can) and planned.fabric in row.fabrics
         ]
         raise RefusedError(
             f"launcher {request.launcher} starts ranks with {' or '.join(launcher.starts)}, "
             f"and {request.target} has {' and '.join(can) or 'neither mpirun nor torchrun'}\n"
-            f"launchers for this target: {', '.join(others) or 'none'}"
+            f"launchers for this target: {', '.join(suitable) or 'none'}"
         )
     return _Parts(launcher, planned, instance, node, starter)
 
 
 def _planned(request: JobRequest, node: InstanceType, project: Project) -> Image:
-    """Return the image of the request's target; of an image without one what its node and its launch say of it."""
+    """Return the planned image of the request's target; without a target one made from its node and its launch."""
     if request.target:
         changes = [f"{axis}={value}" for axis, value in request.changes.items()]
         (planned,) = target_options.chosen_images(project, [request.target], False, changes)
@@ -253,13 +257,13 @@ def _mismatches(
         )
 
 
-def _variables(request: JobRequest, parts: _Parts, given: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
+def _variables(request: JobRequest, parts: _Parts, parameters: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
     """Yield what the job sets: what its network and instance type need; over TCP also the network of that name."""
     launchers = facts.launchers
     for row in launchers.variables.values():
         if row.needed(parts.node.fabric, _network(parts), parts.node.interfaces, parts.instance, request.work.restarts):
-            value = row.value.format(cidr=given.get("cidr"), logs=LOGS)
-            interface = given.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
+            value = row.value.format(cidr=parameters.get("cidr"), logs=LOGS)
+            interface = parameters.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
             yield JobValue(
                 row.name, interface or value, row.why, "--param interface" if interface else launchers.cite(row)
             )
@@ -287,12 +291,12 @@ def _folders(work: Work, parts: _Parts) -> Iterator[JobValue]:
 
 
 def _over_tcp(fabric: Fabric, facts: Facts) -> Iterator[JobValue]:
-    """Yield what takes the fabric's place with TCP, and lifts what the image insists on."""
+    """Yield the variables that select TCP, and override those by which the image insists on its fabric."""
     nothing = facts.running.insist["nothing"]
-    why = "this job measures TCP, to compare with"
+    reason = "this job measures TCP, to compare with"
     overrides = {runtime.NETWORK: nothing.network} | ({runtime.PROVIDER: nothing.provider} if fabric == "efa" else {})
-    for name, chosen in overrides.items():
-        yield JobValue(name, str(chosen), why, facts.running.cite(nothing))
+    for name, value in overrides.items():
+        yield JobValue(name, str(value), reason, facts.running.cite(nothing))
 
 
 def tcp_leg(job: Job, facts: Facts) -> Job:
@@ -308,26 +312,26 @@ def tcp_leg(job: Job, facts: Facts) -> Job:
 
 
 def _of_counts(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
-    """Yield the counts with what they were taken from; of pods also what they ask for beside GPUs."""
+    """Yield the counts with their sources; for pods also the resources that they request beside GPUs."""
     node, pods = facts.instances.cite(parts.node), facts.launchers.cite(facts.launchers.pods)
     node_counts: Counts = job.counts
     yield JobValue("nodes", str(job.nodes), "as asked for", "--nodes")
     yield JobValue("gpus", str(node_counts.gpus), f"of {parts.node.gpus} on a node; a rank each", node)
     if parts.launcher.kind not in WITH_RESOURCES:
         return
-    why = (
+    reason = (
         f"the share of the GPUs in the node's {parts.node.interfaces}"
         if job.fabric == "efa"
         else f"one slot; the controller's allocateAllDevices says whether it brings all {parts.node.interfaces} devices"
     )
-    yield JobValue(counts.resource(job.fabric), str(node_counts.interfaces), why, node)
+    yield JobValue(counts.resource(job.fabric), str(node_counts.interfaces), reason, node)
     node_facts = facts.instances.nodes[job.fabric]
-    why = (
+    reason = (
         f"libfabric keeps its buffers in them; a node has {node_facts.hugepages}"
         if node_counts.hugepages
         else "not needed"
     )
-    yield JobValue("hugepages-2Mi", f"{node_counts.hugepages} MiB", why, pods)
+    yield JobValue("hugepages-2Mi", f"{node_counts.hugepages} MiB", reason, pods)
     yield JobValue("memory", f"{node_counts.memory} MiB", "limit and request; /dev/shm counts as memory", pods)
 
 
@@ -342,7 +346,7 @@ def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
 
 
 def _name(request: JobRequest, parts: _Parts) -> str:
-    """Return the job's name: what is given, or the target, the instance type and the nodes."""
+    """Return the job's name: the request's, or one made of the target, the instance type and the nodes."""
     kind = parts.instance.removeprefix("ecs.").replace(".", "-")
     name = request.name or f"{request.target or 'job'}-{kind}-{request.nodes}{TCP if request.tcp else ''}"
     if not NAME.fullmatch(name) or len(name) > LONGEST:

@@ -35,7 +35,7 @@ def counts(node: InstanceType, gpus: int, reserve: Node, pods: Pods, training: b
 
 
 def misfits(requested: Counts, node: InstanceType, reserve: Node) -> Iterator[str]:
-    """Yield what a node cannot give of what is asked, a sentence each."""
+    """Yield a sentence for each resource that is requested and that the node does not have."""
     most = _interfaces(node, node.gpus)
     if requested.gpus > node.gpus:
         yield f"{requested.gpus} GPUs, and the node has {node.gpus}"
@@ -43,9 +43,9 @@ def misfits(requested: Counts, node: InstanceType, reserve: Node) -> Iterator[st
         yield f"{requested.interfaces} interfaces, and the node has {most}"
     if requested.hugepages > reserve.hugepages:
         yield f"{requested.hugepages} MiB of huge pages, and the node has {reserve.hugepages}"
-    left = int(node.memory * 1024 * (1 - RESERVED_SHARE)) - reserve.hugepages
-    if requested.memory > left:
-        yield f"{requested.memory} MiB of memory, and the node has {left} left for pods"
+    available = int(node.memory * 1024 * (1 - RESERVED_SHARE)) - reserve.hugepages
+    if requested.memory > available:
+        yield f"{requested.memory} MiB of memory, and the node has {available} left for pods"
 
 
 def resource(fabric: Fabric) -> str:
@@ -54,5 +54,5 @@ def resource(fabric: Fabric) -> str:
 
 
 def _interfaces(node: InstanceType, gpus: int) -> int:
-    """Return the GPUs' share of EFA; of eRDMA one slot of 200 a device, as the cluster decides how many it brings."""
+    """Return the GPUs' share of EFA interfaces; for eRDMA one slot: the cluster decides how many devices it is."""
     return 1 if node.fabric == "erdma" else max(1, node.interfaces * gpus // node.gpus)

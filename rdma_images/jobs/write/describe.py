@@ -39,7 +39,7 @@ def _plain(image: Image, facts: Facts) -> dict[str, Any]:
     return {
         "image": image.id,
         "components": {component.name: component.version for component in image.components.values()},
-        "requires": {need.what: need.at_least for need in image.requirements},
+        "requires": {requirement.what: requirement.at_least for requirement in image.requirements},
         "environment": image.environment,
         "settings": [vars(setting) for setting in image.settings],
         "limits": [vars(limit) for limit in image.limits],
@@ -53,8 +53,8 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
     table = Table(box=None, pad_edge=False, show_header=False)
     for component in image.components.values():
         table.add_row(component.name, component.version, f"by {component.decided_by}")
-    for need in image.requirements:
-        table.add_row(need.what, f">= {need.at_least}", need.reason)
+    for requirement in image.requirements:
+        table.add_row(requirement.what, f">= {requirement.at_least}", requirement.reason)
     yield table
     settings = Table("\nasks for", "", "\nwhy", "\nsource", box=None, pad_edge=False, header_style="bold")
     for setting in image.settings:

@@ -1,4 +1,4 @@
-"""What of a user's variables and mounts takes the fabric away from a job."""
+"""Which of a user's variables and mounts take the fabric away from a job."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -64,8 +64,8 @@ def _variables(
     facts = table.read(Environment)
     for name, value in work.env.items():
         if name in baked and value != baked[name]:
-            why = f"the image sets {name}={baked[name]}, so that NCCL ends where {SHOWN[node.fabric]} is not there"
-            yield Override(name, f"{name}={value}", why, "the image")
+            reason = f"the image sets {name}={baked[name]}, so that NCCL ends where {SHOWN[node.fabric]} is not there"
+            yield Override(name, f"{name}={value}", reason, "the image")
         elif name in LOG_VARIABLES and not re.fullmatch(LOG_VARIABLES[name], value):
             yield Override(name, f"{name}={value}", "no log would say which network NCCL used", "facts/launchers.yaml")
         elif row := next(
@@ -94,7 +94,7 @@ def _mounts(work: Work, facts: Facts) -> Iterator[Override]:
     folders = facts.launchers.fabric_folders
     for mount in work.mounts:
         if hidden := folders.hidden_by(mount.to):
-            why = f"it hides or changes {hidden}, which the fabric or the driver needs"
-            yield Override(mount.to, f"mount {mount.source}:{mount.to}", why, facts.launchers.cite(folders))
+            reason = f"it hides or changes {hidden}, which the fabric or the driver needs"
+            yield Override(mount.to, f"mount {mount.source}:{mount.to}", reason, facts.launchers.cite(folders))
     if work.code and (hidden := folders.hidden_by(work.code.to)):
         yield Override(work.code.to, f"code {work.code.to}", f"it hides {hidden}", facts.launchers.cite(folders))

@@ -31,15 +31,15 @@ def job_folder(name: str, out: str) -> Path:
 def write(folder: Path, texts: Mapping[str, str]) -> None:
     """Write the files into a new folder that takes the place of `folder`; scripts are executable.
 
-    What the job that was there did not write, as its runs, is in the new one, too. Raises RefusedError for a file of
-    somebody else that one of the files would replace.
+    Files that the earlier job did not write, such as its runs, move to the new folder. Raises RefusedError where one of
+    them has the name of a file to write.
     """
-    others = _others(folder)
-    if taken := sorted(others & texts.keys()):
-        raise RefusedError(f"{folder / taken[0]} is not of the job in this folder, and would be replaced\nrename it")
+    foreign = _others(folder)
+    if replaced := sorted(foreign & texts.keys()):
+        raise RefusedError(f"{folder / replaced[0]} is not of the job in this folder, and would be replaced\nrename it")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    new_folder, before = beside / "made", beside / "before"
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    new_folder, old_folder = temporary / "made", temporary / "before"
     try:
         new_folder.mkdir()
         for name, text in texts.items():
@@ -47,15 +47,15 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
             path.write_text(text, encoding="utf-8")
             path.chmod(0o755 if text.startswith("#!") else 0o644)
         if folder.exists():
-            folder.rename(before)
+            folder.rename(old_folder)
         new_folder.rename(folder)
-        for name in others:
-            (before / name).rename(folder / name)
+        for name in foreign:
+            (old_folder / name).rename(folder / name)
     except BaseException:
-        if not before.exists():  # else it may have what nobody can write again
-            shutil.rmtree(beside)
+        if not old_folder.exists():  # otherwise it has the user's files
+            shutil.rmtree(temporary)
         raise
-    shutil.rmtree(beside)
+    shutil.rmtree(temporary)
 
 
 def _others(folder: Path) -> set[str]:

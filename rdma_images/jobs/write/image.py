@@ -17,20 +17,20 @@ from rdma_images.publish import publication
 DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
 
 
-def reference(image: Image, given: str, form: str | None, tcp: bool = False) -> tuple[str, str]:
-    """Return the image as "host/repository@sha256:…", and where that is known from.
+def reference(image: Image, requested: str, form: str | None, tcp: bool = False) -> tuple[str, str]:
+    """Return the image as "host/repository@sha256:…", and the source of that.
 
-    `given` is the user's reference, `form` what the launcher takes. A job over TCP may run the image of this machine's
-    engine, also a rehearsal: it needs no fabric.
+    `requested` is the user's reference, `form` what the launcher takes. A job over TCP may run the image of this
+    machine's engine, also a rehearsal: it needs no fabric.
 
     Raises RefusedError for an image by tag, one that is not published or is a rehearsal, and one that the launcher
     cannot have.
     """
     build = BUILD.usable(image.id)
     record = publication.PUBLICATION.usable(image.id)
-    if tcp and not given and build and (record is None or record.rehearsal or not record.places):
+    if tcp and not requested and build and (record is None or record.rehearsal or not record.places):
         return f"{build.ref.rpartition(':')[0]}@{build.digest}", f"build.json of {image.id}: it is in this engine alone"
-    refs, source = ([given], "--image") if given else (_published(image), f"publication.json of {image.id}")
+    refs, source = ([requested], "--image") if requested else (_published(image), f"publication.json of {image.id}")
     fitting = [ref for ref in refs if form is None or re.fullmatch(form, ref)]
     if not fitting:
         raise RefusedError(f"{', '.join(refs)}: this launcher only takes images that match {form}\npublish there first")
@@ -40,7 +40,7 @@ def reference(image: Image, given: str, form: str | None, tcp: bool = False) -> 
         )
     if not DIGEST.fullmatch(fitting[0]):
         raise RefusedError(
-            f"--image {given}: a tag can be moved while the job starts on its nodes\n"
+            f"--image {requested}: a tag can be moved while the job starts on its nodes\n"
             "name it as host/repository@sha256:…; publication.json or `docker buildx imagetools inspect` has the digest"
         )
     if "-rehearsal@" in fitting[0] or (build and build.rehearsal and fitting[0].endswith(f"@{build.digest}")):
@@ -68,8 +68,8 @@ def _published(image: Image) -> list[str]:
 def starters(image: Image, launch: Launch | None = None) -> tuple[Starter, ...]:
     """Return what can start ranks in the image: torchrun with PyTorch, mpirun with the MPI and ssh of nccl-tests.
 
-    `launch` is what the user wants of it. torchrun stands for everything that is started once on each node. Of an image
-    that no target is, nothing is known.
+    `launch` is the user's choice. torchrun stands for every program that is started once on each node. An image without
+    a target has unknown contents: torchrun is assumed.
     """
     names: list[Starter] = []
     if nccl_tests.NAME in image.components and launch in (None, "mpirun"):
@@ -86,7 +86,7 @@ def mpirun(image: Image) -> str:
 
 
 def _nccl_tests(image: Image) -> NcclTestsDetails:
-    """Return what is known of the image's nccl-tests."""
+    """Return the details of the image's nccl-tests."""
     details = image.components[nccl_tests.NAME].details
     assert isinstance(details, NcclTestsDetails)
     return details
@@ -107,7 +107,7 @@ def command(
     if starter == "torchrun":
         return _once_a_node(image, launch, arguments)
     nccl_tests, (folder,) = facts.nccl_tests, _nccl_tests(image).bin
-    program, *rest = arguments or (nccl_tests.measure.program, *nccl_tests.measure.arguments)
+    program, *options = arguments or (nccl_tests.measure.program, *nccl_tests.measure.arguments)
     if "/" in program:
         name = program.removeprefix(f"{folder}/")
         if program.startswith(f"{folder}/") and name not in nccl_tests.programs.names:
@@ -118,7 +118,7 @@ def command(
             f"{program} is not in the image\n{near(program, nccl_tests.programs.names)}\n"
             "a program of another package needs its whole path"
         )
-    return (f"{folder}/{program}", *rest)
+    return (f"{folder}/{program}", *options)
 
 
 def _once_a_node(image: Image, launch: Launch | None, arguments: tuple[str, ...]) -> tuple[str, ...]:

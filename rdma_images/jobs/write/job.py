@@ -10,7 +10,7 @@ from rdma_images.jobs.write.work import Launch, Work
 
 @dataclass(frozen=True)
 class RoleRequest:
-    """A part of a server, as typed: what it has in place of the job's own."""
+    """A role of a server, as typed: its settings replace the job's."""
 
     command: tuple[str, ...]
     nodes: int = 1

@@ -176,14 +176,14 @@ def _sentence(problem: Any) -> str:
     return f"--{name}: {problem['msg'].removeprefix('Value error, ')}"
 
 
-def request(entry: JobEntry, command: tuple[str, ...], name: str, **others: Any) -> JobRequest:
-    """Return what asks for a job of jobs.yaml, or of options alone.
+def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any) -> JobRequest:
+    """Return the request for a job of jobs.yaml, or of options alone.
 
     Args:
         entry: The job.
         command: What was typed after --; empty for the entry's own.
         name: The job's name; empty for one that is made of target, instance type and nodes.
-        others: Fields of Request that no job of jobs.yaml has.
+        options: Fields of Request that no job of jobs.yaml has.
 
     Raises:
         RefusedError: The job has no launcher or no instance type, or its folder of code is not there.
@@ -203,7 +203,7 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **others: Any)
         parameters=entry.param,
         work=_work(entry),
         roles={role: RoleRequest(**dict(part)) for role, part in entry.roles.items()},
-        **others,
+        **options,
     )
 
 

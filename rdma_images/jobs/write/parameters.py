@@ -7,21 +7,21 @@ from rdma_images.core.errors import RefusedError, near
 from rdma_images.facts.launchers import Parameter
 
 
-def read(parameters: Mapping[str, Parameter], given: Mapping[str, str], whose: str) -> dict[str, str]:
-    """Return the parameters with their defaults; errors call their launcher `whose`.
+def read(parameters: Mapping[str, Parameter], values: Mapping[str, str], subject: str) -> dict[str, str]:
+    """Return the parameters with their defaults; errors call their launcher `subject`.
 
     Raises RefusedError for one that is not known or not of its form, and for all that are missing at once.
     """
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in parameters:
-            raise RefusedError(f"--param {name}: {whose} takes no such parameter\n{near(name, parameters)}")
+            raise RefusedError(f"--param {name}: {subject} takes no such parameter\n{near(name, parameters)}")
         if not re.fullmatch(parameters[name].form, value):
             raise RefusedError(
                 f"--param {name}={value}: not of the form {parameters[name].form}\ngive {parameters[name].what}"
             )
-    missing = {name: row for name, row in parameters.items() if row.required and name not in given}
-    if missing:
-        lines = [f"  --param {name}=…  {row.what}" for name, row in missing.items()]
-        raise RefusedError("\n".join([f"{whose} cannot know, and needs:", *lines]))
+    missing_rows = {name: row for name, row in parameters.items() if row.required and name not in values}
+    if missing_rows:
+        lines = [f"  --param {name}=…  {row.what}" for name, row in missing_rows.items()]
+        raise RefusedError("\n".join([f"{subject} cannot know, and needs:", *lines]))
     defaults = {name: row.default for name, row in parameters.items() if row.default is not None}
-    return {**defaults, **given}
+    return {**defaults, **values}

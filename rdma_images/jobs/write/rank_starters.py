@@ -45,21 +45,21 @@ def _simple_commands(command: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def _match(words: Sequence[str], starters: Mapping[str, RankStarter]) -> tuple[str, int] | None:
     """Return the row of the program that a command begins with, and how many words name it."""
-    named = [_program(words[0]), *words[1:]]
-    if PYTHON.fullmatch(named[0]):
+    normalized = [_program(words[0]), *words[1:]]
+    if PYTHON.fullmatch(normalized[0]):
         options = 1
-        while options < len(named) and named[options].startswith("-") and named[options] != "-m":
+        while options < len(normalized) and normalized[options].startswith("-") and normalized[options] != "-m":
             options += 1
-        module, length = named[options + 1 : options + 2], options + 2
-        is_module = named[options : options + 1] == ["-m"]
+        module, length = normalized[options + 1 : options + 2], options + 2
+        is_module = normalized[options : options + 1] == ["-m"]
     else:
-        module, length, is_module = named[1:2], 2, named[0] == "-m"
+        module, length, is_module = normalized[1:2], 2, normalized[0] == "-m"
     for name, row in starters.items():
         if is_module and module and module[0] in row.modules:
             return name, length
         for program in row.programs:
             parts = program.split()
-            if named[: len(parts)] == parts:
+            if normalized[: len(parts)] == parts:
                 return name, len(parts)
     return None
 
@@ -78,9 +78,11 @@ def _message(name: str, words: Sequence[str], starter: RankStarter) -> str:
         if PYTHON.fullmatch(_program(word)):
             options, command = options[:position], [*options[position + 1 :], *command]
             break
-    lost = shlex.join(_without_placement(options, starter))
-    rest = f"\nthe job does not carry {name}'s options {lost}: set in the script what they set" if lost else ""
-    return f"{problem}\n{fix}: -- {shlex.join(command)}{rest}{note}"
+    dropped = shlex.join(_without_placement(options, starter))
+    note_on_options = (
+        f"\nthe job does not carry {name}'s options {dropped}: set in the script what they set" if dropped else ""
+    )
+    return f"{problem}\n{fix}: -- {shlex.join(command)}{note_on_options}{note}"
 
 
 def _without_placement(options: Sequence[str], starter: RankStarter) -> Iterator[str]:

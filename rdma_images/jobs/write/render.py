@@ -21,7 +21,7 @@ def files(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
     One that comes out empty is left out.
     """
     folder = paths.find(f"jobs/{launcher}")
-    # README last: what the launcher refuses, the templates of its files say.
+    # README last: the templates of the files refuse what their launcher cannot do.
     names = sorted(
         (path.name for path in folder.glob(f"*{ENDING}")), key=lambda name: (name.startswith("README"), name)
     )

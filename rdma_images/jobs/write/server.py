@@ -62,14 +62,18 @@ def _urls(role: Job) -> Iterator[str]:
 
 
 def _values(roles: list[Job], first: Job, urls: Mapping[str, str]) -> Iterator[JobValue]:
-    """Yield the decisions: those that differ between roles under the name of each."""
-    own = [
+    """Yield the decisions: one that differs between roles once for each role, under its name."""
+    values_by_role = [
         {value.name: value for value in role.values if role.counts.gpus or value.name == "replicas"} for role in roles
     ]
-    shared = {value for value in first.values if all(names.get(value.name, value) == value for names in own)}
+    shared = {
+        value
+        for value in first.values
+        if all(role_values.get(value.name, value) == value for role_values in values_by_role)
+    }
     yield from (value for value in first.values if value in shared)
-    for role, names in zip(roles, own, strict=True):
-        for value in names.values():
+    for role, role_values in zip(roles, values_by_role, strict=True):
+        for value in role_values.values():
             if value not in shared:
                 yield replace(value, name=f"{role.role}.{value.name}")
     for name, addresses in urls.items():

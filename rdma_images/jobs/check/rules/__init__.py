@@ -34,9 +34,9 @@ def check(pieces: Sequence[Piece], tables: Tables) -> Iterator[JobFinding]:
     files: dict[str, list[Piece]] = {}
     for piece in pieces:
         files.setdefault(piece.file, []).append(piece)
-    for beside in files.values():
-        shared = _shared(beside, tables)
-        for piece in beside:
+    for file_pieces in files.values():
+        shared = _shared(file_pieces, tables)
+        for piece in file_pieces:
             runtime = piece.settings.get("runtime")
             context = replace(
                 shared,

@@ -55,7 +55,7 @@ def wrong_efa_count(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     if requested is None:
         # One node needs no adapters; DRA's claims, a privileged container and SkyPilot's tier give them in another way.
         several = (piece.job_nodes or 0) > 1 and not is_service(piece)
-        if several and not any(piece.settings.get(way) for way in ("network_tier", "claims", "privileged")):
+        if several and not any(piece.settings.get(setting) for setting in ("network_tier", "claims", "privileged")):
             problem = f"no {EFA}: NCCL finds no adapter and goes over TCP, or does not start"
             fix = f"ask for {EFA}: {share} in requests and limits"
             yield piece.gpus, problem, fix, "error" if context.uses_fabric else "warning"
@@ -104,8 +104,8 @@ def too_much_memory(piece: Piece, context: CheckContext) -> Iterator[Answer]:
         return
     most = context.node.memory if context.node else max(node.memory for node in context.tables.instances.types.values())
     if size > most * 1024:
-        whose = f"{node_name(piece)} has" if context.node else "no known instance type has more than"
-        problem = f"memory: {_short(requested.text)}, and {whose} {most} GiB"
+        subject = f"{node_name(piece)} has" if context.node else "no known instance type has more than"
+        problem = f"memory: {_short(requested.text)}, and {subject} {most} GiB"
         yield requested, problem, "ask for less", "error" if context.node or size > COUNTABLE else "warning"
 
 

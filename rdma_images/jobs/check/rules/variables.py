@@ -37,8 +37,8 @@ def _variables(piece: Piece, context: CheckContext, effect: str, fix: str) -> It
         word = piece.environment[row.name]
         conditions = _conditions(row, word.text, piece, context)
         if conditions is not None:
-            why = ": ".join([*conditions, f"{row.why} [{table.cite(row)}]"])
-            problem = f"{row.name}={word.text}: {why}"
+            reason = ": ".join([*conditions, f"{row.why} [{table.cite(row)}]"])
+            problem = f"{row.name}={word.text}: {reason}"
             yield (
                 word,
                 problem,
@@ -118,9 +118,9 @@ def missing_plugin(piece: Piece, context: CheckContext) -> Iterator[Answer]:
         plugins = near or sorted(
             path for path in libraries if path.rpartition("/")[2].startswith(("libnccl-", "libnccom-"))
         )
-        has = f"it has {', '.join(plugins)}" if plugins else "it has no plugin"
+        plugin_list = f"it has {', '.join(plugins)}" if plugins else "it has no plugin"
         tried_names = " or ".join(file_name for names in file_names for file_name in names)
-        problem = f"{name}={word.text}: {tried_names} is not in the image; {has}"
+        problem = f"{name}={word.text}: {tried_names} is not in the image; {plugin_list}"
         yield word, problem, "remove it: NCCL finds the image's own plugin by itself"
 
 
@@ -155,10 +155,10 @@ def lost_exports(piece: Piece, _: CheckContext) -> Iterator[Answer]:
     """Exports that the image's own values win over: a leg over TCP then measures the fabric twice."""
     if piece.kind != "slurm" or not piece.image:
         return
-    named = piece.settings["container-env"].text.split(",") if "container-env" in piece.settings else []
+    exported = piece.settings["container-env"].text.split(",") if "container-env" in piece.settings else []
     for name, usual in (("NCCL_NET", ("Libfabric", "AWS Libfabric", "OFI", "IB")), ("FI_PROVIDER", ("efa",))):
         word = piece.environment.get(name)
-        if word and word.text not in usual and not is_open(word.text) and name not in named:
+        if word and word.text not in usual and not is_open(word.text) and name not in exported:
             problem = f"{name}={word.text} is exported here, but where the image sets {name} too the image's value wins"
             yield word, problem, f"add {name} to srun's --container-env"
 
