@@ -63,22 +63,22 @@ class Shapes(dict[bytes, Shape]):
         """Return the shape of each line of the text."""
         return list(map(self.__getitem__, _without_numbers(text).split(b"\n")))
 
-    def __missing__(self, bare: bytes) -> Shape:
-        shape = self._new_shape(bare)
-        if len(bare) <= LONGEST:
+    def __missing__(self, text: bytes) -> Shape:
+        shape = self._new_shape(text)
+        if len(text) <= LONGEST:
             if len(self) >= MOST:
                 self.clear()
-            self[bare] = shape
+            self[text] = shape
         return shape
 
-    def _new_shape(self, bare: bytes) -> Shape:
-        rows = tuple(row for mark, row in self._rows if mark in bare)
-        is_nccl = NCCL in bare
-        if bare.startswith(b"{") or CONTROL_BYTES.search(bare):
+    def _new_shape(self, text: bytes) -> Shape:
+        rows = tuple(row for mark, row in self._rows if mark in text)
+        is_nccl = NCCL in text
+        if text.startswith(b"{") or CONTROL_BYTES.search(text):
             return Shape(matters=True, nccl=is_nccl, raw=True, rows=rows)
-        if is_nccl and not rows and all(mark in bare for mark in IN_CHANNELS):
+        if is_nccl and not rows and all(mark in text for mark in IN_CHANNELS):
             return USUAL
-        if rows or any(mark in bare for mark in self._marks):
+        if rows or any(mark in text for mark in self._marks):
             return Shape(matters=True, nccl=is_nccl, rows=rows)
         return QUIET if is_nccl else FOREIGN
 
@@ -93,10 +93,10 @@ IN_CHANNELS = (_without_numbers("Channel "), _without_numbers(" via "))  # what 
 
 def _literal_prefix(expression: str) -> str:
     """Return the plain text that every match begins with; "" for an expression that has none."""
-    rest = ESCAPED.sub("", expression)
-    while (reduced := GROUP.sub("", rest)) != rest:
-        rest = reduced
-    match = None if "|" in rest else PLAIN.match(expression)
+    simplified = ESCAPED.sub("", expression)
+    while (reduced := GROUP.sub("", simplified)) != simplified:
+        simplified = reduced
+    match = None if "|" in simplified else PLAIN.match(expression)
     return match.group() if match else ""
 
 
@@ -119,28 +119,28 @@ class Channels:
     def take(self, number: int, line: str) -> bool:
         """Count the channel of a line; False for a line that says something else, too."""
         # The whole expression for the first line of a kind alone: there are thousands of each.
-        before, _, channel = line.partition(CHANNEL_START)
-        _, over, way = channel.partition(" via NET/")
-        if not over:
-            return self._in_node(number, line, before, channel)
-        if counted := self.network.get((before, way)):
+        prefix, _, channel = line.partition(CHANNEL_START)
+        _, separator, network = channel.partition(" via NET/")
+        if not separator:
+            return self._in_node(number, line, prefix, channel)
+        if counted := self.network.get((prefix, network)):
             counted.times += 1
             return True
-        start = len(before)
-        sender = before[before.rfind(" ", 0, before.rfind(" ", 0, start - 1)) + 1 :] if start > 1 else ""
-        if counted := self.network.get((sender, way)):  # a time is before that
+        start = len(prefix)
+        sender = prefix[prefix.rfind(" ", 0, prefix.rfind(" ", 0, start - 1)) + 1 :] if start > 1 else ""
+        if counted := self.network.get((sender, network)):  # a time is before that
             counted.times += 1
         elif match := OVER_NETWORK.fullmatch(line, start):
-            self.network[sender, way] = Channel(match, number)
+            self.network[sender, network] = Channel(match, number)
         else:
             return False
         return True
 
-    def _in_node(self, number: int, line: str, before: str, channel: str) -> bool:
+    def _in_node(self, number: int, line: str, prefix: str, channel: str) -> bool:
         ranks = channel.partition(" : ")[2]
         if counted := self.node.get(ranks):
             counted.times += 1
-        elif match := IN_NODE.fullmatch(line, len(before)):
+        elif match := IN_NODE.fullmatch(line, len(prefix)):
             self.node[ranks] = Channel(match, number)
         else:
             return False

@@ -29,13 +29,13 @@ class LiveVerdict:
 
     def feed(self, text: str) -> bool:
         """Parse whole lines. Return whether they change what is known of the network."""
-        before = self.verdict
+        earlier_verdict = self.verdict
         if block := log_blocks.lines(text):
             self._parser.block(block)
             summary = self._parser.result()
             self.verdict = verdict_of_summary(summary, self._wordings)
             self.stopped = bool(summary.stopped)
-        return self.verdict.network != "unknown" and _outcome(before) != _outcome(self.verdict)
+        return self.verdict.network != "unknown" and _outcome(earlier_verdict) != _outcome(self.verdict)
 
 
 def _outcome(verdict: Verdict) -> tuple[str, bool, int]:

@@ -70,9 +70,9 @@ def _split_at_lines(text: Iterator[str]) -> Iterator[tuple[int, str]]:
     """Yield the pieces cut at the ends of lines, each with the number of its first line."""
     buffer, number = LineBuffer(), 1
     for piece in text:
-        whole = buffer.whole(piece)
-        yield number, whole
-        number += whole.count("\n")
+        complete = buffer.whole(piece)
+        yield number, complete
+        number += complete.count("\n")
     yield number, buffer.rest()
 
 

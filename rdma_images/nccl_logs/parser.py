@@ -97,18 +97,18 @@ class LogParser:
         """
         self._channels(channels)
         self._summary.has_nccl_lines |= is_nccl and MESSAGE.search(text) is not None
-        for pattern, seen in self._beside.items():
-            self._beside[pattern] = seen or re.search(pattern, text) is not None
+        for pattern, occurred in self._beside.items():
+            self._beside[pattern] = occurred or re.search(pattern, text) is not None
         messages: dict[str, None] = {}
-        others: dict[str, None] = {}
+        other_lines: dict[str, None] = {}
         for line, times in Counter(line for line, _ in matching).items():
             for part in parts(line):
-                before, *line_messages = MESSAGE.split(part) if "NCCL" in part else (part,)
+                prefix, *line_messages = MESSAGE.split(part) if "NCCL" in part else (part,)
                 if self._summary.nccl is None and (version := VERSION.search(part)):
                     self._summary.nccl = version[1]
                 self._summary.has_nccl_lines |= bool(line_messages)
                 if not line_messages:
-                    others[before[:LONGEST]] = None
+                    other_lines[prefix[:LONGEST]] = None
                 for message in line_messages:
                     if not _parse_channel(self._summary, message[:LONGEST], times):
                         messages[message[:LONGEST]] = None
@@ -117,7 +117,7 @@ class LogParser:
             if any(shape.raw for _, shape in matching)
             else {row.says for _, shape in matching for row in shape.rows}
         )
-        self._interpret(messages, others, rows)
+        self._interpret(messages, other_lines, rows)
 
     def is_cut(self, text: str) -> bool:
         """Return whether the text ends in a channel that may have been cut before it says GPUDirect, as others do."""
@@ -138,8 +138,8 @@ class LogParser:
         summary = self._summary
         # A name that was cut says nothing new where it begins one that was not.
         cut = {name for name in summary.networks if name.endswith("…")}
-        whole = summary.networks - cut
-        summary.networks -= {name for name in cut if any(other.startswith(name[:-1]) for other in whole)}
+        complete = summary.networks - cut
+        summary.networks -= {name for name in cut if any(other.startswith(name[:-1]) for other in complete)}
         causes = self._causes()
         summary.causes = self._meanings(causes)
         summary.faults = self._meanings(row for row in causes if row.stops or row.degrades)
@@ -148,13 +148,13 @@ class LogParser:
         summary.crashes = self._meanings(self._wordings.crashes.values())
         return summary
 
-    def _interpret(self, messages: Iterable[str], others: Iterable[str], patterns: Container[str] | None) -> None:
+    def _interpret(self, messages: Iterable[str], other_lines: Iterable[str], patterns: Container[str] | None) -> None:
         """Record what the messages of a block tell, and those of its lines that have a meaning.
 
         Of the wordings only `patterns` can be in the block; None: any.
         """
         _add_messages(self._summary, "\n".join(messages))
-        for lines_by_pattern, lines in ((self._nccl_lines, messages), (self._other_lines, others)):
+        for lines_by_pattern, lines in ((self._nccl_lines, messages), (self._other_lines, other_lines)):
             text = "\n".join(lines)
             for pattern, known_lines in lines_by_pattern.items():
                 if patterns is not None and pattern not in patterns:
@@ -166,9 +166,9 @@ class LogParser:
 
     def _causes(self) -> list[Wording]:
         """Return the causes that the lines show, without those that say nothing beside another."""
-        shown = {name: row for name, row in self._wordings.causes.items() if self._meanings([row])}
-        replaced = {name for row in shown.values() for name in row.instead_of}
-        return [row for name, row in shown.items() if name not in replaced]
+        matching = {name: row for name, row in self._wordings.causes.items() if self._meanings([row])}
+        replaced = {name for row in matching.values() for name in row.instead_of}
+        return [row for name, row in matching.items() if name not in replaced]
 
     def _meanings(self, rows: Iterable[Wording]) -> tuple[str, ...]:
         """Return the lines' meanings in the order of the table: later rows explain earlier ones."""
@@ -203,15 +203,15 @@ def _parse_channel(summary: LogSummary, message: str, times: int) -> bool:
     match = CHANNEL.search(message)
     if not match:
         return False
-    way = match.group("way")
-    if net := NET.match(way):
+    transport = match.group("way")
+    if net := NET.match(transport):
         name = net.group("network").strip()
         if not net.group("whole"):
             _add_names(summary.networks, [f"{name}…"])
             return True
         _add_names(summary.networks, [name])
         _count(summary.channels, f"NET/{name}{net.group('gdr') or ''}", times)
-    elif inside := INSIDE.match(way):
+    elif inside := INSIDE.match(transport):
         _count(summary.channels, inside.group(), times)
         _add_pair(summary, match)
     return True
@@ -243,6 +243,6 @@ def _add_names(names: set[str], more: Iterable[str]) -> None:
             names.add(name)
 
 
-def _count(channels: Counter[str], way: str, times: int) -> None:
-    if way in channels or len(channels) < MOST:
-        channels[way] += times
+def _count(channels: Counter[str], transport: str, times: int) -> None:
+    if transport in channels or len(channels) < MOST:
+        channels[transport] += times

@@ -102,29 +102,32 @@ def _on_one_node(summary: LogSummary) -> bool:
 
 
 def _judge_channels(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
-    ways = {name: wordings.over(name) for name in summary.networks}
+    network_paths = {name: wordings.over(name) for name in summary.networks}
     counted = _channel_counts({name: count for name, count in summary.channels.items() if name.startswith("NET/")})
-    if "tcp" in ways.values():
+    if "tcp" in network_paths.values():
         return "fallback", f"the channels use TCP sockets ({counted}): {_causes(summary)}"
-    if unknown := sorted(name for name, way in ways.items() if way is None):
-        return "unknown", f"a channel uses {', '.join(unknown)}, which facts/nccl-logs.yaml does not know ({counted})"
+    if unknown_networks := sorted(name for name, path in network_paths.items() if path is None):
+        return (
+            "unknown",
+            f"a channel uses {', '.join(unknown_networks)}, which facts/nccl-logs.yaml does not know ({counted})",
+        )
     if _announced_sockets(summary, wordings):
         return (
             "fallback",
             f"some ranks announced TCP sockets, beside the channels of others ({counted}): {_causes(summary)}",
         )
-    if set(ways.values()) == {"libfabric"}:
+    if set(network_paths.values()) == {"libfabric"}:
         return _judge_providers(summary, counted)
-    if set(ways.values()) == {"verbs"}:
+    if set(network_paths.values()) == {"verbs"}:
         return _judge_devices(summary, counted)
     return "unknown", f"the channels use more than one network ({counted})"
 
 
 def _judge_providers(summary: LogSummary, counted: str) -> NetworkSentence:
     """Judge channels over libfabric by the providers that it chose, on whichever host."""
-    if others := _not_efa(summary):
-        suffix = " on some hosts" if len(others) < len(summary.providers) else ""
-        return "fallback", f"the channels use libfabric over {', '.join(others)}{suffix}, not EFA ({counted})"
+    if other_providers := _not_efa(summary):
+        suffix = " on some hosts" if len(other_providers) < len(summary.providers) else ""
+        return "fallback", f"the channels use libfabric over {', '.join(other_providers)}{suffix}, not EFA ({counted})"
     if not summary.providers:
         return "unknown", f"the channels use libfabric ({counted}), and no line says over what: keep those with NET/OFI"
     return "efa", f"the channels use EFA ({counted}, provider {', '.join(sorted(summary.providers))})"
@@ -145,8 +148,11 @@ def _judge_devices(summary: LogSummary, counted: str) -> NetworkSentence:
 
 def _judge_announcements(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
     """Judge a log without a network's channel: what NCCL announced can show a fallback, never a good network."""
-    if others := _not_efa(summary):
-        return "fallback", f"libfabric chose {', '.join(others)}, not EFA, and no channel of a network is in the log"
+    if other_providers := _not_efa(summary):
+        return (
+            "fallback",
+            f"libfabric chose {', '.join(other_providers)}, not EFA, and no channel of a network is in the log",
+        )
     if _announced_sockets(summary, wordings):
         nodes = max(summary.nodes.values(), default=0)
         job = f"for a job on {nodes} nodes, " if nodes > 1 else ""
@@ -155,8 +161,11 @@ def _judge_announcements(summary: LogSummary, wordings: NcclLogs) -> NetworkSent
             f"NCCL announced TCP sockets, {job}and no channel of a network is in the log: {_causes(summary)}",
         )
     if summary.channels:
-        ways = _channel_counts(summary.channels)
-        return "unknown", f"the log has channels inside a node only ({ways}), and not of all ranks: {ALL_RANKS}"
+        counted_channels = _channel_counts(summary.channels)
+        return (
+            "unknown",
+            f"the log has channels inside a node only ({counted_channels}), and not of all ranks: {ALL_RANKS}",
+        )
     if summary.announced:
         names = ", ".join(sorted(summary.announced))
         return "unknown", f"NCCL announced {names}, and no channel is in the log: {ALL_RANKS}"

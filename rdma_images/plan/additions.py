@@ -1,4 +1,4 @@
-"""What a target adds to an image above its components: files of the user, variables, a user, a command."""
+"""What a target adds to an image beside its components: the user's files, variables, a user, a command."""
 
 import posixpath
 import re
@@ -106,7 +106,7 @@ class TargetAdditions(Strict):
     )
 
     def addition_problems(self) -> Iterator[tuple[Path_, str]]:
-        """Yield what cannot be, as (place, sentence)."""
+        """Yield what is wrong with the additions, as (place, sentence)."""
         for number, entry in enumerate(self.files):
             yield from ((("files", number, *steps), sentence) for steps, sentence in _file_problems(entry, self.user))
         for name, value in self.env.items():
@@ -138,8 +138,8 @@ def additions(target: TargetAdditions, workdir: str | None = None) -> Additions 
         target: The fields of the matrix.
         workdir: The working directory that the image has already; None for one that is built here.
     """
-    written = (target.files, target.env, target.user, target.workdir, target.entrypoint, target.command, target.labels)
-    if not any(written):
+    fields = (target.files, target.env, target.user, target.workdir, target.entrypoint, target.command, target.labels)
+    if not any(fields):
         return None
     workdir = target.workdir or workdir or WORKDIR
     user = None
@@ -186,7 +186,7 @@ def _overrides(image: Image, variables: Mapping[str, str], where: str, facts: Fa
 
 
 def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator[Broken]:
-    """Yield the rows of facts/environment.yaml by which validators report the same image as an error."""
+    """Yield the variables that facts/environment.yaml calls harmful: validators report the same image as an error."""
     facts = table.read(Environment)
     versions = {name: component.version for name, component in image.components.items()}
     for row in facts.variables.values():

@@ -44,12 +44,12 @@ def complete(row: Mapping[str, str]) -> dict[str, str]:
 
     An axis that is not chosen is decided by another one of the row ("nccl": "pytorch"), or has its default.
     """
-    chosen: dict[str, str] = {}
+    axes: dict[str, str] = {}
     for axis in AXES:
         if axis.name in row:
-            chosen[axis.name] = row[axis.name]
-        elif axis.decided_by in chosen:
-            chosen[axis.name] = str(axis.decided_by)
-        elif axis.default is not None and (axis.property_of is None or axis.property_of in chosen):
-            chosen[axis.name] = axis.default
-    return chosen
+            axes[axis.name] = row[axis.name]
+        elif axis.decided_by in axes:
+            axes[axis.name] = str(axis.decided_by)
+        elif axis.default is not None and (axis.property_of is None or axis.property_of in axes):
+            axes[axis.name] = axis.default
+    return axes

@@ -37,8 +37,8 @@ class Candidate:
     @cached_property
     def components(self) -> dict[str, Component]:
         """The components by name, each with what decided its version. Made on demand: most are only checked."""
-        named = {name: version for name, version in self.versions.items() if name not in (*PROPERTIES, "fabric")}
-        return {name: Component(name, version, self._decided_by(name)) for name, version in named.items()}
+        versions = {name: version for name, version in self.versions.items() if name not in (*PROPERTIES, "fabric")}
+        return {name: Component(name, version, self._decided_by(name)) for name, version in versions.items()}
 
     def _decided_by(self, name: str) -> str:
         if name in BUNDLED:
@@ -51,29 +51,29 @@ class Candidate:
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
     """Return the default row of `target` with `changes`; every value must be known (axes.check)."""
     changes = dict(changes or {})
-    default_axes, chosen = target.complete(), target.complete(changes)
-    undecided = tuple(axis for axis, decider in DECIDERS.items() if chosen.get(axis) == decider not in chosen)
+    default_axes, axes = target.complete(), target.complete(changes)
+    undecided = tuple(axis for axis, decider in DECIDERS.items() if axes.get(axis) == decider not in axes)
     return Candidate(
         target=name,
         fabric=target.fabric,
-        axes=chosen,
+        axes=axes,
         given=changes,
-        foreign=tuple(axis for axis in chosen if axis not in default_axes),
+        foreign=tuple(axis for axis in axes if axis not in default_axes),
         undecided=undecided,
-        versions=_chosen(chosen, undecided, facts)
-        | dict(_bundled_version(chosen, target.fabric, facts))
-        | {axis: chosen[axis] for axis in PROPERTIES if axis in chosen}
+        versions=_chosen(axes, undecided, facts)
+        | dict(_bundled_version(axes, target.fabric, facts))
+        | {axis: axes[axis] for axis in PROPERTIES if axis in axes}
         | {"fabric": target.fabric},
     )
 
 
-def _chosen(chosen: Mapping[str, str], undecided: tuple[str, ...], facts: Facts) -> dict[str, str]:
+def _chosen(axis_values: Mapping[str, str], undecided: tuple[str, ...], facts: Facts) -> dict[str, str]:
     """Return the versions of the components that are axes: as written, or as what decides them implies."""
     versions: dict[str, str] = {}
     for axis in axes.AXES:
-        if axis.name not in chosen or axis.default or axis.name in undecided:
+        if axis.name not in axis_values or axis.default or axis.name in undecided:
             continue
-        value: str | None = chosen[axis.name]
+        value: str | None = axis_values[axis.name]
         if value == axis.decided_by and axis.implied:
             value = axis.implied(facts, versions)
         if value is not None:
@@ -81,8 +81,8 @@ def _chosen(chosen: Mapping[str, str], undecided: tuple[str, ...], facts: Facts)
     return versions
 
 
-def _bundled_version(chosen: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the versions of the components that are no axis: what another one brings, where the facts know it."""
+def _bundled_version(axes: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the versions of the components that are no axis: bundled with another one, where the facts know them."""
     for name, bundled in BUNDLED.items():
-        if version := bundled.version(chosen, fabric, facts):
+        if version := bundled.version(axes, fabric, facts):
             yield name, version

@@ -1,4 +1,4 @@
-"""What the scripts of an entry point set for all that they start, read before anything is built.
+"""The variables that an entry point's scripts set for the programs they start, read before anything is built.
 
 Only lines that always run are read: what a condition, a loop or a function guards is left to validation, which starts
 the entry point.
@@ -24,7 +24,7 @@ LARGEST = 1 << 20  # bytes of a script
 def settings(additions: Additions, exported: Collection[str]) -> Iterator[tuple[str, str, str]]:
     """Yield what the entry point's scripts set: file and line, the variable, and its value, "" for one that is unset.
 
-    Of variables that are not yet `exported`, only what a line exports reaches other programs.
+    A variable that is not in `exported` reaches other programs only where a line exports it.
     """
     for script in _scripts(additions):
         if not script.is_file() or script.stat().st_size > LARGEST:
@@ -38,10 +38,10 @@ def settings(additions: Additions, exported: Collection[str]) -> Iterator[tuple[
 def _scripts(additions: Additions) -> Iterator[Path]:
     """Yield the user's files that the entry point or the command names."""
     words = [*(additions.entrypoint or ()), *(additions.command or ())]
-    named = {posixpath.normpath(posixpath.join(additions.workdir, word)) for word in words}
-    named |= {f"/usr/local/bin/{word}" for word in words if "/" not in word}
+    named_paths = {posixpath.normpath(posixpath.join(additions.workdir, word)) for word in words}
+    named_paths |= {f"/usr/local/bin/{word}" for word in words if "/" not in word}
     for file in additions.files:
-        for path in sorted(named):
+        for path in sorted(named_paths):
             if path == file.destination:
                 yield paths.PROJECT / file.path
             elif path.startswith(f"{file.destination}/"):
@@ -51,8 +51,8 @@ def _scripts(additions: Additions) -> Iterator[Path]:
 def _lines(text: str, exported: Collection[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
     """Yield the lines of a shell's script that always run and set or unset variables."""
     depth, end_of_text = 0, ""
-    for number, written in enumerate(text.splitlines(), 1):
-        line = written.strip()
+    for number, raw_line in enumerate(text.splitlines(), 1):
+        line = raw_line.strip()
         if end_of_text:
             end_of_text = "" if line == end_of_text else end_of_text
         elif match := HERE_TEXT.search(line):
@@ -68,10 +68,10 @@ def _lines(text: str, exported: Collection[str]) -> Iterator[tuple[int, Mapping[
                 yield number, dict(_assignments(match["rest"], match["verb"], exported))
 
 
-def _assignments(rest: str, verb: str | None, exported: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the variables that a line gives to programs: what it exports, and what is before a program."""
+def _assignments(text: str, verb: str | None, exported: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the variables that a line gives to programs: exported ones, and those before a command."""
     try:
-        words = shlex.split(rest, comments=True)
+        words = shlex.split(text, comments=True)
     except ValueError:  # a quote that a later line closes
         return
     pairs = [word.partition("=") for word in words if re.match(r"[A-Za-z_]\w*=", word)]

@@ -30,7 +30,7 @@ METADATA = ("pyproject.toml", "setup.cfg", "setup.py", "*.txt")
 
 @dataclass(frozen=True)
 class LocalPackage:
-    """Where a package is that no index has, as the requirement in a lock says it."""
+    """The address of a package that no index has, as a lock's requirement has it."""
 
     kind: Literal["wheel", "folder", "commit"]
     address: str  # from the folder of matrix.yaml, "./wheels/x.whl"; of a commit "https://host/repository"
@@ -39,7 +39,7 @@ class LocalPackage:
 
     @property
     def origin(self) -> str:
-        """What a lock and an image's label say of it."""
+        """Its origin, as locks and the image's label have it."""
         if self.kind != "commit":
             return self.address
         return f"git+{self.address}@{self.digest}" + (f"#subdirectory={self.subfolder}" if self.subfolder else "")
@@ -55,12 +55,12 @@ class _ProblemError(Exception):
 
 
 def is_address(text: str) -> bool:
-    """Return whether a requirement says where its package is, in place of which release of the index it wants."""
+    """Return whether a requirement has an address, instead of naming a release of the index."""
     return ADDRESS.fullmatch(text) is not None
 
 
 def pin(text: str, folder: Path, where: str) -> str:
-    """Return a requirement that says where its package is with what decides its lock; any other as it is.
+    """Return a requirement with an address, pinned by what decides its lock; any other one unchanged.
 
     Args:
         text: "./wheels/x.whl", "./project[extra]", or "name @ git+https://host/repository@COMMIT".

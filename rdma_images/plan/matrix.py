@@ -33,7 +33,7 @@ MOST_ROWS = 2_000  # of one target's matrix, before excludes: some 8 jobs' matri
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+~:-]+)?")
 # packaging.python.org, "Names and normalization": a package's name in its one normal form.
 NORMAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-# The axes that an image which exists decides, and those that are chosen for the fabric that is added to it.
+# The axes that an existing image decides, and those that are chosen for the fabric that is added to it.
 IMAGE_AXES = ("base", "python", "pytorch", "cuda", "nccl", "platform")
 ONTO_AXES = (EFA_INSTALLER.name, AWS_OFI_NCCL.name, "fallback")
 # The wheels whose version an axis decides.
@@ -134,7 +134,7 @@ class Target(TargetAdditions):
     def rows(self) -> list[Row]:
         """Return the whole matrix: the default row with every combination of `values`, the default row first."""
         names = list(self.values)
-        combined = (dict(zip(names, picked, strict=True)) for picked in product(*self.values.values()))
+        combined = (dict(zip(names, combination, strict=True)) for combination in product(*self.values.values()))
         rows = [self.default | change for change in combined]
         included = [row for row in rows if not any(exclude.holds(row) for exclude in self.exclude)]
         return sorted(included, key=lambda row: row != self.default)
@@ -156,7 +156,7 @@ class Matrix(Document):
     targets: dict[str, Target] = Field(description="What can be built, by name.")
 
     def problems(self) -> Iterator[tuple[Path_, str]]:
-        """Yield names that cannot be, and axes that do not exist, are not used, or are written twice."""
+        """Yield names that are not valid, and axes that do not exist, are not used, or are written twice."""
         if not self.targets:
             yield ("targets",), "there is no target: add one"
         for name, target in self.targets.items():
@@ -167,9 +167,9 @@ class Matrix(Document):
                 yield ("targets", name), f"a target's name has at most {LONGEST_NAME} characters: shorten it"
             for steps, sentence in _problems(target):
                 yield ("targets", name, *steps), sentence
-        named: dict[str, str] = {}
+        index_by_package: dict[str, str] = {}
         for name, index in self.indexes.items():
-            for steps, sentence in _index_problems(name, index, named):
+            for steps, sentence in _index_problems(name, index, index_by_package):
                 yield ("indexes", name, *steps), sentence
 
     def target(self, name: str) -> Target:
@@ -242,7 +242,7 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
 
 
 def _onto_problems(target: Target) -> Iterator[tuple[Path_, str]]:
-    """Yield what a target has that the image decides to which its fabric is added."""
+    """Yield the fields of a target that the image decides to which its fabric is added."""
     if not target.onto:
         return
     if problem := onto_records.reference_problem(target.onto):
@@ -256,8 +256,8 @@ def _onto_problems(target: Target) -> Iterator[tuple[Path_, str]]:
             yield (name,), "what is installed in the image of `onto` stays as it is: remove this"
 
 
-def _index_problems(name: str, index: Index, named: dict[str, str]) -> Iterator[tuple[Path_, str]]:
-    """Yield what is wrong with an index; `named` are the packages of those before it, and gets its own."""
+def _index_problems(name: str, index: Index, index_by_package: dict[str, str]) -> Iterator[tuple[Path_, str]]:
+    """Yield what is wrong with an index; `index_by_package` has the packages of earlier ones, and gets this one's."""
     if not NORMAL_NAME.fullmatch(name):
         yield (), f"{name!r} is no name: write small letters, digits and -"
     split = urlsplit(index.address)
@@ -268,28 +268,28 @@ def _index_problems(name: str, index: Index, named: dict[str, str]) -> Iterator[
     for number, package in enumerate(index.packages):
         if not NORMAL_NAME.fullmatch(package):
             yield ("packages", number), f"{package!r} is no package's name: write it with small letters, digits and -"
-        elif package in named:
-            yield ("packages", number), f"{package} is named for the index {named[package]}, too: remove one"
+        elif package in index_by_package:
+            yield ("packages", number), f"{package} is named for the index {index_by_package[package]}, too: remove one"
         elif any(wheel.fullmatch(package) for wheel in WHEELS.values()):
             yield ("packages", number), f"an axis decides {package}, which is the public index's: remove it"
         else:
-            named[package] = name
+            index_by_package[package] = name
 
 
-def _repeated(steps: Path_, written: Sequence[str], key: Callable[[str], object] = str) -> Iterator[tuple[Path_, str]]:
-    """Yield what is in a list twice; `key` gives what two spellings of one thing have in common."""
+def _repeated(steps: Path_, texts: Sequence[str], key: Callable[[str], object] = str) -> Iterator[tuple[Path_, str]]:
+    """Yield what is in a list twice; `key` returns the same value for two spellings of one thing."""
     first: dict[object, str] = {}
-    for number, text in enumerate(written):
-        about = key(text)
-        if about in first:
-            also = "" if first[about] == text else f", first as {first[about]!r}"
+    for number, text in enumerate(texts):
+        identity = key(text)
+        if identity in first:
+            also = "" if first[identity] == text else f", first as {first[identity]!r}"
             yield (*steps, number), f"{text!r} is written twice{also}: remove one"
         else:
-            first[about] = text
+            first[identity] = text
 
 
 def _package_problems(target: Target) -> Iterator[tuple[Path_, str]]:
-    """Yield what is to be installed, and is no package."""
+    """Yield the requirements that name no package."""
     for number, text in enumerate(target.debian_packages):
         if not DEBIAN_PACKAGE.fullmatch(text):
             yield ("debian-packages", number), f"{text!r} is no Debian package: write name or name=version"
@@ -323,10 +323,10 @@ def _parsed_requirement(text: str) -> PackageRequirement | None:
     from packaging.utils import canonicalize_name
 
     try:
-        read = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement:
         return None
-    return PackageRequirement(canonicalize_name(read.name), str(read.marker or ""), read.url or "")
+    return PackageRequirement(canonicalize_name(requirement.name), str(requirement.marker or ""), requirement.url or "")
 
 
 def _requirement_problem(text: str, target: Target) -> str | None:

@@ -14,7 +14,7 @@ from rdma_images.plan.matrix import Target
 MOST_CHANGES = 2
 Changes = dict[str, str]
 Cost = tuple[int, int, int]  # requested values that change, untested values, distance
-Step = tuple[Cost, str]  # what it costs to go to a value
+Step = tuple[Cost, str]  # the cost of a change to a value
 Choice = tuple[Cost, tuple[str, ...], tuple[int, ...]]  # axes, and the place of each one's value among its steps
 
 
@@ -37,7 +37,7 @@ def nearest(
     steps = {axis: sorted(_steps(axis, refused, facts, requested)) for axis in refused.axes if axis not in fixed}
     culprits = [_culprits(refused, rule) for rule in broken]
     for count in range(1, MOST_CHANGES + 1):
-        sets = [names for names in combinations(steps, count) if all(some.intersection(names) for some in culprits)]
+        sets = [names for names in combinations(steps, count) if all(axes.intersection(names) for axes in culprits)]
         for changes in _cheapest_first(sets, steps):
             if rules.work(candidate(refused.target, target, facts, refused.axes | changes), facts):
                 return changes
@@ -54,7 +54,7 @@ def nearest_value(image: Image, axis: str, values: Collection[str], facts: Facts
 
 
 def _steps(axis: str, refused: Candidate, facts: Facts, requested: Changes) -> Iterator[Step]:
-    """Yield every other value of an axis, with what it costs to go there."""
+    """Yield every other value of an axis, with the cost of the change."""
     known_values = axes.values(axes.BY_NAME[axis], facts)
     current = known_values.index(refused.versions.get(axis, refused.axes[axis]))
     component = components.BY_NAME.get(axis)
@@ -62,8 +62,8 @@ def _steps(axis: str, refused: Candidate, facts: Facts, requested: Changes) -> I
         if value != refused.axes[axis]:
             # Twice the distance, less one for the newer side: of two equally near values the newer one is taken.
             untested = component is not None and not component.was_tested(value, refused.fabric, facts)
-            far = 2 * abs(position - current) - int(position > current)
-            yield (int(axis in requested), int(untested), far), value
+            distance = 2 * abs(position - current) - int(position > current)
+            yield (int(axis in requested), int(untested), distance), value
 
 
 def _culprits(refused: Candidate, broken: Broken) -> set[str]:
@@ -102,5 +102,5 @@ def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -
 def _choice(names: tuple[str, ...], places: tuple[int, ...], steps: dict[str, list[Step]]) -> Choice:
     """Return a choice with its cost: the sum of its steps'."""
     costs = [steps[name][index][0] for name, index in zip(names, places, strict=True)]
-    given, unseen, far = (sum(part) for part in zip(*costs, strict=True))
-    return (given, unseen, far), names, places
+    requested, unseen, distance = (sum(part) for part in zip(*costs, strict=True))
+    return (requested, unseen, distance), names, places

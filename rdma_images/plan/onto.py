@@ -29,7 +29,7 @@ GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,
 
 
 def target_onto(target: Target, ref: str) -> Target:
-    """Return the target with its fabric added to the image `ref`, in the place of what it would build."""
+    """Return the target changed so that its fabric is added to the image `ref`."""
     return target.model_copy(
         update={
             "onto": ref,
@@ -102,7 +102,7 @@ def _verbs_problems(base: ExistingImage) -> Iterator[tuple[str, str, str, str]]:
 
 
 def related(broken: Broken) -> bool:
-    """Return whether a broken rule counts for an image that has its NCCL already."""
+    """Return whether a broken rule matters to an image that has its NCCL already."""
     return broken.rule not in UNRELATED
 
 
@@ -152,7 +152,7 @@ def _environment(image: Image, base: ExistingImage, hidden: tuple[str, ...]) -> 
     current = base.environment
     programs = [folder for part in image.components.values() for folder in part.details.programs]
     path = current.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").split(":")
-    # Last: what the image starts by a name stays what it was, its own mpirun for example.
+    # Last, so that the image's own programs come first, its mpirun for example.
     variables = {"PATH": ":".join([*path, *(folder for folder in programs if folder not in path)])}
     variables |= {name: value for name, value in GPUS.items() if not current.get(name)}
     searched = current.get("LD_LIBRARY_PATH", "")
@@ -168,11 +168,11 @@ def _environment(image: Image, base: ExistingImage, hidden: tuple[str, ...]) -> 
 def _added(image: Image, base: ExistingImage) -> Iterator[Change]:
     if INSTALLER in image.components:
         with_ = f"libfabric {image.components['libfabric'].version}" if "libfabric" in image.components else "libfabric"
-        why = f"{with_}, rdma-core and Open MPI of EFA"
+        reason = f"{with_}, rdma-core and Open MPI of EFA"
         if base.installer:
-            yield Change("replaced", f"EFA installer {base.installer}", f"by {image.version(INSTALLER)}: {why}")
+            yield Change("replaced", f"EFA installer {base.installer}", f"by {image.version(INSTALLER)}: {reason}")
         else:
-            yield Change("added", f"EFA installer {image.version(INSTALLER)}", why)
+            yield Change("added", f"EFA installer {image.version(INSTALLER)}", reason)
     if ERDMA in image.components:
         yield Change("added", f"Alibaba's verbs libraries for {image.version(ERDMA)}", "they know eRDMA's devices")
     if PLUGIN in image.components:

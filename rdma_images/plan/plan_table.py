@@ -30,8 +30,8 @@ def as_json(plan: Plan, overrides: Sequence[str] = (), problems: Sequence[str] =
         problems: What keeps the images from being built.
     """
     images = [written(image) for image in plan.images]
-    beside = {"overrides": list(overrides), "problems": list(problems)}
-    return json.dumps(asdict(plan) | {"images": images} | beside, indent=2)
+    messages = {"overrides": list(overrides), "problems": list(problems)}
+    return json.dumps(asdict(plan) | {"images": images} | messages, indent=2)
 
 
 def table(plan: Plan) -> RenderableType:
@@ -58,20 +58,23 @@ def _images(plan: Plan) -> RenderableType:
     """Return one row an image, one column a component that any of them has."""
     from rich.table import Table
 
-    shown = [
+    columns = [
         component.name
         for component in components.IN_TABLES
         if any(component.name in image.components for image in plan.images)
     ]
-    shown += [
+    columns += [
         name
         for name, default in PROPERTIES.items()
         if any(image.axes.get(name, default) != default for image in plan.images)
     ]
-    grid = Table("target", *shown, "platform", "driver", box=None, header_style="bold", pad_edge=False)
+    grid = Table("target", *columns, "platform", "driver", box=None, header_style="bold", pad_edge=False)
     for image in plan.images:
-        cells = (_cell(image, name) for name in shown)
-        driver = next((f">= {need.at_least}" for need in image.requirements if need.what == "nvidia-driver"), "")
+        cells = (_cell(image, name) for name in columns)
+        driver = next(
+            (f">= {requirement.at_least}" for requirement in image.requirements if requirement.what == "nvidia-driver"),
+            "",
+        )
         grid.add_row(image.target, *cells, image.platform.removeprefix("linux/"), driver)
     return grid
 
@@ -116,8 +119,8 @@ def _refusal(refusal: Refusal) -> RenderableType:
     text = Text.assemble("\n", ("refused", "bold red"), f"  {refusal.target}: {choice}\n")
     for broken in refusal.broken:
         related = ", ".join(f"{name} {version}" for name, version in broken.versions.items())
-        about = f" ({related})" if related else ""
-        text.append(f"  {broken.rule}", "bold").append(f"{about}\n    {broken.reason}\n")
+        suffix = f" ({related})" if related else ""
+        text.append(f"  {broken.rule}", "bold").append(f"{suffix}\n    {broken.reason}\n")
         text.append(f"    source: {broken.source}\n", "dim")
     if refusal.leave_out:
         text.append("  leave out: ").append(_typed(refusal.leave_out), "green")

@@ -160,7 +160,9 @@ def _image(
         source_architectures=source_builds.architectures(planned, target.source_packages, facts),
         source_builds=source_builds.source_builds(planned, target.source_packages, facts),
         debian_packages=(*target.debian_packages, *(COMPILER if target.compiler else ())),
-        requirements=tuple(need for component in present for need in component.requirements(planned, facts)),
+        requirements=tuple(
+            requirement for component in present for requirement in component.requirements(planned, facts)
+        ),
         unknown=rules.unknown(planned, facts),
         environment=runtime.environment(planned.axes, planned.fabric, detailed, facts),
         settings=tuple(runtime.settings(planned.fabric, facts)),

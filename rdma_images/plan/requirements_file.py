@@ -28,7 +28,7 @@ class Requirements:
 
     packages: list[str] = field(default_factory=list)
     constraints: list[str] = field(default_factory=list)
-    hashes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sha256 of the files that may be, by name
+    hashes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sha256 of the allowed files, by name
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,12 @@ def _uv_lock(file: Path, extras: str) -> Iterator[_Line]:
         raise RefusedError(f"{paths.shown(file)}: no such file\nrun uv lock in its folder")
     command = [find_uv_bin(), "export", "--frozen", "--offline", "--no-dev", "--no-emit-project", "--no-editable"]
     command += ["--no-annotate", "--no-header", "--quiet", "--format", "requirements.txt"]
-    chosen = [extra.strip() for extra in extras.split(",") if extra.strip()]
-    if unknown := sorted(set(chosen) - _extras(file.with_name("pyproject.toml"))):
-        raise RefusedError(f"{paths.shown(file)}: its project has no extra {', '.join(unknown)}\ncorrect the name")
-    command += [f"--extra={extra}" for extra in chosen]
+    extra_names = [extra.strip() for extra in extras.split(",") if extra.strip()]
+    if unknown_extras := sorted(set(extra_names) - _extras(file.with_name("pyproject.toml"))):
+        raise RefusedError(
+            f"{paths.shown(file)}: its project has no extra {', '.join(unknown_extras)}\ncorrect the name"
+        )
+    command += [f"--extra={extra}" for extra in extra_names]
     process = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, check=False)
     if process.returncode:
         words = " ".join(process.stderr.split()).removeprefix("error: ")
@@ -132,14 +134,14 @@ def _lines(file: Path) -> Iterator[_Line]:
 def _joined(file: Path, text: str, is_numbered: bool = True) -> Iterator[_Line]:
     """Yield the lines of a text, each with those that continue it."""
     joined, first = "", 0
-    for number, written in (
+    for number, raw_line in (
         enumerate(text.splitlines(), 1) if is_numbered else ((0, line) for line in text.splitlines())
     ):
         first = first if joined else number
-        if written.endswith("\\"):
-            joined += written[:-1] + " "
+        if raw_line.endswith("\\"):
+            joined += raw_line[:-1] + " "
             continue
-        line = COMMENT.sub("", joined + written)
+        line = COMMENT.sub("", joined + raw_line)
         joined = ""
         if text := HASH.sub("", line).strip():
             yield _Line(file, first, text, tuple(match["sha256"] for match in HASH.finditer(line) if match["sha256"]))

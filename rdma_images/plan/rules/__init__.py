@@ -23,7 +23,7 @@ def check(candidate: Candidate, facts: Facts) -> tuple[Broken, ...]:
 
 
 def unknown(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
-    """Return what a rule would have to know about `candidate` and the facts lack.
+    """Return the facts that the rules lack to judge `candidate`.
 
     A sentence and its source for each.
     """
@@ -32,5 +32,6 @@ def unknown(candidate: Candidate, facts: Facts) -> tuple[str, ...]:
 
 
 def work(candidate: Candidate, facts: Facts) -> bool:
-    """Return whether `candidate` breaks no rule; stops at the first it does, where those of shape are the rarest."""
+    """Return whether `candidate` breaks no rule; stops at the first that it breaks."""
+    # Backwards: the first rules, those of shape, are the ones broken least.
     return not any(rule.reason(candidate, facts) for rule in reversed(RULES))

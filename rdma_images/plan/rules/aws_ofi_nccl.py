@@ -40,13 +40,13 @@ def libfabric_new_enough(candidate: Candidate, facts: Facts) -> Reason | Unknown
     plugin, installer = facts.plugin.releases[candidate["aws-ofi-nccl"]], candidate["efa-installer"]
     if plugin.min_libfabric is None:
         return None
-    need = f"aws-ofi-nccl {candidate['aws-ofi-nccl']} needs {plugin.min_libfabric} or newer on AWS"
+    requirement = f"aws-ofi-nccl {candidate['aws-ofi-nccl']} needs {plugin.min_libfabric} or newer on AWS"
     if "libfabric" not in candidate:
         source = facts.efa.cite(facts.efa.releases[installer])
-        return Unknown(f"which libfabric EFA installer {installer} brings; {need}", source)
+        return Unknown(f"which libfabric EFA installer {installer} brings; {requirement}", source)
     if versions.at_least(candidate["libfabric"], plugin.min_libfabric):
         return None
-    text = f"EFA installer {installer} brings libfabric {candidate['libfabric']}; {need}"
+    text = f"EFA installer {installer} brings libfabric {candidate['libfabric']}; {requirement}"
     return Reason(text, facts.plugin.cite(plugin, "min-libfabric"))
 
 

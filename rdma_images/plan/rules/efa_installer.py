@@ -49,12 +49,12 @@ def stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
     trap, installer = facts.efa.ngc_trap, candidate["efa-installer"]
     if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
         return None
-    missing = [flag for flag in trap.flags if flag not in facts.efa.flags_for(installer)]
-    if not missing:
+    missing_flags = [flag for flag in trap.flags if flag not in facts.efa.flags_for(installer)]
+    if not missing_flags:
         return None
     text = (
         f"on a base with NVIDIA's entrypoint EFA installer {installer} leaves out libnccl-net.so unless it is called "
-        f"with {' '.join(missing)}, and NCCL then uses TCP without an error"
+        f"with {' '.join(missing_flags)}, and NCCL then uses TCP without an error"
     )
     return Reason(text, facts.efa.cite(trap))
 

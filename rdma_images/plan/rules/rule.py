@@ -73,10 +73,10 @@ def rule(identity: str, *relates: str) -> Callable[[Test], PlanRule]:
     return lambda test: PlanRule(identity, relates, test)
 
 
-def known_fault(component: str, candidate: Candidate, facts: Facts, beside: str = "nccl") -> Reason | None:
-    """Return what is known not to work in the candidate's version of the component `of` beside that of another."""
-    versions = {name: candidate[name] for name in (component, beside)}
+def known_fault(component: str, candidate: Candidate, facts: Facts, other: str = "nccl") -> Reason | None:
+    """Return the known fault of the candidate's version of `component` beside its version of `other`."""
+    versions = {name: candidate[name] for name in (component, other)}
     rows = [row for row in facts.faults.faults if row.of == component and row.refuses]
-    rows = [row for row in rows if beside in row.beside or (beside == "nccl" and not row.beside)]
+    rows = [row for row in rows if other in row.beside or (other == "nccl" and not row.beside)]
     sentences = ((row, row.explanation(versions)) for row in rows)
     return next((Reason(text, facts.faults.cite(row)) for row, text in sentences if text), None)

@@ -35,9 +35,10 @@ def is_complete(candidate: Candidate, facts: Facts) -> Reason | None:
     lacking = next((pair for pair in _needs(candidate, facts) if pair[1] not in candidate.axes), None)
     if lacking is None:
         return None
-    component, needed = lacking
+    component, missing_component = lacking
     return Reason(
-        f"{component} needs {needed}, which {candidate.target} does not have: add it to its default row", "matrix.yaml"
+        f"{component} needs {missing_component}, which {candidate.target} does not have: add it to its default row",
+        "matrix.yaml",
     )
 
 
@@ -53,6 +54,6 @@ def _needs(candidate: Candidate, facts: Facts) -> Iterator[tuple[str, str]]:
         yield "nccl", "cuda"
     if candidate["variant"] == "devel":
         yield "a devel image", "cuda"
-    chosen = candidate.axes.get("aws-ofi-nccl", "efa-installer") != "efa-installer"
-    if chosen and {"aws-ofi-nccl", "efa-installer"} <= target_axes and aws_ofi_nccl.is_from_source(candidate, facts):
+    is_chosen = candidate.axes.get("aws-ofi-nccl", "efa-installer") != "efa-installer"
+    if is_chosen and {"aws-ofi-nccl", "efa-installer"} <= target_axes and aws_ofi_nccl.is_from_source(candidate, facts):
         yield "aws-ofi-nccl from source", "cuda"
