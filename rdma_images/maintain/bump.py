@@ -47,12 +47,12 @@ def edit_matrix(text: str, current: Matrix, bumps: tuple[Bump, ...]) -> str:
     for bump in bumps:
         target = current.target(bump.target)
         only_default = bump.new in target.values.get(bump.axis, ())
-        old = re.compile(rf"(?<![\w.]){re.escape(bump.old)}(?![\w.])")
+        old_value = re.compile(rf"(?<![\w.]){re.escape(bump.old)}(?![\w.])")
         for key_path, axis, value in matrix.values_of(target):
             if (axis, value) == (bump.axis, bump.old) and not (only_default and key_path[0] != "default"):
                 number = current.line("targets", bump.target, *key_path) - 1
                 content, hash_, comment = lines[number].partition("#")
-                lines[number] = old.sub(bump.new, content, count=1) + hash_ + comment
+                lines[number] = old_value.sub(bump.new, content, count=1) + hash_ + comment
     edited_text = "".join(lines)
     yaml_file.loads(edited_text, Matrix, "the edited matrix.yaml")
     return edited_text
@@ -81,8 +81,8 @@ def propose(facts: Facts, path: Path = paths.MATRIX, write: bool = False) -> Pro
 
 def _comments(old_lines: list[str], new_lines: list[str], name: str) -> Iterator[str]:
     """Yield the comments beside values that change: they were written about the old ones."""
-    for number, (old, new) in enumerate(zip(old_lines, new_lines, strict=True), 1):
-        if old != new and (comment := new.partition("#")[2].strip()):
+    for number, (old_line, new_line) in enumerate(zip(old_lines, new_lines, strict=True), 1):
+        if old_line != new_line and (comment := new_line.partition("#")[2].strip()):
             yield f'{name}:{number}: is the comment still true? "{comment}"'
 
 
@@ -96,9 +96,9 @@ def _gaps(bumps: tuple[Bump, ...], current: Matrix, facts: Facts) -> Iterator[st
 
 def _newest_row(name: str, target: Target, facts: Facts) -> Row:
     """Return the changes to the default row of `target` that make it newest; earlier axes of VERSIONED matter more."""
-    chosen = [axis for axis in VERSIONED if axis in target.default]
-    for values in product(*(_candidate_values(axis, target.default[axis], facts) for axis in chosen)):
-        row = dict(zip(chosen, values, strict=True))
+    version_axes = [axis for axis in VERSIONED if axis in target.default]
+    for values in product(*(_candidate_values(axis, target.default[axis], facts) for axis in version_axes)):
+        row = dict(zip(version_axes, values, strict=True))
         if rules.work(candidate(name, target, facts, row), facts):
             return {axis: value for axis, value in row.items() if value != target.default[axis]}
     return {}

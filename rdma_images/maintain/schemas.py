@@ -41,9 +41,9 @@ def schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def write(folder: Path) -> list[Path]:
     """Write the schema of each file of `MODELS` below `folder`, and return the paths."""
-    written = []
+    paths_written = []
     for name, model in MODELS.items():
         path = folder / FOLDER / f"{name}.json"
         atomic.write(path, json.dumps(schema(model), indent=2) + "\n")
-        written.append(path)
-    return written
+        paths_written.append(path)
+    return paths_written

@@ -68,8 +68,8 @@ def variable_names(tree: Path, library: str) -> frozenset[str]:
 
 def compare_variables(tree: Path, library: str, variables: Variables) -> VariableDifference:
     """Compare the variables in a library's source tree with facts/variables.yaml. Raises as `variable_names` does."""
-    read, listed = variable_names(tree, library), set(variables.libraries[library].names)
-    return VariableDifference(tuple(sorted(read - variables.names)), tuple(sorted(listed - read)))
+    library_names, listed = variable_names(tree, library), set(variables.libraries[library].names)
+    return VariableDifference(tuple(sorted(library_names - variables.names)), tuple(sorted(listed - library_names)))
 
 
 def _names(folder: Path, pattern: VariablePattern) -> Iterator[str]:

@@ -38,8 +38,8 @@ class Login:
 
 def check_reference(text: str) -> str:
     """Return `text` when it is a reference. Raises ValueError, without repeating the text, for a secret written out."""
-    scheme, _, rest = text.partition(":")
-    if scheme not in ("env", "file") or not rest:
+    scheme, _, value = text.partition(":")
+    if scheme not in ("env", "file") or not value:
         raise ValueError(f"a secret is never written here, only where it is: {FORMS}")
     return text
 

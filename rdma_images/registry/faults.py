@@ -108,27 +108,27 @@ def transport_error(host: str, error: requests.RequestException) -> PublishError
 def status_error(host: str, subject: str, status: int, body: str) -> PublishError:
     """Return the error of an unexpected response. `subject` is the repository or reference that it was about."""
     detail = mask_secrets(_first_message(body))
-    shown = f" ({detail})" if detail else ""
+    suffix = f" ({detail})" if detail else ""
     match status:
         case 401:
             return UnauthorizedError(
-                f"{host} does not take the credentials for {subject}{shown}\ncheck them, or log in"
+                f"{host} does not take the credentials for {subject}{suffix}\ncheck them, or log in"
             )
         case 403:
-            return DeniedError(f"{host} denies access to {subject}{shown}\nask for the right to push there")
+            return DeniedError(f"{host} denies access to {subject}{suffix}\nask for the right to push there")
         case 404:
-            return MissingError(f"{host} has no {subject}{shown}\ncheck how it is written, and that it was published")
+            return MissingError(f"{host} has no {subject}{suffix}\ncheck how it is written, and that it was published")
         case 500:
-            return InternalError(f"{host} fails at {subject}: HTTP 500{shown}\nlook into the registry's log")
+            return InternalError(f"{host} fails at {subject}: HTTP 500{suffix}\nlook into the registry's log")
         case 429 | 502 | 503 | 504:
-            return BusyError(f"{host} cannot do it now for {subject}: HTTP {status}{shown}\ntry again later")
+            return BusyError(f"{host} cannot do it now for {subject}: HTTP {status}{suffix}\ntry again later")
         case _ if "immutable" in body.lower():
             return ConflictError(
-                f"{host} refuses to change {subject}: the tag is immutable{shown}\n"
+                f"{host} refuses to change {subject}: the tag is immutable{suffix}\n"
                 "set immutable in registries.yaml, so that each build gets a tag of its own"
             )
         case _:
-            return PublishError(f"{host} refuses {subject}: HTTP {status}{shown}\nlook into the registry's log")
+            return PublishError(f"{host} refuses {subject}: HTTP {status}{suffix}\nlook into the registry's log")
 
 
 def _first_message(body: str) -> str:

@@ -37,8 +37,8 @@ class Credentials(yaml_file.Strict):
     @model_validator(mode="after")
     def _one_form(self) -> "Credentials":
         pair = self.username is not None and self.password is not None
-        half = (self.username is None) != (self.password is None)
-        if half or [pair, self.token is not None, self.identity_token is not None].count(True) != 1:
+        is_half_pair = (self.username is None) != (self.password is None)
+        if is_half_pair or [pair, self.token is not None, self.identity_token is not None].count(True) != 1:
             raise ValueError("give username and password, or token, or identity-token")
         return self
 

@@ -55,8 +55,8 @@ def wheel_layers(lock: Lock) -> tuple[WheelLayer, ...]:
     wheels = [w for w in lock.wheels if w not in lock.sources]
     large = [WheelLayer(f"wheel-{canonicalize_name(w.name)}", (w,)) for w in wheels if w.size >= LARGE]
     small = tuple(w for w in wheels if w.size < LARGE)
-    together = [WheelLayer("wheels-small", small)] if small else []
-    return tuple(sorted([*large, *together], key=lambda layer: (_change_rate(layer), -layer.size, layer.stage)))
+    shared_layer = [WheelLayer("wheels-small", small)] if small else []
+    return tuple(sorted([*large, *shared_layer], key=lambda layer: (_change_rate(layer), -layer.size, layer.stage)))
 
 
 def source_layers(lock: Lock) -> tuple[WheelLayer, ...]:

@@ -20,18 +20,18 @@ def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Seq
     """
     onto = {image.id: image.onto for image in images if image.onto}
     by_id = {report.image_id: report for report in reports}
-    shown = Text(no_wrap=True, overflow="ignore")
+    output = Text(no_wrap=True, overflow="ignore")
     for build in builds:
         report = by_id.get(build.image_id)
-        shown.append(f"{build.ref}\n", "bold")
-        shown.append("  checks  ").append(_verdict(report)).append("\n")
+        output.append(f"{build.ref}\n", "bold")
+        output.append("  checks  ").append(_verdict(report)).append("\n")
         if report:
             page = paths.image_folder(build.image_id) / "report.html"
-            shown.append(f"  report  {paths.shown(page)}\n")
+            output.append(f"  report  {paths.shown(page)}\n")
             if below := onto.get(build.image_id):
-                shown.append(f"  onto    {_difference(report, below.base)}\n")
-    shown.rstrip()
-    return shown
+                output.append(f"  onto    {_difference(report, below.base)}\n")
+    output.rstrip()
+    return output
 
 
 def as_json(builds: Sequence[Build], reports: Sequence[Report]) -> str:

@@ -63,10 +63,10 @@ class Slice:
 def measured_slices(report: Report) -> list[Slice]:
     """Return the layers of the image, lowest first; empty where they were not read."""
     layers = (report.facts.measured.layers or ()) if report.facts else ()
-    whole = sum(layer.bytes for layer in layers) or 1
+    total = sum(layer.bytes for layer in layers) or 1
     layer_slices, start = [], 0.0
     for layer in layers:
-        width = 100 * layer.bytes / whole
+        width = 100 * layer.bytes / total
         folder = layer.mostly or "nothing"
         layer_slices.append(
             Slice(plain(_short(folder)), _kind(folder), start, width, layer.bytes, width > 100 * LABEL_SHARE)
@@ -198,7 +198,9 @@ def _column(report: Report) -> ImageColumn:
     counts = {name: states.count(name) for name in MARKS}
     slices = measured_slices(report)
     pulled = sum(part.bytes for part in slices)
-    shown = [check for check in table.findings(report) if check.severity != "note"]
+    findings = [check for check in table.findings(report) if check.severity != "note"]
     title, _, tag = report.ref.rpartition(":")
     title = title.removeprefix("rdma-images/") or tag
-    return ImageColumn(report.image_id or report.ref, title, tag, report, counts, facts(report), slices, pulled, shown)
+    return ImageColumn(
+        report.image_id or report.ref, title, tag, report, counts, facts(report), slices, pulled, findings
+    )

@@ -113,18 +113,18 @@ def headline(check: Check) -> str:
 
 def first_line(text: str, most: int) -> str:
     """Return as many of the parts between semicolons as fit into `most` characters, and how many more there are."""
-    parts, shown = text.split("; "), ""
+    parts, line = text.split("; "), ""
     for number, part in enumerate(parts):
-        rest = len(parts) - number - 1
-        candidate = f"{shown}; {part}" if shown else part
-        if len(candidate) + len(_and_more(rest)) > most:
+        remaining = len(parts) - number - 1
+        candidate = f"{line}; {part}" if line else part
+        if len(candidate) + len(_and_more(remaining)) > most:
             return (
-                f"{shown}{_and_more(rest + 1)}"
-                if shown
-                else _short(part, most - len(_and_more(rest))) + _and_more(rest)
+                f"{line}{_and_more(remaining + 1)}"
+                if line
+                else _short(part, most - len(_and_more(remaining))) + _and_more(remaining)
             )
-        shown = candidate
-    return shown
+        line = candidate
+    return line
 
 
 def _and_more(count: int) -> str:

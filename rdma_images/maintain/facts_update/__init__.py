@@ -69,24 +69,24 @@ def update(
     return Update(tuple(readings), tuple(pages.news(facts, mirrors)))
 
 
-def write(read: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
+def write(update: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
     """Add a row for each new version; return them. What changed is left to a person: a released wheel should not.
 
     Raises RefusedError for facts that came in a wheel.
     """
-    if paths.INSTALLED and read.new:
+    if paths.INSTALLED and update.new:
         raise RefusedError(
             f"{folder}: the facts that came with the tool are not changed\n"
             "add the rows to facts/ of your own folder, or update the tool"
         )
-    add_rows(folder, read.new, datetime.now(UTC).date())
-    return read.new
+    add_rows(folder, update.new, datetime.now(UTC).date())
+    return update.new
 
 
 def _of_matrix(matrix: Matrix, axis: str) -> list[str]:
     """Return the versions of an axis that matrix.yaml names, each once."""
-    named = (row[axis] for target in matrix.targets.values() for row in target.rows() if axis in row)
-    return [value for value in dict.fromkeys(named) if value != axes.BY_NAME[axis].decided_by]
+    values = (row[axis] for target in matrix.targets.values() for row in target.rows() if axis in row)
+    return [value for value in dict.fromkeys(values) if value != axes.BY_NAME[axis].decided_by]
 
 
 def _outcome(reading: Reading) -> str:

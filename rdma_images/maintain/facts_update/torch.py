@@ -20,13 +20,13 @@ _NCCL = re.compile(r"nvidia-nccl-cu\d+")
 _CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
 
 
-def readings(index: IndexClient, facts: Facts, again: Iterable[str]) -> Iterator[Reading]:
-    """Yield every release that the facts do not have, then the releases to read `again`."""
+def readings(index: IndexClient, facts: Facts, reread: Iterable[str]) -> Iterator[Reading]:
+    """Yield every release that the facts do not have, then the releases to read `reread`."""
     releases = facts.torch.releases
     floor = min(releases, key=versions.key)
     for version in index.unknown("torch", floor, releases, base_pythons(facts)):
         yield Reading(FILE, version, _read(index, version), None)
-    for version in again:
+    for version in reread:
         yield Reading(FILE, version, _read(index, version), _row(releases[version]))
 
 

@@ -31,8 +31,8 @@ def update_table(update: Update, written: Sequence[Reading] = ()) -> RenderableT
         values = ", ".join(f"{name} {_words(value)}" for name, value in reading.found.items())
         lines.append(Text.assemble(("new      ", "green"), f"{reading.version} {text} facts/{reading.file}: {values}"))
     for reading in update.changed:
-        for name, (before, now) in reading.changes.items():
-            text = f"{reading.version}: {name} is {_words(now)}, facts/{reading.file} has {_words(before)}"
+        for name, (recorded, current) in reading.changes.items():
+            text = f"{reading.version}: {name} is {_words(current)}, facts/{reading.file} has {_words(recorded)}"
             lines.append(Text.assemble(("differs  ", "bold red"), text))
     for news in update.news:
         text = news.trouble or (f"names {', '.join(news.newer)}" if news.newer else "names nothing newer")
