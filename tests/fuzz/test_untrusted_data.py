@@ -253,7 +253,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         edited("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n  - {name: y, image: z}\n").map(
             lambda text: text.encode(errors="replace")
         ),
-        in_file(lambda path: list(reading.pieces(path)), reading.TemplateError),
+        in_file(lambda path: list(reading.parts(path)), reading.TemplateError),
     ),
     "a layer": (edited_bytes(a_layer()), read_layer),
     "a layer to compare": (edited_bytes(a_layer()), in_file(reproduce.read_entries)),
@@ -261,7 +261,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     "a provenance to judge": (edited_bytes(as_bytes(PROVENANCE["predicate"])), read_origin),
     "a compose file": (
         edited(COMPOSE).map(lambda text: text.encode(errors="replace")),
-        in_file(lambda path: list(reading.pieces(path)), reading.TemplateError),
+        in_file(lambda path: list(reading.parts(path)), reading.TemplateError),
     ),
     "an answer of Slurm": (edited(SCONTROL), partial(read_answer, slurm.Slurm)),
     "an answer of kubectl": (edited(json.dumps({**POD, "items": [POD]})), partial(read_answer, kubernetes.Kubernetes)),

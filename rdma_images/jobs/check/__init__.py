@@ -1,7 +1,7 @@
 """What is wrong with jobs that exist, whoever wrote them: `invoke job.check`.
 
-Files are read into pieces, each the part of a job on one node (kubernetes.py, scripts.py, docker.py, compose_file.py,
-requests.py); rules relate a piece to what the facts know (rules/).
+Files are read into parts, each of them what a job is on one node (kubernetes.py, scripts.py, docker.py,
+compose_file.py, requests.py); rules relate a part to what the facts know (rules/).
 """
 
 import os
@@ -17,7 +17,7 @@ from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.variables import Variables
 from rdma_images.jobs.check import reading, rules
-from rdma_images.jobs.check.foreign_job import Checked, JobFinding, Piece, UncheckedFile
+from rdma_images.jobs.check.foreign_job import Checked, JobFinding, JobPart, UncheckedFile
 
 # Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
 JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|sbatch|slurm|py|txt)")
@@ -29,19 +29,19 @@ def check(paths: Sequence[Path]) -> Checked:
     Raises:
         RefusedError: where no file has a job, and none is unreadable.
     """
-    pieces: list[Piece] = []
+    parts: list[JobPart] = []
     templates: list[UncheckedFile] = []
     unreadable: list[UncheckedFile] = []
     opened = 0
     for path in _files(paths, unreadable):
         opened += 1
         try:
-            pieces += reading.pieces(path)
+            parts += reading.parts(path)
         except reading.TemplateError as error:
             templates.append(UncheckedFile(str(path), str(error)))
         except RdmaImagesError as error:
             unreadable.append(UncheckedFile(str(path), str(error)))
-    if not pieces and not unreadable:
+    if not parts and not unreadable:
         names = ", ".join(map(str, paths))
         templates_text = "".join(f"\n{row.file}: {row.why}" for row in templates[:3])
         raise RefusedError(
@@ -55,8 +55,8 @@ def check(paths: Sequence[Path]) -> Checked:
         table.read(Environment),
         table.read(Variables),
     )
-    findings = _grouped(rules.check(pieces, tables))
-    return Checked(opened, tuple(pieces), findings, tuple(templates), tuple(unreadable))
+    findings = _grouped(rules.check(parts, tables))
+    return Checked(opened, tuple(parts), findings, tuple(templates), tuple(unreadable))
 
 
 def _grouped(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from rdma_images.core.yaml_file import Written
-from rdma_images.jobs.check.foreign_job import Node, Piece
+from rdma_images.jobs.check.foreign_job import JobPart, Node
 
 
-def pieces(document: Written) -> Iterator[Piece]:
-    """Yield a piece for each service with GPUs or RDMA devices; none for a document of another kind."""
+def parts(document: Written) -> Iterator[JobPart]:
+    """Yield a part for each service with GPUs or RDMA devices; none for a document of another kind."""
     services = Node(document, document.data).at("services")
     for name, definition in services.mapping.items():
         service = Node(document, _merged(definition), (*services.path, name))
         gpus = _gpus(service)
         if gpus is None and not any("infiniband" in word for word in _texts(service.at("devices").value)):
             continue
-        yield Piece(
+        yield JobPart(
             document.name,
             service.line,
             "docker",

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import Piece, Word
+from rdma_images.jobs.check.foreign_job import JobPart, Word
 
 RUN = re.compile(r"(?<![\w-])(?:docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
 # Options of `docker run` without a value; any other takes the next word, where it has no "=".
@@ -16,8 +16,8 @@ FLAGS = re.compile(
 GPUS = re.compile(r"(?:count=|^)(?P<count>\d+)$")
 
 
-def pieces(text: str, name: str) -> Iterator[Piece]:
-    """Yield a piece for each command line with GPUs or RDMA devices."""
+def parts(text: str, name: str) -> Iterator[JobPart]:
+    """Yield a part for each command line with GPUs or RDMA devices."""
     if not RUN.search(text):
         return
     joined = re.sub(r"\\\n", lambda _: "\\ ", text)  # a line that goes on, as one of the same length
@@ -34,7 +34,7 @@ def pieces(text: str, name: str) -> Iterator[Piece]:
         networks = [value for key in ("--network", "--net") for value in options.get(key, ())]
         gpus = next((count["count"] for value in options.get("--gpus", ()) if (count := GPUS.search(value))), None)
         settings = {name: Word("given", line) for name, value in _access(options).items() if value}
-        yield Piece(
+        yield JobPart(
             name,
             line,
             "docker",

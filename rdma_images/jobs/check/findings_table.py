@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from rdma_images.jobs.check.foreign_job import Checked, JobFinding, Piece, UncheckedFile
+from rdma_images.jobs.check.foreign_job import Checked, JobFinding, JobPart, UncheckedFile
 
 SHOWN = 5  # places of one finding, and files passed over, that people are shown
 
@@ -14,8 +14,8 @@ SHOWN = 5  # places of one finding, and files passed over, that people are shown
 def text(checked: Checked) -> Text:
     """Return what was read, a line each; then each finding with its places, source and fix; then a summary."""
     output = Text(no_wrap=True, overflow="ignore")
-    for piece in checked.pieces:
-        output.append(f"read  {piece}\n")
+    for part in checked.parts:
+        output.append(f"read  {part}\n")
     for label, rows in (("passed over", checked.templates), ("not read", checked.unreadable)):
         for row in rows if label == "not read" else rows[:SHOWN]:
             output.append(f"{label}  {_in_a_line(row)}\n", "bold red" if label == "not read" else "")
@@ -48,23 +48,21 @@ def _summary(checked: Checked) -> str:
     errors = sum(finding.severity == "error" for finding in checked.findings)
     warnings = len(checked.findings) - errors
     unread = f"; {_many(len(checked.unreadable), 'file')} not read" if checked.unreadable else ""
-    extent = f"in {_many(len(checked.pieces), 'part')} of jobs in {_many(checked.files, 'file')}"
+    extent = f"in {_many(len(checked.parts), 'part')} of jobs in {_many(checked.files, 'file')}"
     if checked.findings:
         return f"{_many(errors, 'error')}, {_many(warnings, 'warning')} {extent}{unread}"
-    return (
-        f"nothing is wrong {extent}{unread}\n{_pieces_line(checked.pieces)}" if checked.pieces else unread.lstrip("; ")
-    )
+    return f"nothing is wrong {extent}{unread}\n{_parts_line(checked.parts)}" if checked.parts else unread.lstrip("; ")
 
 
-def _pieces_line(pieces: Sequence[Piece]) -> str:
-    variables = sum(len(piece.environment) for piece in pieces)
-    images = sum(bool(piece.image) for piece in pieces)
-    counted = [piece for piece in pieces if piece.instance and piece.gpus]
-    types = ", ".join(dict.fromkeys(piece.instance.text for piece in counted if piece.instance))
+def _parts_line(parts: Sequence[JobPart]) -> str:
+    variables = sum(len(part.environment) for part in parts)
+    images = sum(bool(part.image) for part in parts)
+    counted = [part for part in parts if part.instance and part.gpus]
+    types = ", ".join(dict.fromkeys(part.instance.text for part in counted if part.instance))
     line = f"looked at {_many(variables, 'variable')} and {_many(images, 'image')}"
     if counted:
         return f"{line}, and at the counts of {types}"
-    has_instance = any(piece.instance for piece in pieces)
+    has_instance = any(part.instance for part in parts)
     return f"{line}; not at counts: no {'part asks for GPUs' if has_instance else 'instance type with GPUs is named'}"
 
 
@@ -76,7 +74,7 @@ def as_json(checked: Checked) -> str:
     """Return {"read": […], "passed-over": […], "unreadable": […], "findings": […]}."""
     data = {
         "files": checked.files,
-        "read": [str(piece) for piece in checked.pieces],
+        "read": [str(part) for part in checked.parts],
         "passed-over": [asdict(row) for row in checked.templates],
         "unreadable": [asdict(row) for row in checked.unreadable],
         "findings": [asdict(finding) for finding in checked.findings],

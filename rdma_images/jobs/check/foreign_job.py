@@ -1,4 +1,4 @@
-"""A piece of a job as somebody wrote it, and what is wrong with it."""
+"""A part of a job as somebody wrote it, and what is wrong with it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -78,7 +78,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Piece:
+class JobPart:
     """What a job asks for on one node, or in one kind of its pods. What is not written is None or not there."""
 
     file: str
@@ -101,12 +101,12 @@ class Piece:
 
     def __str__(self) -> str:
         nodes = f"{self.nodes.text} node{'s' if self.nodes.number != 1 else ''}" if self.nodes else ""
-        parts = [nodes, self.instance.text if self.instance else ""]
-        return f"{self.file}:{self.line}: {self.what}{''.join(f', {part}' for part in parts if part)}"
+        words = [nodes, self.instance.text if self.instance else ""]
+        return f"{self.file}:{self.line}: {self.what}{''.join(f', {word}' for word in words if word)}"
 
     @property
     def job_nodes(self) -> int | None:
-        """The nodes of the whole job, of which this piece may have a part; None where that is not written."""
+        """The nodes of the whole job, of which this may be some; None where that is not written."""
         word = self.settings.get("job-nodes") or self.nodes
         return word.number if word else None
 
@@ -140,7 +140,7 @@ class Checked:
     """The result of a check: what was looked at, what was not, and what is wrong."""
 
     files: int  # that were opened
-    pieces: tuple[Piece, ...]
+    parts: tuple[JobPart, ...]
     findings: tuple[JobFinding, ...]
     templates: tuple[UncheckedFile, ...] = ()  # what makes manifests, and is none: passed over
     unreadable: tuple[UncheckedFile, ...] = ()

@@ -6,7 +6,7 @@ from typing import Any
 
 from rdma_images.core.yaml_file import Written
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import Network, Node, Piece, Word
+from rdma_images.jobs.check.foreign_job import JobPart, Network, Node, Word
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 OF_MANY_NODES = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
@@ -17,8 +17,8 @@ ROLES = ("Launcher", "Worker", "Master", "Chief")
 HOST_PATHS = {"/dev/shm": "host-shm", "/dev/infiniband": "host-devices"}
 
 
-def pieces(document: Written) -> Iterator[Piece]:
-    """Yield the pieces of a document; none for one that starts nothing."""
+def parts(document: Written) -> Iterator[JobPart]:
+    """Yield the parts of a document; none for one that starts nothing."""
     top = Node(document, document.data)
     kind = top.at("kind").value
     if kind == "ClusterConfig":
@@ -41,7 +41,7 @@ def _pods(node: Node) -> Iterator[Node]:
         yield from _pods(child)
 
 
-def _pod(top: Node, pod: Node) -> Piece:
+def _pod(top: Node, pod: Node) -> JobPart:
     container = _main(pod.at("containers").items)
     kind = str(top.at("kind").value)
     role = next((str(step) for step in pod.path if step in ROLES), "")
@@ -49,7 +49,7 @@ def _pod(top: Node, pod: Node) -> Piece:
     network = pod.at("hostNetwork").word
     command = _command(container)
     is_elastic = "elasticPolicy" in top.at("spec").mapping  # the operator may start as many as torchrun waits for
-    return Piece(
+    return JobPart(
         top.document.name,
         container.line,
         "kubernetes",
@@ -100,7 +100,7 @@ def _settings(top: Node, pod: Node, container: Node) -> Iterator[tuple[str, Word
         yield "job-nodes", nodes
 
 
-def _train_job(top: Node) -> Piece:
+def _train_job(top: Node) -> JobPart:
     trainer = top.at("spec", "trainer")
     resources = trainer.at("resourcesPerNode")
     requested, limits = resources.at("requests").words, resources.at("limits").words
@@ -109,7 +109,7 @@ def _train_job(top: Node) -> Piece:
     runtime = top.at("spec", "runtimeRef")
     if name := runtime.at("name").word:
         settings["runtime"] = runtime.given(name.text)
-    return Piece(
+    return JobPart(
         top.document.name,
         trainer.line,
         "kubernetes",
@@ -128,7 +128,7 @@ def _train_job(top: Node) -> Piece:
     )
 
 
-def _skypilot(top: Node) -> Piece:
+def _skypilot(top: Node) -> JobPart:
     resources, aws = top.at("resources"), top.at("config", "aws")
     accelerators, image_id = resources.at("accelerators"), resources.at("image_id")
     pod = top.at("config", "kubernetes", "pod_config", "spec")
@@ -144,7 +144,7 @@ def _skypilot(top: Node) -> Piece:
     }
     script = words["run"] or Word("", 1)
     run = shell.read(script.text, shell.block_start(script.line, script.text))
-    return Piece(
+    return JobPart(
         top.document.name,
         1,
         "skypilot",
@@ -170,7 +170,7 @@ def _network_of_cloud(resources: dict[str, Any]) -> Network | None:
     return None if not cloud or cloud == "*" else "pod" if cloud in ("k8s", "kubernetes") else "host"
 
 
-def _node_groups(top: Node) -> Iterator[Piece]:
+def _node_groups(top: Node) -> Iterator[JobPart]:
     groups = [group for key in ("managedNodeGroups", "nodeGroups") for group in top.at(key).items if group.mapping]
     for group in groups:
         template = group.at("launchTemplate")
@@ -183,7 +183,7 @@ def _node_groups(top: Node) -> Iterator[Piece]:
             "launch-template": template.given("given") if "launchTemplate" in group.mapping else None,
             "zones": group.given(str(len(zones))) if isinstance(zones, list) else None,
         }
-        yield Piece(
+        yield JobPart(
             top.document.name,
             group.line,
             "eksctl",

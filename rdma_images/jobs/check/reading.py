@@ -1,4 +1,4 @@
-"""From a file to the pieces of jobs in it, by what is in the file and not by its name."""
+"""From a file to the parts of jobs in it, by what is in the file and not by its name."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import compose_file, docker, kubernetes, requests, scripts
-from rdma_images.jobs.check.foreign_job import Piece
+from rdma_images.jobs.check.foreign_job import JobPart
 
 PROGRAMS = (".sh", ".py", ".txt", ".sbatch", ".slurm")  # no YAML, whatever is in them
 STANDARD_INPUT = "-"
@@ -31,8 +31,8 @@ class TemplateError(Exception):
     """A file from which a program makes manifests, or which defines kinds of them: no job is in it. Says which."""
 
 
-def pieces(path: Path) -> Iterator[Piece]:
-    """Yield the pieces of jobs in a file.
+def parts(path: Path) -> Iterator[JobPart]:
+    """Yield the parts of jobs in a file.
 
     Raises:
         RefusedError: for YAML or JSON that is broken.
@@ -43,28 +43,28 @@ def pieces(path: Path) -> Iterator[Piece]:
     name = "standard input" if is_rendered else str(path)
     is_program = path.suffix in PROGRAMS or text.startswith("#!")
     if scripts.is_script(text):
-        yield from scripts.pieces(text, name)
+        yield from scripts.parts(text, name)
     elif is_program:
-        yield from docker.pieces(text, name) if path.suffix != ".py" else ()
+        yield from docker.parts(text, name) if path.suffix != ".py" else ()
     elif HELM.search(text) and not is_rendered:
         raise TemplateError("a Helm template: check what `helm template` makes of it")
     elif JINJA.search(text) and not is_rendered:
         raise TemplateError("a Jinja template: check what is made of it")
     elif text.lstrip().startswith("{"):
-        yield from requests.pieces(_json(text, name), text, name)
+        yield from requests.parts(_json(text, name), text, name)
     else:
         yield from _manifests(text, name)
 
 
-def _manifests(text: str, name: str) -> Iterator[Piece]:
-    """Yield the pieces of the YAML documents of a text. Definitions of resources are long, deep, and no job."""
-    parts = _documents(text)
-    definitions = [DEFINITION.search(part) is not None for part in parts]
-    if any(definitions) and all(definitions[:-1]) and not CONTENT.search(parts[-1]):
+def _manifests(text: str, name: str) -> Iterator[JobPart]:
+    """Yield the parts of the YAML documents of a text. Definitions of resources are long, deep, and no job."""
+    sections = _documents(text)
+    definitions = [DEFINITION.search(section) is not None for section in sections]
+    if any(definitions) and all(definitions[:-1]) and not CONTENT.search(sections[-1]):
         raise TemplateError("definitions of Kubernetes resources, and no job")
     manifests = "".join(
-        re.sub(r"[^\n]+", "", part) if is_definition else part
-        for part, is_definition in zip(parts, definitions, strict=True)
+        re.sub(r"[^\n]+", "", section) if is_definition else section
+        for section, is_definition in zip(sections, definitions, strict=True)
     )
     try:
         documents = yaml_file.documents(manifests, name, DEEPEST)
@@ -75,19 +75,19 @@ def _manifests(text: str, name: str) -> Iterator[Piece]:
             raise
         documents = yaml_file.documents(OPEN_VALUE.sub(_plain_word, manifests), name, DEEPEST)
     for document in documents:
-        yield from kubernetes.pieces(document)
-        yield from compose_file.pieces(document)
+        yield from kubernetes.parts(document)
+        yield from compose_file.parts(document)
 
 
 def _documents(text: str) -> list[str]:
-    """Return the parts of a text that each have a YAML document, and what is left at its end."""
+    """Return the sections of a text that each have a YAML document, and what is left at its end."""
     starts = [0, *(match.start() for match in DOCUMENT.finditer(text)), len(text)]
-    parts = [text[start:end] for start, end in pairwise(starts)]
+    sections = [text[start:end] for start, end in pairwise(starts)]
     joined: list[str] = []
     empty: list[str] = []
-    for part in parts:
-        empty.append(part)
-        if CONTENT.search(part):
+    for section in sections:
+        empty.append(section)
+        if CONTENT.search(section):
             joined.append("".join(empty))
             empty = []
     return [*joined, "".join(empty)]

@@ -5,20 +5,20 @@ from typing import Any
 
 from rdma_images.core import yaml_file
 from rdma_images.jobs.check import kubernetes
-from rdma_images.jobs.check.foreign_job import Piece, Word
+from rdma_images.jobs.check.foreign_job import JobPart, Word
 
 
-def pieces(data: object, text: str, name: str) -> Iterator[Piece]:
-    """Yield the pieces of a JSON document; `text` is what lines are counted in."""
+def parts(data: object, text: str, name: str) -> Iterator[JobPart]:
+    """Yield the parts of a JSON document; `text` is what lines are counted in."""
     if isinstance(data, dict) and "TrainingJobName" in data:
         yield _training_job(data, text, name)
     elif isinstance(data, dict) and "kind" in data:
         # JSON is YAML, and so are its lines.
         for document in yaml_file.documents(text, name):
-            yield from kubernetes.pieces(document)
+            yield from kubernetes.parts(document)
 
 
-def _training_job(data: dict[str, Any], text: str, name: str) -> Piece:
+def _training_job(data: dict[str, Any], text: str, name: str) -> JobPart:
     def word(section: str, key: str) -> Word | None:
         inner = data.get(section)
         value = inner.get(key) if isinstance(inner, dict) else None
@@ -26,7 +26,7 @@ def _training_job(data: dict[str, Any], text: str, name: str) -> Piece:
 
     environment = data.get("Environment")
     settings = {"vpc": Word("given", _line(text, "VpcConfig"))} if data.get("VpcConfig") else {}
-    return Piece(
+    return JobPart(
         name,
         _line(text, "TrainingJobName"),
         "sagemaker",

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import Piece, Word
+from rdma_images.jobs.check.foreign_job import JobPart, Word
 
 ARENA = re.compile(r"\barena\s+submit\s+(?P<what>[a-z]+)")
 DIRECTIVE = re.compile(
@@ -23,8 +23,8 @@ def is_script(text: str) -> bool:
     return bool(DIRECTIVE.search(text) or ARENA.search(text))
 
 
-def pieces(text: str, name: str) -> Iterator[Piece]:
-    """Yield the pieces of a script."""
+def parts(text: str, name: str) -> Iterator[JobPart]:
+    """Yield the parts of a script."""
     if DIRECTIVE.search(text):
         yield _sbatch(text, name)
     rows = text.split("\n")
@@ -33,7 +33,7 @@ def pieces(text: str, name: str) -> Iterator[Piece]:
             yield _arena([row[match.start() :], *rows[number : number + LONGEST]], number, name)
 
 
-def _sbatch(text: str, name: str) -> Piece:
+def _sbatch(text: str, name: str) -> JobPart:
     starts = shell.line_starts(text)
     options = {
         match["option"]: Word((match["value"] or "").strip("'\""), bisect_right(starts, match.start("option")))
@@ -47,7 +47,7 @@ def _sbatch(text: str, name: str) -> Piece:
     if lines.container_env:
         settings["container-env"] = lines.container_env
     commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return Piece(
+    return JobPart(
         name,
         min((word.line for word in options.values()), default=1),
         "slurm",
@@ -75,8 +75,8 @@ def _gpus(options: Mapping[str, Word]) -> Word | None:
     return None
 
 
-def _arena(rows: Sequence[str], line: int, name: str) -> Piece:
-    """Return the piece of a command line that begins the rows, the first of which is in `line`."""
+def _arena(rows: Sequence[str], line: int, name: str) -> JobPart:
+    """Return the part of a command line that begins the rows, the first of which is in `line`."""
     flags: dict[str, list[Word]] = {}
     key = ""
     for word in _words(rows, line):
@@ -100,7 +100,7 @@ def _arena(rows: Sequence[str], line: int, name: str) -> Piece:
         flag.text.partition("=")[0]: Word(flag.text.partition("=")[2], flag.line) for flag in flags.get("env", [])
     }
     first = {key: words[0] for key, words in flags.items() if words}
-    return Piece(
+    return JobPart(
         name,
         line,
         "arena",
@@ -121,9 +121,9 @@ def _words(rows: Sequence[str], line: int) -> Iterator[Word]:
     for offset, row in enumerate(rows):
         goes_on = row.rstrip().endswith("\\")
         try:
-            parts = shlex.split(row.rstrip().rstrip("\\"), comments=True)
+            words = shlex.split(row.rstrip().rstrip("\\"), comments=True)
         except ValueError:  # a quote that ends in another line: the command that arena is to run, and no option
             return
-        yield from (Word(part, line + offset) for part in parts)
+        yield from (Word(word, line + offset) for word in words)
         if not goes_on:
             return

@@ -89,7 +89,7 @@ def findings_in(tmp_path: Path, text: str, name: str = "job.yaml") -> Sequence[J
 @pytest.mark.parametrize("folder", CHECKED, ids=lambda folder: folder.name)
 def test_nothing_is_wrong_with_a_generated_job(folder: Path) -> None:
     checked = check([folder])
-    assert checked.pieces
+    assert checked.parts
     assert checked.findings == ()
 
 

@@ -31,7 +31,7 @@ def test_a_folder_is_walked_in_depth_and_one_broken_file_does_not_end_it(tmp_pat
     (tmp_path / "definition.yaml").write_text(DEFINITION)
     (tmp_path / "bundle.yaml").write_text(f"{DEFINITION}---\n{pods()}")
     result = check([tmp_path])
-    assert [Path(piece.file).name for piece in result.pieces] == ["bundle.yaml", "job.yaml", "twin.yaml-template"]
+    assert [Path(part.file).name for part in result.parts] == ["bundle.yaml", "job.yaml", "twin.yaml-template"]
     assert [Path(row.file).name for row in result.unreadable] == ["broken.yaml"]
     assert {Path(row.file).name: row.why.split(":")[0] for row in result.templates} == {
         "chart.yaml": "a Helm template",
@@ -63,9 +63,9 @@ def test_a_deep_affinity_is_read(tmp_path: Path) -> None:
         "[{matchExpressions: [{key: node.kubernetes.io/instance-type, operator: In, values: [p5.48xlarge]}]}]}}}"
     )
     text = RUNTIME.replace("containers:", f"{affinity}\n                containers:").replace("NAME", "deep")
-    (piece,) = checked(tmp_path, runtime_yaml=text).pieces
-    assert piece.instance is not None
-    assert piece.instance.text == "p5.48xlarge"
+    (part,) = checked(tmp_path, runtime_yaml=text).parts
+    assert part.instance is not None
+    assert part.instance.text == "p5.48xlarge"
 
 
 def test_nothing_is_wrong_says_what_was_looked_at(tmp_path: Path) -> None:

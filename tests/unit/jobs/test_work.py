@@ -338,7 +338,7 @@ def test_the_check_of_jobs_reads_what_is_written(launcher: str, fabric: str, tmp
         if name not in ("job.json", "README.md", "submit.py"):
             (tmp_path / name).write_text(text)
     checked = check([tmp_path])
-    assert checked.pieces
+    assert checked.parts
     assert [finding for finding in checked.findings if finding.severity == "error"] == []
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.check.foreign_job import Piece
+from rdma_images.jobs.check.foreign_job import JobPart
 from rdma_images.jobs.check.rules.rule import (
     EFA,
     ERDMA,
@@ -27,12 +27,12 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGT]i|[kMGT])?")
 
 
 @rule("gpus.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
-def too_many_gpus(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def too_many_gpus(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """More GPUs than the node has: no node fits, and the job waits for ever."""
-    if context.node and piece.gpus and (requested := piece.gpus.number) and requested > context.node.gpus:
+    if context.node and part.gpus and (requested := part.gpus.number) and requested > context.node.gpus:
         yield (
-            piece.gpus,
-            f"{requested} GPUs, and {node_name(piece)} has {context.node.gpus}",
+            part.gpus,
+            f"{requested} GPUs, and {node_name(part)} has {context.node.gpus}",
             f"ask for {context.node.gpus} at most",
         )
 
@@ -42,35 +42,33 @@ def too_many_gpus(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     "error",
     "EC2's DescribeInstanceTypes, as in facts/instances.yaml; skypilot issue 8391, aicr issue 2275",
 )
-def wrong_efa_count(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """Fewer EFA than the GPUs' share of the node, which lie idle; or more than it has, so that no node fits."""
-    if piece.kind not in ("kubernetes", "skypilot") or not (
-        context.node and context.node.fabric == "efa" and piece.gpus
-    ):
+    if part.kind not in ("kubernetes", "skypilot") or not (context.node and context.node.fabric == "efa" and part.gpus):
         return
-    gpus, requested = piece.gpus.number, piece.amount(EFA)
+    gpus, requested = part.gpus.number, part.amount(EFA)
     if not gpus or gpus > context.node.gpus:
         return
     share = max(1, context.node.interfaces * gpus // context.node.gpus)
     if requested is None:
         # One node needs no adapters; DRA's claims, a privileged container and SkyPilot's tier give them in another way.
-        several = (piece.job_nodes or 0) > 1 and not is_service(piece)
-        if several and not any(piece.settings.get(setting) for setting in ("network_tier", "claims", "privileged")):
+        several = (part.job_nodes or 0) > 1 and not is_service(part)
+        if several and not any(part.settings.get(setting) for setting in ("network_tier", "claims", "privileged")):
             problem = f"no {EFA}: NCCL finds no adapter and goes over TCP, or does not start"
             fix = f"ask for {EFA}: {share} in requests and limits"
-            yield piece.gpus, problem, fix, "error" if context.uses_fabric else "warning"
+            yield part.gpus, problem, fix, "error" if context.uses_fabric else "warning"
     elif (number := requested.number) is not None and number != share:
-        capacity = f"{node_name(piece)} has {context.node.interfaces} for {context.node.gpus} GPUs"
+        capacity = f"{node_name(part)} has {context.node.interfaces} for {context.node.gpus} GPUs"
         idle = "no node has that many" if number > context.node.interfaces else f"{share - number} of {share} lie idle"
         if number < share or number > context.node.interfaces:
             yield requested, f"{EFA}: {number} for {gpus} GPUs: {capacity}, so {idle}", f"ask for {share}"
 
 
 @rule("resources.equal", "error", "kubernetes.io, Device Plugins and Manage HugePages: limits have to equal requests")
-def unequal_resources(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def unequal_resources(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """GPUs, adapters or huge pages that requests and limits do not have alike: the API server refuses the pod."""
     for name in (GPU, EFA, ERDMA, HUGEPAGES):
-        requested, limit = piece.requests.get(name), piece.limits.get(name)
+        requested, limit = part.requests.get(name), part.limits.get(name)
         if requested and limit and requested.text != limit.text:
             yield (
                 limit,
@@ -86,9 +84,9 @@ def unequal_resources(piece: Piece, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("hugepages.node", "error", "facts/instances.yaml: what a node has as delivered")
-def too_many_hugepages(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def too_many_hugepages(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """More huge pages than a node has: no node fits."""
-    requested = piece.amount(HUGEPAGES)
+    requested = part.amount(HUGEPAGES)
     if requested and context.fabric and (size := mebibytes(requested.text)) is not None:
         most = context.tables.instances.nodes[context.fabric].hugepages
         if size > most:
@@ -97,14 +95,14 @@ def too_many_hugepages(piece: Piece, context: CheckContext) -> Iterator[Answer]:
 
 
 @rule("memory.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
-def too_much_memory(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def too_much_memory(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """More memory than the node can give, or than any known one where the job names none: no node fits."""
-    requested = piece.amount("memory")
+    requested = part.amount("memory")
     if not requested or (size := mebibytes(requested.text)) is None:
         return
     most = context.node.memory if context.node else max(node.memory for node in context.tables.instances.types.values())
     if size > most * 1024:
-        subject = f"{node_name(piece)} has" if context.node else "no known instance type has more than"
+        subject = f"{node_name(part)} has" if context.node else "no known instance type has more than"
         problem = f"memory: {_short(requested.text)}, and {subject} {most} GiB"
         yield requested, problem, "ask for less", "error" if context.node or size > COUNTABLE else "warning"
 
@@ -114,13 +112,13 @@ def too_much_memory(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     "error",
     "kubeflow/trainer v2.2.1, pkg/runtime/core/trainingruntime.go:182",
 )
-def erased_efa(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def erased_efa(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """resourcesPerNode without the adapters: up to Trainer 2.2 it replaces the runtime's resources, EFA and all."""
     needs_fabric = (
         context.node or context.runtime_adapters or context.uses_fabric
     )  # else nothing shows that the job has a fabric
-    word = piece.settings.get("replaces")
-    if word and needs_fabric and piece.gpus and not (piece.amount(EFA) or piece.amount(ERDMA)):
+    word = part.settings.get("replaces")
+    if word and needs_fabric and part.gpus and not (part.amount(EFA) or part.amount(ERDMA)):
         problem = (
             "resourcesPerNode has GPUs and no adapters: up to Trainer 2.2 it replaces the runtime's, which are lost"
         )
@@ -128,24 +126,24 @@ def erased_efa(piece: Piece, context: CheckContext) -> Iterator[Answer]:
 
 
 @rule("arena.rdma", "error", "kubeflow/arena, charts/pytorchjob; Alibaba Cloud ACK, eRDMA with Arena")
-def arena_rdma(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """--rdma asks for rdma/hca, which is Lingjun's device and not eRDMA's."""
-    if piece.kind == "arena" and (word := piece.settings.get("rdma")):
+    if part.kind == "arena" and (word := part.settings.get("rdma")):
         yield word, "--rdma asks for rdma/hca, which no eRDMA node has", "write --device=aliyun/erdma=1 in its place"
-    if piece.kind == "arena" and piece.gpus and ERDMA not in piece.limits:
-        yield piece.gpus, f"no --device={ERDMA}=1: the pods get no eRDMA device", f"add --device={ERDMA}=1"
+    if part.kind == "arena" and part.gpus and ERDMA not in part.limits:
+        yield part.gpus, f"no --device={ERDMA}=1: the pods get no eRDMA device", f"add --device={ERDMA}=1"
 
 
 @rule("instance.unknown", "warning", "facts/instances.yaml")
-def unknown_instance(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def unknown_instance(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """An instance type without EFA or eRDMA, or one that is not known: its counts are not checked."""
-    if piece.instance and context.node is None and not is_open(piece.instance.text) and piece.gpus:
+    if part.instance and context.node is None and not is_open(part.instance.text) and part.gpus:
         try:
-            context.tables.instances.find(piece.instance.text)
+            context.tables.instances.find(part.instance.text)
         except RefusedError as error:
             problem, _, fix = str(error).partition("\n")
             yield (
-                piece.instance,
+                part.instance,
                 f"{problem}: its counts were not checked",
                 fix or "name an instance type with the fabric",
             )
@@ -154,16 +152,16 @@ def unknown_instance(piece: Piece, context: CheckContext) -> Iterator[Answer]:
 @rule(
     "node.selector", "warning", "awslabs/awsome-distributed-ai, micro-benchmarks/nccl-tests/kubernetes/nccl-tests.yaml"
 )
-def no_selector(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def no_selector(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """Adapters without a node selector: pods may land on unlike nodes, and no count could be checked."""
-    requested = piece.amount(EFA) or piece.amount(ERDMA)
+    requested = part.amount(EFA) or part.amount(ERDMA)
     if (
         requested
-        and not piece.instance
-        and "selector" not in piece.settings  # a label of the cluster's own may stand for a type
-        and piece.kind in ("kubernetes", "arena")
-        and piece.what != "TrainJob"
-        and not is_service(piece)
+        and not part.instance
+        and "selector" not in part.settings  # a label of the cluster's own may stand for a type
+        and part.kind in ("kubernetes", "arena")
+        and part.what != "TrainJob"
+        and not is_service(part)
     ):
         fix = "add nodeSelector node.kubernetes.io/instance-type"
         yield (
@@ -184,31 +182,31 @@ def _short(text: str) -> str:
 
 
 @rule("ranks.gpus", "error", "NVIDIA/nccl, src/init.cc: two ranks of a communicator on one GPU are an error")
-def ranks_and_gpus(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """More ranks than GPUs on a node: NCCL refuses two on one. Fewer leave GPUs idle."""
-    ranks, gpus = piece.ranks and piece.ranks.number, piece.gpus and piece.gpus.number
-    if not (piece.ranks and piece.gpus and ranks and gpus) or ranks == gpus:
+    ranks, gpus = part.ranks and part.ranks.number, part.gpus and part.gpus.number
+    if not (part.ranks and part.gpus and ranks and gpus) or ranks == gpus:
         return
     if ranks > gpus:
         problem = (
             f"{ranks} ranks on each node, and {gpus} GPU{'s' if gpus > 1 else ''}: NCCL refuses two ranks on one GPU"
         )
-        yield piece.ranks, problem, f"start {gpus}, or ask for {ranks} GPUs"
+        yield part.ranks, problem, f"start {gpus}, or ask for {ranks} GPUs"
     else:
         problem = f"{ranks} rank{'s' if ranks > 1 else ''} on each node, and {gpus} GPUs: {gpus - ranks} may lie idle"
-        yield piece.ranks, problem, f"start {gpus}, or ask for {ranks}", "warning"
+        yield part.ranks, problem, f"start {gpus}, or ask for {ranks}", "warning"
 
 
 @rule("ranks.nodes", "error", "pytorch/pytorch, torch/distributed/run.py: --nnodes")
-def ranks_and_nodes(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """Another number of nodes in torchrun than in the job: the ranks wait for nodes, or nodes are refused."""
-    match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", piece.rank_nodes.text) if piece.rank_nodes else None
-    nodes = piece.job_nodes
-    if not (match and piece.rank_nodes and nodes):
+    match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", part.rank_nodes.text) if part.rank_nodes else None
+    nodes = part.job_nodes
+    if not (match and part.rank_nodes and nodes):
         return
     least, most = int(match[1]), int(match[2] or match[1])
     if nodes < least:
-        yield piece.rank_nodes, f"torchrun waits for {least} nodes, and the job has {nodes}", f"write --nnodes={nodes}"
+        yield part.rank_nodes, f"torchrun waits for {least} nodes, and the job has {nodes}", f"write --nnodes={nodes}"
     elif nodes > most:
         problem = f"torchrun takes {most} node{'s' if most > 1 else ''}, and the job has {nodes}"
-        yield piece.rank_nodes, problem, f"write --nnodes={nodes}"
+        yield part.rank_nodes, problem, f"write --nnodes={nodes}"

@@ -1,4 +1,4 @@
-"""What a rule is, and what it may know of a piece."""
+"""What a rule is, and what it may know of a part."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -8,7 +8,7 @@ from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.facts.variables import Variables
-from rdma_images.jobs.check.foreign_job import Piece, Severity, Word
+from rdma_images.jobs.check.foreign_job import JobPart, Severity, Word
 
 EFA, ERDMA, GPU, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "nvidia.com/gpu", "hugepages-2Mi"
 
@@ -17,7 +17,7 @@ OPEN = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")
 
 # Where, what is wrong, what to do; and a severity where it is not the rule's.
 Answer = tuple[Word, str, str] | tuple[Word, str, str, Severity]
-Check = Callable[[Piece, "CheckContext"], Iterator[Answer]]
+Check = Callable[[JobPart, "CheckContext"], Iterator[Answer]]
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class Tables:
 
 @dataclass(frozen=True)
 class CheckContext:
-    """What the facts say of a piece: its instance type, where that is known, and its fabric."""
+    """What the facts say of a part: its instance type, where that is known, and its fabric."""
 
     tables: Tables
     node: InstanceType | None
     fabric: Fabric | None
     versions: Mapping[str, str]  # of the image's components, where a report has them
-    uses_fabric: bool  # whether any piece of the file asks for adapters, or sets variables of a fabric
+    uses_fabric: bool  # whether any part of the file asks for adapters, or sets variables of a fabric
     runtime_adapters: bool  # whether the runtime that a TrainJob names, in any of the files, asks for adapters
-    accelerated: bool  # whether any piece of the file asks for GPUs or adapters
+    accelerated: bool  # whether any part of the file asks for GPUs or adapters
     mounts: tuple[str, ...]  # the folders of volumes in any pod of the file: mpirun's variables go to other pods
 
 
@@ -63,11 +63,11 @@ def is_open(text: str) -> bool:
     return OPEN.search(text) is not None
 
 
-def node_name(piece: Piece) -> str:
-    """Return what a finding calls the node of `piece`: its instance type, where that is known."""
-    return piece.instance.text if piece.instance else "the node"
+def node_name(part: JobPart) -> str:
+    """Return what a finding calls the node of `part`: its instance type, where that is known."""
+    return part.instance.text if part.instance else "the node"
 
 
-def is_service(piece: Piece) -> bool:
-    """Return whether `piece` serves requests, and is no job with an end."""
-    return "service" in piece.settings
+def is_service(part: JobPart) -> bool:
+    """Return whether `part` serves requests, and is no job with an end."""
+    return "service" in part.settings

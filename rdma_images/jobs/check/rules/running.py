@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from rdma_images.core import versions
-from rdma_images.jobs.check.foreign_job import Piece, Word
+from rdma_images.jobs.check.foreign_job import JobPart, Word
 from rdma_images.jobs.check.rules.rule import Answer, CheckContext, is_open, is_service, node_name, rule
 
 PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v(?P<version>[0-9.]+)")
@@ -15,29 +15,29 @@ FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
 
 
 @rule("image.tag", "warning", "kubernetes.io, Images: a tag can be moved while pods start")
-def image_by_tag(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def image_by_tag(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """An image by tag: nodes can run different bytes, and no evidence belongs to them."""
-    if is_service(piece) or not context.accelerated:
+    if is_service(part) or not context.accelerated:
         return
-    for image in (piece.image, *piece.more_images):
+    for image in (part.image, *part.more_images):
         if image and not is_open(image.text) and not FILE.fullmatch(image.text) and "@sha256:" not in image.text:
             problem = f"{image.text} has no digest: its tag can move while the job starts"
             yield image, problem, "name the image by its digest, @sha256:…"
 
 
 @rule("restarts.store", "warning", "pytorch/pytorch issue 135712, and torch 2.11 measured: 3 of 12 restarts connected")
-def store_of_restarts(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def store_of_restarts(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """torchrun that starts failed ranks again with the store of the attempt before, where old addresses are."""
-    variable = piece.environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
-    if piece.restarts and re.fullmatch("[1-9][0-9]*", piece.restarts.text) and not (variable and variable.text == "1"):
+    variable = part.environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
+    if part.restarts and re.fullmatch("[1-9][0-9]*", part.restarts.text) and not (variable and variable.text == "1"):
         problem = "torchrun of torch 2.6 to 2.15 keeps its store over a restart: a rank takes an old address and hangs"
-        yield piece.restarts, problem, "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+        yield part.restarts, problem, "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
 
 
 @rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")
-def host_shared_memory(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def host_shared_memory(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """The host's /dev/shm: what one job leaves there fills it for the next, and Pod Security refuses it."""
-    if word := piece.settings.get("host-shm"):
+    if word := part.settings.get("host-shm"):
         problem = (
             "/dev/shm is the node's own: jobs share it and leave files in it, and the baseline Pod Security refuses it"
         )
@@ -45,9 +45,9 @@ def host_shared_memory(piece: Piece, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("devices.host-path", "warning", "aws-samples/aws-do-eks pull request 63: the same pod with and without it")
-def host_devices(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def host_devices(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """The node's /dev/infiniband by its path: it brings other adapters, too, which hide EFA."""
-    if (word := piece.settings.get("host-devices")) and context.fabric == "efa":
+    if (word := part.settings.get("host-devices")) and context.fabric == "efa":
         problem = (
             "/dev/infiniband is the node's own: beside other RDMA adapters libfabric finds no EFA, and NCCL takes TCP"
         )
@@ -59,51 +59,51 @@ def host_devices(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     "error",
     "Docker's docker run: a container has none of the host's devices and 64 KiB to 8 MiB to lock",
 )
-def docker_without_devices(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def docker_without_devices(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """A container for a fabric without its devices, or without memory that it may lock."""
-    if piece.kind != "docker" or "privileged" in piece.settings or not (context.fabric or _asks_for_verbs(piece)):
+    if part.kind != "docker" or "privileged" in part.settings or not (context.fabric or _asks_for_verbs(part)):
         return
-    word = piece.image or Word("docker run", piece.line)
-    mofed = piece.environment.get("NVIDIA_MOFED")  # by which NVIDIA's runtime brings the devices
-    if "devices" not in piece.settings and not (mofed and mofed.text == "enabled"):
-        fix = "add devices: [/dev/infiniband]" if "compose" in piece.settings else "add --device=/dev/infiniband"
+    word = part.image or Word("docker run", part.line)
+    mofed = part.environment.get("NVIDIA_MOFED")  # by which NVIDIA's runtime brings the devices
+    if "devices" not in part.settings and not (mofed and mofed.text == "enabled"):
+        fix = "add devices: [/dev/infiniband]" if "compose" in part.settings else "add --device=/dev/infiniband"
         yield word, "the container gets no RDMA device, and NCCL takes TCP", fix
-    elif "memlock" not in piece.settings:
+    elif "memlock" not in part.settings:
         problem = "locked memory stays limited: no queue pair can be created"
         fix = "add ulimits: {memlock: -1}, or cap_add: [IPC_LOCK]"
-        yield word, problem, fix if "compose" in piece.settings else "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
+        yield word, problem, fix if "compose" in part.settings else "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
 
 
-def _asks_for_verbs(piece: Piece) -> bool:
+def _asks_for_verbs(part: JobPart) -> bool:
     """Return whether a job's variables ask NCCL for InfiniBand or RoCE."""
-    values = {name: word.text for name, word in piece.environment.items()}
+    values = {name: word.text for name, word in part.environment.items()}
     return (bool(values.get("NCCL_IB_HCA")) or values.get("NCCL_NET") == "IB") and values.get("NCCL_IB_DISABLE") != "1"
 
 
 @rule("skypilot.internal", "warning", "skypilot-org/skypilot, sky/clouds/aws.py, make_deploy_resources_variables")
-def public_addresses(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def public_addresses(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """SkyPilot's machines on AWS with public addresses, which EC2 gives to one interface alone."""
-    tier, cloud = piece.settings.get("network_tier"), piece.settings.get("infra") or piece.settings.get("cloud")
-    if piece.kind != "skypilot" or not (tier and tier.text == "best" and cloud and cloud.text.startswith("aws")):
+    tier, cloud = part.settings.get("network_tier"), part.settings.get("infra") or part.settings.get("cloud")
+    if part.kind != "skypilot" or not (tier and tier.text == "best" and cloud and cloud.text.startswith("aws")):
         return
-    internal = piece.settings.get("internal-ips")
+    internal = part.settings.get("internal-ips")
     if internal and (internal.text.lower() in TRUE or is_open(internal.text)):
         return
-    interfaces = _interfaces(piece, context)
-    if (piece.job_nodes or 0) > 1 and interfaces > 1:
+    interfaces = _interfaces(part, context)
+    if (part.job_nodes or 0) > 1 and interfaces > 1:
         problem = f"SkyPilot gives a machine with a public address 1 of its {interfaces} EFA interfaces"
         fix = "set aws.use_internal_ips: true, with use_ssm or ssh_proxy_command, in SkyPilot's configuration"
         yield tier, problem, f"{fix}, where it is not there yet"
 
 
-def _interfaces(piece: Piece, context: CheckContext) -> int:
+def _interfaces(part: JobPart, context: CheckContext) -> int:
     """Return the EFA interfaces of a machine: its instance type's, or the fewest of all types with these GPUs.
 
     0 if unknown.
     """
     if context.node:
         return context.node.interfaces
-    gpu = piece.settings.get("gpu")
+    gpu = part.settings.get("gpu")
     types = context.tables.instances.types.values()
     return min(
         (
@@ -112,40 +112,40 @@ def _interfaces(piece: Piece, context: CheckContext) -> int:
             if gpu
             and row.fabric == "efa"
             and row.gpu == gpu.text.partition("-")[0]
-            and piece.gpus
-            and row.gpus == piece.gpus.number
+            and part.gpus
+            and row.gpus == part.gpus.number
         ),
         default=0,
     )
 
 
 @rule("device-plugin.version", "warning", "aws/sagemaker-hyperpod-cli pull request 282")
-def stale_device_plugin(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def stale_device_plugin(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """A device plugin that counts p6-b200's NVLink controllers as EFA: ten instead of eight."""
-    if piece.image and (match := PLUGIN.search(piece.image.text)) and not versions.at_least(match["version"], "0.5.10"):
+    if part.image and (match := PLUGIN.search(part.image.text)) and not versions.at_least(match["version"], "0.5.10"):
         problem = f"version {match['version']} counts the NVLink controllers of p6-b200 as EFA: 10 in place of 8"
-        yield piece.image, problem, "take 0.5.10 or later"
+        yield part.image, problem, "take 0.5.10 or later"
 
 
 @rule("measurement.retries", "warning", "mpi-operator's runPolicy; a failed run that is repeated hides the failure")
-def silent_retries(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def silent_retries(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """A measurement that is tried again in silence."""
     if not MEASUREMENT.search(
-        f"{piece.settings['name'].text if 'name' in piece.settings else ''} {piece.image.text if piece.image else ''}"
+        f"{part.settings['name'].text if 'name' in part.settings else ''} {part.image.text if part.image else ''}"
     ):
         return
-    restart, tries = piece.settings.get("restart"), piece.settings.get("tries")
-    if restart and restart.text in RETRIES and not is_service(piece):
+    restart, tries = part.settings.get("restart"), part.settings.get("tries")
+    if restart and restart.text in RETRIES and not is_service(part):
         yield restart, f"restartPolicy: {restart.text} repeats a measurement that failed", "write restartPolicy: Never"
     if tries and tries.number:
         yield tries, f"backoffLimit: {tries.text} repeats a measurement that failed", "write backoffLimit: 0"
 
 
 @rule("sagemaker.vpc", "error", "AWS, SageMaker AI: EFA needs security groups that allow all traffic from themselves")
-def without_vpc(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def without_vpc(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """Several hosts with EFA and no VPC: their security group does not let the adapters speak."""
-    several = piece.nodes if piece.nodes and (piece.nodes.number or 0) > 1 else None
-    if several and piece.kind == "sagemaker" and context.fabric == "efa" and "vpc" not in piece.settings:
+    several = part.nodes if part.nodes and (part.nodes.number or 0) > 1 else None
+    if several and part.kind == "sagemaker" and context.fabric == "efa" and "vpc" not in part.settings:
         yield several, f"{several.text} hosts and no VpcConfig: EFA has no security group", "add VpcConfig"
 
 
@@ -154,27 +154,27 @@ def without_vpc(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     "error",
     "eksctl-io/eksctl, pkg/cfn/builder/network_interfaces.go and pkg/apis/eksctl.io/v1alpha5/validation.go",
 )
-def eksctl_efa(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def eksctl_efa(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """A node group whose nodes get no adapters, or that eksctl cannot make."""
-    if piece.kind != "eksctl" or not (piece.instance and context.node and context.node.fabric == "efa"):
+    if part.kind != "eksctl" or not (part.instance and context.node and context.node.fabric == "efa"):
         return
-    enabled, template = piece.settings.get("efa-enabled"), piece.settings.get("launch-template")
+    enabled, template = part.settings.get("efa-enabled"), part.settings.get("launch-template")
     if not template and (not enabled or enabled.text != "true"):
         yield (
-            piece.instance,
-            f"{node_name(piece)} has {context.node.interfaces} EFA, and efaEnabled is not set",
+            part.instance,
+            f"{node_name(part)} has {context.node.interfaces} EFA, and efaEnabled is not set",
             "write efaEnabled: true",
         )
     if enabled and enabled.text == "true" and context.node.first_card == "ena":
-        problem = f"efaEnabled puts EFA on every card, and card 0 of {node_name(piece)} takes none"
+        problem = f"efaEnabled puts EFA on every card, and card 0 of {node_name(part)} takes none"
         yield enabled, problem, "give the node group a launch template, as `invoke cluster` writes it"
-    zones = piece.settings.get("zones")
+    zones = part.settings.get("zones")
     if zones and (zones.number or 0) != 1:
         yield (
             zones,
             "EFA works within one zone, and the node group is not held to one",
             "name one zone in availabilityZones",
         )
-    if not piece.settings.get("private"):
+    if not part.settings.get("private"):
         problem = "nodes with several network cards get no public address, and privateNetworking is not set"
-        yield piece.instance, problem, "write privateNetworking: true"
+        yield part.instance, problem, "write privateNetworking: true"

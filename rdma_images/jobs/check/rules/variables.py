@@ -5,37 +5,37 @@ from collections.abc import Collection, Iterator
 
 from rdma_images.facts.environment import Variable
 from rdma_images.jobs.check import image_reports
-from rdma_images.jobs.check.foreign_job import Piece
+from rdma_images.jobs.check.foreign_job import JobPart
 from rdma_images.jobs.check.rules.rule import Answer, CheckContext, is_open, rule
 from rdma_images.validate.probes.tree import LISTED
 
 
 @rule("environment.harmful", "error", "facts/environment.yaml")
-def harmful_variables(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def harmful_variables(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """A variable that takes the network away or breaks it."""
-    yield from _variables(piece, context, "harmful", "remove it")
+    yield from _variables(part, context, "harmful", "remove it")
 
 
 @rule("environment.slow", "warning", "facts/environment.yaml")
-def slow_variables(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def slow_variables(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """A variable that leaves the network, and makes it slower."""
-    yield from _variables(piece, context, "slow", "remove it")
+    yield from _variables(part, context, "slow", "remove it")
 
 
 @rule("environment.obsolete", "warning", "facts/environment.yaml")
-def obsolete_variables(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def obsolete_variables(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """A variable that the versions of today do not need, or do not read."""
-    yield from _variables(piece, context, "obsolete", "remove it")
+    yield from _variables(part, context, "obsolete", "remove it")
 
 
-def _variables(piece: Piece, context: CheckContext, effect: str, fix: str) -> Iterator[Answer]:
-    values = {name: word.text for name, word in piece.environment.items() if not is_open(word.text)}
+def _variables(part: JobPart, context: CheckContext, effect: str, fix: str) -> Iterator[Answer]:
+    values = {name: word.text for name, word in part.environment.items() if not is_open(word.text)}
     table = context.tables.environment
     for row in table.variables.values():
         if row.effect != effect or row.image_only or not row.applies_to(values, context.fabric, context.versions):
             continue
-        word = piece.environment[row.name]
-        conditions = _conditions(row, word.text, piece, context)
+        word = part.environment[row.name]
+        conditions = _conditions(row, word.text, part, context)
         if conditions is not None:
             reason = ": ".join([*conditions, f"{row.why} [{table.cite(row)}]"])
             problem = f"{row.name}={word.text}: {reason}"
@@ -47,14 +47,14 @@ def _variables(piece: Piece, context: CheckContext, effect: str, fix: str) -> It
             )
 
 
-def _conditions(row: Variable, value: str, piece: Piece, context: CheckContext) -> list[str] | None:
+def _conditions(row: Variable, value: str, part: JobPart, context: CheckContext) -> list[str] | None:
     """Return what has to be so beside what the job shows, a phrase each; None where the row does not hold."""
-    if row.on_hosts and piece.network == "host" and not re.fullmatch(row.on_hosts, value):
+    if row.on_hosts and part.network == "host" and not re.fullmatch(row.on_hosts, value):
         return None
-    if row.in_pods and piece.network == "pod" and not re.fullmatch(row.in_pods, value):
+    if row.in_pods and part.network == "pod" and not re.fullmatch(row.in_pods, value):
         return None
     conditions: list[str] = []
-    if (row.on_hosts or row.in_pods) and piece.network is None:
+    if (row.on_hosts or row.in_pods) and part.network is None:
         conditions.append("depending on the nodes' interfaces")
     if row.gpus and context.node is None:
         conditions.append(f"on {row.gpus.replace('|', ', ')}")
@@ -62,7 +62,7 @@ def _conditions(row: Variable, value: str, piece: Piece, context: CheckContext) 
         return None
     if row.of and (row.since or row.before) and row.of not in context.versions:
         since, before = row.since and f"{row.since} or later", row.before and f"older than {row.before}"
-        conditions.append(f"if {row.of} is {' and '.join(part for part in (since, before) if part)}")
+        conditions.append(f"if {row.of} is {' and '.join(limit for limit in (since, before) if limit)}")
     return conditions
 
 
@@ -71,9 +71,9 @@ def _conditions(row: Variable, value: str, piece: Piece, context: CheckContext) 
     "warning",
     "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core",
 )
-def misspelt_variables(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def misspelt_variables(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """A name that nothing reads, and that is nearly one that is read."""
-    for name, word in piece.environment.items():
+    for name, word in part.environment.items():
         if near := context.tables.variables.meant(name):
             yield (
                 word,
@@ -87,10 +87,10 @@ def misspelt_variables(piece: Piece, context: CheckContext) -> Iterator[Answer]:
     "warning",
     "aws/aws-ofi-nccl, INSTALL.md; measured by environment.library-path of the validators",
 )
-def library_path(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def library_path(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """LD_LIBRARY_PATH of the job wins over the image's own order of libraries."""
-    word = piece.environment.get("LD_LIBRARY_PATH")
-    if word and word.text and piece.image:
+    word = part.environment.get("LD_LIBRARY_PATH")
+    if word and word.text and part.image:
         yield (
             word,
             "LD_LIBRARY_PATH comes before the image's own libraries: another NCCL or plugin may be loaded",
@@ -101,11 +101,11 @@ def library_path(piece: Piece, _: CheckContext) -> Iterator[Answer]:
 @rule(
     "plugin.missing", "error", "NVIDIA/nccl, src/plugin/plugin_open.cc; awsome-distributed-ai pull requests 878 and 936"
 )
-def missing_plugin(piece: Piece, context: CheckContext) -> Iterator[Answer]:
+def missing_plugin(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """A plugin that is not in the image, as its report has it: NCCL runs without that network, or without the tuner."""
-    image = piece.image
+    image = part.image
     for name, prefix in (("NCCL_NET_PLUGIN", "libnccl-net"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner")):
-        word = piece.environment.get(name)
+        word = part.environment.get(name)
         if not (image and word and not is_open(image.text) and (libraries := image_reports.libraries(image.text))):
             continue
         file_names = [tried(value, prefix) for value in word.text.split(",") if value and value.lower() != "none"]
@@ -151,23 +151,23 @@ def _may_contain(name: str, mounts: Collection[str], libraries: Collection[str])
     "error",
     "NVIDIA/pyxis, README: what the image sets wins over what is exported, unless --container-env names it",
 )
-def lost_exports(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def lost_exports(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """Exports that the image's own values win over: a leg over TCP then measures the fabric twice."""
-    if piece.kind != "slurm" or not piece.image:
+    if part.kind != "slurm" or not part.image:
         return
-    exported = piece.settings["container-env"].text.split(",") if "container-env" in piece.settings else []
+    exported = part.settings["container-env"].text.split(",") if "container-env" in part.settings else []
     for name, usual in (("NCCL_NET", ("Libfabric", "AWS Libfabric", "OFI", "IB")), ("FI_PROVIDER", ("efa",))):
-        word = piece.environment.get(name)
+        word = part.environment.get(name)
         if word and word.text not in usual and not is_open(word.text) and name not in exported:
             problem = f"{name}={word.text} is exported here, but where the image sets {name} too the image's value wins"
             yield word, problem, f"add {name} to srun's --container-env"
 
 
 @rule("tcp.leg", "error", "NVIDIA/nccl, NCCL_NET; libfabric's fi_fabric(7), FI_PROVIDER")
-def tcp_leg(piece: Piece, _: CheckContext) -> Iterator[Answer]:
+def tcp_leg(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """A TCP leg of a comparison that only unsets what the image sets: the image's network stays in force."""
-    run = piece.settings.get("run")
-    if piece.kind == "skypilot" and run and "USE_EFA" in piece.environment and "NCCL_NET=Socket" not in run.text:
+    run = part.settings.get("run")
+    if part.kind == "skypilot" and run and "USE_EFA" in part.environment and "NCCL_NET=Socket" not in run.text:
         problem = (
             "USE_EFA=false does not set NCCL_NET=Socket: the leg without EFA uses what the image insists on, or EFA"
         )
