@@ -104,12 +104,12 @@ def check_devices(devices: list[Device], fabric: str, count: int) -> Iterator[Fi
         yield "error", "devices", "%s are there, and /dev/infiniband has none of them here: ask for the devices" % names
     elif count and len(usable) < count - 1:
         yield "error", "devices", "%d of %d adapters can be used here" % (len(usable), count)
-    inactive = [device.name for device in usable if device.state and "ACTIVE" not in device.state]
-    if inactive:
-        yield "error", "ports", "the port is not active: %s" % ", ".join(inactive)
-    extra = [device.name for device in devices if device.usable and device not in carriers]
-    if fabric == "efa" and usable and extra:
-        yield "warning", "devices", "%s is in /dev/infiniband, too, and can hide EFA: leave out a hostPath" % extra[0]
+    down = [device.name for device in usable if device.state and "ACTIVE" not in device.state]
+    if down:
+        yield "error", "ports", "the port is not active: %s" % ", ".join(down)
+    others = [device.name for device in devices if device.usable and device not in carriers]
+    if fabric == "efa" and usable and others:
+        yield "warning", "devices", "%s is in /dev/infiniband, too, and can hide EFA: leave out a hostPath" % others[0]
 
 
 def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:
@@ -124,10 +124,10 @@ def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:
                 "%s has no GID of RoCE v2 but link-local ones: its interface has no address" % device.name,
             )
         if re.fullmatch(r"\d+", index):
-            selected = [gid for number, gid, _ in device.gids if number == int(index)]
-            if not selected:
+            chosen = [gid for number, gid, _ in device.gids if number == int(index)]
+            if not chosen:
                 yield "error", "gids", "NCCL_IB_GID_INDEX=%s, and %s has no such GID" % (index, device.name)
-            elif selected[0].is_link_local:
+            elif chosen[0].is_link_local:
                 yield "warning", "gids", "NCCL_IB_GID_INDEX=%s is a link-local GID of %s" % (index, device.name)
 
 
@@ -232,9 +232,9 @@ def interfaces() -> list[Interface]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         room = array.array("B", bytes(16384))
         request = struct.pack("iL", len(room), room.buffer_info()[0])
-        length = struct.unpack("iL", fcntl.ioctl(probe.fileno(), 0x8912, request))[0]  # SIOCGIFCONF
+        used = struct.unpack("iL", fcntl.ioctl(probe.fileno(), 0x8912, request))[0]  # SIOCGIFCONF
     data = room.tobytes()
-    rows = [data[n : n + 40] for n in range(0, length, 40)]
+    rows = [data[n : n + 40] for n in range(0, used, 40)]
     return [(row[:16].split(b"\0")[0].decode(), socket.inet_ntoa(row[20:24])) for row in rows]
 
 
@@ -254,16 +254,16 @@ def bootstrap_interface(names: list[Interface], wish: str) -> Interface | None:
     return ordered[0] if ordered else None
 
 
-def check_bootstrap(interface: Interface | None, nodes: int) -> Iterator[Finding]:
+def check_bootstrap(chosen: Interface | None, nodes: int) -> Iterator[Finding]:
     """Yield why NCCL cannot start over the interface that it will choose."""
-    if interface is None:
+    if chosen is None:
         yield (
             "error",
             "interface",
             "NCCL_SOCKET_IFNAME=%s fits no interface that is up" % os.environ.get("NCCL_SOCKET_IFNAME", ""),
         )
-    elif nodes > 1 and (interface[0].startswith(INSIDE) or ipaddress.ip_address(interface[1]).is_link_local):
-        yield "error", "interface", "NCCL will start over %s (%s), which other nodes do not reach" % interface
+    elif nodes > 1 and (chosen[0].startswith(INSIDE) or ipaddress.ip_address(chosen[1]).is_link_local):
+        yield "error", "interface", "NCCL will start over %s (%s), which other nodes do not reach" % chosen
 
 
 class Meeting:
@@ -352,8 +352,8 @@ def compare(nodes: list[Facts]) -> list[str]:
             by_value.setdefault(str(node.get(name)), []).append(node["node"])
         if len(by_value) > 1:
             ordered = sorted(by_value.items(), key=lambda item: -len(item[1]))
-            minority = "; ".join("%s on %s" % (value, ", ".join(names[:4])) for value, names in ordered[1:4])
-            sentences.append("%s differs: %s on %d nodes; %s" % (name, ordered[0][0], len(ordered[0][1]), minority))
+            rest = "; ".join("%s on %s" % (value, ", ".join(names[:4])) for value, names in ordered[1:4])
+            sentences.append("%s differs: %s on %d nodes; %s" % (name, ordered[0][0], len(ordered[0][1]), rest))
     return sentences
 
 
@@ -392,12 +392,12 @@ def read(path: str) -> str:
 def run(*words: str) -> tuple[int, str] | None:
     """Return a program's exit code and output; None where there is no such program."""
     try:
-        result = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
     except FileNotFoundError:
         return None
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, str(error)
-    return result.returncode, result.stdout.decode("utf-8", "replace")
+    return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
 def local_findings(root: str, options: argparse.Namespace) -> Iterator[Finding]:
@@ -429,11 +429,11 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     """Yield everything that is to be said about this node, the neighbours last."""
     root = options.root.rstrip("/")
     yield from local_findings(root, options)
-    interface = bootstrap_interface(interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", ""))
-    yield from check_bootstrap(interface, options.nodes)
-    if options.nodes > 1 and options.master and interface:
+    chosen = bootstrap_interface(interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", ""))
+    yield from check_bootstrap(chosen, options.nodes)
+    if options.nodes > 1 and options.master and chosen:
         facts = node_facts(root, read_devices(root), node_name())
-        meeting = Meeting(facts, interface[1], options.nodes, options.rank, options.master)
+        meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master)
         yield from meeting.findings()
         meeting.stay()
 
