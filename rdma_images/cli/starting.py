@@ -38,9 +38,7 @@ def init(_: Context, folder: str = ".") -> None:
         text = (packaged("rdma_images.cli") / "start" / source).read_text(encoding="utf-8")
         atomic.write(root / name, text.replace("REQUIREMENT", requirement))
     show(*(str(root / name) for name in WRITTEN), *(str(path) for path in schemas.write(root)))
-    if note:
-        show(note)
-    show(_next(root))
+    show(note, _next(root))
 
 
 def _requirement(root: Path) -> tuple[str, str]:
@@ -55,11 +53,12 @@ def _requirement(root: Path) -> tuple[str, str]:
     origin = json.loads(installed.read_text("direct_url.json") or "{}")
     address = str(origin.get("url", ""))
     if not address:
-        return f"rdma-images=={installed.version}", ""
+        exact = f"rdma-images=={installed.version}"
+        return exact, f"the workflow installs {exact}, as installed here"
     vcs = origin.get("vcs_info", {})
     exact = f"{vcs['vcs']}+{address}@{vcs['commit_id']}" if vcs else address
     if not address.startswith("file:"):
-        return f"'rdma-images @ {exact}'", ""
+        return f"'rdma-images @ {exact}'", f"the workflow installs {exact}, as installed here"
     path = Path(unquote(urlsplit(address).path))
     if path.suffix == ".whl" and path.is_file():
         root.mkdir(parents=True, exist_ok=True)
