@@ -130,12 +130,12 @@ def _write(answers: Sequence[object], file: TextIO) -> None:
     if file.isatty():
         console = Console(file=file, markup=False, highlight=False, emoji=False)
         for answer in answers:
-            console.print(answer)
+            console.print(answer, crop=False)
         return
     console = Console(file=io.StringIO(), width=WIDTH, markup=False, highlight=False, emoji=False)
     with console.capture() as captured:
         for answer in answers:
-            console.print(answer)
+            console.print(answer, crop=False)
     # Tables pad their last column with blanks.
     print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n", file=file)
 

@@ -42,7 +42,7 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
     if report.rehearsal:
         stood_in = ", ".join(report.rehearsal)
         parts.append(Text(f"A rehearsal: stand-ins took the place of {stood_in}. Not an image to ship.", "yellow"))
-    parts.append(Text(summary_line(report), verdict_style(report)))
+    parts.append(Text(summary_line(report), verdict_style(report), no_wrap=True, overflow="ignore"))
     return Group(*parts)
 
 

@@ -5,7 +5,9 @@ import pty
 from collections.abc import Callable
 
 import pytest
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from rdma_images.cli import base
 
@@ -33,3 +35,11 @@ def test_brackets_in_a_table_are_no_markup(
     text = shown(capsys, table)
     assert "package[head]" in text
     assert "no table [project] and no [/red]" in text
+
+
+@pytest.mark.parametrize("shown", [in_a_pipe, on_a_terminal])
+def test_a_line_that_is_not_to_be_folded_is_whole(
+    shown: Callable[[pytest.CaptureFixture[str], object], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "rdma-images/efa-pytorch@sha256:" + "0123456789" * 30
+    assert line in shown(capsys, Group(Text("image"), Text(line, no_wrap=True, overflow="ignore")))

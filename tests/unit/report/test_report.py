@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from rdma_images import report as reports
+from rdma_images.cli.base import show
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
 from rdma_images.core.pipeline import Check
@@ -178,6 +179,12 @@ def test_the_table() -> None:
 def test_the_table_says_that_a_report_was_kept() -> None:
     assert "kept from" not in summary_line(report(PASSED))
     assert "kept from 2026-11-21T09:00:00+00:00" in summary_line(replace(report(PASSED), reused=True))
+
+
+def test_the_last_line_is_one_however_long(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = replace(report(PASSED, WARNED), ref="rdma-images/" + "long-name-" * 20, reused=True)
+    show(reports.report_table(kept))
+    assert capsys.readouterr().out.splitlines()[-1] == summary_line(kept)
 
 
 def test_the_sum_says_that_an_image_is_for_neither_fabric() -> None:
