@@ -43,8 +43,8 @@ def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | N
     nccl = nccl_in_use(case)
     if not nccl and not fabric and not instance:
         return None
-    chosen = fabric or (type_.fabric if type_ else "") or case.expected.fabric or _shown(case)
-    return _chain(case, chosen, instance, _until_broken(case, chosen, instance))
+    chain_fabric = fabric or (type_.fabric if type_ else "") or case.expected.fabric or _shown(case)
+    return _chain(case, chain_fabric, instance, _until_broken(case, chain_fabric, instance))
 
 
 def _shown(case: Inspection) -> str:
@@ -57,12 +57,12 @@ def _shown(case: Inspection) -> str:
 def _until_broken(case: Inspection, fabric: str, instance: str) -> list[Link]:
     """Return the links up to the first that breaks, or after which nothing can be said."""
     parts = {"efa": links.efa, "erdma": verbs, "ib": verbs, "none": links.without}[fabric]
-    taken = []
+    links_taken = []
     for link in parts(case, fabric, instance):
-        taken.append(link)
+        links_taken.append(link)
         if link.fault or (link.name == "NCCL" and link.unknown and not _finds_plugin(case)):
             break
-    return taken
+    return links_taken
 
 
 def _finds_plugin(case: Inspection) -> bool:
@@ -72,23 +72,23 @@ def _finds_plugin(case: Inspection) -> bool:
     return bool(resolved and resolved.file)
 
 
-def _chain(case: Inspection, fabric: str, instance: str, taken: list[Link]) -> Chain:
-    broken = next((link for link in taken if link.fault), None)
-    unknown = next((link for link in taken if link.unknown), None)
+def _chain(case: Inspection, fabric: str, instance: str, links_taken: list[Link]) -> Chain:
+    broken = next((link for link in links_taken if link.fault), None)
+    unmeasured = next((link for link in links_taken if link.unknown), None)
     nccl = nccl_in_use(case)
-    who = f"NCCL {nccl[1]}" if nccl and nccl[1] else "NCCL"
-    where = f"On {instance} " if instance else f"On {links.NAMES[fabric]} " if fabric in links.NAMES else ""
+    library = f"NCCL {nccl[1]}" if nccl and nccl[1] else "NCCL"
+    prefix = f"On {instance} " if instance else f"On {links.NAMES[fabric]} " if fabric in links.NAMES else ""
     if broken:
         ends = _ends(case, broken)
         would = "would stop with an error" if ends else "would use TCP sockets"
-        outcome, answer = ("end" if ends else "tcp"), f"{where}{who} {would}: {broken.fault}"
-    elif unknown:
-        outcome, answer = "unknown", f"{where}it cannot be said what {who} would use: {unknown.unknown}"
+        outcome, answer = ("end" if ends else "tcp"), f"{prefix}{library} {would}: {broken.fault}"
+    elif unmeasured:
+        outcome, answer = "unknown", f"{prefix}it cannot be said what {library} would use: {unmeasured.unknown}"
     else:
-        steps = [link for link in taken if link.name in links.SHOWN[fabric]]
-        outcome, answer = "fabric", f"{where}{who} would use {links.NAMES[fabric]}: {_way(steps)}"
+        steps = [link for link in links_taken if link.name in links.SHOWN[fabric]]
+        outcome, answer = "fabric", f"{prefix}{library} would use {links.NAMES[fabric]}: {_way(steps)}"
     return Chain.model_validate(
-        {"fabric": fabric, "instance": instance, "outcome": outcome, "answer": plain(answer), "links": taken}
+        {"fabric": fabric, "instance": instance, "outcome": outcome, "answer": plain(answer), "links": links_taken}
     )
 
 
@@ -100,9 +100,9 @@ def _way(steps: list[Link]) -> str:
 
 def _ends(case: Inspection, broken: Link) -> bool:
     """Return whether NCCL does not go on with sockets, as NCCL_NET names another network."""
-    named = nccl_environment(case.subject, case.measured).get("NCCL_NET", "").lower()
+    network = nccl_environment(case.subject, case.measured).get("NCCL_NET", "").lower()
     own_tcp = "FI_PROVIDER" in broken.fault  # libfabric's, which is a network by that name, too
-    return named not in ("", SOCKET) and broken.name != "instance" and not own_tcp
+    return network not in ("", SOCKET) and broken.name != "instance" and not own_tcp
 
 
 def network_request(case: Inspection, product: str = "") -> dict[str, object] | None:
@@ -111,11 +111,11 @@ def network_request(case: Inspection, product: str = "") -> dict[str, object] | 
     if not nccl or not tree or not VERSION.match(nccl[1]):
         return None
     environment = nccl_environment(case.subject, case.measured)
-    about = tree.libraries.nccl.get(nccl[0])
+    library = tree.libraries.nccl.get(nccl[0])
     entry = case.measured.entry
     return {
         "names": plugin_names(nccl[1], environment),
-        "looks_for": about.looks_for if about else {},
+        "looks_for": library.looks_for if library else {},
         "asked_by": nccl[0],
         "environment": {
             name: value
@@ -150,14 +150,14 @@ def _nccl(case: Inspection, fabric: str) -> Link:
 def _network(case: Inspection) -> Link:
     """Return which network NCCL takes: a plugin's, where one starts, else its own."""
     run = links.started_plugin(case)
-    named = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
+    network = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
     opened = run if run and run.path and run.interfaces.get(links.NET) else None
     networks = [BUILT_IN] + ([opened.network.lower()] if opened else [])
-    if named and named.lower() not in networks:
+    if network and network.lower() not in networks:
         return Link(
-            name="network", how="executed", fault=f"NCCL_NET={named} names a network that the image does not have"
+            name="network", how="executed", fault=f"NCCL_NET={network} names a network that the image does not have"
         )
-    if opened and named.lower() != BUILT_IN:
+    if opened and network.lower() != BUILT_IN:
         value = f"{opened.network} of {base_name(opened.path)} if it starts, else NCCL's own"
         return Link(name="network", value=value, how="executed", words=[line.text for line in opened.log])
     return Link(name="network", value="NCCL's own", how="executed" if case.measured.network else "read")

@@ -138,9 +138,9 @@ def opened_plugin(case: Inspection, run: StartedLibrary | None, libraries: Libra
             )
         return Link(name="plugin", how="executed", fault=_unopened(tried), words=words)
     net, tuner = run.interfaces.get(NET, 0), run.interfaces.get(TUNER, 0)
-    about = libraries.plugins.get(run.path)
+    library = libraries.plugins.get(run.path)
     version = next((match[1] for line in run.log if (match := OFI_VERSION.search(line.text))), "")
-    version = version or (about.version if about else "")
+    version = version or (library.version if library else "")
     interfaces = ", ".join(f"{kind} v{number}" for kind, number in (("net", net), ("tuner", tuner)) if number)
     value = " ".join(filter(None, (base_name(run.path), version, f"({interfaces})" if interfaces else "")))
     fault, unknown = _start(case, run, libraries, net)
@@ -174,19 +174,19 @@ def _unopened(tried: Sequence[StartedLibrary]) -> str:
 def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
     """Return why NCCL does not take a plugin that opened, and why that cannot be said."""
     looked_for = (nccl_in_use(case) or ("", ""))[0]
-    about_nccl, about = libraries.nccl.get(looked_for), libraries.plugins.get(run.path)
+    about_nccl, plugin = libraries.nccl.get(looked_for), libraries.plugins.get(run.path)
     if not net:
-        offered = about.exports.get(NET, []) if about else []
+        offered = plugin.exports.get(NET, []) if plugin else []
         return _no_interface(run.path, offered, about_nccl.looks_for.get(NET, []) if about_nccl else []), ""
-    named = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
+    network = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
     stand_in = case.stands_in("aws-ofi-nccl") or case.stands_in("efa-installer")
     # Loaded, the plugin takes the name in NCCL_NET where it is one of its own; a stand-in has one name.
     version = case.subject.label("component.aws-ofi-nccl") or None
     names = facts_table.read(Plugin).network_names(version) if stand_in else [run.network]
-    if named and run.network and named.lower() not in (name.lower() for name in names):
-        return f"NCCL_NET={named} asks for a network of that name, and {run.path} is called {run.network}", ""
-    if about and about.project and about.project not in EFA_PLUGINS:
-        return f"{run.path} is {about.project}, which does not support EFA", ""
+    if network and run.network and network.lower() not in (name.lower() for name in names):
+        return f"NCCL_NET={network} asks for a network of that name, and {run.path} is called {run.network}", ""
+    if plugin and plugin.project and plugin.project not in EFA_PLUGINS:
+        return f"{run.path} is {plugin.project}, which does not support EFA", ""
     if stand_in:
         return "", f"the image is a rehearsal without {stand_in}, and a stand-in's plugin does not start"
     if run.ended:
@@ -199,8 +199,10 @@ def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int
 
 def _no_interface(file: str, offered: Sequence[int], accepted: Sequence[int]) -> str:
     """Return that a plugin and NCCL have no interface in common."""
-    both = [f"v{', v'.join(map(str, numbers))}" if numbers else "none" for numbers in (offered, accepted)]
-    return f"{file} has none of the network interfaces that NCCL looks for: it has {both[0]}, NCCL takes {both[1]}"
+    versions = [f"v{', v'.join(map(str, numbers))}" if numbers else "none" for numbers in (offered, accepted)]
+    return (
+        f"{file} has none of the network interfaces that NCCL looks for: it has {versions[0]}, NCCL takes {versions[1]}"
+    )
 
 
 def _refusal(case: Inspection, run: StartedLibrary) -> tuple[str, str]:
@@ -236,26 +238,26 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
         return Link(name="plugin", unknown=f"{script} chooses the plugin by what it finds on a node")
     if answer is None:
         return Link(name="plugin", fault=f"the image has no network plugin: NCCL finds no {' and no '.join(names)}")
-    about = libraries.plugins.get(answer.file)
-    value = " ".join(filter(None, (base_name(answer.file), about.version if about else "")))
+    plugin = libraries.plugins.get(answer.file)
+    value = " ".join(filter(None, (base_name(answer.file), plugin.version if plugin else "")))
     missing = missing_in(libraries, answer.file)
     missing += [
         name
-        for name in (about.opens if about else ())
+        for name in (plugin.opens if plugin else ())
         if name in libraries.resolved and not libraries.resolved[name].file
     ]
     if answer.error or missing:
         reason = answer.error or f"it needs {', '.join(missing)}"
         return Link(name="plugin", value=value, fault=f"{answer.file} cannot be opened: {reason}")
-    if about is None:
+    if plugin is None:
         return Link(name="plugin", value=value, unknown=f"{answer.file} was not read: its name is no plugin's")
-    offered = about.exports.get(NET, [])
+    offered = plugin.exports.get(NET, [])
     accepted = libraries.nccl[file].looks_for.get(NET, []) if file else offered
     common = set(offered) & set(accepted)
     if not common:
         return Link(name="plugin", value=value, fault=_no_interface(answer.file, offered, accepted))
-    if about.project and about.project not in EFA_PLUGINS:
-        return Link(name="plugin", value=value, fault=f"{answer.file} is {about.project}, which does not support EFA")
+    if plugin.project and plugin.project not in EFA_PLUGINS:
+        return Link(name="plugin", value=value, fault=f"{answer.file} is {plugin.project}, which does not support EFA")
     return Link(name="plugin", value=f"{value} (net v{max(common)})")
 
 
@@ -305,8 +307,10 @@ def verbs_provider(case: Inspection, driver: str) -> Link:
         return Link(name="verbs provider", unknown="the files of the image were not read")
     files = [path for path, name in opened_providers(tree.files, tree.libraries).items() if name == driver]
     if not files:
-        every = [path for path in tree.files.libraries if (m := PROVIDER.fullmatch(base_name(path))) and m[1] == driver]
-        where = f", and {every[0]} is not in one of them" if every else ""
+        providers = [
+            path for path in tree.files.libraries if (m := PROVIDER.fullmatch(base_name(path))) and m[1] == driver
+        ]
+        where = f", and {providers[0]} is not in one of them" if providers else ""
         fault = f"{VERBS} finds no lib{driver}-rdmav*.so in the folders where it looks{where}"
         return Link(name="verbs provider", fault=fault)
     answers = {path: network.verbs.opened.get(path, "") for path in files} if network and network.verbs.path else {}

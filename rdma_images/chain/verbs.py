@@ -18,9 +18,9 @@ def folder_of(path: str) -> str:
 
 def looked_for(libraries: Libraries) -> set[str]:
     """Return the paths that the loader's libibverbs looks for; those of any libibverbs where the loader finds none."""
-    every = libraries.verbs_looks_for
-    in_use = every.get(libraries.resolved[VERBS].file)
-    return set(in_use or (word for words in every.values() for word in words))
+    names_by_library = libraries.verbs_looks_for
+    in_use = names_by_library.get(libraries.resolved[VERBS].file)
+    return set(in_use or (word for words in names_by_library.values() for word in words))
 
 
 def opened_in(libraries: Libraries) -> set[str]:
