@@ -45,5 +45,5 @@ def _validated(report: Report | None) -> str:
 def _published_cells(image_id: str) -> Iterable[str]:
     published = publication.PUBLICATION.usable(image_id)
     for name, copy in sorted(published.places.items()) if published else ():
-        sent = readable(copy.traffic.pushed)
-        yield f"{name}: `{copy.ref}` ({', '.join(copy.tags)}; {sent} sent)"
+        size = readable(copy.traffic.pushed)
+        yield f"{name}: `{copy.ref}` ({', '.join(copy.tags)}; {size} sent)"

@@ -36,12 +36,12 @@ class CiJob:
 
 def jobs(
     images: Sequence[Image],
-    whole: Sequence[Image],
+    all_images: Sequence[Image],
     matrix: Matrix,
     slowest: Mapping[str, float],
     runners: Mapping[str, str] | None = None,
 ) -> tuple[CiJob, ...]:
-    """Return a job for each of `images`, some of `whole`. `slowest` has the seconds of uncached builds by image.
+    """Return a job for each of `images`, some of `all_images`. `slowest` has the seconds of uncached builds by image.
 
     Raises RefusedError where `runners` names a platform that no image is for.
     """
@@ -55,10 +55,10 @@ def jobs(
             target=image.target,
             platform=image.platform,
             runner=runner_by_platform[image.platform],
-            timeout=timeout_minutes(_uncached(image, whole, slowest)),
+            timeout=timeout_minutes(_uncached(image, all_images, slowest)),
             arguments=arguments(image, matrix),
             cache=cache_name(image),
-            caches=" ".join(_caches(image, whole)),
+            caches=" ".join(_caches(image, all_images)),
         )
         for image in images
     )
@@ -93,18 +93,22 @@ def cache_name(image: Image) -> str:
     return f"{image.target}-{sha256(image.id.encode()).hexdigest()[:12]}"
 
 
-def _uncached(image: Image, whole: Sequence[Image], slowest: Mapping[str, float]) -> float | None:
+def _uncached(image: Image, all_images: Sequence[Image], slowest: Mapping[str, float]) -> float | None:
     """Return the seconds of the slowest uncached build of an image, or of those with the same wheels."""
     same_wheels = [
-        slowest[other.id] for other in whole if other.id in slowest and wheel_group(other) == wheel_group(image)
+        slowest[other.id] for other in all_images if other.id in slowest and wheel_group(other) == wheel_group(image)
     ]
     return slowest.get(image.id, max(same_wheels, default=None))
 
 
-def _caches(image: Image, whole: Sequence[Image]) -> list[str]:
+def _caches(image: Image, all_images: Sequence[Image]) -> list[str]:
     return [
         cache_name(image),
-        *(cache_name(other) for other in whole if other.id != image.id and wheel_group(other) == wheel_group(image)),
+        *(
+            cache_name(other)
+            for other in all_images
+            if other.id != image.id and wheel_group(other) == wheel_group(image)
+        ),
     ]
 
 

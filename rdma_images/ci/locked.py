@@ -20,9 +20,9 @@ def missing_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> tu
         for source in sources.pinned(image, facts):
             if not preflight.is_locked(source, mirrors):
                 names[f"{source.id} ({source.upstream})"] = None
-        for name, read in _wheel_lock_readers(image).items():
+        for name, load in _wheel_lock_readers(image).items():
             try:
-                read()
+                load()
             except RefusedError:
                 names[f"wheels {name}"] = None
     return tuple(names)

@@ -32,15 +32,15 @@ def select_images(
 
     An empty text is refused: it comes of a variable that is not set, and would mean everything.
     """
-    chosen = tuple(images)
+    selected = tuple(images)
     if since is not None:
         earlier = digests_at(since, progress)
-        chosen = changed_images(chosen, digests(progress), earlier)
-        progress(f"{len(chosen)} of {len(images)} images have changed since {since}")
+        selected = changed_images(selected, digests(progress), earlier)
+        progress(f"{len(selected)} of {len(images)} images have changed since {since}")
     if part is not None:
         number, parts = parse_shard(part)
-        chosen = split_images(chosen, parts, BUILD.read)[number - 1]
-    return chosen
+        selected = split_images(selected, parts, BUILD.read)[number - 1]
+    return selected
 
 
 @dataclass

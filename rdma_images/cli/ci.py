@@ -33,10 +33,10 @@ def matrix(
     from rdma_images.ci import durations, jobs, select
 
     loaded = project.load()
-    whole = target_options.chosen_images(loaded, target, True, None)
-    images = select.select_images(whole, shard, changed_since, progress)
+    all_images = target_options.chosen_images(loaded, target, True, None)
+    images = select.select_images(all_images, shard, changed_since, progress)
     runners = target_options.parse_changes(runner, "--runner", "platform=label")
-    show(jobs.as_github(jobs.jobs(images, whole, loaded.matrix, durations.slowest_builds(), runners)))
+    show(jobs.as_github(jobs.jobs(images, all_images, loaded.matrix, durations.slowest_builds(), runners)))
 
 
 @verb("ci.locked --all", help=CHOICE, iterable=MANY)

@@ -28,8 +28,8 @@ def status(_: Context, json: bool = False) -> None:
     from rdma_images.engine import status
     from rdma_images.layers import store
 
-    seen = status.status(store.size_limit())
-    show(dumps(seen.json(), indent=2) if json else status.table(seen))
+    state = status.status(store.size_limit())
+    show(dumps(state.json(), indent=2) if json else status.table(state))
 
 
 @verb("engine.down --purge", help={"purge": "Also remove its data: images, caches, its own packages."})
@@ -63,13 +63,13 @@ def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
         superfluous = prune.superfluous(running, image_ids)
         if wheel_contexts.are_names_kept():
             superfluous = tuple(image for image in superfluous if image.image_id)
-        others = () if all_targets else prune.of_other_targets(superfluous, loaded.matrix.targets)
-        superfluous = tuple(image for image in superfluous if image not in others)
+        foreign = () if all_targets else prune.of_other_targets(superfluous, loaded.matrix.targets)
+        superfluous = tuple(image for image in superfluous if image not in foreign)
         in_use = prune.remove(running, superfluous, cache)
     show(
         *(
             f"kept {image.ref}: this folder's matrix has no target {image.target}; --all-targets removes it"
-            for image in others
+            for image in foreign
         ),
         *(
             f"kept {image.ref or image.digest}: container {in_use[image]} uses it"

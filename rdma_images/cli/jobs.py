@@ -265,10 +265,10 @@ def job_run(
     failed = [entry for entry in record.load(run_path) if entry.how == "failed"]
     for entry in failed:
         show(f"the job failed: {entry.why}", file=sys.stderr)
-    if about := troubleshooting.entries_of_result(
+    if explanations := troubleshooting.entries_of_result(
         result, [entry.why for entry in failed], loaded.facts.troubleshooting
     ):
-        show(about, file=sys.stderr)
+        show(explanations, file=sys.stderr)
     if code := result.exit_code or (1 if failed else 0):
         raise Exit(code=code)
 
@@ -295,5 +295,5 @@ def job_attach(_: Context, run: str, image: str = "", sign: str = "") -> None:
     run_path = record.last_run(Path(run))
     job_spec = run_folder.read_job(run_path)
     image = image or (job_spec.image if job_spec else "")
-    done = evidence.publish(run_folder.load(run_path), image, publisher(sign))
-    show(f"{image}: {'attached' if done.new else 'has it already'}: {done.title} {done.digest}")
+    attached = evidence.publish(run_folder.load(run_path), image, publisher(sign))
+    show(f"{image}: {'attached' if attached.new else 'has it already'}: {attached.title} {attached.digest}")

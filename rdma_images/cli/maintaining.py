@@ -29,8 +29,8 @@ def update(_: Context, all: bool = False, write: bool = False, json: bool = Fals
 
     loaded = project.load()
     changes = facts_update.update(loaded.facts, loaded.matrix, loaded.mirrors, all, progress=progress)
-    written = facts_update.write(changes) if write else ()
-    show(update_table.as_json(changes) if json else update_table.update_table(changes, written))
+    added = facts_update.write(changes) if write else ()
+    show(update_table.as_json(changes) if json else update_table.update_table(changes, added))
 
 
 @verb("facts.sources", help=JSON)

@@ -185,18 +185,18 @@ def lock(
     from rdma_images.layers import lock as layers_lock
     from rdma_images.render import bake
 
-    chosen = bake.parse_compression(compression)
+    parsed_compression = bake.parse_compression(compression)
     loaded = project.load()
     images = target_options.chosen_images(loaded, target, all, set, rehearse)
-    done = relock.relock(images, loaded.facts, loaded.mirrors, upgrade, progress)
+    outcomes = relock.relock(images, loaded.facts, loaded.mirrors, upgrade, progress)
     if debian:
-        done += relock.relock_debian(_debian_packages(images), loaded.mirrors, upgrade, progress)
-    show(relock.relock_table(done))
+        outcomes += relock.relock_debian(_debian_packages(images), loaded.mirrors, upgrade, progress)
+    show(relock.relock_table(outcomes))
     if (packages := relock.release_table(images, loaded.mirrors)) is not None:
         show("", packages)
     if layers:
-        show(relock.relock_table([layers_lock.lock(images, loaded.mirrors, chosen, progress)]))
-    if any(locked.outcome == "failed" for locked in done):
+        show(relock.relock_table([layers_lock.lock(images, loaded.mirrors, parsed_compression, progress)]))
+    if any(locked.outcome == "failed" for locked in outcomes):
         raise Exit(code=1)
 
 

@@ -62,8 +62,10 @@ def publish(
     else:
         loaded = measured(project.load(), target, onto)
         images = target_options.chosen_images(loaded, target, all, set)
-        whole = planning.plan(loaded.matrix, loaded.facts, everything=True).images
-        approved = publish_images.approved_images(images, whole, loaded.matrix, suite.digest(), allow_red or (), rules)
+        all_images = planning.plan(loaded.matrix, loaded.facts, everything=True).images
+        approved = publish_images.approved_images(
+            images, all_images, loaded.matrix, suite.digest(), allow_red or (), rules
+        )
     outcomes = publish_images.publish(approved, places, publisher(sign))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     if any(outcome.error for outcome in outcomes):
@@ -137,8 +139,8 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
     reproducing.require_same_origin(published, evidence)
     loaded = measured(project.load(), [evidence.target], evidence.onto)
     outcome = reproducing.reproduce(published, evidence, loaded, engine.ensure(progress), progress)
-    shown = publication_table.reproduction_json if json else publication_table.reproduction_text
-    show(shown(outcome))
+    render = publication_table.reproduction_json if json else publication_table.reproduction_text
+    show(render(outcome))
     if not outcome.is_equal:
         raise Exit(code=1)
 

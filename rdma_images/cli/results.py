@@ -59,8 +59,8 @@ def job_result(
 
         atomic.write(Path(html), page.result_page(result))
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
-    if about := troubleshooting.entries_of_result(result, (), Facts().troubleshooting):
-        show(about, file=sys.stderr)
+    if explanations := troubleshooting.entries_of_result(result, (), Facts().troubleshooting):
+        show(explanations, file=sys.stderr)
     if result.exit_code:
         raise Exit(code=result.exit_code)
 

@@ -146,10 +146,10 @@ def _candidates(
     loaded = project.load()
     images = target_options.chosen_images(loaded, target, everything, pairs)
     if published:
-        chosen = registries.load().pick(published)
-        whole = planning.plan(loaded.matrix, loaded.facts, everything=True).images
-        for name, registry in chosen.items():
-            for listed in published_images.published_refs(images, whole, loaded.matrix, {name: registry}):
+        registries_by_name = registries.load().pick(published)
+        all_images = planning.plan(loaded.matrix, loaded.facts, everything=True).images
+        for name, registry in registries_by_name.items():
+            for listed in published_images.published_refs(images, all_images, loaded.matrix, {name: registry}):
                 yield _in_registry(listed, registry)
         return
     yield from map(_built, images)

@@ -31,8 +31,8 @@ def init(_: Context, folder: str = ".") -> None:
     from rdma_images.maintain import schemas
 
     root = files.expanded(folder).absolute()
-    if taken := [name for name in WRITTEN if files.exists(root / name)]:
-        raise RefusedError(f"{root}: already has {', '.join(taken)}\nname an empty folder with --folder")
+    if existing := [name for name in WRITTEN if files.exists(root / name)]:
+        raise RefusedError(f"{root}: already has {', '.join(existing)}\nname an empty folder with --folder")
     requirement, note = _requirement(root)
     for name, source in WRITTEN.items():
         text = (packaged("rdma_images.cli") / "start" / source).read_text(encoding="utf-8")

@@ -23,12 +23,12 @@ def choose(kit: Kit) -> Accelerator:
 
     The result of a trial is cached beside the kit until the host's next boot.
     """
-    chosen = os.environ.get(VARIABLE)
+    requested = os.environ.get(VARIABLE)
     for name in get_args(Accelerator):
-        if chosen == name:
+        if requested == name:
             return cast(Accelerator, name)
-    if chosen:
-        raise RefusedError(f"{VARIABLE} is {chosen!r}\nset it to kvm or tcg, or leave it out")
+    if requested:
+        raise RefusedError(f"{VARIABLE} is {requested!r}\nset it to kvm or tcg, or leave it out")
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "tcg"
     cache_file = kit.initramfs.parent / "kvm.json"

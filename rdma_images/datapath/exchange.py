@@ -83,12 +83,12 @@ def _run_both_sides(lab: Lab, exchange: Exchange) -> tuple[TaskResult, TaskResul
 
 def _fault(exchange: Exchange, server: TaskResult, client: TaskResult | None, moved: int) -> str:
     """Return why the exchange failed, in one line; empty where it passed."""
-    ends = {side: answer for side, answer in (("server", server), ("client", client)) if answer}
-    for side, answer in ends.items():
+    outputs = {end: answer for end, answer in (("server", server), ("client", client)) if answer}
+    for end, answer in outputs.items():
         if match := WRONG_DATA.search(answer.output):
-            return f"the {side} received other data than was sent: {match[0]!r}"
+            return f"the {end} received other data than was sent: {match[0]!r}"
     # Where both failed, either can have failed because the other did.
-    if failures := [f"the {side} {_ended(answer)}" for side, answer in ends.items() if answer.status]:
+    if failures := [f"the {end} {_ended(answer)}" for end, answer in outputs.items() if answer.status]:
         return "; ".join(failures)
     if client is None:
         return "the server ended before a client came"

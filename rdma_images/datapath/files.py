@@ -48,9 +48,11 @@ def libibverbs(lab: Lab) -> Check:
     if not survey.loaded:
         copies = ", ".join(survey.copies) or "none"
         return failed(LIBIBVERBS, f"a program that needs libibverbs.so.1 gets none; copies in the image: {copies}")
-    others = [path for path, digest in survey.copies.items() if digest != survey.copies.get(survey.loaded)]
-    if others:
-        return failed(LIBIBVERBS, f"{survey.loaded} is loaded, and beside it is another: {', '.join(sorted(others))}")
+    other_copies = [path for path, digest in survey.copies.items() if digest != survey.copies.get(survey.loaded)]
+    if other_copies:
+        return failed(
+            LIBIBVERBS, f"{survey.loaded} is loaded, and beside it is another: {', '.join(sorted(other_copies))}"
+        )
     return passed(LIBIBVERBS, survey.loaded)
 
 

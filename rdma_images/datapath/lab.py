@@ -68,9 +68,9 @@ def guests(machine: Machine, disk: Disk) -> Iterator[tuple[Guest, Guest]]:
     Their wire is a pair of datagram sockets: a full one makes the sender wait, so no packet is lost.
     """
     sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with sockets[0] as left, sockets[1] as right, contextlib.ExitStack() as started:
-        first = started.enter_context(Guest(machine, ADDRESSES[0], disk.descriptor, left.fileno()))
-        second = started.enter_context(Guest(machine, ADDRESSES[1], disk.descriptor, right.fileno()))
+    with sockets[0] as first_socket, sockets[1] as second_socket, contextlib.ExitStack() as started:
+        first = started.enter_context(Guest(machine, ADDRESSES[0], disk.descriptor, first_socket.fileno()))
+        second = started.enter_context(Guest(machine, ADDRESSES[1], disk.descriptor, second_socket.fileno()))
         yield first, second
 
 

@@ -41,13 +41,13 @@ def command(user: str) -> str:
 
 def parse(text: str) -> Survey:
     """Parse the survey that the guest wrote. No file name of an image stops it."""
-    lines = [(word, rest) for word, _, rest in (line.partition(" ") for line in text.splitlines()) if rest]
+    lines = [(word, value) for word, _, value in (line.partition(" ") for line in text.splitlines()) if value]
 
     def all_of(kind: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(rest for word, rest in lines if word == kind))
+        return tuple(dict.fromkeys(value for word, value in lines if word == kind))
 
     def pairs_of(kind: str) -> tuple[tuple[str, str], ...]:
-        return tuple((first, second) for first, _, second in (rest.partition(" ") for rest in all_of(kind)))
+        return tuple((first, second) for first, _, second in (value.partition(" ") for value in all_of(kind)))
 
     return Survey(
         copies={path: digest for digest, path in pairs_of("copy")},
