@@ -141,11 +141,11 @@ class _Writer:
 
 def _new_folders(path: str, folders: set[str]) -> list[str]:
     """Add the folders around `path` to `folders`, and return those that are new, the outermost first."""
-    new = []
+    created = []
     for folder in PurePosixPath(path).parents:
         name = str(folder)
         if name == "." or name in folders:
             break
         folders.add(name)
-        new.append(name)
-    return new[::-1]
+        created.append(name)
+    return created[::-1]

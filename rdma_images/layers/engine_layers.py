@@ -49,8 +49,8 @@ def engine_layers(engine: Engine, compression: Compression) -> EngineLayers:
     if ids:
         inspected = docker_command.run(engine, "image", "inspect", *dict.fromkeys(ids))
         for image in json.loads(inspected.stdout):
-            chosen = same if image["Config"]["Labels"][LAYERS] == coder(compression) else other
-            chosen.update(image["RootFS"]["Layers"])
+            group = same if image["Config"]["Labels"][LAYERS] == coder(compression) else other
+            group.update(image["RootFS"]["Layers"])
     return EngineLayers(same - other, engine.kind == "private")
 
 

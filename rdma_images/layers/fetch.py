@@ -77,7 +77,7 @@ def fetching(
     folder = paths.state_folder() / "fetched"
     shutil.rmtree(folder, ignore_errors=True)  # what a killed build left
     layers: dict[str, Future[LayerFile]] = {}
-    new: dict[
+    pending_blobs: dict[
         str, DownloadedLayer
     ] = {}  # by digest: layers can be equal, as those of wheels that have nothing for devel
     for recipe, blob in zip(layer_set.recipes, loaded.blobs, strict=True):
@@ -87,8 +87,8 @@ def fetching(
         elif engine_layers.has(blob):
             layers[recipe.key] = _completed(fetched)
         else:
-            new[blob.digest] = fetched
-    size = sum(layer.content.size for layer in new.values())
+            pending_blobs[blob.digest] = fetched
+    size = sum(layer.content.size for layer in pending_blobs.values())
     disk_space.require(size, f"downloading wheels' layers from {repository.ref}")
     with files.as_file_error(folder):
         folder.mkdir(parents=True)
@@ -96,7 +96,8 @@ def fetching(
     try:
         with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
             downloads = {
-                digest: pool.submit(_fetch, layer, repository, stop, progress) for digest, layer in new.items()
+                digest: pool.submit(_fetch, layer, repository, stop, progress)
+                for digest, layer in pending_blobs.items()
             }
             for recipe, blob in zip(layer_set.recipes, loaded.blobs, strict=True):
                 if recipe.key not in layers:

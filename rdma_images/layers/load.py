@@ -127,11 +127,11 @@ def load(
                 _transfer(image, name, layer_set, unsent, engine)
             except EngineRefusedError:
                 # An engine may lack blobs that its images name; the bytes that are here are then sent once more.
-                again = [layer for _, layer in layers if layer.file(layer_set.part).exists()]
-                if len(again) == len(unsent):
+                stored = [layer for _, layer in layers if layer.file(layer_set.part).exists()]
+                if len(stored) == len(unsent):
                     raise
                 progress("the engine lacks blobs of its own images: all wheel layers are offered to it again")
-                _transfer(image, name, layer_set, again, engine)
+                _transfer(image, name, layer_set, stored, engine)
             engine_layers.add(layer.blob(layer_set.part) for layer in unsent)
             partial_names += [] if is_last else [name]
             if unsent:

@@ -29,14 +29,14 @@ def lock(images: Iterable[Image], mirrors: Mirrors, compression: Compression, pr
     images = list(images)
     recipes = _recipes((wheel_lock.load(image) for image in images if _has_layers(image)), compression)
     locked = digests.read()
-    missing = [missing_recipe for key, missing_recipe in recipes.items() if key not in locked.entries]
+    missing_recipes = [missing_recipe for key, missing_recipe in recipes.items() if key not in locked.entries]
     index, opened = sources.index_for(mirrors)
-    indexes = {named.name: named.address for image in images for named in image.indexes}
+    indexes = {entry.name: entry.address for image in images for entry in image.indexes}
     with ExitStack() as stack:
-        if missing:  # two makers would remove wheels that the other one reads
+        if missing_recipes:  # two makers would remove wheels that the other one reads
             stack.enter_context(locking.hold("build", "making the wheels' layers", progress))
-        maker = stack.enter_context(Maker(missing, index, opened, progress, indexes=indexes))
-        layers = {missing_recipe: maker.ready(missing_recipe).result() for missing_recipe in missing}
+        maker = stack.enter_context(Maker(missing_recipes, index, opened, progress, indexes=indexes))
+        layers = {missing_recipe: maker.ready(missing_recipe).result() for missing_recipe in missing_recipes}
         digests.keep(layers, recipes.keys() | _recipes(_locks(), compression).keys())
     size = readable(sum(layer.runtime.size for layer in layers.values()))
     detail = f"{len(recipes)} known" + (f", {len(layers)} of them new ({size})" if layers else "")

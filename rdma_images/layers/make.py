@@ -91,8 +91,8 @@ class Maker:
         waiters = ThreadPoolExecutor(len(missing))
         self._stack.callback(waiters.shutdown, cancel_futures=True)
         self._stack.callback(downloads.shutdown, cancel_futures=True)
-        highest, *rest = missing[::-1]
-        for recipe in [highest, *rest[::-1]]:
+        highest, *others = missing[::-1]
+        for recipe in [highest, *others[::-1]]:
             files_of = [downloads.submit(self._bring, wheel) for wheel in recipe.wheels]
             self._ready[recipe.key] = waiters.submit(self._make_when_ready, recipe, files_of, makers)
 

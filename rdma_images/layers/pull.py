@@ -36,9 +36,9 @@ def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], 
     with _registry(image, blobs) as host:
         pulled = f"{host}/{ref}"
         unsigned = {"DOCKER_CONTENT_TRUST": "0"}  # the digests are this process's own
-        done = docker_command.run(engine, "pull", "--quiet", "--platform", platform, pulled, more=unsigned)
-    if done.returncode:
-        raise refused(engine, done.stderr.strip())
+        result = docker_command.run(engine, "pull", "--quiet", "--platform", platform, pulled, more=unsigned)
+    if result.returncode:
+        raise refused(engine, result.stderr.strip())
     try:
         docker_command.output(engine, "tag", pulled, ref)
     finally:
@@ -49,13 +49,13 @@ class EngineRefusedError(RdmaImagesError):
     """The engine does not take layers: its disk is full, or it lacks a blob that it was thought to have."""
 
 
-def refused(engine: Engine, why: str) -> EngineRefusedError:
+def refused(engine: Engine, reason: str) -> EngineRefusedError:
     """Return the error for an engine that does not take layers; what to do depends on its own words."""
-    if "no space left" in why:
+    if "no space left" in reason:
         fix = f"its disk is full: `{COMMAND} engine.status` says what can be freed; then build again"
     else:
         fix = f"see with `{COMMAND} engine.status` that it answers, and build again"
-    return EngineRefusedError(f"the engine {engine.name} does not take the wheels' layers: {why}\n{fix}")
+    return EngineRefusedError(f"the engine {engine.name} does not take the wheels' layers: {reason}\n{fix}")
 
 
 def take_back(file: Path, digest: str) -> None:

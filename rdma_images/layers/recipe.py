@@ -55,8 +55,8 @@ class Recipe:
     @property
     def title(self) -> str:
         """What is in the layer, for an image's history."""
-        named = [f"{wheel.name} {wheel.version}" for wheel in self.wheels]
-        return f"wheel {named[0]}" if len(named) == 1 else f"{len(named)} wheels: {', '.join(named)}"
+        wheels = [f"{wheel.name} {wheel.version}" for wheel in self.wheels]
+        return f"wheel {wheels[0]}" if len(wheels) == 1 else f"{len(wheels)} wheels: {', '.join(wheels)}"
 
 
 @cache

@@ -91,14 +91,14 @@ def complete_registry(
             blobs[recipe.key] = layer.blob(layer_set.part)
             faults.retry(partial(_send, recipe, layer, layer_set, repository), ATTEMPTS, FIRST_WAIT, say=progress)
         check_collisions([local for recipe in layer_set.recipes if (local := store.find(recipe))])
-        whole = _layer_image(layer_set, blobs)
-        faults.retry(partial(_put_image, repository, whole, layer_set.tag), ATTEMPTS, FIRST_WAIT, say=progress)
-        digest = whole.manifest.digest
+        layer_image = _layer_image(layer_set, blobs)
+        faults.retry(partial(_put_image, repository, layer_image, layer_set.tag), ATTEMPTS, FIRST_WAIT, say=progress)
+        digest = layer_image.manifest.digest
     else:
         blobs, digest = remote.blobs, remote.whole
-    sent = sum(blobs[recipe.key].size for recipe in remote.missing)
-    present = sum(blob.size for blob in blobs.values()) - sent
-    progress(f"{repository.ref} had {megabytes(present)} of wheel layers; {megabytes(sent)} were sent there")
+    sent_bytes = sum(blobs[recipe.key].size for recipe in remote.missing)
+    present = sum(blob.size for blob in blobs.values()) - sent_bytes
+    progress(f"{repository.ref} had {megabytes(present)} of wheel layers; {megabytes(sent_bytes)} were sent there")
     return LoadedImage(f"{repository.ref}@{digest}", tuple(blobs[recipe.key] for recipe in remote.layer_set.recipes))
 
 

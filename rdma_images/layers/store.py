@@ -76,19 +76,19 @@ def get_or_build(recipe: Recipe, make: Callable[[Path], None], progress: Progres
 
     One process makes it, and others wait for it. What a killed one left is gone.
     """
-    beside = root() / f".{recipe.key}"
+    temporary = root() / f".{recipe.key}"
     with locking.hold(f"layer-{recipe.key[:16]}", f"making {recipe.name}", progress):
         if layer := find(recipe):
             return layer
         try:
-            shutil.rmtree(beside, ignore_errors=True)
-            with files.as_file_error(beside):
-                beside.mkdir(parents=True)
-            make(beside)
+            shutil.rmtree(temporary, ignore_errors=True)
+            with files.as_file_error(temporary):
+                temporary.mkdir(parents=True)
+            make(temporary)
             shutil.rmtree(folder(recipe.key), ignore_errors=True)
-            beside.rename(folder(recipe.key))
+            temporary.rename(folder(recipe.key))
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
         layer = find(recipe)
         if layer is None:
             raise RdmaImagesError(f"{folder(recipe.key)}: the layer that was made there cannot be read\nremove it")
@@ -112,10 +112,10 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
         rows = sorted(_stored_layers(), key=lambda row: row[1])
         total = sum(size for _, _, size, _ in rows)
         removed = []
-        for path, used, size, whole in rows:
+        for path, used, size, total_size in rows:
             if total <= limit or now - used < IN_USE:
                 break
-            if 2 * size <= whole:
+            if 2 * size <= total_size:
                 continue
             shutil.rmtree(path, ignore_errors=True)
             removed.append(path.name)

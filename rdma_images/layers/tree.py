@@ -116,9 +116,9 @@ def chunks(entry: LayerMember, archive: zipfile.ZipFile, length: int) -> Iterato
         raise bad(entry.wheel, f"{entry.member} is not what its RECORD says")
 
 
-def bad(wheel: Path, why: str) -> WheelError:
+def bad(wheel: Path, problem: str) -> WheelError:
     """Return the error for a wheel of which no layer can be made."""
-    return WheelError(f"{wheel.name}: {why}\nchoose another version of the package, and tell its publishers")
+    return WheelError(f"{wheel.name}: {problem}\nchoose another version of the package, and tell its publishers")
 
 
 @dataclass
@@ -169,12 +169,12 @@ class _Destination(WheelDestination):
             return replace(self._new_entry(stream.read(), executable=False), path=self.entries[self.record].path)
 
     def _add(self, scheme: Scheme, path: str, entry: LayerMember) -> RecordEntry:
-        where = self._path_below_root(scheme, path)
-        inside = where.removeprefix(f"{SITE}/")
-        name = inside if inside != where else f"{ABOVE_SITE}/{where.removeprefix(f'{PREFIX}/')}"
+        path_below = self._path_below_root(scheme, path)
+        inside = path_below.removeprefix(f"{SITE}/")
+        name = inside if inside != path_below else f"{ABOVE_SITE}/{path_below.removeprefix(f'{PREFIX}/')}"
         if name in self.entries:
-            raise bad(self.wheel, f"it brings {where} twice")
-        self.entries[name] = replace(entry, path=where)
+            raise bad(self.wheel, f"it brings {path_below} twice")
+        self.entries[name] = replace(entry, path=path_below)
         value = base64.urlsafe_b64encode(bytes.fromhex(entry.digest)).decode().rstrip("=")
         return RecordEntry(name, Hash(entry.algorithm, value), entry.size)
 
@@ -228,9 +228,11 @@ def _records(source: WheelFile, wheel: Path) -> dict[str, tuple[str, str]]:
 def _split(destination: _Destination, is_devel: IsDevel) -> WheelTree:
     """Return the tree of the runtime image and of what a devel image adds, each with a RECORD that fits it."""
     moved = {name for name in destination.entries if is_devel(name)}
-    rest = [entry for name, entry in destination.entries.items() if name not in moved and name != destination.record]
+    kept_entries = [
+        entry for name, entry in destination.entries.items() if name not in moved and name != destination.record
+    ]
     devel = [*(destination.entries[name] for name in moved), destination.listing(())] if moved else []
-    return WheelTree(_in_order([*rest, destination.listing(moved)]), _in_order(devel))
+    return WheelTree(_in_order([*kept_entries, destination.listing(moved)]), _in_order(devel))
 
 
 def _in_order(entries: Iterable[LayerMember]) -> tuple[LayerMember, ...]:
