@@ -1,15 +1,33 @@
 """Whether the templates that images name are there: asked when a plan is shown, and before a build."""
 
-from rdma_images.core import paths
+import re
+
+from rdma_images.core import files, paths
 from rdma_images.core.errors import near
 from rdma_images.core.pipeline import Image
 
+# stages("base", "python") with nothing but names; what Jinja computes is known when it renders.
+STAGES = re.compile(r"""stages\(((?:\s*(["'])[\w.-]+\2\s*,?)+\s*)\)""")
+NAME = re.compile(r"[\w.-]+")
+OF_ONTO = "onto"  # how the names of templates begin that are for --onto
+
 
 def template_problem(image: Image) -> str | None:
-    """Return why there is no template for an image's target, None where there is one."""
+    """Return which template an image's target lacks, its own or a stage's; None where none is missing."""
     path = paths.find(f"dockerfiles/targets/{image.template}.j2")
-    if path.is_file():
-        return None
-    targets = sorted(file.stem for folder in paths.places("dockerfiles") for file in folder.glob("targets/*.j2"))
-    fix = f"write it, or correct `template`: {near(image.template, targets)}"
-    return f"{path}: no such template, for target {image.target}\n{fix}"
+    if not path.is_file():
+        fix = f"write it, or correct `template`: {near(image.template, _names('targets'))}"
+        return f"{path}: no such template, for target {image.target}\n{fix}"
+    for stages in STAGES.finditer(files.read(path)):
+        for name in NAME.findall(stages[1]):
+            stage = paths.find(f"dockerfiles/stages/{name}.j2")
+            if not stage.is_file():
+                fix = f"write {stage}, or correct the name: {near(name, _names('stages'))}"
+                return f"{path}: names the stage {name}, which has no template\n{fix}"
+    return None
+
+
+def _names(kind: str) -> list[str]:
+    """Return the names of the templates of targets or of stages, but for those of --onto."""
+    templates = {file.stem for folder in paths.places("dockerfiles") for file in folder.glob(f"{kind}/*.j2")}
+    return sorted(name for name in templates if not name.startswith(OF_ONTO))
