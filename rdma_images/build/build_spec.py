@@ -68,10 +68,10 @@ def build_spec(
     """
     wheels = _wheel_lock(image, project.mirrors, rehearse, progress)
     wheel_licenses.require_allowed(image, project.matrix.target(image.target))
-    dockerfile = dockerfiles.render(
-        image, wheels, _toolkit_lock(image, project.mirrors, rehearse, progress), lock.tools()
-    )
     pinned = sources.pinned(image, project.facts)
+    toolkit = _toolkit_lock(image, project.mirrors, rehearse, progress)
+    archive = sources.locked_archive(pinned)
+    dockerfile = dockerfiles.render(image, wheels, toolkit, lock.tools(), archive.pin if archive else "")
     made_of: dict[str, object] = {
         "dockerfile": dockerfile,
         "pins": {source.id: source.pin for source in pinned},

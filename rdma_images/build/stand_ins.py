@@ -8,6 +8,7 @@ from rdma_images import components
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Image, Source
 from rdma_images.facts import Facts
+from rdma_images.inputs import sources
 from rdma_images.render.bake import HelperTarget, bake_name
 
 SHARED = "shared"  # the folder with what several stand-ins use
@@ -74,6 +75,8 @@ def _arguments(image: Image, facts: Facts) -> dict[str, str]:
     for component in components.ALL:
         if component.name in image.components:
             arguments |= component.stand_in_arguments(image, facts)
+    locked = sources.locked_archive(sources.pinned(image, facts))
+    arguments["ARCHIVE"] = locked.pin if locked else ""
     return dict(sorted(arguments.items()))
 
 

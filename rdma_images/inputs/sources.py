@@ -1,6 +1,6 @@
 """Everything that an image is made of and that comes over a network, by its own address, before any mirror."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from rdma_images import components
@@ -58,6 +58,12 @@ def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
     ]
     pinned_sources += _component_sources(image, facts)
     return tuple(pinned_sources)
+
+
+def locked_archive(image_sources: Iterable[Source]) -> Source | None:
+    """Return the archive that an image installs packages from, where it is locked; None where it is not."""
+    locked = (source for source in image_sources if "snapshot" in source.extra and source.extra["role"] == "base")
+    return next(locked, None)
 
 
 def base(image: Image, facts: Facts) -> Source:

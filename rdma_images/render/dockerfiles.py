@@ -23,13 +23,14 @@ UV_PLATFORM = {
 PROGRAMS = "/opt/venv/bin"  # first on every PATH
 
 
-def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -> str:
+def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], archive_state: str = "") -> str:
     """Return the Dockerfile of an image; the same image and locks give the same text.
 
     Args:
         lock: The image's wheels.
         toolkit: The wheels that compile for it.
         tools: The builder's own programs.
+        archive_state: The digest of the base's archive, where that is locked.
 
     Raises:
         RefusedError: The target's template or a stage of it is missing.
@@ -38,7 +39,7 @@ def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -
     try:
         with templates.readable(f"target {image.target}"):
             target = _environment().get_template(f"targets/{image.template}.j2")
-            body = target.render(stages=_Stages(image, lock, toolkit, tools))
+            body = target.render(stages=_Stages(image, lock, toolkit, tools, archive_state))
     except jinja2.TemplateNotFound as error:
         raise RefusedError(
             f"{paths.find(f'dockerfiles/{error.name}')}: no such template, for target {image.target}\n"
@@ -50,8 +51,9 @@ def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -
 class _Stages:
     """The function `stages` of a target's template; holds the values that every stage template may use."""
 
-    def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool]) -> None:
+    def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], archive_state: str) -> None:
         self.context: dict[str, Any] = {
+            "archive_state": archive_state,
             "version": _version_of(image),
             "details": _details_of(image),
             "has": image.components.__contains__,

@@ -188,7 +188,8 @@ printf 'home = /usr/bin\ninclude-system-site-packages = false\n' > /opt/venv/pyv
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
-if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+today=$((${started%.*} / 86400)) # or the day after, past midnight
+if [ -e /etc/shadow ]; then sed -i -E "s/^([^:]*:[^:]*):($today|$((today + 1))):/\1:3652:/" /etc/shadow; fi
 find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
 touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
@@ -226,7 +227,8 @@ ln -sf /opt/venv/site-packages/nvidia/cu13/lib/libcudart.so.13 /usr/lib/$(uname 
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
-if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+today=$((${started%.*} / 86400)) # or the day after, past midnight
+if [ -e /etc/shadow ]; then sed -i -E "s/^([^:]*:[^:]*):($today|$((today + 1))):/\1:3652:/" /etc/shadow; fi
 find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
 touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
@@ -306,7 +308,8 @@ ln -s lib "$cuda/lib64"
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
-if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+today=$((${started%.*} / 86400)) # or the day after, past midnight
+if [ -e /etc/shadow ]; then sed -i -E "s/^([^:]*:[^:]*):($today|$((today + 1))):/\1:3652:/" /etc/shadow; fi
 find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
 touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH

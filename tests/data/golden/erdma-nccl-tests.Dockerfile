@@ -203,7 +203,8 @@ printf 'home = /usr/bin\ninclude-system-site-packages = false\n' > /opt/venv/pyv
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
-if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+today=$((${started%.*} / 86400)) # or the day after, past midnight
+if [ -e /etc/shadow ]; then sed -i -E "s/^([^:]*:[^:]*):($today|$((today + 1))):/\1:3652:/" /etc/shadow; fi
 find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
 touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
@@ -232,7 +233,8 @@ fi
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
-if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+today=$((${started%.*} / 86400)) # or the day after, past midnight
+if [ -e /etc/shadow ]; then sed -i -E "s/^([^:]*:[^:]*):($today|$((today + 1))):/\1:3652:/" /etc/shadow; fi
 find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
 touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 touch --date=1980-01-01T00:00:00Z /etc/apt/keyrings /etc/apt/sources.list.d
@@ -259,7 +261,8 @@ printf 'StrictModes no\n' > /etc/ssh/sshd_config.d/mpi.conf
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
-if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+today=$((${started%.*} / 86400)) # or the day after, past midnight
+if [ -e /etc/shadow ]; then sed -i -E "s/^([^:]*:[^:]*):($today|$((today + 1))):/\1:3652:/" /etc/shadow; fi
 find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
 touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH
@@ -366,7 +369,8 @@ apt-get install -qq --no-install-recommends openmpi-bin
 find /var/log -type f -newermt "@$started" -delete
 if [ -n "$(find /etc/machine-id -newermt "@$started" 2> /dev/null)" ]; then : > /etc/machine-id; fi
 rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /var/cache/debconf/*-old /var/lib/dpkg/*-old /var/cache/ldconfig/aux-cache
-if [ -e /etc/shadow ]; then sed -i "s/^\([^:]*:[^:]*\):$((${started%.*} / 86400)):/\1:3652:/" /etc/shadow; fi
+today=$((${started%.*} / 86400)) # or the day after, past midnight
+if [ -e /etc/shadow ]; then sed -i -E "s/^([^:]*:[^:]*):($today|$((today + 1))):/\1:3652:/" /etc/shadow; fi
 find / -xdev -newermt "@$started" -exec touch --no-dereference --date=1980-01-01T00:00:00Z {} +
 touch --no-create --date=1980-01-01T00:00:00Z /mnt /run
 SH

@@ -1,19 +1,23 @@
 """The lock of Debian's archive: which state a build takes, and what another state is refused with."""
 
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rdma_images import facts
-from rdma_images.build import build_secrets
+from rdma_images.build import build_secrets, stand_ins
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Supply
 from rdma_images.debian import bootstrap
 from rdma_images.inputs import debian_lock, preflight, relock, sources
 from rdma_images.inputs.debian_lock import DebianLock, DebianPackage
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
+from rdma_images.plan import matrix, planner
+from rdma_images.render import dockerfiles
+from tests.support import locks
 from tests.support.images import planned
 from tests.support.loopback import Answer, Site, serve
 
@@ -36,7 +40,7 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture(autouse=True)
-def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def lock_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder of locks that has the one of debian13."""
     monkeypatch.setattr("rdma_images.core.paths.LOCKS", tmp_path)
     monkeypatch.setattr(bootstrap, "is_possible", lambda *_: True)
@@ -82,6 +86,26 @@ def test_a_snapshot_in_another_state_is_refused(site: Site) -> None:
     assert supplied["debian-snapshot-trixie"].detail == "trixie-updates: answered 404 Not Found"
     with pytest.raises(preflight.UnreachableSourcesError, match=r"and locks/debian has "):
         preflight.require(list(supplied.values()))
+
+
+def installing_scripts(state: str) -> list[str]:
+    """Return the scripts of an image's Dockerfile that install packages into it, with a lock of this state."""
+    debian_lock.path("debian13").write_text(LOCK.model_copy(update={"archive": state}).text())
+    changes = {"base": "debian13", "nccl-tests": "2.20.0", "aws-ofi-nccl": "1.20.0"}
+    (image,) = planner.plan(matrix.load(), facts.load(), ["efa-nccl-tests"], changes=changes).images
+    archive = sources.locked_archive(sources.pinned(image, facts.load()))
+    assert archive
+    text = dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS, archive.pin)
+    scripts = re.findall(r"id=apt-lists-debian13.*?<<'SH'\n(.*?)^SH$", text, re.DOTALL | re.MULTILINE)
+    return [str(script) for script in scripts]
+
+
+def test_a_step_of_another_state_comes_from_no_cache() -> None:
+    """Without it, an engine or a registry's cache would put an older state's packages into the image."""
+    before, after = installing_scripts("e9" * 32), installing_scripts("1f" * 32)
+    assert len(before) == len(after) >= 5
+    assert not set(before) & set(after)
+    assert stand_ins._arguments(planned(), facts.load())["ARCHIVE"] == f"sha256:{'1f' * 32}"
 
 
 def test_without_an_address_the_fix_is_a_mirror() -> None:
