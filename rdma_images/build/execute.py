@@ -22,7 +22,7 @@ from rdma_images.core.pipeline import TOOL, Build, Image, Source, Supply
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.engine import Engine, docker_command, platforms, pull_by_digest
-from rdma_images.inputs import debian_index, debian_lock, preflight, store
+from rdma_images.inputs import debian_index, debian_lock, preflight, sources, store
 from rdma_images.inputs.fetch import fetch
 from rdma_images.layers import load
 from rdma_images.render import bake, labels
@@ -235,7 +235,12 @@ def _targets(
                 | added_files.contexts(spec.dockerfile.read_text(encoding="utf-8"))
                 | local_packages.contexts(spec.image, spec.lock, project.mirrors, progress),
                 labels=labels.labels(
-                    spec.image, project.matrix.target(spec.image.target).summary, revision, stood_in, spec.lock
+                    spec.image,
+                    project.matrix.target(spec.image.target).summary,
+                    revision,
+                    stood_in,
+                    spec.lock,
+                    sources.locked_archive(spec.sources),
                 ),
                 created=revision.time,
             )

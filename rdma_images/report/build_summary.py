@@ -10,7 +10,7 @@ from rdma_images.core import paths
 from rdma_images.core.pipeline import Build, ExistingImage, Image
 from rdma_images.core.sizes import megabytes
 from rdma_images.inspection.report import Report, encode_report
-from rdma_images.report.table import counts_text, verdict_style
+from rdma_images.report.table import archive_day, counts_text, verdict_style
 
 
 def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Sequence[Image] = ()) -> Text:
@@ -28,6 +28,8 @@ def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Seq
         if report:
             page = paths.image_folder(build.image_id) / "report.html"
             output.append(f"  report  {paths.shown(page)}\n")
+            if day := archive_day(report.facts.subject.labels if report.facts else {}):
+                output.append(f"  debian  packages {day}\n")
             if below := onto.get(build.image_id):
                 output.append(f"  onto    {_difference(report, below.base)}\n")
     output.rstrip()

@@ -82,6 +82,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("meant for", f"{case.expected.fabric or 'no fabric'}: {case.expected.because}" if case else ""),
         ("digest", report.digest),
         ("platform", case.subject.platform if case else ""),
+        ("Debian packages", table.archive_day(case.subject.labels) if case else ""),
         *(_measured(case) if case else ()),
         *(("does not work", text) for text in _limits(case.subject.labels if case else {})),
         ("suite", report.suite),

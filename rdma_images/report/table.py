@@ -1,12 +1,13 @@
 """Show a report on a terminal."""
 
 import re
+from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.core.pipeline import Check
+from rdma_images.core.pipeline import LABEL_PREFIX, SNAPSHOT, Check
 from rdma_images.core.plain import plain
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.report import SHOWN, Report, shown_outcome
@@ -83,6 +84,12 @@ def summary_line(report: Report) -> str:
         f"; not checked for EFA or eRDMA: {plain(expected.because)}" if expected and not expected.fabric else ""
     )
     return f"{report.ref}: {counts}, in {report.seconds:.1f} s{source}{fabric_note}"
+
+
+def archive_day(labels: Mapping[str, str]) -> str:
+    """Return the moment of Debian's archives that an image's packages are from; "" where they are not locked."""
+    moment = re.fullmatch(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)\d\dZ", labels.get(f"{LABEL_PREFIX}.{SNAPSHOT}", ""))
+    return "of the archive and its security updates as of {}-{}-{} {}:{} UTC".format(*moment.groups()) if moment else ""
 
 
 def _check_text(check: Check) -> Text:
