@@ -29,9 +29,14 @@ class Decision:
 def decide(scan: Scan, policy: Policy, today: date) -> tuple[Decision, ...]:
     """Return the decision on each vulnerability, in the order of the scan.
 
-    Raises RefusedError for a scan that is too old.
+    Raises RefusedError for a scan that is too old, or of the future.
     """
     age = days_since(scan, today)
+    if age < -1:
+        raise RefusedError(
+            f"the scan of {scan.digest} is of {scan.finished[:10]}, which is in the future\n"
+            f"set this machine's clock, or run `{COMMAND} scan` again"
+        )
     if age > policy.max_scan_age:
         raise RefusedError(
             f"the scan of {scan.digest} is of {scan.finished[:10]}, {age} days old, and "
@@ -58,7 +63,10 @@ def _judge(vulnerability: Vulnerability, policy: Policy, today: date) -> tuple[O
         return "refused", ""
     if not vulnerability.published:
         return "refused", "the scan has no day for it, from which grace could be counted"
-    last = date.fromisoformat(vulnerability.published) + timedelta(days)
+    published = date.fromisoformat(vulnerability.published)
+    if published > today + timedelta(1):  # a day has begun elsewhere
+        return "refused", f"its day, {published}, is in the future: no grace is counted from it"
+    last = published + timedelta(days)
     if today <= last:
         return "in grace", f"until {last}"
     return "refused", f"published {vulnerability.published}, grace of {days} days"

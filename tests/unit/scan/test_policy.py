@@ -88,6 +88,22 @@ def test_grace_is_counted_from_the_day_of_the_fix() -> None:
     assert outcomes(policy(grace="{critical: 0}"), vulnerability(published="2026-11-24")) == ["refused"]
 
 
+@pytest.mark.parametrize("day", ["9999-12-31", "2026-11-27"])
+def test_a_day_in_the_future_gives_no_grace(day: str) -> None:
+    (decision,) = decide(scan(vulnerability(published=day)), policy(), TODAY)
+    assert (decision.outcome, decision.why) == (
+        "refused",
+        f"its day, {day}, is in the future: no grace is counted from it",
+    )
+    assert outcomes(policy(), vulnerability(published="2026-11-25")) == ["in grace"]  # where the day has begun
+
+
+def test_a_scan_of_the_future_is_refused() -> None:
+    sentence = r"is of 2027-11-23, which is in the future\nset this machine's clock, or run `invoke scan` again"
+    with pytest.raises(RefusedError, match=sentence):
+        decide(scan(finished="2027-11-23T08:00:00+00:00"), policy(), TODAY)
+
+
 def test_fixed_only_lets_pass_what_has_no_fix() -> None:
     assert outcomes(policy("fixed-only: true"), vulnerability(fixed="")) == ["no fix"]
     assert outcomes(policy(), vulnerability(fixed="")) == ["refused"]
