@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from rdma_images.chain.environment import started_environment
+from rdma_images.chain.verbs_links import OWN_SWITCH, sharp_plugin
 from rdma_images.core.versions import key
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.environment import Effect, Environment, Variable
@@ -40,9 +41,8 @@ def variables() -> Variables:
 
 
 def with_others(names: Sequence[str]) -> str:
-    """Return the first name and how many others there are."""
-    count = len(names) - 1
-    return f"{names[0]} and {count} other{'s' if count > 1 else ''}" if count else names[0]
+    """Return one or two names, or the first and how many others there are."""
+    return " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} others"
 
 
 class VariableFinding(NamedTuple):
@@ -74,18 +74,15 @@ def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping
     )  # what refuses a value has said so: chain.holds
     rows = [row for row in environment.variables.values() if row.effect_in_images == effect]
     rows = [row for row in rows if not (row.refused and plugin_started)]
-    return [
-        VariableFinding(
-            origin,
-            row.name,
-            values[row.name],
-            f"{_because(row, versions)} [{environment.cite(row)}]",
-            _newer(row, versions),
-        )
-        for origin, values in where.items()
-        for row in rows
-        if row.applies_to(values, case.expected.fabric, versions)
-    ]
+    rows = [row for row in rows if row.name != OWN_SWITCH or not sharp_plugin(case)]  # see environment.misspelt
+    findings = []
+    for origin, values in where.items():
+        applying = [row for row in rows if row.applies_to(values, case.expected.fabric, versions)]
+        of_fabric = {row.name for row in applying if row.fabric}
+        for row in (row for row in applying if row.fabric or row.name not in of_fabric):  # one cause is one line
+            why = f"{_because(row, versions)} [{environment.cite(row)}]"
+            findings.append(VariableFinding(origin, row.name, values[row.name], why, _newer(row, versions)))
+    return findings
 
 
 def avoiding(case: Inspection) -> set[str]:

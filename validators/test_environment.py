@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from rdma_images.chain.verbs_links import OWN_SWITCH, sharp_plugin, sharp_switch
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
@@ -168,7 +169,7 @@ def test_needed(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.misspelt", source=NAMES, severity="warning")
 def test_misspelt(case: Inspection, require: Requirement) -> None:
     """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
-    variable_table = variables()
+    variable_table, started_with = variables(), started(case)
     values = {name: value for environment in environments(case).values() for name, value in environment.items()}
     meant = {name: near for name in values if (near := variable_table.meant(name))}
     quoted = [name for name, value in values.items() if name in variable_table.names and QUOTED.fullmatch(value)]
@@ -176,6 +177,10 @@ def test_misspelt(case: Inspection, require: Requirement) -> None:
     lines += [f"{name}={values[name]}: the quotes are a part of the value" for name in quoted]
     fixes = [f"write {near} in place of {name}, or leave it out" for name, near in meant.items()]
     fixes += [f"set {name} without quotes: a file of variables is not read by a shell" for name in quoted]
+    plugin, switch = sharp_plugin(case), sharp_switch(started_with)
+    if plugin and started_with.get(OWN_SWITCH, "0") not in ("", "0"):
+        lines.append(f"{OWN_SWITCH} does nothing: NCCL takes {plugin}, which reads {switch}")
+        fixes.append(f"set {switch}=1, too, or leave {OWN_SWITCH} out")
     require(
         not lines,
         expected="names that NCCL, aws-ofi-nccl, libfabric or rdma-core read, and values without quotes",

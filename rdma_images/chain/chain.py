@@ -1,27 +1,24 @@
 """The answer of a chain: which network NCCL would use, and the first link that breaks."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import get_args
 
 from rdma_images.chain import links
 from rdma_images.chain.environment import DEFAULT, nccl_environment, plugin_names
-from rdma_images.chain.verbs import VERBS, opened_providers
+from rdma_images.chain.verbs import opened_providers
+from rdma_images.chain.verbs_links import DRIVERS, OWN_NETWORK, verbs
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.plain import plain
 from rdma_images.facts import table as facts_table
-from rdma_images.facts.erdma import Erdma
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Chain, Link
-from rdma_images.inspection.inspection import Inspection, base_name, missing_in, nccl_in_use
+from rdma_images.inspection.inspection import Inspection, nccl_in_use
 
 FABRICS = get_args(Chain.model_fields["fabric"].annotation)
-OWN_DRIVER = {"erdma": "erdma", "ib": "mlx5"}
 SOCKET = "socket"
 NOT_FOR_A_PROCESS = ("HOME", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
 VERSION = re.compile(r"\d+\.\d+\.\d+")
-DRIVERS = {"erdma": "erdma", "ib": "mlx5"}
-BUILT_IN = "ib"  # NCCL's name of it, for NCCL_NET
 
 
 def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | None:
@@ -44,21 +41,22 @@ def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | N
     if not nccl and not fabric and not instance:
         return None
     chain_fabric = fabric or (type_.fabric if type_ else "") or case.expected.fabric or _shown(case)
-    return _chain(case, chain_fabric, instance, _until_broken(case, chain_fabric, instance))
+    parts = {"efa": links.efa, "erdma": verbs, "ib": verbs, "none": links.without if fabric else links.unnamed}
+    every_link = parts[chain_fabric](case, chain_fabric, instance)
+    return _chain(case, chain_fabric, instance, _until_broken(case, every_link))
 
 
 def _shown(case: Inspection) -> str:
     """Return the fabric that an image for neither EFA nor eRDMA shows by its verbs providers."""
     tree = case.measured.tree
     drivers = opened_providers(tree.files, tree.libraries).values() if tree else ()
-    return "ib" if OWN_DRIVER["ib"] in drivers else "none"
+    return "ib" if DRIVERS["ib"] in drivers else "none"
 
 
-def _until_broken(case: Inspection, fabric: str, instance: str) -> list[Link]:
+def _until_broken(case: Inspection, every_link: Iterable[Link]) -> list[Link]:
     """Return the links up to the first that breaks, or after which nothing can be said."""
-    parts = {"efa": links.efa, "erdma": verbs, "ib": verbs, "none": links.without}[fabric]
     links_taken = []
-    for link in parts(case, fabric, instance):
+    for link in every_link:
         links_taken.append(link)
         if link.fault or (link.name == "NCCL" and link.unknown and not _finds_plugin(case)):
             break
@@ -83,9 +81,10 @@ def _chain(case: Inspection, fabric: str, instance: str, links_taken: list[Link]
         would = "would stop with an error" if ends else "would use TCP sockets"
         outcome, answer = ("end" if ends else "tcp"), f"{prefix}{library} {would}: {broken.fault}"
     elif unmeasured:
-        outcome, answer = "unknown", f"{prefix}it cannot be said what {library} would use: {unmeasured.unknown}"
+        start = f"{prefix}it" if prefix else "It"
+        outcome, answer = "unknown", f"{start} cannot be said what {library} would use: {unmeasured.unknown}"
     else:
-        steps = [link for link in links_taken if link.name in links.SHOWN[fabric]]
+        steps = [link for link in links_taken if link.name in links.SHOWN[fabric] and link.value != OWN_NETWORK]
         outcome, answer = "fabric", f"{prefix}{library} would use {links.NAMES[fabric]}: {_way(steps)}"
     return Chain.model_validate(
         {"fabric": fabric, "instance": instance, "outcome": outcome, "answer": plain(answer), "links": links_taken}
@@ -126,54 +125,3 @@ def network_request(case: Inspection, product: str = "") -> dict[str, object] | 
         "product": product,
         "providers": list(opened_providers(tree.files, tree.libraries)),
     }
-
-
-def verbs(case: Inspection, fabric: str, instance: str) -> Iterator[Link]:
-    """Yield the links of eRDMA or InfiniBand, in NCCL's order."""
-    yield _nccl(case, fabric)
-    yield links.settings(case, fabric)
-    yield links.on_instance(fabric, instance)
-    yield _network(case)
-    yield _libibverbs(case)
-    yield links.verbs_provider(case, DRIVERS[fabric])
-
-
-def _nccl(case: Inspection, fabric: str) -> Link:
-    """Return the NCCL, and whether it is known to end on an eRDMA device."""
-    link, file = links.nccl(case), nccl_in_use(case)
-    broken = facts_table.read(Erdma).broken_nccl
-    if fabric != "erdma" or not file or file[1] not in broken:
-        return link
-    return link.model_copy(update={"fault": broken[file[1]].why})
-
-
-def _network(case: Inspection) -> Link:
-    """Return which network NCCL takes: a plugin's, where one starts, else its own."""
-    run = links.started_plugin(case)
-    network = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
-    opened = run if run and run.path and run.interfaces.get(links.NET) else None
-    networks = [BUILT_IN] + ([opened.network.lower()] if opened else [])
-    if network and network.lower() not in networks:
-        return Link(
-            name="network", how="executed", fault=f"NCCL_NET={network} names a network that the image does not have"
-        )
-    if opened and network.lower() != BUILT_IN:
-        value = f"{opened.network} of {base_name(opened.path)} if it starts, else NCCL's own"
-        return Link(name="network", value=value, how="executed", words=[line.text for line in opened.log])
-    return Link(name="network", value="NCCL's own", how="executed" if case.measured.network else "read")
-
-
-def _libibverbs(case: Inspection) -> Link:
-    """Return the libibverbs that NCCL opens."""
-    played, tree = case.measured.network.verbs if case.measured.network else None, case.measured.tree
-    if played:
-        fault = "" if played.path else f"NCCL cannot open {VERBS}: {played.error}"
-        return Link(name="libibverbs", value=base_name(played.path), how="executed", fault=fault)
-    answer = tree.libraries.resolved[VERBS] if tree else None
-    if not answer:
-        return Link(name="libibverbs", unknown="the files of the image were not read")
-    missing = missing_in(tree.libraries, answer.file) if tree and answer.file else []
-    reason = answer.error or (f"it needs {', '.join(missing)}" if missing else "")
-    reason = reason or ("" if answer.file else "not found")
-    fault = f"NCCL cannot open {VERBS}: {reason}" if reason else ""
-    return Link(name="libibverbs", value=base_name(answer.file), fault=fault)

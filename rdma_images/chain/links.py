@@ -4,21 +4,23 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rdma_images.chain.environment import NEWEST, nccl_environment, plugin_names
-from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
+from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, suffixes
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import How, Link
 from rdma_images.inspection.inspection import Inspection, base_name, mapped_nccl, missing_in, nccl_in_use
-from rdma_images.inspection.measurements import Libraries, StartedLibrary
+from rdma_images.inspection.measurements import Libraries, PluginFile, StartedLibrary
 
 SHOWN = {
     "efa": ("plugin", "libfabric", "provider", "libefa"),
-    "erdma": ("libibverbs", "verbs provider"),
-    "ib": ("libibverbs", "verbs provider"),
+    "erdma": ("network", "libibverbs", "verbs provider"),
+    "ib": ("network", "libibverbs", "verbs provider"),
 }
 NET, TUNER = "ncclNetPlugin_v", "ncclTunerPlugin_v"
-SETTINGS = re.compile(r"NCCL_(?:NET|NET_PLUGIN|IB_DISABLE|IB_HCA)|FI_PROVIDER|FI_PROVIDER_PATH|OFI_NCCL_\w+")
+SETTINGS = re.compile(
+    r"NCCL_(?:NET|NET_PLUGIN|PLUGIN_P2P|(?:IB|IBEXT|UCX|UCX_RMA)_DISABLE|IB_HCA)|FI_PROVIDER|FI_PROVIDER_PATH|OFI_NCCL_\w+"
+)
 OF_RDMA_CORE = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 # What aws-ofi-nccl says where libfabric has no device for it: src/nccl_ofi_net.c(pp), nccl_ofi_rdma.c(pp) and
 # nccl_ofi_sendrecv.c(pp), 1.7.0 to 1.21.1.
@@ -56,7 +58,13 @@ def efa(case: Inspection, _: str, instance: str) -> Iterator[Link]:
 
 
 def without(case: Inspection, _: str, __: str) -> Iterator[Link]:
-    """Yield the links of an image for no fabric, which leave NCCL its sockets."""
+    """Yield the links of machines without a fabric, which leave NCCL its sockets."""
+    yield nccl(case)
+    yield Link(name="fabric", fault="a machine without a fabric has nothing else")
+
+
+def unnamed(case: Inspection, _: str, __: str) -> Iterator[Link]:
+    """Yield the links of an image that shows no fabric: what of one it has may be broken."""
     yield nccl(case)
     tree = case.measured.tree
     if not tree:
@@ -66,8 +74,27 @@ def without(case: Inspection, _: str, __: str) -> Iterator[Link]:
     lacks = f"{base_name(verbs)} has no driver" if verbs else f"there is no {VERBS}"
     fault = f"{lacks} for InfiniBand, RoCE or eRDMA, and no plugin for EFA"
     if opened_providers(tree.files, tree.libraries) or tree.libraries.plugins:
-        fault = "no network was asked for"
-    yield Link(name="fabric", how="read", fault=fault)
+        fault = "the image shows no fabric that it is for: ask with --fabric efa, erdma or ib"
+    file = plugin_file(case)
+    about = tree.libraries.plugins.get(file)
+    fault = (about and _unopened_by(case, file, about, tree.libraries)) or fault
+    yield Link(name="fabric", fault=fault)
+
+
+def plugin_file(case: Inspection) -> str:
+    """Return the network plugin that NCCL opens, "" where it opens none: as it was run, else as the loader answers."""
+    run, tree, in_use = started_plugin(case), case.measured.tree, nccl_in_use(case)
+    if run:
+        return run.path if run.interfaces.get(NET) else ""
+    if not tree or not in_use or in_use[0] not in tree.libraries.nccl:
+        return ""
+    accepted = set(tree.libraries.nccl[in_use[0]].looks_for.get(NET, []))
+    for name in plugin_names(in_use[1] or NEWEST, nccl_environment(case.subject, case.measured)):
+        answer = tree.libraries.resolved.get(name)
+        about = tree.libraries.plugins.get(answer.file) if answer and not answer.error else None
+        if answer and about and not missing_in(tree.libraries, answer.file):
+            return answer.file if accepted & set(about.exports.get(NET, [])) else ""
+    return ""
 
 
 def nccl(case: Inspection) -> Link:
@@ -89,10 +116,6 @@ def settings(case: Inspection, fabric: str) -> Link:
         fault = f"NCCL_NET={environment['NCCL_NET']} asks for {own_network}"
     elif fabric == "efa" and version and not plugin_names(version, environment):
         fault = f"NCCL_NET_PLUGIN={environment.get('NCCL_NET_PLUGIN', '')} keeps NCCL from opening a plugin"
-    elif fabric != "efa" and environment.get("NCCL_IB_DISABLE", "0") not in ("", "0"):
-        fault = (
-            f"NCCL_IB_DISABLE={environment['NCCL_IB_DISABLE']} switches NCCL's own InfiniBand and RoCE transport off"
-        )
     elif fabric == "efa" and _leaves_out_efa(environment.get("FI_PROVIDER", "")):
         fault = f"FI_PROVIDER={environment['FI_PROVIDER']} leaves out libfabric's provider efa"
     value = " ".join(f"{name}={value}" for name, value in relevant.items()) or "no variable that chooses a network"
@@ -136,7 +159,7 @@ def opened_plugin(case: Inspection, run: StartedLibrary | None, libraries: Libra
             return Link(
                 name="plugin", how="executed", unknown=f"{script} chooses the plugin by what it finds on a node"
             )
-        return Link(name="plugin", how="executed", fault=_unopened(tried), words=words)
+        return Link(name="plugin", how="executed", fault=_unopened(case, tried), words=words)
     net, tuner = run.interfaces.get(NET, 0), run.interfaces.get(TUNER, 0)
     library = libraries.plugins.get(run.path)
     version = next((match[1] for line in run.log if (match := OFI_VERSION.search(line.text))), "")
@@ -162,13 +185,25 @@ def chosen_at_start(case: Inspection) -> str:
     return ""
 
 
-def _unopened(tried: Sequence[StartedLibrary]) -> str:
+def _unopened(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
     """Return why none of the names that NCCL tries opened."""
     errors = {attempt.name: attempt.error.removeprefix(f"{attempt.name}: ") for attempt in tried}
     reasons = [f"{name}: {error}" for name, error in errors.items() if error != NOT_THERE]
     if reasons:
         return f"no network plugin can be opened: {'; '.join(reasons)}"
-    return f"the image has no network plugin: NCCL finds no {' and no '.join(errors)}"
+    return _no_plugin(case, list(errors))
+
+
+def _no_plugin(case: Inspection, names: Sequence[str]) -> str:
+    """Return that no file answers to the names that NCCL tries, who chose them, and which plugin is there instead."""
+    value = nccl_environment(case.subject, case.measured).get(PLUGIN_VARIABLE, "")
+    asked = f"{PLUGIN_VARIABLE}={value} asks for {' or '.join(names)}, " if value else ""
+    plugins = case.measured.tree.libraries.plugins if case.measured.tree else {}
+    others = [path for path, about in plugins.items() if about.exports.get(NET) and not about.error]
+    if others:
+        unfound = "which is not there" if value else f"NCCL finds no {' and no '.join(names)}"
+        return f"{asked}{unfound}; the plugin in the image is {others[0]}"
+    return f"{asked or f'NCCL finds no {names[0]}, '}and the image has no network plugin, as aws-ofi-nccl is for EFA"
 
 
 def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
@@ -237,18 +272,15 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     if answer is None and (script := chosen_at_start(case)):
         return Link(name="plugin", unknown=f"{script} chooses the plugin by what it finds on a node")
     if answer is None:
-        return Link(name="plugin", fault=f"the image has no network plugin: NCCL finds no {' and no '.join(names)}")
+        return Link(name="plugin", fault=_no_plugin(case, names))
     plugin = libraries.plugins.get(answer.file)
     value = " ".join(filter(None, (base_name(answer.file), plugin.version if plugin else "")))
     missing = missing_in(libraries, answer.file)
-    missing += [
-        name
-        for name in (plugin.opens if plugin else ())
-        if name in libraries.resolved and not libraries.resolved[name].file
-    ]
     if answer.error or missing:
         reason = answer.error or f"it needs {', '.join(missing)}"
         return Link(name="plugin", value=value, fault=f"{answer.file} cannot be opened: {reason}")
+    if plugin and (fault := _unopened_by(case, answer.file, plugin, libraries)):
+        return Link(name="plugin", value=value, fault=fault)
     if plugin is None:
         return Link(name="plugin", value=value, unknown=f"{answer.file} was not read: its name is no plugin's")
     offered = plugin.exports.get(NET, [])
@@ -259,6 +291,16 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     if plugin.project and plugin.project not in EFA_PLUGINS:
         return Link(name="plugin", value=value, fault=f"{answer.file} is {plugin.project}, which does not support EFA")
     return Link(name="plugin", value=f"{value} (net v{max(common)})")
+
+
+def _unopened_by(case: Inspection, file: str, plugin: PluginFile, libraries: Libraries) -> str:
+    """Return that a plugin cannot start, as it opens a library by a name that no file has; "" where all are there."""
+    name = next((name for name in plugin.opens if name in libraries.resolved and not libraries.resolved[name].file), "")
+    if not name:
+        return ""
+    others = sorted({base_name(path) for path in case.libraries_named(name) if base_name(path) != name})
+    is_near = f"the image has only {others[0]}" if others else "the image has none"
+    return f"{file} does not start: it opens {name} by this name, and {is_near}"
 
 
 def _libfabric(case: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
@@ -310,8 +352,7 @@ def verbs_provider(case: Inspection, driver: str) -> Link:
         providers = [
             path for path in tree.files.libraries if (m := PROVIDER.fullmatch(base_name(path))) and m[1] == driver
         ]
-        where = f", and {providers[0]} is not in one of them" if providers else ""
-        fault = f"{VERBS} finds no lib{driver}-rdmav*.so in the folders where it looks{where}"
+        fault = _unopened_provider(tree.libraries, driver, providers)
         return Link(name="verbs provider", fault=fault)
     answers = {path: network.verbs.opened.get(path, "") for path in files} if network and network.verbs.path else {}
     refused = {path: error for path, error in answers.items() if error}
@@ -325,6 +366,15 @@ def verbs_provider(case: Inspection, driver: str) -> Link:
         fault=fault,
         words=files,
     )
+
+
+def _unopened_provider(libraries: Libraries, driver: str, providers: Sequence[str]) -> str:
+    """Return why libibverbs opens none of the `providers`, which a driver has in the image."""
+    verbs, endings = libraries.resolved[VERBS].file or VERBS, tuple(suffixes(libraries))
+    if providers and endings and not any(path.endswith(endings) for path in providers):
+        return f"{verbs} opens lib{driver}{' or '.join(sorted(endings))}, and the image has {providers[0]}"
+    where = f", and {providers[0]} is not in one of them" if providers else ""
+    return f"{VERBS} finds no lib{driver}-rdmav*.so in the folders where it looks{where}"
 
 
 def _version(file: str) -> str:

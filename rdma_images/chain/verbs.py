@@ -33,8 +33,14 @@ def opened_in(libraries: Libraries) -> set[str]:
     return folders | ({folder_of(file)} if folders and file else set())
 
 
+def suffixes(libraries: Libraries) -> set[str]:
+    """Return how the files of drivers end that libibverbs opens, as its text has it: "-rdmav34.so"."""
+    return {word.rpartition("%s")[2] for word in looked_for(libraries) if "-rdmav" in word}
+
+
 def opened_providers(files: Files, libraries: Libraries) -> dict[str, str]:
     """Return the verbs providers that libibverbs opens, by path: the driver that each is for."""
-    folders = opened_in(libraries)
+    folders, endings = opened_in(libraries), tuple(suffixes(libraries))
     drivers = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(base_name(path)))}
+    drivers = {path: driver for path, driver in drivers.items() if not endings or path.endswith(endings)}
     return {path: driver for path, driver in drivers.items() if not folders or folder_of(path) in folders}

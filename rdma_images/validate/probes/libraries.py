@@ -30,7 +30,7 @@ OFI_BANNER = re.compile(rb"aws-ofi-nccl (?:\d|git-)[\w.]*")  # in the first line
 # What a network plugin calls itself, by project: strings of their sources at the commits
 # Mellanox/nccl-rdma-sharp-plugins 2f5ac02, uccl-project/uccl da914a2 and google/nccl-fastsocket b3ff1c6.
 PROJECTS = {
-    "nccl-rdma-sharp-plugins": re.compile(rb"NCCL RDMA Plugin"),
+    "nccl-rdma-sharp-plugins": re.compile(rb"NCCL RDMA Plugin|(?<=\0)IBext(?:_v\d+)?(?=\0)"),
     "uccl-efa": re.compile(rb"(?<=\0)EFA_Plugin(?=\0)"),
     "uccl-rdma": re.compile(rb"(?<=\0)RDMA_Plugin(?=\0)"),
     "uccl-afxdp": re.compile(rb"(?<=\0)AFXDP_Plugin(?=\0)"),
@@ -44,9 +44,11 @@ XML_FOLDER = re.compile(rb"/[\w.+/-]{1,200}/xml(?=\0)")
 XML_FILE = re.compile(rb"[\w.-]{1,60}-topo\.xml(?=\0)")
 XML_KEPT = 1 << 20  # bytes: the longest has some 6,000
 PROCESSOR = re.compile(r"<cpu\b[^>]*>")
-# What a plugin opens by its name, after the message of each that does: src/nccl_ofi_cuda.c(pp), 1.5.0 to 1.22.0. Those
-# of configure's --enable-cudart-dynamic do, and all before it had the switch; the others have no such message.
+# What a plugin opens by its name, after the message of each that does, or an aws-ofi-nccl after the name itself:
+# src/nccl_ofi_cuda.c(pp), 1.5.0 to 1.22.0. Those of configure's --enable-cudart-dynamic do, and all before it had the
+# switch; the others have neither.
 OPENS = {"libcudart.so": re.compile(rb"Failed to find CUDA Runtime library")}
+OFI_OPENS = {"libcudart.so": re.compile(rb"(?<=\0)libcudart\.so(?=\0)")}
 # The same of a libfabric that was configured with --enable-cuda-dlopen, as AWS's is: src/hmem_cuda.c, 1.11 to 2.6.0.
 FABRIC_OPENS = {"libcudart.so": re.compile(rb"Failed to dlopen libcudart\.so")}
 OF_SYSTEM = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
@@ -276,7 +278,8 @@ def about_plugin(path: str) -> dict[str, Any]:
         names = elf.exported(path, EXPORTED)
         banners = [banner.split()[-1] for banner in elf.words(path, OFI_BANNER)]
         on_aws = elf.words(path, OFI_ON_AWS)
-        opens = [name for name, pattern in OPENS.items() if elf.words(path, pattern)]
+        patterns = [*OPENS.items(), *(OFI_OPENS.items() if banners else ())]
+        opens = list(dict.fromkeys(name for name, pattern in patterns if elf.words(path, pattern)))
         files = elf.words(path, XML_FILE)
         topologies = [f"{folder}/{name}" for folder in elf.words(path, XML_FOLDER) for name in files]
         others = (name for name, pattern in PROJECTS.items() if elf.words(path, pattern))

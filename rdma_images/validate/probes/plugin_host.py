@@ -221,7 +221,7 @@ def start(library: ctypes.CDLL, version: int) -> None:
     """Call `init` and `devices` of an interface: NVIDIA/nccl src/include/plugin/net/net_v*.h."""
     fields = (ctypes.c_void_p * 3).in_dll(library, "ncclNetPlugin_v%d" % version)
     log, context, config = logger(), ctypes.c_void_p(), (ctypes.c_int * 16)(-1)
-    event(step="name", name=(ctypes.string_at(fields[0]) if fields[0] else b"").decode("utf-8", "replace"))
+    event(step="name", name=text_at(fields[0]))
     arguments: tuple[Any, ...] = (log,)
     if version >= 10:
         arguments = (log, None)
@@ -230,11 +230,17 @@ def start(library: ctypes.CDLL, version: int) -> None:
     event(step="init")
     result = function(fields[1])(*arguments)
     event(step="started", result=result)
+    event(step="name", name=text_at(fields[0]))  # HPC-X's plugin takes its name, which NCCL_NET has to be, in `init`
     if result == 0:
         number = ctypes.c_int(0)
         event(step="devices")
         result = function(fields[2])(ctypes.byref(number))
         event(step="counted", result=result, number=number.value)
+
+
+def text_at(address: int | None) -> str:
+    """Return the text at an address."""
+    return (ctypes.string_at(address) if address else b"").decode("utf-8", "replace")
 
 
 def function(address: int | None) -> Callable[..., int]:

@@ -6,13 +6,11 @@ import pytest
 
 from rdma_images.chain import compute
 from rdma_images.core.errors import RefusedError
-from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import AssignedVariable, LogLine, Settings, StartedLibrary, StartedNetwork
+from rdma_images.inspection.measurements import AssignedVariable, LibraryFile, PluginFile, Settings, StartedLibrary
 from tests.support.case_parts import recorded
+from tests.support.chain_parts import LIBFABRIC, NONE, PLUGIN, answer, image, plugin
 
-PLUGIN, LIBFABRIC = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so", "/opt/amazon/efa/lib/libfabric.so.1.27.0"
-EFA = "/usr/lib/x86_64-linux-gnu/libefa.so.1.3.56.1"
 # What aws-ofi-nccl 1.21.1 said in a sealed container: built with and without --enable-cudart-dynamic, and with a value
 # that it refuses.
 FIRST = ("3 NET/OFI Initializing aws-ofi-nccl 1.21.1", "3 NET/OFI Using Libfabric version 2.1")
@@ -38,48 +36,6 @@ NO_RUNTIME = (
 )
 REFUSED = (*FIRST, "2 NET/OFI WARNING: OFI_NCCL_PROTOCOL set to invalid value FOO", *LAST)
 WOULD = "libnccl-net-ofi.so 1.21.1 (net v12, tuner v6) → libfabric 2.1.0 → efa → libefa 1.3.56.1"
-NONE: Mapping[str, str] = {}
-
-
-def log(*lines: str) -> list[LogLine]:
-    return [LogLine(level=int(line[0]), text=line[2:]) for line in lines]
-
-
-def plugin(*lines: str, **update: object) -> StartedLibrary:
-    run = StartedLibrary(
-        name="libnccl-net.so",
-        path=PLUGIN,
-        interfaces={"ncclNetPlugin_v": 12, "ncclTunerPlugin_v": 6},
-        network="Libfabric",
-        result=2,
-        log=log(*lines),
-        mapped=[LIBFABRIC, EFA],
-    )
-    return run.model_copy(update=update)
-
-
-def image(run: StartedLibrary, environment: Mapping[str, str] = NONE, **update: object) -> Inspection:
-    """Return the recorded image, as if it had the real plugin."""
-    case = recorded()
-    tree = case.measured.tree
-    assert tree
-    libraries = tree.libraries.model_copy(update={"libfabric": {LIBFABRIC: "2.1.0"}})
-    providers = [p for p in tree.files.libraries if p.endswith("libefa-rdmav34.so")]
-    network = StartedNetwork(
-        plugins=[run],
-        libfabric=StartedLibrary(path=LIBFABRIC, providers=["efa", "tcp"], mapped=[LIBFABRIC, EFA]),
-        verbs=StartedLibrary(path="/usr/lib/libibverbs.so.1", opened=dict.fromkeys(providers, "")),
-        gpu=False,
-    )
-    network = network.model_copy(update=update)
-    labels = {name: value for name, value in case.subject.labels.items() if not name.endswith("rehearsal")}
-    subject = case.subject.model_copy(
-        update={"environment": {**case.subject.environment, **environment}, "labels": labels}
-    )
-    measured = case.measured.model_copy(
-        update={"network": network, "entry": None, "tree": tree.model_copy(update={"libraries": libraries})}
-    )
-    return case.model_copy(update={"subject": subject, "measured": measured})
 
 
 def with_start_script(case: Inspection, value: str) -> Inspection:
@@ -88,12 +44,6 @@ def with_start_script(case: Inspection, value: str) -> Inspection:
     line = AssignedVariable(file=file, line=2, name="NCCL_NET_PLUGIN", value=value, reader="launcher")
     settings = Settings(assigned=[line], absent=[], pythons=[], without_path={})
     return case.model_copy(update={"measured": case.measured.model_copy(update={"settings": settings})})
-
-
-def answer(case: Inspection, fabric: str = "efa", instance: str = "p5.48xlarge") -> Chain:
-    chain = compute(case, fabric, instance)
-    assert chain
-    return chain
 
 
 @pytest.mark.parametrize(
@@ -200,9 +150,9 @@ def test_an_image_of_efa_has_no_way_to_erdma_or_infiniband() -> None:
     )
 
 
-def test_an_image_of_a_network_that_was_not_asked_for_has_it() -> None:
+def test_a_machine_without_a_fabric_leaves_an_image_of_efa_sockets() -> None:
     chain = answer(image(plugin(*NO_DEVICE), {"NCCL_NET": ""}), "none", "")
-    assert chain.answer == "NCCL 2.30.7 would use TCP sockets: no network was asked for"
+    assert chain.answer == "NCCL 2.30.7 would use TCP sockets: a machine without a fabric has nothing else"
 
 
 def test_an_image_without_any_network_says_what_it_lacks() -> None:
@@ -217,10 +167,12 @@ def test_an_image_without_any_network_says_what_it_lacks() -> None:
         }
     )
     measured = case.measured.model_copy(update={"tree": tree})
-    chain = answer(case.model_copy(update={"measured": measured}), "none", "")
+    expected = case.expected.model_copy(update={"fabric": None})
+    case = case.model_copy(update={"measured": measured, "expected": expected})
+    chain = answer(case, "", "")
     assert "has no driver for InfiniBand, RoCE or eRDMA, and no plugin for EFA" in chain.answer
     unread = case.measured.model_copy(update={"tree": None})
-    assert answer(case.model_copy(update={"measured": unread}), "none", "").outcome != "fabric"
+    assert answer(case.model_copy(update={"measured": unread}), "", "").outcome != "fabric"
 
 
 def test_what_was_not_run_is_read() -> None:
@@ -268,17 +220,46 @@ def test_what_only_the_missing_nccl_would_find_is_not_missed() -> None:
 def test_a_plugin_that_no_name_leads_to_is_missing() -> None:
     error = "libnccl-net.so: cannot open shared object file: No such file or directory"
     chain = answer(image(plugin(path="", error=error), {"NCCL_NET": ""}))
-    assert chain.answer.endswith("the image has no network plugin: NCCL finds no libnccl-net.so")
+    assert chain.answer.endswith(f"NCCL finds no libnccl-net.so; the plugin in the image is {PLUGIN}")
+    case = image(plugin(path="", error=error), {"NCCL_NET": "", "NCCL_NET_PLUGIN": "aws-ofi"})
+    asked = "NCCL_NET_PLUGIN=aws-ofi asks for libnccl-net.so, which is not there; the plugin in the image is"
+    assert asked in answer(case).answer
+    assert case.measured.tree
+    libraries = case.measured.tree.libraries.model_copy(update={"plugins": {}})
+    tree = case.measured.tree.model_copy(update={"libraries": libraries})
+    case = case.model_copy(update={"measured": case.measured.model_copy(update={"tree": tree})})
+    assert answer(case).answer.endswith("and the image has no network plugin, as aws-ofi-nccl is for EFA")
 
 
 @pytest.mark.parametrize(
     ("value", "outcome", "words"),
     [
         ("ofi", "unknown", "60-network.sh:2 (NCCL_NET_PLUGIN=ofi) chooses the plugin"),
-        ("spcx", "end", "no network plugin"),
+        ("spcx", "end", "NCCL finds no libnccl-net.so"),
     ],
 )
 def test_a_start_script_chooses_a_plugin_that_is_in_the_image(value: str, outcome: str, words: str) -> None:
     error = "libnccl-net.so: cannot open shared object file: No such file or directory"
     chain = answer(with_start_script(image(plugin(path="", error=error)), value))
     assert (chain.outcome, words in chain.answer) == (outcome, True)
+
+
+def test_a_plugin_that_opens_what_is_not_there_is_named_where_no_fabric_is_asked_for() -> None:
+    """As an aws-ofi-nccl that opens libcudart.so in an image whose runtime has its number in the name."""
+    case = image(plugin(*NO_RUNTIME), {"NCCL_NET": ""})
+    tree = case.measured.tree
+    assert tree
+    nothing = tree.libraries.resolved["libnccl.so.2"].model_copy(update={"path": "", "file": ""})
+    about = PluginFile(version="1.17.3", exports={"ncclNetPlugin_v": [9]}, opens=["libcudart.so"])
+    resolved = {**tree.libraries.resolved, "libcudart.so": nothing}
+    libraries = tree.libraries.model_copy(update={"plugins": {PLUGIN: about}, "resolved": resolved})
+    runtime = {"/usr/local/cuda/lib64/libcudart.so.12": LibraryFile(size=700000)}
+    files = tree.files.model_copy(update={"libraries": {**tree.files.libraries, **runtime}})
+    expected = case.expected.model_copy(update={"fabric": None})
+    update = {"tree": tree.model_copy(update={"libraries": libraries, "files": files})}
+    case = case.model_copy(update={"measured": case.measured.model_copy(update=update), "expected": expected})
+    chain = answer(case, "", "")
+    assert chain.outcome == "tcp"
+    assert chain.answer.endswith(
+        f"{PLUGIN} does not start: it opens libcudart.so by this name, and the image has only libcudart.so.12"
+    )

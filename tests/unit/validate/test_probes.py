@@ -126,7 +126,13 @@ def test_a_plugin_that_has_its_words_in_its_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "opens"), [("Failed to find CUDA Runtime library: %s", ["libcudart.so"]), ("libcudart.so", [])]
+    ("text", "opens"),
+    [
+        ("Failed to find CUDA Runtime library: %s", ["libcudart.so"]),
+        ("libcudart.so", []),
+        ("aws-ofi-nccl 1.17.3\\0libcudart.so", ["libcudart.so"]),
+        ("aws-ofi-nccl 1.17.3\\0libcudart.so is not asked for", []),
+    ],
 )
 def test_a_plugin_shows_what_it_opens_by_name(tmp_path: Path, text: str, opens: list[str]) -> None:
     compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")

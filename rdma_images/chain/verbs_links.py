@@ -1,0 +1,123 @@
+"""The links that lead NCCL to eRDMA, InfiniBand or RoCE: its own network or a plugin's, libibverbs, a provider."""
+
+from collections.abc import Iterator
+
+from rdma_images.chain import links
+from rdma_images.chain.environment import nccl_environment
+from rdma_images.chain.verbs import VERBS
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.erdma import Erdma
+from rdma_images.inspection.chain import Link
+from rdma_images.inspection.inspection import Inspection, base_name, missing_in, nccl_in_use
+
+DRIVERS = {"erdma": "erdma", "ib": "mlx5"}
+BUILT_IN = "ib"  # NCCL's name of its own network, for NCCL_NET
+OWN_NETWORK = "NCCL's own"
+OWN_SWITCH = "NCCL_IB_DISABLE"  # which NCCL reads for its own network, and no plugin of SHARP
+SHARP = "nccl-rdma-sharp-plugins"
+# Mellanox/nccl-rdma-sharp-plugins 2f5ac02 and all its releases since 2.0.0: NCCL_PARAM in src/ib_plugin.c,
+# src/ucx_plugin.c and src/ucx_rma_plugin.c, by what NCCL_PLUGIN_P2P chooses in src/p2p_plugin.c.
+LAYER = "NCCL_PLUGIN_P2P"
+SWITCHES = {"ucx": "NCCL_UCX_DISABLE", "ucx_rma": "NCCL_UCX_RMA_DISABLE"}
+IB_SWITCH = "NCCL_IBEXT_DISABLE"
+SHARP_NETWORKS = ("ibext", "ucx", "nccl rdma plugin")  # how what they call themselves begins
+NO_VERBS = f"the image has no {VERBS}: its package is libibverbs1 (rpm: libibverbs), with ibverbs-providers"
+WITHOUT_VERBS = ("aws-ofi-nccl", "uccl-efa", "uccl-afxdp", "nccl-fastsocket")  # which leave RDMA to NCCL's own network
+
+
+def verbs(case: Inspection, fabric: str, instance: str) -> Iterator[Link]:
+    """Yield the links of eRDMA or InfiniBand, in NCCL's order."""
+    yield _nccl(case, fabric)
+    yield _settings(case, fabric)
+    yield links.on_instance(fabric, instance)
+    yield _network(case)
+    yield _libibverbs(case)
+    yield links.verbs_provider(case, DRIVERS[fabric])
+
+
+def sharp_plugin(case: Inspection) -> str:
+    """Return the plugin of HPC-X that NCCL takes before its own network; "" where it takes another, or none."""
+    file, environment = links.plugin_file(case), nccl_environment(case.subject, case.measured)
+    if environment.get("NCCL_NET", "").lower() == BUILT_IN or _project(case, file) != SHARP:
+        return ""
+    return "" if _is_set(environment, sharp_switch(environment)) else file
+
+
+def sharp_switch(environment: dict[str, str]) -> str:
+    """Return the variable with which HPC-X's plugin is switched off."""
+    return SWITCHES.get(environment.get(LAYER, "").lower(), IB_SWITCH)
+
+
+def _is_set(environment: dict[str, str], name: str) -> bool:
+    return environment.get(name, "0") not in ("", "0")
+
+
+def _project(case: Inspection, file: str) -> str:
+    about = case.measured.tree.libraries.plugins.get(file) if case.measured.tree else None
+    return about.project or ("aws-ofi-nccl" if about.version else "") if about else ""
+
+
+def _nccl(case: Inspection, fabric: str) -> Link:
+    """Return the NCCL, and whether it is known to end on an eRDMA device."""
+    link, file = links.nccl(case), nccl_in_use(case)
+    broken = facts_table.read(Erdma).broken_nccl
+    if fabric != "erdma" or not file or file[1] not in broken:
+        return link
+    return link.model_copy(update={"fault": broken[file[1]].why})
+
+
+def _settings(case: Inspection, fabric: str) -> Link:
+    """Return the variables that decide about the network, and whether they leave no way to RDMA."""
+    link, environment = links.settings(case, fabric), nccl_environment(case.subject, case.measured)
+    if link.fault or not _is_set(environment, OWN_SWITCH) or sharp_plugin(case):
+        return link
+    own = f"{OWN_SWITCH}={environment[OWN_SWITCH]} switches NCCL's own InfiniBand and RoCE transport off"
+    file, switch = links.plugin_file(case), sharp_switch(environment)
+    project = _project(case, file)
+    if environment.get("NCCL_NET", "").lower() == BUILT_IN or not file or project in WITHOUT_VERBS:
+        return link.model_copy(update={"fault": own})
+    if project == SHARP:
+        return link.model_copy(update={"fault": f"{own}, and {switch}={environment[switch]} that of {file}"})
+    return link.model_copy(update={"unknown": f"{own}, and it is not known whether {file} reads it"})
+
+
+def _network(case: Inspection) -> Link:
+    """Return which network NCCL takes: a plugin's, where one starts, else its own."""
+    environment, file = nccl_environment(case.subject, case.measured), links.plugin_file(case)
+    named, run = environment.get("NCCL_NET", ""), links.started_plugin(case)
+    is_sharp, switch = _project(case, file) == SHARP, sharp_switch(environment)
+    network = run.network if run and run.path == file else ""
+    known = [BUILT_IN, *([network.lower()] if network else [])]
+    is_sharps = is_sharp and named.lower().startswith(SHARP_NETWORKS)
+    if is_sharps and _is_set(environment, switch):
+        fault = f"NCCL_NET={named} names the network that {switch}={environment[switch]} switches off"
+        return Link(name="network", how="executed" if run else "read", fault=fault)
+    if named and named.lower() not in known and not is_sharps:
+        if file and not run:
+            return Link(name="network", unknown=f"{file} was not run: it may be the network of NCCL_NET={named}")
+        fault = f"NCCL_NET={named} names a network that the image does not have"
+        return Link(name="network", how="executed", fault=fault)
+    own = Link(name="network", value=OWN_NETWORK, how="executed" if case.measured.network else "read")
+    if not file or named.lower() == BUILT_IN or (is_sharp and _is_set(environment, switch)):
+        return own
+    words = [line.text for line in run.log] if run else []
+    value = f"{network} of {base_name(file)}".removeprefix(" of ")
+    unread = is_sharp and _is_set(environment, OWN_SWITCH)
+    value += f", which does not read {OWN_SWITCH}" if unread else " if it starts, else NCCL's own"
+    return Link(name="network", value=value, how="executed" if run else "read", words=words)
+
+
+def _libibverbs(case: Inspection) -> Link:
+    """Return the libibverbs that NCCL opens."""
+    played, tree = case.measured.network.verbs if case.measured.network else None, case.measured.tree
+    if played:
+        reason = played.error.removeprefix(f"{VERBS}: ")
+        fault = "" if played.path else NO_VERBS if reason == links.NOT_THERE else f"NCCL cannot open {VERBS}: {reason}"
+        return Link(name="libibverbs", value=base_name(played.path), how="executed", fault=fault)
+    answer = tree.libraries.resolved[VERBS] if tree else None
+    if not answer:
+        return Link(name="libibverbs", unknown="the files of the image were not read")
+    missing = missing_in(tree.libraries, answer.file) if tree and answer.file else []
+    reason = answer.error or (f"it needs {', '.join(missing)}" if missing else "")
+    fault = f"NCCL cannot open {VERBS}: {reason}" if reason else ""
+    return Link(name="libibverbs", value=base_name(answer.file), fault=fault if answer.file else NO_VERBS)
