@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import table as facts_table
@@ -264,10 +265,12 @@ def test_account(case: Inspection, files: Files, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("user.memlock", source=LOCKED, severity="warning", fabric="any")
-def test_memlock(case: Inspection, files: Files, require: Requirement) -> None:
-    """The image's user may lock the memory that a fabric registers, where a pod is given IPC_LOCK."""
+@pytest.mark.validator("user.memlock", source=LOCKED, severity="warning")
+def test_memlock(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+    """The image's user may lock the memory that RDMA registers, where a pod is given IPC_LOCK."""
     name = case.subject.user
+    if not case.expected.fabric and not (loads_nccl(files, libraries) and opened_providers(files, libraries)):
+        pytest.skip("the image has no NCCL, or no verbs provider: it uses no RDMA")
     require(
         not (files.user and files.user.number),
         expected="root, whom the capability IPC_LOCK frees from the limit memlock",

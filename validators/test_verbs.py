@@ -5,12 +5,12 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.chain.verbs import PROVIDER, VERBS, folder_of, looked_for, opened_in, opened_providers
+from rdma_images.chain.verbs import PROVIDER, VERBS, folder_of, looked_for, opened_in, opened_providers, suffixes
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import EFA, FABRIC, closure, loads_nccl, providers_of, skip_if_broken
-from validators.settings import faults, versions_of
+from validators.settings import faults, versions_of, with_others
 from validators.settings import started as environment_of
 from validators.toolruns import started, summary
 
@@ -123,12 +123,6 @@ def test_usable(case: Inspection, files: Files, libraries: Libraries, require: R
     )
 
 
-def suffixes(libraries: Libraries) -> set[str]:
-    """Return how the files of drivers end that libibverbs opens, as its text has it: "-rdmav34.so"."""
-    words = {word for strings in libraries.verbs_looks_for.values() for word in strings if "-rdmav" in word}
-    return {word.rpartition("%s")[2] for word in words}
-
-
 @pytest.mark.validator("verbs.broken", source=BROKEN, severity="warning", fabric="any")
 def test_verbs_broken(case: Inspection, require: Requirement) -> None:
     """The rdma-core in use knows the fabric's devices, and is not known to fail on it."""
@@ -140,15 +134,16 @@ def test_verbs_broken(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("verbs.suffix", source=PROVIDERS, severity="warning")
 def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> None:
     """The verbs providers are of the ABI that libibverbs opens."""
-    endings = suffixes(libraries)
+    in_use = libraries.resolved[VERBS].file
+    endings = " or ".join(sorted(suffixes(libraries)))
     providers = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p))]
     if not endings or not providers:
         pytest.skip("the image has no libibverbs with providers")
-    other = [path for path in providers if not any(path.endswith(ending) for ending in endings)]
+    other = [path for path in providers if not path.endswith(tuple(suffixes(libraries)))]
     require(
         not other,
-        expected=f"every provider ends with {' or '.join(sorted(endings))}",
-        found=f"{', '.join(other)}: libibverbs opens those that end with {' or '.join(sorted(endings))}"
+        expected=f"every provider ends with {endings}",
+        found=f"{in_use or VERBS} opens no provider but lib*{endings}, and not {with_others(other)}"
         if other
         else f"all {len(providers)} do",
         fix="install libibverbs and its providers from one source: a provider of another ABI is never opened",
