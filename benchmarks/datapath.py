@@ -1,4 +1,4 @@
-"""How long the validation of a data path takes: an image read out, two machines started, each exchange. Prints medians.
+"""How long the validation of a data path takes: an image read, two machines started, each exchange. Prints medians.
 
 python benchmarks/datapath.py rdma-images/efa-pytorch:<tag> …     images of the engine
 
@@ -40,7 +40,7 @@ def measured(ref: str, running: engine.Engine) -> dict[str, list[float]]:
         with tempfile.TemporaryDirectory() as folder:
             checks = datapath.run(ref, running, progress=partial(mark, marks), folder=Path(folder))
         # The first lines are of reading out, of starting, and of the first check when it was done.
-        seconds["the image read out of the engine"].append(marks[2] - marks[1])
+        seconds["the image read from the engine"].append(marks[2] - marks[1])
         seconds["two machines started and looked at"].append(marks[3] - marks[2] - checks[0].seconds)
         for check in checks:
             if check.outcome != "skipped":

@@ -108,7 +108,7 @@ class Closure(Value):
 
 
 class Libraries(Value):
-    """The fabric's libraries. `method` says who resolved the names: the image's loader, or its cache read out.
+    """The fabric's libraries. `method` says who resolved the names: the image's loader, or its cache, read without it.
 
     `gpu_code` are the architectures that each program of nccl-tests holds code for, `libfabric` the version that each
     libfabric says of itself, "" where it does not, and `opens` what a libfabric opens by its name and does not find.

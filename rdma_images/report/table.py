@@ -13,6 +13,7 @@ from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.report import SHOWN, Report, shown_outcome
 
 FIRST_LINE = 160  # characters of a finding's first line
+SUBJECT_END = re.compile(r":? (?:is|are|has|have|needs|need|does|asks|finds|calls|names|comes|lacks) |[:,] ")
 CITED = re.compile(r" \[([^\[\]]*\((?:vendor|artefact|third-party)[^()\[\]]*\))\]")  # facts/origin.py, Source
 DEEP_PATH = re.compile(r"(/[\w.+-]+/)(?:[\w.+@-]+/)+([\w.+@-]+)")
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan", "skipped": "dim"}
@@ -119,17 +120,19 @@ def headline(check: Check) -> str:
 
 
 def first_line(text: str, most: int) -> str:
-    """Return as many of the parts between semicolons as fit into `most` characters, and how many more there are."""
+    """Return as many of the parts between semicolons as fit into `most` characters, and how many more there are.
+
+    Of a single one that does not fit its subject is named, where there is room.
+    """
     parts, line = text.split("; "), ""
     for number, part in enumerate(parts):
         remaining = len(parts) - number - 1
         candidate = f"{line}; {part}" if line else part
         if len(candidate) + len(_and_more(remaining)) > most:
-            return (
-                f"{line}{_and_more(remaining + 1)}"
-                if line
-                else _short(part, most - len(_and_more(remaining))) + _and_more(remaining)
-            )
+            if not line:
+                return _short(part, most - len(_and_more(remaining))) + _and_more(remaining)
+            named = f"{line}; and {SUBJECT_END.split(part)[0]}"
+            return named if not remaining and len(named) <= most else f"{line}{_and_more(remaining + 1)}"
         line = candidate
     return line
 

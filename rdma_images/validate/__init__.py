@@ -110,7 +110,7 @@ def _measure_in_engine(
     from rdma_images.validate import subject as subjects
 
     progress(f"validating {ref}")
-    if image:  # someone else's is read out where its programs do not run
+    if image:  # someone else's is read where its programs do not run
         platforms.emulate(image.platform, engine, progress)
     with closing(engines.client(engine)) as client:
         with waiting(progress, lambda: "the engine to unpack the image"):

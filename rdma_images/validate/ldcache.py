@@ -28,7 +28,7 @@ PROGRAMS = ("no-library",)  # the loader lists programs, too
 class ComputedLoader:
     """What the loader of an image would answer. It answers as libraries.ImageLoader does."""
 
-    method = "the image's ld.so.cache, read out"
+    method = "the image's ld.so.cache, read without running it"
 
     def __init__(self, root: Root, environment: Mapping[str, str], machine: str) -> None:
         """Read the loader's cache below `root`. `machine` is the image's, such as "x86_64"."""

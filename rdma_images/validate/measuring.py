@@ -115,7 +115,7 @@ def _inside(
         if running and isinstance(measured, Measured):
             return measured if earlier is None else _with_earlier(measured, earlier)
         why = str(measured) if running else "its container ended as soon as it had started"
-    doing.append("the image's files, which are read out")
+    doing.append("the image's files, which are read without running any")
     with ThreadPoolExecutor(max_workers=1) as pool:
         started = pool.submit(_tool_runs, str(box.container.id), engine) if running else None
         taken = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), subject)

@@ -93,7 +93,7 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
     measured = inspection_of(report).measured
     assert measured.tree
     assert measured.tools
-    assert measured.tree.libraries.method == "the image's ld.so.cache, read out"
+    assert measured.tree.libraries.method == "the image's ld.so.cache, read without running it"
     assert measured.tools["fi_info -p efa"].rc == 61
     assert inspection_of(report).expected.because.startswith("guessed: the EFA installer was here")
     passed = {c.id for c in report.checks if c.outcome == "passed"}
@@ -167,7 +167,7 @@ def test_a_container_that_ends_by_itself_is_read_out(context: Path) -> None:
     assert validated.failed(report) == set()
     measured = inspection_of(report).measured
     assert measured.tree
-    assert measured.tree.libraries.method == "the image's ld.so.cache, read out"
+    assert measured.tree.libraries.method == "the image's ld.so.cache, read without running it"
     assert "ended as soon as it had started" in measured.missing["torch"]
 
 

@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 
 def case_of(name: str, image: IncidentImage) -> Inspection:
-    """Return all that is known of the image without an engine: read out, nothing of it started."""
+    """Return all that is known of the image without an engine: read from its files, nothing of it started."""
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
         answers = readout.answers(io.BytesIO(image.tar()), Path(folder), subject)

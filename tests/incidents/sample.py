@@ -34,8 +34,10 @@ def main() -> None:
     cases = yaml_file.load(Path(sys.argv[1]), Cases).root
     lines = {name: first_lines(name, incident) for name, incident in cases.items()}
     for name, incident in cases.items():
-        print("told" if is_told(incident, lines[name]) else "NOT TOLD", name, *lines[name], sep="\n    ")
-    print(f"{sum(is_told(incident, lines[name]) for name, incident in cases.items())} of {len(cases)}")
+        outcome = "told" if is_told(incident, lines[name]) else "NOT TOLD"
+        print(outcome if incident.reported else "good image", name, *lines[name], sep="\n    ")
+    reports = {name: incident for name, incident in cases.items() if incident.reported}
+    print(f"{sum(is_told(incident, lines[name]) for name, incident in reports.items())} of {len(reports)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An image measured from inside and one read out of its export have the same measurements."""
+"""An image measured from inside and one read from its export have the same measurements."""
 
 import io
 import json

@@ -253,4 +253,4 @@ def test_a_symbol_that_two_libraries_call_is_counted_once() -> None:
     calls: dict[str, object] = {"needed": ["libnccl.so.2"], "undefined": ["ncclCall0", "ncclCall1"]}
     calls["rpath"] = "$ORIGIN/../../nvidia/nccl/lib"
     files = {f"{WHEEL}/torch/lib/{name}": {"library": calls} for name in ("libtorch_cuda.so", "libtorch_python.so")}
-    assert check_of("torch.closure", {**CALLS, **files}).found.startswith("torch calls ncclCall0 and 1 other, which ")
+    assert check_of("torch.closure", {**CALLS, **files}).found.startswith("torch calls ncclCall0 and ncclCall1, which ")
