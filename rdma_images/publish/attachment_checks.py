@@ -111,17 +111,17 @@ def _history(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator
 
 def _bill(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     body = json.loads(content)
-    about = body["metadata"]["component"]["version"]
-    yield VerifyFinding("bill of materials", about == digest, f"{len(body['components'])} packages")
+    described = body["metadata"]["component"]["version"]
+    yield VerifyFinding("bill of materials", described == digest, f"{len(body['components'])} packages")
 
 
 def _validation(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
     """Yield what stands in the place of a provenance: the image was built elsewhere."""
     predicate = statement.predicate(content)
     holds = _subject(content) == digest and not set(predicate["failedTests"]).difference(allowed)
-    passed = len(predicate["passedTests"])
+    count = len(predicate["passedTests"])
     yield VerifyFinding(
-        "origin", holds, f"built elsewhere, by whom is not known; validated here, {passed} checks passed"
+        "origin", holds, f"built elsewhere, by whom is not known; validated here, {count} checks passed"
     )
 
 

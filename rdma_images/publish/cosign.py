@@ -158,8 +158,8 @@ def _fault(verb: str, ref: str, output: str) -> faults.PublishError:
     """Return cosign's complaint as an error: its line with the error, or what it printed at all but warnings."""
     lines = [line.strip() for line in output.splitlines()]
     errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
-    others = [line for line in lines if line and not line.startswith(("main.go", "WARNING", "Flag --"))]
-    reason = next(iter(errors + others), "no reason given")
+    other_lines = [line for line in lines if line and not line.startswith(("main.go", "WARNING", "Flag --"))]
+    reason = next(iter(errors + other_lines), "no reason given")
     lowered = output.lower()
     if verb.startswith("verify") and re.search(
         r"no (matching )?(signatures|attestations)|no valid bundles|none of the attestations", lowered

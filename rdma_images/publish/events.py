@@ -117,18 +117,18 @@ _STATUSES: dict[int, type[faults.PublishError]] = {
 def error_of(host: str, subject: str, text: str) -> faults.PublishError:
     """Return the PublishError that the error text of a push stands for."""
     lowered = text.lower()
-    shown = faults.mask_secrets(" ".join(text.split()))[:400]
+    masked = faults.mask_secrets(" ".join(text.split()))[:400]
     for word, error_class, meaning in _WORDS:
         if word in lowered:
-            return error_class(f"{host}: {subject} was not pushed: {meaning} ({shown})\n{_FIXES[error_class]}")
+            return error_class(f"{host}: {subject} was not pushed: {meaning} ({masked})\n{_FIXES[error_class]}")
     for status in map(int, _STATUS.findall(text)):
         if status == 500:
             # A registry out of disk says no more than that (docker-registry 2.8).
             reason = "the registry itself fails, as with a full disk"
             failed = _FAILED_REQUEST.search(text)
             return faults.InternalError(
-                f"{host}: {subject} was not pushed: {reason} ({shown})\nlook into its log", failed[1] if failed else ""
+                f"{host}: {subject} was not pushed: {reason} ({masked})\nlook into its log", failed[1] if failed else ""
             )
         if error_type := _STATUSES.get(status):
-            return error_type(f"{host}: {subject} was not pushed ({shown})\n{_FIXES[error_type]}")
-    return faults.PublishError(f"{host}: {subject} was not pushed ({shown})\n{_OTHER}")
+            return error_type(f"{host}: {subject} was not pushed ({masked})\n{_FIXES[error_type]}")
+    return faults.PublishError(f"{host}: {subject} was not pushed ({masked})\n{_OTHER}")

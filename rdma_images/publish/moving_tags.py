@@ -11,23 +11,23 @@ from rdma_images.registry.client import Repository
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-def advance_tags(names: Iterable[str], digest: str, repository: Repository, say: Progress) -> tuple[str, ...]:
+def advance_tags(names: Iterable[str], digest: str, repository: Repository, progress: Progress) -> tuple[str, ...]:
     """Point each of `names` to the image or index `digest` of the repository; return those that lead there now.
 
-    A tag that leads to what was made of later sources stays, and `say` gets a line: a run that was repeated, or a
+    A tag that leads to what was made of later sources stays, and `progress` gets a line: a run that was repeated, or a
     release of an old commit, does not take a tag back.
     """
-    return tuple(name for name in names if _advance_tag(name, digest, repository, say))
+    return tuple(name for name in names if _advance_tag(name, digest, repository, progress))
 
 
-def _advance_tag(name: str, digest: str, repository: Repository, say: Progress) -> bool:
+def _advance_tag(name: str, digest: str, repository: Repository, progress: Progress) -> bool:
     current = digest_under(name, repository)
     if current == digest:
         return True
     if current is not None:
         new_time, theirs = created_at(digest, repository), created_at(current, repository)
         if new_time < theirs:
-            say(
+            progress(
                 f"{repository.ref}:{name} stays with {current}, whose sources are of {theirs:%Y-%m-%d %H:%M} UTC: "
                 f"those of {digest} are of {new_time:%Y-%m-%d %H:%M}"
             )

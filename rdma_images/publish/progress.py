@@ -28,9 +28,9 @@ class LineProgress:
             return
         self._last = self._clock()
         layers = push.layers.values()
-        done = sum(layer.state in ("pushed", "mounted", "there") for layer in layers)
+        finished = sum(layer.state in ("pushed", "mounted", "there") for layer in layers)
         total = sum(layer.total for layer in layers)
-        self.line(f"  {done} of {len(layers)} layers, {readable(push.sent())} of {readable(total)} sent")
+        self.line(f"  {finished} of {len(layers)} layers, {readable(push.sent())} of {readable(total)} sent")
 
     def __enter__(self) -> "LineProgress":
         return self

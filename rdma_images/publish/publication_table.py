@@ -27,31 +27,31 @@ _WORDS = {True: ("passed", "green"), False: ("FAILED", "bold red"), None: ("not 
 
 def publish_text(results: Sequence[PublishResult]) -> Text:
     """Return the result for each image and registry: its reference, to be copied, and what was sent."""
-    shown = _empty()
+    output = _empty()
     for result in results:
-        shown.append(f"{result.registry}  {result.image_id}\n", "bold")
+        output.append(f"{result.registry}  {result.image_id}\n", "bold")
         if result.place is not None:
-            shown.append(_copy_text(result.place))
+            output.append(_copy_text(result.place))
         if result.error:
-            shown.append("  failed    ", "bold red").append(f"{_indented(result.error)}\n")
-    shown.rstrip()
-    return shown
+            output.append("  failed    ", "bold red").append(f"{_indented(result.error)}\n")
+    output.rstrip()
+    return output
 
 
 def _copy_text(copy: PublishedCopy) -> Text:
     traffic = copy.traffic
-    shown = Text("  result    ")
-    shown.append("pushed" if copy.result == "pushed" else "there already", "green")
+    output = Text("  result    ")
+    output.append("pushed" if copy.result == "pushed" else "there already", "green")
     if traffic.pushed and traffic.seconds:
-        shown.append(f" in {traffic.seconds:.1f} s, {readable(traffic.pushed / traffic.seconds)}/s")
+        output.append(f" in {traffic.seconds:.1f} s, {readable(traffic.pushed / traffic.seconds)}/s")
     sizes = [f"{readable(count)} {word}" for word, count in _sizes(copy).items() if count]
     attached = ", ".join(attachment.title for attachment in copy.attached)
     signed = f"; signed with {copy.signed_by}" if copy.signed_by else "; not signed"
-    shown.append(f"\n  image     {copy.ref}\n")
-    shown.append(f"  tags      {', '.join(copy.tags)}\n")
-    shown.append(f"  layers    {', '.join(sizes)}\n")
-    shown.append(f"  attached  {attached}{signed}\n")
-    return shown
+    output.append(f"\n  image     {copy.ref}\n")
+    output.append(f"  tags      {', '.join(copy.tags)}\n")
+    output.append(f"  layers    {', '.join(sizes)}\n")
+    output.append(f"  attached  {attached}{signed}\n")
+    return output
 
 
 def _indented(error: str) -> str:
@@ -68,30 +68,30 @@ def join_text(results: Sequence[JoinResult]) -> Text:
     """Return the result for each index."""
     if not results:
         return Text("no image has several platforms: there is nothing to join")
-    shown = _empty()
+    output = _empty()
     for result in results:
-        shown.append(f"{result.registry}  {result.tag}\n", "bold")
+        output.append(f"{result.registry}  {result.tag}\n", "bold")
         if result.error:
-            shown.append("  failed     ", "bold red").append(f"{_indented(result.error)}\n")
+            output.append("  failed     ", "bold red").append(f"{_indented(result.error)}\n")
             continue
-        shown.append(f"  index      {result.ref}\n")
-        shown.append(f"  platforms  {', '.join(result.platforms)}\n")
-        shown.append(f"  tags       {', '.join(result.tags)}\n")
-    shown.rstrip()
-    return shown
+        output.append(f"  index      {result.ref}\n")
+        output.append(f"  platforms  {', '.join(result.platforms)}\n")
+        output.append(f"  tags       {', '.join(result.tags)}\n")
+    output.rstrip()
+    return output
 
 
 def verify_text(verifications: Sequence[Verification]) -> Text:
     """Return every check of each image or index, a line each."""
-    shown = _empty()
+    output = _empty()
     for verification in verifications:
-        shown.append(f"{verification.ref}\n", "bold")
+        output.append(f"{verification.ref}\n", "bold")
         width = max(len(finding.what) for finding in verification.findings)
         for finding in verification.findings:
             word, style = _WORDS[finding.holds]
-            shown.append(f"  {word:12}", style).append(f"{finding.what:{width}}  {finding.detail}\n")
-    shown.rstrip()
-    return shown
+            output.append(f"  {word:12}", style).append(f"{finding.what:{width}}  {finding.detail}\n")
+    output.rstrip()
+    return output
 
 
 def reproduction_text(reproduction: "Reproduction") -> RenderableType:

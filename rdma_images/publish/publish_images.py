@@ -37,7 +37,7 @@ class PublishResult:
 
 def approved_images(
     images: Sequence[Image],
-    whole: Sequence[Image],
+    all_images: Sequence[Image],
     matrix: Matrix,
     suite: str,
     allow_red: Sequence[str] = (),
@@ -46,7 +46,7 @@ def approved_images(
     """Return the images to publish, each through the gate; asks no registry.
 
     Args:
-        whole: The images of the whole matrix, which decide short tags and platforms.
+        all_images: The images of the whole matrix, which decide short tags and platforms.
         suite: The digest of today's validators.
         policy: By which each image's scan has to pass; None where none is asked for.
 
@@ -57,7 +57,7 @@ def approved_images(
     gate.check_exceptions([report for report in reports.values() if report], allow_red)
     for image in images:
         _require_licenses(image, reports[image.id], matrix)
-    items = tuple(_item(image, reports[image.id], whole, matrix, suite, allow_red) for image in images)
+    items = tuple(_item(image, reports[image.id], all_images, matrix, suite, allow_red) for image in images)
     return scanned(items, policy)
 
 
@@ -67,19 +67,24 @@ def scanned(items: tuple[ApprovedImage, ...], policy: Policy | None) -> tuple[Ap
 
 
 def _item(
-    image: Image, report: Report | None, whole: Sequence[Image], matrix: Matrix, suite: str, allow_red: Sequence[str]
+    image: Image,
+    report: Report | None,
+    all_images: Sequence[Image],
+    matrix: Matrix,
+    suite: str,
+    allow_red: Sequence[str],
 ) -> ApprovedImage:
     build = read_build(image)
-    passed = gate.approve(build, report, suite, allow_red)
+    approval = gate.approve(build, report, suite, allow_red)
     assert report is not None
     return ApprovedImage(
         image=image,
         build=build,
         report=report,
-        tags=image_tags(image, whole, matrix, rehearsal=bool(build.rehearsal)),
-        passed=passed,
+        tags=image_tags(image, all_images, matrix, rehearsal=bool(build.rehearsal)),
+        passed=approval,
         measured=measured_versions(image, report),
-        beside=tuple(sorted({other.target for other in whole} - {image.target})),
+        beside=tuple(sorted({other.target for other in all_images} - {image.target})),
     )
 
 

@@ -64,14 +64,14 @@ def read_published(ref: str, registry: Registry) -> PublishedImage:
 
 
 def published_refs(
-    images: Sequence[Image], whole: Sequence[Image], matrix: Matrix, registries: Mapping[str, Registry]
+    images: Sequence[Image], all_images: Sequence[Image], matrix: Matrix, registries: Mapping[str, Registry]
 ) -> list[str]:
     """Return where each image is published in each registry: under its short tag, which moves with a rebuild."""
     refs = []
     for name, registry in registries.items():
         destination = open_destination(name, registry)
         for image in images:
-            tags = image_tags(image, whole, matrix, rehearsal=False)
+            tags = image_tags(image, all_images, matrix, rehearsal=False)
             tag = tags.short[-1] if tags.short and not tags.joint else tags.full
             refs.append(f"{destination.repository(image.target).ref}:{tag}")
     return refs

@@ -55,7 +55,7 @@ def push(
     tag: str,
     policy: PushPolicy,
     watch: Watch,
-    say: Callable[[str], None],
+    progress: Callable[[str], None],
     mounted: Collection[str] = (),
 ) -> PushResult:
     """Push the image with manifest `digest` under `tag`, and read it back.
@@ -77,11 +77,11 @@ def push(
         )
     started = time.monotonic()
     client = docker.DockerClient(base_url=engine.host, timeout=policy.stall)
-    sending = _Sending(engine, client.api, digest, repository, tag, policy.stall, watch, say)
+    sending = _Sending(engine, client.api, digest, repository, tag, policy.stall, watch, progress)
     try:
         _tag(client, digest, repository.ref, tag)
         try:
-            faults.retry(sending.attempt, policy.attempts, policy.first_wait, say=say)
+            faults.retry(sending.attempt, policy.attempts, policy.first_wait, say=progress)
         finally:
             _untag(client.api, f"{repository.ref}:{tag}")
     except requests.RequestException as error:
@@ -96,7 +96,7 @@ def push(
         _check_blobs(manifest, repository)
         return manifest
 
-    manifest = faults.retry(read_back_checked, policy.attempts, policy.first_wait, say=say)
+    manifest = faults.retry(read_back_checked, policy.attempts, policy.first_wait, say=progress)
     return PushResult(manifest, _traffic(manifest, sending, mounted, time.monotonic() - started))
 
 

@@ -15,12 +15,12 @@ from rdma_images.registry.client import Repository
 _WAITS = (0.5, 1.0, 0.0)  # seconds after each question: a registry's short trouble is over by then
 
 
-def send_again(engine: Engine, image: str, repository: Repository, about: str) -> None:
-    """Send `about` (an InternalError's) of the image with the digest `image` without asking whether it is there.
+def send_again(engine: Engine, image: str, repository: Repository, missing_part: str) -> None:
+    """Send `missing_part` (an InternalError's) of the image with the digest `image` without asking whether it is there.
 
     Raises the PublishError of a registry that fails at more than this one thing, before anything is read.
     """
-    kind, _, reference = about.partition("/")
+    kind, _, reference = missing_part.partition("/")
     if kind == "blobs":
         upload = repository.begin_upload(reference)
         with from_engine.blob(engine, image, reference) as content:

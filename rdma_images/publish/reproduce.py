@@ -219,32 +219,34 @@ def compare(
     config = json.loads(_blob(layout, Descriptor.from_json(rebuilt.body["config"]).digest).read_bytes())
     differences = [*_differing_values("config", _flat(published.config), _flat(config))]
     pairs = list(zip_longest(published.manifest.layers(), rebuilt.layers()))
-    for number, (before, now) in enumerate(pairs, start=1):
+    for number, (first_layer, second_layer) in enumerate(pairs, start=1):
         part = f"layer {number} of {len(pairs)}"
-        if before is None or now is None:
-            differences.append(Difference(part, "", "layer", *(_digest(layer) for layer in (before, now))))
-        elif before.digest != now.digest:
+        if first_layer is None or second_layer is None:
+            differences.append(
+                Difference(part, "", "layer", *(_digest(layer) for layer in (first_layer, second_layer)))
+            )
+        elif first_layer.digest != second_layer.digest:
             progress(f"comparing {part}")
-            file = folder / before.digest.removeprefix("sha256:")
-            published.repository.save(before.digest, file, threading.Event())
-            entries = list(compare_layers(part, file, _blob(layout, now.digest)))
-            differences += entries or [Difference(part, "", "form of the tar", before.digest, now.digest)]
+            file = folder / first_layer.digest.removeprefix("sha256:")
+            published.repository.save(first_layer.digest, file, threading.Event())
+            entries = list(compare_layers(part, file, _blob(layout, second_layer.digest)))
+            differences += entries or [Difference(part, "", "form of the tar", first_layer.digest, second_layer.digest)]
             file.unlink()
     yield from differences or _differing_values("manifest", _flat(published.manifest.body), _flat(rebuilt.body))
 
 
 def compare_layers(part: str, published: Path, rebuilt: Path) -> Iterator[Difference]:
     """Yield what differs between the entries of two layers, by path."""
-    before, now = read_entries(published), read_entries(rebuilt)
-    for path in sorted(before.keys() | now.keys()):
-        if path not in before or path not in now:
-            kinds = [entries[path].kind if path in entries else ABSENT for entries in (before, now)]
+    first_entries, second_entries = read_entries(published), read_entries(rebuilt)
+    for path in sorted(first_entries.keys() | second_entries.keys()):
+        if path not in first_entries or path not in second_entries:
+            kinds = [entries[path].kind if path in entries else ABSENT for entries in (first_entries, second_entries)]
             yield Difference(part, path, "file", *kinds)
             continue
-        values = zip(astuple(before[path]), astuple(now[path]), strict=True)
-        for aspect, (old, new) in zip(fields(TarEntry), values, strict=True):
-            if old != new:
-                yield Difference(part, path, aspect.name, old, new)
+        values = zip(astuple(first_entries[path]), astuple(second_entries[path]), strict=True)
+        for aspect, (first_value, second_value) in zip(fields(TarEntry), values, strict=True):
+            if first_value != second_value:
+                yield Difference(part, path, aspect.name, first_value, second_value)
 
 
 def read_entries(layer: Path) -> dict[str, TarEntry]:

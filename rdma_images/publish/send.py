@@ -226,10 +226,10 @@ def _present(repository: Repository, layers: Mapping[str, int]) -> set[str]:
         return set()
     try:
         # One question first: where it may not be asked, seven more at once would each fetch fresh credentials.
-        first, *rest = layers.items()
+        first, *others = layers.items()
         answers = [repository.has_blob(*first)]
         with ThreadPoolExecutor(_QUESTIONS) as pool:
-            answers += pool.map(lambda layer: repository.has_blob(*layer), rest)
+            answers += pool.map(lambda layer: repository.has_blob(*layer), others)
     except faults.PublishError:
         return set()
     return {digest for digest, present in zip(layers, answers, strict=True) if present}

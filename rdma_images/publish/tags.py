@@ -52,17 +52,17 @@ def tag_matches(tag: str, version: str, built_for: str) -> bool | None:
 
     None for a tag that is not of this grammar, whose meaning is unknown.
     """
-    bare = tag.removesuffix(REHEARSAL)
-    if bare == LATEST:
+    base_tag = tag.removesuffix(REHEARSAL)
+    if base_tag == LATEST:
         return True if version else None
-    if _RELEASE_LINE.fullmatch(bare):
-        return bare == _release_line(version.partition("-")[0])
-    if not _FULL_TAG.fullmatch(bare):
+    if _RELEASE_LINE.fullmatch(base_tag):
+        return base_tag == _release_line(version.partition("-")[0])
+    if not _FULL_TAG.fullmatch(base_tag):
         return None
-    bare = _BUILD_SUFFIX.sub("", bare)
-    named = _ARCHITECTURE.search(bare)
-    same = _ARCHITECTURE.sub("", bare) == _ARCHITECTURE.sub("", version)
-    return same and (named is None or built_for == f"linux/{named[1]}")
+    base_tag = _BUILD_SUFFIX.sub("", base_tag)
+    architecture = _ARCHITECTURE.search(base_tag)
+    is_same = _ARCHITECTURE.sub("", base_tag) == _ARCHITECTURE.sub("", version)
+    return is_same and (architecture is None or built_for == f"linux/{architecture[1]}")
 
 
 def image_tags(image: Image, images: Sequence[Image], matrix: Matrix, rehearsal: bool) -> Tags:
@@ -72,9 +72,9 @@ def image_tags(image: Image, images: Sequence[Image], matrix: Matrix, rehearsal:
     """
     ending = REHEARSAL if rehearsal else ""
     plain = _ARCHITECTURE.sub("", image.tag)
-    alone = all(other.platform == image.platform for other in images if _same_but_platform(image, other))
+    is_only_platform = all(other.platform == image.platform for other in images if _same_but_platform(image, other))
     short = tuple(f"{name}{ending}" for name in _short(image, images, matrix))
-    if alone:
+    if is_only_platform:
         return Tags(image.tag + ending, short)
     return Tags(f"{plain}-{image.platform.removeprefix('linux/')}{ending}", short, joint=plain + ending)
 

@@ -92,8 +92,8 @@ def read_advisories(content: bytes, name: str, installed: InstalledPackages) -> 
     except ValidationError as error:
         raise RefusedError(f"{name}: is no advisory: {first_misfit(error)}\nremove it from the folder") from None
     except ValueError as error:
-        what = "is truncated" if "EOF" in str(error) else "cannot be read"
-        raise RefusedError(f"{name}: {what}: {plain(str(error))}\nfetch it again") from None
+        defect = "is truncated" if "EOF" in str(error) else "cannot be read"
+        raise RefusedError(f"{name}: {defect}: {plain(str(error))}\nfetch it again") from None
 
 
 def _names_installed(content: bytes, installed: InstalledPackages) -> bool:

@@ -79,20 +79,20 @@ def require(image_id: str, scan: Scan | None, digest: str, policy: Policy, today
         RefusedError: The image was not scanned, the scan is of another image or too old, an exception has ended, or
             a vulnerability is refused.
     """
-    again = f"run `{COMMAND} scan` for it"
+    fix = f"run `{COMMAND} scan` for it"
     policy.check(today)
     if scan is None:
-        raise RefusedError(f"{image_id} was never scanned, and {policy.where()} asks for it\n{again}")
+        raise RefusedError(f"{image_id} was never scanned, and {policy.where()} asks for it\n{fix}")
     if scan.digest != digest:
-        raise RefusedError(f"{image_id}: the scan is about {scan.digest}, not {digest}\n{again}")
+        raise RefusedError(f"{image_id}: the scan is about {scan.digest}, not {digest}\n{fix}")
     decisions = decide(scan, policy, today)
     if refused := [decision.vulnerability for decision in decisions if decision.outcome == "refused"]:
         counted = Counter(vulnerability.severity for vulnerability in refused)
         counts = ", ".join(f"{count} {name}" for name, count in counted.items())
-        named = ", ".join(f"{vulnerability.id} in {vulnerability.package}" for vulnerability in refused[:3])
+        examples = ", ".join(f"{vulnerability.id} in {vulnerability.package}" for vulnerability in refused[:3])
         more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
         raise RefusedError(
-            f"{image_id}: {policy.where()} refuses {counts}: {named}{more}\n"
+            f"{image_id}: {policy.where()} refuses {counts}: {examples}{more}\n"
             f"`{COMMAND} scan` shows them with the rows that fix them; or except each in the policy, with an end"
         )
     return decisions

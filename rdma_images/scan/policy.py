@@ -108,19 +108,19 @@ class Policy(Document):
 
         Raises RefusedError, with file and line, for those that have ended.
         """
-        ended, ending = [], []
+        expired, expiring = [], []
         for name, statements in (("exceptions", self.exceptions), ("not-affected", self.not_affected)):
             for number, statement in enumerate(statements):
                 where = f"{self.where(name, number)}: the exception for {statement.id}"
                 if statement.until < today:
-                    ended.append(
+                    expired.append(
                         f"{where} ended on {statement.until}\nfix it, or let {statement.owner} decide on a new day"
                     )
                 elif statement.until <= today + timedelta(WARN_DAYS):
-                    ending.append(f"{where} ends on {statement.until}: tell {statement.owner}")
-        if ended:
-            raise RefusedError("\n".join(ended))
-        return ending
+                    expiring.append(f"{where} ends on {statement.until}: tell {statement.owner}")
+        if expired:
+            raise RefusedError("\n".join(expired))
+        return expiring
 
 
 def load(path: Path) -> Policy:

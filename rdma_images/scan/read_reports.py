@@ -60,8 +60,10 @@ def read_reports(paths: Sequence[Path], subject: Subject, stated_digest: str = "
     vulnerabilities = [vulnerability for report in reports for vulnerability in report.vulnerabilities]
     total = max((report.total for report in reports if report.total is not None), default=len(vulnerabilities))
     if total > len(vulnerabilities) or sum(report.is_partial for report in reports) >= len(reports) > 0:
-        has = f"has {len(vulnerabilities)} of {total} vulnerabilities" if total > len(vulnerabilities) else "is a part"
-        raise RefusedError(f"{paths[-1]}: {has}\nfetch the other pages, and name each with --report")
+        extent = (
+            f"has {len(vulnerabilities)} of {total} vulnerabilities" if total > len(vulnerabilities) else "is a part"
+        )
+        raise RefusedError(f"{paths[-1]}: {extent}\nfetch the other pages, and name each with --report")
     times = [_finished(report, path) for report, path in zip(reports, paths, strict=True)]
     return Scan(
         digest=subject.digest,
@@ -87,8 +89,8 @@ def parse_report(content: bytes, name: str) -> ScannerReport:
     try:
         document = pydantic_core.from_json(content.removeprefix(b"\xef\xbb\xbf"))
     except ValueError as error:
-        what = "is truncated" if "EOF" in str(error) else "is no JSON"
-        raise RefusedError(f"{name}: {what}: {plain(str(error))}\nhave the scanner write it again, as JSON") from None
+        defect = "is truncated" if "EOF" in str(error) else "is no JSON"
+        raise RefusedError(f"{name}: {defect}: {plain(str(error))}\nhave the scanner write it again, as JSON") from None
     if isinstance(document, dict) and isinstance(document.get("body"), dict):  # as Alibaba's SDKs and CLI print it
         document = document["body"]
     read = next((read for is_of, read in _FORMATS if isinstance(document, dict) and is_of(document)), None)
@@ -110,9 +112,9 @@ def check_subject(report: ScannerReport, subject: Subject, stated_digest: str, n
     if subject.digest in report.digests or (report.layers and report.layers == subject.layers):
         return
     if report.digests or report.layers:
-        about = ", ".join(sorted(report.digests)) or "an image of other layers"
+        others = ", ".join(sorted(report.digests)) or "an image of other layers"
         raise RefusedError(
-            f"{name}: is about another image than {subject.name}: {about}, not {subject.digest}\nscan this image again"
+            f"{name}: is about another image than {subject.name}: {others}, not {subject.digest}\nscan this image again"
         )
     if not stated_digest:
         raise RefusedError(

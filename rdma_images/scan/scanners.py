@@ -44,10 +44,12 @@ def run_scanner(program: str, ref: str, engine: Engine | None, folder: Path, say
     path = folder / f"{program}.json"
     say(f"scanning {ref} with {program}")
     with path.open("wb") as report, tempfile.TemporaryFile() as errors, waiting(say, lambda: program):
-        done = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, stdout=report, stderr=errors, check=False)
+        result = subprocess.run(
+            command, env=environ, stdin=subprocess.DEVNULL, stdout=report, stderr=errors, check=False
+        )
         errors.seek(0)
         complaint = errors.read(1 << 16).decode(errors="replace").strip()
-    if done.returncode:
-        last = "\n".join(complaint.splitlines()[-5:]) or f"it ended with {done.returncode}"
+    if result.returncode:
+        last = "\n".join(complaint.splitlines()[-5:]) or f"it ended with {result.returncode}"
         raise RdmaImagesError(f"`{' '.join(command)}` failed: {last}\nsee that it scans this image by itself")
     return path

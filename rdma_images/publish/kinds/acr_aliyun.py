@@ -103,7 +103,7 @@ class AcrAliyunKind:
         return response
 
     def _fault(self, action: str, code: str, message: str) -> faults.PublishError:
-        shown = faults.mask_secrets(message)
+        masked = faults.mask_secrets(message)
         if code.startswith("INSTANCE"):
             return faults.PublishError(
                 f"{self._registry.region} has no instance {self._registry.instance} ({code})\n"
@@ -121,9 +121,9 @@ class AcrAliyunKind:
                 f"Alibaba Cloud does not take the credentials for {self.host} ({code})\ncheck them, or log in"
             )
         if not code:
-            return faults.UnreachableError(f"Alibaba Cloud is unreachable for {self.host}: {shown}\n{NETWORK}")
+            return faults.UnreachableError(f"Alibaba Cloud is unreachable for {self.host}: {masked}\n{NETWORK}")
         if "Throttling" in code or "ServiceUnavailable" in code:
-            return faults.BusyError(f"Alibaba Cloud cannot do {action} for {self.host} now: {shown}\ntry again later")
+            return faults.BusyError(f"Alibaba Cloud cannot do {action} for {self.host} now: {masked}\ntry again later")
         return faults.PublishError(
-            f"Alibaba Cloud refuses {action} for {self.host}: {shown}\nlook the code up in ACR's documentation"
+            f"Alibaba Cloud refuses {action} for {self.host}: {masked}\nlook the code up in ACR's documentation"
         )

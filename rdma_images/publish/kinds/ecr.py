@@ -99,15 +99,15 @@ class EcrKind:
             return ()
         filters = list(repository.get("imageTagMutabilityExclusionFilters", ()))
         patterns = [pattern["filter"] for pattern in filters]
-        missing = [
+        missing_patterns = [
             tag for tag in (tags.ATTACHMENTS, *moving) if not any(fnmatchcase(tag, pattern) for pattern in patterns)
         ]
-        if not missing:
+        if not missing_patterns:
             return ()
-        if len(patterns) + len(missing) > _MOST_FILTERS:
+        if len(patterns) + len(missing_patterns) > _MOST_FILTERS:
             raise faults.ConflictError(
                 f"{name} leaves {', '.join(patterns)} out of its immutability, of which ECR takes {_MOST_FILTERS}, and "
-                f"{' and '.join(missing)} has to move too\n"
+                f"{' and '.join(missing_patterns)} has to move too\n"
                 "take one out with `aws ecr put-image-tag-mutability`"
             )
         with aws_errors(self._where, f"PutImageTagMutability {name}"):
@@ -115,9 +115,9 @@ class EcrKind:
                 registryId=self._registry.account,
                 repositoryName=name,
                 imageTagMutability=_EXCLUDING,
-                imageTagMutabilityExclusionFilters=[*filters, *_filters(missing)],
+                imageTagMutabilityExclusionFilters=[*filters, *_filters(missing_patterns)],
             )
-        return (f"{' and '.join(missing)} may move",)
+        return (f"{' and '.join(missing_patterns)} may move",)
 
     def _settings(self, name: str, moving: tuple[str, ...]) -> dict[str, Any]:
         settings: dict[str, Any] = {
@@ -186,18 +186,18 @@ class EcrPublicKind:
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
         """Create the repository where it is missing; its name here is without the alias."""
-        bare = name.partition("/")[2]
-        with aws_errors(_PUBLIC, f"CreateRepository {bare}"):
+        repository_name = name.partition("/")[2]
+        with aws_errors(_PUBLIC, f"CreateRepository {repository_name}"):
             try:
-                self._client.describe_repositories(repositoryNames=[bare])
+                self._client.describe_repositories(repositoryNames=[repository_name])
                 return Prepared(name)
             except self._client.exceptions.RepositoryNotFoundException:
                 pass
             try:
-                self._client.create_repository(repositoryName=bare)
+                self._client.create_repository(repositoryName=repository_name)
             except self._client.exceptions.RepositoryAlreadyExistsException:  # another runner was faster
                 return Prepared(name)
-        return Prepared(name, (f"public repository {bare}",))
+        return Prepared(name, (f"public repository {repository_name}",))
 
 
 @contextmanager
