@@ -209,10 +209,10 @@ def _no_plugin(case: Inspection, names: Sequence[str]) -> str:
 def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
     """Return why NCCL does not take a plugin that opened, and why that cannot be said."""
     looked_for = (nccl_in_use(case) or ("", ""))[0]
-    about_nccl, plugin = libraries.nccl.get(looked_for), libraries.plugins.get(run.path)
+    nccl_library, plugin = libraries.nccl.get(looked_for), libraries.plugins.get(run.path)
     if not net:
         offered = plugin.exports.get(NET, []) if plugin else []
-        return _no_interface(run.path, offered, about_nccl.looks_for.get(NET, []) if about_nccl else []), ""
+        return _no_interface(run.path, offered, nccl_library.looks_for.get(NET, []) if nccl_library else []), ""
     network = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
     stand_in = case.stands_in("aws-ofi-nccl") or case.stands_in("efa-installer")
     # Loaded, the plugin takes the name in NCCL_NET where it is one of its own; a stand-in has one name.

@@ -80,8 +80,8 @@ def validate(
     junit, without = folder / "report.xml", OF_IMAGES if (host or "").startswith(FOLDER) else ()
     if host or engine is None:
         with suite.started(tiers, junit, without) as compare:
-            about, measured = _measure_elsewhere(ref, host or "local://", tiers, progress)
-            return _report(about, measured, image, build, compare, folder, started, progress, question=question)
+            image_config, measured = _measure_elsewhere(ref, host or "local://", tiers, progress)
+            return _report(image_config, measured, image, build, compare, folder, started, progress, question=question)
     digest = engines.image_id(engine, ref) or _digest(engine, ref)
     _require(ref, digest, build)
     name = report_cache.key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
@@ -91,9 +91,9 @@ def validate(
     from rdma_images import datapath
 
     with suite.started(tiers, junit, without) as compare:
-        about, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
+        image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
         emulated = datapath.run(digest, engine, image, progress, folder) if "datapath" in tiers else ()
-        answer = _report(about, measured, image, build, compare, folder, started, progress, emulated, question)
+        answer = _report(image_config, measured, image, build, compare, folder, started, progress, emulated, question)
     # An emulator that is unavailable today may be available tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
         report_cache.keep(name, answer, junit)
@@ -114,8 +114,8 @@ def _measure_in_engine(
         platforms.emulate(image.platform, engine, progress)
     with closing(engines.client(engine)) as client:
         with waiting(progress, lambda: "the engine to unpack the image"):
-            about = subjects.subject(client, ref, digest)
-        return about, measuring.measure(client, engine, about, progress, instance)
+            image_config = subjects.subject(client, ref, digest)
+        return image_config, measuring.measure(client, engine, image_config, progress, instance)
 
 
 def _measure_elsewhere(ref: str, host: str, tiers: tuple[str, ...], progress: Progress) -> tuple[ImageConfig, Measured]:
@@ -164,7 +164,7 @@ def _base_faults(checks: Sequence[Check], image: Image | None) -> tuple[str, ...
 
 
 def _report(
-    about: ImageConfig,
+    image_config: ImageConfig,
     measured: Measured,
     image: Image | None,
     build: Build | None,
@@ -181,22 +181,22 @@ def _report(
     from rdma_images.validate import fabric
     from rdma_images.validate import subject as subjects
 
-    case = Inspection(subject=about, expected=fabric.expected(about, measured, image), measured=measured)
+    case = Inspection(subject=image_config, expected=fabric.expected(image_config, measured, image), measured=measured)
     folder.mkdir(parents=True, exist_ok=True)
     with waiting(progress, lambda: "the validators"):
         checks = compare(case)
     junit.add_checks(folder / "report.xml", emulated)
     answer = Report(
-        ref=about.ref,
-        digest=about.digest,
+        ref=image_config.ref,
+        digest=image_config.digest,
         suite=suite.digest(),
         image_id=image.id if image else None,
-        rehearsal=tuple(dict.fromkeys((*(build.rehearsal if build else ()), *about.rehearsal))),
+        rehearsal=tuple(dict.fromkeys((*(build.rehearsal if build else ()), *image_config.rehearsal))),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - started, 3),
         checks=(*checks, *emulated),
         chain=chain.compute(case, *question),
-        facts=case.model_copy(update={"subject": subjects.masked(about)}),
+        facts=case.model_copy(update={"subject": subjects.masked(image_config)}),
         base_faults=_base_faults(checks, image),
     )
     report.write(answer, folder)

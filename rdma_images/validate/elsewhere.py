@@ -55,8 +55,8 @@ def _measure_folder(folder: Path, names: tuple[str, ...]) -> Measured | str:
     if isinstance(measured, str):
         return measured
     expected = Expected(fabric=None, because="not asked here")
-    about = Inspection(subject=subject("", str(folder), measured), expected=expected, measured=measured)
-    request = network_request(about)
+    inspection = Inspection(subject=subject("", str(folder), measured), expected=expected, measured=measured)
+    request = network_request(inspection)
     answer = probing.probe(machine, ("network",), request=request, python=str(python)) if request else ""
     return measured if isinstance(answer, str) else measured.model_copy(update={"network": answer.network})
 

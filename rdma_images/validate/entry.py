@@ -68,13 +68,13 @@ def changed(environment: dict[str, str], image_environment: dict[str, str]) -> E
     relevant = {
         name for name in {**environment, **image_environment} if settings.OURS.fullmatch(name) or name in OF_FILES
     }
-    given = {
+    variables = {
         name: environment[name][: settings.LONGEST]
         for name in relevant & set(environment)
         if environment[name] != image_environment.get(name)
     }
     return EntryPointChanges(
-        given=dict(sorted(given.items())[: settings.MOST]),
+        given=dict(sorted(variables.items())[: settings.MOST]),
         removed=sorted(relevant & set(image_environment) - set(environment)),
     )
 
@@ -87,20 +87,22 @@ def not_started(rc: int, err: bytes) -> str:
     return f"the entry point ended with {rc} and started no other command{': ' if complaint else ''}{plain(complaint)}"
 
 
-def with_files(settings_: Settings, given: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:
-    """Return `settings_` with what it would hold if the image set the variables `given` by the entry point.
+def with_files(settings_: Settings, variables: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:
+    """Return `settings_` with what it would hold if the image set `variables`, as the entry point does.
 
     `read` gives the beginning of a file of the image, None where nothing is there.
     """
     files = {setting.file for setting in settings_.assigned}
-    paths = {path for name in settings.NAMING if (path := given.get(name, "")).startswith("/") and path not in files}
+    paths = {
+        path for name in settings.NAMING if (path := variables.get(name, "")).startswith("/") and path not in files
+    }
     texts = [(path, text) for path in sorted(paths) if (text := read(path)) and not text.startswith(settings.PROGRAM)]
-    more = settings.assigned(texts, given)
-    whole = {name: value for name, value in given.items() if len(value) < settings.LONGEST}
-    absent = settings.absent(whole, more, lambda path: read(path) is not None)
+    assigned = settings.assigned(texts, variables)
+    short_values = {name: value for name, value in variables.items() if len(value) < settings.LONGEST}
+    absent = settings.absent(short_values, assigned, lambda path: read(path) is not None)
     return settings_.model_copy(
         update={
-            "assigned": [*settings_.assigned, *map(AssignedVariable.model_validate, more)][: settings.MOST],
+            "assigned": [*settings_.assigned, *map(AssignedVariable.model_validate, assigned)][: settings.MOST],
             "absent": list(dict.fromkeys((*settings_.absent, *absent))),
         }
     )
@@ -112,9 +114,9 @@ def text_in(container: Container, path: str) -> str | None:
     None where nothing is there, or behind a link.
     """
     try:
-        content, about = container.get_archive(path)
-        if about and about["linkTarget"]:
-            content, _ = container.get_archive(about["linkTarget"])
+        content, status = container.get_archive(path)
+        if status and status["linkTarget"]:
+            content, _ = container.get_archive(status["linkTarget"])
     except NotFound:
         return None
     except APIError:  # the engine knows the path, and cannot hand it out

@@ -27,9 +27,9 @@ def expected(subject: ImageConfig, measured: Measured, image: Image | None) -> E
 
 def guessed(subject: ImageConfig, measured: Measured) -> tuple[Fabric | None, str]:
     """Return a fabric and how it was guessed, from the strongest sign to the weakest."""
-    for device, about in (measured.devices.rdma if measured.devices else {}).items():
-        if about.driver == "efa" or device.startswith("erdma"):
-            return "efa" if about.driver == "efa" else "erdma", f"guessed: the machine has {device}"
+    for device, device_facts in (measured.devices.rdma if measured.devices else {}).items():
+        if device_facts.driver == "efa" or device.startswith("erdma"):
+            return "efa" if device_facts.driver == "efa" else "erdma", f"guessed: the machine has {device}"
     files = measured.tree.files.libraries if measured.tree else {}
     plugins = measured.tree.libraries.plugins if measured.tree else {}
     under_efa = next((path for path in files if path.startswith("/opt/amazon/efa/")), None)

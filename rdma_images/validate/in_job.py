@@ -54,16 +54,16 @@ def read(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
         if match := PART.search(line):
             parts.setdefault((plain(match[1]), match[2], int(match[4])), {})[int(match[3])] = match[5]
     nodes: dict[str, Measured] = {}
-    for (node, _, whole), some in parts.items():
-        measured = _answers(some, whole, probes_of(*tiers))
+    for (node, _, total), pieces in parts.items():
+        measured = _answers(pieces, total, probes_of(*tiers))
         if not measured.lost or node not in nodes:
             nodes[node] = measured
     return dict(sorted(nodes.items()))
 
 
-def _answers(parts: Mapping[int, str], whole: int, names: tuple[str, ...]) -> Measured:
+def _answers(parts: Mapping[int, str], total: int, names: tuple[str, ...]) -> Measured:
     try:
-        packed = base64.b64decode("".join(parts[n] for n in range(1, whole + 1)))
+        packed = base64.b64decode("".join(parts[n] for n in range(1, total + 1)))
         text = zlib.decompressobj().decompress(packed, MOST)
     except (KeyError, ValueError, zlib.error):
         return lost(names, "what the node printed is not whole in the job's logs")
@@ -80,8 +80,8 @@ def checks(ref: str, nodes: Mapping[str, Measured], expected: Expected, tiers: S
         for node, measured in nodes.items():
             case = Inspection(subject=elsewhere.subject(ref, node, measured), expected=expected, measured=measured)
             by_node[node] = suite.run(case, tuple(tiers), Path(folder) / "report.xml")
-    every = zip(*by_node.values(), strict=True)
-    return tuple(_together(dict(zip(by_node, some, strict=True))) for some in every)
+    checks_of_nodes = zip(*by_node.values(), strict=True)
+    return tuple(_together(dict(zip(by_node, same_checks, strict=True))) for same_checks in checks_of_nodes)
 
 
 def _together(by_node: Mapping[str, Check]) -> Check:

@@ -101,8 +101,8 @@ def _is_unrelated(engine: Engine, subject: ImageConfig, torch: ImportedTorch) ->
 def is_separable(files: Files) -> bool:
     """Return whether what is below tree.USER_FOLDERS can be taken out of a tree: no library, and no list cut short."""
     lists = (files.world_writable, files.set_user_id, *(reasons for _, reasons in files.leftovers))
-    named = (*files.libraries, *files.sizes)
-    return all(len(entries) < tree.MOST for entries in lists) and not any(map(_is_users, named))
+    paths = (*files.libraries, *files.sizes)
+    return all(len(entries) < tree.MOST for entries in lists) and not any(map(_is_users, paths))
 
 
 def _replaced(files: Files, old: Files, new: Files) -> Files:

@@ -39,9 +39,11 @@ class ComputedLoader:
         self.folders = tuple(dict.fromkeys((*loaders, *DEFAULT)))
         self.condition = functools.lru_cache(maxsize=None)(lambda file: conditions.of_path(root, file, machine))
         files = [file for word in loader.preloads(root, environment) if (file := self.find(word))]
-        linkages = [(file, about) for file in files if (about := root.apply(linkage, file))]
+        linkages = [(file, link_facts) for file in files if (link_facts := root.apply(linkage, file))]
         # By the name that a library then gets it for.
-        self.preloaded = {about["soname"] or posixpath.basename(file): file for file, about in reversed(linkages)}
+        self.preloaded = {
+            link_facts["soname"] or posixpath.basename(file): file for file, link_facts in reversed(linkages)
+        }
 
     def resolved(self, name: str, asked_by: str | None = None) -> dict[str, str]:
         """Return where dlopen(name) ends, see loader.resolved."""
@@ -58,8 +60,8 @@ class ComputedLoader:
         faults += [f"{file}: {why} (required by {path})" for file in paths.values() if (why := self.condition(file))]
         if not faults and not missing:
             files = [path, *paths.values()]
-            read = {file: about for file in files if (about := self.root.apply(linking.linking_of, file))}
-            faults = linking.faults(path, paths, read)
+            linkings = {file: link_facts for file in files if (link_facts := self.root.apply(linking.linking_of, file))}
+            faults = linking.faults(path, paths, linkings)
         return {"libraries": paths, "missing": missing, "faults": faults, "error": ""}
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
@@ -105,8 +107,8 @@ class ComputedLoader:
     def _candidates(self, name: str, asked_by: str) -> list[str]:
         if "/" in name:
             return [name]
-        about = self.root.apply(linkage, asked_by) if asked_by else {}
-        rpath, runpath = about.get("rpath", ()), about.get("runpath", ())
+        link_facts = self.root.apply(linkage, asked_by) if asked_by else {}
+        rpath, runpath = link_facts.get("rpath", ()), link_facts.get("runpath", ())
         folders = [] if runpath else [_expand(folder, asked_by) for folder in rpath]
         folders += [*self.library_path, *(_expand(folder, asked_by) for folder in runpath)]
         candidates = [f"{folder}/{name}" for folder in folders]

@@ -43,13 +43,13 @@ def linking_of(path: str) -> Linking | None:
 def _linking(path: str, size: int) -> Linking:
     with elf.opened(path) as data:
         sections = elf.sections_of(data, path)
-        wants: dict[str, list[str]] = {}
+        versions_by_library: dict[str, list[str]] = {}
         for library, version in _needed_versions(data, sections):
-            wants.setdefault(library, []).append(version)
+            versions_by_library.setdefault(library, []).append(version)
         defines = frozenset(_defined_versions(data, sections))
         symbols = list(_symbols(data, sections, b"" if size <= MOST_SIZE else OF_NCCL))
     return Linking(
-        {library: tuple(versions) for library, versions in wants.items()},
+        {library: tuple(versions) for library, versions in versions_by_library.items()},
         defines,
         frozenset(name for name, defined, weak in symbols if not defined and not weak),
         frozenset(name for name, defined, _ in symbols if defined),

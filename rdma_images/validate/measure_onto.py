@@ -93,7 +93,7 @@ def _from_case(case: Inspection) -> ExistingImage:
     system = measured.system.os if measured.system else {}
     packages = {**measured.packages.rpm, **measured.packages.dpkg} if measured.packages else {}
     verbs, nccl = tree.libraries.resolved.get("libibverbs.so.1"), nccl_in_use(case)
-    plugins = tuple(path for path, about in tree.libraries.plugins.items() if not about.error)
+    plugins = tuple(path for path, plugin in tree.libraries.plugins.items() if not plugin.error)
     return ExistingImage(
         ref=subject.ref,
         suite="",

@@ -118,11 +118,11 @@ def _inside(
     doing.append("the image's files, which are read without running any")
     with ThreadPoolExecutor(max_workers=1) as pool:
         started = pool.submit(_tool_runs, str(box.container.id), engine) if running else None
-        taken = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), subject)
+        exported = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), subject)
         doing.append("the fabric's tools in it")
     runs = started.result() if started else None
     missing = {"torch": f"torch was not imported: {why}"} | ({} if runs else {"tools": why})
-    return taken.model_copy(update={"tools": runs, "missing": taken.missing | missing})
+    return exported.model_copy(update={"tools": runs, "missing": exported.missing | missing})
 
 
 def _with_earlier(measured: Measured, earlier: EarlierMeasurement) -> Measured:

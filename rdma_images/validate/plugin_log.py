@@ -54,7 +54,9 @@ def read(log: str, wordings: NcclLogs) -> PluginSteps:
     reader.block(log.splitlines())
     summary = reader.result()
     over = {name for name in summary.networks if wordings.over(name) == "libfabric"}
-    counted = (n for way, n in summary.channels.items() if way.split("/")[0] == "NET" and way.split("/")[1] in over)
+    counted = (
+        n for channel, n in summary.channels.items() if channel.split("/")[0] == "NET" and channel.split("/")[1] in over
+    )
     return PluginSteps(
         interfaces=tuple(sorted({match["interface"] for match in LOADED.finditer(log)})),
         version=_first(STARTED, log),

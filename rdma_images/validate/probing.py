@@ -81,11 +81,11 @@ def probe(
     """
     reasons, failures = [], []
     for program in (python,) if python else PYTHONS:
-        about = [*([f"{USER}{user}"] if user else []), *(f"{ENTRY}{word}" for word in entry)]
-        about += [f"{ONLY}{folder}" for folder in only]
-        about += [f"{SECONDS}{limit:g}"] if limit else []
-        about += [f"{NETWORK}{json.dumps(request)}"] if request else []
-        words = (payload(), *names, *volumes, *about)
+        arguments = [*([f"{USER}{user}"] if user else []), *(f"{ENTRY}{word}" for word in entry)]
+        arguments += [f"{ONLY}{folder}" for folder in only]
+        arguments += [f"{SECONDS}{limit:g}"] if limit else []
+        arguments += [f"{NETWORK}{json.dumps(request)}"] if request else []
+        words = (payload(), *names, *volumes, *arguments)
         result = host.run(f"%s -c{' %s' * len(words)}", program, *words)
         _, mark, answers = result.stdout_bytes.partition(MARK.encode())
         if mark:

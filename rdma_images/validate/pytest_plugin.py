@@ -96,10 +96,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         path.write_text(json.dumps([asdict(check) for check in session.config.stash[CHECKS]]), encoding="utf-8")
 
 
-def _about(item: pytest.Item) -> dict[str, Any]:
+def _marks(item: pytest.Item) -> dict[str, Any]:
     """Return what the validator says of itself; one of any tier is of the first that was asked for."""
-    about = _marked(item)
-    return about if about["tier"] != "any" else {**about, "tier": item.config.getoption("--tiers").split(",")[0]}
+    marks = _marked(item)
+    return marks if marks["tier"] != "any" else {**marks, "tier": item.config.getoption("--tiers").split(",")[0]}
 
 
 def _marked(item: pytest.Item) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _marked(item: pytest.Item) -> dict[str, Any]:
 
 
 def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[None]") -> Check:
-    about = _about(item)
+    marks = _marks(item)
     require = item.stash.get(REQUIREMENT, Requirement())
     actual, fix, reason = require.found, require.fix, ""
     if report.outcome == "skipped" and call.excinfo:
@@ -120,16 +120,16 @@ def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[
         actual = f"the validator itself failed: {call.excinfo.exconly()}"
         fix = "report this as a defect, with report.json"
     return Check(
-        id=about["id"],
+        id=marks["id"],
         title=_title(item),
-        tier=about["tier"],
-        severity=require.severity or about["severity"],
+        tier=marks["tier"],
+        severity=require.severity or marks["severity"],
         outcome=report.outcome,
         expected=require.expected,
         found=actual,
         fix=fix if report.outcome == "failed" else "",
         reason=reason,
-        source=about["source"],
+        source=marks["source"],
         seconds=round(call.duration, 4),
     )
 
@@ -230,8 +230,8 @@ def nccl(case: Inspection) -> tuple[str, str]:
 @pytest.fixture(autouse=True)
 def meant_for_its_fabric(request: pytest.FixtureRequest, case: Inspection) -> None:
     """Skip a validator of a fabric (marked fabric="efa", "erdma" or "any") for an image that is not meant for it."""
-    required, meant = _about(request.node)["fabric"], case.expected.fabric
-    if required and (meant is None or required not in ("any", meant)):
+    required, image_fabric = _marks(request.node)["fabric"], case.expected.fabric
+    if required and (image_fabric is None or required not in ("any", image_fabric)):
         names = {"efa": "EFA", "erdma": "eRDMA", "any": "EFA or eRDMA"}
         pytest.skip(f"not an image for {names[required]}: {case.expected.because}")
 

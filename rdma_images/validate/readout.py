@@ -69,10 +69,10 @@ class Export(Root):
     library it gets what libraries.READ and linking_of return for the whole file.
     """
 
-    def __init__(self, archive: tarfile.TarFile, folder: Path, named: Iterable[str]) -> None:
-        """Read the export `archive`, with contents in `folder`, also of files that variables name (`named`)."""
+    def __init__(self, archive: tarfile.TarFile, folder: Path, named_paths: Iterable[str]) -> None:
+        """Read the export `archive`, with contents in `folder`, also of files that variables name (`named_paths`)."""
         super().__init__()
-        self._archive, self._named = archive, frozenset(named)
+        self._archive, self._named = archive, frozenset(named_paths)
         self._library = folder / "library"  # the one that is read
         self._spool = (folder / "contents").open("w+b")
         self._entries: dict[str, RootEntry] = {}
@@ -114,9 +114,9 @@ class Export(Root):
             return self._last[1][:size]
         if entry.identity not in self._contents:
             return None
-        offset, whole = self._contents[entry.identity]
+        offset, length = self._contents[entry.identity]
         self._spool.seek(offset)
-        return self._spool.read(min(size, whole))
+        return self._spool.read(min(size, length))
 
     def apply(self, read: Callable[[str], Any], path: str) -> Any:
         """Return what `read` returned for the file behind `path` when it came by; else what it returns for no file."""
@@ -202,8 +202,8 @@ def read_out(export: Iterable[bytes], subject: ImageConfig, memory: int = MEMORY
                 _feed(export, cast(IO[bytes], reading.stdin))
         if reading.returncode:
             complaints = (folder / "errors").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            why = complaints[-1] if complaints else f"reading them ended with {reading.returncode}"
-            return lost(PROBES, f"the image's files could not be read: {why}")
+            problem = complaints[-1] if complaints else f"reading them ended with {reading.returncode}"
+            return lost(PROBES, f"the image's files could not be read: {problem}")
         with (folder / ANSWERS).open("rb") as answers:
             return measured(answers.read(transport.MOST_BYTES), PROBES)
 
@@ -230,9 +230,12 @@ def main(folder: Path, memory: int) -> None:
 
 def answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> bytes:
     """Return what the probes would print in the image whose tar is `export`; its small files are kept in `folder`."""
-    named = [*(subject.environment.get(name, "") for name in settings.NAMING), *settings.scripts(subject.entrypoint)]
+    named_paths = [
+        *(subject.environment.get(name, "") for name in settings.NAMING),
+        *settings.scripts(subject.entrypoint),
+    ]
     with tarfile.open(fileobj=export, mode="r|", bufsize=CHUNK) as archive:
-        root = Export(archive, folder, named)
+        root = Export(archive, folder, named_paths)
         files = tree.summary(root.entries(), root, lambda: system.user(subject.user, root))
     return measure.as_json({name: {"value": value} for name, value in measurements(root, files, subject).items()})
 

@@ -13,7 +13,7 @@ from rdma_images.inspection.inspection import ImageConfig, Step
 from rdma_images.validate.probes import leftovers
 
 
-def masked(about: ImageConfig) -> ImageConfig:
+def masked(image_config: ImageConfig) -> ImageConfig:
     """Return the subject without the values of what looks like a secret.
 
     A report is read by more people than an image.
@@ -27,9 +27,13 @@ def masked(about: ImageConfig) -> ImageConfig:
             step_ if not leftovers.secret_in(step_.made_by.encode()) else Step(made_by="(not shown)", bytes=step_.bytes)
         )
 
-    history = [step(step_) for step_ in about.history]
-    return about.model_copy(
-        update={"environment": hidden(about.environment), "labels": hidden(about.labels), "history": history}
+    history = [step(step_) for step_ in image_config.history]
+    return image_config.model_copy(
+        update={
+            "environment": hidden(image_config.environment),
+            "labels": hidden(image_config.labels),
+            "history": history,
+        }
     )
 
 

@@ -44,8 +44,8 @@ class Direct(Limited, DockerBackend):
     def run(self, command: str, *args: str, **_: Any) -> CommandResult:
         """Run the command line `command`, which must be one program, with `args` for its %s."""
         # Filled in after the line is split: to split the text of all probes takes 0.15 s.
-        given = iter(args)
-        words = [next(given) if word == "%s" else word for word in shlex.split(command)]
+        arguments = iter(args)
+        words = [next(arguments) if word == "%s" else word for word in shlex.split(command)]
         line = docker_command.words("exec", self.name, *words)
         rc, out, err = bounded(line, self.limit, self.environment, self.first)
         return self.result(rc, command.encode(), out, err)
@@ -71,28 +71,28 @@ def bounded(
         is_absent = isinstance(error, FileNotFoundError) and "/" not in command[0]
         problem = "is not on the PATH" if is_absent else f"cannot be started: {error.strerror}"
         raise RdmaImagesError(f"{command[0]} {problem}\ninstall it, or measure another host or folder") from None
-    taken = {"out": bytearray(), "err": bytearray()}
+    output = {"out": bytearray(), "err": bytearray()}
     with process, selectors.DefaultSelector() as selector:
         selector.register(cast(BinaryIO, process.stdout), selectors.EVENT_READ, "out")
         selector.register(cast(BinaryIO, process.stderr), selectors.EVENT_READ, "err")
         start = time.monotonic()
-        if not _read(selector, taken, start + limit, start + (first or limit)):
+        if not _read(selector, output, start + limit, start + (first or limit)):
             os.killpg(process.pid, signal.SIGKILL)
-            return TIMED_OUT, bytes(taken["out"]), bytes(taken["err"])
-    return process.returncode, bytes(taken["out"]), bytes(taken["err"])
+            return TIMED_OUT, bytes(output["out"]), bytes(output["err"])
+    return process.returncode, bytes(output["out"]), bytes(output["err"])
 
 
-def _read(selector: selectors.BaseSelector, taken: dict[str, bytearray], deadline: float, first: float) -> bool:
-    """Fill `taken` until both streams end; False when a limit was met first: `first` is that of an empty `taken`."""
+def _read(selector: selectors.BaseSelector, output: dict[str, bytearray], deadline: float, first: float) -> bool:
+    """Fill `output` until both streams end; False when a limit was met first: `first` is that of an empty `output`."""
     while selector.get_map():
-        left = (deadline if any(taken.values()) else min(first, deadline)) - time.monotonic()
-        if left <= 0 or sum(map(len, taken.values())) > MOST_BYTES:
+        remaining = (deadline if any(output.values()) else min(first, deadline)) - time.monotonic()
+        if remaining <= 0 or sum(map(len, output.values())) > MOST_BYTES:
             return False
-        for key, _ in selector.select(min(left, 1.0)):
+        for key, _ in selector.select(min(remaining, 1.0)):
             data = os.read(key.fd, 1 << 16)
             if not data:
                 selector.unregister(key.fileobj)
-            taken[key.data] += data
+            output[key.data] += data
     return True
 
 

@@ -33,12 +33,12 @@ def planned_candidates(images: Sequence[Image]) -> tuple[ValidationCandidate, ..
     return tuple(_planned_candidate(image) for image in images)
 
 
-def tiers(named: Sequence[str] | None) -> tuple[str, ...]:
+def tiers(names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the tiers asked for. Raises RefusedError for one that does not exist."""
-    for tier in named or ():
+    for tier in names or ():
         if tier not in get_args(Tier):
             raise RefusedError(f"--tier {tier}: no such tier\n{near(tier, get_args(Tier))}")
-    return tuple(named or ("static",))
+    return tuple(names or ("static",))
 
 
 def validate_all(

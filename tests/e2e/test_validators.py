@@ -93,7 +93,7 @@ def test_every_static_validator_has_a_fault() -> None:
 
 def test_a_third_partys_real_plugin_is_read(tmp_path: Path) -> None:
     wheel = validated.wheel("uccl", tmp_path)
-    plugin = libraries.about_plugin(str(wheel / "uccl/lib/libnccl-net-efa.so"))
+    plugin = libraries.plugin_facts(str(wheel / "uccl/lib/libnccl-net-efa.so"))
     assert plugin["exports"]["ncclNetPlugin_v"] == [8]
     assert plugin["project"] == "uccl-efa"
-    assert libraries.about_nccl(str(wheel / "uccl/lib/libnccl-efa.so"))["looks_for"]["ncclNetPlugin_v"][-1] >= 8
+    assert libraries.nccl_facts(str(wheel / "uccl/lib/libnccl-efa.so"))["looks_for"]["ncclNetPlugin_v"][-1] >= 8

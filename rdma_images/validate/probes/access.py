@@ -56,27 +56,27 @@ def _rows(text: str) -> Iterator[list[str]]:
             yield row
 
 
-def closed(path: str, who: User, owned: dict[str, Owned]) -> str:
-    """Return the first folder on the way to the file `path` that `who` may not enter, or the file.
+def closed(path: str, user: User, owned: dict[str, Owned]) -> str:
+    """Return what keeps `user` from reading the file at `path`: a folder that it may not enter, or the file itself.
 
-    "" where it can be read.
+    "" where nothing does.
     """
     steps = path.split("/")
     for folder in ("/".join(steps[:count]) for count in range(2, len(steps))):
-        if folder in owned and not _may(owned[folder], who, stat.S_IXOTH):
+        if folder in owned and not _may(owned[folder], user, stat.S_IXOTH):
             return folder
-    return "" if path not in owned or _may(owned[path], who, stat.S_IROTH) else path
+    return "" if path not in owned or _may(owned[path], user, stat.S_IROTH) else path
 
 
-def may_write(folder: str, who: User, owned: dict[str, Owned]) -> bool:
-    """Return whether `who` may make files in `folder`."""
-    return not closed(folder + "/.", who, owned) and _may(owned[folder], who, stat.S_IWOTH)
+def may_write(folder: str, user: User, owned: dict[str, Owned]) -> bool:
+    """Return whether `user` may make files in `folder`."""
+    return not closed(folder + "/.", user, owned) and _may(owned[folder], user, stat.S_IWOTH)
 
 
-def _may(about: Owned, who: User, right: int) -> bool:
-    """Return whether `who` has the right `right`, which is given as that of others."""
-    if who.number == 0:
+def _may(owned: Owned, user: User, right: int) -> bool:
+    """Return whether `user` has a right; `right` is the mode's bit that gives it to others, as stat.S_IROTH."""
+    if user.number == 0:
         return True
-    if about.owner == who.number:
-        return bool(about.mode >> 6 & right)
-    return bool((about.mode >> 3 if about.group in who.groups else about.mode) & right)
+    if owned.owner == user.number:
+        return bool(owned.mode >> 6 & right)
+    return bool((owned.mode >> 3 if owned.group in user.groups else owned.mode) & right)

@@ -66,10 +66,10 @@ def all_reduce(world: int, settings: Settings, sizes: tuple[int, ...], nodes: in
     process for a node of its own, as NCCL_HOSTID says. Returns exit codes (None: stopped) and rows (bytes, wrong
     elements, GB/s) by process, what was set, and NCCL's log.
     """
-    given: dict[str, str | None] = {**settings, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": None}
+    variables: dict[str, str | None] = {**settings, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": None}
     # All of NCCL's subsystems that log what a network does; a file to write to would leave standard output empty.
-    given["NCCL_DEBUG_SUBSYS"] = "INIT,NET,GRAPH,ENV,TUNING,P2P"
-    environment = {name: value for name, value in {**os.environ, **given}.items() if value is not None}
+    variables["NCCL_DEBUG_SUBSYS"] = "INIT,NET,GRAPH,ENV,TUNING,P2P"
+    environment = {name: value for name, value in {**os.environ, **variables}.items() if value is not None}
     hosts = ["node%d" % (rank * nodes // world) for rank in range(world)] if nodes > 1 else []
     path = program()
     run = _torch if path == "torch" else _nccl_tests

@@ -20,7 +20,7 @@ MOST = 500
 def loaded_extensions() -> dict[str, str]:
     """Return why each extension module cannot be loaded in this process, by its path; "" for one that can.
 
-    A process of their own loads them, and another one those after a module that ends it: that is an answer, too. torch
+    A process of its own loads them. A module that ends the process is reported, and a new one loads the rest. torch
     must be imported before.
     """
     faults: dict[str, str] = {}
@@ -69,7 +69,7 @@ def _needs_torch(path: str) -> bool:
 
 
 def _fault(path: str) -> str:
-    """Return what the loader says of a library; "" where it is loaded, or where only the driver lacks."""
+    """Return what the loader says of a library; "" where it is loaded, or only the driver is missing."""
     try:
         ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:

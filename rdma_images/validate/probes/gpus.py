@@ -46,7 +46,7 @@ def network() -> dict[str, Any]:
 def _runs(count: int, over: dict[str, Any]) -> dict[str, Any]:
     """Return the all-reduces that can be done: {} without a GPU.
 
-    Two nodes may be one GPU: NCCL takes it for two where NCCL_HOSTID differs. Where the image's network has no device,
+    One GPU can stand for two nodes, with another NCCL_HOSTID for each. Where the image's network has no device,
     NCCL refuses what the image insists on ("refusal"); the others lift that.
     """
     refuses = over["insists"] not in ("", "Socket") and not over["device"]

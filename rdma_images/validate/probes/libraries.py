@@ -79,33 +79,33 @@ def fabric_libraries(
     loaders: Any,
     folders: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return all of this module for the libraries among `files` (path -> about it, from the tree).
+    """Return all of this module for the libraries among `files` (path -> facts, from the tree).
 
     The conditions of `files` are noted in them. `loaders` answers as ImageLoader does; `folders` are those that Python
     imports from, in its order.
     """
-    noted_conditions(root, files, loaders.machine)
-    nccls = {path: _about(root, about_nccl, path, files) for path in real_files(files, NCCL)}
+    note_conditions(root, files, loaders.machine)
+    nccls = {path: _facts(root, nccl_facts, path, files) for path in real_files(files, NCCL)}
     nccls.update(nccl_in_torch(root, files))
-    plugins = {path: _about(root, about_plugin, path, files) for path in real_files(files, PLUGIN)}
-    asked_by = next((path for path, about in nccls.items() if not about["error"]), None)
-    named = [os.path.basename(path) for path in sorted(files) if PLUGIN.fullmatch(os.path.basename(path))]
+    plugins = {path: _facts(root, plugin_facts, path, files) for path in real_files(files, PLUGIN)}
+    asked_by = next((path for path, facts in nccls.items() if not facts["error"]), None)
+    plugin_files = [os.path.basename(path) for path in sorted(files) if PLUGIN.fullmatch(os.path.basename(path))]
     resolved = {name: loaders.resolved(name) for name in (*LOADED_BY_NAME, *loader.preloads(root, environment))}
-    resolved.update({name: loaders.resolved(name, asked_by) for name in plugin_names(named, environment)})
-    closed = [about["file"] for name, about in resolved.items() if about["file"] and name != "libcuda.so.1"]
-    opening = {name: path for path, about in plugins.items() for name in about.get("opens", ())}
+    resolved.update({name: loaders.resolved(name, asked_by) for name in plugin_names(plugin_files, environment)})
+    loadable = [facts["file"] for name, facts in resolved.items() if facts["file"] and name != "libcuda.so.1"]
+    opening = {name: path for path, facts in plugins.items() for name in facts.get("opens", ())}
     resolved.update({name: loaders.resolved(name, path) for name, path in opening.items()})
     fabrics = real_files(files, LIBFABRIC)
     opens = {
         path: [name for name in root.apply(libfabric_opens, path) if not loaders.resolved(name, path)["file"]]
         for path in fabrics
     }
-    closed += [*real_files(files, FABRIC), *nccls, *plugins, *real_files(files, PROVIDER), *transports(files)]
-    closed += tool_files(root, environment)
-    closures = {path: loaders.closure(path, binds(root, path)) for path in dict.fromkeys(closed)}
+    loadable += [*real_files(files, FABRIC), *nccls, *plugins, *real_files(files, PROVIDER), *transports(files)]
+    loadable += tool_files(root, environment)
+    closures = {path: loaders.closure(path, binds(root, path)) for path in dict.fromkeys(loadable)}
     unbound = torch_libraries(root, folders) + modules(files, lambda path: needed(root, path))
     closures.update({path: loaders.closure(path, False) for path in unbound})
-    topologies = [path for about in plugins.values() for path in about.get("topologies", ())]
+    topologies = [path for facts in plugins.values() for path in facts.get("topologies", ())]
     return {
         "nccl": nccls,
         "plugins": plugins,
@@ -122,14 +122,14 @@ def fabric_libraries(
 
 
 class ImageLoader:
-    """The image's loader, asked as long as it answers: not for what would keep it waiting for ever."""
+    """Asks the image's loader: not to open pipes or devices, and nothing more after a question without an answer."""
 
     method = "the image's loader"
     machine = platform.machine()
 
     def __init__(self, files: dict[str, dict[str, Any]]) -> None:
-        """Take note of the pipes and devices among `files`, which have every name that matters, by path."""
-        self.traps = {os.path.basename(p): p for p, about in files.items() if about["condition"] in conditions.SPECIAL}
+        """Note the pipes and devices among `files`, which are all files with a name that matters, by path."""
+        self.traps = {os.path.basename(p): p for p, facts in files.items() if facts["condition"] in conditions.SPECIAL}
         self.waited = ""  # what it did not answer
 
     def resolved(self, name: str, asked_by: str | None = None) -> dict[str, Any]:
@@ -158,20 +158,20 @@ class ImageLoader:
         return {name: self.resolved(name)["file"] for name in names}
 
 
-def _about(
+def _facts(
     root: rootfs.Root, read: Callable[[str], dict[str, Any]], path: str, files: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     """Return what `read` says of a library; only its condition where that says that it is none."""
     condition = files[path]["condition"]
-    about: dict[str, Any] = {"error": condition} if condition else root.apply(read, path)
-    return about
+    facts: dict[str, Any] = {"error": condition} if condition else root.apply(read, path)
+    return facts
 
 
-def noted_conditions(root: rootfs.Root, files: dict[str, dict[str, Any]], machine: str) -> None:
-    """Say of each file and link among `files` what keeps it from being a library of this machine."""
-    for path, about in files.items():
-        if ".so" in os.path.basename(path) and not about["condition"]:
-            about["condition"] = conditions.of_path(root, path, machine)
+def note_conditions(root: rootfs.Root, files: dict[str, dict[str, Any]], machine: str) -> None:
+    """Note in each row of `files` what keeps the file or link from being a library for this machine."""
+    for path, facts in files.items():
+        if ".so" in os.path.basename(path) and not facts["condition"]:
+            facts["condition"] = conditions.of_path(root, path, machine)
 
 
 def gpu_code(path: str) -> list[str]:
@@ -184,7 +184,7 @@ def gpu_code(path: str) -> list[str]:
 
 def real_files(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[str]:
     """Return the regular files (not links) among `files` whose name matches."""
-    return sorted(p for p, about in files.items() if is_file(about) and name.fullmatch(os.path.basename(p)))
+    return sorted(p for p, facts in files.items() if is_file(facts) and name.fullmatch(os.path.basename(p)))
 
 
 def transports(files: dict[str, dict[str, Any]]) -> list[str]:
@@ -194,16 +194,16 @@ def transports(files: dict[str, dict[str, Any]]) -> list[str]:
 
 def real_paths(files: dict[str, dict[str, Any]], path: re.Pattern[str]) -> list[str]:
     """Return the regular files (not links) among `files` whose whole path matches."""
-    return sorted(p for p, about in files.items() if path.fullmatch(p) and is_file(about))
+    return sorted(p for p, facts in files.items() if path.fullmatch(p) and is_file(facts))
 
 
 def modules(files: dict[str, dict[str, Any]], needed: Callable[[str], list[str]]) -> list[str]:
     """Return the modules of Python among `files` that need CUDA's runtime or torch.
 
-    `needed` are the names of a path.
+    `needed` returns what the library at a path needs.
     """
-    named = set(real_paths(files, tree.MODULE)).difference(real_paths(files, tree.EXTENSION))
-    return [path for path in sorted(named) if any(map(NEEDS_CUDA.match, needed(path)))][:MOST_MODULES]
+    shared_objects = set(real_paths(files, tree.MODULE)).difference(real_paths(files, tree.EXTENSION))
+    return [path for path in sorted(shared_objects) if any(map(NEEDS_CUDA.match, needed(path)))][:MOST_MODULES]
 
 
 def linkage(path: str) -> dict[str, Any]:
@@ -219,9 +219,9 @@ def needed(root: rootfs.Root, path: str) -> list[str]:
     return list(root.apply(linkage, path).get("needed", ()))
 
 
-def is_file(about: dict[str, Any]) -> bool:
-    """Return whether it is a regular file."""
-    return not about["target"] and about.get("condition") not in NO_FILES
+def is_file(facts: dict[str, Any]) -> bool:
+    """Return whether the facts of the tree are about a regular file."""
+    return not facts["target"] and facts.get("condition") not in NO_FILES
 
 
 def binds(root: rootfs.Root, path: str) -> bool:
@@ -230,10 +230,10 @@ def binds(root: rootfs.Root, path: str) -> bool:
 
 
 def nccl_in_torch(root: rootfs.Root, files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the libtorch_cuda that has NCCL in itself, as those of conda and of torch 1: {path: about it}."""
+    """Return the libtorch_cuda that has NCCL in itself, as those of conda and of torch 1: {path: facts}."""
     paths = [path for path in real_files(files, TORCH_CUDA) if "libnccl.so.2" not in needed(root, path)]
-    by_path = {path: _about(root, about_nccl, path, files) for path in paths}
-    return {path: about for path, about in by_path.items() if about.get("banner")}
+    by_path = {path: _facts(root, nccl_facts, path, files) for path in paths}
+    return {path: facts for path, facts in by_path.items() if facts.get("banner")}
 
 
 def plugin_names(present: list[str], environment: Mapping[str, str]) -> list[str]:
@@ -248,11 +248,11 @@ def plugin_names(present: list[str], environment: Mapping[str, str]) -> list[str
     return list(dict.fromkeys(names + present))
 
 
-def about_nccl(path: str) -> dict[str, Any]:
+def nccl_facts(path: str) -> dict[str, Any]:
     """Return the version in the library's banner, its plugin symbols (ABI numbers by kind) and the files it opens."""
     try:
         strings = elf.words(path, LOOKED_FOR)
-        about = elf.library(path)
+        headers = elf.library(path)
     except (OSError, elf.NotElf) as error:
         return {"error": str(error)}
     banners = [w.split()[-1] for w in strings if w.startswith("NCCL version ")]
@@ -263,18 +263,18 @@ def about_nccl(path: str) -> dict[str, Any]:
         "banner": banners[0] if banners else "",
         "looks_for": {kind: elf.numbers(strings, kind) for kind in ABIS if elf.numbers(strings, kind)},
         "file_names": sorted(names),
-        "runpath": about["rpath"] + about["runpath"],
+        "runpath": headers["rpath"] + headers["runpath"],
     }
 
 
-def about_plugin(path: str) -> dict[str, Any]:
+def plugin_facts(path: str) -> dict[str, Any]:
     """Return what the plugin is, exports (ABI numbers by kind) and needs.
 
     `version` is "" where it is no release of aws-ofi-nccl; `aws_platform` is None where it is no aws-ofi-nccl;
     `project` is "" where its strings do not say whose it is.
     """
     try:
-        about = elf.library(path)
+        headers = elf.library(path)
         names = elf.exported(path, EXPORTED)
         banners = [banner.split()[-1] for banner in elf.words(path, OFI_BANNER)]
         on_aws = elf.words(path, OFI_ON_AWS)
@@ -292,7 +292,7 @@ def about_plugin(path: str) -> dict[str, Any]:
         "version": next((banner for banner in banners if banner[0].isdigit()), ""),
         "aws_platform": bool(on_aws) if banners else None,
         "exports": {kind: elf.numbers(names, kind) for kind in ABIS if elf.numbers(names, kind)},
-        "needed": about["needed"],
+        "needed": headers["needed"],
         "opens": opens,
         "topologies": topologies if banners else [],
     }
@@ -377,8 +377,8 @@ def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
 # What is read of a whole file, by the names of those that have it. Each returns an answer for a file of any content.
 READ = {
     linkage: re.compile(r".*\.so(?:\.[\w.]+)?"),
-    about_nccl: re.compile("%s|%s" % (NCCL.pattern, TORCH_CUDA.pattern)),
-    about_plugin: PLUGIN,
+    nccl_facts: re.compile("%s|%s" % (NCCL.pattern, TORCH_CUDA.pattern)),
+    plugin_facts: PLUGIN,
     verbs_words: IBVERBS,
     libfabric_version: LIBFABRIC,
     libfabric_opens: LIBFABRIC,

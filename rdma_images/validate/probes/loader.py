@@ -49,7 +49,7 @@ def preloads(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
 
 
 def resolved(name: str, asked_by: str | None = None) -> dict[str, Any]:
-    """Return where dlopen(name) ends: {"path", "file" (links followed), "error"}; of what it refuses all three.
+    """Return what dlopen(name) opens: {"path", "file" (links followed), "error"}. A file that it refuses has all three.
 
     `asked_by` is the library that will ask: its own RPATH and RUNPATH are searched too. RPATH comes before
     LD_LIBRARY_PATH and RUNPATH after it, as ld.so(8) has it.
@@ -58,12 +58,12 @@ def resolved(name: str, asked_by: str | None = None) -> dict[str, Any]:
 
 
 def searched(name: str, asked_by: str | None) -> str:
-    """Return the path at which a library's own search paths have `name`, for dlopen() by `asked_by`; else `name`."""
+    """Return the path at which the search paths of `asked_by`, which calls dlopen(), have `name`; else `name`."""
     search_paths: dict[str, list[str]] = {"rpath": [], "runpath": []}
     if asked_by and "/" not in name:
         try:
-            about = elf.library(asked_by)
-            search_paths = {key: [elf.expand(folder, asked_by) for folder in about[key]] for key in search_paths}
+            headers = elf.library(asked_by)
+            search_paths = {key: [elf.expand(folder, asked_by) for folder in headers[key]] for key in search_paths}
         except (OSError, elf.NotElf):
             pass
     before = [] if search_paths["runpath"] else search_paths["rpath"]
@@ -76,7 +76,7 @@ def searched(name: str, asked_by: str | None) -> str:
 
 
 def skipped(path: str) -> bool:
-    """Return whether the loader takes a file of that path for none: it is for another machine."""
+    """Return whether the loader passes over the file at `path`, because it is for another machine."""
     return conditions.kind(conditions.of_path(rootfs.Root(), path, platform.machine())) in conditions.SKIPPED
 
 
@@ -98,9 +98,9 @@ def _opened(name: str) -> dict[str, Any]:
 
 
 def _refused(name: str) -> str:
-    """Return the path that the loader takes for `name`, which it then refuses to open; "" for none.
+    """Return the path that the loader finds for `name` and refuses to open; "" for none.
 
-    Preloaded into a program that is listed and not run, a library is mapped before its symbols are looked at.
+    The library is preloaded into a program that the loader only lists: it is mapped before its symbols are looked up.
     """
     program = _program()
     if "/" in name:

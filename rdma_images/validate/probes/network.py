@@ -46,8 +46,8 @@ def network(request: Mapping[str, Any]) -> dict[str, Any]:
     mapped = [path for run in plugins for path in run["mapped"] if os.path.basename(path).startswith("libfabric.so")]
     return {
         "plugins": plugins,
-        "libfabric": _played({"do": "libfabric", "name": (*mapped, "libfabric.so.1")[0]}, environment),
-        "verbs": _played({"do": "verbs", "names": VERBS, "providers": request["providers"]}, environment),
+        "libfabric": _run_host({"do": "libfabric", "name": (*mapped, "libfabric.so.1")[0]}, environment),
+        "verbs": _run_host({"do": "verbs", "names": VERBS, "providers": request["providers"]}, environment),
         "gpu": os.path.exists(GPU),
     }
 
@@ -61,18 +61,18 @@ def _readable(path: str) -> bool:
 
 
 def _plugin(name: str, request: Mapping[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """Return what came of one plugin; without a GPU, CUDA's runtime is stood in for where the image has its file."""
+    """Return what came of one plugin; without a GPU, a stand-in replaces CUDA's runtime where the image has one."""
     name_or_path = loader.searched(name, request["asked_by"])
     runtime = ""
     if not os.path.exists(GPU):
         path = loader.resolved(name, request["asked_by"])["file"]
         runtime = loader.resolved(RUNTIME, path or None)["file"]
     call = {"do": "plugin", "name": name_or_path, "looks_for": request["looks_for"], "shim": runtime}
-    return {**_played(call, environment), "name": name}
+    return {**_run_host(call, environment), "name": name}
 
 
-def _played(request: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """Return the events of a process of plugin_host, folded into what is known at its end."""
+def _run_host(request: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+    """Run plugin_host on a request, and return the sum of its events."""
     source = getattr(plugin_host, "SOURCE", None) or _text(plugin_host.__file__)
     command = [sys.executable, "-I", "-S", "-c", source, json.dumps(request)]
     rc, out, err = tools.bounded(command, LIMIT, LONGEST, environment)
@@ -109,7 +109,7 @@ def folded(out: str, rc: int | None, err: str) -> dict[str, Any]:
 
 
 def _ending(rc: int) -> str:
-    """Return how a process ended, as a sentence has it."""
+    """Return how a process ended, as part of a sentence."""
     return signal.Signals(-rc).name if rc < 0 else "exit code %d" % rc
 
 

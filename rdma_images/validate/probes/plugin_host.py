@@ -1,4 +1,4 @@
-"""NCCL's part towards a network plugin, played in a process of its own, which the plugin may end.
+"""Do what NCCL does with a network plugin, in a process of its own, which the plugin may end.
 
 It is carried as text and started as `python3 -c SOURCE REQUEST`, so it imports the standard library alone. Each line
 that it prints is one event as JSON: what was done last is known where the process is killed.
@@ -69,14 +69,14 @@ def shared_object(soname: str, addresses: dict[str, int], machine: str) -> bytes
     headers += struct.pack("<HHIQQQIHHHHHH", 3, MACHINES[machine], 1, 0, 64, 0, 0, 64, 56, 3, 64, 0, 0)
     for kind, offset, length in ((PT_LOAD, 0, size), (PT_DYNAMIC, at_dynamic, len(dynamic)), (PT_GNU_STACK, 0, 0)):
         headers += struct.pack("<IIQQQQQQ", kind, READ_WRITE, offset, offset, offset, length, length, 4096)
-    whole = bytearray(headers.ljust(size, b"\0"))
+    image = bytearray(headers.ljust(size, b"\0"))
     for offset, part in ((at_symbols, symbols), (at_table, table), (at_strings, strings), (at_dynamic, dynamic)):
-        whole[offset : offset + len(part)] = part
-    return bytes(whole)
+        image[offset : offset + len(part)] = part
+    return bytes(image)
 
 
 def stand_in(soname: str, functions: dict[str, Any]) -> None:
-    """Map a library called `soname`, whose functions are these callbacks: who opens that name gets it."""
+    """Map a library called `soname`, whose functions are these callbacks: dlopen() of that name returns it."""
     _kept_alive.append(functions)
     addresses = {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in functions.items()}
     file = os.memfd_create(soname)
@@ -99,7 +99,7 @@ def runtime_of(path: str) -> int:
 
 
 def cuda(version: int) -> dict[str, Any]:
-    """Return the functions of CUDA's runtime that lead to the driver's, none of which has a GPU."""
+    """Return the functions of CUDA's runtime by which programs get the driver's; those report that there is no GPU."""
     driver: dict[str, Any] = {}
     to_version = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int))
     to_entry_of_12 = ctypes.CFUNCTYPE(
@@ -244,7 +244,7 @@ def text_at(address: int | None) -> str:
 
 
 def function(address: int | None) -> Callable[..., int]:
-    """Return the function at an address, which takes whatever it is given."""
+    """Return the function at an address, callable with any arguments."""
     return ctypes.CFUNCTYPE(ctypes.c_int)(address or 0)
 
 

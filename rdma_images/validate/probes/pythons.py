@@ -25,15 +25,15 @@ def on_path(path: str, root: rootfs.Root) -> list[dict[str, Any]]:
     None at all where one is in no folder bin: that is a script, which chooses one.
     """
     pythons = []
-    seen = set()
+    folders_read = set()
     for folder in path.split(":"):
         real_folder = root.real(folder) if folder.startswith("/") else ""
         names = [name for name in NAMES if real_folder and root.is_file("%s/%s" % (real_folder, name))]
-        if not names or real_folder in seen:
+        if not names or real_folder in folders_read:
             continue
         if os.path.basename(real_folder) != "bin":
             return []
-        seen.add(real_folder)
+        folders_read.add(real_folder)
         folders = [root.real(folder_) for folder_ in _folders("%s/%s" % (real_folder, names[0]), root)]
         pythons.append({"path": folder.rstrip("/"), "names": names, "folders": list(dict.fromkeys(folders))})
     return pythons

@@ -42,7 +42,7 @@ def searched_paths(mapped: list[str]) -> list[str]:
     These are the folders of sys.path, the files and folders that environment variables name, and the files of all
     imported modules and of `mapped` libraries. "/", from which `python -c` imports too, is not among them.
     """
-    paths = {path for named in _named_paths(mapped) for path in (os.path.abspath(named), os.path.realpath(named))}
+    paths = {path for name in _named_paths(mapped) for path in (os.path.abspath(name), os.path.realpath(name))}
     highest: list[str] = []
     for path in sorted(paths - {"/"}, key=lambda path: path.split("/")):
         if not highest or not path.startswith(highest[-1] + "/"):
@@ -81,5 +81,5 @@ def decoded(number: int | None) -> str:
     """Return NCCL's number as a version, 22809 as "2.28.9"; before 2.9 it wrote 2804 for 2.8.4. "" for None."""
     if not number:
         return ""
-    major, rest = (number // 10000, number % 10000) if number >= 10000 else (number // 1000, number % 1000)
-    return "%d.%d.%d" % (major, rest // 100, rest % 100)
+    major, remainder = (number // 10000, number % 10000) if number >= 10000 else (number // 1000, number % 1000)
+    return "%d.%d.%d" % (major, remainder // 100, remainder % 100)

@@ -36,7 +36,7 @@ class Root:
         self.folder = folder.rstrip("/")
 
     def entry(self, path: str) -> RootEntry | None:
-        """Return the entry at `path`, in whose folder no link is; None where nothing is there."""
+        """Return the entry at `path`, whose folders must be no links; None where nothing is there."""
         try:
             return _entry(path, os.lstat(self.folder + path), self.folder + path)
         except OSError as error:
@@ -51,7 +51,7 @@ class Root:
 
     def start(self, path: str, size: int) -> bytes | None:
         """Return the first `size` bytes of the regular file behind `path`; None where it cannot be read."""
-        if not self.is_file(path):  # to open a pipe may take for ever
+        if not self.is_file(path):  # opening a pipe may block for ever
             return None
         try:
             with open(self.folder + self.real(path), "rb") as file:
@@ -60,7 +60,7 @@ class Root:
             return None
 
     def apply(self, read: Callable[[str], Any], path: str) -> Any:
-        """Return what `read` returns for the regular file behind `path`, else for none.
+        """Return what `read` returns for the regular file behind `path`, or for /dev/null where there is none.
 
         `read` takes the path of a file of this system, and returns an answer whatever is in it.
         """
@@ -97,26 +97,26 @@ class Root:
 
     def real(self, path: str) -> str:
         """Return `path` with every link on the way followed; a loop of links ends at one of them."""
-        done, steps, links = "/", path.split("/"), 0
+        resolved, steps, links = "/", path.split("/"), 0
         while steps:
             step = steps.pop(0)
             if step in ("", ".", ".."):
-                done = os.path.dirname(done) if step == ".." else done
+                resolved = os.path.dirname(resolved) if step == ".." else resolved
                 continue
-            path_so_far = os.path.join(done, step)
+            path_so_far = os.path.join(resolved, step)
             entry = self.entry(path_so_far)
             if not entry or not entry.target:
-                done = path_so_far
+                resolved = path_so_far
                 continue
             links += 1
             if links > MOST_LINKS:
                 return path_so_far
-            done = "/" if entry.target.startswith("/") else done
+            resolved = "/" if entry.target.startswith("/") else resolved
             steps = entry.target.split("/") + steps
-        return done
+        return resolved
 
     def behind(self, path: str) -> RootEntry | None:
-        """Return the entry at `path` with all links followed: a link for a loop of links; None for nothing."""
+        """Return the entry at the end of all links from `path`: one of the links for a loop, None for nothing."""
         return self.entry(self.real(path))
 
     def exists(self, path: str) -> bool:
@@ -135,14 +135,14 @@ class Root:
         return None if content is None else content.decode("utf-8", "replace")
 
     def glob(self, pattern: str) -> list[str]:
-        """Return the sorted paths that match a pattern as a shell takes it: "*" is no "/" and begins no hidden name."""
+        """Return the sorted paths that match a shell pattern: "*" matches no "/" and no dot at the start of a name."""
         paths = ["/"]
         for step in pattern.strip("/").split("/"):
             below = []
             for folder in paths:
                 names = self.names(folder) if "*" in step else [step]
-                shown = [n for n in names if n == step or (not n.startswith(".") and fnmatch.fnmatchcase(n, step))]
-                below += [os.path.join(folder, name) for name in shown]
+                matching = [n for n in names if n == step or (not n.startswith(".") and fnmatch.fnmatchcase(n, step))]
+                below += [os.path.join(folder, name) for name in matching]
             paths = below
         return [path for path in paths if self.exists(path)]
 

@@ -57,7 +57,7 @@ HANDED = re.compile(
     r"""["'](%s)=([^"'${}%%]+)["']"""
     r"""|(?:^|\s)(%s)=("[^"$]*"|'[^']*'|[^\s"',;&$(){}%%\]]+)(?=[\s"',;&)\]]|$)""" % (NAME, NAME)
 )
-PRINTED = re.compile(r"\s*(?:#|echo\b|printf\b)")  # by a script, and not done
+PRINTED = re.compile(r"\s*(?:#|echo\b|printf\b)")  # a script writes it, and does not run it
 LIMITED = re.compile(r"\bulimit\s+(?:-[HS]\s+)?(?:-[HS]?l[HS]?)\s+(\w+)")  # in a shell's file
 LIMIT = re.compile(r"\s*(?:\*|[\w.-]+)\s+(?:soft|hard|-)\s+memlock\s+(-?\w+)")  # limits.conf(5), no groups
 SET_IN_PYTHON = re.compile(
@@ -107,10 +107,10 @@ def places(root: rootfs.Root, environment: Mapping[str, str], folders: Sequence[
     """Return the files of a system that may set variables; `folders` are those that Python imports from."""
     homes = ["/root", *(os.path.join("/home", name) for name in root.names("/home")[:20])]
     profiles = [os.path.join(PROFILES, name) for name in root.names(PROFILES) if name.endswith(".sh")]
-    named = [environment[name] for name in NAMING if environment.get(name, "").startswith("/")]
+    named_files = [environment[name] for name in NAMING if environment.get(name, "").startswith("/")]
     limits = [os.path.join(LIMITS, name) for name in root.names(LIMITS) if name.endswith(".conf")]
     paths = [*OF_NCCL, *OF_LIBFABRIC, *OF_SHELLS, *profiles, *activated(root, environment)]
-    paths += [*python_files(root, folders), *named]
+    paths += [*python_files(root, folders), *named_files]
     paths += [loader.PRELOADED, *OF_MPI, "/etc/security/limits.conf", *limits]
     of_home = (".nccl.conf", ".openmpi/mca-params.conf", *OF_HOME)
     paths += [os.path.join(home, name) for home in homes for name in of_home]
@@ -146,7 +146,7 @@ def launchers(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
 
 
 def of_shells(texts: Texts) -> list[tuple[str, str]]:
-    """Return those that shells read, and what the entry point runs."""
+    """Return the files that shells read, and those that the entry point runs."""
     return [(path, text) for path, text in texts if _reader(path, {}) == "shell"]
 
 
@@ -164,8 +164,8 @@ def assigned(texts: Texts, environment: Mapping[str, str], reader_of: str = "") 
     """Return every setting of a variable of ours: its file, line, name and value.
 
     `reader` is a word of READERS, or "nccl" or "libfabric". NCCL takes a line of its file as it stands, so that a name
-    can hold "export " or a space, and a value a carriage return. `reader_of` is that of all these texts, where it is
-    not their paths that say it.
+    can hold "export " or a space, and a value a carriage return. `reader_of` is the reader of all
+    texts; without it their paths decide.
     """
     assignments = []
     for path, text in texts:
@@ -182,13 +182,15 @@ def absent(
     environment: Mapping[str, str], assignments: Iterable[Mapping[str, Any]], exists: Callable[[str], bool]
 ) -> list[str]:
     """Return the absolute paths in variables that name files or folders which are not there."""
-    named = [(name, environment.get(name, "")) for name in (*FILE_OF, *FILES_OF)]
-    named += [
+    named_values = [(name, environment.get(name, "")) for name in (*FILE_OF, *FILES_OF)]
+    named_values += [
         (assignment["name"], assignment["value"])
         for assignment in assignments
         if assignment["name"] in (*FILE_OF, *FILES_OF)
     ]
-    paths = [path for name, value in named for path in ([value] if name in FILE_OF else re.split(r"[:\s]+", value))]
+    paths = [
+        path for name, value in named_values for path in ([value] if name in FILE_OF else re.split(r"[:\s]+", value))
+    ]
     return [path for path in dict.fromkeys(paths) if path.startswith("/") and "$" not in path and not exists(path)]
 
 
@@ -213,8 +215,8 @@ def _reader(path: str, environment: Mapping[str, str]) -> str:
 
 def _verbatim(line: str) -> Iterator[tuple[str, str]]:
     """Yield a line of nccl.conf or libfabric.conf: everything before the first "=" is the name."""
-    name, given, value = line.partition("=")
-    if given and not line.startswith("#") and OURS.search(name):
+    name, separator, value = line.partition("=")
+    if separator and not line.startswith("#") and OURS.search(name):
         yield name, value
 
 
@@ -227,7 +229,7 @@ def _shell(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _handed(line: str) -> Iterator[tuple[str, str]]:
-    """Yield the variables of ours that a line of a script sets, or hands to what it starts."""
+    """Yield the variables of ours that a line of a script sets, or hands to the programs that it starts."""
     if not PRINTED.match(line):
         words = [match.group(1, 2) if match.group(1) else match.group(3, 4) for match in HANDED.finditer(line)]
         variables = {name: value.strip("\"'") for name, value in words}
@@ -251,11 +253,11 @@ def _preloaded(line: str) -> Iterator[tuple[str, str]]:
 
 def _parameter(line: str) -> Iterator[tuple[str, str]]:
     """Yield a parameter of Open MPI, as the variable that sets it; those that it gives to all ranks."""
-    name, given, value = (part.strip() for part in line.partition("#")[0].partition("="))
-    if given and name == "mca_base_env_list":
+    name, separator, value = (part.strip() for part in line.partition("#")[0].partition("="))
+    if separator and name == "mca_base_env_list":
         for variable in value.split(";"):
             yield from _verbatim(variable.strip())
-    elif given:
+    elif separator:
         yield "OMPI_MCA_" + name, value
 
 

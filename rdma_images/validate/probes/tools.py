@@ -25,17 +25,17 @@ TRAIN_PLACE = "/opt/sagemaker/"
 
 
 def tool_runs() -> dict[str, dict[str, Any]]:
-    """Return each command of COMMANDS, and TRAIN.
+    """Run each command of COMMANDS, and TRAIN.
 
-    Where the tool was found, its exit code (None: none), output and seconds.
+    Returns where its program is, its exit code (None: none), output and seconds.
     """
     return {**{name: run(command) for name, command in COMMANDS.items()}, TRAIN: train()}
 
 
 def train() -> dict[str, Any]:
-    """Return the command that SageMaker starts, asked what it is.
+    """Return what SageMaker's command `train` says of itself.
 
-    Another `train` than ours is not started: it may train.
+    Only ours is started: another one may begin to train.
     """
     path = tool_path("train")
     if path and not os.path.realpath(path).startswith(TRAIN_PLACE):
@@ -85,7 +85,7 @@ def bounded(
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True, env=environment
     )
-    taken = {"out": bytearray(), "err": bytearray()}
+    output = {"out": bytearray(), "err": bytearray()}
     with process, selectors.DefaultSelector() as selector:
         for name, stream in (("out", process.stdout), ("err", process.stderr)):
             selector.register(cast("IO[bytes]", stream), selectors.EVENT_READ, name)
@@ -94,11 +94,11 @@ def bounded(
                 data = os.read(key.fd, 1 << 16)
                 if not data:
                     selector.unregister(key.fileobj)
-                taken[key.data] += data[: limit_bytes - len(taken[key.data])]
+                output[key.data] += data[: limit_bytes - len(output[key.data])]
         late = bool(selector.get_map()) or not _ends(process, deadline)
         if late:
             os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes too
-    return None if late else process.returncode, bytes(taken["out"]), bytes(taken["err"])
+    return None if late else process.returncode, bytes(output["out"]), bytes(output["err"])
 
 
 def _ends(process: subprocess.Popen[bytes], deadline: float) -> bool:

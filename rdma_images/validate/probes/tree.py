@@ -45,11 +45,11 @@ USER_FOLDERS = ("/workspace", "/home", "/srv")
 
 
 def summary(
-    entries: Iterator[rootfs.RootEntry], files: rootfs.Root, who: Callable[[], access.User | None] = lambda: None
+    entries: Iterator[rootfs.RootEntry], files: rootfs.Root, find_user: Callable[[], access.User | None] = lambda: None
 ) -> dict[str, Any]:
-    """Return the tree in short; `files` is where the content of an entry can be read when it comes by.
+    """Return a summary of the tree; `files` reads the content of the entry that `entries` has just yielded.
 
-    `who` returns the image's user, once all has been found; None where nobody asks what it may read.
+    `find_user` returns the image's user, once all has been found; None where nobody asks what it may read.
 
     `user` says of the image's user whether it has a name, and in which folders that it may need it may write.
     `set_user_id` are the programs of a job that the loader starts without LD_LIBRARY_PATH.
@@ -58,7 +58,7 @@ def summary(
     """
     libraries: dict[str, dict[str, Any]] = {}
     sizes: dict[str, int] = {}
-    left: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
+    leftovers_by_kind: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
     writable: list[str] = []
     secure: list[str] = []
     owned: dict[str, access.Owned] = {}  # folders, and the files and links of `libraries`
@@ -86,10 +86,10 @@ def summary(
             total += entry.size
             category = counted_folder(entry.path)
             sizes[category] = sizes.get(category, 0) + entry.size
-            note_leftover(entry, left, lambda path: files.start(path, leftovers.TEXT_LIMIT))
-    user = who()
-    for path, about in libraries.items():
-        about["closed"] = access.closed(path, user, owned) if user else ""
+            note_leftover(entry, leftovers_by_kind, lambda path: files.start(path, leftovers.TEXT_LIMIT))
+    user = find_user()
+    for path, facts in libraries.items():
+        facts["closed"] = access.closed(path, user, owned) if user else ""
     folders = {path: access.may_write(path, user, owned) for path in owned if user and OF_A_USER.fullmatch(path)}
     largest = dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:MOST_SIZES])
     return {
@@ -97,7 +97,7 @@ def summary(
         "bytes": total,
         "libraries": dict(sorted(libraries.items())),
         "sizes": largest,
-        "leftovers": {kind: dict(sorted(reasons.items())) for kind, reasons in left.items()},
+        "leftovers": {kind: dict(sorted(reasons.items())) for kind, reasons in leftovers_by_kind.items()},
         "world_writable": sorted(writable),
         "set_user_id": sorted(secure)[:MOST],
         "user": {"number": user.number, "named": user.named, "may_write": folders} if user else None,
@@ -115,9 +115,9 @@ def _is_library(path: str, name: str) -> bool:
 
 
 def note_leftover(
-    entry: rootfs.RootEntry, left: dict[str, dict[str, str]], text: Callable[[str], bytes | None]
+    entry: rootfs.RootEntry, leftovers_by_kind: dict[str, dict[str, str]], text: Callable[[str], bytes | None]
 ) -> None:
-    """Add the file to `left` (kind -> path -> why) where it has no business in an image."""
+    """Add the file to `leftovers_by_kind` (kind -> path -> why) where it has no business in an image."""
     kind = leftovers.kind(entry.path)
     why = "by its name"
     if kind is None and leftovers.may_hold_secret(entry.path, entry.size):
@@ -125,8 +125,8 @@ def note_leftover(
         secret = leftovers.secret_in(content) if content else None
         if secret:
             kind, why = "secret", secret
-    if kind and len(left[kind]) < MOST:
-        left[kind][entry.path] = why
+    if kind and len(leftovers_by_kind[kind]) < MOST:
+        leftovers_by_kind[kind][entry.path] = why
 
 
 def open_to_all(mode: int) -> bool:

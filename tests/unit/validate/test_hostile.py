@@ -192,7 +192,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_DATA, (200 << 20, 200 << 20))
 sys.path.insert(0, sys.argv[2])
 from rdma_images.validate.probes import libraries
-print(libraries.about_nccl(sys.argv[1]), libraries.about_plugin(sys.argv[1]))
+print(libraries.nccl_facts(sys.argv[1]), libraries.plugin_facts(sys.argv[1]))
 """
 
 

@@ -113,7 +113,7 @@ def test_a_plugin_says_its_version(tmp_path: Path, text: str, version: str) -> N
     source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
     source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "NET/OFI Initializing {text}\\n"; }}\n')
     subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
-    about = libraries.about_plugin(str(plugin))
+    about = libraries.plugin_facts(str(plugin))
     assert (about["version"], about["exports"]) == (version, {"ncclNetPlugin_v": [8]})
 
 
@@ -122,7 +122,7 @@ def test_a_plugin_that_has_its_words_in_its_data(tmp_path: Path) -> None:
     source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
     source.write_text('char word[] = "NET/OFI Initializing aws-ofi-nccl 1.21.1";\n')
     subprocess.run([compiler, "-shared", "-fPIC", "-nostdlib", "-o", plugin, source], check=True)
-    assert libraries.about_plugin(str(plugin))["version"] == "1.21.1"
+    assert libraries.plugin_facts(str(plugin))["version"] == "1.21.1"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_plugin_shows_what_it_opens_by_name(tmp_path: Path, text: str, opens: 
     source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
     source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "{text}"; }}\n')
     subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
-    assert libraries.about_plugin(str(plugin))["opens"] == opens
+    assert libraries.plugin_facts(str(plugin))["opens"] == opens
 
 
 @pytest.mark.parametrize(("text", "opens"), [("Failed to dlopen libcudart.so", ["libcudart.so"]), ("libcudart.so", [])])
@@ -179,7 +179,7 @@ def test_a_plugin_shows_its_platform(tmp_path: Path, text: str, platform: bool |
     source, plugin = tmp_path / "a.c", tmp_path / "libnccl-net.so"
     source.write_text(f'const char *ncclNetPlugin_v8(void) {{ return "NET/OFI Initializing {text}"; }}\n')
     subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
-    assert libraries.about_plugin(str(plugin))["aws_platform"] is platform
+    assert libraries.plugin_facts(str(plugin))["aws_platform"] is platform
 
 
 @pytest.mark.parametrize(("banner", "files"), [("aws-ofi-nccl 1.7.3-aws", 2), ("another plugin", 0)])
@@ -189,7 +189,7 @@ def test_a_plugin_shows_its_topology_files(tmp_path: Path, banner: str, files: i
     words = [banner, "/opt/ofi/share/aws-ofi-nccl/xml", "p4d-24xl-topo.xml", "p5.48xl-topo.xml", "%s/%s"]
     source.write_text("".join(f'const char word{number}[] = "{word}";\n' for number, word in enumerate(words)))
     subprocess.run([compiler, "-shared", "-fPIC", "-o", plugin, source], check=True)
-    topologies = libraries.about_plugin(str(plugin))["topologies"]
+    topologies = libraries.plugin_facts(str(plugin))["topologies"]
     assert topologies == [f"/opt/ofi/share/aws-ofi-nccl/xml/{name}" for name in words[2:4]][:files]
 
 
