@@ -53,7 +53,8 @@ class Apt:
             raise
         if running.returncode:
             # The first error is the cause, the others follow from it.
-            complaints = [line[3:] for line in errors.splitlines() if line.startswith("E: ")] or [errors.strip()]
+            lines = [line for line in errors.splitlines() if line.strip()] or ["it says nothing"]
+            complaints = [line[3:] for line in lines if line.startswith("E: ")] or lines
             full = next((line for line in complaints if FULL_DISK in line), "")
             fix = "free disk space there" if full else "correct this host's apt sources or network settings"
             raise RdmaImagesError(

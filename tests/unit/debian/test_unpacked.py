@@ -42,3 +42,19 @@ def test_a_full_disk_is_told_before_apt_begins(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(RdmaImagesError, match=expected):
         unpacked.apt("trixie", tmp_path / "apt")
     assert not (tmp_path / "apt").exists()
+
+
+@pytest.mark.parametrize(
+    ("last", "first_line"),
+    [
+        ("tar: ./c: Cannot write: No space left on device", "tar: ./c: Cannot write: No space left on device"),
+        ("dpkg-deb: error: tar subprocess returned error exit status 2", "tar: ./b: Wrote only 7168 of 10240 bytes"),
+    ],
+)
+def test_a_program_without_errors_of_apts_form_is_told_by_one_line(tmp_path: Path, last: str, first_line: str) -> None:
+    script = f"echo 'tar: ./b: Wrote only 7168 of 10240 bytes' >&2; echo '{last}' >&2; exit 2"
+    with pytest.raises(RdmaImagesError) as caught:
+        Apt("trixie", tmp_path).run("sh", "-c", script)
+    line, fix = str(caught.value).splitlines()
+    assert line == f"sh -c for Debian trixie failed: {first_line}"
+    assert fix.startswith("free disk space there") == ("No space left" in first_line)
