@@ -134,7 +134,8 @@ def _skypilot(top: Node) -> JobPart:
     pod = top.at("config", "kubernetes", "pod_config", "spec")
     inner = pod.at("containers", 0, "resources") if pod.at("containers").items else pod.at("containers")
     gpu, _, count = str(accelerators.value or "").partition(":")
-    image = str(image_id.value or "").removeprefix("docker:")
+    network = _network_of_cloud(resources.mapping)
+    image = _skypilot_image(str(image_id.value or ""), network)
     internal = aws.at("use_internal_ips").word
     words = {
         **{key: resources.at(key).word for key in ("network_tier", "infra", "cloud")},
@@ -157,11 +158,19 @@ def _skypilot(top: Node) -> JobPart:
         limits=inner.at("limits").words,
         environment={**top.at("envs").words, **run.variables},
         settings={key: word for key, word in words.items() if word},
-        network=_network_of_cloud(resources.mapping),
+        network=network,
         ranks=run.ranks,
         rank_nodes=run.rank_nodes,
         restarts=run.restarts,
     )
+
+
+def _skypilot_image(image_id: str, network: Network | None) -> str:
+    """Return the image of a task's container; "" for a machine's, as ami-0a and skypilot:gpu-ubuntu-2204."""
+    prefix, _, name = image_id.partition(":")
+    if prefix == "docker":
+        return name
+    return image_id if network == "pod" and prefix != "skypilot" else ""
 
 
 def _network_of_cloud(resources: dict[str, Any]) -> Network | None:

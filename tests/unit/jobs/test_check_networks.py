@@ -59,3 +59,21 @@ def test_machines_with_public_addresses_get_one_adapter(
 def test_a_container_for_infiniband(tmp_path: Path, options: str, problems: list[str]) -> None:
     text = f"#!/bin/sh\ndocker run --gpus all {options} {DIGEST} train\n"
     assert [problem for _, problem in findings(tmp_path / "run.sh", "docker.devices", text)] == problems
+
+
+@pytest.mark.parametrize(
+    ("infra", "image", "named"),
+    [
+        ("aws/us-east-2", "ami-062ddd90fb6f8267a", 0),
+        ("gcp", "projects/deeplearning-platform-release/global/images/common-cu121", 0),
+        ("oci", "skypilot:gpu-ubuntu-2204", 0),
+        ("k8s", "skypilot:gpu-ubuntu-2204", 0),
+        ("aws", "docker:registry.example/trainer:1", 1),
+        ("k8s", "registry.example/trainer:1", 1),
+        ("k8s", "docker:registry.example/trainer:1", 1),
+    ],
+)
+def test_an_image_of_a_machine_has_no_digest(tmp_path: Path, infra: str, image: str, named: int) -> None:
+    text = f"resources: {{infra: {infra}, accelerators: H100:8, image_id: '{image}'}}\nrun: torchrun train.py\n"
+    sentence = "registry.example/trainer:1 has no digest: its tag can move while the job starts"
+    assert findings(tmp_path / "job.yaml", "image.tag", text) == [("warning", sentence)] * named
