@@ -76,6 +76,11 @@ class _Stages:
 
     def __call__(self, *names: str) -> str:
         """Return the stages, each FROM the one before; the last is named `image`. Empty stages are left out."""
+        if self.context["onto"] is None and "wheels" not in names:
+            raise RefusedError(
+                "the target's template has no stage wheels, which installs the Python packages\n"
+                'add "wheels" to it, after "python" and the fabric'
+            )
         if self.context["sources"] and "source-packages" not in names:
             packages = ", ".join(wheel.name for wheel in self.context["sources"])
             raise RefusedError(

@@ -1,5 +1,6 @@
 """Dockerfiles: what they say word by word, what must be in them, and what must not."""
 
+import dataclasses
 import re
 import subprocess
 from pathlib import Path
@@ -237,6 +238,18 @@ def test_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
     planned = image("mine", {})
     with pytest.raises(RefusedError, match=r"targets/nothing\.j2: no such template, for target mine"):
         dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
+
+
+def test_a_template_without_the_wheels_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BuildKit would miss the stage "system-layer" in the middle of the build."""
+    monkeypatch.setattr(paths, "places", lambda part: (tmp_path, paths.DATA / part))
+    (tmp_path / "targets").mkdir()
+    (tmp_path / "targets" / "short.j2").write_text('{{ stages("base", "python", "environment") }}\n')
+    dockerfiles._environment.cache_clear()
+    planned = dataclasses.replace(image("efa-pytorch", {}), template="short")
+    with pytest.raises(RefusedError, match="has no stage wheels, which installs the Python packages\nadd "):
+        dockerfiles.render(planned, locks.wheels(planned), locks.toolkit(planned), locks.TOOLS)
+    dockerfiles._environment.cache_clear()
 
 
 def test_a_version_chosen_on_the_command_line_is_the_same_image() -> None:
