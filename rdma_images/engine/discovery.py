@@ -42,9 +42,8 @@ def find() -> tuple[Engine | None, str]:
         if engine:
             return engine, ""
     if variable:
-        raise RdmaImagesError(
-            f"{variable} names an engine that cannot be used: {reason}\nfix that, or unset {variable}"
-        )
+        other = f"unset {variable}" if variable in os.environ else "`docker context use default`"
+        raise RdmaImagesError(f"{variable} names an engine that cannot be used: {reason}\nfix that, or {other}")
     return None, reason
 
 
@@ -82,6 +81,11 @@ def _docker(*arguments: str) -> tuple[str, str]:
 
 def _ask() -> tuple[Engine | None, str]:
     """Return the engine of the docker client as it is set up, or why it cannot be used."""
+    host, complaint = _docker("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")  # asks no engine
+    if not host:
+        return None, complaint
+    if host.startswith("ssh://"):
+        return None, SSH_REFUSAL
     output, complaint = _docker("info", "--format", "{{json .}}")
     info = json.loads(output) if output else {}
     if not info.get("ServerVersion"):
@@ -94,17 +98,11 @@ def _ask() -> tuple[Engine | None, str]:
     problem = problem or (too_old("buildx", buildx, BUILDX) if buildx else "the docker command has no buildx")
     if problem:
         return None, problem
-    context = info["ClientInfo"].get("Context", "default")
-    host, complaint = _docker("context", "inspect", context, "--format", "{{.Endpoints.docker.Host}}")
-    if not host:
-        return None, complaint
-    if host.startswith("ssh://"):
-        return None, SSH_REFUSAL
     # An engine may have been set up without the bridge that a RUN gets by default.
     bridge, _ = _docker("network", "inspect", "bridge", "--format", "{{.Name}}")
     return (
         Engine(
-            name=context,
+            name=info["ClientInfo"].get("Context", "default"),
             kind="found",
             host=host,
             version=info["ServerVersion"],

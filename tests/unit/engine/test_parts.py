@@ -77,8 +77,17 @@ def test_a_chosen_engine_that_is_unreachable_is_never_replaced(
         discovery.find()
 
 
+def test_a_context_that_cannot_be_used_is_left_by_dockers_own_command(
+    no_choice: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (no_choice / "config.json").write_text('{"currentContext": "far"}')
+    monkeypatch.setattr(discovery, "_docker", lambda *_: ("ssh://far", ""))
+    with pytest.raises(RdmaImagesError, match=r"'far' names .*\nfix that, or `docker context use default`$"):
+        discovery.find()
+
+
 def test_a_complaint_of_several_lines_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of an ssh:// engine whose host does not answer."""
+    """As of an engine over TCP whose host does not answer."""
     answer = json.dumps({"ServerErrors": ["error during connect: exit status 255\n\nstderr=refused\n"]})
     monkeypatch.setattr(discovery, "_docker", lambda *_: (answer, ""))
     assert discovery._ask() == (None, "error during connect: exit status 255 stderr=refused")
@@ -391,18 +400,19 @@ def test_a_data_folder_closed_to_the_user_is_no_error(monkeypatch: pytest.Monkey
 
 def test_podman_in_place_of_docker_is_called_podman(monkeypatch: pytest.MonkeyPatch) -> None:
     # Podman 4.3.1's answers through Docker's client 28.2.
-    answers = {"info": '{"ServerVersion": "4.3.1", "ClientInfo": {}}', "version": "Podman Engine\nConmon\nOCI Runtime"}
+    answers = {
+        "context": "unix:///run/podman.sock",
+        "info": '{"ServerVersion": "4.3.1", "ClientInfo": {}}',
+        "version": "Podman Engine\nConmon\nOCI Runtime",
+    }
     monkeypatch.setattr(discovery, "_docker", lambda command, *_: (answers[command], ""))
     assert discovery._ask() == (None, "it is Podman 4.3.1, which has no BuildKit, and Docker is needed")
     answers["version"] = "Engine"
     assert discovery._ask() == (None, "Docker is 4.3.1, and 24.0 or later is needed")
 
 
-def test_an_engine_over_ssh_is_refused_with_the_way_to_forward_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = {"Context": "default", "Plugins": [{"Name": "buildx", "Version": "0.13.1"}]}
-    answers = {
-        "info": json.dumps({"ServerVersion": "26.1.5", "ClientInfo": client}),
-        "context": "ssh://user@host",
-    }
+def test_an_engine_over_ssh_is_refused_before_its_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host may answer only after a question, as of its key, and the answer is the same."""
+    answers = {"context": "ssh://user@host"}
     monkeypatch.setattr(discovery, "_docker", lambda command, *_: (answers[command], ""))
     assert discovery._ask() == (None, discovery.SSH_REFUSAL)
