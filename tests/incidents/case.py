@@ -48,7 +48,7 @@ class Incident(Data):
     @property
     def image(self) -> IncidentImage:
         """Return the image that shows it."""
-        return base(self.base).changed(self.change)
+        return _changed(base(self.base), self.change)
 
     @property
     def fixed(self) -> IncidentImage | None:
@@ -56,7 +56,7 @@ class Incident(Data):
         if not self.fix and not self.reinstalled:
             return None
         good = ImageChange(files={path: base(self.base).files[path] for path in self.reinstalled})
-        return self.image.changed(self.fix or ImageChange()).changed(good)
+        return _changed(self.image, self.fix or ImageChange()).changed(good)
 
 
 class BaseImages(Data):
@@ -82,6 +82,13 @@ def base(name: str) -> IncidentImage:
     for part in _bases().images[name]:
         image = image.changed(_bases().parts[part])
     return image
+
+
+def _changed(image: IncidentImage, change: ImageChange) -> IncidentImage:
+    """Return an image with the parts of a change applied, and the change."""
+    for part in change.parts:
+        image = image.changed(_bases().parts[part])
+    return image.changed(change)
 
 
 def read(folder: Path) -> dict[str, Incident]:

@@ -3,6 +3,7 @@
 import io
 import json
 import posixpath
+import re
 import struct
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ from tests.incidents import elf_files
 Value = TypeVar("Value")
 
 
+SITE_PACKAGES = "/opt/venv/lib/python3.12/site-packages"  # of the base images
+RANGE = re.compile(r"(.*_v)(\d+)\.\.(\d+)")
 KINDS = {"folder": tarfile.DIRTYPE, "fifo": tarfile.FIFOTYPE, "device": tarfile.CHRTYPE}
 
 
@@ -28,13 +31,27 @@ class Data(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _expand_ranges(names: object) -> object:
+    """Return a list with each range of versions, as "ncclNetPlugin_v6..8", replaced by the names in it."""
+    if not isinstance(names, list | tuple):
+        return names
+    expanded: list[object] = []
+    for name in names:
+        match = RANGE.fullmatch(name) if isinstance(name, str) else None
+        expanded += [f"{match[1]}{n}" for n in range(int(match[2]), int(match[3]) + 1)] if match else [name]
+    return expanded
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_expand_ranges)]
+
+
 class ElfLibrary(Data):
     """A shared library; see elf_files.library."""
 
     soname: str = ""
     needed: tuple[str, ...] = ()
-    exports: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
+    exports: Names = ()
+    words: Names = ()
     rpath: str = ""
     runpath: str = ""
     machine: str = "x86_64"
@@ -85,9 +102,14 @@ ImageFiles = dict[str, Annotated[ImageFile, BeforeValidator(_file)] | None]
 class ImageChange(Data):
     """What a Dockerfile adds to an image: a value of None takes away what was there.
 
-    `started` are the variables that the entry point sets for the process that it starts.
+    Attributes:
+        parts: Changes of bases.yaml that come first.
+        wheels: Versions of packages, each in place of those that are installed.
+        started: Variables that the entry point sets for the process that it starts.
     """
 
+    parts: tuple[str, ...] = ()
+    wheels: dict[str, str | None] = {}
     files: ImageFiles = {}
     env: dict[str, str | None] = {}
     labels: dict[str, str | None] = {}
@@ -111,8 +133,8 @@ class IncidentImage(Data):
     cache: bytes | None = None
 
     def changed(self, by: ImageChange) -> "IncidentImage":
-        """Return this image with a change applied."""
-        files = _joined(self.files, by.files)
+        """Return this image with a change applied, without its parts."""
+        files = _joined(_with_wheels(self.files, by.wheels), by.files)
         return IncidentImage(
             files=_for_arm64(files) if by.platform == "linux/arm64" else files,
             env=_joined(self.env, by.env),
@@ -184,6 +206,17 @@ class IncidentImage(Data):
         yield "/etc/ld.so.cache", ImageFile(), self.cache if self.cache is not None else self.loader_cache()
         for path, file in sorted(self.files.items()):
             yield path, file, b"" if file.link is not None else file.content()
+
+
+def _with_wheels(files: Mapping[str, ImageFile], wheels: Mapping[str, str | None]) -> dict[str, ImageFile]:
+    """Return the files with the METADATA of these versions of wheels, and of no others."""
+    folders = {name: f"{SITE_PACKAGES}/{name.replace('-', '_')}-" for name in wheels}
+    installed = {path: file for path, file in files.items() if not path.startswith(tuple(folders.values()))}
+    for name, version in wheels.items():
+        if version:
+            text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\n"
+            installed[f"{folders[name]}{version}.dist-info/METADATA"] = ImageFile(text=text)
+    return installed
 
 
 def _for_arm64(files: Mapping[str, ImageFile]) -> dict[str, ImageFile]:
