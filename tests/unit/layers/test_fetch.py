@@ -1,6 +1,5 @@
 """Layers of a registry become files, checked, for the time in which an engine takes them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
@@ -24,17 +23,6 @@ from tests.unit.layers.test_store import MIRRORS
 
 BODY = b"layer" * CHUNK
 CUT = CHUNK  # bytes after which the connection breaks
-
-
-@pytest.fixture
-def registry() -> Store:
-    return Store()
-
-
-@pytest.fixture
-def repository(registry: Store) -> Iterator[Repository]:
-    with served(registry.handler()) as host:
-        yield layers_repository(f"{host}/team/layers")
 
 
 def another_sends(

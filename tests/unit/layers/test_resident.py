@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,8 @@ from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from tests.support import layer_wheels
-from tests.support.publish_doubles import Store, served
+from tests.support.publish_doubles import Store
 from tests.unit.layers.test_store import MIRRORS
-
-
-@pytest.fixture
-def registry() -> Store:
-    return Store()
-
-
-@pytest.fixture
-def repository(registry: Store) -> Iterator[Repository]:
-    with served(registry.handler()) as host:
-        yield layers_repository(f"{host}/team/layers")
 
 
 def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
