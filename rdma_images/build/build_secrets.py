@@ -73,8 +73,8 @@ def texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable[Packag
     for role in sorted({s.source.extra["role"] for s in archives}):
         ending = "" if role == BASE else f"-{role}"
         archives_of_role = [s for s in archives if s.source.extra["role"] == role]
-        over = {s.source.extra.get("over") for s in archives_of_role}
-        below = [s for s in archives if s.source.extra["role"] in over]
+        roles_below = {s.source.extra.get("over") for s in archives_of_role}
+        below = [s for s in archives if s.source.extra["role"] in roles_below]
         # With some addresses unknown apt would read only some archives: then the base's own sources stay.
         instead = all(s.address for s in below or archives_of_role)
         lines = [_line(s) for s in ([*below, *archives_of_role] if instead else archives_of_role if below else ())]

@@ -76,8 +76,8 @@ def unnamed(case: Inspection, _: str, __: str) -> Iterator[Link]:
     if opened_providers(tree.files, tree.libraries) or tree.libraries.plugins:
         fault = "the image shows no fabric that it is for: ask with --fabric efa, erdma or ib"
     file = plugin_file(case)
-    about = tree.libraries.plugins.get(file)
-    fault = (about and _unopened_by(case, file, about, tree.libraries)) or fault
+    plugin = tree.libraries.plugins.get(file)
+    fault = (plugin and _unopened_by(case, file, plugin, tree.libraries)) or fault
     yield Link(name="fabric", fault=fault)
 
 
@@ -91,9 +91,9 @@ def plugin_file(case: Inspection) -> str:
     accepted = set(tree.libraries.nccl[in_use[0]].looks_for.get(NET, []))
     for name in plugin_names(in_use[1] or NEWEST, nccl_environment(case.subject, case.measured)):
         answer = tree.libraries.resolved.get(name)
-        about = tree.libraries.plugins.get(answer.file) if answer and not answer.error else None
-        if answer and about and not missing_in(tree.libraries, answer.file):
-            return answer.file if accepted & set(about.exports.get(NET, [])) else ""
+        plugin = tree.libraries.plugins.get(answer.file) if answer and not answer.error else None
+        if answer and plugin and not missing_in(tree.libraries, answer.file):
+            return answer.file if accepted & set(plugin.exports.get(NET, [])) else ""
     return ""
 
 
@@ -197,13 +197,13 @@ def _unopened(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
 def _no_plugin(case: Inspection, names: Sequence[str]) -> str:
     """Return that no file answers to the names that NCCL tries, who chose them, and which plugin is there instead."""
     value = nccl_environment(case.subject, case.measured).get(PLUGIN_VARIABLE, "")
-    asked = f"{PLUGIN_VARIABLE}={value} asks for {' or '.join(names)}, " if value else ""
+    request = f"{PLUGIN_VARIABLE}={value} asks for {' or '.join(names)}, " if value else ""
     plugins = case.measured.tree.libraries.plugins if case.measured.tree else {}
-    others = [path for path, about in plugins.items() if about.exports.get(NET) and not about.error]
-    if others:
+    other_plugins = [path for path, plugin in plugins.items() if plugin.exports.get(NET) and not plugin.error]
+    if other_plugins:
         unfound = "which is not there" if value else f"NCCL finds no {' and no '.join(names)}"
-        return f"{asked}{unfound}; the plugin in the image is {others[0]}"
-    return f"{asked or f'NCCL finds no {names[0]}, '}and the image has no network plugin, as aws-ofi-nccl is for EFA"
+        return f"{request}{unfound}; the plugin in the image is {other_plugins[0]}"
+    return f"{request or f'NCCL finds no {names[0]}, '}and the image has no network plugin, as aws-ofi-nccl is for EFA"
 
 
 def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:

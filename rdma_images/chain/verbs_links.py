@@ -53,8 +53,8 @@ def _is_set(environment: dict[str, str], name: str) -> bool:
 
 
 def _project(case: Inspection, file: str) -> str:
-    about = case.measured.tree.libraries.plugins.get(file) if case.measured.tree else None
-    return about.project or ("aws-ofi-nccl" if about.version else "") if about else ""
+    plugin = case.measured.tree.libraries.plugins.get(file) if case.measured.tree else None
+    return plugin.project or ("aws-ofi-nccl" if plugin.version else "") if plugin else ""
 
 
 def _nccl(case: Inspection, fabric: str) -> Link:
@@ -71,35 +71,35 @@ def _settings(case: Inspection, fabric: str) -> Link:
     link, environment = links.settings(case, fabric), nccl_environment(case.subject, case.measured)
     if link.fault or not _is_set(environment, OWN_SWITCH) or sharp_plugin(case):
         return link
-    own = f"{OWN_SWITCH}={environment[OWN_SWITCH]} switches NCCL's own InfiniBand and RoCE transport off"
+    switched_off = f"{OWN_SWITCH}={environment[OWN_SWITCH]} switches NCCL's own InfiniBand and RoCE transport off"
     file, switch = links.plugin_file(case), sharp_switch(environment)
     project = _project(case, file)
     if environment.get("NCCL_NET", "").lower() == BUILT_IN or not file or project in WITHOUT_VERBS:
-        return link.model_copy(update={"fault": own})
+        return link.model_copy(update={"fault": switched_off})
     if project == SHARP:
-        return link.model_copy(update={"fault": f"{own}, and {switch}={environment[switch]} that of {file}"})
-    return link.model_copy(update={"unknown": f"{own}, and it is not known whether {file} reads it"})
+        return link.model_copy(update={"fault": f"{switched_off}, and {switch}={environment[switch]} that of {file}"})
+    return link.model_copy(update={"unknown": f"{switched_off}, and it is not known whether {file} reads it"})
 
 
 def _network(case: Inspection) -> Link:
     """Return which network NCCL takes: a plugin's, where one starts, else its own."""
     environment, file = nccl_environment(case.subject, case.measured), links.plugin_file(case)
-    named, run = environment.get("NCCL_NET", ""), links.started_plugin(case)
+    requested, run = environment.get("NCCL_NET", ""), links.started_plugin(case)
     is_sharp, switch = _project(case, file) == SHARP, sharp_switch(environment)
     network = run.network if run and run.path == file else ""
-    known = [BUILT_IN, *([network.lower()] if network else [])]
-    is_sharps = is_sharp and named.lower().startswith(SHARP_NETWORKS)
+    known_names = [BUILT_IN, *([network.lower()] if network else [])]
+    is_sharps = is_sharp and requested.lower().startswith(SHARP_NETWORKS)
     if is_sharps and _is_set(environment, switch):
-        fault = f"NCCL_NET={named} names the network that {switch}={environment[switch]} switches off"
+        fault = f"NCCL_NET={requested} names the network that {switch}={environment[switch]} switches off"
         return Link(name="network", how="executed" if run else "read", fault=fault)
-    if named and named.lower() not in known and not is_sharps:
+    if requested and requested.lower() not in known_names and not is_sharps:
         if file and not run:
-            return Link(name="network", unknown=f"{file} was not run: it may be the network of NCCL_NET={named}")
-        fault = f"NCCL_NET={named} names a network that the image does not have"
+            return Link(name="network", unknown=f"{file} was not run: it may be the network of NCCL_NET={requested}")
+        fault = f"NCCL_NET={requested} names a network that the image does not have"
         return Link(name="network", how="executed", fault=fault)
-    own = Link(name="network", value=OWN_NETWORK, how="executed" if case.measured.network else "read")
-    if not file or named.lower() == BUILT_IN or (is_sharp and _is_set(environment, switch)):
-        return own
+    own_link = Link(name="network", value=OWN_NETWORK, how="executed" if case.measured.network else "read")
+    if not file or requested.lower() == BUILT_IN or (is_sharp and _is_set(environment, switch)):
+        return own_link
     words = [line.text for line in run.log] if run else []
     value = f"{network} of {base_name(file)}".removeprefix(" of ")
     unread = is_sharp and _is_set(environment, OWN_SWITCH)

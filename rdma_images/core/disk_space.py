@@ -64,7 +64,7 @@ def freed(folder: Path) -> int:
             with suppress(FileNotFoundError):  # somebody removes it meanwhile
                 entry = Path(parent, name).lstat()
                 names_here[entry.st_dev, entry.st_ino, entry.st_nlink, 512 * entry.st_blocks] += 1
-    return sum(size for (_, _, links, size), here in names_here.items() if here == links)
+    return sum(size for (_, _, links, size), links_here in names_here.items() if links_here == links)
 
 
 def total(folder: Path) -> int:

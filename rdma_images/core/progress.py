@@ -45,17 +45,17 @@ def repeating(work: Callable[[], float], first: float) -> Iterator[None]:
 
     The end of the block waits for a call that has begun. An exception of `work` ends the calls.
     """
-    over = threading.Event()
+    ended = threading.Event()
 
-    def keep() -> None:
+    def repeat() -> None:
         wait = first
-        while not over.wait(wait):
+        while not ended.wait(wait):
             wait = work()
 
-    thread = threading.Thread(target=keep, daemon=True)
+    thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()

@@ -47,8 +47,8 @@ class Variable(Span):
         if not value if self.value is None else not re.fullmatch(self.value, value):
             return False
         version, nccl = versions.get(self.of or ""), versions.get("nccl")
-        reached = self.nccl_since is None or nccl is None or at_least(nccl, self.nccl_since)
-        return reached and (self.holds(version) if version else not self.known_only)
+        is_reached = self.nccl_since is None or nccl is None or at_least(nccl, self.nccl_since)
+        return is_reached and (self.holds(version) if version else not self.known_only)
 
 
 class Needed(Span):

@@ -67,8 +67,8 @@ class Range(Strict):
 
     def holds(self, version: str) -> bool:
         """Return whether `version` is one of them."""
-        reached = self.since is None or versions.at_least(version, self.since)
-        return reached and (self.before is None or not versions.at_least(version, self.before))
+        is_reached = self.since is None or versions.at_least(version, self.since)
+        return is_reached and (self.before is None or not versions.at_least(version, self.before))
 
 
 class Span(Row, Range):

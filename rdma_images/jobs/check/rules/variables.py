@@ -114,8 +114,8 @@ def missing_plugin(part: JobPart, context: CheckContext) -> Iterator[Answer]:
         ):
             continue
         ends = {value.rpartition("/")[2] for names in file_names for value in names}
-        near = sorted(path for path in libraries if path.rpartition("/")[2] in ends)
-        plugins = near or sorted(
+        files_of_that_name = sorted(path for path in libraries if path.rpartition("/")[2] in ends)
+        plugins = files_of_that_name or sorted(
             path for path in libraries if path.rpartition("/")[2].startswith(("libnccl-", "libnccom-"))
         )
         plugin_list = f"it has {', '.join(plugins)}" if plugins else "it has no plugin"
