@@ -77,7 +77,8 @@ def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping
     rows = [row for row in rows if row.name != OWN_SWITCH or not sharp_plugin(case)]  # see environment.misspelt
     findings = []
     for origin, values in where.items():
-        applying = [row for row in rows if row.applies_to(values, case.expected.fabric, versions)]
+        whole = {name: value for name, value in values.items() if not value.endswith("\r")}  # see settings.readable
+        applying = [row for row in rows if row.applies_to(whole, case.expected.fabric, versions)]
         of_fabric = {row.name for row in applying if row.fabric}
         for row in (row for row in applying if row.fabric or row.name not in of_fabric):  # one cause is one line
             why = f"{_because(row, versions)} [{environment.cite(row)}]"

@@ -252,11 +252,12 @@ def test_account(case: Inspection, files: Files, require: Requirement) -> None:
     environment, name = case.subject.environment, case.subject.user
     home = environment.get("HOME", "")
     named = user.named or environment.get("USER") or environment.get("LOGNAME")
-    faults = {} if named else {f"{name} has no line in /etc/passwd": f"useradd --uid {user.number} with a name"}
+    no_name = f"the image runs as {name}, who has no name in /etc/passwd: torch, ssh and Open MPI may end"
+    faults = {} if named else {no_name: f"useradd --uid {user.number} with a name"}
     if home and not user.may_write.get(home, True):
-        faults[f"HOME={home}, where {name} may not write"] = "set HOME to the user's own folder"
+        faults[f"the image runs as {name}, who may not write to HOME={home}"] = "set HOME to the user's own folder"
     if not user.may_write.get("/tmp", True):
-        faults[f"/tmp, where {name} may not write"] = "chmod 1777 /tmp"
+        faults[f"the image runs as {name}, who may not write to /tmp"] = "chmod 1777 /tmp"
     require(
         not faults,
         expected="a name, and the right to write to its home and /tmp",
@@ -274,7 +275,9 @@ def test_memlock(case: Inspection, files: Files, libraries: Libraries, require: 
     require(
         not (files.user and files.user.number),
         expected="root, whom the capability IPC_LOCK frees from the limit memlock",
-        found=f"{name}, for whom IPC_LOCK has no effect: the host has to raise memlock" if name else "root",
+        found=f"the image runs as {name}, for whom IPC_LOCK has no effect: RDMA needs a host that raises memlock"
+        if name
+        else "root",
         fix="raise memlock (docker run --ulimit memlock=-1, LimitMEMLOCK of containerd), or run it as root",
     )
 

@@ -237,7 +237,7 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
     needed = any((a := libraries.resolved.get(name)) and a.file and a.file != without for name, without in found_by)
     secure = tree.files.set_user_id if tree and needed else []
     lines = [
-        f"{name} is {answer.file}, and {without} without LD_LIBRARY_PATH" for name, (answer, without) in other.items()
+        f"LD_LIBRARY_PATH puts {answer.file} before {without}, as {name}" for name, (answer, without) in other.items()
     ]
     lines += [f"LD_PRELOAD={path}{_effect(case, path)}" for path in preloaded]
     lines += [f"{file} names {path}{_effect(case, path)}" for path, file in by_file.items()]
@@ -389,7 +389,9 @@ def test_gpus(case: Inspection, libraries: Libraries, require: Requirement) -> N
     # One of the words that spaces separate has to hold; a newer minor version is compatible.
     majors = [re.search(r"\bcuda>=(\d+)", word) for word in requirement.split()]
     newer = bool(cuda and majors) and all(m and int(m.group(1)) > int(cuda.partition(".")[0]) for m in majors)
-    actual = f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set"
+    actual = (
+        f"NVIDIA_VISIBLE_DEVICES={value}" if value else "NVIDIA_VISIBLE_DEVICES is not set: Enroot then mounts no GPU"
+    )
     fix = "set NVIDIA_VISIBLE_DEVICES=all: without it Enroot mounts no GPU, and Docker only with --gpus"
     if value and not environment.get("NVIDIA_DRIVER_CAPABILITIES"):
         actual = "NVIDIA_DRIVER_CAPABILITIES is not set: Enroot then mounts no libcuda.so.1"
@@ -434,6 +436,6 @@ def test_secret(case: Inspection, require: Requirement) -> None:
     require(
         not lines,
         expected="none",
-        found=", ".join(lines) or "none",
+        found=f"readable for all who pull the image: {', '.join(lines)}" if lines else "none",
         fix="give secrets to a build with --mount=type=secret, replace those that were published, and build again",
     )

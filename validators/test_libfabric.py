@@ -106,8 +106,9 @@ def test_libfabric_version(
     older = [p for p, major in verbs.items() if required_core and major < versions.major(required_core)]
     if not (by_path and official) and not (verbs and required_core):
         pytest.skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
-    stated = [f"{path} is libfabric {version}" for path, version in other.items()]
-    stated += [f"{path} is of rdma-core {verbs[path]}, older than the installer's" for path in older]
+    own_build = f"the EFA installer's is {bundled or 'a build of AWS'}"
+    stated = [f"{path} is libfabric {version}, and {own_build}" for path, version in other.items()]
+    stated += [f"{path} is of rdma-core {verbs[path]}, older than the EFA installer's" for path in older]
     requirements = [
         official if by_path else "",
         f"rdma-core {required_core} or later" if verbs and required_core else "",

@@ -60,11 +60,11 @@ def test_found(case: Inspection, libraries: Libraries, nccl: tuple[str, str], re
     path = plugin_of(case, libraries, nccl[0])
     if path is None and (script := chosen_at_start(case)):
         pytest.skip(f"{script} chooses the plugin by what it finds on a node")
-    plugins = ", ".join(libraries.plugins) or "no plugin is in the image"
+    plugins = f"there is {', '.join(libraries.plugins)}" if libraries.plugins else "the image has no plugin"
     require(
         path is not None,
         expected=" or ".join(names),
-        found=path or f"NCCL finds no {' and no '.join(names)}, and so no EFA; there is: {plugins}",
+        found=path or f"NCCL finds no {' and no '.join(names)}, and so no EFA; {plugins}",
         fix="put the plugin's folder into /etc/ld.so.conf.d, give it the link libnccl-net.so, run ldconfig; or set "
         "NCCL_NET_PLUGIN=ofi for libnccl-net-ofi.so",
     )
@@ -181,7 +181,7 @@ def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
     require(
         about.aws_platform,
         expected="an aws-ofi-nccl with the AWS platform",
-        found=f"{path} {'with' if about.aws_platform else 'without'} the AWS platform",
+        found=f"{path} was built {'with' if about.aws_platform else 'without'} the AWS platform, which has the tuner",
         fix="configure aws-ofi-nccl with --enable-platform-aws, or install the EFA installer's plugin: without the "
         "platform NCCL runs on EFA with no tuner, no topology file and no settings for the instance type",
     )
@@ -238,7 +238,7 @@ def test_tuner(
     require(
         bool(set(accepted) & set(offered)),
         expected=f"one of v{', v'.join(map(str, accepted))}" if accepted else f"NCCL {nccl[1]} looks for no tuner",
-        found=f"v{', v'.join(map(str, offered))}" + (f" of the tuner {named}" if named else ""),
+        found=f"the tuner of {named or plugin[0]} is v{', v'.join(map(str, offered))}: NCCL {nccl[1]} does not take it",
         fix="install an aws-ofi-nccl that is as new as this NCCL; without its tuner NCCL picks algorithms itself",
     )
 

@@ -50,6 +50,8 @@ def test_toolkit(case: Inspection, require: Requirement) -> None:
     require(
         not lines,
         expected="none: when a job starts, it sets NCCL_PROTO, which switches the plugin's tuner off, and others",
-        found=", ".join(lines) or "none",
+        found=f"{', '.join(lines)}: it sets NCCL_PROTO as a job starts, and the plugin's tuner is off"
+        if lines
+        else "none",
         fix=f"leave {TOOLKIT} out, and start jobs with the `train` of the target sagemaker-efa-pytorch",
     )

@@ -232,7 +232,7 @@ def test_backends(case: Inspection, files: Files, require: Requirement) -> None:
     if ucx and (twice := copies(files)):
         first, *others = twice[0]
         more = f", and so are {len(twice) - 1} other modules" if len(twice) > 1 else ""
-        problem = f"{first} and {', '.join(map(base_name, others))} are files of their own{more}: UCX can load two"
+        problem = f"{first} and {', '.join(map(base_name, others))} are copies and no links{more}: UCX can load two"
         faults[problem] = LINK_UCX
     if nixl and "libplugin_LIBFABRIC" not in names:
         faults["NIXL has its backend UCX, and no LIBFABRIC"] = BUILD_NIXL

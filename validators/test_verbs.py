@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from rdma_images.chain.links import NAMES
 from rdma_images.chain.verbs import PROVIDER, VERBS, folder_of, looked_for, opened_in, opened_providers, suffixes
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
@@ -58,12 +59,17 @@ def test_provider(case: Inspection, files: Files, libraries: Libraries, fabric: 
     missing = [f"no lib{fabric}-rdmav<ABI>.so"] if not provider else []
     named = fabric in drivers_named(case)
     missing += [f"no {fabric}.driver"] if not driver and not named else []
+    is_opened = any(not opened or folder_of(p) in opened for p in provider)
+    is_announced = named or any(str(PurePosixPath(p).parent) in (read or {"/etc/libibverbs.d"}) for p in driver)
+    misplaced = [*(provider if not is_opened else ()), *(driver if not is_announced else ())]
+    reason = f"it finds {' and '.join(missing)}" if missing else f"it does not look for {' and '.join(misplaced)}"
     require(
-        any(not opened or folder_of(p) in opened for p in provider)
-        and (named or any(str(PurePosixPath(p).parent) in (read or {"/etc/libibverbs.d"}) for p in driver)),
+        is_opened and is_announced,
         expected=f"lib{fabric}-rdmav<ABI>.so in {' or '.join(sorted(opened)) or 'any folder'}, "
         f"and {fabric}.driver in {' or '.join(sorted(read)) or '/etc/libibverbs.d'}",
-        found=", ".join(provider + driver + missing),
+        found=", ".join(provider + driver)
+        if is_opened and is_announced
+        else f"libibverbs opens no provider of {NAMES[fabric]}: {reason}",
         fix=f"install ibverbs-providers with {fabric} (the EFA installer's, or Alibaba's for eRDMA)",
     )
 

@@ -72,13 +72,13 @@ def unnamed(case: Inspection, _: str, __: str) -> Iterator[Link]:
         return
     verbs = tree.libraries.resolved[VERBS].file
     lacks = f"{base_name(verbs)} has no driver" if verbs else f"there is no {VERBS}"
-    fault = f"{lacks} for InfiniBand, RoCE or eRDMA, and no plugin for EFA"
-    if opened_providers(tree.files, tree.libraries) or tree.libraries.plugins:
-        fault = "the image shows no fabric that it is for: ask with --fabric efa, erdma or ib"
-    file = plugin_file(case)
-    plugin = tree.libraries.plugins.get(file)
-    fault = (plugin and _unopened_by(case, file, plugin, tree.libraries)) or fault
-    yield Link(name="fabric", fault=fault)
+    plugin = tree.libraries.plugins.get(file := plugin_file(case))
+    fault = _unopened_by(case, file, plugin, tree.libraries) if plugin else ""
+    if fault or not (opened_providers(tree.files, tree.libraries) or tree.libraries.plugins):
+        fault = fault or f"{lacks} for InfiniBand, RoCE or eRDMA, and no plugin for EFA"
+        yield Link(name="fabric", fault=fault)
+        return
+    yield Link(name="fabric", unknown="the image shows no fabric that it is for: ask with --fabric efa, erdma or ib")
 
 
 def plugin_file(case: Inspection) -> str:
@@ -197,13 +197,15 @@ def _unopened(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
 def _no_plugin(case: Inspection, names: Sequence[str]) -> str:
     """Return that no file answers to the names that NCCL tries, who chose them, and which plugin is there instead."""
     value = nccl_environment(case.subject, case.measured).get(PLUGIN_VARIABLE, "")
-    request = f"{PLUGIN_VARIABLE}={value} asks for {' or '.join(names)}, " if value else ""
+    unfound = f"NCCL finds no {' and no '.join(names)}"
+    if value:
+        file_names = " or ".join(name for name in names if name != value)
+        unfound = f"{PLUGIN_VARIABLE}={value}{f' asks for {file_names}, which' if file_names else ''} is not there"
     plugins = case.measured.tree.libraries.plugins if case.measured.tree else {}
-    other_plugins = [path for path, plugin in plugins.items() if plugin.exports.get(NET) and not plugin.error]
-    if other_plugins:
-        unfound = "which is not there" if value else f"NCCL finds no {' and no '.join(names)}"
-        return f"{request}{unfound}; the plugin in the image is {other_plugins[0]}"
-    return f"{request or f'NCCL finds no {names[0]}, '}and the image has no network plugin, as aws-ofi-nccl is for EFA"
+    path = next((path for path, plugin in plugins.items() if plugin.exports.get(NET) and not plugin.error), "")
+    if path:
+        return f"{unfound}; there is {path}"
+    return f"{unfound}, and the image has no network plugin, as aws-ofi-nccl is for EFA"
 
 
 def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
@@ -276,6 +278,10 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     plugin = libraries.plugins.get(answer.file)
     value = " ".join(filter(None, (base_name(answer.file), plugin.version if plugin else "")))
     missing = missing_in(libraries, answer.file)
+    about = case.measured.tree.files.libraries.get(answer.file) if case.measured.tree else None
+    if about and about.condition:
+        kind = about.condition.partition(" ")[0].replace("-", " ")
+        return Link(name="plugin", value=value, fault=f"{answer.file} is no library ({kind})")
     if answer.error or missing:
         reason = answer.error or f"it needs {', '.join(missing)}"
         return Link(name="plugin", value=value, fault=f"{answer.file} cannot be opened: {reason}")

@@ -13,6 +13,7 @@ from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.report import SHOWN, Report, shown_outcome
 
 FIRST_LINE = 160  # characters of a finding's first line
+PREFIX = re.compile(r"set by the entry point: |and ")
 SUBJECT_END = re.compile(r":? (?:is|are|has|have|needs|need|does|asks|finds|calls|names|comes|lacks) |[:,] ")
 CITED = re.compile(r" \[([^\[\]]*\((?:vendor|artefact|third-party)[^()\[\]]*\))\]")  # facts/origin.py, Source
 DEEP_PATH = re.compile(r"(/[\w.+-]+/)(?:[\w.+@-]+/)+([\w.+@-]+)")
@@ -53,7 +54,7 @@ def answer_text(chain: Chain, verbose: bool = False) -> Text:
 
     `verbose` adds a line for every link.
     """
-    text = Text(f"{chain.answer}\n", ANSWERS[chain.outcome])
+    text = Text(f"{_without_folders(chain.answer, FIRST_LINE)}\n", ANSWERS[chain.outcome])
     for link in chain.links if verbose else ():
         text.append(f"  {link.name:15}", "dim").append(f"{link.text}\n")
     return text.append(f"  {chain.evidence}\n", "dim")
@@ -131,10 +132,15 @@ def first_line(text: str, most: int) -> str:
         if len(candidate) + len(_and_more(remaining)) > most:
             if not line:
                 return _short(part, most - len(_and_more(remaining))) + _and_more(remaining)
-            named = f"{line}; and {SUBJECT_END.split(part)[0]}"
-            return named if not remaining and len(named) <= most else f"{line}{_and_more(remaining + 1)}"
+            named = f"{line}; and {subject}" if not remaining and (subject := _subject(part)) not in line else ""
+            return named if named and len(named) <= most else f"{line}{_and_more(remaining + 1)}"
         line = candidate
     return line
+
+
+def _subject(part: str) -> str:
+    """Return what a part of a finding is about: its beginning, without where a variable was set."""
+    return SUBJECT_END.split(PREFIX.sub("", part))[0]
 
 
 def _and_more(count: int) -> str:
@@ -143,8 +149,13 @@ def _and_more(count: int) -> str:
 
 def _short(text: str, most: int = 120) -> str:
     """Return a text in at most so many characters: without the inner folders of its paths, then without its end."""
-    line = " ".join(text.split())
+    line = _without_folders(" ".join(text.split()), most)
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _without_folders(line: str, most: int) -> str:
+    """Return a line without the inner folders of its paths, the longest first, as far as it is too long."""
     for path in sorted(DEEP_PATH.finditer(line), key=lambda match: -len(match[0])):
         if len(line) > most:
             line = line.replace(path[0], f"{path[1]}…/{path[2]}")
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line

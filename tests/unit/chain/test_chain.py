@@ -220,9 +220,9 @@ def test_what_only_the_missing_nccl_would_find_is_not_missed() -> None:
 def test_a_plugin_that_no_name_leads_to_is_missing() -> None:
     error = "libnccl-net.so: cannot open shared object file: No such file or directory"
     chain = answer(image(plugin(path="", error=error), {"NCCL_NET": ""}))
-    assert chain.answer.endswith(f"NCCL finds no libnccl-net.so; the plugin in the image is {PLUGIN}")
+    assert chain.answer.endswith(f"NCCL finds no libnccl-net.so; there is {PLUGIN}")
     case = image(plugin(path="", error=error), {"NCCL_NET": "", "NCCL_NET_PLUGIN": "aws-ofi"})
-    asked = "NCCL_NET_PLUGIN=aws-ofi asks for libnccl-net.so, which is not there; the plugin in the image is"
+    asked = "NCCL_NET_PLUGIN=aws-ofi asks for libnccl-net.so, which is not there; there is"
     assert asked in answer(case).answer
     assert case.measured.tree
     libraries = case.measured.tree.libraries.model_copy(update={"plugins": {}})
@@ -263,3 +263,11 @@ def test_a_plugin_that_opens_what_is_not_there_is_named_where_no_fabric_is_asked
     assert chain.answer.endswith(
         f"{PLUGIN} does not start: it opens libcudart.so by this name, and the image has only libcudart.so.12"
     )
+
+
+def test_an_image_that_shows_no_fabric_is_asked_for_one() -> None:
+    case = image(plugin(*NO_DEVICE), {"NCCL_NET": "AWS Libfabric"})
+    expected = case.expected.model_copy(update={"fabric": None})
+    chain = answer(case.model_copy(update={"expected": expected}), "", "")
+    assert chain.outcome == "unknown"
+    assert chain.answer.endswith("the image shows no fabric that it is for: ask with --fabric efa, erdma or ib")

@@ -360,10 +360,16 @@ def efa(installer: str, rdma_core: int, libfabric: str = "") -> list[Change]:
     [
         (efa("1.46.0", 60), ""),
         (efa("1.46.0", 61), ""),
-        (efa("1.46.0", 59), f"{LIB}/libefa.so.1.3.59.0 is of rdma-core 59, older than the installer's; {LIB}/libibv"),
+        (
+            efa("1.46.0", 59),
+            f"{LIB}/libefa.so.1.3.59.0 is of rdma-core 59, older than the EFA installer's; {LIB}/libibv",
+        ),
         (efa("1.46.0", 60, libfabric="2.3.1amzn4.0"), ""),
         (efa("1.46.0", 60, libfabric="2.3.1"), f"{FABRIC} is libfabric 2.3.1"),
-        (efa("1.46.0", 59, libfabric="2.3.1"), f"{FABRIC} is libfabric 2.3.1; {LIB}/libefa"),
+        (
+            efa("1.46.0", 59, libfabric="2.3.1"),
+            f"{FABRIC} is libfabric 2.3.1, and the EFA installer's is 2.3.1amzn4.0; {LIB}/libefa",
+        ),
         (efa("1.46.0", 59, libfabric="2.3.1amzn4.0"), f"{LIB}/libefa"),
         (efa("1.22.1", 43, libfabric="1.17.1amzn1.0"), ""),  # the changelog leaves AWS's word out
         (efa("1.22.1", 43, libfabric="1.18.0"), f"{FABRIC} is libfabric 1.18.0"),

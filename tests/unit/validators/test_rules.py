@@ -168,7 +168,11 @@ def test_the_toolkit_is_found_and_of_the_images_cuda(
     ("plugin", "outcome", "words"),
     [
         ({"aws_platform": True, "version": "1.21.1"}, "passed", "with the AWS platform"),
-        ({"aws_platform": False, "version": "1.21.1"}, "failed", "libnccl-net-ofi.so without the AWS platform"),
+        (
+            {"aws_platform": False, "version": "1.21.1"},
+            "failed",
+            "libnccl-net-ofi.so was built without the AWS platform",
+        ),
         ({"aws_platform": False, "version": ""}, "failed", "without the AWS platform"),  # of a git revision
         ({"aws_platform": False, "version": "1.5.0"}, "skipped", "has no platforms"),
         ({"aws_platform": None}, "skipped", "is no aws-ofi-nccl"),
