@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -108,7 +109,7 @@ def read(question: LockRequest, folder: Path | None = None) -> Lock:
     file = _readable_lock(path(question, folder))
     if not files.exists(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
-    lock = yaml_file.load(file, Lock)
+    lock = _content(file)
     if lock.asked != question:
         raise RefusedError(
             f"{file}: locked {_describe(lock.asked)}, but {_describe(question)} is asked for\nrun `{COMMAND} lock`"
@@ -117,6 +118,18 @@ def read(question: LockRequest, folder: Path | None = None) -> Lock:
     if missing := sorted(required - {canonicalize_name(wheel.name) for wheel in lock.wheels}):
         raise RefusedError(f"{file}: has no wheel of {', '.join(missing)}\nrun `{COMMAND} lock`")
     return lock
+
+
+def _content(file: Path) -> Lock:
+    """Return what a lock file has. Most images of a matrix share theirs, so it is read again only when it changed."""
+    with files.as_file_error(file):
+        state = file.stat()
+    return _read_content(file, (state.st_ino, state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=64)
+def _read_content(file: Path, _state: tuple[int, int, int]) -> Lock:
+    return yaml_file.load(file, Lock)
 
 
 def lock(image: Image, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
@@ -192,7 +205,7 @@ def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
     file = _readable_lock(tools_path(platform, folder))
     if not files.exists(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
-    lock = yaml_file.load(file, Lock)
+    lock = _content(file)
     if missing := sorted({"uv", *BUILD_TOOLS} - {wheel.name for wheel in lock.wheels}):
         raise NotLockedError(f"{file}: has no {', '.join(missing)}\nrun `{COMMAND} lock`")
     return lock

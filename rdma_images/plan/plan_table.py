@@ -30,8 +30,9 @@ def as_json(plan: Plan, overrides: Sequence[str] = (), problems: Sequence[str] =
         problems: What keeps the images from being built.
     """
     images = [written(image) for image in plan.images]
+    refusals = [asdict(refusal) for refusal in plan.refusals]
     messages = {"overrides": list(overrides), "problems": list(problems)}
-    return json.dumps(asdict(plan) | {"images": images} | messages, indent=2)
+    return json.dumps({"images": images, "refusals": refusals} | messages, indent=2)
 
 
 def table(plan: Plan) -> RenderableType:

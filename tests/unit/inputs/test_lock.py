@@ -99,6 +99,14 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert loaded.size == 14
 
 
+def test_a_lock_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
+    locked(tmp_path)
+    assert lock.load(image(), tmp_path) is lock.load(image(), tmp_path)
+    locked(tmp_path, nccl="2.31.2")
+    with pytest.raises(RdmaImagesError, match=r"the wheels bring nvidia-nccl-cu13 2\.31\.2"):
+        lock.load(image(), tmp_path)
+
+
 def test_an_image_without_wheels_needs_no_lock(tmp_path: Path) -> None:
     assert lock.load(image(components={"pytorch": None, "nccl": None}), tmp_path).wheels == ()
 
