@@ -3,11 +3,11 @@
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import walk_tb
 
-from rdma_images.core import exit_codes
+from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RdmaImagesError
 
 LARGEST = 16 * 2**20  # bytes of a text that a user gives; a log of a job may have more
@@ -57,12 +57,14 @@ def unusable(error: OSError | ValueError, path: Path | str | None = None) -> Fil
 def as_file_error(path: Path | str | None = None) -> Iterator[None]:
     """Raise what keeps the block from using the user's files as FileError; `path` as for `unusable`.
 
-    Without `path`, only errors that name a file: the others may be about something else.
+    Without `path`, only errors that name a file, and those of a full disk: the others may be about something else.
     """
     try:
         yield
     except OSError as error:
         if path is None and error.filename is None:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise _full_disk(error) from None
             raise
         raise unusable(error, path) from None
     except ValueError as error:
@@ -133,6 +135,20 @@ def expanded(text: str) -> Path:
     except RuntimeError:
         user = text.partition("/")[0]
         raise FileError(f"{text}: {user} has no home folder on this machine\nwrite the whole path") from None
+
+
+def _full_disk(error: OSError) -> FileError:
+    """Return the error of a write that names no file: the folder with the least free space is the one meant."""
+    from tempfile import gettempdir  # here, because few commands meet it
+
+    from rdma_images.core import disk_space
+
+    folders = [paths.PROJECT, Path(gettempdir())]
+    with suppress(RdmaImagesError):  # of a user without a home folder
+        folders.append(paths.state_folder())
+    folder = min(folders, key=disk_space.free)
+    fix = f"free disk space there; `{paths.COMMAND} engine.status` says what can be freed"
+    return FileError(f"{folder}: {error.strerror}\n{fix}")
 
 
 def _missing_program(error: OSError) -> str | None:

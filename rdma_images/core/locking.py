@@ -49,7 +49,8 @@ class HeldLock:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         _acquire(self._lock, self._name, self._progress, self._patience)
         us = Holder(self._purpose, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
-        self._path.write_text(json.dumps(asdict(us)), encoding="utf-8")
+        with contextlib.suppress(OSError):  # of a full disk: the kernel keeps the lock, and the text is for people
+            self._path.write_text(json.dumps(asdict(us)), encoding="utf-8")
 
     def release(self) -> None:
         """Let go of the lock, where it is held."""

@@ -1,5 +1,6 @@
 """Files and folders of the user's that cannot be used: a sentence, what to do on a line of its own, no traceback."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.ci import durations, job_summary
-from rdma_images.core import atomic, files, locking, paths
+from rdma_images.core import atomic, disk_space, files, locking, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs import mirrors
 from rdma_images.publish import keys
@@ -87,6 +88,20 @@ def test_a_full_disk_and_a_long_path_are_reported() -> None:
         full.write_text("x")
     with pytest.raises(files.FileError, match=r"File name too long\nchoose a shorter path"):
         atomic.write(Path("/tmp") / ("x" * 300), "")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_named_where_the_system_names_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As of a write to a file that is open: it is no matter of the command's own output."""
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(disk_space, "free", lambda folder: 0 if folder.name == "state" else 10**9)
+    message = (
+        rf"^{tmp_path}/state: {os.strerror(number)}\nfree disk space there; `invoke engine.status` says what can be"
+    )
+    with pytest.raises(files.FileError, match=message), files.as_file_error():
+        raise OSError(number, os.strerror(number))
 
 
 @pytest.mark.parametrize("name", ["report", "ci.summary", "ci.measured", "render"])

@@ -1,6 +1,7 @@
 """One at a time, and nobody stopped by the dead."""
 
 import contextlib
+import errno
 import subprocess
 import sys
 import threading
@@ -98,3 +99,17 @@ def test_an_error_does_not_wait_for_a_released_lock() -> None:
         raise ZeroDivisionError
     assert locking.holders()["build"].what == "another"
     competitor.release()
+
+
+def test_a_lock_on_a_full_disk_is_held_without_its_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What frees the disk takes locks, too."""
+
+    def no_space(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", no_space)
+    with locking.hold("build", "pruning"):
+        assert locking._path("build").exists()
+        held = pytest.raises(RdmaImagesError, match="build is held by another process")
+        with held, locking.hold("build", "a build", patience=0):
+            pass
