@@ -66,15 +66,15 @@ def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
         foreign = () if all_targets else prune.of_other_targets(superfluous, loaded.matrix.targets)
         superfluous = tuple(image for image in superfluous if image not in foreign)
         in_use = prune.remove(running, superfluous, cache)
-    show(
-        *(
-            f"kept {image.ref}: this folder's matrix has no target {image.target}; --all-targets removes it"
-            for image in foreign
-        ),
-        *(
-            f"kept {image.ref or image.digest}: container {in_use[image]} uses it"
-            if image in in_use
-            else f"removed {image.ref or image.digest}"
-            for image in superfluous
-        ),
-    )
+    lines = [
+        f"kept {image.ref}: this folder's matrix has no target {image.target}; --all-targets removes it"
+        for image in foreign
+    ]
+    lines += [
+        f"kept {image.ref or image.digest}: container {in_use[image]} uses it"
+        if image in in_use
+        else f"removed {image.ref or image.digest}"
+        for image in superfluous
+    ]
+    lines += ["emptied the builder's cache"] if cache else []
+    show("\n".join(lines) or "nothing to remove")

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import state_folder
 from rdma_images.engine import daemon_api, process
 from rdma_images.engine.layout import Layout
 
@@ -96,12 +97,16 @@ def _wait(ready: Callable[[], bool], started: process.Process, name: str, log: P
     deadline = time.monotonic() + START_SECONDS
     while not ready():
         if not started.alive() or time.monotonic() > deadline:
-            last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
+            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+            last = lines[-1] if lines else "nothing"
             event = "did not answer" if started.alive() else "ended"
             process.end(started, 5.0)
-            raise RdmaImagesError(
-                f"the private engine's {name} {event}, and last wrote: {' | '.join(last) or 'nothing'}\nsee {log}"
-            )
+            fix = f"see {log}"
+            if "no space left on device" in last:
+                fix = (
+                    f"free disk space there, as with `rm -r {state_folder() / 'layers'}`, made again when needed; {fix}"
+                )
+            raise RdmaImagesError(f"the private engine's {name} {event}, and last wrote: {last}\n{fix}")
         time.sleep(0.05)
 
 

@@ -4,8 +4,12 @@ import json
 import re
 import subprocess
 from collections.abc import Collection, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 
+from rdma_images import engine as engines
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.paths import COMMAND
 from rdma_images.engine import Engine, docker_command
 
 LABEL = "io.rdma-images.image-id"
@@ -14,6 +18,7 @@ TARGET = "io.rdma-images.target"
 LAYERS = "io.rdma-images.layers"
 # Docker 26.1: "conflict: unable to delete REF (must be forced) - container ID is using its referenced image IMAGE".
 NO_IMAGE = re.compile("No such image")  # Docker's answer about one that somebody removed meanwhile
+EMPTYING = 3600  # seconds that the engine may take to remove tens of gigabytes
 IN_USE = re.compile(r"unable to (?:delete|remove).*?container ([0-9a-f]{12,64})", re.DOTALL)
 
 
@@ -65,8 +70,23 @@ def remove(engine: Engine, images: Collection[EngineImage], cache: bool = False)
         if container := IN_USE.search(_ask(engine, "image", "rm", image.ref or image.digest).stderr):
             in_use[image] = container[1]
     if cache:
-        docker_command.output(engine, "buildx", "prune", "--all", "--force")
+        _empty_cache(engine)
     return in_use
+
+
+def _empty_cache(engine: Engine) -> None:
+    """Remove all that the engine's builder keeps; on a full disk, too, where buildx cannot make its own folder."""
+    import docker  # here, because importing it takes 0.2 s
+
+    with closing(engines.client(engine)) as client:
+        client.api.timeout = EMPTYING
+        try:
+            client.api.prune_builds(all=True)
+        except docker.errors.DockerException as error:
+            raise RdmaImagesError(
+                f"the engine {engine.name} does not empty its cache: {error}\n"
+                f"see with `{COMMAND} engine.status` that it answers"
+            ) from None
 
 
 def _ask(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:

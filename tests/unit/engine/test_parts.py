@@ -22,6 +22,7 @@ from rdma_images.engine import (
     Engine,
     container_engine,
     daemon_api,
+    daemons,
     discovery,
     docker_command,
     layout,
@@ -416,3 +417,18 @@ def test_an_engine_over_ssh_is_refused_before_its_host_is_asked(monkeypatch: pyt
     answers = {"context": "ssh://user@host"}
     monkeypatch.setattr(discovery, "_docker", lambda command, *_: (answers[command], ""))
     assert discovery._ask() == (None, discovery.SSH_REFUSAL)
+
+
+@pytest.mark.parametrize(
+    ("last", "fix"),
+    [("mkdir /s/run: no space left on device", "free disk space there, as with "), ("failed to start", "see ")],
+)
+def test_a_daemon_that_ended_is_told_by_its_last_line(tmp_path: pathlib.Path, last: str, fix: str) -> None:
+    log = tmp_path / "dockerd.log"
+    started = process.start(["/bin/sh", "-c", f"echo first; echo '{last}'"], log, {}, tmp_path / "dockerd.json")
+    with pytest.raises(RdmaImagesError) as caught:
+        daemons._wait(lambda: False, started, "dockerd", log)
+    line, advice = str(caught.value).splitlines()
+    assert line == f"the private engine's dockerd ended, and last wrote: {last}"
+    assert advice.startswith(fix)
+    assert str(log) in advice
