@@ -56,7 +56,7 @@ def _section(name: str, entry: TroubleshootingEntry, facts: Troubleshooting) -> 
         yield "| message | none |\n|---|---|"
     yield f"| see with | `{_cell(entry.command)}` |"
     yield f"| healthy | {_cell(entry.healthy)} |"
-    yield f"| reported by | {', '.join(f'`{check}`' for check in entry.checks)} |"
+    yield f"| reported by | {', '.join(f'`{check}`' for check in entry.checks) or 'the scheduler'} |"
     yield f"| reported first | {_earliest_report(entry)} |"
     yield f"| fix | {_cell(entry.fix)} |"
     yield f"| source | {_cell(facts.cite(entry))} |\n"
@@ -64,6 +64,8 @@ def _section(name: str, entry: TroubleshootingEntry, facts: Troubleshooting) -> 
 
 def _earliest_report(entry: TroubleshootingEntry) -> str:
     """Return which command reports an entry first, and when."""
+    if not entry.checks:
+        return "by `invoke job.run`, in the scheduler's words"
     if {rule.id for rule in RULES} & set(entry.checks):
         return "by `invoke job.check`, before the job is submitted"
     if "node.check" in entry.checks:

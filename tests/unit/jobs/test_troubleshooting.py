@@ -48,6 +48,10 @@ def test_what_tells_it_exists(name: str) -> None:
             "0/2 nodes are available: 1 Insufficient hugepages-2Mi, 1 node(s) had taint {x: y}",
             "hugepages few-resources",
         ),
+        (
+            "0/3 nodes are available: 1 node(s) didn't match pod affinity rules. no new claims to deallocate",
+            "zone-too-small",
+        ),
         ("pod j-1 was deleted while it ran: Evicted: node n2 was drained", "node-drained"),
         ("Slurm says OUT_OF_MEMORY on n[1-2], exit code 0:125", "rank-killed"),
         ("the channels use TCP sockets (32 NET/Socket): no network plugin was found (libnccl-net.so)", "tcp-on-efa"),
