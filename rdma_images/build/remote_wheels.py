@@ -39,7 +39,7 @@ def fetch(key: str, repository: Repository, folder: Path, progress: Progress = s
     if not name or "/" in name:
         raise faults.MalformedError(f"{repository.ref}:{_tag(key)} is no wheel\ndelete the tag there")
     save = partial(repository.save, wheel.digest, folder / name, threading.Event())
-    faults.retry(save, ATTEMPTS, FIRST_WAIT, say=progress)
+    faults.retry(save, ATTEMPTS, FIRST_WAIT, progress=progress)
     progress(f"{name}: compiled before, {megabytes(wheel.size)} taken from {repository.ref}")
     return True
 
@@ -51,7 +51,7 @@ def send(key: str, repository: Repository, folder: Path, progress: Progress = si
         PublishError: The registry does not take it.
     """
     (wheel,) = folder.glob("*.whl")
-    faults.retry(partial(_send, key, repository, wheel), ATTEMPTS, FIRST_WAIT, say=progress)
+    faults.retry(partial(_send, key, repository, wheel), ATTEMPTS, FIRST_WAIT, progress=progress)
     progress(f"{wheel.name}: sent to {repository.ref}")
 
 

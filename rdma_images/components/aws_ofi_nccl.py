@@ -91,7 +91,7 @@ AWS_OFI_NCCL = ComponentDefinition(
         NAME,
         lambda facts: sorted_versions(facts.plugin.releases),
         decided_by=efa_installer.NAME,
-        implied=lambda facts, chosen: facts.efa.releases[chosen[efa_installer.NAME]].plugin,
+        implied=lambda facts, values: facts.efa.releases[values[efa_installer.NAME]].plugin,
     ),
     tag="ofi",
     is_bumped=True,

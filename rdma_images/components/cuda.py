@@ -70,7 +70,7 @@ CUDA = ComponentDefinition(
         NAME,
         lambda facts: sorted_versions(release.cuda for release in facts.torch.releases.values()),
         decided_by=pytorch.NAME,
-        implied=lambda facts, chosen: facts.torch.releases[chosen[pytorch.NAME]].cuda,
+        implied=lambda facts, values: facts.torch.releases[values[pytorch.NAME]].cuda,
     ),
     tag="cu",
     details=_details,

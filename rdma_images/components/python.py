@@ -10,7 +10,7 @@ PYTHON = ComponentDefinition(
         NAME,
         lambda facts: sorted_versions(row.python for row in facts.bases.bases.values()),
         decided_by=base.NAME,
-        implied=lambda facts, chosen: facts.bases.bases[chosen[base.NAME]].python,
+        implied=lambda facts, values: facts.bases.bases[values[base.NAME]].python,
     ),
     role="foundation",
     tag="py",

@@ -54,7 +54,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """Which requests are made again, and after how long.
 
     `absent` is whether also where nobody answers (refused, no route, no answer in time), and not only where a server
@@ -67,23 +67,23 @@ class Patience:
     absent: bool = False
     first_wait: float = 0.5  # seconds, doubled before each next try
     longest_wait: float = 30.0  # seconds; also of what a server asks for in Retry-After
-    say: Progress = field(default=silent, compare=False)
+    progress: Progress = field(default=silent, compare=False)
     wait: Callable[[float], object] = field(default=time.sleep, compare=False)
 
 
-def session(patience: Patience | None = None) -> requests.Session:
-    """Return a session that makes GET and HEAD again as `patience` says.
+def session(retry_policy: RetryPolicy | None = None) -> requests.Session:
+    """Return a session that makes GET and HEAD again as `retry_policy` says.
 
     Whatever else it is asked for, it asks once.
     """
-    patience = patience or Patience()
+    retry_policy = retry_policy or RetryPolicy()
     retries = _Retries(
-        total=patience.retries,
+        total=retry_policy.retries,
         allowed_methods=REPEATABLE,
-        status_forcelist=patience.statuses,
+        status_forcelist=retry_policy.statuses,
         raise_on_status=False,
     )
-    retries.patience = patience
+    retries.retry_policy = retry_policy
     http_session = requests.Session()
     for scheme in ("http://", "https://"):
         http_session.mount(scheme, HTTPAdapter(max_retries=retries))
@@ -98,7 +98,7 @@ def pause(attempt: int, first: float, longest: float) -> float:
     return min(longest, first * 2.0 ** (attempt - 1)) * random.uniform(1, 1.25)
 
 
-def why(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return why there was no answer, as the end of a sentence."""
     if isinstance(error, requests.exceptions.ConnectTimeout):
         return "no connection in time"
@@ -123,14 +123,14 @@ def continues(answer: requests.Response, received: int) -> bool:
 
 
 class _Retries(Retry):
-    """urllib3's, with the patience of a session: gives up at once on what cannot heal, and says what it waits for."""
+    """urllib3's, with the policy of a session: gives up at once on what cannot heal, and says what it waits for."""
 
-    patience: Patience
+    retry_policy: RetryPolicy
 
     def new(self, **kw: Any) -> "_Retries":
         """Return this policy with other counts."""
         retries = super().new(**kw)
-        retries.patience = self.patience
+        retries.retry_policy = self.retry_policy
         return retries
 
     def increment(
@@ -155,21 +155,21 @@ class _Retries(Retry):
             seconds = super().get_retry_after(response)
         except InvalidHeader:
             return None
-        return min(seconds, self.patience.longest_wait) if seconds else None
+        return min(seconds, self.retry_policy.longest_wait) if seconds else None
 
     def sleep(self, response: BaseHTTPResponse | None = None) -> None:
-        """Wait before the next try, as long as the server asks for or the patience says."""
-        patience, last = self.patience, self.history[-1]
+        """Wait before the next try, as long as the server asks for or the policy says."""
+        retry_policy, last = self.retry_policy, self.history[-1]
         delay = self.get_retry_after(response) if response else None
-        seconds = delay or pause(len(self.history), patience.first_wait, patience.longest_wait)
-        reason = why(last.error) if last.error else status(last.status or 0)
-        patience.say(f"{reason}: again in {seconds:.1f} s")
-        patience.wait(seconds)
+        seconds = delay or pause(len(self.history), retry_policy.first_wait, retry_policy.longest_wait)
+        reason = describe_error(last.error) if last.error else status(last.status or 0)
+        retry_policy.progress(f"{reason}: again in {seconds:.1f} s")
+        retry_policy.wait(seconds)
 
     def _may_heal(self, error: Exception) -> bool:
         cause = error.original_error if isinstance(error, ProxyError) else error
         if isinstance(cause, NameResolutionError) and any(words in str(cause) for words in UNKNOWN_HOST):
             return False
         if isinstance(cause, NewConnectionError | ConnectTimeoutError | ReadTimeoutError):
-            return self.patience.absent
+            return self.retry_policy.absent
         return isinstance(cause, ProtocolError)

@@ -37,17 +37,17 @@ class Holder:
 class HeldLock:
     """A lock that this process holds; see hold."""
 
-    def __init__(self, name: str, purpose: str, progress: Progress, patience: float | None) -> None:
+    def __init__(self, name: str, purpose: str, progress: Progress, timeout: float | None) -> None:
         from filelock import FileLock
 
-        self._name, self._purpose, self._progress, self._patience = name, purpose, progress, patience
+        self._name, self._purpose, self._progress, self._timeout = name, purpose, progress, timeout
         self._path = _path(name)
         self._lock = FileLock(self._path)
 
     def acquire(self) -> None:
         """Wait for the lock, and sign its file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        _acquire(self._lock, self._name, self._progress, self._patience)
+        _acquire(self._lock, self._name, self._progress, self._timeout)
         us = Holder(self._purpose, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
         with contextlib.suppress(OSError):  # of a full disk: the kernel keeps the lock, and the text is for people
             self._path.write_text(json.dumps(asdict(us)), encoding="utf-8")
@@ -67,13 +67,13 @@ class HeldLock:
 
 
 @contextmanager
-def hold(name: str, purpose: str, progress: Progress = silent, patience: float | None = None) -> Iterator[HeldLock]:
+def hold(name: str, purpose: str, progress: Progress = silent, timeout: float | None = None) -> Iterator[HeldLock]:
     """Hold the lock `name` of this state folder while the body runs.
 
     The kernel keeps the lock (flock) and lets go of it with the process, so a dead holder never stops anyone; the
-    file's text only says who holds it. Waits for ever, or for `patience` seconds and then raises RdmaImagesError.
+    file's text only says who holds it. Waits for ever, or for `timeout` seconds and then raises RdmaImagesError.
     """
-    lock = HeldLock(name, purpose, progress, patience)
+    lock = HeldLock(name, purpose, progress, timeout)
     try:
         lock.acquire()
         yield lock
@@ -106,17 +106,17 @@ def _path(name: str) -> Path:
     return state_folder() / "locks" / name
 
 
-def _acquire(lock: "BaseFileLock", name: str, progress: Progress, patience: float | None) -> None:
+def _acquire(lock: "BaseFileLock", name: str, progress: Progress, timeout: float | None) -> None:
     """Take the lock, and say once who holds it where that takes a while."""
     from filelock import Timeout
 
     with contextlib.suppress(Timeout):
         lock.acquire(blocking=False)
         return
-    if patience != 0:
+    if timeout != 0:
         progress(f"waiting for {name}: held by {_read(_path(name)) or 'another process'}")
     try:
-        lock.acquire(timeout=-1 if patience is None else patience)
+        lock.acquire(timeout=-1 if timeout is None else timeout)
     except Timeout:
         lock_holder = _read(_path(name)) or "another process"
         raise RdmaImagesError(f"{name} is held by {lock_holder}\nwait for it to end, or end it") from None

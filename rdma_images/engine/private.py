@@ -135,7 +135,7 @@ def _unpack(folders: Layout, progress: Progress) -> None:
 
 def _describe(folders: Layout, env: dict[str, str]) -> Engine:
     """Return the engine that runs, with what is measured of it kept for who asks later."""
-    _say(env, "runc", "--version")  # a library that the host lacks shows here, not in the middle of a build
+    _output(env, "runc", "--version")  # a library that the host lacks shows here, not in the middle of a build
     try:
         info = daemon_api.get(folders.socket, "/info", DESCRIBING)
     except OSError as error:
@@ -158,7 +158,7 @@ def _describe(folders: Layout, env: dict[str, str]) -> Engine:
     return learnt
 
 
-def _say(env: dict[str, str], *command: str) -> str:
+def _output(env: dict[str, str], *command: str) -> str:
     """Return what `command` of the engine prints; RdmaImagesError when it does not run."""
     process = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
     if process.returncode:

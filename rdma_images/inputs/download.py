@@ -61,7 +61,7 @@ def download(address: str, file: Path, job: DownloadSettings) -> None:
         """Report a line under the download's name."""
         job.progress(f"{job.name}: {line}")
 
-    retry_policy = http.Patience(TRIES - 1, http.FAILING, absent=True, first_wait=PAUSE, say=report, wait=wait)
+    retry_policy = http.RetryPolicy(TRIES - 1, http.FAILING, absent=True, first_wait=PAUSE, progress=report, wait=wait)
     while True:
         try:
             _attempt(address, file, job, replace(retry_policy, retries=TRIES - 1 - retries))
@@ -90,7 +90,7 @@ def _copy(source: Path, file: Path, job: DownloadSettings) -> None:
         raise RdmaImagesError(f"{job.name}: {source}: {error.strerror}\nname another address in mirrors.yaml") from None
 
 
-def _attempt(address: str, file: Path, job: DownloadSettings, retry_policy: http.Patience) -> None:
+def _attempt(address: str, file: Path, job: DownloadSettings, retry_policy: http.RetryPolicy) -> None:
     """Try once, resuming at the end of the partial file. After an error the file keeps what was received."""
     offset = file.stat().st_size if file.exists() else 0
     etag_file = file.with_name(file.name + ".etag")
@@ -138,4 +138,4 @@ def _chunks(response: requests.Response) -> Iterator[bytes]:
     try:
         yield from response.iter_content(CHUNK)
     except (requests.RequestException, HTTPError) as error:
-        raise _IncompleteError(http.why(error)) from None
+        raise _IncompleteError(http.describe_error(error)) from None

@@ -12,7 +12,7 @@ from rdma_images.registry import http as registry_http
 from rdma_images.registry.reference import DOCKER_HUB, parse_reference
 
 TIMEOUT = (2.5, 3.0)  # seconds to connect, seconds to the first byte: a preflight answers in a few seconds
-PATIENCE = http.Patience(retries=1, longest_wait=2.0)
+RETRY_POLICY = http.RetryPolicy(retries=1, longest_wait=2.0)
 HUB = "registry-1.docker.io"  # where the registry of docker.io answers. Source: docs.docker.com/reference/api/registry
 
 Answer = tuple[bool, str]  # whether it has the source, and the reason or size in words
@@ -24,7 +24,7 @@ def download(address: str, mirrors: Mirrors) -> Answer:
         with files.as_file_error(path):
             return (True, readable(path.stat().st_size)) if path.is_file() else (False, "no such file")
     try:
-        with web.request("HEAD", address, mirrors, TIMEOUT, retry_policy=PATIENCE) as response:
+        with web.request("HEAD", address, mirrors, TIMEOUT, retry_policy=RETRY_POLICY) as response:
             return True, ", ".join([str(response.status_code), *_size(response)])
     except web.StatusError as error:
         if error.status not in (403, 405, 501):
@@ -67,14 +67,14 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
         lambda: mirrors.login(parsed.host),
         ca=mirrors.ca_bundle,
         timeout=TIMEOUT,
-        patience=PATIENCE,
+        retry_policy=RETRY_POLICY,
     )
     return client.Repository(connection, parsed.repository).head(parsed.selector)
 
 
 def _first_byte(address: str, mirrors: Mirrors) -> Answer:
     try:
-        with web.request("GET", address, mirrors, TIMEOUT, {"Range": "bytes=0-0"}, PATIENCE) as response:
+        with web.request("GET", address, mirrors, TIMEOUT, {"Range": "bytes=0-0"}, RETRY_POLICY) as response:
             return True, str(response.status_code)
     except web.StatusError as error:
         return False, str(error)

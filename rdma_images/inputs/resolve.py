@@ -20,7 +20,7 @@ from packaging.utils import BuildTag, canonicalize_name, parse_wheel_filename
 from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.http import FAILING, Patience
+from rdma_images.core.http import FAILING, RetryPolicy
 from rdma_images.core.pipeline import PackageIndex
 from rdma_images.inputs import conflicts, package_index, repositories, source_metadata, web
 from rdma_images.inputs.mirrors import Mirrors
@@ -31,7 +31,7 @@ from rdma_images.plan.local_packages import LocalPackage
 MACHINE = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
 TIMEOUT = (10.0, 30.0)  # seconds to connect, seconds to answer
-PATIENCE = Patience(statuses=FAILING, absent=True)  # of hundreds of questions one may well get lost
+RETRY_POLICY = RetryPolicy(statuses=FAILING, absent=True)  # of hundreds of questions one may well get lost
 PARALLEL = 8
 
 
@@ -352,7 +352,7 @@ def _size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
     if file := web.local_path(address):
         return file.stat().st_size
     try:
-        with web.request("HEAD", address, mirrors, TIMEOUT, retry_policy=PATIENCE) as response:
+        with web.request("HEAD", address, mirrors, TIMEOUT, retry_policy=RETRY_POLICY) as response:
             return int(response.headers["Content-Length"])
     except (web.StatusError, requests.RequestException) as error:
         reason = web.describe_error(error, mirrors)

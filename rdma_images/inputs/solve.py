@@ -142,12 +142,14 @@ def _ask(question: _Question, planned: Candidate, torches: Sequence[str], facts:
     return Version(versions["torch"]).public
 
 
-def _words(conflict: Conflict, planned: str, chosen: str = "") -> str:
+def _words(conflict: Conflict, planned: str, torch: str = "") -> str:
     """Return which torch packages need, the chosen one where uv names it; where it names none, its own words."""
     other_needs = [need for need in conflict.needs if need.torch != planned]
-    of_chosen = [need for need in other_needs if need.torch == chosen]
+    needs_of_torch = [need for need in other_needs if need.torch == torch]
     return (
-        (of_chosen or other_needs)[-1].sentence(planned) if other_needs else textwrap.shorten(conflict.words, LONGEST)
+        (needs_of_torch or other_needs)[-1].sentence(planned)
+        if other_needs
+        else textwrap.shorten(conflict.words, LONGEST)
     )
 
 

@@ -38,7 +38,7 @@ def request(
     mirrors: Mirrors,
     timeout: tuple[float, float],
     headers: Mapping[str, str] | None = None,
-    retry_policy: http.Patience | None = None,
+    retry_policy: http.RetryPolicy | None = None,
 ) -> Iterator[requests.Response]:
     """Send a request, again as `retry_policy` says, and provide the response with its body still to be read.
 
@@ -82,7 +82,7 @@ def _send(session: requests.Session, method: str, address: str, **options: Any) 
 
 def describe_error(error: Exception, mirrors: Mirrors) -> str:
     """Return why there was no response, as the end of a sentence."""
-    description = http.why(error)
+    description = http.describe_error(error)
     if description == http.UNTRUSTED:
         return f"its certificate is not trusted by {mirrors.ca_bundle}: name another ca-bundle in mirrors.yaml"
     return description

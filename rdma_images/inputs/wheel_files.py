@@ -18,7 +18,7 @@ from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel
 
-PATIENCE = http.Patience(statuses=http.FAILING, absent=True)
+RETRY_POLICY = http.RetryPolicy(statuses=http.FAILING, absent=True)
 # The simple repository API, as JSON (PEP 691) where the index speaks it.
 ACCEPTED = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
 
@@ -93,7 +93,7 @@ def _page(name: str, index: str) -> str:
 def _file_addresses(page: str, mirrors: Mirrors) -> list[str]:
     """Return the addresses of all files of a project."""
     try:
-        with web.request("GET", page, mirrors, TIMEOUT, ACCEPTED, PATIENCE) as response:
+        with web.request("GET", page, mirrors, TIMEOUT, ACCEPTED, RETRY_POLICY) as response:
             text = response.content.decode("utf-8", "replace")
             is_json = "json" in response.headers.get("Content-Type", "")
     except (web.StatusError, requests.RequestException) as error:

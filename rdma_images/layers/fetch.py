@@ -121,5 +121,5 @@ def _completed(layer: LayerFile) -> Future[LayerFile]:
 
 def _fetch(layer: DownloadedLayer, repository: Repository, stop: threading.Event, progress: Progress) -> LayerFile:
     save = partial(repository.save, layer.content.digest, layer.path, stop)
-    faults.retry(save, ATTEMPTS, FIRST_WAIT, say=progress, sleep=stop.wait)
+    faults.retry(save, ATTEMPTS, FIRST_WAIT, progress=progress, sleep=stop.wait)
     return layer

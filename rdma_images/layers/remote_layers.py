@@ -89,10 +89,12 @@ def complete_registry(
         for recipe in remote.missing:
             layer = maker.ready(recipe).result()
             blobs[recipe.key] = layer.blob(layer_set.part)
-            faults.retry(partial(_send, recipe, layer, layer_set, repository), ATTEMPTS, FIRST_WAIT, say=progress)
+            faults.retry(partial(_send, recipe, layer, layer_set, repository), ATTEMPTS, FIRST_WAIT, progress=progress)
         check_collisions([local for recipe in layer_set.recipes if (local := store.find(recipe))])
         layer_image = _layer_image(layer_set, blobs)
-        faults.retry(partial(_put_image, repository, layer_image, layer_set.tag), ATTEMPTS, FIRST_WAIT, say=progress)
+        faults.retry(
+            partial(_put_image, repository, layer_image, layer_set.tag), ATTEMPTS, FIRST_WAIT, progress=progress
+        )
         digest = layer_image.manifest.digest
     else:
         blobs, digest = remote.blobs, remote.whole

@@ -17,8 +17,8 @@ _EVERY = 10.0  # seconds between two plain lines: a log is read afterwards
 class LineProgress:
     """Plain lines, for logs."""
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self.line = say
+    def __init__(self, write_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self.line = write_line
         self._clock = clock
         self._last = clock()
 

@@ -81,7 +81,7 @@ def push(
     try:
         _tag(client, digest, repository.ref, tag)
         try:
-            faults.retry(sending.attempt, policy.attempts, policy.first_wait, say=progress)
+            faults.retry(sending.attempt, policy.attempts, policy.first_wait, progress=progress)
         finally:
             _untag(client.api, f"{repository.ref}:{tag}")
     except requests.RequestException as error:
@@ -96,7 +96,7 @@ def push(
         _check_blobs(manifest, repository)
         return manifest
 
-    manifest = faults.retry(read_back_checked, policy.attempts, policy.first_wait, say=progress)
+    manifest = faults.retry(read_back_checked, policy.attempts, policy.first_wait, progress=progress)
     return PushResult(manifest, _traffic(manifest, sending, mounted, time.monotonic() - started))
 
 
@@ -111,7 +111,7 @@ class _Sending:
     tag: str
     stall: int
     watch: Watch
-    say: Callable[[str], None]
+    progress: Callable[[str], None]
     pushes: list[PushProgress] = field(default_factory=list)
     repaired: set[str] = field(default_factory=set)
     refused: int = 0
@@ -125,7 +125,7 @@ class _Sending:
         except faults.InternalError as error:
             if not error.about or error.about in self.repaired:
                 raise
-            self.say(f"{faults.first_line(error)}; sending {error.about} again")
+            self.progress(f"{faults.first_line(error)}; sending {error.about} again")
             send_again(self.engine, self.digest, self.repository, error.about)
             self.repaired.add(error.about)
             self.attempt()

@@ -39,7 +39,7 @@ class Publisher:
 
     def retry(self, action: Callable[[], Result]) -> Result:
         """Call `action`, and again after faults that may heal."""
-        return faults.retry(action, self.pace.attempts, self.pace.first_wait, say=self.watcher.line)
+        return faults.retry(action, self.pace.attempts, self.pace.first_wait, progress=self.watcher.line)
 
     def signing(self, destination: Destination, repository: Repository, digest: str) -> ImageSigner | None:
         """Return what signs the image `digest`; None without a signer."""
@@ -189,7 +189,7 @@ def move_tags(
 
 
 def mount(
-    item: ApprovedImage, destination: Destination, repository: Repository, say: Callable[[str], None]
+    item: ApprovedImage, destination: Destination, repository: Repository, progress: Callable[[str], None]
 ) -> frozenset[str]:
     """Mount the image's wheel layers that `repository` lacks; return the digests of those it has now without sending.
 
@@ -203,11 +203,13 @@ def mount(
         for source in _sources(item, destination):
             for digest in _present(source, missing):
                 if not repository.mount(digest, source):
-                    say(f"{destination.name}: mounts nothing from {source.ref}, so that the wheels' layers are sent")
+                    progress(
+                        f"{destination.name}: mounts nothing from {source.ref}, so that the wheels' layers are sent"
+                    )
                     return frozenset(mounted)
                 mounted[digest] = missing.pop(digest)
     if mounted:
-        say(f"{destination.name}: {megabytes(sum(mounted.values()))} of wheels' layers were in the registry")
+        progress(f"{destination.name}: {megabytes(sum(mounted.values()))} of wheels' layers were in the registry")
     return frozenset(mounted)
 
 

@@ -23,9 +23,9 @@ class ImageSigner:
     """
 
     def __init__(
-        self, signer: Signer, destination: Destination, repository: Repository, digest: str, say: Progress
+        self, signer: Signer, destination: Destination, repository: Repository, digest: str, progress: Progress
     ) -> None:
-        self._signer, self._destination, self._repository, self._say = signer, destination, repository, say
+        self._signer, self._destination, self._repository, self._progress = signer, destination, repository, progress
         self._ref = f"{repository.ref}@{digest}"
 
     def is_trusted(self, entry: Descriptor, artifact: Artifact) -> bool:
@@ -58,7 +58,7 @@ class ImageSigner:
 
     def sign(self, artifacts: Sequence[Artifact], retry: Retry) -> None:
         """Sign the image, and each of `artifacts` as a statement on it."""
-        self._say(f"{self._destination.name}: signing {self._ref} with {key_label(self._signer.key)}")
+        self._progress(f"{self._destination.name}: signing {self._ref} with {key_label(self._signer.key)}")
         retry(partial(self._cosign.sign, self._ref, self._signer))
         self.attest(artifacts, retry)
 
@@ -70,4 +70,6 @@ class ImageSigner:
 
     @cached_property
     def _cosign(self) -> Cosign:
-        return Cosign(cosign.find_program(self._say), self._destination.kind.host, self._destination.connection.login())
+        return Cosign(
+            cosign.find_program(self._progress), self._destination.kind.host, self._destination.connection.login()
+        )

@@ -88,7 +88,7 @@ def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
 def transport_error(host: str, error: requests.RequestException) -> PublishError:
     """Return the error of a request that got no response."""
     match error:
-        case _ if http.why(error) == http.UNTRUSTED:
+        case _ if http.describe_error(error) == http.UNTRUSTED:
             reason = "its certificate is not trusted here\nname the CA bundle in REQUESTS_CA_BUNDLE"
         case requests.exceptions.ConnectTimeout():
             reason = "no answer to the connection\ncheck the host, the proxy and the firewall"
@@ -101,7 +101,7 @@ def transport_error(host: str, error: requests.RequestException) -> PublishError
         case _ if "refused" in str(error).lower():
             reason = "the connection is refused\nstart the registry, or correct its port"
         case _:
-            reason = f"{mask_secrets(http.why(error))}\ncheck the host, the proxy and the network"
+            reason = f"{mask_secrets(http.describe_error(error))}\ncheck the host, the proxy and the network"
     return UnreachableError(f"{host} is unreachable: {reason}")
 
 
@@ -153,7 +153,7 @@ def retry(
     attempts: int = 6,
     first_wait: float = 1.0,
     longest_wait: float = 30.0,
-    say: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Result:
     """Return what `action` returns, called again after faults that may heal.
@@ -167,6 +167,6 @@ def retry(
             if not error.temporary or attempt == attempts:
                 raise
             wait = http.pause(attempt, first_wait, longest_wait)
-            say(f"{first_line(error)}; trying again in {wait:.0f} s ({attempt} of {attempts - 1})")
+            progress(f"{first_line(error)}; trying again in {wait:.0f} s ({attempt} of {attempts - 1})")
             sleep(wait)
     raise AssertionError("attempts must be at least 1")

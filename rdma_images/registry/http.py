@@ -33,12 +33,12 @@ class Connection:
         tls: bool | None = None,
         ca: Path | None = None,
         timeout: tuple[float, float] = TIMEOUT,
-        patience: http.Patience | None = None,
+        retry_policy: http.RetryPolicy | None = None,
     ) -> None:
         self.host = host
         # With every request and not on the session, where the environment's bundle would win over the one chosen.
         self._how: dict[str, Any] = {"timeout": timeout} | ({"verify": str(ca)} if ca else {})
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._login_source = login
         secure = tls if tls is not None else not is_loopback(host)
         self.base = f"{'https' if secure else 'http'}://{host}"
@@ -97,7 +97,7 @@ class Connection:
     def _session(self) -> requests.Session:
         """Return a session of this thread: requests does not promise that one may be shared."""
         if not hasattr(self._local, "session"):
-            self._local.session = http.session(self._patience)
+            self._local.session = http.session(self._retry_policy)
             # A proxy from the environment can not lead to this machine itself.
             self._local.session.trust_env = not is_loopback(self.host)
         session: requests.Session = self._local.session

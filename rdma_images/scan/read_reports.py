@@ -93,11 +93,13 @@ def parse_report(content: bytes, name: str) -> ScannerReport:
         raise RefusedError(f"{name}: {defect}: {plain(str(error))}\nhave the scanner write it again, as JSON") from None
     if isinstance(document, dict) and isinstance(document.get("body"), dict):  # as Alibaba's SDKs and CLI print it
         document = document["body"]
-    read = next((read for is_of, read in _FORMATS if isinstance(document, dict) and is_of(document)), None)
-    if read is None:
+    read_format = next(
+        (read_format for is_of, read_format in _FORMATS if isinstance(document, dict) and is_of(document)), None
+    )
+    if read_format is None:
         raise RefusedError(f"{name}: is no report of a scanner\nread are: {SUPPORTED}")
     try:
-        return read(document)
+        return read_format(document)
     except ValidationError as error:
         problem = first_misfit(error)
         is_bill = problem.startswith("vulnerabilities: ")

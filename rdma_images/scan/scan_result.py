@@ -79,22 +79,22 @@ def severity_of_score(score: float) -> Severity:
     return next((name for least, name in bounds if score >= least), "negligible")
 
 
-def moment(written: str | float | None) -> datetime | None:
+def moment(value: str | float | None) -> datetime | None:
     """Return a time as scanners write it, ISO 8601 or seconds since 1970; None for what is no time."""
     try:
-        if isinstance(written, str):
-            parsed = datetime.fromisoformat(written.strip())
+        if isinstance(value, str):
+            parsed = datetime.fromisoformat(value.strip())
             parsed = parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
         else:
-            parsed = datetime.fromtimestamp(written or 0, UTC)
+            parsed = datetime.fromtimestamp(value or 0, UTC)
     except (ValueError, OverflowError, OSError):
         return None
     return parsed if parsed.year > 1970 else None  # Go writes the year 1 for "no time"
 
 
-def day(written: str | float | None) -> str:
+def day(value: str | float | None) -> str:
     """Return the day of a time, ISO 8601; "" for what is no time."""
-    parsed = moment(written)
+    parsed = moment(value)
     return parsed.date().isoformat() if parsed else ""
 
 

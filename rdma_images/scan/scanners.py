@@ -21,7 +21,7 @@ _COMMANDS: Mapping[str, Callable[[str, bool], list[str]]] = {
 }
 
 
-def run_scanner(program: str, ref: str, engine: Engine | None, folder: Path, say: Progress) -> Path:
+def run_scanner(program: str, ref: str, engine: Engine | None, folder: Path, progress: Progress) -> Path:
     """Scan `ref` with the user's own program; return the report that it wrote into `folder`.
 
     Args:
@@ -42,8 +42,8 @@ def run_scanner(program: str, ref: str, engine: Engine | None, folder: Path, say
     environ = {**engine.environ(), "DOCKER_HOST": engine.host} if engine else None
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{program}.json"
-    say(f"scanning {ref} with {program}")
-    with path.open("wb") as report, tempfile.TemporaryFile() as errors, waiting(say, lambda: program):
+    progress(f"scanning {ref} with {program}")
+    with path.open("wb") as report, tempfile.TemporaryFile() as errors, waiting(progress, lambda: program):
         result = subprocess.run(
             command, env=environ, stdin=subprocess.DEVNULL, stdout=report, stderr=errors, check=False
         )

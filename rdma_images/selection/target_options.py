@@ -28,16 +28,16 @@ def parse_changes(pairs: Sequence[str] | None, option: str = "--set", form: str 
 
     Raises RefusedError for another form, and for two values of one axis.
     """
-    chosen: dict[str, str] = {}
+    values: dict[str, str] = {}
     for pair in pairs or ():
         axis, equals, value = pair.partition("=")
         if not (axis and equals and value):
             example = f", as in {option} pytorch=2.14.1" if option == "--set" else ""
             raise RefusedError(f"{option} {pair}: not of the form {form}\nwrite {option} {form}{example}")
-        if chosen.get(axis, value) != value:
-            raise RefusedError(f"{option} gives {axis} two values, {chosen[axis]} and {value}\nremove one of them")
-        chosen[axis] = value
-    return chosen
+        if values.get(axis, value) != value:
+            raise RefusedError(f"{option} gives {axis} two values, {values[axis]} and {value}\nremove one of them")
+        values[axis] = value
+    return values
 
 
 def chosen_plan(

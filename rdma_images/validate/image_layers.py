@@ -86,8 +86,8 @@ def layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[
             if not cached
         ]
         with ThreadPoolExecutor(max_workers=2) as pool:
-            read = list(pool.map(lambda pair: _read(pair[0], open_blob(pair[1])), todo))
-    new = {layer.digest: layer for layer in read}
+            read_layers = list(pool.map(lambda pair: _read(pair[0], open_blob(pair[1])), todo))
+    new = {layer.digest: layer for layer in read_layers}
     return tuple(cached or new[digest] for digest, cached in zip(subject.layers, cached_layers, strict=True))
 
 

@@ -189,9 +189,9 @@ def _check_processes(table: Table) -> Iterator[Problem]:
     if table.failure:
         yield Problem(f"nccl-tests failed: {table.failure.value}", "", (table.failure.where,))
     for (host, gpu), ranks_read in table.shared.items():
-        ranks = ", ".join(read.value for read in ranks_read[:8])
+        ranks = ", ".join(rank.value for rank in ranks_read[:8])
         fix = "give each process of a node a GPU of its own: look at CUDA_VISIBLE_DEVICES and NCCL_TESTS_DEVICE"
-        yield Problem(f"ranks {ranks} share GPU {gpu} of {host}", fix, tuple(read.where for read in ranks_read[:4]))
+        yield Problem(f"ranks {ranks} share GPU {gpu} of {host}", fix, tuple(rank.where for rank in ranks_read[:4]))
     for late in table.late[:4]:
         number, share = late.value.split()
         location = f" on {table.devices[int(number)].value}" if int(number) in table.devices else ""

@@ -72,7 +72,7 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress
     run_facts = _run_facts(job, project)
     tcp_files = _tcp_files(job, job_folder, project) if options.tcp else {}
     lock = f"job-{job.name}-{sha256(str(job_folder.absolute()).encode()).hexdigest()[:8]}"
-    with locking.hold(lock, f"{COMMAND} job.run {job_folder}", patience=0), stoppable() as stop:
+    with locking.hold(lock, f"{COMMAND} job.run {job_folder}", timeout=0), stoppable() as stop:
         _remove_leftovers(job_folder, run_facts, progress)
         run_path = _new_folder(job_folder)
         folder.write(run_path, {folder.NOTE: files.read(job_folder / folder.NOTE)})
@@ -95,7 +95,7 @@ class _Session:
     folder: Path
     options: JobRunOptions
     stop: StopRequest
-    say: Progress
+    progress: Progress
 
     troubleshooting: Troubleshooting
     done: list[SubmissionRecord] = field(default_factory=list)
@@ -109,17 +109,17 @@ class _Session:
         try:
             end = self._follow(runner, submission)
         except BaseException:
-            remove(runner, self.say)
+            remove(runner, self.progress)
             self._record(replace(entry, left="removed"))
             raise
         entry = replace(entry, ended=_now(), how=end.how, why=end.why, left="kept" if self.options.keep else "there")
         self._record(entry)
         if not self.options.keep:
-            remove(runner, self.say)
+            remove(runner, self.progress)
             entry = replace(entry, left="removed")
             self._record(entry)
         self.done.append(entry)
-        self.say(f"{submission.job.name} {end.how}, {entry.left}; logs: {shown(submission.logs)}")
+        self.progress(f"{submission.job.name} {end.how}, {entry.left}; logs: {shown(submission.logs)}")
         if end.how in ("late", "interrupted", "unreachable"):
             logs = f"\nlogs so far: {shown(submission.logs)}" if any(submission.logs.iterdir()) else ""
             explanation = troubleshooting.fitting_entries([end.why], submission.job.fabric, self.troubleshooting)
@@ -134,7 +134,7 @@ class _Session:
         record.write(self.folder, [*self.done, entry])
 
     def _submit(self, runner: Runner, submission: Submission, entry: SubmissionRecord) -> None:
-        self.say(f"submitting {submission.job.name}")
+        self.progress(f"submitting {submission.job.name}")
         try:
             runner.submit()
         except RdmaImagesError as error:
@@ -151,18 +151,18 @@ class _Session:
     def _follow(self, runner: Runner, submission: Submission) -> JobEnd:
         """Follow the job to its end, and collect its logs."""
         ends = not (self.options.wait or submission.job.work.restarts)
-        logs = LogWatch(submission.logs, self.say, ends=ends)
+        logs = LogWatch(submission.logs, self.progress, ends=ends)
         node = None if self.options.node is None else NodeOutput(submission.logs, self.options.node)
-        end = follow(runner, self.stop, self.options.limit, self.say, logs, node)
+        end = follow(runner, self.stop, self.options.limit, self.progress, logs, node)
         try:
             runner.collect()
         except CommandError as error:
-            self.say(f"not all logs could be collected: {error}")
+            self.progress(f"not all logs could be collected: {error}")
         logs.judge_new_lines()
         if end.how != "failed" or not logs.bad_nodes:
             return end
         if submission.run.how in WITH_EXCLUDE and logs.bad_node_names:
-            self.say(f"the same job on other nodes: {COMMAND} job … --param exclude={logs.bad_node_names}")
+            self.progress(f"the same job on other nodes: {COMMAND} job … --param exclude={logs.bad_node_names}")
         return replace(end, why=logs.bad_nodes)
 
 

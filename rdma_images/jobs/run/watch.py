@@ -30,7 +30,7 @@ class JobWatch:
     """Judge the lines of a job as they come, and say each change of the verdict with its time."""
 
     def __init__(self, progress: Progress) -> None:
-        self._say = progress
+        self._progress = progress
         self._live = live.LiveVerdict(load_wordings())
         self._started = time.monotonic()
         self._stopped_at = math.inf
@@ -68,7 +68,7 @@ class JobWatch:
 
     def _tell(self, sentence: str) -> None:
         seconds = int(time.monotonic() - self._started)
-        self._say(f"{seconds // 60}:{seconds % 60:02d} {plain(sentence)}")
+        self._progress(f"{seconds // 60}:{seconds % 60:02d} {plain(sentence)}")
 
 
 def watch_log(path: Path, limit: float, progress: Progress) -> Verdict:

@@ -18,13 +18,13 @@ from tests.support.loopback import Answer, Site, serve
 class Waits(list[float]):
     """The pauses that a session makes, which take no time here, and what it says of them."""
 
-    def __init__(self, patience: http.Patience | None = None) -> None:
+    def __init__(self, retry_policy: http.RetryPolicy | None = None) -> None:
         super().__init__()
         self.messages: list[str] = []
-        self.patience = replace(patience or http.Patience(), wait=self.append, say=self.messages.append)
+        self.retry_policy = replace(retry_policy or http.RetryPolicy(), wait=self.append, progress=self.messages.append)
 
     def request(self, method: str, address: str, timeout: float = 5.0, data: bytes | None = None) -> requests.Response:
-        with http.session(self.patience) as session:
+        with http.session(self.retry_policy) as session:
             return session.request(method, address, timeout=timeout, data=data)
 
 
@@ -50,7 +50,7 @@ def test_a_server_that_stays_busy_has_the_last_word(site: Site) -> None:
 )
 def test_a_server_says_how_long_to_wait_within_limits(site: Site, retry_after: str, least: float, most: float) -> None:
     site.answers["/x"] = [Answer(status=503, headers={"Retry-After": retry_after}), Answer(b"content")]
-    waits = Waits(http.Patience(longest_wait=4.0))
+    waits = Waits(http.RetryPolicy(longest_wait=4.0))
     assert waits.request("GET", f"{site.address}/x").ok
     assert least <= waits[0] <= most
 
@@ -58,7 +58,7 @@ def test_a_server_says_how_long_to_wait_within_limits(site: Site, retry_after: s
 @pytest.mark.parametrize("method", ["PUT", "POST"])
 def test_what_changes_something_is_sent_once(site: Site, method: str) -> None:
     site.answers["/x"] = Answer(status=503)
-    waits = Waits(http.Patience(absent=True))
+    waits = Waits(http.RetryPolicy(absent=True))
     assert waits.request(method, f"{site.address}/x", data=b"body").status_code in (501, 503)
     with pytest.raises(requests.ConnectionError):
         waits.request(method, closed(), data=b"body")
@@ -74,17 +74,17 @@ def test_other_answers_are_taken_as_they_are(site: Site, status: int) -> None:
 
 
 def test_an_unknown_host_is_asked_for_once() -> None:
-    waits = Waits(http.Patience(absent=True))
+    waits = Waits(http.RetryPolicy(absent=True))
     with pytest.raises(requests.ConnectionError) as caught:
         waits.request("GET", "http://nobody.invalid/x")
-    assert http.why(caught.value) == "unknown host"
+    assert http.describe_error(caught.value) == "unknown host"
     assert waits == []
 
 
 def test_a_certificate_that_is_not_trusted_is_seen_once() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("localhost").configure_cert(context)
-    waits = Waits(http.Patience(absent=True))
+    waits = Waits(http.RetryPolicy(absent=True))
     with serve(context) as site, pytest.raises(requests.exceptions.SSLError):
         waits.request("GET", f"{site.address}/x")
     assert waits == []
@@ -113,7 +113,7 @@ def test_a_connection_that_is_not_secure_says_why(
         address = site.address.replace("http://127.0.0.1", "https://localhost")
         with pytest.raises(requests.exceptions.SSLError) as caught:
             session.get(address, verify=str(tmp_path / "ca.pem"), timeout=5)
-    assert http.why(caught.value) == expected
+    assert http.describe_error(caught.value) == expected
 
 
 @pytest.mark.parametrize(
@@ -132,24 +132,24 @@ def test_a_proxy_that_refuses_is_told_from_the_server(status: str, expected: str
         proxy = threading.Thread(target=refuse)
         proxy.start()
         waits = Waits()
-        with http.session(waits.patience) as session, pytest.raises(requests.ConnectionError) as caught:
+        with http.session(waits.retry_policy) as session, pytest.raises(requests.ConnectionError) as caught:
             session.get(
                 "https://h.example/x", proxies={"https": f"http://127.0.0.1:{listener.getsockname()[1]}"}, timeout=5
             )
         proxy.join()
-    assert (http.why(caught.value), waits) == (expected, [])
+    assert (http.describe_error(caught.value), waits) == (expected, [])
 
 
 @pytest.mark.parametrize(("absent", "times"), [(False, 0), (True, 2)])
 def test_who_does_not_answer_is_asked_again_only_where_that_is_wanted(site: Site, absent: bool, times: int) -> None:
     site.answers["/x"] = Answer(silent_for=5)
-    waits = Waits(http.Patience(absent=absent))
+    waits = Waits(http.RetryPolicy(absent=absent))
     with pytest.raises(requests.RequestException) as refused:
         waits.request("GET", closed())
-    assert (http.why(refused.value), len(waits)) == ("connection refused", times)
+    assert (http.describe_error(refused.value), len(waits)) == ("connection refused", times)
     with pytest.raises(requests.RequestException) as stalled:
         waits.request("GET", f"{site.address}/x", timeout=0.05)
-    assert (http.why(stalled.value), len(waits)) == ("no answer in time", 2 * times)
+    assert (http.describe_error(stalled.value), len(waits)) == ("no answer in time", 2 * times)
 
 
 def test_a_connection_that_the_server_drops_is_opened_again(site: Site) -> None:

@@ -43,7 +43,7 @@ def test_who_holds_it_is_named_with_pid_and_time(holding_process: subprocess.Pop
     with pytest.raises(
         RdmaImagesError, match=rf"build is held by process {holding_process.pid} \(a build\) since 20\d\d-"
     ):
-        locking.hold("build", "ours", patience=0).__enter__()
+        locking.hold("build", "ours", timeout=0).__enter__()
 
 
 def test_the_second_waits_names_the_holder_and_continues(holding_process: subprocess.Popen[str]) -> None:
@@ -63,7 +63,7 @@ def test_a_killed_holder_stops_nobody(holding_process: subprocess.Popen[str], st
     holding_process.wait()
     assert (state / "locks" / "build").exists()
     assert locking.holder("build") is None
-    with locking.hold("build", "ours", patience=0):
+    with locking.hold("build", "ours", timeout=0):
         assert list(locking.holders()) == ["build"]
 
 
@@ -77,14 +77,14 @@ def test_no_file_stays(state: Path) -> None:
 
 
 def test_two_locks_are_independent() -> None:
-    with locking.hold("build", "ours", patience=0), locking.hold("engine", "ours", patience=0):
+    with locking.hold("build", "ours", timeout=0), locking.hold("engine", "ours", timeout=0):
         assert list(locking.holders()) == ["build", "engine"]
 
 
 def test_a_lock_is_free_while_it_is_released() -> None:
     with locking.hold("build", "ours") as lock:
         with lock.released():
-            with locking.hold("build", "another", patience=0):
+            with locking.hold("build", "another", timeout=0):
                 assert locking.holders()["build"].what == "another"
             assert locking.holders() == {}
         assert locking.holders()["build"].what == "ours"
@@ -111,5 +111,5 @@ def test_a_lock_on_a_full_disk_is_held_without_its_note(monkeypatch: pytest.Monk
     with locking.hold("build", "pruning"):
         assert locking._path("build").exists()
         held = pytest.raises(RdmaImagesError, match="build is held by another process")
-        with held, locking.hold("build", "a build", patience=0):
+        with held, locking.hold("build", "a build", timeout=0):
             pass

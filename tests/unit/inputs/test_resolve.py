@@ -117,7 +117,7 @@ def test_an_index_behind_a_login(index: Site, tmp_path: Path) -> None:
 
 
 def test_a_size_that_gets_lost_is_asked_for_again(index: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolve, "PATIENCE", dataclasses.replace(resolve.PATIENCE, first_wait=0.0))
+    monkeypatch.setattr(resolve, "RETRY_POLICY", dataclasses.replace(resolve.RETRY_POLICY, first_wait=0.0))
     index.answers["/files/x-1.0-py3-none-any.whl"] = [Answer(status=502), Answer(b"1234567")]
     assert resolve._size({"url": f"{index.address}/files/x-1.0-py3-none-any.whl"}, mirrors(index)) == 7
 

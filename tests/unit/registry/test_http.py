@@ -214,7 +214,7 @@ class TestRetry:
                 raise left.pop(0)
             return "done"
 
-        assert faults.retry(action, first_wait=1, say=lines.append, sleep=waits.append) == "done"
+        assert faults.retry(action, first_wait=1, progress=lines.append, sleep=waits.append) == "done"
         assert 1 <= waits[0] <= 1.25
         assert 2 <= waits[1] <= 2.5
         assert "trying again" in lines[0]
