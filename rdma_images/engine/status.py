@@ -26,6 +26,7 @@ class Space:
     what: str
     bytes: int
     command: str
+    is_limit: bool = False  # of what shares layers with others: at most so many bytes
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def status(layers_limit: int) -> Status:
         "locks": locking.holders(),
     }
     if private_one is None:
-        return Status(None, f"{trouble}, and no private engine runs: `{COMMAND} engine.up` starts one", **common)
+        why_none = private.obstacle() or f"no private engine runs: `{COMMAND} engine.up` starts one"
+        return Status(None, f"{trouble}, and {why_none}", **common)
     return Status(
         private_one,
         versions={"docker": private_one.version, "buildx": private_one.buildx, **_components(private_one)},
@@ -110,7 +112,8 @@ def table(state: Status) -> Table:
         limit = f"{_gb(state.cache_used)}; above {_gb(state.cache_limit)} the least used is removed"
         rows.add_row("build cache", limit)
     for space in state.space:
-        rows.add_row(f"can be freed: {space.what}", f"{_gb(space.bytes)}: {space.command}")
+        size = f"{'at most ' * space.is_limit}{_gb(space.bytes)}"
+        rows.add_row(f"can be freed: {space.what}", f"{size}: {space.command}")
     for name, holder in state.locks.items():
         rows.add_row(f"lock: {name}", str(holder))
     return rows
@@ -128,8 +131,8 @@ def _space(folders: Layout, cache_used: int | None, layers_limit: int) -> tuple[
         "bases": ("bootstrapped bases", None),
     }
     spaces = [
-        Space("build cache", cache_used or 0, f"`{COMMAND} engine.prune --cache`"),
-        Space("images", images, f"`{COMMAND} engine.prune` removes those that the default matrix no longer has"),
+        Space("build cache", cache_used or 0, f"`{COMMAND} engine.prune --cache`", is_limit=True),
+        Space("images", images, f"`{COMMAND} engine.prune` removes those that the default matrix no longer has", True),
     ]
     for name, (kind, limit) in kinds.items():
         folder = state_folder() / name

@@ -272,6 +272,31 @@ def test_packages_that_came_whole_are_not_fetched_again(tmp_path: pathlib.Path) 
     assert unpacked.fetch(["runc"], "no such suite", tmp_path) == tmp_path
 
 
+@pytest.mark.parametrize(
+    ("obstacle", "answer"),
+    [(None, "no private engine runs: `invoke engine.up` starts one"), ("a private one needs root", "needs root")],
+)
+def test_where_up_is_offered(
+    no_choice: pathlib.Path, monkeypatch: pytest.MonkeyPatch, obstacle: str | None, answer: str
+) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(no_choice))
+    monkeypatch.setattr(private, "obstacle", lambda: obstacle)
+    assert status.status(0).trouble == f"there is no Docker at {no_choice}/docker.sock, and " + (obstacle or answer)
+
+
+def test_what_images_and_cache_take_is_the_most_that_can_be_freed(
+    folders: layout.Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share layers, and the engine counts these for both."""
+    monkeypatch.setattr(daemon_api, "get", lambda *_: {"LayersSize": 2 * disk_space.GB})
+    spaces = status._space(folders, disk_space.GB, 0)
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(status.table(status.Status(None, space=spaces)))
+    text = console.export_text()
+    assert "can be freed: images       at most 2.00 GB: `invoke engine.prune` removes those" in text
+    assert "can be freed: build cache  at most 1.00 GB: `invoke engine.prune --cache`" in text
+
+
 def test_the_status_is_a_table_and_json() -> None:
     engine = container_engine.Engine(
         "private", "private", "unix:///s", "26.1", "0.13", "containerd", "host", {"PATH": "/secret"}
