@@ -329,7 +329,7 @@ def test_a_silent_daemon_is_no_crash(folders: layout.Layout, monkeypatch: pytest
         silent.listen()
         monkeypatch.setattr(status, "COUNTING", 0.05)
         monkeypatch.setattr(private, "DESCRIBING", 0.05)
-        monkeypatch.setattr(private, "_say", lambda *_: "")
+        monkeypatch.setattr(private, "_output", lambda *_: "")
         with pytest.raises(RdmaImagesError, match=r"does not say what it is: .*\ntry again"):
             private._describe(folders, {})
         assert status._cache_used(folders) is None
