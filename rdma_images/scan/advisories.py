@@ -60,6 +60,8 @@ def scan_by_advisories(folder: Path, report: Report, digest: str) -> Scan:
     """
     installed = installed_packages(report)
     paths = [path for path in sorted(folder.rglob("*")) if path.suffix in (".json", ".yaml", ".yml") and path.is_file()]
+    if not folder.is_dir():
+        raise RefusedError(f"{folder}: no such folder\nname the one that has Debian's tracker as JSON, or OSV files")
     if not paths:
         raise RefusedError(f"{folder}: has no advisories\nput Debian's tracker as JSON, or OSV files, into it")
     vulnerabilities: list[Vulnerability] = []

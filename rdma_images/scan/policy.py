@@ -103,6 +103,15 @@ class Policy(Document):
                 if key in keys[:number]:
                     yield (name, number), f"{' in '.join(filter(None, key))} is written twice: remove one"
 
+    def require_origin(self) -> OriginRules:
+        """Return what a provenance must say. Raises RefusedError where the policy says nothing of it."""
+        if self.origin == OriginRules():
+            raise RefusedError(
+                f"{self.where()}: has no 'origin', which says what a provenance must name\n"
+                f"add it, as {shown(EXAMPLE)} has it; or leave out --policy"
+            )
+        return self.origin
+
     def check(self, today: date) -> list[str]:
         """Return a line for each exception that ends within 14 days.
 

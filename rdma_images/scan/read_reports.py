@@ -111,6 +111,8 @@ def parse_report(content: bytes, name: str) -> ScannerReport:
 
 def check_subject(report: ScannerReport, subject: Subject, stated_digest: str, name: str) -> None:
     """Raise RefusedError unless a report is about `subject`: by a digest, by its layers, or by the user's word."""
+    if stated_digest and stated_digest != subject.digest:
+        raise RefusedError(f"--digest {stated_digest}: {subject.name} is {subject.digest}\nscan this image again")
     if subject.digest in report.digests or (report.layers and report.layers == subject.layers):
         return
     if report.digests or report.layers:
@@ -124,8 +126,6 @@ def check_subject(report: ScannerReport, subject: Subject, stated_digest: str, n
             "name a form of report that does (Trivy's or Grype's JSON), or say it: "
             f"--digest {subject.digest}"
         )
-    if stated_digest != subject.digest:
-        raise RefusedError(f"--digest {stated_digest}: {subject.name} is {subject.digest}\nscan this image again")
 
 
 def _finished(report: ScannerReport, path: Path) -> datetime:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Source
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import statement
@@ -74,6 +75,15 @@ def test_a_provenance_that_proves_nothing_does_not_hold(
     (finding,) = check_origin(content, RULES, is_signed)
     assert finding.holds is False
     assert detail in finding.detail
+
+
+def test_a_policy_without_rules_of_origin_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("grace-days: {critical: 14}\n")
+    with pytest.raises(
+        RefusedError, match=r"policy\.yaml:1: has no 'origin', .*\nadd it, as .*policy\.example\.yaml has it; "
+    ):
+        policy.load(file).require_origin()
 
 
 def test_a_policy_names_them_and_an_unknown_key_is_refused(tmp_path: Path) -> None:

@@ -120,6 +120,11 @@ def test_what_cannot_be_read_is_one_sentence(name: str, text: str, sentence: str
         scan_by_advisories(tmp_path, report(), "sha256:1")
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"nowhere: no such folder\n"):
+        scan_by_advisories(tmp_path / "nowhere", report(), "sha256:1")
+
+
 def test_a_report_without_source_packages_is_measured_again(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(RefusedError, match=r"has no packages with their sources\nrun"):

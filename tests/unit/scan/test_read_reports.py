@@ -85,6 +85,11 @@ def test_what_names_no_image_asks_for_the_digest(tmp_path: Path) -> None:
         read_reports([path], SUBJECT, OTHER)
 
 
+def test_another_digest_than_the_images_is_refused_whatever_the_report_says(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=f"--digest {OTHER}: .* is {DIGEST}"):
+        read_reports([write_report(tmp_path, scan_parts.trivy())], SUBJECT, OTHER)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_truncated_report_is_one_sentence(name: str) -> None:
     content = json.dumps(ALL[name]()).encode()
