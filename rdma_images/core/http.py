@@ -84,7 +84,7 @@ def session(retry_policy: RetryPolicy | None = None) -> requests.Session:
         raise_on_status=False,
     )
     retries.retry_policy = retry_policy
-    http_session = requests.Session()
+    http_session = _Session()
     for scheme in ("http://", "https://"):
         http_session.mount(scheme, HTTPAdapter(max_retries=retries))
     return http_session
@@ -120,6 +120,21 @@ def continues(answer: requests.Response, received: int) -> bool:
     """Return whether the answer begins exactly at byte `received`. Servers may send the whole file instead."""
     start = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
     return answer.status_code == HTTPStatus.PARTIAL_CONTENT and start is not None and int(start[1]) == received
+
+
+class _Session(requests.Session):
+    """A session whose requests fail with requests' own errors alone, whatever a server answers."""
+
+    def request(self, *arguments: Any, **options: Any) -> requests.Response:
+        """Send a request. Raises requests.RequestException."""
+        try:
+            return super().request(*arguments, **options)
+        except requests.RequestException:
+            raise
+        except UnicodeError:
+            raise requests.exceptions.InvalidHeader("its answer has a header that is no text") from None
+        except ValueError as error:  # of urllib3 and urllib: an impossible address, also of a redirect
+            raise requests.exceptions.InvalidURL(str(error)) from None
 
 
 class _Retries(Retry):

@@ -1,6 +1,7 @@
-"""Text that came out of an image, as a terminal, a page or an XML file may have it."""
+"""Text and documents that anybody may have written: as a terminal, a page or an XML file may have them, and decoded."""
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -11,6 +12,14 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def decode_json(content: str | bytes) -> Any:
+    """Return what JSON says. Raises ValueError where it is none, or is nested too deeply."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def first_misfit(error: "ValidationError") -> str:

@@ -28,7 +28,7 @@ def normalize(text: str) -> str:
         return ""
     try:
         parsed = _licensing().parse(text)
-    except (ExpressionError, ExpressionParseError, RecursionError):
+    except (ExpressionError, ExpressionParseError, RecursionError, IndexError):  # the last for "MIT and ()"
         return ""
     if parsed is None or any(not _REFERENCE.fullmatch(key) for key in _licensing().unknown_license_keys(parsed)):
         return ""

@@ -4,7 +4,6 @@ BuildKit keeps it for every build that succeeded, also where none is put into th
 gRPC services; buildx has a verb for that from 0.21 only, and puts it into its metadata file from 0.14.
 """
 
-import json
 import socket
 import tempfile
 from collections.abc import Callable, Collection, Iterator
@@ -18,6 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Provenance
+from rdma_images.core.plain import decode_json
 from rdma_images.engine import buildkit_messages as messages
 from rdma_images.engine import docker_command
 from rdma_images.engine.container_engine import Engine
@@ -53,7 +53,7 @@ def provenances(
                 digest: Provenance(
                     digest=digest,
                     predicate_type=_predicate_type(item),
-                    predicate=json.loads(_content(channel, item.digest)),
+                    predicate=decode_json(_content(channel, item.digest)),
                     steps=record.numTotalSteps,
                     cached=record.numCachedSteps,
                 )

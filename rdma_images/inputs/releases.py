@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.plain import decode_json
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
@@ -151,7 +152,8 @@ def _files(name: str, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
         with web.request("GET", f"{index.rstrip('/')}/{name}/", mirrors, TIMEOUT, ACCEPT) as response:
             if "html" in response.headers.get("Content-Type", ""):
                 return [{"filename": file} for file in ANCHOR.findall(response.text)]
-            listed = response.json().get("files", [])
+            listed = decode_json(response.content).get("files")
     except (requests.RequestException, web.StatusError, ValueError, AttributeError):
         return []
-    return [file for file in listed if isinstance(file, dict) and isinstance(file.get("filename"), str)]
+    entries = listed if isinstance(listed, list) else []
+    return [file for file in entries if isinstance(file, dict) and isinstance(file.get("filename"), str)]

@@ -4,12 +4,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import requests
-from urllib3.exceptions import LocationParseError
 
 from rdma_images.core import files, http
 from rdma_images.inputs.mirrors import Mirrors
@@ -54,8 +52,7 @@ def request(
     login = mirrors.login(address)
     with (
         http.session(retry_policy) as session,
-        _send(
-            session,
+        session.request(
             method,
             address,
             headers={"Accept-Encoding": "identity", **(headers or {})},
@@ -70,14 +67,6 @@ def request(
         if response.status_code >= HTTPStatus.BAD_REQUEST:
             raise StatusError(response.status_code)
         yield response
-
-
-def _send(session: requests.Session, method: str, address: str, **options: Any) -> requests.Response:
-    """Send a request. An impossible host name raises requests' own error, not urllib3's."""
-    try:
-        return session.request(method, address, **options)
-    except LocationParseError as error:
-        raise requests.exceptions.InvalidURL(str(error)) from None
 
 
 def describe_error(error: Exception, mirrors: Mirrors) -> str:

@@ -1,6 +1,5 @@
 """One wheel of a lock from the package index, verified: where the index has it, and the file itself."""
 
-import json
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,6 +11,7 @@ from packaging.utils import canonicalize_name
 
 from rdma_images.core import http, locking
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.plain import decode_json
 from rdma_images.inputs import store, web
 from rdma_images.inputs.download import TIMEOUT, DownloadSettings, download
 from rdma_images.inputs.fetch import ChecksumError
@@ -104,7 +104,7 @@ def _file_addresses(page: str, mirrors: Mirrors) -> list[str]:
     if not is_json:
         return _html_links(text)
     try:
-        return [str(file["url"]) for file in json.loads(text)["files"]]
+        return [str(file["url"]) for file in decode_json(text)["files"]]
     except (ValueError, KeyError, TypeError):
         raise RdmaImagesError(
             f"{page}: the answer is not a list of files\nname another index as package-index in mirrors.yaml"

@@ -7,6 +7,7 @@ import base64
 import binascii
 import hashlib
 import io
+import struct
 import zipfile
 import zlib
 from collections import Counter
@@ -39,6 +40,8 @@ SHEBANG = b"#!python"  # what an installer replaces, by the wheel's specificatio
 # A wheel of torch's closure unpacks to 10 times its size at most (cuda-toolkit: texts of 2.6 kB), and deflate makes at
 # most 1,032 bytes of one. What lies between is a mistake or an attack on the disk.
 RATIO = 100
+# What zipfile raises for a damaged archive.
+_DAMAGE = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, OverflowError, zlib.error, struct.error)
 
 ALGORITHMS = ("sha256", "sha384", "sha512")  # that a RECORD may have, by the wheel's specification
 
@@ -90,7 +93,7 @@ def tree(wheel: Path, size: int, is_devel: IsDevel) -> WheelTree:
     except WheelFile.validation_error as error:
         issues = getattr(error, "issues", None) or [str(error)]
         raise bad(wheel, f"its RECORD and its files differ: {issues[0]}") from None
-    except (InstallerError, zipfile.BadZipFile, NotImplementedError, RuntimeError, AssertionError, KeyError) as error:
+    except (InstallerError, *_DAMAGE, RuntimeError, AssertionError, KeyError) as error:
         raise bad(wheel, str(error) or "it is not the archive of a wheel") from None
     return _split(into, is_devel)
 
@@ -110,7 +113,7 @@ def chunks(entry: LayerMember, archive: zipfile.ZipFile, length: int) -> Iterato
                 hasher.update(data)
                 count += len(data)
                 yield data
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except _DAMAGE as error:
         raise bad(entry.wheel, f"{entry.member} cannot be read: {error}") from None
     if count != entry.size or hasher.hexdigest() != entry.digest:
         raise bad(entry.wheel, f"{entry.member} is not what its RECORD says")
@@ -196,6 +199,8 @@ def _check(archive: zipfile.ZipFile, wheel: Path, size: int) -> None:
     members = archive.infolist()
     for member in members:
         _check_path(member.filename.removesuffix("/"), wheel)
+        if not 0 <= member.header_offset < size:
+            raise bad(wheel, f"its table has {member.filename} outside the archive")
     twice = [name for name, count in Counter(member.filename for member in members).items() if count > 1]
     if twice:
         raise bad(wheel, f"it brings {twice[0]} twice")

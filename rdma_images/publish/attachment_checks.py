@@ -1,6 +1,5 @@
 """Check attachments, one check for each form. Anybody with push access may have written one, in any form."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from urllib.parse import unquote
 from pydantic import ValidationError
 
 from rdma_images.bill import cyclonedx_bill, spdx_bill
+from rdma_images.core.plain import decode_json
 from rdma_images.inspection.report import decode_report
 from rdma_images.publish import statement
 from rdma_images.publish.gate import COMMITTED
@@ -103,14 +103,14 @@ def _provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterat
 
 
 def _history(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    version = json.loads(content)["predicateType"].rpartition("/")[2]
+    version = decode_json(content)["predicateType"].rpartition("/")[2]
     yield VerifyFinding(
         NAMES[statement.BUILDKIT], _subject(content) == digest, f"every step of the build, as SLSA {version}"
     )
 
 
 def _bill(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    body = json.loads(content)
+    body = decode_json(content)
     described = body["metadata"]["component"]["version"]
     yield VerifyFinding("bill of materials", described == digest, f"{len(body['components'])} packages")
 
@@ -126,7 +126,7 @@ def _validation(content: bytes, digest: str, allowed: Collection[str]) -> Iterat
 
 
 def _spdx(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    image, *packages = json.loads(content)["packages"]
+    image, *packages = decode_json(content)["packages"]
     yield VerifyFinding(NAMES[spdx_bill.PREDICATE], image["versionInfo"] == digest, f"{len(packages)} packages")
 
 
@@ -173,5 +173,5 @@ _CHECKS: dict[str, AttachmentCheck] = {
 
 def _subject(content: bytes) -> str:
     """Return the digest that a statement is about."""
-    digest = json.loads(content)["subject"][0]["digest"]
+    digest = decode_json(content)["subject"][0]["digest"]
     return f"sha256:{digest['sha256']}"

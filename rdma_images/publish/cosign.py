@@ -22,6 +22,7 @@ from typing import Any
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import state_folder
+from rdma_images.core.plain import decode_json
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import unpacked
 from rdma_images.publish import statement
@@ -105,7 +106,7 @@ class Cosign:
             return False
         with _answer_of("verify"):
             # cosign counts every signed statement in a bundle, also one that only says what somebody attached.
-            return any(claim["critical"]["type"] in SIGNATURE_TYPES for claim in json.loads(output))
+            return any(claim["critical"]["type"] in SIGNATURE_TYPES for claim in decode_json(output))
 
     def statements(self, ref: str, trust: Trust, predicate_type: str) -> list[dict[str, Any]]:
         """Return the statements of one type on `ref` that `trust` signed."""
@@ -189,7 +190,7 @@ def _payloads(output: str) -> Iterator[dict[str, Any]]:
     """Yield the statements in cosign's envelopes, one JSON object a line."""
     for line in output.splitlines():
         if line.strip():
-            yield json.loads(base64.b64decode(json.loads(line)["payload"]))
+            yield decode_json(base64.b64decode(decode_json(line)["payload"]))
 
 
 @contextmanager

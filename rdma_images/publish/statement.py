@@ -1,10 +1,10 @@
 """Write in-toto statements: provenance (how an image was made) and the validation report (what was measured in it)."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from rdma_images.core.pipeline import Build, Image, Source
+from rdma_images.core.plain import decode_json
 from rdma_images.inspection.report import Report, encode_report, shown_outcome
 from rdma_images.publish.from_report import is_commit
 from rdma_images.registry.client import canonical
@@ -105,7 +105,7 @@ def report_predicate(report: Report, allowed_red: tuple[str, ...]) -> dict[str, 
 
 def predicate(content: bytes) -> dict[str, Any]:
     """Return the predicate of a statement; of a document that is no statement the whole document."""
-    body: dict[str, Any] = json.loads(content)
+    body: dict[str, Any] = decode_json(content)
     return body["predicate"] if "predicateType" in body else body
 
 

@@ -296,7 +296,13 @@ class Repository:
         return self._location(response)
 
     def _location(self, response: requests.Response) -> str:
-        return str(requests.compat.urljoin(f"{self.connection.base}/v2/", response.headers.get("Location", "")))
+        location = response.headers.get("Location", "")
+        try:
+            return str(requests.compat.urljoin(f"{self.connection.base}/v2/", location))
+        except ValueError:
+            raise faults.MalformedError(
+                f"{self.ref}: the registry names {location[:80]!r} as the address of an upload\nlook into its log"
+            ) from None
 
     def upload(self, address: str, digest: str, content: bytes | IO[bytes]) -> None:
         """Send the blob `digest` to the address that `begin_upload` returned."""

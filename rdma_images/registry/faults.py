@@ -1,6 +1,5 @@
 """Errors of registries, each as a sentence, and retries of those that may heal."""
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -10,6 +9,7 @@ import requests
 
 from rdma_images.core import http
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.plain import decode_json
 
 # Upload addresses carry the state of the upload, docker repeats them in its errors, and some registries sign them.
 _QUERY = re.compile(r"(https?://[^\s\"?]+)\?[^\s\"]+")
@@ -134,7 +134,7 @@ def status_error(host: str, subject: str, status: int, body: str) -> PublishErro
 def _first_message(body: str) -> str:
     """Return the message of the first error of a registry's response; its start where it has another shape."""
     try:
-        errors = json.loads(body)["errors"]
+        errors = decode_json(body)["errors"]
         return str(errors[0].get("message") or errors[0].get("code") or "")[:300]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return " ".join(body.split())[:200]

@@ -1,7 +1,6 @@
 """Requests to one registry over HTTP: logins (basic, bearer, identity token), and responses turned into errors."""
 
 import base64
-import json
 import re
 import threading
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 import requests
 
 from rdma_images.core import http
+from rdma_images.core.plain import decode_json
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import is_loopback
@@ -153,7 +153,12 @@ class Connection:
             status = 401 if response.status_code in (400, 403) else response.status_code
             raise faults.status_error(self.host, subject, status, response.text)
         body = parse_document(response.content, f"the token that {realm} gave for {subject}")
-        return str(body.get("token") or body.get("access_token") or "")
+        token = str(body.get("token") or body.get("access_token") or "")
+        if not re.fullmatch(r"[\x21-\x7e]*", token):  # it becomes a header
+            raise faults.MalformedError(
+                f"the token that {realm} gave for {subject} is none\nlook into the log of the server there"
+            )
+        return token
 
 
 def _without_netrc(prepared: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -164,8 +169,8 @@ def _without_netrc(prepared: requests.PreparedRequest) -> requests.PreparedReque
 def parse_document(raw: bytes, name: str) -> dict[str, Any]:
     """Return the JSON object in `raw`, which an error calls `name`. Raises MalformedError for anything else."""
     try:
-        parsed = json.loads(raw)
-    except (ValueError, RecursionError):
+        parsed = decode_json(raw)
+    except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
         # Without its bytes: they may hold a token.

@@ -5,6 +5,8 @@ import json
 import tarfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from rdma_images.bill import licenses
 from rdma_images.core import debian_versions, paths, yaml_file
+from rdma_images.core.plain import decode_json
 from rdma_images.inputs import debian_index, source_metadata
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import decode_report, encode_report
@@ -30,11 +33,12 @@ from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.published_images import PublishedImage
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository
 from rdma_images.registry.http import Connection
-from rdma_images.scan import advisories
+from rdma_images.scan import advisories, decisions
 from rdma_images.scan.policy import OriginRules, Policy
 from rdma_images.scan.read_reports import parse_report
-from rdma_images.validate import answers, image_layers, ldcache
-from rdma_images.validate.probes import contents, elf, fatbin, packages
+from rdma_images.scan.scan_result import Scan, unique
+from rdma_images.validate import answers, image_layers, ldcache, linking
+from rdma_images.validate.probes import contents, elf, fatbin, libraries, packages, settings, system
 from rdma_images.validate.probes.rootfs import Root
 from tests.support import job_parts, scan_parts
 from tests.support.odd_input import edited, edited_bytes, generated, words
@@ -70,6 +74,19 @@ POD = {
 }
 BUNDLES = paths.PROJECT / "tests" / "data" / "sigstore"
 RESULTS = paths.PROJECT / "tests" / "data" / "results"
+FILES = (  # of an image, which are read
+    *("/etc/nccl.conf", "/etc/libfabric.conf", "/etc/profile", "/etc/environment", "/etc/os-release", "/etc/passwd"),
+    *("/etc/group", "/etc/ld.so.preload", "/etc/security/limits.conf", "/etc/openmpi/openmpi-mca-params.conf"),
+    *("/root/.bashrc", "/opt/conda/etc/conda/activate.d/a.sh", "/site-packages/sitecustomize.py", "/topo.xml"),
+    *("/var/lib/dpkg/status", "/usr/share/doc/bash/copyright", "/opt/amazon/efa_installed_packages"),
+    *("/site-packages/a-1.dist-info/METADATA", "/site-packages/a-1.dist-info/RECORD"),
+)
+IMAGE_TEXTS = {
+    "settings": "export NCCL_SOCKET_IFNAME=eth0\nFI_PROVIDER = efa\nos.environ['LD_PRELOAD'] = '/x'\n* - memlock 64\n",
+    "packages": "Package: bash\nStatus: install ok installed\nVersion: 5.2-1\nDepends: libc6 (>= 2.38), a | b\n more\n",
+    "records": "a/libx.so.1,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NM,3\na.libs/liby.so,,\nName: a\nRequires-Dist: b\n",
+    "system": 'ID=debian\nVERSION_ID="13"\napp:x:1000:1000::/home/app:/bin/sh\nvideo:x:44:app\n<cpu arch="x"/>\n',
+}
 COPYRIGHT = "Format: https://x\nFiles: *\nLicense: GPL-2+ or MIT\n text\n\nLicense: BSD-3-clause and (X11, Expat)\n"
 
 
@@ -96,6 +113,32 @@ def read_manifest(content: bytes) -> None:
     manifest.members()
 
 
+def judge_report(content: bytes) -> None:
+    """Read a report, and judge it as `scan --policy` does."""
+    report = parse_report(content, "report")
+    scan = Scan(DIGEST, report.scanner, report.finished, report.database, unique(report.vulnerabilities))
+    policy = Policy(grace_days={"critical": 14, "high": 28, "medium": 180, "low": 3650, "unknown": 1})
+    decisions.fixes(decisions.decide(replace(scan, finished="2026-11-24"), policy, date(2026, 11, 24)))
+
+
+def read_files(content: bytes) -> None:
+    """Read the files of an image whose content it chooses itself."""
+    root = Root(str(paths.IMAGES / "root"))
+    for name in FILES:
+        file = Path(root.folder + name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    environment = {"PATH": "/opt/conda/bin:/usr/bin", "NCCL_CONF_FILE": "/etc/nccl.conf"}
+    folders = ["/site-packages"]
+    read = settings.places(root, environment, folders)
+    settings.assigned([(path, root.text(path, 1 << 20) or "") for path in read], environment)
+    system.system(root, environment, "x86_64")
+    system.user("app", root)
+    packages.installed_packages(root, folders)
+    contents.package_contents(root, folders)
+    libraries.topology_faults(["/topo.xml"], lambda path: root.text(path, 1 << 20))
+
+
 def read_advisory(suffix: str, content: bytes) -> None:
     installed = advisories.installed_packages(test_advisories.report())
     advisories.read_advisories(content, f"advisory{suffix}", installed)
@@ -109,7 +152,7 @@ def read_attachments(content: bytes) -> None:
 
 def read_report(content: bytes) -> None:
     with suppress(ValueError):
-        decode_report(json.loads(content))
+        decode_report(decode_json(content))
 
 
 def read_layer(content: bytes) -> None:
@@ -217,9 +260,12 @@ REPORTS: list[Callable[[], Any]] = [
     *(scan_parts.ecr_basic, scan_parts.inspector, scan_parts.acr),
 ]
 KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
-    f"a report of {make.__name__}": (edited_bytes(as_bytes(make())), lambda content: parse_report(content, "report"))
-    for make in REPORTS
+    f"a report of {make.__name__}": (edited_bytes(as_bytes(make())), judge_report) for make in REPORTS
 } | {
+    **{
+        f"the files of an image, {name}": (edited_bytes(text.encode()), read_files)
+        for name, text in IMAGE_TEXTS.items()
+    },
     "Debian's tracker": (edited_bytes(as_bytes(test_advisories.TRACKER)), partial(read_advisory, ".json")),
     "an advisory": (edited_bytes(test_advisories.PYPA.encode()), partial(read_advisory, ".yaml")),
     "a policy": (
@@ -236,7 +282,10 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         edited_bytes(as_bytes({"packages": {"value": {"wheels": {}, "dpkg": {}, "rpm": {}}}, "torch": {"error": "x"}})),
         lambda content: answers.measured(content, ("packages", "torch", "tree")),
     ),
-    "an ELF file": (edited_bytes(ELF.read_bytes()), in_file(lambda path: elf.library(str(path)), elf.NotElf)),
+    "an ELF file": (
+        edited_bytes(ELF.read_bytes()),
+        in_file(lambda path: (elf.library(str(path)), linking.linking_of(str(path))), elf.NotElf),
+    ),
     "a program for GPUs": (
         edited_bytes(ELF.read_bytes()),
         in_file(lambda path: fatbin.architectures(str(path)), elf.NotElf),

@@ -13,6 +13,7 @@ from rdma_images.core.errors import RdmaImagesError
 SECONDS, MEGABYTES = 5, 500  # the most that a case may take
 ODD = (
     *("", "\0", "\x1b[2J", "\ud800", "\u2028", "[" * 500, "{" * 500, "9" * 5000),
+    *("[" * 50_000, '{"a":' * 50_000, "9999-12-31"),
     *("*a", "&a [*a, *a]", "- ", ": ", "\t"),
     *(
         "!!x ",

@@ -66,6 +66,8 @@ def test_a_licence_is_denied_when_no_choice_is_left(expression: str, is_denied: 
     assert spdx.is_denied(expression, frozenset({"AGPL-3.0-only", "GPL-2.0-only"})) == is_denied
 
 
-@pytest.mark.parametrize("text", ["MIT AND", "x" * 20_000, "(" * 5_000, "MIT\x00", "MIT OR unheard-of", ")", " "])
+@pytest.mark.parametrize(
+    "text", ["MIT AND", "x" * 20_000, "(" * 5_000, "MIT\x00", "MIT OR unheard-of", ")", " ", "MIT AND ()"]
+)
 def test_what_is_no_expression_is_none(text: str) -> None:
     assert spdx.normalize(text) == ""

@@ -137,7 +137,7 @@ def test_the_probe_reads_metadata_records_and_copyright_files(tmp_path: Path) ->
     (info / "RECORD").write_text(
         "numpy.libs/libscipy_openblas64_-4b7.so,sha256=q6urq6urq6urq6urq6urq6urq6urq6urq6urq6urq6s,1\n"
         "numpy/core.so,sha256=x,1\nnumpy-2.5.5.dist-info/licenses/LICENSE.txt,,\n"
-        "numpy/_vendor/jaraco.text-4.0.0.dist-info/METADATA,,\nbroken\n"
+        "numpy/_vendor/jaraco.text-4.0.0.dist-info/METADATA,,\nbroken\n" + "x" * 200_000
     )
     (tmp_path / "var/lib/dpkg").mkdir(parents=True)
     (tmp_path / "var/lib/dpkg/status").write_text(

@@ -81,6 +81,13 @@ def test_an_unknown_host_is_asked_for_once() -> None:
     assert waits == []
 
 
+@pytest.mark.parametrize("location", ["/\x80", "http://[", "http://x:port/"])
+def test_an_impossible_redirect_is_an_error_of_requests(site: Site, location: str) -> None:
+    site.answers["/x"] = Answer(status=307, headers={"Location": location})
+    with http.session() as session, pytest.raises(requests.RequestException):
+        session.get(f"{site.address}/x", timeout=5)
+
+
 def test_a_certificate_that_is_not_trusted_is_seen_once() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("localhost").configure_cert(context)

@@ -177,6 +177,13 @@ def test_half_a_wheel_is_no_wheel(tmp_path: Path, size: int) -> None:
         write_blob(runtime(wheel_file))
 
 
+def test_a_table_of_contents_that_leads_out_of_the_wheel(tmp_path: Path) -> None:
+    wheel_file = wheel(tmp_path, files=FILES)
+    wheel_file.write_bytes(wheel_file.read_bytes()[1:])
+    with pytest.raises(WheelError, match=r"its table has thing/.* outside the archive"):
+        write_blob(runtime(wheel_file))
+
+
 def test_a_damaged_file_in_a_wheel_is_found(tmp_path: Path) -> None:
     wheel_file = wheel(tmp_path, files=FILES)
     content = bytearray(wheel_file.read_bytes())

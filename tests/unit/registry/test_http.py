@@ -126,6 +126,13 @@ def test_a_token_endpoint_that_answers_with_a_page() -> None:
         repository(host).head("v1")
 
 
+def test_a_token_that_is_no_header_is_refused() -> None:
+    store = Store("bearer")
+    store.token = "token\u2028"
+    with served(store.handler()) as host, pytest.raises(faults.MalformedError, match=r"gave for .* is none\n"):
+        repository(host).head("v1")
+
+
 def test_no_login_where_one_is_wanted() -> None:
     with served(Store("basic").handler()) as host, pytest.raises(faults.UnauthorizedError, match="there are none"):
         repository(host, None).head("v1")

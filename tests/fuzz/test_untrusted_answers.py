@@ -1,0 +1,201 @@
+"""What registries and package indexes answer, damaged, over real connections; and the archives that they hand out."""
+
+import socket
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import strategies as st
+
+from rdma_images.core import http
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.inputs import releases, wheel_files
+from rdma_images.inputs.mirrors import Mirrors
+from rdma_images.layers import tree
+from rdma_images.publish import reproduce
+from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
+from rdma_images.registry.credentials import Login
+from rdma_images.registry.http import Connection
+from tests.support import layer_wheels
+from tests.support.odd_input import edited_bytes, generated
+
+USUAL, EXHAUSTIVE = 15, 5_000
+DIGEST = f"sha256:{'a' * 64}"
+HOST = b"HOST:PORT"  # in an answer: the server's own address
+STATUSES = (b"200 OK", b"201 Created", b"202 Accepted", b"206 Partial Content", b"307 Moved", b"401 No", b"404 Not")
+REGISTRY = b"""\
+HTTP/1.1 STATUS\r
+Content-Type: application/vnd.oci.image.index.v1+json\r
+Docker-Content-Digest: sha256:aaaaaaaa\r
+WWW-Authenticate: Bearer realm="http://HOST:PORT/token",service="registry"\r
+Location: /v2/a/blobs/uploads/1\r
+Content-Range: bytes 0-3/4\r
+Connection: close\r
+\r
+{"token": "secret", "errors": [{"code": "DENIED", "message": "not allowed"}], "config": {"mediaType": "x", "size": 3,
+"digest": "sha256:aaaaaaaa"}, "manifests": [{"mediaType": "x", "digest": "sha256:aaaaaaaa", "size": 3}]}
+"""
+INDEX = b"""\
+HTTP/1.1 STATUS\r
+Content-Type: application/vnd.pypi.simple.v1+json\r
+Location: /simple/b/\r
+Connection: close\r
+\r
+{"meta": {"api-version": "1.1"}, "files": [{"filename": "a-1.0-py3-none-any.whl", "url": "a-1.0-py3-none-any.whl",
+"size": 3, "upload-time": "2026-11-24T00:00:00Z", "yanked": false}]}
+"""
+PAGE = b"""\
+HTTP/1.1 STATUS\r
+Content-Type: text/html\r
+Connection: close\r
+\r
+<!DOCTYPE html><html><body><a href="../a-1.0-py3-none-any.whl#sha256=aa" data-yanked="x">a-1.0-py3-none-any.whl</a>
+"""
+
+
+class _Server:
+    """Sends the same bytes to whoever asks, and closes the connection."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.host = f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def serve(self) -> None:
+        with suppress(OSError):  # the listener was closed
+            while True:
+                connection, _ = self._listener.accept()
+                with connection, suppress(OSError):
+                    connection.settimeout(5)
+                    connection.recv(1 << 16)
+                    connection.sendall(self.answer.replace(HOST, self.host.encode()))
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@contextmanager
+def serving() -> Iterator[_Server]:
+    server = _Server()
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    yield server
+    server.close()
+    thread.join()
+
+
+def answers(text: bytes) -> st.SearchStrategy[bytes]:
+    """Return damaged answers of every status."""
+    texts = edited_bytes(text)
+    return st.builds(lambda status, answer: answer.replace(b"STATUS", status), st.sampled_from(STATUSES), texts)
+
+
+def ask_registry(server: _Server, folder: Path) -> None:
+    login = Login("name", "word")
+    repository = Repository(
+        Connection(server.host, lambda: login, timeout=(5, 5), retry_policy=http.RetryPolicy(0)), "a"
+    )
+    image = Manifest(OCI_MANIFEST, canonical({"config": {"mediaType": "x", "digest": DIGEST, "size": 3}}))
+    questions: list[Callable[[], object]] = [
+        lambda: repository.head("latest"),
+        lambda: repository.manifest("latest").members(),
+        lambda: repository.config(image),
+        lambda: repository.referrers(DIGEST),
+        lambda: repository.has_blob(DIGEST, 3),
+        lambda: repository.save(DIGEST, folder / "blob", threading.Event()),
+        lambda: repository.put_blob(b"abc"),
+        lambda: repository.put_manifest("latest", Manifest(OCI_INDEX, b"{}")),
+        lambda: repository.mount(DIGEST, repository),
+    ]
+    for question in questions:
+        with suppress(RdmaImagesError):
+            question()
+
+
+def ask_index(server: _Server, folder: Path) -> None:
+    mirrors, index = Mirrors(folder), f"http://{server.host}/simple"
+    with suppress(RdmaImagesError):
+        wheel_files.file_addresses("a", index, mirrors)
+    releases._compare("a", "1.0", 3, releases._files("a", index, mirrors))
+
+
+def read_wheel(content: bytes, folder: Path) -> None:
+    file = folder / "thing-1.0-py3-none-any.whl"
+    file.write_bytes(content)
+    entries = tree.tree(file, len(content), lambda _: False)
+    with zipfile.ZipFile(file) as archive:
+        for entry in entries.runtime:
+            for _ in tree.chunks(entry, archive, 1 << 16):
+                pass
+
+
+def a_zstd_layer() -> bytes:
+    """Return a layer of several frames, of which one says its size, one does not, and one has no content."""
+    buffer = BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name in ("etc/passwd", "opt/large"):
+            member = tarfile.TarInfo(name)
+            member.size = 3000
+            archive.addfile(member, BytesIO(name.encode() * 400))
+    tar = buffer.getvalue()
+    with_size = zstandard.ZstdCompressor(write_checksum=True).compress(tar[:2048])
+    streamed = zstandard.ZstdCompressor().compressobj()
+    return b"".join((with_size, b"\x50\x2a\x4d\x18\x04\0\0\0skip", streamed.compress(tar[2048:]), streamed.flush()))
+
+
+def read_layer(content: bytes, folder: Path) -> None:
+    file = folder / "layer"
+    file.write_bytes(content)
+    reproduce.read_entries(file)
+
+
+ANSWERS: dict[str, tuple[bytes, Callable[[_Server, Path], None]]] = {
+    "an answer of a registry": (REGISTRY, ask_registry),
+    "an index in JSON": (INDEX, ask_index),
+    "an index as a page": (PAGE, ask_index),
+}
+FILES: dict[str, tuple[Callable[[Path], bytes], Callable[[bytes, Path], None]]] = {
+    "a layer in frames of zstd": (lambda _: a_zstd_layer(), read_layer),
+    "a wheel": (lambda folder: layer_wheels.make(folder, files={"thing/x.py": b"x" * 99}).read_bytes(), read_wheel),
+}
+
+
+def read_damaged(kind: str, folder: Path, count: int) -> None:
+    if kind in FILES:
+        make, read = FILES[kind]
+        generated(edited_bytes(make(folder / "original")), lambda content: read(content, folder), count)
+        return
+    text, ask = ANSWERS[kind]
+    with serving() as server:
+
+        def run(answer: Any) -> None:
+            server.answer = answer
+            ask(server, folder)
+
+        generated(answers(text), run, count)
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask again at once."""
+    monkeypatch.setattr(http._Retries, "sleep", lambda *_: None)
+
+
+@pytest.mark.parametrize("kind", [*ANSWERS, *FILES])
+def test_a_damaged_answer_is_read_or_refused(kind: str, tmp_path: Path) -> None:
+    read_damaged(kind, tmp_path, USUAL)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", [*ANSWERS, *FILES])
+def test_five_thousand_damaged_answers(kind: str, tmp_path: Path) -> None:
+    read_damaged(kind, tmp_path, EXHAUSTIVE)
