@@ -53,6 +53,21 @@ def test_golden_cluster(name: str, instance: str, parameters: dict[str, str], re
     compare(GOLDEN / name, jobs.cluster_files(instance, **parameters), request)
 
 
+@pytest.mark.parametrize(
+    ("instance", "parameters", "fix"),
+    [
+        ("p6-b300.48xlarge", {}, "choose an --instance whose first card takes EFA, such as p5.48xlarge"),
+        ("p5.48xlarge", {"interfaces": "efa-only"}, "leave --param interfaces out"),
+        ("p5.48xlarge", {"launch-template": "lt-0a"}, "leave --param launch-template out"),
+    ],
+)
+def test_a_capacity_block_with_a_launch_template_is_refused_with_what_to_leave_out(
+    instance: str, parameters: dict[str, str], fix: str
+) -> None:
+    with pytest.raises(RefusedError, match=rf"capacity-block: .* needs a launch template, .*\n{fix}$"):
+        jobs.cluster_files(instance, **parameters, **{"capacity-block": "cr-0a"})
+
+
 def compare(folder: Path, rendered: Mapping[str, str], request: pytest.FixtureRequest) -> None:
     """Hold the files against those of the folder, or write those anew."""
     if request.config.getoption("--update-golden"):
