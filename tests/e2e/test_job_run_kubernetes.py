@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.run import follow, job_run, record
+from rdma_images.jobs.run import follow, job_run, kubernetes, record
 from rdma_images.jobs.write import create
 from tests.e2e import unpacked
 from tests.support import job_parts as jobs
@@ -107,6 +107,24 @@ def test_a_rayjob_ends_as_kuberay_says(
     (entry,) = record.load(start(job(tmp_path, "rayjob"), []))
     assert (entry.how, entry.left) == (ending, "removed")
     assert not store.objects
+
+
+def test_a_job_that_cannot_be_removed_is_told_with_how_it_ended(
+    store: kube_api.ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "REMOVAL", 0.0)
+    monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
+    store.finalizers_wait = True
+    store.steps = [pods("Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": FULL}])]
+    with pytest.raises(RdmaImagesError, match=r"did not start in 0:01 minutes: .*\n.*MPIJob j") as raised:
+        start(job(tmp_path), [], limit=1)
+    assert "no-efa-resource" in str(raised.value.details())
+    (path,) = (tmp_path / "j" / "runs").iterdir()
+    assert [(entry.how, entry.left) for entry in record.load(path)] == [("late", "there")]
+    store.objects.clear()
+    store.steps = [pods("Running"), lambda store: store.ends("mpijobs", "j", "Succeeded")]
+    with pytest.raises(RdmaImagesError, match=r"j succeeded\nj was not removed: .*MPIJob j"):
+        start(job(tmp_path / "other"), [])
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ class ClusterState:
         self.steps: list[Step] = []
         self.followed: set[str] = set()  # pods whose whole log a client that follows it has
         self.refuses: str = ""  # a message with which every creation is refused
+        self.finalizers_wait = False  # what is deleted stays, as after a kubelet that is gone; its pods do not
 
     def put(self, kind: str, name: str, /, **fields: Any) -> Object:
         """Return an object that is made, or replaced."""
@@ -133,9 +134,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         path, _ = self._parse_request()
-        removed = self.store.objects.pop((path["kind"], path["name"]), None)
+        removed = self.store.objects.get((path["kind"], path["name"]))
         if removed is None:
             return self._missing(path["kind"], path["name"])
+        if not self.store.finalizers_wait:
+            del self.store.objects[path["kind"], path["name"]]
         for key in [key for key in self.store.objects if key[0] == "pods"]:
             del self.store.objects[key]
         return self._json(

@@ -114,10 +114,14 @@ class _Session:
             raise
         entry = replace(entry, ended=_now(), how=end.how, why=end.why, left="kept" if self.options.keep else "there")
         self._record(entry)
+        removal_error = ""
         if not self.options.keep:
-            remove(runner, self.progress)
-            entry = replace(entry, left="removed")
-            self._record(entry)
+            try:
+                remove(runner, self.progress)
+                entry = replace(entry, left="removed")
+                self._record(entry)
+            except CommandError as error:
+                removal_error = f"\n{submission.job.name} was not removed: {error}"
         self.done.append(entry)
         self.progress(f"{submission.job.name} {end.how}, {entry.left}; logs: {shown(submission.logs)}")
         if end.how in ("late", "interrupted", "unreachable"):
@@ -128,7 +132,13 @@ class _Session:
                 if explanation or self.stop.number
                 else f"\n{shown(submission.files)}/README.md has the commands that show more"
             )
-            raise JobEndedError(f"{submission.job.name}: {end.why}{logs}{fix}", self.stop.number, explanation)
+            message = f"{submission.job.name}: {end.why}{logs}{removal_error}{fix}"
+            raise JobEndedError(message, self.stop.number, explanation)
+        if removal_error:
+            raise JobEndedError(
+                f"{submission.job.name} {end.how}{removal_error}\n"
+                f"`{COMMAND} job.result {shown(self.folder)}` judges its logs; the next run removes what is left"
+            )
 
     def _record(self, entry: SubmissionRecord) -> None:
         record.write(self.folder, [*self.done, entry])
