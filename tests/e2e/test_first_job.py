@@ -24,7 +24,11 @@ def test_the_guide_leads_from_an_empty_folder_to_a_judged_job(tmp_path: Path) ->
     page = page.replace("/images/my-training", str(bundle)).replace("/shared/runs", str(runs))
     first, *rest = [match.groupdict() for match in BLOCK.finditer(page)]
     runs.mkdir(parents=True)
-    environ = {"PATH": f"{command.parent}:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(Path.home())}
+    environ = {
+        "PATH": f"{command.parent}:/usr/bin:/bin:/usr/sbin:/sbin",
+        "HOME": str(Path.home()),
+        "RDMA_IMAGES_STATE": str(paths.state_folder()),
+    }
     subprocess.run(["bash", "-e", "-c", first["text"]], cwd=tmp_path, env=environ, check=True, capture_output=True)
     (image,) = images.glob("build/images/*/build.json")
     with (
