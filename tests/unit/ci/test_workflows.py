@@ -290,6 +290,14 @@ def test_a_machine_without_a_configuration_needs_none(machine: Path) -> None:
     assert list((machine / "docker").iterdir()) == []
 
 
+def test_the_packages_of_ci_are_audited_every_night() -> None:
+    workflow = read(FOLDER / "scan.yml")
+    assert "schedule" in workflow[True]  # YAML 1.1 reads "on" so
+    audit = workflow["jobs"]["packages"]["steps"][-1]
+    assert audit["uses"].startswith("pypa/gh-action-pip-audit@")
+    assert audit["with"] == {"inputs": ".github/requirements.txt", "require-hashes": True, "disable-pip": True}
+
+
 def test_the_tasks_they_call_exist() -> None:
     listed = subprocess.run(
         [sys.executable, "-m", "invoke", "--list"], cwd=PROJECT, capture_output=True, text=True, check=True
