@@ -39,6 +39,8 @@ class Root:
         """Return the entry at `path`, whose folders must be no links; None where nothing is there."""
         try:
             return _entry(path, os.lstat(self.folder + path), self.folder + path)
+        except ValueError:  # a null byte, which an image's own files may have in a name
+            return None
         except OSError as error:
             return RootEntry(path, 0, 0, "") if error.errno == errno.EACCES else None
 
@@ -46,7 +48,7 @@ class Root:
         """Return the sorted names in a folder; none where it is no folder, or may not be listed."""
         try:
             return sorted(os.listdir(self.folder + self.real(folder)))
-        except OSError:
+        except (OSError, ValueError):
             return []
 
     def start(self, path: str, size: int) -> bytes | None:

@@ -271,6 +271,12 @@ def test_files_are_read_out_whatever_their_names() -> None:
     assert inspection.packages.dpkg == {"libc6": "2.41"}
 
 
+def test_a_name_with_a_null_byte_is_not_there(tmp_path: Path) -> None:
+    root = Root(str(tmp_path))
+    assert root.text("/usr/share/doc/a\x00b/copyright", 10) is None
+    assert root.names("/a\x00b") == []
+
+
 def test_a_name_does_not_lead_out_of_the_image(tmp_path: Path) -> None:
     beside = tmp_path / "x.dist-info" / "METADATA"
     inspection = readout.read_out(pieces(archive((f"{'../' * 20}{beside}".replace("//", "/"), b"x"))), case().subject)
