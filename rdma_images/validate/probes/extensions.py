@@ -7,19 +7,23 @@ import json
 import os
 import re
 import sys
-from typing import Iterator
+from typing import Iterator, Sequence
 
 from rdma_images.validate.probes import elf
 
 OF_TORCH = re.compile(r"lib(?:torch|c10)[\w-]*\.so")
 PASSED_OVER = ("torch", "nvidia", "triton")  # folders of site-packages whose libraries torch loads itself
+ABSENT = re.compile(r"(\S+): cannot open shared object file")
+UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 OF_DRIVER = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open")  # which only a host with GPUs has
 MOST = 500
+MOST_OTHERS = 20  # libraries that a module asks for and that are not loaded by torch
 
 
 def loaded_extensions() -> dict[str, str]:
     """Return why each extension module cannot be loaded in this process, by its path; "" for one that can.
 
+    Nor is one at fault, or the library that it needs, for which only the driver is missing.
     A process of its own loads them. A module that ends the process is reported, and a new one loads the rest. torch
     must be imported before.
     """
@@ -28,21 +32,50 @@ def loaded_extensions() -> dict[str, str]:
     while paths:
         faults.update(_loaded(paths))
         paths = [path for path in paths if path not in faults]
-    return faults
+    return {path: _after_others(path, fault) if fault else "" for path, fault in faults.items()}
 
 
-def _loaded(paths: list[str]) -> list[tuple[str, str]]:
-    """Return what became of the modules that a new process has loaded, up to the one that ended it."""
+def _after_others(path: str, fault: str) -> str:
+    """Return what becomes of a module after the libraries of site-packages that it asks for, as its package loads them.
+
+    `fault` is why it cannot be loaded without them.
+    """
+    libraries: list[str] = []
+    while fault and len(libraries) < MOST_OTHERS:
+        library = _missing_library(fault, path)
+        if library is None or library in libraries:
+            break
+        libraries.insert(0, library)
+        ((_, fault),) = _loaded([path], libraries)
+    return fault
+
+
+def _missing_library(fault: str, path: str) -> str | None:
+    """Return the library that a fault asks for, by its name or a symbol of it; None where site-packages have none."""
+    name, symbol = ABSENT.match(fault), UNDEFINED.search(fault)
+    if name:
+        return next((other for other in _libraries(()) if os.path.basename(other) == name[1]), None)
+    if symbol:
+        return next((other for other in _libraries() if other != path and _exports(other, symbol[1])), None)
+    return None
+
+
+def _loaded(paths: list[str], after: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return what became of the modules that a new process has loaded, up to the one that ended it.
+
+    The process loads the libraries `after` first, whose symbols then are there for all.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
+        before = next(filter(None, (_fault(path, os.RTLD_LAZY | os.RTLD_GLOBAL) for path in after)), "")
         for path in paths:
-            os.write(writer, json.dumps([path, _fault(path)]).encode() + b"\n")
+            os.write(writer, json.dumps([path, before or _fault(path)]).encode() + b"\n")
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as lines:
-        answers = [(path, fault) for path, fault in map(json.loads, lines)]
+        answers = [(path, "" if OF_DRIVER.search(fault) else fault) for path, fault in map(json.loads, lines)]
     os.waitpid(child, 0)
     if len(answers) < len(paths):
         answers.append((paths[len(answers)], "the process ended while it was loaded"))
@@ -51,14 +84,18 @@ def _loaded(paths: list[str]) -> list[tuple[str, str]]:
 
 def extensions() -> Iterator[str]:
     """Yield the shared libraries of site-packages that need torch's, without torch's own."""
+    return filter(_needs_torch, _libraries())
+
+
+def _libraries(passed_over: Sequence[str] = PASSED_OVER) -> Iterator[str]:
+    """Yield the shared libraries of site-packages, without those of the folders that are `passed_over`."""
     for folder in dict.fromkeys(os.path.realpath(path) for path in sys.path if path.endswith("-packages")):
         for parent, folders, names in os.walk(folder):
             if parent == folder:
-                folders[:] = [name for name in folders if name not in PASSED_OVER]
+                folders[:] = [name for name in folders if name not in passed_over]
             for name in sorted(names):
-                path = os.path.join(parent, name)
-                if re.search(r"\.so(?:\.[\d.]+)?$", name) and _needs_torch(path):
-                    yield path
+                if re.search(r"\.so(?:\.[\d.]+)?$", name):
+                    yield os.path.join(parent, name)
 
 
 def _needs_torch(path: str) -> bool:
@@ -68,10 +105,17 @@ def _needs_torch(path: str) -> bool:
         return False
 
 
-def _fault(path: str) -> str:
-    """Return what the loader says of a library; "" where it is loaded, or only the driver is missing."""
+def _exports(path: str, symbol: str) -> bool:
     try:
-        ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        return symbol in elf.exported(path, re.compile(re.escape(symbol.encode()) + rb"(?=\0)"))
+    except (elf.NotElf, OSError, ValueError):
+        return False
+
+
+def _fault(path: str, mode: int = os.RTLD_NOW | os.RTLD_LOCAL) -> str:
+    """Return why the loader does not load a library; "" where it does."""
+    try:
+        ctypes.CDLL(path, mode=mode)
     except OSError as error:
-        return "" if OF_DRIVER.search(str(error)) else str(error)[:500]
+        return str(error)[:500]
     return ""

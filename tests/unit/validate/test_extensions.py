@@ -1,6 +1,8 @@
 """Extension modules are loaded with all symbols bound, in a process that one of them may end."""
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,8 +30,8 @@ def test_each_is_loaded_and_a_fault_is_in_the_loaders_words(paths: list[str]) ->
 def test_one_that_ends_the_process_hides_no_other(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     real = extensions._fault
 
-    def ends(path: str) -> str:
-        return os._exit(9) if path == paths[1] else real(path)
+    def ends(path: str, *mode: int) -> str:
+        return os._exit(9) if path == paths[1] else real(path, *mode)
 
     monkeypatch.setattr(extensions, "_fault", ends)
     assert extensions.loaded_extensions() == {
@@ -52,3 +54,59 @@ def test_only_modules_that_need_torch_are_loaded(tmp_path: Path, monkeypatch: py
         lambda path: {"needed": needed.get(Path(path).stem, ["libc10.so", "libtorch_cpu.so"])},
     )
     assert [Path(path).name for path in extensions.extensions()] == ["_ops.cpython-313-x86_64-linux-gnu.so"]
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ("int core_symbol(void) { return 1; }", ""),
+        ("int another(void); int core_symbol(void) { return another(); }", ""),
+        ("int other_symbol(void) { return 1; }", "undefined symbol: core_symbol"),
+        (None, "undefined symbol: core_symbol"),
+    ],
+    ids=["has it", "is loaded lazily", "lacks it", "none"],
+)
+def test_a_module_is_loaded_after_the_library_whose_symbols_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str | None, fault: str
+) -> None:
+    """As transformer_engine_torch, whose package loads libtransformer_engine.so before it."""
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    module = library(site / "ops.so", "int core_symbol(void); int use(void) { return core_symbol(); }")
+    if code:
+        library(site / "core" / "libcore.so", code)
+    monkeypatch.setattr(sys, "path", [str(site)])
+    monkeypatch.setattr(extensions, "extensions", lambda: iter([module]))
+    ((path, answer),) = extensions.loaded_extensions().items()
+    assert path == module
+    assert answer.endswith(fault)
+    assert bool(answer) == bool(fault)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_library_that_the_needed_one_needs_is_loaded_too_or_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """As libcudnn_graph and libcurand, which torch does not load and transformer_engine does."""
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    module = library(site / "ops.so", "int core_symbol(void); int use(void) { return core_symbol(); }")
+    needed = Path(library(tmp_path / "libcurand.so", "int other(void) { return 1; }", "-Wl,-soname,libcurand.so"))
+    core = "int other(void); int core_symbol(void) { return other(); }"
+    library(site / "core" / "libcore.so", core, f"-L{tmp_path}", "-lcurand")
+    (site / "nvidia" / "cu13" / "lib").mkdir(parents=True)
+    needed.rename(site / "nvidia" / "cu13" / "lib" / needed.name if is_there else tmp_path / "elsewhere.so")
+    monkeypatch.setattr(sys, "path", [str(site)])
+    monkeypatch.setattr(extensions, "extensions", lambda: iter([module]))
+    ((_, answer),) = extensions.loaded_extensions().items()
+    assert answer.startswith("" if is_there else "libcurand.so: cannot open shared object file")
+    assert bool(answer) != is_there
+
+
+def library(path: Path, code: str, *options: str) -> str:
+    """Return the path of a library compiled from C."""
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
+    path.parent.mkdir(exist_ok=True)
+    command = [compiler, "-shared", "-fPIC", "-o", str(path), "-x", "c", "-", "-x", "none", *options]
+    subprocess.run(command, input=code.encode(), check=True)
+    return str(path)
