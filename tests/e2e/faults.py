@@ -44,6 +44,7 @@ FAULTS = (
         (f"RUN rm -r {NCCL} {S}/nvidia_nccl_cu13-*", f"COPY older {S}", f"{LABEL}component.nccl=2.30.4"),
         ("older",),
         tag="older",
+        besides=("nccl.broken",),
     ),
     ImageFault("nccl.matrix", "an image that is not what was planned", planned={"nccl": "2.32.3"}),
     ImageFault("nccl.wheels", "the wheels for CUDA 12 and 13, both", (f"COPY twelve {S}",), ("twelve",)),
