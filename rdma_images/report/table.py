@@ -61,9 +61,12 @@ def answer_text(chain: Chain, verbose: bool = False) -> Text:
 
 
 def findings(report: Report) -> list[Check]:
-    """Return the checks that failed: errors first, then warnings, then notes."""
+    """Return the checks that failed: errors first, then warnings, then notes; of each, faults of a version last.
+
+    Every image with that version has those, and the others are this image's own.
+    """
     failed = [check for check in report.checks if check.outcome == "failed"]
-    return sorted(failed, key=lambda check: list(SHOWN).index(check.severity))
+    return sorted(failed, key=lambda check: (list(SHOWN).index(check.severity), check.id.endswith(".broken")))
 
 
 def counts_text(report: Report) -> str:

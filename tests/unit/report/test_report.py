@@ -19,7 +19,7 @@ from rdma_images.datapath.limits import hardware_checks
 from rdma_images.inspection.inspection import Expected
 from rdma_images.inspection.report import SCHEMA, Report, decode_report
 from rdma_images.report import page as page_of
-from rdma_images.report.table import first_line, summary_line
+from rdma_images.report.table import findings, first_line, summary_line
 from tests.support.case_parts import recorded
 
 CASE = recorded()
@@ -194,6 +194,13 @@ def test_the_sum_says_that_an_image_is_for_neither_fabric() -> None:
     assert summary_line(for_no_fabric).endswith("; not checked for EFA or eRDMA: no sign")
     assert "EFA" not in summary_line(report(PASSED))
     assert "EFA" not in summary_line(replace(report(PASSED), facts=None))
+
+
+def test_what_is_the_images_own_comes_before_the_faults_of_a_version() -> None:
+    by_version = replace(WARNED, id="nccl.broken")
+    error = replace(FAILED, id="plugin.broken")
+    ordered = findings(report(by_version, WARNED, error, PASSED, FAILED))
+    assert [check.id for check in ordered] == ["plugin.found", "plugin.broken", "size.budget", "nccl.broken"]
 
 
 def test_a_warning_alone_passes() -> None:
