@@ -39,7 +39,8 @@ NAMES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
 WARNING = 2
 PLUGIN_VARIABLE, START_SCRIPTS = "NCCL_NET_PLUGIN", "/opt/nvidia/entrypoint.d/"  # that NVIDIA's entry point sources
-EFA_PLUGINS = ("aws-ofi-nccl", "uccl-efa")
+OFI_PLUGIN = "aws-ofi-nccl"
+EFA_PLUGINS = (OFI_PLUGIN, "uccl-efa")
 
 
 def efa(case: Inspection, _: str, instance: str) -> Iterator[Link]:
@@ -216,9 +217,9 @@ def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int
         offered = plugin.exports.get(NET, []) if plugin else []
         return _no_interface(run.path, offered, nccl_library.looks_for.get(NET, []) if nccl_library else []), ""
     network = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
-    stand_in = case.stands_in("aws-ofi-nccl") or case.stands_in("efa-installer")
+    stand_in = case.stands_in(OFI_PLUGIN) or case.stands_in("efa-installer")
     # Loaded, the plugin takes the name in NCCL_NET where it is one of its own; a stand-in has one name.
-    version = case.subject.label("component.aws-ofi-nccl") or None
+    version = case.subject.label(f"component.{OFI_PLUGIN}") or None
     names = facts_table.read(Plugin).network_names(version) if stand_in else [run.network]
     if network and run.network and network.lower() not in (name.lower() for name in names):
         return f"NCCL_NET={network} asks for a network of that name, and {run.path} is called {run.network}", ""

@@ -22,7 +22,7 @@ SWITCHES = {"ucx": "NCCL_UCX_DISABLE", "ucx_rma": "NCCL_UCX_RMA_DISABLE"}
 IB_SWITCH = "NCCL_IBEXT_DISABLE"
 SHARP_NETWORKS = ("ibext", "ucx", "nccl rdma plugin")  # how what they call themselves begins
 NO_VERBS = f"the image has no {VERBS}: its package is libibverbs1 (rpm: libibverbs), with ibverbs-providers"
-WITHOUT_VERBS = ("aws-ofi-nccl", "uccl-efa", "uccl-afxdp", "nccl-fastsocket")  # which leave RDMA to NCCL's own network
+WITHOUT_VERBS = (*links.EFA_PLUGINS, "uccl-afxdp", "nccl-fastsocket")  # which leave RDMA to NCCL's own network
 
 
 def verbs(case: Inspection, fabric: str, instance: str) -> Iterator[Link]:
@@ -54,7 +54,7 @@ def _is_set(environment: dict[str, str], name: str) -> bool:
 
 def _project(case: Inspection, file: str) -> str:
     plugin = case.measured.tree.libraries.plugins.get(file) if case.measured.tree else None
-    return plugin.project or ("aws-ofi-nccl" if plugin.version else "") if plugin else ""
+    return plugin.project or (links.OFI_PLUGIN if plugin.version else "") if plugin else ""
 
 
 def _nccl(case: Inspection, fabric: str) -> Link:

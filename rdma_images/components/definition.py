@@ -31,6 +31,7 @@ class Axis:
     Where no value is chosen, `decided_by` names the axis whose value implies this one's; `implied` looks it up
     (None: the facts do not know it, or there is none). `default` is for an axis that nothing implies: a property of the
     image, which has no version and is no component. With `property_of`, of a component: it exists only with that.
+    `aliases` has the value for a word that users may write instead, in small letters.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Axis:
     implied: Callable[[Facts, Mapping[str, str]], str | None] | None = None
     default: str | None = None
     property_of: str | None = None
+    aliases: Callable[[Facts], Mapping[str, str]] = lambda _: {}
 
 
 @dataclass(frozen=True)

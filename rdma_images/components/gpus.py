@@ -27,6 +27,11 @@ def known_architectures(facts: Facts) -> list[str]:
     return [architecture_of(cap) for cap in sorted(capabilities.union(compiled), key=versions.key)]
 
 
+def architectures_by_name(facts: Facts) -> dict[str, str]:
+    """Return the architecture of each known GPU by its name in small letters: "h100" -> "sm_90"."""
+    return {name.lower(): architecture_of(gpu.capability) for name, gpu in facts.gpus.gpus.items()}
+
+
 def compiler_capabilities(cuda: str, facts: Facts) -> tuple[str, ...]:
     """Return the compute capabilities that the compiler of a CUDA version has real code for; empty where unknown."""
     major = facts.cuda.majors.get(str(versions.major(cuda)))

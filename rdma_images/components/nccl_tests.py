@@ -93,7 +93,13 @@ NCCL_TESTS = ComponentDefinition(
     name=NAME,
     axis=Axis(NAME, lambda facts: sorted_versions(facts.nccl_tests.releases)),
     properties=(
-        Axis(GPU, lambda facts: (gpus.ALL, *gpus.known_architectures(facts)), default=gpus.ALL, property_of=NAME),
+        Axis(
+            GPU,
+            lambda facts: (gpus.ALL, *gpus.known_architectures(facts)),
+            default=gpus.ALL,
+            property_of=NAME,
+            aliases=gpus.architectures_by_name,
+        ),
     ),
     role="subject",
     tag="",

@@ -34,9 +34,11 @@ def values(axis: Axis, facts: Facts) -> tuple[str, ...]:
 
 def check(name: str, value: str, facts: Facts) -> None:
     """Raise RefusedError, with similar ones, for an unknown axis or value."""
-    known_values = values(named(name), facts)
+    axis = named(name)
+    known_values = values(axis, facts)
     if value not in known_values:
-        raise RefusedError(f"{name} {value!r} is not known\n{near(value, known_values)}")
+        alias = axis.aliases(facts).get(value.lower())
+        raise RefusedError(f"{name} {value!r} is not known\n{f'write {alias}' if alias else near(value, known_values)}")
 
 
 def complete(row: Mapping[str, str]) -> dict[str, str]:
