@@ -42,6 +42,9 @@ _COMPLAINT = re.compile(r"^(?:#\d+ )?[\d.]+ +((?:E|error|dpkg: error|fatal): .+)
 # ENOSPC, errno(3): a step says it, or BuildKit itself.
 _FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.*)$", re.IGNORECASE)
 
+# With another image, containerd removed files of the image whose name the new one has just taken, and above which it
+# was unpacked. The layers are there: a second run unpacks them all.
+_COLLECTED = re.compile(r"parent snapshot \S+ does not exist")
 _ESCAPE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")  # a terminal's colours and moves of the cursor
 DRAWN = 1 << 16  # bytes that a command drew last: BuildKit repeats a failed step's lines at its end
 
@@ -98,7 +101,10 @@ class Bake:
             for image_id in ids:  # an image's cache has the steps of its helper targets, too
                 caches = [cache.replace(IMAGE, image_id) for cache in self.options.cache_to]
                 command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
-            code, lines = (_draw if sys.stderr.isatty() else _show_lines)(self.engine, command, environment)
+            run = _draw if sys.stderr.isatty() else _show_lines
+            code, lines = run(self.engine, command, environment)
+            if code and any(map(_COLLECTED.search, lines)):
+                code, lines = run(self.engine, command, environment)
             if code:
                 raise _failed(ids, lines)
             return _references(metadata)

@@ -33,6 +33,12 @@ FULL_IN_BUILDKIT = """\
 ERROR: failed to solve: failed to copy: write /var/lib/x/ingest: no space left on device
 """
 
+COLLECTED = """\
+#50 ERROR: failed to prepare extraction snapshot "extract-2": parent snapshot sha256:47a6 does not exist: not found
+------
+ERROR: failed to solve: failed to prepare extraction snapshot "extract-2": parent snapshot sha256:47a6 does not exist
+"""
+
 # The same where it draws on a terminal.
 DRAWN = """\
 \x1b[31m => ERROR [2/2] RUN echo hello; apt-get install -y nonesuch-package  0.5s
@@ -78,3 +84,25 @@ def test_a_failed_build_ends_with_its_cause_on_a_terminal(tmp_path: Path, monkey
     os.close(reading)
     assert shown.startswith("33 111")
     assert "\x1b[31m => ERROR [2/2]" in shown
+
+
+@pytest.mark.parametrize(("failures", "runs"), [(0, 1), (1, 2), (2, 2)])
+def test_files_that_were_collected_are_unpacked_by_a_second_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, runs: int
+) -> None:
+    (tmp_path / "output").write_text(COLLECTED)
+    program = tmp_path / "docker"
+    program.write_text(
+        f"#!/bin/sh\necho >> {tmp_path}/runs\n[ $(wc -l < {tmp_path}/runs) -gt {failures} ] && exit\n"
+        f"cat {tmp_path}/output >&2\nexit 1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    engine = Engine("x", "found", "unix:///x", "26.1", "0.13", "containerd", "default")
+    builds = run_bake.Bake(engine, run_bake.Options())
+    if failures < runs:
+        builds.images({"target": {}}, ())
+    else:
+        with pytest.raises(RdmaImagesError, match="could not build"):
+            builds.images({"target": {}}, ())
+    assert (tmp_path / "runs").read_text() == "\n" * runs
