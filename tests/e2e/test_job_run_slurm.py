@@ -74,7 +74,7 @@ def ended(folder: Path) -> record.SubmissionRecord:
 
 def test_a_job_and_the_same_over_tcp(tmp_path: Path) -> None:
     """Each rank's log is kept, and the second leg is another network's."""
-    folder = job(tmp_path, f'echo "on $NCCL_NET"; cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
+    folder = job(tmp_path, f'echo "on $NCCL_NET"; sleep 3; cat {tmp_path}/nccl.log > "${{NCCL_DEBUG_FILE%/*}}/$$.log"')
     lines: list[str] = []
     run_folder = start(folder, lines, tcp=True)
     assert queue() == []
