@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import mmap
 import os
 import re
 import sys
@@ -17,22 +18,26 @@ ABSENT = re.compile(r"(\S+): cannot open shared object file")
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 OF_DRIVER = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open")  # which only a host with GPUs has
 MOST = 500
+MOST_FAILED = 10  # modules for which libraries are searched: where all fail, torch is the cause
 MOST_OTHERS = 20  # libraries that a module asks for and that are not loaded by torch
 
 
 def loaded_extensions() -> dict[str, str]:
     """Return why each extension module cannot be loaded in this process, by its path; "" for one that can.
 
-    Nor is one at fault, or the library that it needs, for which only the driver is missing.
-    A process of its own loads them. A module that ends the process is reported, and a new one loads the rest. torch
-    must be imported before.
+    One is no fault where only the driver is missing. torch must be imported before.
+    A process of its own loads them. A module that ends the process is reported, and a new one loads the rest. A module
+    that lacks a symbol is loaded after the library that has it; one that names a missing library is not, as the loader
+    finds none for it either.
     """
     faults: dict[str, str] = {}
     paths = list(extensions())[:MOST]
     while paths:
         faults.update(_loaded(paths))
         paths = [path for path in paths if path not in faults]
-    return {path: _after_others(path, fault) if fault else "" for path, fault in faults.items()}
+    lacking = [path for path, fault in faults.items() if UNDEFINED.search(fault)]
+    faults.update((path, _after_others(path, faults[path])) for path in lacking[:MOST_FAILED])
+    return faults
 
 
 def _after_others(path: str, fault: str) -> str:
@@ -107,6 +112,9 @@ def _needs_torch(path: str) -> bool:
 
 def _exports(path: str, symbol: str) -> bool:
     try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if data.find(symbol.encode()) < 0:  # far quicker than to read all its symbols
+                return False
         return symbol in elf.exported(path, re.compile(re.escape(symbol.encode()) + rb"(?=\0)"))
     except (elf.NotElf, OSError, ValueError):
         return False

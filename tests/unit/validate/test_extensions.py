@@ -103,6 +103,34 @@ def test_a_library_that_the_needed_one_needs_is_loaded_too_or_reported(
     assert bool(answer) != is_there
 
 
+def test_a_library_that_a_module_names_and_the_loader_does_not_find_stays_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As libcudart.so.12 of another CUDA than torch's, in a folder where the loader does not look."""
+    folder = tmp_path / "site-packages" / "nvidia"
+    folder.mkdir(parents=True)
+    library(folder / "libabsent.so", "int started(void) { return 1; }", "-Wl,-soname,libabsent.so")
+    code = "int started(void); int use(void) { return started(); }"
+    module = library(folder.parent / "ops.so", code, f"-L{folder}", "-Wl,--no-as-needed", "-labsent")
+    monkeypatch.setattr(sys, "path", [str(folder.parent)])
+    monkeypatch.setattr(extensions, "extensions", lambda: iter([module]))
+    assert "libabsent.so: cannot open shared object file" in extensions.loaded_extensions()[module]
+
+
+def test_where_many_fail_libraries_are_searched_for_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They fail for a torch of another version, and a search reads every library of site-packages."""
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    code = "int absent_symbol(void); int use(void) { return absent_symbol(); }"
+    modules = [library(site / f"ops{number}.so", code) for number in range(extensions.MOST_FAILED + 2)]
+    searched: list[str] = []
+    monkeypatch.setattr(sys, "path", [str(site)])
+    monkeypatch.setattr(extensions, "extensions", lambda: iter(modules))
+    monkeypatch.setattr(extensions, "_missing_library", lambda _, path: searched.append(path))
+    assert all("undefined symbol: absent_symbol" in fault for fault in extensions.loaded_extensions().values())
+    assert searched == modules[: extensions.MOST_FAILED]
+
+
 def library(path: Path, code: str, *options: str) -> str:
     """Return the path of a library compiled from C."""
     compiler = shutil.which("gcc") or pytest.skip("no gcc to make one with")
