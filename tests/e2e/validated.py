@@ -62,10 +62,11 @@ def _tags(image_id: str) -> list[str]:
     """Return the names under which `invoke build` has put the image into the engine."""
     client = engines.client(engine())
     try:
-        images = client.images.list(filters={"label": f"io.rdma-images.image-id={image_id}"})
+        # One request: `images.list` asks again for each image, and fails when one is removed between.
+        images = client.api.images(filters={"label": f"io.rdma-images.image-id={image_id}"})
     finally:
         client.close()
-    return sorted(tag for image in images for tag in image.tags if tag.startswith("rdma-images/"))
+    return sorted(tag for image in images for tag in image["RepoTags"] or () if tag.startswith("rdma-images/"))
 
 
 def wheel(name: str, folder: Path) -> Path:
