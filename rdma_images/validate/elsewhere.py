@@ -1,6 +1,8 @@
 """Measure where an image runs: in a pod, over ssh, or on this machine."""
 
+import json
 import os
+import platform
 from pathlib import Path
 
 from rdma_images.chain import network_request
@@ -9,10 +11,22 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured, probes_of
-from rdma_images.validate import FOLDER, probing, transport
+from rdma_images.validate import FOLDER, probing, readout, transport
+from rdma_images.validate.answers import measured as measured_answers
+from rdma_images.validate.probes import libraries, rootfs, tree
+from rdma_images.validate.probes import measure as probe_program
 
 LIMIT = 600.0  # seconds: an all-reduce starts a process a GPU, each of which imports torch
 FIX = "check the name, and that python3 can be run there"
+ACTIVATION_LIMIT = 60.0  # seconds
+# What `conda activate` and a virtual environment's own script do, and the environment that they leave.
+ACTIVATE = """exec 3>&1 >/dev/null
+if [ -n "${CONDA_PREFIX-}" ] && [ -d "$CONDA_PREFIX/conda-meta" ]; then
+  for script in "$CONDA_PREFIX"/etc/conda/activate.d/*.sh; do [ ! -e "$script" ] || . "$script"; done
+elif [ -e "$VIRTUAL_ENV/bin/activate" ]; then . "$VIRTUAL_ENV/bin/activate"
+fi
+env -0 >&3"""
+UNSET = "***unset***"  # a variable that `conda env config vars unset` took away
 SYSTEM = ("/usr", "/lib", "/lib64", "/etc", "/opt/amazon")  # where the libraries of this machine are
 
 
@@ -42,14 +56,11 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
 def _measure_folder(folder: Path, names: tuple[str, ...]) -> Measured | str:
     """Return what is measured with the programs and packages of an environment, and this machine's libraries."""
     python = folder / "bin" / "python3"
-    if not files.exists(python):
-        raise RefusedError(f"{folder}: no bin/python3\nname a conda or virtual environment that this machine can run")
-    environment = {
-        **os.environ,
-        "PATH": f"{folder}/bin:{os.environ.get('PATH', os.defpath)}",
-        "VIRTUAL_ENV": str(folder),
-    }
-    environment["CONDA_PREFIX"] = str(folder)
+    if not (python.is_symlink() or files.exists(python)):
+        raise RefusedError(f"{folder}: no bin/python3\nname a conda or virtual environment")
+    environment = _activated(folder)
+    if reason := _unstartable(python):
+        return _read_folder(folder, environment, reason)
     machine = transport.host("local://", LIMIT, environment)
     measured = probing.probe(machine, names, only=(*SYSTEM, str(folder.resolve())), python=str(python))
     if isinstance(measured, str):
@@ -59,6 +70,59 @@ def _measure_folder(folder: Path, names: tuple[str, ...]) -> Measured | str:
     request = network_request(inspection)
     answer = probing.probe(machine, ("network",), request=request, python=str(python)) if request else ""
     return measured if isinstance(answer, str) else measured.model_copy(update={"network": answer.network})
+
+
+def _activated(folder: Path) -> dict[str, str]:
+    """Return the environment of a shell that has activated a conda or virtual environment.
+
+    Raises RdmaImagesError where a script of its activation ends the shell.
+    """
+    environment = {**os.environ, "PATH": f"{folder}/bin:{os.environ.get('PATH', os.defpath)}"}
+    if (folder / "conda-meta").is_dir():
+        environment |= {"CONDA_PREFIX": str(folder), **_conda_variables(folder)}
+    else:
+        environment["VIRTUAL_ENV"] = str(folder)
+    rc, out, err = transport.bounded(["bash", "-c", ACTIVATE], ACTIVATION_LIMIT, environment)
+    if rc:
+        last = plain("".join(err.decode("utf-8", "replace").strip().splitlines()[-1:]))
+        raise RdmaImagesError(
+            f"{folder}: its activation ends with {rc}: {last}\nsee what its scripts expect to be there"
+        )
+    return dict(line.split("=", 1) for line in os.fsdecode(out).split("\0") if "=" in line)
+
+
+def _conda_variables(folder: Path) -> dict[str, str]:
+    """Return the variables that conda sets before an environment's scripts: those of packages, then its own."""
+    packages = [json.loads(files.read(path)) for path in files.entries(folder / "etc" / "conda" / "env_vars.d")]
+    state = folder / "conda-meta" / "state"
+    variables = [*packages, json.loads(files.read(state)).get("env_vars", {}) if files.exists(state) else {}]
+    merged = {name: str(value) for values in variables for name, value in values.items()}
+    return {name: value for name, value in merged.items() if value != UNSET}
+
+
+def _unstartable(python: Path) -> str:
+    """Return why a program cannot be started on this machine; "" where it can."""
+    if not python.exists():
+        return f"{python} is a link to {python.readlink()}, which is not here"
+    try:
+        transport.bounded([str(python), "-c", ""], ACTIVATION_LIMIT, {})
+    except RdmaImagesError as error:
+        return str(error).partition("\n")[0]
+    return ""
+
+
+def _read_folder(folder: Path, environment: dict[str, str], reason: str) -> Measured:
+    """Return what the files of an environment and of this machine show; nothing of it runs, for the given reason."""
+    root, program = rootfs.Root(), str(folder / "bin" / "python3")
+    machine = root.apply(libraries.linkage, program).get("machine") or platform.machine()
+    update = {"environment": environment, "platform": f"linux/{machine}"}
+    image_config = subject("", str(folder), Measured()).model_copy(update=update)
+    entries = root.entries((), (*SYSTEM, str(folder.resolve())))
+    values = readout.measurements(root, tree.summary(entries, root, lambda: None), image_config, program)
+    answers = probe_program.as_json({name: {"value": value} for name, value in values.items()})
+    measured = measured_answers(answers, readout.PROBES)
+    unrun = {name: f"{name} was not measured: {reason}" for name in Measured.model_fields if name not in values}
+    return measured.model_copy(update={"missing": {**measured.missing, **unrun}})
 
 
 def subject(ref: str, host: str, measured: Measured) -> ImageConfig:

@@ -30,9 +30,12 @@ class ComputedLoader:
 
     method = "the image's ld.so.cache, read without running it"
 
-    def __init__(self, root: Root, environment: Mapping[str, str], machine: str) -> None:
-        """Read the loader's cache below `root`. `machine` is the image's, such as "x86_64"."""
-        self.root, self.machine, self.environment = root, machine, environment
+    def __init__(self, root: Root, environment: Mapping[str, str], machine: str, program: str = "") -> None:
+        """Read the loader's cache below `root`. `machine` is the image's, such as "x86_64".
+
+        `program` is the file of the process that loads: its RPATH counts for every library without a RUNPATH.
+        """
+        self.root, self.machine, self.environment, self.program = root, machine, environment, program
         self.library_path = tuple(filter(None, environment.get("LD_LIBRARY_PATH", "").split(":")))
         self.cache = cache(root.start("/etc/ld.so.cache", CACHE_KEPT) or b"")
         loaders = (posixpath.dirname(root.real(path)) for path in LOADERS)
@@ -66,7 +69,7 @@ class ComputedLoader:
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
         """Return the files that `names` lead to without LD_LIBRARY_PATH."""
-        without = ComputedLoader(self.root, {**self.environment, "LD_LIBRARY_PATH": ""}, self.machine)
+        without = ComputedLoader(self.root, {**self.environment, "LD_LIBRARY_PATH": ""}, self.machine, self.program)
         return {name: without.find(name) for name in names}
 
     def find(self, name: str, asked_by: str = "") -> str:
@@ -108,11 +111,17 @@ class ComputedLoader:
         if "/" in name:
             return [name]
         link_facts = self.root.apply(linkage, asked_by) if asked_by else {}
-        rpath, runpath = link_facts.get("rpath", ()), link_facts.get("runpath", ())
-        folders = [] if runpath else [_expand(folder, asked_by) for folder in rpath]
+        runpath = link_facts.get("runpath", ())
+        folders = [] if runpath else [*self._rpath(asked_by), *self._rpath(self.program)]
         folders += [*self.library_path, *(_expand(folder, asked_by) for folder in runpath)]
         candidates = [f"{folder}/{name}" for folder in folders]
         return [*candidates, *self.cache.get(name, ()), *(f"{folder}/{name}" for folder in self.folders)]
+
+    def _rpath(self, path: str) -> list[str]:
+        """Return the folders of a file's RPATH, which counts where it has no RUNPATH; none for ""."""
+        file = self.root.real(path) if path else ""
+        link_facts = self.root.apply(linkage, file) if file else {}
+        return [_expand(folder, file) for folder in link_facts.get("rpath", ()) if not link_facts["runpath"]]
 
 
 def _expand(folder: str, origin: str) -> str:

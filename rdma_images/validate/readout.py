@@ -240,10 +240,11 @@ def answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> bytes:
     return measure.as_json({name: {"value": value} for name, value in measurements(root, files, subject).items()})
 
 
-def measurements(root: Root, files: dict[str, Any], subject: ImageConfig) -> dict[str, Any]:
-    """Return what files alone show, by probe; `files` is the summary of the tree."""
+def measurements(root: Root, files: dict[str, Any], subject: ImageConfig, program: str = "") -> dict[str, Any]:
+    """Return what files alone show, by probe; `files` is the summary of the tree, `program` the Python that asks."""
     environment = subject.environment
-    loaders, folders = ComputedLoader(root, environment, subject.machine), packages.import_folders(root, environment)
+    loaders = ComputedLoader(root, environment, subject.machine, program)
+    folders = packages.import_folders(root, environment)
     measured = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders)
     return {
         "tree": {"files": files, "libraries": measured},
