@@ -80,6 +80,11 @@ CAUSES: list[tuple[str, str, bool]] = [
         False,
     ),
     (
+        "NET/OFI Couldn't set FI_OPT_(?P<option>\\w+)\\. RC: -92",
+        "the libfabric that is loaded does not know {option}: it is older than the one that the plugin was built with; keep the EFA installer's libfabric alone",
+        False,
+    ),
+    (
         "Attribute arch of node cpu not found",
         "the plugin's topology file names a CPU that none of the job's GPUs is at: take aws-ofi-nccl 1.13 or later, or all GPUs of the node",
         True,
@@ -147,6 +152,11 @@ CAUSES: list[tuple[str, str, bool]] = [
     (
         "Call to ibv_modify_qp failed with (?!.*retrying)(?:error |110 )Connection timed out",
         "two adapters could not be connected (Connection timed out): the network does not lead from one to the other; where rails are apart, set NCCL_CROSS_NIC=0",
+        True,
+    ),
+    (
+        "Call to ibv_modify_qp failed with (?!.*retrying)(?:error |19 )No such device",
+        "two adapters could not be connected (No such device): one that NCCL chose cannot be used; leave it out, as NCCL_IB_HCA=^mlx5_3",
         True,
     ),
     (

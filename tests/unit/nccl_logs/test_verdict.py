@@ -223,6 +223,12 @@ SOCKET = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
             "no way to use",
         ),
         ("2.28.3", "NET/OFI No eligible providers were found", "no EFA device in the container"),
+        (
+            "2.18.3",
+            "NET/OFI Couldn't set FI_OPT_EFA_SENDRECV_IN_ORDER_ALIGNED_128_BYTES. RC: -92, ERROR: Protocol not "
+            "available",
+            "older than the one that the plugin was built with",
+        ),
         ("2.28.3", "NET/IB : No device found.", "found no InfiniBand, RoCE or eRDMA device"),
         ("2.28.3", "node:1:1 [0] NCCL WARN Call to ibv_create_qp failed with error Unknown error -12", "memlock"),
     ],
@@ -274,7 +280,7 @@ WARN = "node:1:1 [0] transport/net_ib.cc:1 NCCL WARN "
         ("Call to ibv_create_cq failed with error Cannot allocate memory", "set memlock to unlimited"),
         ("Call to ibv_modify_qp failed with error Network is unreachable", "no route leads"),
         ("Call to ibv_modify_qp failed with error Network is unreachable errno 101", "no route leads"),
-        ("Call to ibv_modify_qp failed with error No such device", "could not be connected (No such device)"),
+        ("Call to ibv_modify_qp failed with error No such device", "leave it out, as NCCL_IB_HCA=^mlx5_3"),
         (
             "Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_0:1, curr state INIT, next state RTR, "
             "local GID index 3, local GID N/A, remote GID ::ffff:192.0.2.2",
@@ -303,6 +309,17 @@ def test_gpudirect_that_is_off_over_verbs_is_not_good() -> None:
     result = verdict_on(ROCE, "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", IB.replace("/GDRDMA", ""))
     assert (result.network, result.exit_code) == ("InfiniBand", 1)
     assert "GPUDirect RDMA is off for mlx5_0" in result.sentence
+    assert "NCCL before 2.23.4" in result.sentence
+
+
+@pytest.mark.parametrize(
+    "end", ["Ignoring due to NCCL_IGNORE_NET_MISMATCH.", "Set NCCL_IGNORE_NET_MISMATCH=1 to continue."]
+)
+def test_nodes_with_different_numbers_of_adapters_are_not_good(end: str) -> None:
+    line = f"node:1:1 [0] init.cc:1 NCCL INFO Detected mixed local Net device counts across ranks (min 1, max 2). {end}"
+    result = verdict_on(ROCE, IB, line, nccl="2.30.7")
+    assert (result.network, result.exit_code) == ("InfiniBand", 1)
+    assert "different numbers of usable adapters (1 and 2)" in result.sentence
 
 
 @pytest.mark.parametrize(
