@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import array
+import ctypes
 import fcntl
 import glob
 import ipaddress
@@ -23,21 +24,26 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     Finding = tuple[str, str, str]  # severity, name, sentence
     Gid = tuple[int, ipaddress.IPv6Address, str]  # index, address, type
     Interface = tuple[str, str]  # name, IPv4 address
     Facts = dict[str, Any]
+    Rail = tuple[str, str, str]  # RoCE device, its interface, its IPv4 address
+    Version = tuple[int, int, int]
 
 MARK = "rdma-images-node-check"
 PORT = 29499  # where the nodes meet at the first one, beside torchrun's
 PATIENCE = 60.0  # seconds for all nodes to come there
 REACH = 5.0  # seconds for a connection to the neighbour
+RAILS_REACH = 2.0  # seconds for all connections between adapters
 IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
 SMALL_SHM = 1 << 30  # bytes; Docker gives 64 MiB
 ACS_CAPABILITY, BRIDGE = 0x000D, 0x0604
 REDIRECTS = 0x0004 | 0x0008  # of requests and of completions, in the ACS control register
+PROXY_PORTS = {"3A99", "3A9E"}  # 15001 and 15006, where Istio's proxy takes what its pod sends and gets
+LISTENS = "0A"  # in /proc/net/tcp
 INSIDE = ("lo", "docker", "virbr", "veth", "cni", "pod-id-link", "flannel", "cali")
 
 
@@ -56,13 +62,15 @@ class Device:
     def __init__(self, root: str, path: str) -> None:
         self.name = os.path.basename(path)
         self.driver = os.path.basename(os.path.realpath(path + "/device/driver"))
+        self.peer = first_line(path + "/device/p2p")  # of EFA: whose GPUs it reaches, "NA" for none's
         self.state = first_line(path + "/ports/1/state")
         self.ethernet = first_line(path + "/ports/1/link_layer") == "Ethernet"
         self.gids = list(gid_table(path + "/ports/1"))
         verbs = [os.path.basename(entry) for entry in glob.glob(path + "/device/infiniband_verbs/uverbs*")]
         self.node = root + "/dev/infiniband/" + verbs[0] if verbs else ""
         interfaces = sorted({first_line(entry) for entry in glob.glob(path + "/ports/1/gid_attrs/ndevs/*")} - {""})
-        self.mtu = first_line(root + "/sys/class/net/" + interfaces[0] + "/mtu") if interfaces else ""
+        self.interface = interfaces[0] if interfaces else ""
+        self.mtu = first_line(root + "/sys/class/net/" + self.interface + "/mtu") if self.interface else ""
         self.usable = bool(self.node) and os.access(self.node, os.R_OK | os.W_OK)
 
 
@@ -112,8 +120,22 @@ def check_devices(devices: list[Device], fabric: str, count: int) -> Iterator[Fi
         yield "warning", "devices", "%s is in /dev/infiniband, too, and can hide EFA: leave out a hostPath" % others[0]
 
 
-def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:
+def nccl_version() -> Version | None:
+    """Return the version of the NCCL that `import torch` loads, or the loader's; None where there is none."""
+    for path in [*(folder + "/nvidia/nccl/lib/libnccl.so.2" for folder in sys.path), "libnccl.so.2"]:
+        number = ctypes.c_int()
+        try:
+            ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number))
+        except (OSError, AttributeError):
+            continue
+        major, rest = divmod(number.value, 10000 if number.value >= 10000 else 1000)
+        return (major, rest // 100, rest % 100)
+    return None
+
+
+def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -> Iterator[Finding]:
     """Yield what is wrong with the GIDs of RoCE devices; `index` is NCCL_IB_GID_INDEX as it is set."""
+    default = nccl is not None and nccl < (2, 21, 0) and not index  # which takes the first: src/transport/net_ib.cc
     for device in devices:
         if not (device.usable and device.ethernet):
             continue
@@ -129,6 +151,14 @@ def check_gids(devices: list[Device], index: str) -> Iterator[Finding]:
                 yield "error", "gids", "NCCL_IB_GID_INDEX=%s, and %s has no such GID" % (index, device.name)
             elif chosen[0].is_link_local:
                 yield "warning", "gids", "NCCL_IB_GID_INDEX=%s is a link-local GID of %s" % (index, device.name)
+        routed = [number for number, gid, kind in device.gids if "v2" in kind and gid.ipv4_mapped]
+        if default and routed and 0 not in routed:
+            yield (
+                "warning",
+                "gids",
+                "NCCL before 2.21 takes GID 0 of %s, which is not routed: NCCL_IB_GID_INDEX=%d"
+                % (device.name, routed[0]),
+            )
 
 
 def check_memory(root: str, devices: list[Device]) -> Iterator[Finding]:
@@ -182,7 +212,9 @@ def check_gpus(root: str, count: int) -> Iterator[Finding]:
         yield "warning", "nvlink", "an NVLink is inactive: nvidia-smi nvlink --status"
 
 
-def check_gpudirect(root: str, devices: list[Device], gpus: list[str]) -> Iterator[Finding]:
+def check_gpudirect(
+    root: str, devices: list[Device], gpus: list[str], nccl: Version | None = None
+) -> Iterator[Finding]:
     """Yield why GPUs and verbs devices cannot share memory."""
     if not (gpus and any(device.usable for device in devices)):
         return
@@ -190,8 +222,17 @@ def check_gpudirect(root: str, devices: list[Device], gpus: list[str]) -> Iterat
     loaded = os.path.isdir(root + "/sys/module/nvidia_peermem") or os.path.isdir(root + "/sys/module/nv_peer_mem")
     if loaded and os.path.isdir(peers) and not glob.glob(peers + "/nv*"):
         yield "warning", "peermem", "nvidia_peermem is loaded and not registered: load it after the RDMA drivers"
-    if not loaded and "Open Kernel Module" not in first_line(root + "/proc/driver/nvidia/version"):
+    has_dma_buf = "Open Kernel Module" in first_line(root + "/proc/driver/nvidia/version")
+    if not (loaded or has_dma_buf):
         yield "warning", "peermem", "neither nvidia_peermem nor a driver with dma-buf: GPUDirect RDMA is off"
+    # src/transport/net_ib.cc up to 2.22.3 looks for what MLNX_OFED's peer memory shows, and not for the module.
+    if loaded and not has_dma_buf and nccl and nccl < (2, 23, 4) and not glob.glob(peers + "/nv_mem*/version"):
+        yield (
+            "warning",
+            "peermem",
+            "NCCL before 2.23.4 does not see nvidia_peermem where %s/nv_mem is not there: GPUDirect RDMA is off"
+            % peers,
+        )
     if redirecting := acs_bridges(root):
         yield (
             "warning",
@@ -201,6 +242,38 @@ def check_gpudirect(root: str, devices: list[Device], gpus: list[str]) -> Iterat
                 len(redirecting),
                 redirecting[0],
             ),
+        )
+
+
+def has_library(name: str) -> bool:
+    """Return whether the loader finds a library here."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def check_gdrcopy(root: str, gpus: list[str], has_gdrcopy: bool) -> Iterator[Finding]:
+    """Yield that the image's GDRCopy has no driver to talk to."""
+    if gpus and has_gdrcopy and not os.path.exists(root + "/dev/gdrdrv"):
+        yield (
+            "warning",
+            "gdrcopy",
+            "the image has GDRCopy, and /dev/gdrdrv is not here: load gdrdrv on the node, and give the pod the device",
+        )
+
+
+def check_efa_peer(root: str, devices: list[Device], gpus: list[str]) -> Iterator[Finding]:
+    """Yield that EFA's driver does not reach the GPUs' memory."""
+    efa = [device for device in of_fabric(devices, "efa") if device.usable and device.peer]
+    has_dma_buf = "Open Kernel Module" in first_line(root + "/proc/driver/nvidia/version")
+    if gpus and efa and not has_dma_buf and all(device.peer == "NA" for device in efa):
+        yield (
+            "warning",
+            "peer",
+            "EFA's driver does not reach the GPUs' memory (p2p of %s is NA): take NVIDIA's open kernel modules"
+            % efa[0].name,
         )
 
 
@@ -254,6 +327,37 @@ def bootstrap_interface(names: list[Interface], wish: str) -> Interface | None:
     return ordered[0] if ordered else None
 
 
+def check_route(root: str, chosen: Interface | None) -> Iterator[Finding]:
+    """Yield that the kernel leads to the network of the interface that NCCL starts over by another one."""
+    rows = [row.split() for row in read(root + "/proc/net/route").splitlines()[1:]]
+    routes = [(row[0], row[1], row[7], int(row[6])) for row in rows if len(row) > 7 and row[1] != "00000000"]
+    for name, network, mask, _ in routes:
+        if chosen is None or name != chosen[0]:
+            continue
+        first = min(
+            (row for row in routes if row[1:3] == (network, mask)), key=lambda row: row[3]
+        )  # of equal ones the first
+        if first[0] != name:
+            yield (
+                "warning",
+                "route",
+                "NCCL starts over %s, and the kernel sends to its network over %s: give each its own network"
+                % (name, first[0]),
+            )
+
+
+def check_proxy(root: str, nodes: int) -> Iterator[Finding]:
+    """Yield that a service mesh takes the connections of this pod."""
+    rows = [row.split() for row in (read(root + "/proc/net/tcp") + read(root + "/proc/net/tcp6")).splitlines()]
+    ports = {row[1].rpartition(":")[2] for row in rows if len(row) > 3 and row[3] == LISTENS}
+    if nodes > 1 and ports >= PROXY_PORTS:
+        yield (
+            "warning",
+            "proxy",
+            "Istio's proxy takes NCCL's connections of this pod: label the pods sidecar.istio.io/inject: 'false'",
+        )
+
+
 def check_bootstrap(chosen: Interface | None, nodes: int) -> Iterator[Finding]:
     """Yield why NCCL cannot start over the interface that it will choose."""
     if chosen is None:
@@ -266,13 +370,78 @@ def check_bootstrap(chosen: Interface | None, nodes: int) -> Iterator[Finding]:
         yield "error", "interface", "NCCL will start over %s (%s), which other nodes do not reach" % chosen
 
 
+def rails(devices: list[Device]) -> list[Rail]:
+    """Return the RoCE devices whose interface has an IPv4 address here."""
+    rows = []
+    for device in devices:
+        mapped = [gid.ipv4_mapped for _, gid, kind in device.gids if "v2" in kind and gid.ipv4_mapped]
+        if device.usable and device.interface and mapped:
+            rows.append((device.name, device.interface, str(mapped[0])))
+    return rows
+
+
+def reached_rails(own: list[Rail], theirs: list[list[Any]]) -> set[tuple[int, int]]:
+    """Return which of the neighbour's adapters each of ours reaches over its own interface, by their positions."""
+    waiting, reached, deadline = {}, set(), time.monotonic() + RAILS_REACH
+    for number, (_, interface, _) in enumerate(own):
+        for other, (_, address, port) in enumerate(theirs):
+            connection = socket.socket()
+            connection.setblocking(False)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+            connection.connect_ex((address, port))
+            waiting[connection] = (number, other)
+    while waiting and time.monotonic() < deadline:
+        for connection in select.select([], list(waiting), [], max(0.0, deadline - time.monotonic()))[1]:
+            pair = waiting.pop(connection)
+            if not connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                reached.add(pair)
+            connection.close()
+    for connection in waiting:
+        connection.close()
+    return reached
+
+
+def check_rails(own: list[Rail], name: str, theirs: list[list[Any]]) -> Iterator[Finding]:
+    """Yield the adapters that do not reach the neighbour's of the same place, or its others."""
+    if len(own) != len(theirs):
+        return
+    try:
+        reached = reached_rails(own, theirs)
+    except OSError:  # a kernel that does not let a user choose the interface
+        return
+    for number, (device, _, _) in enumerate(own):
+        if (number, number) not in reached:
+            yield (
+                "warning",
+                "rails",
+                "%s does not reach %s of %s over TCP, at %s" % (device, *theirs[number][:1], name, theirs[number][1]),
+            )
+            return
+        apart = [theirs[other][0] for other in range(len(theirs)) if (number, other) not in reached]
+        if apart and os.environ.get("NCCL_CROSS_NIC") != "0":
+            words = (device, theirs[number][0], name, apart[0])
+            yield "warning", "rails", "%s reaches %s of %s and not %s: rails are apart, set NCCL_CROSS_NIC=0" % words
+            return
+
+
 class Meeting:
     """The meeting of a job's nodes at the first one, which tells each its neighbour and what differs between nodes."""
 
-    def __init__(self, facts: Facts, address: str, nodes: int, rank: int, master: str) -> None:
+    def __init__(
+        self, facts: Facts, address: str, nodes: int, rank: int, master: str, own_rails: Sequence[Rail] = ()
+    ) -> None:
         self.facts, self.nodes, self.rank, self.master = facts, nodes, rank, master
         self.listener = socket.create_server((address, 0))
         self.facts["address"] = self.listener.getsockname()
+        self.rails, self.listeners = [], [self.listener]
+        self.facts["rails"] = []
+        for rail in own_rails:
+            try:
+                self.listeners.append(socket.create_server((rail[2], 0)))
+            except OSError:  # the address is another network namespace's
+                continue
+            self.rails.append(rail)
+            self.facts["rails"].append((rail[0], *self.listeners[-1].getsockname()))
 
     def findings(self) -> Iterator[Finding]:
         """Yield a neighbour that is not reached, and what differs between nodes."""
@@ -283,7 +452,8 @@ class Meeting:
             return
         for sentence in answer["differences"]:
             yield "warning", "differences", sentence
-        name, address = answer["neighbour"]
+        name, address, theirs = answer["neighbour"]
+        yield from check_rails(self.rails, name, theirs)
         try:
             socket.create_connection(tuple(address), REACH).close()
         except OSError as error:
@@ -313,7 +483,7 @@ class Meeting:
         for rank, (peer, _) in present.items():
             neighbour = present[(rank + 1) % self.nodes][1]
             answers[rank] = {
-                "neighbour": (neighbour["node"], neighbour["address"]),
+                "neighbour": (neighbour["node"], neighbour["address"], neighbour["rails"]),
                 "differences": differences if rank == 0 else [],
             }
             if peer:
@@ -339,14 +509,15 @@ class Meeting:
 
     def stay(self) -> None:
         """Accept connections of the neighbour until nobody has come for a moment."""
-        while select.select([self.listener], [], [], 2.0)[0]:
-            self.listener.accept()[0].close()
+        while ready := select.select(self.listeners, [], [], 2.0)[0]:
+            for listener in ready:
+                listener.accept()[0].close()
 
 
 def compare(nodes: list[Facts]) -> list[str]:
     """Return sentences on what differs between nodes: the values, and the nodes with each but the commonest."""
     sentences = []
-    for name in sorted({name for node in nodes for name in node} - {"node", "address", "rank"}):
+    for name in sorted({name for node in nodes for name in node} - {"node", "address", "rank", "rails"}):
         by_value: dict[str, list[str]] = {}
         for node in nodes:
             by_value.setdefault(str(node.get(name)), []).append(node["node"])
@@ -357,14 +528,16 @@ def compare(nodes: list[Facts]) -> list[str]:
     return sentences
 
 
-def node_facts(root: str, devices: list[Device], name: str) -> Facts:
+def node_facts(root: str, devices: list[Device], name: str, nccl: Version | None = None) -> Facts:
     """Return what should be the same on all nodes of a job."""
     driver = re.search(r"\s(\d+\.\d+[.\d]*)\s", first_line(root + "/proc/driver/nvidia/version"))
     return {
         "node": name,
+        "NCCL": "%d.%d.%d" % nccl if nccl else "",
         "NVIDIA driver": driver.group(1) if driver else "",
         "EFA driver": first_line(root + "/sys/module/efa/version"),
         "RDMA devices": ",".join(sorted({device.driver for device in devices if device.usable})),
+        "number of usable RDMA devices": str(sum(device.usable for device in devices)),
         "MTU": ",".join(sorted({device.mtu for device in devices if device.usable})),
         "nvidia_peermem": str(os.path.isdir(root + "/sys/module/nvidia_peermem")),
         "indexes of RoCE v2": ",".join(
@@ -400,7 +573,7 @@ def run(*words: str) -> tuple[int, str] | None:
     return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
-def local_findings(root: str, options: argparse.Namespace) -> Iterator[Finding]:
+def local_findings(root: str, options: argparse.Namespace, nccl: Version | None) -> Iterator[Finding]:
     """Yield what this node shows by itself, and nothing of a machine that has neither GPU nor RDMA device."""
     devices = read_devices(root)
     gpus = glob.glob(root + "/dev/nvidia[0-9]*")
@@ -412,12 +585,15 @@ def local_findings(root: str, options: argparse.Namespace) -> Iterator[Finding]:
         )
         return
     yield from check_devices(devices, options.fabric, options.adapters)
-    yield from check_gids(of_fabric(devices, options.fabric), os.environ.get("NCCL_IB_GID_INDEX", ""))
+    yield from check_gids(of_fabric(devices, options.fabric), os.environ.get("NCCL_IB_GID_INDEX", ""), nccl)
     yield from check_memory(root, devices)
     yield from check_huge_pages(root, options.fabric)
     yield from check_gpus(root, options.gpus)
-    if options.fabric != "efa":
-        yield from check_gpudirect(root, devices, gpus)
+    yield from check_gdrcopy(root, gpus, not root and has_library("libgdrapi.so.2"))
+    if options.fabric == "efa":
+        yield from check_efa_peer(root, devices, gpus)
+    else:
+        yield from check_gpudirect(root, devices, gpus, nccl)
 
 
 def node_name() -> str:
@@ -428,12 +604,17 @@ def node_name() -> str:
 def check(options: argparse.Namespace) -> Iterator[Finding]:
     """Yield everything that is to be said about this node, the neighbours last."""
     root = options.root.rstrip("/")
-    yield from local_findings(root, options)
+    nccl = None if root else nccl_version()
+    yield from local_findings(root, options, nccl)
     chosen = bootstrap_interface(interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", ""))
     yield from check_bootstrap(chosen, options.nodes)
+    yield from check_route(root, chosen)
+    yield from check_proxy(root, options.nodes)
     if options.nodes > 1 and options.master and chosen:
-        facts = node_facts(root, read_devices(root), node_name())
-        meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master)
+        devices = read_devices(root)
+        facts = node_facts(root, devices, node_name(), nccl)
+        own_rails = rails(of_fabric(devices, options.fabric))
+        meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master, own_rails)
         yield from meeting.findings()
         meeting.stay()
 

@@ -143,6 +143,52 @@ def test_gpudirect(tmp_path: Path) -> None:
     assert any("loaded and not registered" in line for line in findings(tmp_path))
 
 
+def test_efa_that_does_not_reach_gpus(tmp_path: Path) -> None:
+    device(tmp_path, "rdmap0", "efa")
+    write(tmp_path / "dev/nvidia0")
+    write(tmp_path / "sys/class/infiniband/rdmap0/device/p2p", "NA\n")
+    (line,) = findings(tmp_path, "--fabric=efa")
+    assert line.startswith("warning peer: EFA's driver does not reach the GPUs' memory (p2p of rdmap0 is NA)")
+    write(tmp_path / "sys/class/infiniband/rdmap0/device/p2p", "NVIDIA\n")
+    assert findings(tmp_path, "--fabric=efa") == []
+    write(tmp_path / "sys/class/infiniband/rdmap0/device/p2p", "NA\n")
+    write(tmp_path / "proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05")
+    assert findings(tmp_path, "--fabric=efa") == []
+
+
+def test_gdrcopy_without_its_driver(tmp_path: Path) -> None:
+    gpus = ["/dev/nvidia0"]
+    ((severity, name, _),) = node_check.check_gdrcopy(str(tmp_path), gpus, has_gdrcopy=True)
+    assert (severity, name) == ("warning", "gdrcopy")
+    assert not list(node_check.check_gdrcopy(str(tmp_path), gpus, has_gdrcopy=False))
+    write(tmp_path / "dev/gdrdrv")
+    assert not list(node_check.check_gdrcopy(str(tmp_path), gpus, has_gdrcopy=True))
+    assert node_check.has_library("libc.so.6")
+    assert not node_check.has_library("libabsent.so.1")
+
+
+def test_a_version_of_nccl_and_what_it_looks_for(tmp_path: Path) -> None:
+    device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, LOCAL, MAPPED, MAPPED))
+    (tmp_path / "sys/module/nvidia_peermem").mkdir(parents=True)
+    devices = node_check.read_devices(str(tmp_path))
+
+    def sentences(nccl: tuple[int, int, int] | None, index: str = "") -> list[str]:
+        yielded = [
+            *node_check.check_gids(devices, index, nccl),
+            *node_check.check_gpudirect(str(tmp_path), devices, ["/dev/nvidia0"], nccl),
+        ]
+        return [sentence for _, _, sentence in yielded]
+
+    gid, module = sentences((2, 20, 5))
+    assert gid == "NCCL before 2.21 takes GID 0 of mlx5_0, which is not routed: NCCL_IB_GID_INDEX=3"
+    assert module.startswith("NCCL before 2.23.4 does not see nvidia_peermem where ")
+    assert sentences((2, 22, 3)) == [module]
+    assert sentences((2, 20, 5), "3") == [module]
+    assert sentences((2, 23, 4)) == sentences(None) == []
+    write(tmp_path / "sys/kernel/mm/memory_peers/nv_mem/version", "1.0")
+    assert sentences((2, 22, 3)) == []
+
+
 def test_locked_memory(tmp_path: Path) -> None:
     device(tmp_path, "rdmap0", "efa")
     assert findings(tmp_path, "--fabric=efa") == []
@@ -193,6 +239,65 @@ def test_an_interface_inside_the_node(tmp_path: Path) -> None:
     )
 
 
+ROUTES = """Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+eno1\t00000000\t0100A8C0\t0003\t0\t0\t{0}\t00000000\t0\t0\t0
+eno1\t0000A8C0\t00000000\t0001\t0\t0\t{0}\t00F0FFFF\t0\t0\t0
+enp37s0f0\t0000A8C0\t00000000\t0001\t0\t0\t{1}\t00F0FFFF\t0\t0\t0
+"""
+
+
+@pytest.mark.parametrize(
+    ("metrics", "chosen", "taken"),
+    [
+        ((0, 0), "eno1", ""),
+        ((0, 0), "enp37s0f0", "eno1"),
+        ((101, 100), "eno1", "enp37s0f0"),
+        ((101, 100), "enp37s0f0", ""),
+    ],
+)
+def test_two_interfaces_of_one_network(tmp_path: Path, metrics: tuple[int, int], chosen: str, taken: str) -> None:
+    write(tmp_path / "proc/net/route", ROUTES.format(*metrics))
+    sentences = [sentence for _, _, sentence in node_check.check_route(str(tmp_path), (chosen, "192.168.0.1"))]
+    expected = f"NCCL starts over {chosen}, and the kernel sends to its network over {taken}"
+    assert [sentence.startswith(expected) for sentence in sentences] == ([True] if taken else [])
+
+
+def test_a_service_mesh_in_the_pod(tmp_path: Path) -> None:
+    row = "   {}: 00000000:{} 00000000:0000 {} 00000000:00000000 00:00000000 00000000  1337        0 1\n"
+    write(tmp_path / "proc/net/tcp", "".join(row.format(n, port, "0A") for n, port in enumerate(("3A99", "3A9E"))))
+    assert any(line.startswith("warning proxy: Istio's proxy takes") for line in findings(tmp_path, "--nodes=2"))
+    write(tmp_path / "proc/net/tcp", row.format(0, "3A99", "0A") + row.format(1, "3A9E", "01"))
+    assert not any("proxy" in line for line in findings(tmp_path, "--nodes=2"))
+
+
+RAILS = [("mlx5_0", "lo", "127.0.0.1"), ("mlx5_1", "lo", "127.0.0.1")]
+
+
+@pytest.mark.parametrize(
+    ("reached", "cross", "sentence"),
+    [
+        ({(0, 0), (0, 1), (1, 0), (1, 1)}, "", ""),
+        ({(0, 0), (1, 1)}, "", "mlx5_0 reaches mlx5_0 of n2 and not mlx5_1: rails are apart, set NCCL_CROSS_NIC=0"),
+        ({(0, 0), (1, 1)}, "0", ""),
+        ({(1, 0), (1, 1)}, "", "mlx5_0 does not reach mlx5_0 of n2 over TCP, at 192.0.2.1"),
+    ],
+)
+def test_rails(reached: set[tuple[int, int]], cross: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_CROSS_NIC", cross)
+    monkeypatch.setattr(node_check, "reached_rails", lambda *_: reached)
+    theirs = [["mlx5_0", "192.0.2.1", 1], ["mlx5_1", "192.0.2.2", 1]]
+    sentences = [text for _, _, text in node_check.check_rails(RAILS, "n2", theirs)]
+    assert sentences == ([sentence] if sentence else [])
+
+
+def test_which_adapters_are_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as free:
+        closed = free.getsockname()[1]
+        free.close()
+        theirs = [["mlx5_0", "127.0.0.1", server.getsockname()[1]], ["mlx5_1", "127.0.0.1", closed]]
+        assert node_check.reached_rails(RAILS, theirs) == {(0, 0), (1, 0)}
+
+
 def meet(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> list[list[str]]:
     """Return the sentences of nodes that meet, each a process of its own."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -220,6 +325,18 @@ def test_nodes_meet_and_say_what_differs(monkeypatch: pytest.MonkeyPatch) -> Non
     assert differences == [["MTU differs: 9000 on 2 nodes; 1500 on n2"], [], []]
 
 
+def test_the_number_of_usable_devices_is_compared(tmp_path: Path) -> None:
+    facts = []
+    for name, usable in (("n1", True), ("n2", False)):
+        device(tmp_path / name, "erdma_0", "erdma")
+        device(tmp_path / name, "erdma_1", "erdma", usable=usable)
+        root = str(tmp_path / name)
+        facts.append(node_check.node_facts(root, node_check.read_devices(root), name, (2, 30, 7)))
+    assert node_check.compare(facts) == ["number of usable RDMA devices differs: 2 on 1 nodes; 1 on n2"]
+    facts[1]["NCCL"] = "2.28.9"
+    assert "NCCL differs: 2.30.7 on 1 nodes; 2.28.9 on n2" in node_check.compare(facts)
+
+
 def test_a_node_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_check, "PATIENCE", 0.5)
     monkeypatch.setattr(node_check, "PORT", 0)
@@ -232,7 +349,7 @@ def test_a_neighbour_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyP
     meeting = node_check.Meeting({"node": "n1"}, "127.0.0.1", 2, 1, "127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as free:
         closed = free.getsockname()
-    monkeypatch.setattr(meeting, "ask", lambda: {"neighbour": ("n2", closed), "differences": []})
+    monkeypatch.setattr(meeting, "ask", lambda: {"neighbour": ("n2", closed, []), "differences": []})
     ((severity, _, sentence),) = meeting.findings()
     assert severity == "error"
     assert sentence.startswith("n2 is not reached at 127.0.0.1, over which NCCL starts: ")
