@@ -45,6 +45,7 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
             settings=settings,
             network="host" if networks == ["host"] else "pod",
             ranks=lines.ranks,
+            unread=lines.unread,
         )
 
 

@@ -97,6 +97,8 @@ class JobPart:
     ranks: Word | None = None  # that torchrun starts on each node
     rank_nodes: Word | None = None  # that torchrun waits for
     restarts: Word | None = None  # that torchrun makes of failed ranks
+    first_node: Word | None = None  # where torchrun's ranks meet
+    unread: Word | None = None  # an option that the program reads for another of its backends
     more_images: tuple[Word, ...] = ()
 
     def __str__(self) -> str:

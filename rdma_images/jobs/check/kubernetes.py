@@ -66,6 +66,8 @@ def _pod(top: Node, pod: Node) -> JobPart:
         ranks=command.ranks or next((word for key in RANKS_OF_OPERATORS if (word := top.at("spec", key).word)), None),
         rank_nodes=None if is_elastic else command.rank_nodes,
         restarts=command.restarts,
+        first_node=command.first_node,
+        unread=command.unread,
     )
 
 
@@ -125,6 +127,8 @@ def _train_job(top: Node) -> JobPart:
         ranks=command.ranks or trainer.at("numProcPerNode").word,
         rank_nodes=command.rank_nodes,
         restarts=command.restarts,
+        first_node=command.first_node,
+        unread=command.unread,
     )
 
 
@@ -162,6 +166,8 @@ def _skypilot(top: Node) -> JobPart:
         ranks=run.ranks,
         rank_nodes=run.rank_nodes,
         restarts=run.restarts,
+        first_node=run.first_node,
+        unread=run.unread,
     )
 
 
@@ -319,4 +325,6 @@ def _command(container: Node) -> shell.ShellSettings:
         ranks=next((lines.ranks for lines in texts if lines.ranks), None),
         rank_nodes=next((lines.rank_nodes for lines in texts if lines.rank_nodes), None),
         restarts=next((lines.restarts for lines in texts if lines.restarts), None),
+        first_node=next((lines.first_node for lines in texts if lines.first_node), None),
+        unread=next((lines.unread for lines in texts if lines.unread), None),
     )

@@ -12,28 +12,33 @@ ARENA = re.compile(r"\barena\s+submit\s+(?P<what>[a-z]+)")
 DIRECTIVE = re.compile(
     r"^[ \t]*#SBATCH[ \t]+(?P<option>--?[A-Za-z-]+)(?:[= \t][ \t]*(?P<value>[^\s#]+))?", re.MULTILINE
 )
+# torchrun on a node of Slurm's, by what Slurm says of that node.
+ON_EACH_NODE = re.compile(r"--node[-_]rank[= ]\"?\$\{?SLURM_(?:NODEID|PROCID)")
 GRES = re.compile(r"(?:^|,)gpu:(?:[\w.-]+:)?(?P<count>\d+)(?:\(|,|$)")
+SRUN = re.compile(r"^[^#\n]*\bsrun\b", re.MULTILINE)
 LONGEST = 200  # lines of a command
 COUNT = re.compile(r"(?:[\w.-]+:)?(?P<count>\d+)")
 OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
 
 
 def is_script(text: str) -> bool:
-    """Return whether a text is an sbatch script or has an arena command line."""
-    return bool(DIRECTIVE.search(text) or ARENA.search(text))
+    """Return whether a text is an sbatch script, one that srun starts on each node, or has an arena command line."""
+    return bool(DIRECTIVE.search(text) or ARENA.search(text) or ON_EACH_NODE.search(text))
 
 
 def parts(text: str, name: str) -> Iterator[JobPart]:
     """Yield the parts of a script."""
     if DIRECTIVE.search(text):
-        yield _sbatch(text, name)
+        yield _slurm(text, name, "sbatch script")
+    elif ON_EACH_NODE.search(text):
+        yield _slurm(text, name, "script of each node")
     rows = text.split("\n")
     for number, row in enumerate(rows, 1):
         for match in ARENA.finditer(row):
             yield _arena([row[match.start() :], *rows[number : number + LONGEST]], number, name)
 
 
-def _sbatch(text: str, name: str) -> JobPart:
+def _slurm(text: str, name: str, what: str) -> JobPart:
     starts = shell.line_starts(text)
     options = {
         match["option"]: Word((match["value"] or "").strip("'\""), bisect_right(starts, match.start("option")))
@@ -46,12 +51,14 @@ def _sbatch(text: str, name: str) -> JobPart:
     settings = {key.lstrip("-"): word for key, word in options.items()}
     if lines.container_env:
         settings["container-env"] = lines.container_env
+    if SRUN.search(text):
+        settings["srun"] = Word("srun", 1)
     commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return JobPart(
         name,
         min((word.line for word in options.values()), default=1),
         "slurm",
-        "sbatch script",
+        what,
         nodes=options.get("--nodes") or options.get("-N"),
         gpus=_gpus(options),
         image=images[0] if images else None,
@@ -62,6 +69,8 @@ def _sbatch(text: str, name: str) -> JobPart:
         # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
         rank_nodes=None if OWN_NODES.search(commands) else lines.rank_nodes,
         restarts=lines.restarts,
+        first_node=lines.first_node,
+        unread=lines.unread,
         more_images=images[1:],
     )
 

@@ -20,6 +20,10 @@ IMAGE = re.compile(rf"--container-image[= ]\s*(?P<image>{VALUE})")
 CONTAINER_ENV = re.compile(r"--container-env[= ](?P<names>[A-Z0-9_,]+)")
 RANKS = re.compile(r"--nproc[-_]per[-_]node[= ](?P<value>\"?[\w${}:-]+)")
 RESTARTS = re.compile(r"--max[-_]restarts[= ](?P<value>\"?[\w${}:-]+)")
+FIRST_NODE = re.compile(r"--(?:rdzv[-_]endpoint|master[-_]addr)[= ](?P<value>\"?[^\s\"')]+)")
+# Of SGLang: its devices are Mooncake's, and NIXL's transfers choose their own.
+DEVICES_OF_MOONCAKE = re.compile(r"--disaggregation-ib-device[= ]\S+")
+BY_NIXL = re.compile(r"--disaggregation-transfer-backend[= ]nixl\b")
 NODES = re.compile(r"--nnodes[= ](?P<value>\"?[\w${}:-]+)")
 # What follows is not torchrun's: a script's own options, or those of NVIDIA's launcher, whose rendezvous is its own.
 NOT_TORCHRUNS = re.compile(r"\bft_launcher\b|\.py\b")
@@ -41,6 +45,8 @@ class ShellSettings:
     ranks: Word | None  # of torchrun on each node; None where it is not written, or different in several places
     rank_nodes: Word | None
     restarts: Word | None  # that torchrun makes of failed ranks
+    first_node: Word | None = None  # where torchrun's ranks meet
+    unread: Word | None = None  # an option that the program reads for another of its backends
 
 
 def read(text: str, first: int = 1) -> ShellSettings:
@@ -51,6 +57,8 @@ def read(text: str, first: int = 1) -> ShellSettings:
     ranks: dict[str, Word] = {}
     nodes: dict[str, Word] = {}
     restarts: dict[str, Word] = {}
+    first_nodes: dict[str, Word] = {}
+    unread = None
     uncertain: set[str] = set()  # what some condition sets
     container_env = None
     is_foreign = False  # whether the line goes on with words that are not torchrun's
@@ -73,14 +81,29 @@ def read(text: str, first: int = 1) -> ShellSettings:
             (RANKS, ranks, "value", line),
             (NODES, nodes, "value", line),
             (RESTARTS, restarts, "value", torchruns),
+            (FIRST_NODE, first_nodes, "value", line),
         ):
             for match in pattern.finditer(source):
-                word = resolved(match[group].strip("'\""), {k: plain[k] for k in plain.keys() - uncertain})
+                written = match[group].strip("'\"")
+                has_default = pattern is FIRST_NODE and ":-" in written  # of a variable that the launcher sets
+                values = {} if has_default else {k: plain[k] for k in plain.keys() - uncertain}
+                word = written if has_default else resolved(written, values)
                 words.setdefault(word, Word(word, number))
+        if match := DEVICES_OF_MOONCAKE.search(line):
+            unread = Word(match[0], number)
         if match := CONTAINER_ENV.search(line):
             container_env = Word(match["names"], number)
     variables = {name: word for name, word in variables.items() if name not in uncertain}
-    return ShellSettings(variables, tuple(images.values()), container_env, _only(ranks), _only(nodes), _only(restarts))
+    return ShellSettings(
+        variables,
+        tuple(images.values()),
+        container_env,
+        _only(ranks),
+        _only(nodes),
+        _only(restarts),
+        _only(first_nodes),
+        unread if BY_NIXL.search(text) else None,
+    )
 
 
 def resolved(text: str, values: Mapping[str, str]) -> str:

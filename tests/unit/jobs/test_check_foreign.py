@@ -290,3 +290,40 @@ def test_our_own_docker_job_is_read(tmp_path: Path) -> None:
 
 
 # Many files.
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("export MASTER_ADDR=localhost", ["error"]),
+        ("srun torchrun --nnodes=2 --nproc-per-node=8 --rdzv-endpoint=127.0.0.1:29500 train.py", ["error"]),
+        ("srun torchrun --nnodes=2 --nproc-per-node=8 --master_addr=$FIRST train.py", ["error"]),
+        ("srun torchrun --nnodes=2 --rdzv-endpoint=$(hostname):29500 train.py", []),
+        ("srun torchrun --nnodes=2 --rdzv-endpoint=${SLURM_LAUNCH_NODE_IPADDR:-localhost}:29500 train.py", []),
+        ("export MASTER_ADDR=$(hostname)", []),
+    ],
+)
+def test_an_address_that_is_each_nodes_own(tmp_path: Path, line: str, expected: list[str]) -> None:
+    assert severities(tmp_path, "rendezvous.address", job_sbatch=sbatch("FIRST=localhost", line)) == expected
+    one_node = sbatch("FIRST=localhost", line).replace("--nodes=2", "--nodes=1").replace("--nnodes=2", "--nnodes=1")
+    assert severities(tmp_path, "rendezvous.address", job_sbatch=one_node) == []
+
+
+def test_the_node_where_srun_is_called_is_not_the_first(tmp_path: Path) -> None:
+    text = (
+        "#!/bin/bash\nARGS+=(--nnodes=$SLURM_NNODES --node-rank=${SLURM_NODEID:-0})\n"
+        "ARGS+=(--rdzv-endpoint=${SLURM_LAUNCH_NODE_IPADDR:-localhost}:15213)\ntorchrun ${ARGS[@]} train.py\n"
+    )
+    (finding,) = findings(tmp_path, "rendezvous.address", each_sh=text)
+    assert (finding.severity, finding.where) == ("warning", (f"{tmp_path}/each.sh:3",))
+    first = text.replace("${SLURM_LAUNCH_NODE_IPADDR:-localhost}", "$FIRST")
+    assert severities(tmp_path, "rendezvous.address", each_sh=first) == []
+
+
+@pytest.mark.parametrize(("backend", "expected"), [("nixl", ["warning"]), ("mooncake", [])])
+def test_devices_that_another_backend_reads(tmp_path: Path, backend: str, expected: list[str]) -> None:
+    text = (
+        f"docker run --gpus all --privileged image python3 -m sglang.launch_server --disaggregation-mode prefill \\\n"
+        f"  --disaggregation-ib-device mlx5_0 --disaggregation-transfer-backend {backend}\n"
+    )
+    assert severities(tmp_path, "transfer.devices", serve_sh=text) == expected

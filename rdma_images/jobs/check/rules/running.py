@@ -11,6 +11,7 @@ PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v(?P<version>[0-9.]+)")
 MEASUREMENT = re.compile(r"nccl-tests|[a-z_]+_perf\b")
 RETRIES = ("OnFailure", "Always", "ExitCode")
 TRUE = ("true", "yes", "on")  # in YAML 1.1, which SkyPilot reads
+LOOPBACK = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)(?::\d+)?")
 FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
 
 
@@ -32,6 +33,31 @@ def store_of_restarts(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     if part.restarts and re.fullmatch("[1-9][0-9]*", part.restarts.text) and not (variable and variable.text == "1"):
         problem = "torchrun of torch 2.6 to 2.15 keeps its store over a restart: a rank takes an old address and hangs"
         yield part.restarts, problem, "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+
+
+@rule("rendezvous.address", "error", "pytorch/pytorch issue 76069; SchedMD, srun(1), SLURM_LAUNCH_NODE_IPADDR")
+def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """An address of the first node that is each node's own, or the one where srun was called."""
+    several = (part.job_nodes or (part.rank_nodes and part.rank_nodes.number) or 0) > 1
+    fix = 'write the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+    if part.kind != "slurm":
+        fix = "write the first node's name"
+    for word in filter(None, (part.first_node, part.environment.get("MASTER_ADDR"))):
+        if several and LOOPBACK.fullmatch(word.text):
+            yield word, f"{word.text} is each node itself: no node meets the others", fix
+        elif "SLURM_LAUNCH_NODE_IPADDR" in word.text and "srun" not in part.settings:
+            problem = (
+                "SLURM_LAUNCH_NODE_IPADDR is the node where srun is called, as a login node, and not the first one"
+            )
+            yield word, problem, fix, "warning"
+
+
+@rule("transfer.devices", "warning", "sgl-project/sglang, python/sglang/srt/disaggregation/nixl/conn.py @007ba53")
+def devices_of_another_backend(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """Devices that are named for Mooncake, where NIXL moves the cache."""
+    if part.unread:
+        problem = f"{part.unread.text} is read for Mooncake alone: NIXL's UCX chooses devices by itself"
+        yield part.unread, problem, "set UCX_NET_DEVICES, as mlx5_0:1, on prefill and decode"
 
 
 @rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")
