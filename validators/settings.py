@@ -91,19 +91,21 @@ def avoiding(case: Inspection) -> set[str]:
     versions = dict(case.measured.packages.installed if case.measured.packages else ())
     package_faults = facts_table.read(Packages).faults
     rows = [
-        row for row in package_faults if row.unless and any(n in versions and row.holds(versions[n]) for n in row.of)
+        row
+        for row in package_faults
+        if row.unless and any(n in versions and row.holds(versions[n]) for n in row.packages)
     ]
     return {str(row.unless) for row in rows}
 
 
 def _newer(row: Variable, versions: Mapping[str, str]) -> str:
     """Return the component and version with which the row is not so any more; "" where there is none."""
-    return f"{row.of} {row.before} or later" if row.before and row.of in versions else ""
+    return f"{row.component} {row.before} or later" if row.before and row.component in versions else ""
 
 
 def _because(row: Variable, versions: Mapping[str, str]) -> str:
     """Return why not, with the version that it is about where a newer one would do."""
-    return f"{row.why}; {row.of} is {versions[str(row.of)]}" if _newer(row, versions) else row.why
+    return f"{row.why}; {row.component} is {versions[str(row.component)]}" if _newer(row, versions) else row.why
 
 
 class SettingFaults(NamedTuple):
@@ -128,12 +130,14 @@ def faults(case: Inspection, versions: Mapping[str, str], *components: str) -> S
     """Return what is known not to work in these versions of the components `of`; first what a plan is refused for."""
     table_, environment = facts_table.read(Table), started(case)
     conditions = (versions, case.subject.machine, environment, case.expected.fabric)
-    rows = [row for row in table_.faults if row.of in components and not row.compiling and row.holds_for(*conditions)]
+    rows = [
+        row for row in table_.faults if row.component in components and not row.compiling and row.holds_for(*conditions)
+    ]
     rows = [row for row in rows if not row.without or _lacks(case, row.without)]
     rows.sort(key=lambda row: not row.refuses)
     by_source: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        subject = row.subject({name: versions[name] for name in (row.of, *row.beside)})
+        subject = row.subject({name: versions[name] for name in (row.component, *row.beside)})
         by_source.setdefault((subject, table_.cite(row)), []).append(row.why)
     sentences = [f"{subject}: {'; '.join(reasons)} [{source}]" for (subject, source), reasons in by_source.items()]
     return SettingFaults(

@@ -128,7 +128,7 @@ def test_writable(files: Files, require: Requirement) -> None:
     )
 
 
-def of_a_toolkit(case: Inspection, paths_of: list[str]) -> list[str]:
+def toolkit_copies(case: Inspection, paths_of: list[str]) -> list[str]:
     """Return the copies that a CUDA toolkit has for its own programs, where torch maps the library of a wheel."""
     tree, torch = case.measured.tree, case.measured.torch
     mapped = set(torch.mapped if torch else ())
@@ -149,7 +149,7 @@ def test_cuda_single(case: Inspection, files: Files, require: Requirement) -> No
             copies.setdefault(match.group(1), []).append(path)
     if not copies:
         pytest.skip("the image has no CUDA libraries")
-    apart = {path for paths in copies.values() for path in of_a_toolkit(case, paths)}
+    apart = {path for paths in copies.values() for path in toolkit_copies(case, paths)}
     relevant = {name: [path for path in paths if path not in apart] for name, paths in copies.items()}
     twice = {name: paths for name, paths in relevant.items() if len(paths) > 1}
     require(
@@ -201,7 +201,7 @@ def test_compat(case: Inspection, libraries: Libraries, require: Requirement) ->
     )
 
 
-def of_a_driver(case: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
+def driver_versions(case: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
     """Return what the image holds of a driver, by path: its version, or "" for an empty file.
 
     A compat package counts where the loader finds it. What a runtime mounts where there are devices does not count.
@@ -222,7 +222,7 @@ def of_a_driver(case: Inspection, files: Files, libraries: Libraries) -> dict[st
 @pytest.mark.validator("cuda.driver", source=NEWER, severity="warning")
 def test_cuda_driver(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image brings no library of a driver: the runtime mounts the host's."""
-    drivers = of_a_driver(case, files, libraries)
+    drivers = driver_versions(case, files, libraries)
     row = facts_table.read(Cuda).majors.get(cuda_in_use(case, libraries).partition(".")[0])
     version = drivers.get(libraries.resolved["libcuda.so.1"].file)
     if version and row and not versions.at_least(version, row.driver):

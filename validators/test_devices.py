@@ -14,7 +14,7 @@ OPEN_MODULE = "Open Kernel Module"
 JUMBO, PLAIN = 8500, 1400  # bytes: with and without jumbo frames
 
 
-def of_fabric(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
+def fabric_devices(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
     """Return the RDMA devices of a fabric; skips where there are none."""
     devices_of_fabric = {
         name: d for name, d in devices.rdma.items() if d.driver == fabric or (fabric == "erdma" and "erdma" in name)
@@ -44,7 +44,7 @@ def test_nodes(devices: Devices, fabric: str, require: Requirement) -> None:
 @pytest.mark.validator("device.efa-domains", source="fi_info(1)", tier="device", fabric="efa")
 def test_efa_domains(devices: Devices, require: Requirement) -> None:
     """libfabric has a domain with reliable datagrams for every EFA."""
-    present = of_fabric(devices, "efa")
+    present = fabric_devices(devices, "efa")
     require(
         len(devices.efa_domains) == len(present),
         expected=f"{len(present)}, one for each of {', '.join(present)}",
@@ -56,7 +56,7 @@ def test_efa_domains(devices: Devices, require: Requirement) -> None:
 @pytest.mark.validator("device.erdma-port", source="ibv_devinfo(1)", tier="device", fabric="erdma")
 def test_erdma_port(devices: Devices, require: Requirement) -> None:
     """Every eRDMA port is active, and ibv_devinfo sees it so."""
-    present = of_fabric(devices, "erdma")
+    present = fabric_devices(devices, "erdma")
     shown = devices.tools["ibv_devinfo"].out
     down = [
         n for n, d in present.items() if "ACTIVE" not in d.state or not re.search(rf"hca_id:\s*{re.escape(n)}\b", shown)
@@ -89,7 +89,7 @@ def test_memlock(devices: Devices, require: Requirement) -> None:
 )
 def test_huge_pages(devices: Devices, require: Requirement) -> None:
     """Huge pages are set aside and some are free."""
-    of_fabric(devices, "efa")
+    fabric_devices(devices, "efa")
     pages = devices.huge_pages
     require(
         pages.free > 0,
@@ -102,7 +102,7 @@ def test_huge_pages(devices: Devices, require: Requirement) -> None:
 @pytest.mark.validator("device.compat-mode", source="Alibaba Cloud ACK documentation", tier="device", fabric="erdma")
 def test_compat_mode(devices: Devices, require: Requirement) -> None:
     """The eRDMA driver is in its RoCE compatible mode, which NCCL needs."""
-    of_fabric(devices, "erdma")
+    fabric_devices(devices, "erdma")
     require(
         devices.compat_mode == "Y",
         expected="Y in /sys/module/erdma/parameters/compat_mode",
@@ -120,7 +120,7 @@ def test_compat_mode(devices: Devices, require: Requirement) -> None:
 )
 def test_gpudirect(devices: Devices, fabric: str, require: Requirement) -> None:
     """What GPUDirect RDMA needs of the kernel is there."""
-    present = of_fabric(devices, fabric)
+    present = fabric_devices(devices, fabric)
     if "nvidia" not in devices.modules and not devices.nvidia_module:
         pytest.skip("this machine has no NVIDIA driver")
     ways = [f"{name}: {device.p2p}" for name, device in present.items() if device.p2p and device.p2p != "NA"]
@@ -137,7 +137,7 @@ def test_gpudirect(devices: Devices, fabric: str, require: Requirement) -> None:
 @pytest.mark.validator("device.mtu", source="Alibaba Cloud: eRDMA on GPU instances, MTU", tier="device", fabric="erdma")
 def test_mtu(devices: Devices, require: Requirement) -> None:
     """The MTU of every eRDMA interface is one that keeps data whole."""
-    present = {name: d.mtu for name, d in of_fabric(devices, "erdma").items() if d.mtu}
+    present = {name: d.mtu for name, d in fabric_devices(devices, "erdma").items() if d.mtu}
     if not present:
         pytest.skip("the interfaces of the eRDMA devices are not visible here: use the host's network")
     require(

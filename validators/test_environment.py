@@ -85,7 +85,7 @@ def variables_text(case: Inspection, findings: list[VariableFinding]) -> str:
     return "; ".join(map(str, findings)) or f"none{f' ({why})' if why else ''}"
 
 
-def left_out(findings: list[VariableFinding]) -> str:
+def removal_fix(findings: list[VariableFinding]) -> str:
     """Return what to change, by where the variables are set."""
     places = {"": "out of the image", ENTRY: "out of what its entry point sets (seen where there is no device or GPU)"}
     by_place = {origin: [finding for finding in findings if finding.where == origin] for origin in places}
@@ -110,7 +110,7 @@ def test_harmful(case: Inspection, require: Requirement) -> None:
         not findings,
         expected="none of the variables that take the fabric or the GPUs away",
         found=variables_text(case, findings),
-        fix=f"{left_out(findings)}: a job can set what it needs",
+        fix=f"{removal_fix(findings)}: a job can set what it needs",
     )
 
 
@@ -122,7 +122,7 @@ def test_slow(case: Inspection, require: Requirement) -> None:
         not findings,
         expected="none of the variables that make the fabric slower, or keep a job from it in some places",
         found=variables_text(case, findings),
-        fix=f"{left_out(findings)}: a job can set what it needs",
+        fix=f"{removal_fix(findings)}: a job can set what it needs",
     )
 
 
@@ -139,7 +139,7 @@ def test_obsolete(case: Inspection, require: Requirement) -> None:
         not findings,
         expected="no variable that these versions do not need any more",
         found=variables_text(case, findings),
-        fix=left_out(findings),
+        fix=removal_fix(findings),
     )
 
 
@@ -149,18 +149,22 @@ def test_needed(case: Inspection, require: Requirement) -> None:
     environment, versions = table(), versions_of(case)
     places = [*environments(case).values(), *in_files(case).values(), *in_files(case, launchers=True).values()]
     given = {name for variables in places for name in variables}
-    rows = [row for row in environment.needed.values() if row.fabric == case.expected.fabric and row.of in versions]
-    missing = [row for row in rows if row.holds(versions[row.of]) and row.name not in given]
+    rows = [
+        row for row in environment.needed.values() if row.fabric == case.expected.fabric and row.component in versions
+    ]
+    missing = [row for row in rows if row.holds(versions[row.component]) and row.name not in given]
     require(
         not missing,
         expected=", ".join(f"{row.name}={row.value}" for row in missing) or "nothing: these versions know it",
         found="; ".join(
-            f"{row.name} is not set, and {row.of} is {versions[row.of]}: {row.why} [{environment.cite(row)}]"
+            f"{row.name} is not set, and {row.component} is {versions[row.component]}: {row.why} "
+            f"[{environment.cite(row)}]"
             for row in missing
         )
         or "nothing is missing",
         fix="; ".join(
-            f"set {row.name}={row.value}" + (f", or install {row.of} {row.before} or later" if row.before else "")
+            f"set {row.name}={row.value}"
+            + (f", or install {row.component} {row.before} or later" if row.before else "")
             for row in missing
         ),
     )
@@ -225,13 +229,15 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
         if not same_nccl(libraries, answer.file, without)
         if not (_ofi(libraries, answer.file) and _ofi(libraries, without))
     }
-    preloaded = [p for p in _preloaded(case) if FABRICS.match(base_name(p)) and not _found_anyway(case, p, set(other))]
+    preloaded = [
+        p for p in _preloaded(case) if FABRICS.match(base_name(p)) and not _is_resolved_anyway(case, p, set(other))
+    ]
     by_file = {
         setting.value: setting.file
         for setting in settings.assigned
         if setting.reader == "loader"
         and FABRICS.match(base_name(setting.value))
-        and not _found_anyway(case, setting.value, set(other))
+        and not _is_resolved_anyway(case, setting.value, set(other))
     }
     tree, found_by = case.measured.tree, settings.without_path.items()
     needed = any((a := libraries.resolved.get(name)) and a.file and a.file != without for name, without in found_by)
@@ -411,7 +417,7 @@ def _preloaded(case: Inspection) -> list[str]:
     return re.split(r"[:\s]+", started(case).get("LD_PRELOAD", ""))
 
 
-def _found_anyway(case: Inspection, path: str, other: Collection[str]) -> bool:
+def _is_resolved_anyway(case: Inspection, path: str, other: Collection[str]) -> bool:
     """Return whether LD_LIBRARY_PATH leads to this file, too, under a name that is not one of `other`.
 
     What the loader answered does not show it: where it is real, it answers with what was preloaded.

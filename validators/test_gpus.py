@@ -17,7 +17,7 @@ REFUSE = {
 }
 
 
-def run_of(gpus: MeasuredGpus, name: str, least: int = 1) -> AllReduceRun:
+def select_run(gpus: MeasuredGpus, name: str, least: int = 1) -> AllReduceRun:
     """Return an all-reduce by name; skips where there were fewer GPUs than the `least` for it."""
     if gpus.count < least:
         pytest.skip(f"this all-reduce needs {least} GPU{'s' * (least > 1)}: there are {gpus.count}")
@@ -60,7 +60,7 @@ def test_visible(gpus: MeasuredGpus, require: Requirement) -> None:
 @pytest.mark.validator("gpu.all-reduce", source=SUM, tier="gpu")
 def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
     """An all-reduce over all GPUs is right in every element."""
-    run = run_of(gpus, "default", least=2)
+    run = select_run(gpus, "default", least=2)
     require(
         complete(run) and not wrong_in(run),
         expected=f"0 wrong elements on all {gpus.count} GPUs",
@@ -72,7 +72,7 @@ def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
 @pytest.mark.validator("gpu.peers", source=LOG, tier="gpu", severity="warning")
 def test_peers(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between the GPUs of one machine NCCL takes no network."""
-    verdict = verdict_on(run_of(gpus, "default", least=2))
+    verdict = verdict_on(select_run(gpus, "default", least=2))
     require(
         verdict.network == "one node",
         expected="channels over NVLink, PCIe or shared memory",
@@ -86,7 +86,7 @@ def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     """Between two GPUs that NCCL takes for two nodes, its channels use the fabric."""
     if not gpus.network.device:
         pytest.skip(f"the machine has no device of {NAMES[fabric]}: see gpu.plugin and gpu.refusal")
-    verdict = verdict_on(run_of(gpus, "two-nodes"))
+    verdict = verdict_on(select_run(gpus, "two-nodes"))
     require(
         verdict.network == VERDICTS[fabric],
         expected=f"channels over {NAMES[fabric]}",
@@ -100,7 +100,7 @@ def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between two nodes the plugin is loaded, starts, registers memory and moves data, right in every element."""
     if not gpus.network.plugin:
         pytest.skip("the loader finds no plugin for libfabric: see plugin.found")
-    run = run_of(gpus, "two-nodes")
+    run = select_run(gpus, "two-nodes")
     if gpus.network.device and verdict_on(run).network != VERDICTS["efa"]:
         pytest.skip("the channels do not use EFA: see gpu.network")
     work = plugin_log.read(run.log, verdict.load_wordings())
@@ -121,7 +121,7 @@ def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
         pytest.skip("the image allows a fallback: its NCCL_NET names no network")
     if gpus.network.device:
         pytest.skip(f"the machine has a device of {NAMES[fabric]}: there is nothing to refuse")
-    run = run_of(gpus, "refusal")
+    run = select_run(gpus, "refusal")
     verdict = verdict_on(run)
     require(
         verdict.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),

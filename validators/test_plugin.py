@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.chain.links import NAMES, chosen_at_start
+from rdma_images.chain.links import NAMES, entry_point_choice
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
 from rdma_images.facts import table as facts_table
@@ -58,7 +58,7 @@ def test_found(case: Inspection, libraries: Libraries, nccl: tuple[str, str], re
         pytest.skip("NCCL_NET_PLUGIN=none: see environment.harmful")
     skip_if_broken(case, libraries, *names)
     path = plugin_of(case, libraries, nccl[0])
-    if path is None and (script := chosen_at_start(case)):
+    if path is None and (script := entry_point_choice(case)):
         pytest.skip(f"{script} chooses the plugin by what it finds on a node")
     plugins = f"there is {', '.join(libraries.plugins)}" if libraries.plugins else "the image has no plugin"
     require(

@@ -24,7 +24,7 @@ PACKED = re.compile(r"(\d+)(\d)")  # cu128
 PACKED_PYTHON = re.compile(r"(3)(\d+)")  # py312
 
 
-def said_by(ref: str) -> dict[str, str]:
+def versions_in_tag(ref: str) -> dict[str, str]:
     """Return the versions that the reference of an image names, by component."""
     name, _, tag = ref.partition("@")[0].rpartition("/")[2].partition(":")
     versions_ = {
@@ -62,7 +62,7 @@ def measured_in(case: Inspection) -> dict[str, str]:
 @pytest.mark.validator("label.tag", source=TAG)
 def test_tag(case: Inspection, require: Requirement) -> None:
     """Every version that the tag names, beside NCCL's, is that of what is in the image."""
-    stated, measured = said_by(case.subject.ref), measured_in(case)
+    stated, measured = versions_in_tag(case.subject.ref), measured_in(case)
     compared = {component: version for component, version in stated.items() if measured.get(component)}
     if not compared:
         pytest.skip("the tag names no version that was measured, beside NCCL's")

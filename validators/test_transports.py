@@ -110,7 +110,7 @@ def refused(answer: Closure) -> list[str]:
     return [f for f, match in symbols.items() if not match or any(stem in match.group(1) for stem in stems)]
 
 
-def told_elsewhere(case: Inspection, libraries: Libraries) -> set[str]:
+def known_faults(case: Inspection, libraries: Libraries) -> set[str]:
     """Return what the fabric's own libraries lack, which the checks of the fabric tell.
 
     Names, and the loader's words.
@@ -127,7 +127,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
     mine, of_cuda = transports(case, files), modules(files, libraries)
     if not mine and not of_cuda:
         pytest.skip("nothing but NCCL opens a network, and no module is for CUDA")
-    elsewhere = told_elsewhere(case, libraries)
+    elsewhere = known_faults(case, libraries)
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in mine}
     faults = {path: f"{path} lacks {', '.join(names)}" for path, names in lacks.items() if names}
     for path in mine:
@@ -258,7 +258,9 @@ def test_packages(
         if row.fabric == fabric and row.cuda in ("", cuda) and row.unless_beside not in beside
         if not row.is_avoided(environment) and _is_the_build(libraries, row)
     ]
-    faulty = [(name, version, row) for name, version in every for row in rows if name in row.of and row.holds(version)]
+    faulty = [
+        (name, version, row) for name, version in every for row in rows if name in row.packages and row.holds(version)
+    ]
     require(
         not faulty,
         expected="packages of which no such fault is known",

@@ -17,7 +17,7 @@ from rdma_images.inputs.wheels import Wheel
 from rdma_images.inspection.measurements import Contents, DebianContents, MeasuredPackages, WheelContents
 from rdma_images.inspection.report import Report
 
-NOTHING: Mapping[str, str] = {}
+NO_LABELS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class BillPart:
     properties: dict[str, str] = field(default_factory=dict)
 
 
-def parts(report: Report, image: Image | None = None, labels: Mapping[str, str] = NOTHING) -> list[BillPart]:
+def parts(report: Report, image: Image | None = None, labels: Mapping[str, str] = NO_LABELS) -> list[BillPart]:
     """Return the parts that `report` has measured; with `image`, also hashes from its lock, and its downloads.
 
     The image's `labels` say which Python packages are not the public index's: their addresses do not name it.

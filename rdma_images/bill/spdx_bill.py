@@ -13,7 +13,7 @@ from rdma_images.registry.client import canonical
 SPDX = "application/spdx+json"
 PREDICATE = "https://spdx.dev/Document"  # the predicate type under which cosign signs it
 ROOT = "SPDXRef-image"
-NONE = "NOASSERTION"
+NO_ASSERTION = "NOASSERTION"
 _UNUSUAL = re.compile(r"[^A-Za-z0-9.-]")
 
 
@@ -27,7 +27,7 @@ def spdx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> bytes:
         "SPDXID": ROOT,
         "name": name,
         "versionInfo": report.digest,
-        "downloadLocation": NONE,
+        "downloadLocation": NO_ASSERTION,
         "filesAnalyzed": False,
         "primaryPackagePurpose": "CONTAINER",
         "checksums": [{"algorithm": "SHA256", "checksumValue": report.digest.removeprefix("sha256:")}],
@@ -54,11 +54,11 @@ def _package(part: BillPart, ids: dict[str, str]) -> dict[str, Any]:
     body: dict[str, Any] = {
         "SPDXID": ids[part.ref],
         "name": part.name,
-        "downloadLocation": part.address or NONE,
+        "downloadLocation": part.address or NO_ASSERTION,
         "filesAnalyzed": False,
-        "licenseConcluded": NONE,
-        "licenseDeclared": part.license or NONE,
-        "copyrightText": NONE,
+        "licenseConcluded": NO_ASSERTION,
+        "licenseDeclared": part.license or NO_ASSERTION,
+        "copyrightText": NO_ASSERTION,
     }
     optional = {
         "versionInfo": part.version,

@@ -21,7 +21,7 @@ NET, TUNER = "ncclNetPlugin_v", "ncclTunerPlugin_v"
 SETTINGS = re.compile(
     r"NCCL_(?:NET|NET_PLUGIN|PLUGIN_P2P|(?:IB|IBEXT|UCX|UCX_RMA)_DISABLE|IB_HCA)|FI_PROVIDER|FI_PROVIDER_PATH|OFI_NCCL_\w+"
 )
-OF_RDMA_CORE = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
+RDMA_CORE_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 # What aws-ofi-nccl says where libfabric has no device for it: src/nccl_ofi_net.c(pp), nccl_ofi_rdma.c(pp) and
 # nccl_ofi_sendrecv.c(pp), 1.7.0 to 1.21.1.
 NO_DEVICE = re.compile(
@@ -156,7 +156,7 @@ def opened_plugin(case: Inspection, run: StartedLibrary | None, libraries: Libra
         if all(DRIVER_LIBRARY.search(attempt.error) for attempt in tried):
             unknown = f"{run.name} is linked with the GPU driver's library, which no image has ({run.error})"
             return Link(name="plugin", value=run.name, how="executed", unknown=unknown)
-        if script := chosen_at_start(case):
+        if script := entry_point_choice(case):
             return Link(
                 name="plugin", how="executed", unknown=f"{script} chooses the plugin by what it finds on a node"
             )
@@ -172,7 +172,7 @@ def opened_plugin(case: Inspection, run: StartedLibrary | None, libraries: Libra
     return Link(name="plugin", value=value, how="executed", fault=fault, unknown=unknown, note=note, words=words)
 
 
-def chosen_at_start(case: Inspection) -> str:
+def entry_point_choice(case: Inspection) -> str:
     """Return the line of NVIDIA's start scripts that names a plugin of the image for NCCL; "" where none does."""
     settings, tree = case.measured.settings, case.measured.tree
     names = {base_name(path) for path in (tree.libraries.plugins if tree else ())}
@@ -272,7 +272,7 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     names = plugin_names(version or NEWEST, nccl_environment(case.subject, case.measured))
     answers = [libraries.resolved[name] for name in names if name in libraries.resolved]
     answer = next((a for a in answers if a.file and not a.error), next((a for a in answers if a.file), None))
-    if answer is None and (script := chosen_at_start(case)):
+    if answer is None and (script := entry_point_choice(case)):
         return Link(name="plugin", unknown=f"{script} chooses the plugin by what it finds on a node")
     if answer is None:
         return Link(name="plugin", fault=_no_plugin(case, names))
@@ -385,5 +385,5 @@ def _unopened_provider(libraries: Libraries, driver: str, providers: Sequence[st
 
 
 def _version(file: str) -> str:
-    match = OF_RDMA_CORE.search(file)
+    match = RDMA_CORE_VERSION.search(file)
     return match[1] if match else ""

@@ -12,14 +12,14 @@ from rdma_images.publish import publication
 from rdma_images.report.files import REPORT
 from rdma_images.report.table import counts_text
 
-HEAD = "| image | build | checks | published |\n|---|---|---|---|"
+TABLE_HEAD = "| image | build | checks | published |\n|---|---|---|---|"
 
 
 def summary(folder: Path | None = None) -> str:
     """Return a row for each image that left a build or a report under build/images/ (or `folder`)."""
     root = folder or paths.IMAGES
     rows = [_row(image_folder.name) for image_folder in files.entries(root) if files.exists(image_folder / BUILD.name)]
-    return "\n".join([HEAD, *rows]) if rows else "No image was built."
+    return "\n".join([TABLE_HEAD, *rows]) if rows else "No image was built."
 
 
 def _row(image_id: str) -> str:

@@ -15,9 +15,11 @@ from rdma_images.plan.matrix import Matrix
 
 # GitHub's names for its hosted machines; --runner gives others.
 RUNNERS = {"linux/amd64": "ubuntu-24.04", "linux/arm64": "ubuntu-24.04-arm"}
-UNMEASURED = 120  # minutes: where no uncached build is known, neither of the image nor of one with the same wheels
-SHORTEST, LONGEST = 20, 360  # minutes; GitHub ends a hosted job after LONGEST
-MOST_JOBS = 256  # of one matrix: docs.github.com, "Usage limits" of Actions
+UNMEASURED_TIMEOUT = (
+    120  # minutes: where no uncached build is known, neither of the image nor of one with the same wheels
+)
+MIN_TIMEOUT, MAX_TIMEOUT = 20, 360  # minutes; GitHub ends a hosted job after MAX_TIMEOUT
+MAX_JOBS = 256  # of one matrix: docs.github.com, "Usage limits" of Actions
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ def timeout_minutes(uncached: float | None) -> int:
     Cached builds do not count: a job whose cache is gone would exceed their limit.
     """
     if uncached is None:
-        return UNMEASURED
-    return max(SHORTEST, math.ceil(min(LONGEST, 3 * uncached / 60 + 10)))
+        return UNMEASURED_TIMEOUT
+    return max(MIN_TIMEOUT, math.ceil(min(MAX_TIMEOUT, 3 * uncached / 60 + 10)))
 
 
 def arguments(image: Image, matrix: Matrix) -> str:
@@ -114,9 +116,9 @@ def _caches(image: Image, all_images: Sequence[Image]) -> list[str]:
 
 def as_github(ci_jobs: Sequence[CiJob]) -> str:
     """Return the jobs as the value of `strategy.matrix`. Raises RefusedError for more than GitHub takes."""
-    if len(ci_jobs) > MOST_JOBS:
+    if len(ci_jobs) > MAX_JOBS:
         raise RefusedError(
-            f"{len(ci_jobs)} images are more than the {MOST_JOBS} jobs of one GitHub matrix\n"
+            f"{len(ci_jobs)} images are more than the {MAX_JOBS} jobs of one GitHub matrix\n"
             "split it with --shard 1/2 and --shard 2/2, a workflow call for each"
         )
     body: dict[str, Any] = {"include": [asdict(job) for job in ci_jobs]}

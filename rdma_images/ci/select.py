@@ -20,9 +20,9 @@ from rdma_images.plan import planner
 from rdma_images.selection import project
 
 PART = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
-MOST = 2_000  # parts: no target has more rows
+MAX_PARTS = 2_000  # parts: no target has more rows
 FIRST, NEXT = 600.0, 60.0  # seconds assumed for an unmeasured image: the first with its wheels, and each other one
-_LIMIT = 300  # seconds for the digests of the commit before
+_DIGESTS_TIMEOUT = 300  # seconds for the digests of the commit before
 
 
 def select_images(
@@ -52,14 +52,14 @@ class Shard:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Parse "2/5" as (2, 5). Raises RefusedError for anything that is not i/n with 1 <= i <= n <= MOST."""
+    """Parse "2/5" as (2, 5). Raises RefusedError for anything that is not i/n with 1 <= i <= n <= MAX_PARTS."""
     match = PART.fullmatch(text)
     number, total = map(int, match.groups()) if match else (0, 0)
-    if not 1 <= number <= total <= MOST:
+    if not 1 <= number <= total <= MAX_PARTS:
         short = text if len(text) <= 40 else f"{text[:40]}…"
         raise RefusedError(
             f"--shard {short}: not a part of a whole\n"
-            f"write i/n with i from 1 to n, and n at most {MOST}, as in --shard 1/4"
+            f"write i/n with i from 1 to n, and n at most {MAX_PARTS}, as in --shard 1/4"
         )
     return number, total
 
@@ -148,10 +148,12 @@ def digests_at(commit: str, progress: Progress = silent) -> dict[str, str]:
 def _digests_in(tree: Path, commit: str, progress: Progress) -> dict[str, str]:
     command = [*paths.PYTHON, "-m", "rdma_images.ci.select"]
     try:
-        process = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=_LIMIT, check=False)
+        process = subprocess.run(
+            command, cwd=tree, capture_output=True, text=True, timeout=_DIGESTS_TIMEOUT, check=False
+        )
         reported = json.loads(process.stdout)
     except subprocess.TimeoutExpired:
-        reason = f"not in {_LIMIT} s"
+        reason = f"not in {_DIGESTS_TIMEOUT} s"
     except ValueError:
         reason = (process.stderr.strip().splitlines() or ["no reason given"])[-1]
     else:

@@ -111,7 +111,7 @@ def verify(
         identity, issuer = origin.identity, origin.issuer
     trust = keys.parse_trust(key, identity, issuer, trusted_root)
     host = reference.parse_reference(image).host
-    verifications = verifying.verify(image, registries.load_if_present().of_host(host), trust, progress, origin)
+    verifications = verifying.verify(image, registries.load_if_present().for_host(host), trust, progress, origin)
     show(publication_table.as_json(verifications) if json else publication_table.verify_text(verifications))
     if not builtins.all(verification.holds for verification in verifications):
         raise Exit(code=1)
@@ -133,7 +133,7 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
     from rdma_images.publish import reproduce as reproducing
     from rdma_images.registry import reference, registries
 
-    registry = registries.load_if_present().of_host(reference.parse_reference(ref).host)
+    registry = registries.load_if_present().for_host(reference.parse_reference(ref).host)
     published = published_images.read_published(ref, registry)
     evidence = reproducing.read_evidence(published)
     reproducing.require_same_origin(published, evidence)

@@ -141,7 +141,7 @@ def _candidates(
     if ref and (target or published):
         raise RefusedError("--image is one image\nleave out --target and --published")
     if ref:
-        yield _in_registry(ref, registries.load_if_present().of_host(reference.parse_reference(ref).host))
+        yield _in_registry(ref, registries.load_if_present().for_host(reference.parse_reference(ref).host))
         return
     loaded = project.load()
     images = target_options.chosen_images(loaded, target, everything, pairs)

@@ -15,7 +15,7 @@ NAME = "nccl-tests"
 GPU = "gpu"
 # Source: the tags of github.com/NVIDIA/nccl-tests; it publishes no checksums, the lock has them.
 URL = "https://github.com/NVIDIA/nccl-tests/archive/refs/tags/v{version}.tar.gz"
-BACKENDS: tuple[Backend, ...] = get_args(Backend)
+ALL_BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class OmittedBackend:
     """A backend of NCCL's GPU-initiated networking that is not compiled, or for some GPUs only."""
 
     backend: Backend
-    kept: tuple[int, ...]  # the values of __CUDA_ARCH__ that it is compiled for: (900, 1000)
+    except_architectures: tuple[int, ...]  # the values of __CUDA_ARCH__ that it is compiled for: (900, 1000)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class NcclTestsDetails(Details):
     bin: tuple[str, ...]
     architectures: tuple[str, ...]
     gencode: str  # the options for them, as nvcc takes them
-    left_out: tuple[OmittedBackend, ...] = field(metadata=UNWRITTEN)
+    omitted_backends: tuple[OmittedBackend, ...] = field(metadata=UNWRITTEN)
     mpi: str  # the folder of their MPI
     mpi_packages: str  # the packages of that MPI, and of its headers; empty where the fabric brings it
     mpi_headers: str
@@ -58,7 +58,7 @@ def _details(combination: Combination, facts: Facts) -> NcclTestsDetails:
         architectures=architectures,
         gencode=gpus.gencode_options(architectures),
         # An image that falls back may run on any network, and its kernels then meet the backend of that one.
-        left_out=tuple(_omitted_backends(architectures, combination.fabric, facts))
+        omitted_backends=tuple(_omitted_backends(architectures, combination.fabric, facts))
         if combination["fallback"] == "refuse"
         else (),
         # Debian's and Ubuntu's place: the list of files of libopenmpi-dev.
@@ -70,7 +70,7 @@ def _details(combination: Combination, facts: Facts) -> NcclTestsDetails:
 
 def _omitted_backends(architectures: Sequence[str], fabric: Fabric, facts: Facts) -> Iterator[OmittedBackend]:
     backends = facts.nccl_tests.backends[fabric]
-    for backend in BACKENDS:
+    for backend in ALL_BACKENDS:
         if backend not in backends.used:
             yield OmittedBackend(backend, ())
         elif types := backends.only_on.get(backend):

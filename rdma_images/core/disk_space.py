@@ -16,14 +16,14 @@ GB = 10**9  # bytes
 # What the builder's cache may keep. Five builds of these images grew to 60 GB without a limit; images share their
 # wheel layers, so 40 GB keep several versions of each. A fuller disk keeps space for the images themselves, and a build
 # of one image, which has some 5 GB of steps, still finds its own.
-CACHE_BYTES = 40 * GB
+CACHE_MAX_BYTES = 40 * GB
 CACHE_SHARE = 0.2  # of what is free
-CACHE_LEAST = 8 * GB
+CACHE_MIN_BYTES = 8 * GB
 
 
 def cache_limit(folder: Path) -> int:
     """Return the bytes to which the builder's cache under `folder` may grow: a fifth of what is free there now."""
-    return max(CACHE_LEAST, min(CACHE_BYTES, int(free(folder) * CACHE_SHARE)))
+    return max(CACHE_MIN_BYTES, min(CACHE_MAX_BYTES, int(free(folder) * CACHE_SHARE)))
 
 
 def free(folder: Path) -> int:
@@ -58,13 +58,13 @@ def used(folder: Path) -> int:
 
 def freed(folder: Path) -> int:
     """Return the bytes that removing `folder` frees: not those of a file that has a name elsewhere, too."""
-    names_here: Counter[tuple[int, int, int, int]] = Counter()
+    names_seen: Counter[tuple[int, int, int, int]] = Counter()
     for parent, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):  # somebody removes it meanwhile
                 entry = Path(parent, name).lstat()
-                names_here[entry.st_dev, entry.st_ino, entry.st_nlink, 512 * entry.st_blocks] += 1
-    return sum(size for (_, _, links, size), links_here in names_here.items() if links_here == links)
+                names_seen[entry.st_dev, entry.st_ino, entry.st_nlink, 512 * entry.st_blocks] += 1
+    return sum(size for (_, _, links, size), names in names_seen.items() if names == links)
 
 
 def total(folder: Path) -> int:

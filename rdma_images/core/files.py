@@ -10,7 +10,7 @@ from traceback import walk_tb
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RdmaImagesError
 
-LARGEST = 16 * 2**20  # bytes of a text that a user gives; a log of a job may have more
+MAX_TEXT_BYTES = 16 * 2**20  # bytes of a text that a user gives; a log of a job may have more
 
 # What to do by the system's error, errno(3).
 FIXES = {
@@ -73,7 +73,7 @@ def as_file_error(path: Path | str | None = None) -> Iterator[None]:
         raise unusable(error, path) from None
 
 
-def read(path: Path, largest: int = LARGEST) -> str:
+def read(path: Path, largest: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a user's file, in UTF-8.
 
     Raises:
@@ -84,7 +84,7 @@ def read(path: Path, largest: int = LARGEST) -> str:
         return content.decode("utf-8").replace("\r\n", "\n")
 
 
-def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
+def read_bytes(path: Path, largest: int = MAX_TEXT_BYTES) -> bytes:
     """Return what is in a user's file of at most `largest` bytes.
 
     A pipe under /dev is read, as a shell's <(command) makes it. A named pipe is refused, since it may have no writer.

@@ -27,11 +27,11 @@ def waiting(progress: Progress, describe: Callable[[], str], every: float = WAIT
     """Say every `every` seconds, until the block ends, that `what()` is waited for."""
     start = time.monotonic()
 
-    def keep_saying() -> float:
+    def report_wait() -> float:
         progress(f"waiting for {describe()}, {time.monotonic() - start:.0f} s by now")
         return every
 
-    with repeating(keep_saying, every):
+    with repeating(report_wait, every):
         yield
 
 

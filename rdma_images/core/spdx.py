@@ -14,7 +14,7 @@ from license_expression import (
 )
 
 _REFERENCE = re.compile(r"LicenseRef-[A-Za-z0-9.-]+")
-_MOST = 10_000  # characters of an expression; numpy's has 60
+_MAX_LENGTH = 10_000  # characters of an expression; numpy's has 60
 
 
 @functools.cache
@@ -24,7 +24,7 @@ def _licensing() -> Licensing:
 
 def normalize(text: str) -> str:
     """Return a valid SPDX expression in its normal form; "" for what is none. A LicenseRef of any name is valid."""
-    if len(text) > _MOST or "\x00" in text:
+    if len(text) > _MAX_LENGTH or "\x00" in text:
         return ""
     try:
         parsed = _licensing().parse(text)

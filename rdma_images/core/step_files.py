@@ -17,7 +17,7 @@ from rdma_images.core.pipeline import Build, Provenance
 from rdma_images.core.plain import first_misfit, plain
 
 Form = TypeVar("Form")
-LARGEST = 256 * 2**20  # bytes; the largest is the bill of materials of an image, some MB
+MAX_FILE_BYTES = 256 * 2**20  # bytes; the largest is the bill of materials of an image, some MB
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class StepFile(Generic[Form]):
         """Return what is in the file at `path`; None where there is none. Raises RdmaImagesError for a broken one."""
         if not files.exists(path):
             return None
-        text = files.read_bytes(path, LARGEST)
+        text = files.read_bytes(path, MAX_FILE_BYTES)
         try:
             return self.decode(pydantic_core.from_json(text))
         except ValueError as error:

@@ -53,9 +53,9 @@ def environment(folders: Iterable[Path], escape: bool = False) -> jinja2.Environ
 
 
 def _compiled(options: _Options) -> _Compiled | None:
-    made_with = sha256(f"{jinja2.__version__} {sorted(options.items())}".encode()).hexdigest()[:12]
+    options_digest = sha256(f"{jinja2.__version__} {sorted(options.items())}".encode()).hexdigest()[:12]
     with suppress(RdmaImagesError):  # a user without a home folder has nothing kept
-        return _Compiled(str(state_folder() / "templates"), f"%s-{made_with}")
+        return _Compiled(str(state_folder() / "templates"), f"%s-{options_digest}")
     return None
 
 

@@ -14,8 +14,8 @@ from yaml.composer import Composer
 from rdma_images.core import files
 from rdma_images.core.errors import RefusedError, near
 
-DEEPEST = 20  # levels; no file of ours has more than 6, and an alias inside its own anchor would never end
-MOST = 100_000  # values, each alias counted as what it stands for; no file of ours has more than 1,000
+MAX_DEPTH = 20  # levels; no file of ours has more than 6, and an alias inside its own anchor would never end
+MAX_VALUES = 100_000  # values, each alias counted as what it stands for; no file of ours has more than 1,000
 # Source: yaml.org/spec/1.2.2, c-printable; with the surrogates, which are no text, left out.
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -31,16 +31,16 @@ class UnreadableError(Exception):
 class Loader(Composer, yaml.CBaseLoader):
     """libyaml's parser under PyYAML's composer: libyaml's own calls itself for each level, until the stack ends."""
 
-    def __init__(self, text: str, deepest: int = DEEPEST) -> None:
+    def __init__(self, text: str, deepest: int = MAX_DEPTH) -> None:
         yaml.CBaseLoader.__init__(self, text)
         Composer.__init__(self)
         self._level = self._count = 0
         self._deepest = deepest
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node. Raises UnreadableError instead of going too deep, or on after MOST."""
+        """Return the next node. Raises UnreadableError instead of going too deep, or on after MAX_VALUES."""
         self._level, self._count = self._level + 1, self._count + 1
-        if self._level > self._deepest or self._count > MOST:
+        if self._level > self._deepest or self._count > MAX_VALUES:
             event = self.peek_event()
             line = event.start_mark.line + 1 if event and event.start_mark else 1
             raise UnreadableError(line, too_deep(self._deepest) if self._level > self._deepest else TOO_MANY)
@@ -54,7 +54,7 @@ def too_deep(levels: int) -> str:
     return f"nested deeper than {levels} levels: does an alias hold itself?"
 
 
-TOO_MANY = f"more than {MOST:,} values, each alias counted as what it stands for: write fewer"
+TOO_MANY = f"more than {MAX_VALUES:,} values, each alias counted as what it stands for: write fewer"
 
 
 class Strict(BaseModel):
@@ -75,7 +75,7 @@ class Document(Strict):
     _name: str = PrivateAttr(default="")
     _lines: dict[tuple[str | int, ...], tuple[str, int]] = PrivateAttr(default_factory=dict)
 
-    def problems(self) -> "Iterator[tuple[Path_, str]]":
+    def problems(self) -> "Iterator[tuple[YamlPath, str]]":
         """Yield what is wrong between values that are fine each, as (place, sentence).
 
         Nothing unless a document says so.
@@ -97,7 +97,7 @@ class Document(Strict):
 
 
 Model = TypeVar("Model", bound=BaseModel)
-Path_ = tuple[str | int, ...]
+YamlPath = tuple[str | int, ...]
 
 
 def load(path: Path, model: type[Model], *extensions: Path) -> Model:
@@ -131,7 +131,7 @@ def _text(path: Path) -> str:
 
 def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
     """Return what the texts say together, by their names: each extends the one before it."""
-    lines: dict[Path_, tuple[str, int]] = {}
+    lines: dict[YamlPath, tuple[str, int]] = {}
     data: Any = None
     for name, text in texts.items():
         content, line_numbers = _parsed(text, name)
@@ -158,9 +158,9 @@ def _extended(base: Any, addition: Any) -> Any:
     return added | {key: _extended(value, addition[key]) if key in addition else value for key, value in base.items()}
 
 
-def _parsed(text: str, name: str) -> tuple[Any, dict[Path_, int]]:
+def _parsed(text: str, name: str) -> tuple[Any, dict[YamlPath, int]]:
     """Return a text as dicts, lists and strings, and the line of each."""
-    lines: dict[Path_, int] = {}
+    lines: dict[YamlPath, int] = {}
     with _readable(text, name) as clean:
         node = Loader(clean).get_single_node()
         return ({} if node is None else _plain(node, (), lines)), lines
@@ -172,7 +172,7 @@ class Written:
 
     name: str
     data: object
-    lines: Mapping[Path_, int]
+    lines: Mapping[YamlPath, int]
 
     def line(self, *steps: str | int) -> int:
         """Return the line, from 1, of what is written at `steps`, or of the nearest thing around it."""
@@ -180,7 +180,7 @@ class Written:
         return self.lines.get(nearest, 1)
 
 
-def documents(text: str, name: str, deepest: int = DEEPEST) -> list[Written]:
+def documents(text: str, name: str, deepest: int = MAX_DEPTH) -> list[Written]:
     """Return the documents of a YAML text of any form, of at most `deepest` levels; `name` is what errors call it.
 
     Raises RefusedError with file and line for what is no YAML, and for what is written twice.
@@ -189,7 +189,7 @@ def documents(text: str, name: str, deepest: int = DEEPEST) -> list[Written]:
     with _readable(text, name) as clean:
         loader = Loader(clean, deepest)
         while loader.check_node():
-            lines: dict[Path_, int] = {}
+            lines: dict[YamlPath, int] = {}
             if node := loader.get_node():
                 parsed.append(Written(name, _plain(node, (), lines, deepest), lines))
     return parsed
@@ -214,12 +214,12 @@ def _readable(text: str, name: str) -> Iterator[str]:
         raise RefusedError(f"{name}: not valid YAML: {error}") from None
 
 
-def _plain(node: yaml.Node, path: Path_, lines: dict[Path_, int], deepest: int = DEEPEST) -> Any:
+def _plain(node: yaml.Node, path: YamlPath, lines: dict[YamlPath, int], deepest: int = MAX_DEPTH) -> Any:
     """Return the node as dict, list, str or None; fills `lines` with the line of every path. Raises UnreadableError."""
     lines[path] = node.start_mark.line + 1
     if len(path) > deepest:
         raise UnreadableError(lines[path], too_deep(deepest))
-    if len(lines) > MOST:
+    if len(lines) > MAX_VALUES:
         raise UnreadableError(lines[path], TOO_MANY)
     if isinstance(node, yaml.MappingNode):
         plain: dict[str, Any] = {}
@@ -252,9 +252,9 @@ SHAPES = {
 }
 
 
-def _sentence(error: Any, lines: Mapping[Path_, tuple[str, int]], name: str, model: type[BaseModel]) -> str:
+def _sentence(error: Any, lines: Mapping[YamlPath, tuple[str, int]], name: str, model: type[BaseModel]) -> str:
     """Return one pydantic error as "file:line: what, where, fix"."""
-    loc: Path_ = error["loc"]
+    loc: YamlPath = error["loc"]
     position = _position(loc, lines)
     where = _where(lines.get(position, (name, 1)))
     inside = ".".join(map(str, _position(loc[:-1], lines))) or "the file"
@@ -286,16 +286,16 @@ def _where(position: tuple[str, int]) -> str:
     return f"{position[0]}:{position[1]}"
 
 
-def _position(loc: Path_, lines: Mapping[Path_, tuple[str, int]]) -> Path_:
+def _position(loc: YamlPath, lines: Mapping[YamlPath, tuple[str, int]]) -> YamlPath:
     """Return the position in the file that an error is about: unions and validators add steps that are not in it."""
-    steps: Path_ = ()
+    steps: YamlPath = ()
     for step in loc:
         if (*steps, step) in lines:
             steps = (*steps, step)
     return steps
 
 
-def _known_keys(model: type[BaseModel], steps: Path_) -> list[str]:
+def _known_keys(model: type[BaseModel], steps: YamlPath) -> list[str]:
     """Return the keys that the models at `steps` know, as they are written in the file."""
     current = [model]
     for step in steps:

@@ -5,7 +5,7 @@ from typing import IO, Any, cast
 
 import zstandard
 
-LONGEST_HEADER = 18  # bytes of a frame's header with its magic number, RFC 8878, 3.1.1.1
+MAX_HEADER_BYTES = 18  # bytes of a frame's header with its magic number, RFC 8878, 3.1.1.1
 SKIPPABLE = 0x184D2A50  # and the 15 numbers after it: magic numbers of frames without content, 3.1.2
 RUN_LENGTH = 1  # the type of a block of one byte that is repeated, 3.1.1.2
 PIECE = 1 << 20  # bytes
@@ -61,7 +61,7 @@ class ZstdFrames(io.RawIOBase):
     def _begin(self, skipped: int) -> bool:
         """Begin the next frame, or pass it where its content is among the next `skipped` bytes; False at the end."""
         self._blob.seek(self._next)
-        start = self._blob.read(LONGEST_HEADER)
+        start = self._blob.read(MAX_HEADER_BYTES)
         if not start:
             return False
         if SKIPPABLE <= int.from_bytes(start[:4], "little") <= SKIPPABLE + 15:

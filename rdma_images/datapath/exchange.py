@@ -51,7 +51,7 @@ def perform(lab: Lab, exchange: Exchange) -> Check:
         fault = _attempt(lab, exchange)
     if fault:
         return failed(exchange.subject, fault)
-    origin = "the image's" if lab.survey.is_of_image(exchange.tool) else "an outside"
+    origin = "the image's" if lab.survey.is_from_image(exchange.tool) else "an outside"
     return passed(exchange.subject, f"{exchange.subject.expected}, with {origin} {exchange.tool}")
 
 

@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError
 BOOT_SECONDS = 90  # an emulated boot takes 4 s alone on a core; a loaded CI machine is allowed 20 times that
 MEMORY = 512  # MiB a guest
 GRACE_SECONDS = 30  # beyond a task's own limit, which the guest keeps: a loaded machine can stop it for seconds
-LONGEST = 16 * 1024 * 1024  # bytes of an answer
+MAX_ANSWER_BYTES = 16 * 1024 * 1024  # bytes of an answer
 OPENING = "opening the image"  # what guest/init says before it touches the image's files
 
 
@@ -141,7 +141,7 @@ class Guest:
         while number not in self._answers:
             self._wire.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
-                line = self._lines.readline(LONGEST)
+                line = self._lines.readline(MAX_ANSWER_BYTES)
             except TimeoutError:
                 raise LateError(f"guest {self.address} did not answer in time; {self._last_words()}") from None
             except ConnectionResetError:

@@ -102,7 +102,7 @@ def limit(login: TaskResult | None) -> str | None:
 
 def _login(guest: Guest, image_survey: Survey) -> TaskResult | None:
     """Return what the image's own su, with its PAM and limits, leaves a login: the same as sshd leaves ranks."""
-    if not image_survey.is_of_image("su"):
+    if not image_survey.is_from_image("su"):
         return None
     login = shlex.join((image_survey.tools["su"], "-l", "-s", SHELL, image_survey.user[0], "-c", "ulimit -l"))
     return guest.run(f"exec chroot /image {login}", 20)

@@ -96,7 +96,7 @@ _RANKS = "mpirun -x FI_UNIVERSE_SIZE --map-by node -np 2 --host guest1,guest2 NP
 
 def exchange(lab: Lab) -> Check:
     """Start the ranks in the first guest and check that all they sent arrived, through the adapter."""
-    if not lab.survey.is_of_image("mpirun"):
+    if not lab.survey.is_from_image("mpirun"):
         return skipped(SUBJECT, "the image has no MPI")
     exports = "; ".join(f"export {name}='{value}'" for name, value in _ENVIRONMENT.items())
     # Answers to our stand-in for ssh: what it is given is a command line.

@@ -29,7 +29,7 @@ class Survey:
     tools: dict[str, str]
     user: tuple[str, int, int]  # name, uid, gid
 
-    def is_of_image(self, tool: str) -> bool:
+    def is_from_image(self, tool: str) -> bool:
         """Return whether the tool is the image's, not one from outside."""
         return tool in self.tools and not self.tools[tool].startswith(OUTSIDE)
 

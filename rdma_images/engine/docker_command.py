@@ -11,7 +11,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine.container_engine import Engine
 
 Stream = int | IO[bytes] | IO[str] | None
-NOTHING: Mapping[str, str] = {}
+NO_VARIABLES: Mapping[str, str] = {}
 
 
 def words(*arguments: str) -> list[str]:
@@ -26,7 +26,7 @@ def run(
     stdout: Stream = subprocess.PIPE,
     stderr: Stream = subprocess.PIPE,
     cwd: Path | None = None,
-    more: Mapping[str, str] = NOTHING,
+    more: Mapping[str, str] = NO_VARIABLES,
     timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Return what `docker` with these arguments printed on both streams, and its exit code, whatever that is.
@@ -85,7 +85,7 @@ def start(
     stdout: Stream,
     stderr: Stream,
     cwd: Path | None = None,
-    more: Mapping[str, str] = NOTHING,
+    more: Mapping[str, str] = NO_VARIABLES,
 ) -> subprocess.Popen[bytes]:
     """Return `docker` with these arguments, running; its output is bytes. `more` is added to the environment."""
     return subprocess.Popen(

@@ -24,8 +24,8 @@ from rdma_images.engine.container_engine import Engine
 
 PREDICATE_TYPE = "in-toto.io/predicate-type"  # the annotation by which BuildKit tells its attestations apart
 SLSA = "https://slsa.dev/provenance/"
-PATIENCE = 30  # seconds for an answer
-LARGEST = 64 << 20  # bytes of one message; a provenance with every step of a graph has 0.3 MB
+TIMEOUT = 30  # seconds for an answer
+MAX_MESSAGE_BYTES = 64 << 20  # bytes of one message; a provenance with every step of a graph has 0.3 MB
 
 
 def provenances(
@@ -75,7 +75,7 @@ def _channel(engine: Engine, builder: str, complaints: list[str]) -> Iterator[gr
         address = str(Path(folder) / "buildkit")
         listener.bind(address)
         listener.listen()
-        listener.settimeout(PATIENCE)
+        listener.settimeout(TIMEOUT)
 
         def serve() -> None:
             try:
@@ -91,7 +91,7 @@ def _channel(engine: Engine, builder: str, complaints: list[str]) -> Iterator[gr
         dialling.start()
         try:
             with grpc.insecure_channel(
-                f"unix:{address}", options=[("grpc.max_receive_message_length", LARGEST)]
+                f"unix:{address}", options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
             ) as channel:
                 yield channel
         finally:
@@ -101,14 +101,14 @@ def _channel(engine: Engine, builder: str, complaints: list[str]) -> Iterator[gr
 def _records(channel: grpc.Channel, build: str) -> Iterator[Any]:
     """Yield the builds that ended, of those that the builder still knows: one by its reference, or all for ""."""
     ask = _method(channel, "/moby.buildkit.v1.Control/ListenBuildHistory", messages.HistoryEvent)
-    for event in ask(messages.HistoryRequest(EarlyExit=True, Ref=build), timeout=PATIENCE):
+    for event in ask(messages.HistoryRequest(EarlyExit=True, Ref=build), timeout=TIMEOUT):
         yield event.record
 
 
 def _content(channel: grpc.Channel, digest: str) -> bytes:
     """Return a file of the builder's history."""
     ask = _method(channel, "/containerd.services.content.v1.Content/Read", messages.ContentResponse)
-    return b"".join(part.data for part in ask(messages.ContentRequest(digest=digest), timeout=PATIENCE))
+    return b"".join(part.data for part in ask(messages.ContentRequest(digest=digest), timeout=TIMEOUT))
 
 
 def _method(channel: grpc.Channel, name: str, answer: type[Message]) -> Callable[..., Iterator[Any]]:

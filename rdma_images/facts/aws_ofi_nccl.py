@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rdma_images.core.yaml_file import Path_
+from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.origin import FactsFile, Row, Span, Version, VersionUrl
 
 NAME = "aws-ofi-nccl"
@@ -86,7 +86,7 @@ class Plugin(FactsFile):
     tarballs: tuple[Tarball, ...]
     cuda_fixes: tuple[CudaFixes, ...]
 
-    def problems(self) -> Iterator[tuple[Path_, str]]:
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield also each release that no row gives a name, or an address."""
         yield from super().problems()
         for version in self.releases:

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from rdma_images.core.errors import near
-from rdma_images.core.yaml_file import Path_
+from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.origin import FactsFile, Row, Version
 
 
@@ -39,7 +39,7 @@ class Bases(FactsFile):
 
     bases: dict[str, Base]
 
-    def problems(self) -> Iterator[tuple[Path_, str]]:
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield also each base whose stand-in is no base."""
         yield from super().problems()
         for name, base in self.bases.items():

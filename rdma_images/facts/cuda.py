@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rdma_images.core.yaml_file import Path_
+from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.origin import FactsFile, Row, Version
 
 
@@ -23,7 +23,7 @@ class Cuda(FactsFile):
 
     majors: dict[Version, Major]
 
-    def problems(self) -> Iterator[tuple[Path_, str]]:
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Beside those of every facts file: a compiler of which nobody says what it compiles for."""
         yield from super().problems()
         for name, major in self.majors.items():

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
+from pydantic import Field
+
 from rdma_images.core.pipeline import Fabric
 from rdma_images.core.versions import at_least
 from rdma_images.facts.origin import FactsFile, Pattern, Span, Version
@@ -12,17 +14,17 @@ Effect = Literal["harmful", "slow", "obsolete"]  # see facts/environment.yaml
 
 
 class Variable(Span):
-    """A variable, and why it should not be set. `of` is the component whose version decides whether the row holds."""
+    """A variable, and why it should not be set. `component` is the one whose version decides whether the row holds."""
 
     name: str
     value: Pattern | None = None  # a regular expression for the whole value
     fabric: Fabric | None = None
     effect: Effect
     why: str
-    of: str | None = None
-    nccl_since: Version | None = None  # the first NCCL for which it is so, whatever `of` is
+    component: str | None = Field(default=None, alias="of")
+    nccl_since: Version | None = None  # the first NCCL for which it is so, whatever `component` is
     image_only: bool = False  # a job may have its reason to set it
-    known_only: bool = False  # not so of a version of `of` that is not known
+    known_only: bool = False  # not so of a version of `component` that is not known
     possible: bool = False  # it can go wrong, and need not: of a job, a warning
     refused: bool = False  # the plugin itself says so as soon as it is started
     gpus: Pattern | None = None  # a regular expression for the GPUs, as instances.yaml names them; None for all
@@ -46,18 +48,18 @@ class Variable(Span):
             return False
         if not value if self.value is None else not re.fullmatch(self.value, value):
             return False
-        version, nccl = versions.get(self.of or ""), versions.get("nccl")
+        version, nccl = versions.get(self.component or ""), versions.get("nccl")
         is_reached = self.nccl_since is None or nccl is None or at_least(nccl, self.nccl_since)
         return is_reached and (self.holds(version) if version else not self.known_only)
 
 
 class Needed(Span):
-    """A variable that some versions of the component `of` need, and to what it is set."""
+    """A variable that some versions of `component` need, and to what it is set."""
 
     name: str
     value: str
     fabric: Fabric
-    of: str
+    component: str = Field(alias="of")
     why: str
 
 

@@ -22,9 +22,9 @@ class Fault(Span):
 
 
 class KnownFault(Fault):
-    """What does not work in some versions of the component `of`: alone, on a machine, or beside other components."""
+    """What does not work in some versions of `component`: alone, on a machine, or beside other components."""
 
-    of: str
+    component: str = Field(alias="of")
     fabric: Fabric | None = None
     beside: dict[str, Range] = Field(default_factory=dict)  # the versions of other components with which it is so
     machine: str | None = None  # as ELF files call it
@@ -56,13 +56,13 @@ class KnownFault(Fault):
         """Return whether it is so for these versions by component, on this machine and fabric."""
         if self.is_avoided(environment) or self.fabric not in (None, fabric) or self.machine not in (None, machine):
             return False
-        spans = {self.of: self, **self.beside}
+        spans = {self.component: self, **self.beside}
         return all(versions.get(name) and span.holds(versions[name]) for name, span in spans.items())
 
     def subject(self, versions: Mapping[str, str]) -> str:
         """Return the versions that it is about, and NCCL's: "aws-ofi-nccl 1.9.1 with NCCL 2.20.5"."""
-        others = [name for name in dict.fromkeys(["nccl", *self.beside]) if name != self.of and name in versions]
-        words = [f"{'NCCL' if name == 'nccl' else name} {versions[name]}" for name in (self.of, *others)]
+        others = [name for name in dict.fromkeys(["nccl", *self.beside]) if name != self.component and name in versions]
+        words = [f"{'NCCL' if name == 'nccl' else name} {versions[name]}" for name in (self.component, *others)]
         return f"{words[0]}{' with ' if others else ''}{' and '.join(words[1:])}"
 
 

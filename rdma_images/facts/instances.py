@@ -5,7 +5,7 @@ from typing import Literal
 
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.pipeline import Fabric
-from rdma_images.core.yaml_file import Path_
+from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.origin import FactsFile, Row
 
 
@@ -68,7 +68,7 @@ class Instances(FactsFile):
             )
         raise RefusedError(f"unknown instance type {name!r}\n{near(short_name, self.types)}")
 
-    def problems(self) -> Iterator[tuple[Path_, str]]:
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield also each type that is settled and unsettled at once."""
         yield from super().problems()
         for name in self.types.keys() & self.unsettled.keys():

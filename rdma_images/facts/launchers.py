@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from rdma_images.core.errors import near
 from rdma_images.core.pipeline import Fabric
-from rdma_images.core.yaml_file import Path_, Strict
+from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts.origin import FactsFile, Row
 
 Starter = Literal["mpirun", "torchrun"]
@@ -173,14 +173,14 @@ class Launchers(FactsFile):
     rank_starters: dict[str, RankStarter]
     clusters: dict[str, ClusterMaker]
 
-    def problems(self) -> Iterator[tuple[Path_, str]]:
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield also each invalid regular expression, and each name that means two things."""
         yield from super().problems()
         for name, launcher in self.launchers.items():
             for parameter in launcher.parameters.keys() & self.parameters.keys():
                 yield ("launchers", name, "parameters", parameter), "every launcher has this parameter: remove it"
             for field, row in launcher.fields.items():
-                steps: Path_ = ("launchers", name, "fields", field)
+                steps: YamlPath = ("launchers", name, "fields", field)
                 if field not in self.fields:
                     yield steps, f"no field of a job: {near(field, self.fields)}"
                 if row.parameter and row.parameter not in launcher.parameters:
@@ -191,8 +191,8 @@ class Launchers(FactsFile):
             except re.error as error:
                 yield form_steps, f"no regular expression: {error}"
 
-    def _forms(self) -> Iterator[tuple[Path_, str]]:
-        tables: list[tuple[Path_, dict[str, Parameter]]] = [(("parameters",), self.parameters)]
+    def _forms(self) -> Iterator[tuple[YamlPath, str]]:
+        tables: list[tuple[YamlPath, dict[str, Parameter]]] = [(("parameters",), self.parameters)]
         for name, variable in self.variables.items():
             if variable.instances is not None:
                 yield ("variables", name, "instances"), variable.instances

@@ -3,7 +3,7 @@
 import re
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from rdma_images.facts.origin import FactsFile, Pattern, Row, Span
 
@@ -15,7 +15,7 @@ class Wording(Span):
 
     says: Pattern
     why: str
-    of: Literal["nccl", "aws-ofi-nccl"] = "nccl"
+    component: Literal["nccl", "aws-ofi-nccl"] = Field(default="nccl", alias="of")
     beside: Pattern = ""  # found in some other line of the log, or this one means nothing
     stops: bool = False  # no job gets over it, whatever its channels use
     degrades: bool = False  # the job goes on, much slower than it should
@@ -32,7 +32,7 @@ class Wording(Span):
 
     def fits(self, version: str | None) -> bool:
         """Return whether an NCCL of this version (None: not known) may have written it."""
-        return not version or self.of != "nccl" or self.holds(version)
+        return not version or self.component != "nccl" or self.holds(version)
 
     def meaning(self, line: str) -> str | None:
         """Return what `line` means; None for another line."""

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from rdma_images.core import versions
 from rdma_images.core.errors import near
-from rdma_images.core.yaml_file import Document, Path_, Strict
+from rdma_images.core.yaml_file import Document, Strict, YamlPath
 
 Confidence = Literal["artefact", "vendor", "third-party"]
 
@@ -86,7 +86,7 @@ class FactsFile(Document):
         """Return where `value` of `row` is from, or the row as a whole."""
         return str(self.sources[row.sources.get(value, row.source)])
 
-    def rows(self) -> Iterator[tuple[Path_, Row]]:
+    def rows(self) -> Iterator[tuple[YamlPath, Row]]:
         """Yield every row with its place in the file."""
         for name, field in type(self).model_fields.items():
             table = getattr(self, name)
@@ -98,7 +98,7 @@ class FactsFile(Document):
             elif isinstance(table, tuple):
                 yield from (((key, step), row) for step, row in enumerate(table) if isinstance(row, Row))
 
-    def problems(self) -> Iterator[tuple[Path_, str]]:
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield sources that no row names, and names that are no source or no value."""
         cited: set[str] = set()
         for steps, row in self.rows():

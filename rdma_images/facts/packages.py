@@ -1,19 +1,21 @@
 """What is known about Python packages that do not use a fabric as they should."""
 
+from pydantic import Field
+
 from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.faults import Fault
 from rdma_images.facts.origin import FactsFile
 
 
 class PackageFault(Fault):
-    """What some versions of a package do on a fabric; `of` are the names under which it is installed.
+    """What some versions of a package do on a fabric; `packages` are the names under which it is installed.
 
     A build whose `modules`, a folder of site-packages, need the library `unless_needs` does not have the fault, nor has
     one whose modules do not need the library `needs`, nor one beside the package `unless_beside`,
     nor one in an image of another `cuda` (its major version).
     """
 
-    of: tuple[str, ...]
+    packages: tuple[str, ...] = Field(alias="of")
     fabric: Fabric
     modules: str = ""
     needs: str = ""

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import Literal
 
+from pydantic import Field
+
 from rdma_images.core.pipeline import Fabric
-from rdma_images.core.yaml_file import Path_
+from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.origin import FactsFile, Row
 
 # Each fabric, and a run without any.
@@ -38,10 +40,10 @@ class Insisted(Row):
 
 
 class Limitation(Row):
-    """What does not work in images with the component `of`, though a user may expect it, and what to do."""
+    """What does not work in images with `component`, though a user may expect it, and what to do."""
 
     what: str
-    of: str
+    component: str = Field(alias="of")
     variant: Literal["runtime", "devel"] | None = None
     fabric: Fabric | None = None
     unless_packages: tuple[str, ...] = ()  # of Debian, any of which ends it
@@ -59,7 +61,7 @@ class Running(FactsFile):
     insist: dict[str, Insisted]
     limits: dict[str, Limitation]
 
-    def problems(self) -> Iterator[tuple[Path_, str]]:
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield also each network that images need and that has no row."""
         yield from super().problems()
         for name in INSISTED_ON:

@@ -19,7 +19,7 @@ NEED = re.compile(
 )
 # "hint: Wheels are required for `transformer-engine-torch` because building from source is disabled"
 SOURCE_ALONE = re.compile(r"Wheels are required for `(?P<name>[\w.-]+)`")
-MOST_AGE = timedelta(days=7)  # the index has new releases every day: an older answer refuses nothing
+MAX_AGE = timedelta(days=7)  # the index has new releases every day: an older answer refuses nothing
 
 
 class TorchNeed(yaml_file.Strict):
@@ -93,7 +93,7 @@ def recall(question: LockRequest) -> Conflict | None:
         conflict = Conflict.model_validate_json(_path(question).read_bytes())
     except (OSError, ValueError):
         return None
-    return conflict if datetime.now(UTC).date() - conflict.day <= MOST_AGE else None
+    return conflict if datetime.now(UTC).date() - conflict.day <= MAX_AGE else None
 
 
 def _needs(words: str) -> Iterator[TorchNeed]:

@@ -23,7 +23,7 @@ from rdma_images.inputs.mirrors import Mirrors
 PARALLEL = 4
 # Autoconf writes both near the beginning of every configure.
 _VERSION = re.compile(rb"^PACKAGE_VERSION='([^'\n]*)'$", re.MULTILINE)
-MOST_FILES = 20_000  # the largest release, 1.21.1, has 763
+MAX_FILES = 20_000  # the largest release, 1.21.1, has 763
 CONFIGURE_READ = 1 << 20  # bytes of configure to search: the version is in the first 25,000
 
 
@@ -101,7 +101,7 @@ def _download_source(source: Source, address: str, job: DownloadSettings) -> Pat
         if resumed:
             return _download_source(source, address, job)
         raise
-    path = store.keep(source, file, file.name)
+    path = store.save(source, file, file.name)
     shutil.rmtree(folder)
     return path
 
@@ -164,8 +164,8 @@ def _find_problem(version: str, file: Path) -> str | None:
             names.add(name)
             if name == "configure" and (opened := archive.extractfile(member)):
                 return _version_problem(version, opened.read(CONFIGURE_READ))
-            if number == MOST_FILES:
-                return f"has no configure among its first {MOST_FILES} files"
+            if number == MAX_FILES:
+                return f"has no configure among its first {MAX_FILES} files"
     tree = "configure.ac" in names
     return f"has no configure{': it is a copy of the repository, which has no configure' if tree else ''}"
 

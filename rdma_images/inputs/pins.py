@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from rdma_images.core import atomic, files, paths, yaml_file
 
-HEAD = "# Written by `invoke lock`; a change here is a change of what gets built.\n"
+HEADER = "# Written by `invoke lock`; a change here is a change of what gets built.\n"
 
 
 def check_digest(text: str) -> str:
@@ -35,11 +35,11 @@ def downloads(folder: Path | None = None) -> dict[str, str]:
     return _read((folder or paths.LOCKS) / "downloads.yaml")
 
 
-def keep(name: str, new_pins: dict[str, str], folder: Path | None = None) -> None:
+def save(name: str, new_pins: dict[str, str], folder: Path | None = None) -> None:
     """Add digests to a file ("bases.yaml"), in the order of their names; the same digests give the same text."""
     file = (folder or paths.LOCKS) / name
     pins = dict(sorted((_read(file) | new_pins).items()))
-    atomic.write(file, HEAD + yaml.safe_dump({"pins": pins}, sort_keys=False, width=200))
+    atomic.write(file, HEADER + yaml.safe_dump({"pins": pins}, sort_keys=False, width=200))
 
 
 def _read(file: Path) -> dict[str, str]:

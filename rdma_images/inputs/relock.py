@@ -177,7 +177,7 @@ def _lock_base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progr
         if bootstrap.is_possible(source.extra.get("bootstrap", ""), source.extra["platform"]):
             return Locked(source.upstream, "not needed", "bootstrapped on this host")
         return Locked(source.upstream, "failed", reason)
-    pins.keep("bases.yaml", {source.upstream: digest})
+    pins.save("bases.yaml", {source.upstream: digest})
     return _digest_outcome(source.upstream, earlier, digest)
 
 
@@ -190,7 +190,7 @@ def _lock_download(source: Source, replaced: Mirrors, upgrade: bool, progress: P
         digest = fetch.digest(source, replaced, progress)
     except RdmaImagesError as error:
         return Locked(source.id, "failed", str(error))
-    pins.keep("downloads.yaml", {source.id: digest})
+    pins.save("downloads.yaml", {source.id: digest})
     return _digest_outcome(source.id, earlier, digest)
 
 

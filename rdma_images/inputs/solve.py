@@ -25,7 +25,7 @@ from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import Matrix, Target
 
 TORCH = "pytorch"
-LONGEST = 300  # characters of uv's own words
+MAX_QUOTE_LENGTH = 300  # characters of uv's own words
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _words(conflict: Conflict, planned: str, torch: str = "") -> str:
     return (
         (needs_of_torch or other_needs)[-1].sentence(planned)
         if other_needs
-        else textwrap.shorten(conflict.words, LONGEST)
+        else textwrap.shorten(conflict.words, MAX_QUOTE_LENGTH)
     )
 
 

@@ -40,7 +40,7 @@ def intact(file: Path) -> bool:
     return digest(file, "sha256") == file.parent.name
 
 
-def keep(source: Source, verified: Path, name: str) -> Path:
+def save(source: Source, verified: Path, name: str) -> Path:
     """Move a verified file to its place, write down that it is the source's, and return where it is."""
     value = digest(verified, "sha256")
     file = root() / "sha256" / value / name

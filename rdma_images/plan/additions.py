@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from rdma_images.core import files
 from rdma_images.core.pipeline import LABEL_PREFIX, AddedFile, AddedUser, Additions, Broken, Image
-from rdma_images.core.yaml_file import Path_, Strict
+from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts import Facts, table
 from rdma_images.facts.environment import Environment
 from rdma_images.plan import entry_point
@@ -105,7 +105,7 @@ class TargetAdditions(Strict):
         description="Secrets of stages, by id: env:NAME or file:PATH. A RUN mounts one; no layer has it.",
     )
 
-    def addition_problems(self) -> Iterator[tuple[Path_, str]]:
+    def addition_problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield what is wrong with the additions, as (place, sentence)."""
         for number, entry in enumerate(self.files):
             yield from ((("files", number, *steps), sentence) for steps, sentence in _file_problems(entry, self.user))
@@ -197,7 +197,7 @@ def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator
             yield Broken("own-environment", {}, reason, facts.cite(row))
 
 
-def _file_problems(entry: FileEntry, user: UserEntry | None) -> Iterator[tuple[Path_, str]]:
+def _file_problems(entry: FileEntry, user: UserEntry | None) -> Iterator[tuple[YamlPath, str]]:
     if entry.path.startswith("/") or ".." in entry.path.split("/"):
         yield ("path",), f"{entry.path!r} is outside of the folder: copy it here, or mount it when the image runs"
     if entry.owner is not None and not OWNER.fullmatch(entry.owner):

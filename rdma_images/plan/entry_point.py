@@ -13,12 +13,12 @@ from pathlib import Path
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Additions
 
-OPENED = re.compile(r"(?:if|case|for|while|until|select)\b|(?:function\s+)?[\w-]+\s*\(\)|\{\s*$")
-CLOSED = re.compile(r"(?:fi|esac|done|\})(?:\s|;|$)")
+BLOCK_START = re.compile(r"(?:if|case|for|while|until|select)\b|(?:function\s+)?[\w-]+\s*\(\)|\{\s*$")
+BLOCK_END = re.compile(r"(?:fi|esac|done|\})(?:\s|;|$)")
 SET = re.compile(r"(?P<verb>export|exec\s+env|exec|env|declare\s+-x)?\s*(?P<rest>\w+=.*)")
 UNSET = re.compile(r"unset\s+(?:-v\s+)?(?P<names>[\w\s]+)$")
 HERE_TEXT = re.compile(r"<<-?\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)")
-LARGEST = 1 << 20  # bytes of a script
+MAX_SCRIPT_BYTES = 1 << 20  # bytes of a script
 
 
 def settings(additions: Additions, exported: Collection[str]) -> Iterator[tuple[str, str, str]]:
@@ -27,7 +27,7 @@ def settings(additions: Additions, exported: Collection[str]) -> Iterator[tuple[
     A variable that is not in `exported` reaches other programs only where a line exports it.
     """
     for script in _scripts(additions):
-        if not script.is_file() or script.stat().st_size > LARGEST:
+        if not script.is_file() or script.stat().st_size > MAX_SCRIPT_BYTES:
             continue
         text = script.read_text(encoding="utf-8", errors="replace")
         if re.match(r"#!.*\b(?:ba|da|z|k)?sh\b", text) or script.suffix == ".sh":
@@ -57,9 +57,9 @@ def _lines(text: str, exported: Collection[str]) -> Iterator[tuple[int, Mapping[
             end_of_text = "" if line == end_of_text else end_of_text
         elif match := HERE_TEXT.search(line):
             end_of_text = match["end"]
-        elif CLOSED.match(line):
+        elif BLOCK_END.match(line):
             depth = max(0, depth - 1)
-        elif OPENED.match(line):
+        elif BLOCK_START.match(line):
             depth += not re.search(r"[;\s](?:fi|esac|done|\})$", line)
         elif not depth:
             if match := UNSET.match(line):

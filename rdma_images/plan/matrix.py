@@ -18,7 +18,7 @@ from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.pipeline import Fabric
-from rdma_images.core.yaml_file import Document, Path_, Strict
+from rdma_images.core.yaml_file import Document, Strict, YamlPath
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, local_packages, onto_records
 from rdma_images.plan.additions import TargetAdditions
@@ -27,8 +27,8 @@ from rdma_images.plan.additions import TargetAdditions
 # github.com/distribution/reference, a path component.
 NAME = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
 # Characters: with the longest tag (128) it still names a folder (255), and with a digest of 12 a cache's tag (128).
-LONGEST_NAME = 100
-MOST_ROWS = 2_000  # of one target's matrix, before excludes: some 8 jobs' matrices of GitHub, and seconds to plan
+MAX_NAME_LENGTH = 100
+MAX_ROWS = 2_000  # of one target's matrix, before excludes: some 8 jobs' matrices of GitHub, and seconds to plan
 # deb-src-control(5) names, with a version or an architecture as apt-get takes them.
 DEBIAN_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9]+)?(?:=[A-Za-z0-9.+~:-]+)?")
 # packaging.python.org, "Names and normalization": a package's name in its one normal form.
@@ -155,7 +155,7 @@ class Matrix(Document):
     )
     targets: dict[str, Target] = Field(description="What can be built, by name.")
 
-    def problems(self) -> Iterator[tuple[Path_, str]]:
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield names that are not valid, and axes that do not exist, are not used, or are written twice."""
         if not self.targets:
             yield ("targets",), "there is no target: add one"
@@ -163,8 +163,8 @@ class Matrix(Document):
             if not NAME.fullmatch(name):
                 sentence = f"{name!r} cannot name an image: take small letters, digits, and - between them"
                 yield ("targets", name), sentence
-            if len(name) > LONGEST_NAME:
-                yield ("targets", name), f"a target's name has at most {LONGEST_NAME} characters: shorten it"
+            if len(name) > MAX_NAME_LENGTH:
+                yield ("targets", name), f"a target's name has at most {MAX_NAME_LENGTH} characters: shorten it"
             for steps, sentence in _problems(target):
                 yield ("targets", name, *steps), sentence
         index_by_package: dict[str, str] = {}
@@ -204,7 +204,7 @@ def load(path: Path = paths.MATRIX) -> Matrix:
     return yaml_file.load(path, Matrix)
 
 
-def values_of(target: Target) -> Iterator[tuple[Path_, str, str]]:
+def values_of(target: Target) -> Iterator[tuple[YamlPath, str, str]]:
     """Yield every value written in a target: its place, its axis, itself."""
     yield from ((("default", axis), axis, value) for axis, value in target.default.items())
     for axis, values in target.values.items():
@@ -214,7 +214,7 @@ def values_of(target: Target) -> Iterator[tuple[Path_, str, str]]:
             yield from ((("exclude", number, "when", axis, step), axis, value) for step, value in enumerate(values))
 
 
-def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
+def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield what is wrong in one target, place by place."""
     for steps, axis, _ in values_of(target):
         if axis not in axes.BY_NAME:
@@ -235,13 +235,13 @@ def _problems(target: Target) -> Iterator[tuple[Path_, str]]:
             yield ("values", axis), f"the default {axis} {defaults[axis]!r} is not among the values: add it, or {hint}"
         yield from _repeated(("values", axis), values)
     rows = math.prod(len(values) for values in target.values.values())
-    if rows > MOST_ROWS:
-        yield ("values",), f"{rows:,} combinations, and a target has at most {MOST_ROWS:,}: write fewer values"
+    if rows > MAX_ROWS:
+        yield ("values",), f"{rows:,} combinations, and a target has at most {MAX_ROWS:,}: write fewer values"
     else:
         yield from _exclude_problems(target)
 
 
-def _onto_problems(target: Target) -> Iterator[tuple[Path_, str]]:
+def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield the fields of a target that the image decides to which its fabric is added."""
     if not target.onto:
         return
@@ -256,7 +256,7 @@ def _onto_problems(target: Target) -> Iterator[tuple[Path_, str]]:
             yield (name,), "what is installed in the image of `onto` stays as it is: remove this"
 
 
-def _index_problems(name: str, index: Index, index_by_package: dict[str, str]) -> Iterator[tuple[Path_, str]]:
+def _index_problems(name: str, index: Index, index_by_package: dict[str, str]) -> Iterator[tuple[YamlPath, str]]:
     """Yield what is wrong with an index; `index_by_package` has the packages of earlier ones, and gets this one's."""
     if not NORMAL_NAME.fullmatch(name):
         yield (), f"{name!r} is no name: write small letters, digits and -"
@@ -276,7 +276,9 @@ def _index_problems(name: str, index: Index, index_by_package: dict[str, str]) -
             index_by_package[package] = name
 
 
-def _repeated(steps: Path_, texts: Sequence[str], key: Callable[[str], object] = str) -> Iterator[tuple[Path_, str]]:
+def _repeated(
+    steps: YamlPath, texts: Sequence[str], key: Callable[[str], object] = str
+) -> Iterator[tuple[YamlPath, str]]:
     """Yield what is in a list twice; `key` returns the same value for two spellings of one thing."""
     first: dict[object, str] = {}
     for number, text in enumerate(texts):
@@ -288,7 +290,7 @@ def _repeated(steps: Path_, texts: Sequence[str], key: Callable[[str], object] =
             first[identity] = text
 
 
-def _package_problems(target: Target) -> Iterator[tuple[Path_, str]]:
+def _package_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield the requirements that name no package."""
     for number, text in enumerate(target.debian_packages):
         if not DEBIAN_PACKAGE.fullmatch(text):
@@ -348,7 +350,7 @@ def _required(text: str) -> object:
     return requirement[:2] if requirement else text
 
 
-def _exclude_problems(target: Target) -> Iterator[tuple[Path_, str]]:
+def _exclude_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield each exclude that excludes nothing, or the default row."""
     everything = target.model_copy(update={"exclude": ()}).rows()
     matrix = {axis: (value,) for axis, value in target.default.items()} | target.values

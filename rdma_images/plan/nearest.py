@@ -11,7 +11,7 @@ from rdma_images.plan import axes, rules
 from rdma_images.plan.candidate import Candidate, candidate
 from rdma_images.plan.matrix import Target
 
-MOST_CHANGES = 2
+MAX_CHANGES = 2
 Changes = dict[str, str]
 Cost = tuple[int, int, int]  # requested values that change, untested values, distance
 Step = tuple[Cost, str]  # the cost of a change to a value
@@ -36,7 +36,7 @@ def nearest(
         return None
     steps = {axis: sorted(_steps(axis, refused, facts, requested)) for axis in refused.axes if axis not in fixed}
     culprits = [_culprits(refused, rule) for rule in broken]
-    for count in range(1, MOST_CHANGES + 1):
+    for count in range(1, MAX_CHANGES + 1):
         sets = [names for names in combinations(steps, count) if all(axes.intersection(names) for axes in culprits)]
         for changes in _cheapest_first(sets, steps):
             if rules.work(candidate(refused.target, target, facts, refused.axes | changes), facts):

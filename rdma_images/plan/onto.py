@@ -17,10 +17,10 @@ from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target
 from rdma_images.plan.rules import nccl as nccl_rules
 
-THE_IMAGE = "--onto"  # what decides the versions that were measured
+DECIDED_BY = "--onto"  # what decides the versions that were measured
 SOURCE = "measured in the image"
 # Rules about wheels that would be installed: the image's own NCCL is in it already.
-UNRELATED = frozenset({nccl_rules.wheel_of_cuda_major.id})
+UNRELATED = frozenset({nccl_rules.has_wheel_for_cuda.id})
 # Folders that the loader searches by itself, ld.so(8); and where this tool's own plugin goes.
 SYSTEM_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 OWN_FOLDERS = ("/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib")
@@ -118,10 +118,10 @@ def image_onto(image: Image, base: ExistingImage) -> Image:
     measured = {name: version for name in ("python", "pytorch") if (version := getattr(base, name))}
     components = {name: part for name, part in image.components.items() if name != "python"}
     for name in ("base", "cuda", "nccl"):
-        components[name] = replace(components[name], decided_by=THE_IMAGE)
+        components[name] = replace(components[name], decided_by=DECIDED_BY)
     if (part := components.get(INSTALLER)) and isinstance(part.details, InstallerDetails):
         components[INSTALLER] = replace(part, details=replace(part.details, cuda_runtime=""))
-    components |= {name: Component(name, version, THE_IMAGE, Details()) for name, version in measured.items()}
+    components |= {name: Component(name, version, DECIDED_BY, Details()) for name, version in measured.items()}
     tag = f"{image.tag}-onto-{base.digest.removeprefix('sha256:')[:12]}"
     return replace(
         image,

@@ -30,7 +30,7 @@ from rdma_images.plan.matrix import IMAGE_AXES, Matrix, Row, Target
 from rdma_images.plan.nearest import nearest
 
 PROPERTIES = {"variant": {"devel": "devel"}, "fallback": {"allow": "fallback"}, "platform": {"linux/arm64": "arm64"}}
-LONGEST = 128  # characters, and the alphabet below: github.com/distribution/reference, regexp.go
+MAX_TAG_LENGTH = 128  # characters, and the alphabet below: github.com/distribution/reference, regexp.go
 _TAG = re.compile(r"[\w][\w.-]{0,127}", re.ASCII)
 
 
@@ -193,6 +193,6 @@ def tag(candidate: Candidate) -> str:
     text = "-".join(parts)
     if not _TAG.fullmatch(text):
         raise RefusedError(
-            f"{text!r} is not a valid tag\na tag has at most {LONGEST} letters, digits, '_', '.' and '-'"
+            f"{text!r} is not a valid tag\na tag has at most {MAX_TAG_LENGTH} letters, digits, '_', '.' and '-'"
         )
     return text

@@ -19,7 +19,7 @@ HASH = re.compile(r"\s--hash[ =](?:sha256:(?P<sha256>[0-9a-f]{64})|\S+)")
 COMMENT = re.compile(r"(^|\s)#.*$")
 # A lock of uv, with the extras of its project that are wanted: "uv.lock[gpu,dev]".
 UV_LOCK = re.compile(r"uv\.lock(?:\[(?P<extras>[^\]]*)\])?")
-DEEPEST = 10  # files that include one another
+MAX_DEPTH = 10  # files that include one another
 
 
 @dataclass
@@ -69,7 +69,7 @@ def read(requirements: str | None, constraints: str | None, versions: Mapping[st
 def _add(
     file: Path, is_constraint: bool, versions: Mapping[str, str], result: Requirements, above: Sequence[Path]
 ) -> None:
-    if file in above or len(above) >= DEEPEST:
+    if file in above or len(above) >= MAX_DEPTH:
         raise RefusedError(f"{paths.shown(file)}: includes itself\nremove its line -r or -c")
     locked = UV_LOCK.fullmatch(file.name)
     for line in _uv_lock(file.with_name("uv.lock"), locked["extras"] or "") if locked else _lines(file):

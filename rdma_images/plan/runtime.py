@@ -42,7 +42,7 @@ def limits(image: Image, facts: Facts) -> Iterator[Limit]:
     """Yield what does not work in an image, by its components, variant, fabric and packages."""
     table = facts.running
     for name, row in table.limits.items():
-        applies = row.of in image.components and row.fabric in (None, image.fabric)
+        applies = row.component in image.components and row.fabric in (None, image.fabric)
         applies = applies and row.variant in (None, image.axes["variant"])
         if applies and not set(row.unless_packages) & set(image.debian_packages):
             yield Limit(name, row.what, row.why, row.fix, table.cite(row))

@@ -9,7 +9,7 @@ from rdma_images.core.pipeline import Image
 # stages("base", "python") with nothing but names; what Jinja computes is known when it renders.
 STAGES = re.compile(r"""stages\(((?:\s*(["'])[\w.-]+\2\s*,?)+\s*)\)""")
 NAME = re.compile(r"[\w.-]+")
-OF_ONTO = "onto"  # how the names of templates begin that are for --onto
+ONTO_PREFIX = "onto"  # how the names of templates begin that are for --onto
 
 
 def template_problem(image: Image) -> str | None:
@@ -30,4 +30,4 @@ def template_problem(image: Image) -> str | None:
 def _names(kind: str) -> list[str]:
     """Return the names of the templates of targets or of stages, but for those of --onto."""
     templates = {file.stem for folder in paths.places("dockerfiles") for file in folder.glob(f"{kind}/*.j2")}
-    return sorted(name for name in templates if not name.startswith(OF_ONTO))
+    return sorted(name for name in templates if not name.startswith(ONTO_PREFIX))

@@ -15,7 +15,7 @@ from rdma_images.report.files import REPORT
 from rdma_images.validate import folder_of
 
 # Source: the reference grammar of github.com/distribution/reference, a path component.
-ODD = re.compile(r"[^a-z0-9._-]+")
+NOT_IN_TAGS = re.compile(r"[^a-z0-9._-]+")
 
 
 def approved_images(refs: Sequence[str], suite: str, allow_red: Sequence[str] = ()) -> tuple[ApprovedImage, ...]:
@@ -71,4 +71,4 @@ def _item(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> App
 def _name_and_tag(ref: str, digest: str) -> tuple[str, str]:
     """Return the repository's name and the tag: the image's own, or the first digits of its digest."""
     name, _, tag = ref.partition("@")[0].rpartition("/")[2].partition(":")
-    return ODD.sub("-", name.lower()).strip("-._") or "image", tag or digest.removeprefix("sha256:")[:12]
+    return NOT_IN_TAGS.sub("-", name.lower()).strip("-._") or "image", tag or digest.removeprefix("sha256:")[:12]

@@ -70,4 +70,4 @@ def layers_repository(name_or_address: str) -> Repository:
             "and it is not HOST/REPOSITORY\n"
             "write ghcr.io/team/wheel-layers, say"
         )
-    return Repository(open_destination(host, configured.of_host(host)).connection, name)
+    return Repository(open_destination(host, configured.for_host(host)).connection, name)

@@ -20,7 +20,7 @@ from rdma_images.publish.verify import Verification
 if TYPE_CHECKING:  # a publication does not wait for what builds
     from rdma_images.publish.reproduce import Reproduction
 
-MOST_ROWS = 50
+MAX_ROWS = 50
 _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28,}\b")
 _WORDS = {True: ("passed", "green"), False: ("FAILED", "bold red"), None: ("not checked", "yellow")}
 
@@ -114,11 +114,11 @@ def reproduction_text(reproduction: "Reproduction") -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("part", "path", "aspect", "published", "built again"):
         table.add_column(name, overflow="fold")
-    for difference in reproduction.differences[:MOST_ROWS]:
+    for difference in reproduction.differences[:MAX_ROWS]:
         values = (difference.published, difference.rebuilt)
         cells = (difference.part, difference.path, difference.aspect, *(_HASH.sub(r"\1…", value) for value in values))
         table.add_row(*(Text(plain(cell)) for cell in cells))
-    more = len(reproduction.differences) - MOST_ROWS
+    more = len(reproduction.differences) - MAX_ROWS
     return Group(*lines, table, *([Text(f"and {more} more differences: --json has all")] if more > 0 else []))
 
 

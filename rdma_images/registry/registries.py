@@ -166,7 +166,7 @@ class Registries(yaml_file.Strict):
                 raise RefusedError(f"registries.yaml has no registry {name!r}\n{near(name, self.registries)}")
         return {name: self.registries[name] for name in names}
 
-    def of_host(self, host: str) -> Registry:
+    def for_host(self, host: str) -> Registry:
         """Return the registry behind a host; one that the file does not have is asked with docker's own credentials."""
         for registry in self.registries.values():
             if _has_host(registry, host):

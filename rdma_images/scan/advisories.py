@@ -24,7 +24,7 @@ from rdma_images.inspection.report import Report
 from rdma_images.scan.formats import OsvAdvisory, OsvAffected, OsvEvent, ReportPart, Section, Text
 from rdma_images.scan.scan_result import Scan, Vulnerability, day, severity, unique
 
-LARGEST = 256 * 2**20  # bytes; Debian's tracker has some 70 MB
+MAX_FILE_BYTES = 256 * 2**20  # bytes; Debian's tracker has some 70 MB
 # A package's name in JSON or YAML: what no installed package is called need not be parsed.
 _NAME = re.compile(rb"name\"?\s*:\s*[\"']?([\w.+-]+)")
 
@@ -68,7 +68,7 @@ def scan_by_advisories(folder: Path, report: Report, digest: str) -> Scan:
     newest = 0.0
     for path in paths:
         newest = max(newest, path.stat().st_mtime)
-        vulnerabilities += read_advisories(files.read_bytes(path, LARGEST), str(path), installed)
+        vulnerabilities += read_advisories(files.read_bytes(path, MAX_FILE_BYTES), str(path), installed)
     return Scan(
         digest=digest,
         scanner=f"advisories ({len(paths)} files)",

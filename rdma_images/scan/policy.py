@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import DATA, PROJECT, shown
-from rdma_images.core.yaml_file import Document, Path_, Strict
+from rdma_images.core.yaml_file import Document, Strict, YamlPath
 from rdma_images.scan.scan_result import Severity, Vulnerability
 
 EXAMPLE = DATA / "policy.example.yaml"
@@ -93,7 +93,7 @@ class Policy(Document):
 
     origin: OriginRules = Field(default=OriginRules(), description="Asked by `invoke verify` of the provenance.")
 
-    def problems(self) -> Iterator[tuple[Path_, str]]:
+    def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield each statement that is written twice, and half a signer."""
         if bool(self.origin.identity) != bool(self.origin.issuer):
             yield ("origin",), "identity and issuer belong together: write both"

@@ -16,7 +16,9 @@ from rdma_images.scan import cloud_formats, exchange_formats, formats
 from rdma_images.scan.formats import ScannerReport
 from rdma_images.scan.scan_result import Scan, moment, unique
 
-LARGEST = 128 * 2**20  # bytes of a report; 10,000 findings of Trivy with descriptions and references have some 40 MB
+MAX_REPORT_BYTES = (
+    128 * 2**20
+)  # bytes of a report; 10,000 findings of Trivy with descriptions and references have some 40 MB
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def read_report(path: Path) -> ScannerReport:
     """
     if not files.exists(path):
         raise RefusedError(f"{path}: no such file\nname the report that the scanner wrote")
-    return parse_report(files.read_bytes(path, LARGEST), str(path))
+    return parse_report(files.read_bytes(path, MAX_REPORT_BYTES), str(path))
 
 
 def parse_report(content: bytes, name: str) -> ScannerReport:

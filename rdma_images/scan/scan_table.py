@@ -13,7 +13,7 @@ from rdma_images.scan.decisions import Decision, fixes
 from rdma_images.scan.policy import NAME
 from rdma_images.scan.scan_result import Scan, Vulnerability
 
-MOST_ROWS = 50
+MAX_ROWS = 50
 _STYLES = {"critical": "bold red", "high": "red", "medium": "yellow"}
 
 
@@ -67,10 +67,10 @@ def _table(rows: Sequence[tuple[Vulnerability, str]]) -> RenderableType:
     table = Table(box=None, pad_edge=False)
     for column in ("severity", "vulnerability", "package", "installed", "fixed in", "why"):
         table.add_column(column, overflow="fold")
-    for vulnerability, why in rows[:MOST_ROWS]:
+    for vulnerability, why in rows[:MAX_ROWS]:
         severity = Text(vulnerability.severity, _STYLES.get(vulnerability.severity, ""))
         columns = (vulnerability.id, vulnerability.package, vulnerability.installed, vulnerability.fixed_in or "-", why)
         table.add_row(severity, *map(Text, columns))
-    if len(rows) <= MOST_ROWS:
+    if len(rows) <= MAX_ROWS:
         return table
-    return Group(table, Text(f"and {len(rows) - MOST_ROWS:,} more: `{COMMAND} scan --json` has all of them", "dim"))
+    return Group(table, Text(f"and {len(rows) - MAX_ROWS:,} more: `{COMMAND} scan --json` has all of them", "dim"))

@@ -113,7 +113,7 @@ def test_a_job_that_cannot_be_removed_is_told_with_how_it_ended(
     store: kube_api.ClusterState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "REMOVAL", 0.0)
-    monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
+    monkeypatch.setattr(kubernetes, "DELETE_SECONDS", 0.0)
     store.finalizers_wait = True
     store.steps = [pods("Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": FULL}])]
     with pytest.raises(RdmaImagesError, match=r"did not start in 0:01 minutes: .*\n.*MPIJob j") as raised:

@@ -45,7 +45,7 @@ def own_project(folder: Path, component: str, version: str) -> dict[str, str]:
     tarball = real_parts.tarballs(component)[version]
     checkout.copied(folder)
     content = tarball.read_bytes()
-    pins.keep(
+    pins.save(
         "downloads.yaml", {f"{component}-{version}": f"sha256:{hashlib.sha256(content).hexdigest()}"}, folder / "locks"
     )
     # A tarball made of the vendor's tree with its own autotools is not the vendor's file, byte for byte.

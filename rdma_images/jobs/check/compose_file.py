@@ -9,22 +9,24 @@ from rdma_images.jobs.check.foreign_job import JobPart, Node
 
 def parts(document: Written) -> Iterator[JobPart]:
     """Yield a part for each service with GPUs or RDMA devices; none for a document of another kind."""
-    services = Node(document, document.data).at("services")
+    services = Node(document, document.data).lookup("services")
     for name, definition in services.mapping.items():
         service = Node(document, _merged(definition), (*services.path, name))
         gpus = _gpus(service)
-        if gpus is None and not any("infiniband" in word for word in _texts(service.at("devices").value)):
+        if gpus is None and not any("infiniband" in word for word in _texts(service.lookup("devices").value)):
             continue
         yield JobPart(
             document.name,
             service.line,
             "docker",
             f"compose service {name}",
-            gpus=service.given(gpus) if gpus else None,
-            image=service.at("image").word,
-            environment={key: service.given(value) for key, value in _environment(service.at("environment").value)},
-            settings={key: service.given("given") for key in ("compose", "service", *_access(service.mapping))},
-            network="host" if service.at("network_mode").value == "host" else "pod",
+            gpus=service.with_text(gpus) if gpus else None,
+            image=service.lookup("image").word,
+            environment={
+                key: service.with_text(value) for key, value in _environment(service.lookup("environment").value)
+            },
+            settings={key: service.with_text("given") for key in ("compose", "service", *_access(service.mapping))},
+            network="host" if service.lookup("network_mode").value == "host" else "pod",
         )
 
 
@@ -41,11 +43,11 @@ def _merged(service: object) -> dict[str, Any]:
 
 def _gpus(service: Node) -> str | None:
     """Return how many GPUs a service has, "" where that is not a number; None for none."""
-    for device in service.at("deploy", "resources", "reservations", "devices").items:
-        if "gpu" in _texts(device.at("capabilities").value):
-            count = str(device.at("count").value or "")
+    for device in service.lookup("deploy", "resources", "reservations", "devices").items:
+        if "gpu" in _texts(device.lookup("capabilities").value):
+            count = str(device.lookup("count").value or "")
             return count if count.isdecimal() else ""
-    return "" if service.at("gpus").value or service.at("runtime").value == "nvidia" else None
+    return "" if service.lookup("gpus").value or service.lookup("runtime").value == "nvidia" else None
 
 
 def _access(service: dict[str, Any]) -> Iterator[str]:

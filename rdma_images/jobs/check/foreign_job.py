@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rdma_images.core.yaml_file import Path_, Written
+from rdma_images.core.yaml_file import Written, YamlPath
 
 Kind = Literal["kubernetes", "eksctl", "skypilot", "slurm", "arena", "sagemaker", "docker"]
 Network = Literal["pod", "host"]
@@ -30,9 +30,9 @@ class Node:
 
     document: Written
     value: Any
-    path: Path_ = ()
+    path: YamlPath = ()
 
-    def at(self, *steps: str | int) -> "Node":
+    def lookup(self, *steps: str | int) -> "Node":
         """Return the node that `steps` lead to from here."""
         value = self.value
         for step in steps:
@@ -50,12 +50,12 @@ class Node:
     @property
     def items(self) -> list["Node"]:
         """The entries of a list; none of anything else."""
-        return [self.at(index) for index in range(len(self.value))] if isinstance(self.value, list) else []
+        return [self.lookup(index) for index in range(len(self.value))] if isinstance(self.value, list) else []
 
     @property
     def children(self) -> list["Node"]:
         """The values of a mapping, or the entries of a list."""
-        return [self.at(key) for key in self.mapping] or self.items
+        return [self.lookup(key) for key in self.mapping] or self.items
 
     @property
     def line(self) -> int:
@@ -70,9 +70,9 @@ class Node:
     @property
     def words(self) -> dict[str, Word]:
         """The words of a mapping."""
-        return {key: self.at(key).given(value) for key, value in self.mapping.items() if isinstance(value, str)}
+        return {key: self.lookup(key).with_text(value) for key, value in self.mapping.items() if isinstance(value, str)}
 
-    def given(self, text: str) -> Word:
+    def with_text(self, text: str) -> Word:
         """Return another text in the line of this value."""
         return Word(text, self.line)
 

@@ -9,7 +9,7 @@ from rdma_images.jobs.check import shell
 from rdma_images.jobs.check.foreign_job import JobPart, Network, Node, Word
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
-OF_MANY_NODES = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
+SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
 RANKS_OF_OPERATORS = ("nprocPerNode", "numProcPerNode")
 GPU = "nvidia.com/gpu"
 ROLES = ("Launcher", "Worker", "Master", "Chief")
@@ -20,7 +20,7 @@ HOST_PATHS = {"/dev/shm": "host-shm", "/dev/infiniband": "host-devices"}
 def parts(document: Written) -> Iterator[JobPart]:
     """Yield the parts of a document; none for one that starts nothing."""
     top = Node(document, document.data)
-    kind = top.at("kind").value
+    kind = top.lookup("kind").value
     if kind == "ClusterConfig":
         yield from _node_groups(top)
     elif kind == "TrainJob":
@@ -34,7 +34,7 @@ def parts(document: Written) -> Iterator[JobPart]:
 
 def _pods(node: Node) -> Iterator[Node]:
     """Yield every pod's specification in a document, wherever an operator keeps it."""
-    if any(container.mapping for container in node.at("containers").items):
+    if any(container.mapping for container in node.lookup("containers").items):
         yield node
         return
     for child in node.children:
@@ -42,13 +42,13 @@ def _pods(node: Node) -> Iterator[Node]:
 
 
 def _pod(top: Node, pod: Node) -> JobPart:
-    container = _main(pod.at("containers").items)
-    kind = str(top.at("kind").value)
+    container = _main(pod.lookup("containers").items)
+    kind = str(top.lookup("kind").value)
     role = next((str(step) for step in pod.path if step in ROLES), "")
-    requested, limits = container.at("resources", "requests").words, container.at("resources", "limits").words
-    network = pod.at("hostNetwork").word
+    requested, limits = container.lookup("resources", "requests").words, container.lookup("resources", "limits").words
+    network = pod.lookup("hostNetwork").word
     command = _command(container)
-    is_elastic = "elasticPolicy" in top.at("spec").mapping  # the operator may start as many as torchrun waits for
+    is_elastic = "elasticPolicy" in top.lookup("spec").mapping  # the operator may start as many as torchrun waits for
     return JobPart(
         top.document.name,
         container.line,
@@ -57,13 +57,14 @@ def _pod(top: Node, pod: Node) -> JobPart:
         instance=_instance(pod),
         nodes=_replicas(top, pod),
         gpus=requested.get(GPU) or limits.get(GPU),
-        image=container.at("image").word,
+        image=container.lookup("image").word,
         requests=requested,
         limits=limits,
         environment={**_environment(container), **command.variables},
         settings=dict(_settings(top, pod, container)),
         network="host" if network and network.text == "true" else "pod",
-        ranks=command.ranks or next((word for key in RANKS_OF_OPERATORS if (word := top.at("spec", key).word)), None),
+        ranks=command.ranks
+        or next((word for key in RANKS_OF_OPERATORS if (word := top.lookup("spec", key).word)), None),
         rank_nodes=None if is_elastic else command.rank_nodes,
         restarts=command.restarts,
         first_node=command.first_node,
@@ -74,57 +75,59 @@ def _pod(top: Node, pod: Node) -> JobPart:
 def _main(containers: list[Node]) -> Node:
     """Return the container that the job runs in: the one that asks for GPUs, else the first."""
     described = [container for container in containers if container.mapping]
-    return next((container for container in described if GPU in str(container.at("resources").mapping)), described[0])
+    return next(
+        (container for container in described if GPU in str(container.lookup("resources").mapping)), described[0]
+    )
 
 
 def _settings(top: Node, pod: Node, container: Node) -> Iterator[tuple[str, Word]]:
     """Yield what else is of interest in a pod, by a name of ours."""
     yield from _host_devices(pod)
     yield from _run_policy(top, pod)
-    kind, mounts, claims = top.at("kind"), container.at("volumeMounts"), pod.at("resourceClaims")
-    if network := pod.at("hostNetwork").word:
+    kind, mounts, claims = top.lookup("kind"), container.lookup("volumeMounts"), pod.lookup("resourceClaims")
+    if network := pod.lookup("hostNetwork").word:
         yield "host-network", network
-    if name := top.at("metadata", "name").word:
+    if name := top.lookup("metadata", "name").word:
         yield "name", name
     if kind.value in ("DaemonSet", "Deployment"):
-        yield "service", kind.given(kind.value)
+        yield "service", kind.with_text(kind.value)
     if mounts.items:
-        yield "mounts", mounts.given(":".join(str(mount.at("mountPath").value) for mount in mounts.items))
-    privileged = container.at("securityContext", "privileged").word
+        yield "mounts", mounts.with_text(":".join(str(mount.lookup("mountPath").value) for mount in mounts.items))
+    privileged = container.lookup("securityContext", "privileged").word
     if privileged and privileged.text == "true":
         yield "privileged", privileged
     if claims.value:  # of DRA, which may give adapters
-        yield "claims", claims.given("given")
-    selector = pod.at("nodeSelector")
-    if label := next((label for label in selector.mapping if not OF_MANY_NODES.fullmatch(label)), None):
-        yield "selector", selector.at(label).given(label)
+        yield "claims", claims.with_text("given")
+    selector = pod.lookup("nodeSelector")
+    if label := next((label for label in selector.mapping if not SHARED_LABELS.fullmatch(label)), None):
+        yield "selector", selector.lookup(label).with_text(label)
     if nodes := _pytorch_nodes(top) or _ray_nodes(top, pod):
         yield "job-nodes", nodes
 
 
 def _train_job(top: Node) -> JobPart:
-    trainer = top.at("spec", "trainer")
-    resources = trainer.at("resourcesPerNode")
-    requested, limits = resources.at("requests").words, resources.at("limits").words
+    trainer = top.lookup("spec", "trainer")
+    resources = trainer.lookup("resourcesPerNode")
+    requested, limits = resources.lookup("requests").words, resources.lookup("limits").words
     command = _command(trainer)
-    settings = {"replaces": resources.given("resourcesPerNode")} if resources.mapping else {}
-    runtime = top.at("spec", "runtimeRef")
-    if name := runtime.at("name").word:
-        settings["runtime"] = runtime.given(name.text)
+    settings = {"replaces": resources.with_text("resourcesPerNode")} if resources.mapping else {}
+    runtime = top.lookup("spec", "runtimeRef")
+    if name := runtime.lookup("name").word:
+        settings["runtime"] = runtime.with_text(name.text)
     return JobPart(
         top.document.name,
         trainer.line,
         "kubernetes",
         "TrainJob",
         instance=_selected_anywhere(top),
-        nodes=trainer.at("numNodes").word,
+        nodes=trainer.lookup("numNodes").word,
         gpus=requested.get(GPU) or limits.get(GPU),
-        image=trainer.at("image").word,
+        image=trainer.lookup("image").word,
         requests=requested,
         limits=limits,
         environment={**_environment(trainer), **command.variables},
         settings=settings,
-        ranks=command.ranks or trainer.at("numProcPerNode").word,
+        ranks=command.ranks or trainer.lookup("numProcPerNode").word,
         rank_nodes=command.rank_nodes,
         restarts=command.restarts,
         first_node=command.first_node,
@@ -133,19 +136,19 @@ def _train_job(top: Node) -> JobPart:
 
 
 def _skypilot(top: Node) -> JobPart:
-    resources, aws = top.at("resources"), top.at("config", "aws")
-    accelerators, image_id = resources.at("accelerators"), resources.at("image_id")
-    pod = top.at("config", "kubernetes", "pod_config", "spec")
-    inner = pod.at("containers", 0, "resources") if pod.at("containers").items else pod.at("containers")
+    resources, aws = top.lookup("resources"), top.lookup("config", "aws")
+    accelerators, image_id = resources.lookup("accelerators"), resources.lookup("image_id")
+    pod = top.lookup("config", "kubernetes", "pod_config", "spec")
+    inner = pod.lookup("containers", 0, "resources") if pod.lookup("containers").items else pod.lookup("containers")
     gpu, _, count = str(accelerators.value or "").partition(":")
     network = _network_of_cloud(resources.mapping)
     image = _skypilot_image(str(image_id.value or ""), network)
-    internal = aws.at("use_internal_ips").word
+    internal = aws.lookup("use_internal_ips").word
     words = {
-        **{key: resources.at(key).word for key in ("network_tier", "infra", "cloud")},
-        "run": top.at("run").word,
-        "gpu": accelerators.given(gpu) if gpu else None,
-        "internal-ips": aws.given(internal.text) if internal else None,
+        **{key: resources.lookup(key).word for key in ("network_tier", "infra", "cloud")},
+        "run": top.lookup("run").word,
+        "gpu": accelerators.with_text(gpu) if gpu else None,
+        "internal-ips": aws.with_text(internal.text) if internal else None,
     }
     script = words["run"] or Word("", 1)
     run = shell.read(script.text, shell.block_start(script.line, script.text))
@@ -154,13 +157,13 @@ def _skypilot(top: Node) -> JobPart:
         1,
         "skypilot",
         "SkyPilot task",
-        instance=_instance(pod) or resources.at("instance_type").word,
-        nodes=top.at("num_nodes").word,
-        gpus=accelerators.given(count or "1") if gpu else None,
-        image=image_id.given(image) if image else None,
-        requests=inner.at("requests").words,
-        limits=inner.at("limits").words,
-        environment={**top.at("envs").words, **run.variables},
+        instance=_instance(pod) or resources.lookup("instance_type").word,
+        nodes=top.lookup("num_nodes").word,
+        gpus=accelerators.with_text(count or "1") if gpu else None,
+        image=image_id.with_text(image) if image else None,
+        requests=inner.lookup("requests").words,
+        limits=inner.lookup("limits").words,
+        environment={**top.lookup("envs").words, **run.variables},
         settings={key: word for key, word in words.items() if word},
         network=network,
         ranks=run.ranks,
@@ -186,39 +189,39 @@ def _network_of_cloud(resources: dict[str, Any]) -> Network | None:
 
 
 def _node_groups(top: Node) -> Iterator[JobPart]:
-    groups = [group for key in ("managedNodeGroups", "nodeGroups") for group in top.at(key).items if group.mapping]
+    groups = [group for key in ("managedNodeGroups", "nodeGroups") for group in top.lookup(key).items if group.mapping]
     for group in groups:
-        template = group.at("launchTemplate")
-        zones = group.at("availabilityZones").value or group.at("subnets").value or []
-        if group.at("capacityReservation").value:  # which is in one zone
+        template = group.lookup("launchTemplate")
+        zones = group.lookup("availabilityZones").value or group.lookup("subnets").value or []
+        if group.lookup("capacityReservation").value:  # which is in one zone
             zones = None
         words = {
-            "efa-enabled": group.at("efaEnabled").word,
-            "private": group.at("privateNetworking").word,
-            "launch-template": template.given("given") if "launchTemplate" in group.mapping else None,
-            "zones": group.given(str(len(zones))) if isinstance(zones, list) else None,
+            "efa-enabled": group.lookup("efaEnabled").word,
+            "private": group.lookup("privateNetworking").word,
+            "launch-template": template.with_text("given") if "launchTemplate" in group.mapping else None,
+            "zones": group.with_text(str(len(zones))) if isinstance(zones, list) else None,
         }
         yield JobPart(
             top.document.name,
             group.line,
             "eksctl",
             f"eksctl node group {group.mapping.get('name', group.path[-1])}",
-            instance=group.at("instanceType").word,
-            nodes=group.at("desiredCapacity").word,
+            instance=group.lookup("instanceType").word,
+            nodes=group.lookup("desiredCapacity").word,
             settings={name: word for name, word in words.items() if word},
         )
 
 
 def _instance(spec: Node) -> Word | None:
     """Return the only instance type that a pod may land on, by its selector or affinity."""
-    selector = spec.at("nodeSelector")
+    selector = spec.lookup("nodeSelector")
     for label in INSTANCE_LABELS:
         if label in selector.mapping:
-            return selector.at(label).word
-    for terms in _expressions(spec.at("affinity")):
-        values = terms.at("values").items
-        if terms.at("key").value in INSTANCE_LABELS and len(values) == 1:
-            return terms.given(values[0].value) if values[0].word else None
+            return selector.lookup(label).word
+    for terms in _expressions(spec.lookup("affinity")):
+        values = terms.lookup("values").items
+        if terms.lookup("key").value in INSTANCE_LABELS and len(values) == 1:
+            return terms.with_text(values[0].value) if values[0].word else None
     return None
 
 
@@ -238,7 +241,7 @@ def _expressions(node: Node) -> Iterator[Node]:
 
 def _around(top: Node, pod: Node) -> Iterator[Node]:
     """Yield what a pod's specification is in, the nearest first, and itself before all."""
-    return (top.at(*pod.path[:depth]) for depth in range(len(pod.path), 0, -1))
+    return (top.lookup(*pod.path[:depth]) for depth in range(len(pod.path), 0, -1))
 
 
 def _replicas(top: Node, pod: Node) -> Word | None:
@@ -246,43 +249,43 @@ def _replicas(top: Node, pod: Node) -> Word | None:
 
     Of a LeaderWorkerSet that is the size of each of its replicas.
     """
-    is_server = top.at("kind").value == "LeaderWorkerSet"
+    is_server = top.lookup("kind").value == "LeaderWorkerSet"
     for around in _around(top, pod):
         for key in ("size",) if is_server else ("replicas", "parallelism", "numNodes"):
             if key in around.mapping:
-                return around.at(key).word
+                return around.lookup(key).word
     return None
 
 
 def _pytorch_nodes(top: Node) -> Word | None:
     """Return the nodes of a PyTorchJob, of which its master is one; None for another job, and for one that may grow."""
-    roles = top.at("spec", "pytorchReplicaSpecs")
-    return _total([roles.at(role) for role in roles.mapping], roles)
+    roles = top.lookup("spec", "pytorchReplicaSpecs")
+    return _total([roles.lookup(role) for role in roles.mapping], roles)
 
 
 def _ray_nodes(top: Node, pod: Node) -> Word | None:
     """Return the nodes with GPUs of the Ray cluster that a pod belongs to; None for another job."""
     position = next((n for n, step in enumerate(pod.path) if step in ("headGroupSpec", "workerGroupSpecs")), None)
-    if not str(top.at("kind").value).startswith("Ray") or position is None:
+    if not str(top.lookup("kind").value).startswith("Ray") or position is None:
         return None
-    cluster = top.at(*pod.path[:position])
-    groups = [cluster.at("headGroupSpec"), *cluster.at("workerGroupSpecs").items]
+    cluster = top.lookup(*pod.path[:position])
+    groups = [cluster.lookup("headGroupSpec"), *cluster.lookup("workerGroupSpecs").items]
     return _total([group for group in groups if GPU in str(group.mapping)], pod)
 
 
 def _total(groups: list[Node], node: Node) -> Word | None:
     """Return the replicas of groups together, in the line of `node`; None where one of them is no number."""
-    counts = [Word(str(group.at("replicas").value or "1"), 1).number for group in groups]
+    counts = [Word(str(group.lookup("replicas").value or "1"), 1).number for group in groups]
     known_counts = [count for count in counts if count is not None]
-    return node.given(str(sum(known_counts))) if counts and len(known_counts) == len(counts) else None
+    return node.with_text(str(sum(known_counts))) if counts and len(known_counts) == len(counts) else None
 
 
 def _host_devices(pod: Node) -> Iterator[tuple[str, Word]]:
     """Yield what of the node's /dev a pod mounts by its path."""
-    for volume in pod.at("volumes").items:
-        mounted = str(volume.at("hostPath", "path").value)
+    for volume in pod.lookup("volumes").items:
+        mounted = str(volume.lookup("hostPath", "path").value)
         if setting := HOST_PATHS.get(mounted.rstrip("/")):
-            yield setting, volume.given(mounted)
+            yield setting, volume.with_text(mounted)
 
 
 def _run_policy(top: Node, pod: Node) -> Iterator[tuple[str, Word]]:
@@ -290,31 +293,33 @@ def _run_policy(top: Node, pod: Node) -> Iterator[tuple[str, Word]]:
 
     The operator's limit, and the pods' restart policy at any depth above the container.
     """
-    for limit in (top.at("spec", "backoffLimit"), top.at("spec", "runPolicy", "backoffLimit")):
+    for limit in (top.lookup("spec", "backoffLimit"), top.lookup("spec", "runPolicy", "backoffLimit")):
         if limit.word:
             yield "tries", limit.word
-    policies = (around.at("restartPolicy").word for around in _around(top, pod))
+    policies = (around.lookup("restartPolicy").word for around in _around(top, pod))
     if policy := next(filter(None, policies), None):
         yield "restart", policy
 
 
 def _environment(container: Node) -> Mapping[str, Word]:
-    entries = [entry for entry in container.at("env").items if isinstance(entry.at("name").value, str)]
-    return {entry.at("name").value: entry.given(str(entry.at("value").value or "")) for entry in entries}
+    entries = [entry for entry in container.lookup("env").items if isinstance(entry.lookup("name").value, str)]
+    return {entry.lookup("name").value: entry.with_text(str(entry.lookup("value").value or "")) for entry in entries}
 
 
 def _command(container: Node) -> shell.ShellSettings:
     """Return what a container's command sets: a list of words, of which some may be a shell's lines."""
     texts: list[shell.ShellSettings] = []
     words: list[str] = []
-    for node in (*container.at("command").items, *container.at("args").items):
+    for node in (*container.lookup("command").items, *container.lookup("args").items):
         word = node.value
         if isinstance(word, str) and ("\n" in word or " " in word):
             texts.append(shell.read(word, shell.block_start(node.line, word)))
         elif isinstance(word, str):
             texts.append(shell.read(f"-x {word}" if words and words[-1] == "-x" else word, node.line))
             words.append(word)
-    texts.append(shell.read(" ".join(words), container.at("args" if container.at("args").value else "command").line))
+    texts.append(
+        shell.read(" ".join(words), container.lookup("args" if container.lookup("args").value else "command").line)
+    )
     variables: dict[str, Word] = {}
     for lines in reversed(texts):  # what a word says has its line, and what the whole says has not
         variables |= lines.variables

@@ -14,7 +14,7 @@ from rdma_images.jobs.check.foreign_job import JobPart
 
 PROGRAMS = (".sh", ".py", ".txt", ".sbatch", ".slurm")  # no YAML, whatever is in them
 STANDARD_INPUT = "-"
-DEEPEST = 60  # levels of somebody else's manifest; an affinity in a runtime's pods is 21 levels down
+MAX_DEPTH = 60  # levels of somebody else's manifest; an affinity in a runtime's pods is 21 levels down
 # What Helm or Jinja replaces: an action of their languages, and not Argo's {{workflow.name}}.
 HELM = re.compile(
     r"\{\{-?\s*(?:\.\w|\$|/\*|-|\(|(?:include|if|else|end|range|with|define|template|toYaml|default|printf|quote)\b)"
@@ -67,13 +67,13 @@ def _manifests(text: str, name: str) -> Iterator[JobPart]:
         for section, is_definition in zip(sections, definitions, strict=True)
     )
     try:
-        documents = yaml_file.documents(manifests, name, DEEPEST)
+        documents = yaml_file.documents(manifests, name, MAX_DEPTH)
     except RefusedError:
         if not OPEN_VALUE.search(manifests):
             if TEMPLATE_NAME.search(name):
                 raise TemplateError("a template that is no YAML yet: check what is made of it") from None
             raise
-        documents = yaml_file.documents(OPEN_VALUE.sub(_plain_word, manifests), name, DEEPEST)
+        documents = yaml_file.documents(OPEN_VALUE.sub(_plain_word, manifests), name, MAX_DEPTH)
     for document in documents:
         yield from kubernetes.parts(document)
         yield from compose_file.parts(document)

@@ -16,7 +16,7 @@ DIRECTIVE = re.compile(
 ON_EACH_NODE = re.compile(r"--node[-_]rank[= ]\"?\$\{?SLURM_(?:NODEID|PROCID)")
 GRES = re.compile(r"(?:^|,)gpu:(?:[\w.-]+:)?(?P<count>\d+)(?:\(|,|$)")
 SRUN = re.compile(r"^[^#\n]*\bsrun\b", re.MULTILINE)
-LONGEST = 200  # lines of a command
+MAX_COMMAND_LINES = 200  # lines of a command
 COUNT = re.compile(r"(?:[\w.-]+:)?(?P<count>\d+)")
 OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
 
@@ -35,7 +35,7 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
     rows = text.split("\n")
     for number, row in enumerate(rows, 1):
         for match in ARENA.finditer(row):
-            yield _arena([row[match.start() :], *rows[number : number + LONGEST]], number, name)
+            yield _arena([row[match.start() :], *rows[number : number + MAX_COMMAND_LINES]], number, name)
 
 
 def _slurm(text: str, name: str, what: str) -> JobPart:

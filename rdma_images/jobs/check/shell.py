@@ -11,8 +11,8 @@ PAIR = re.compile(rf"(?<![\w$])(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>{VALUE})")
 EXPORT = re.compile(r"\s*(?:export|declare\s+-x)\s+(?P<pairs>.+)")
 UNSET = re.compile(r"\s*unset\s+(?P<names>[A-Z0-9_\s]+)$")
 BEFORE_COMMAND = re.compile(rf"\s*(?P<pairs>(?:[A-Z][A-Z0-9_]*=(?:{VALUE})\s+)+)[a-z./$]")
-OF_MPIRUN = re.compile(rf"(?<!\S)-x\s+(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>{VALUE})")
-OF_SRUN = re.compile(r"--export[= ](?P<pairs>\S+=\S+)")
+MPIRUN_VARIABLE = re.compile(rf"(?<!\S)-x\s+(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>{VALUE})")
+SRUN_EXPORTS = re.compile(r"--export[= ](?P<pairs>\S+=\S+)")
 ASSIGNMENT = re.compile(rf"\s*(?:export\s+|readonly\s+|local\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>{VALUE})\s*$")
 DEFAULT = re.compile(r"\s*:\s+\"?\$\{(?P<name>\w+):?=(?P<value>[^{}]*)\}")
 REFERENCE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::?-(?P<default>[^}$]*))?\}|(?P<plain>\w+))")
@@ -29,7 +29,7 @@ NODES = re.compile(r"--nnodes[= ](?P<value>\"?[\w${}:-]+)")
 NOT_TORCHRUNS = re.compile(r"\bft_launcher\b|\.py\b")
 ENDED = re.compile(r"(?:^|[\s;])(?:fi|esac)\s*;?\s*$")
 ASSIGNED = re.compile(r"(?<![\w$-])(?P<name>[A-Za-z_]\w*)=")
-LONGEST = 4096  # characters of a word whose variables are put in place
+MAX_WORD_LENGTH = 4096  # characters of a word whose variables are put in place
 COMMENT = re.compile(r"(?:^|\s)#.*")
 # A condition that only says which rank or node does something: what it guards happens in every run of the job.
 ABOUT_RANKS = re.compile(r"RANK|PROCID|NODEID|hostname|head|master", re.IGNORECASE)
@@ -114,9 +114,9 @@ def resolved(text: str, values: Mapping[str, str]) -> str:
         return match[0] if substitute is None or "$(" in substitute or "`" in substitute else substitute
 
     for _ in range(3):  # a value may name another variable
-        if len(text) < LONGEST:
+        if len(text) < MAX_WORD_LENGTH:
             text = REFERENCE.sub(value, text)
-    return text[:LONGEST]
+    return text[:MAX_WORD_LENGTH]
 
 
 def line_starts(text: str) -> list[int]:
@@ -138,9 +138,9 @@ def _set_by(line: str) -> Iterator[tuple[str, str]]:
     for pattern in (EXPORT, BEFORE_COMMAND):
         if match := pattern.match(line):
             yield from ((pair["name"], pair["value"].strip("'\"")) for pair in PAIR.finditer(match["pairs"]))
-    for match in OF_MPIRUN.finditer(line):
+    for match in MPIRUN_VARIABLE.finditer(line):
         yield match["name"], match["value"].strip("'\"")
-    if match := OF_SRUN.search(line):
+    if match := SRUN_EXPORTS.search(line):
         for pair in match["pairs"].split(","):
             name, equals, value = pair.partition("=")
             if equals and name.isupper():

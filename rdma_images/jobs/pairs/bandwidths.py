@@ -11,7 +11,7 @@ from rdma_images.jobs.results import collected, expected_bandwidth
 
 SEPARATOR = "--"  # the nodes of a pair, in the name of its folder or file
 ENDINGS = (".json", ".log", ".txt", ".out")
-MOST = 10_000
+MAX_NODES = 10_000
 
 
 def read_nodes(path: Path) -> tuple[str, ...]:
@@ -23,8 +23,8 @@ def read_nodes(path: Path) -> tuple[str, ...]:
     if invalid or repeated:
         problem = f"{invalid!r} is no name of a node" if invalid else f"{repeated} is in it twice"
         raise RefusedError(f"{path}: {problem}\nwrite one node a line")
-    if not 2 <= len(node_names) <= MOST:
-        raise RefusedError(f"{path}: {len(node_names)} nodes\npairs need 2 to {MOST} of them, one a line")
+    if not 2 <= len(node_names) <= MAX_NODES:
+        raise RefusedError(f"{path}: {len(node_names)} nodes\npairs need 2 to {MAX_NODES} of them, one a line")
     return tuple(node_names)
 
 

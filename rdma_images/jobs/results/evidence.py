@@ -136,7 +136,7 @@ def is_reference(text: str) -> bool:
 
 def _open(image: str) -> tuple[Destination, Repository]:
     reference = parse_reference(image)
-    destination = open_destination(reference.host, registries.load_if_present().of_host(reference.host))
+    destination = open_destination(reference.host, registries.load_if_present().for_host(reference.host))
     return destination, Repository(destination.connection, reference.repository)
 
 

@@ -11,7 +11,7 @@ from rdma_images.core.plain import plain
 from rdma_images.jobs.run.runner import CommandError
 
 LIMIT = 60.0  # seconds
-LONGEST = 600  # characters of a program's complaint
+MAX_COMPLAINT_LENGTH = 600  # characters of a program's complaint
 
 
 def output(
@@ -39,7 +39,7 @@ def output(
             ) from None
     if process.returncode:
         complaint = err.strip() or (out or "").strip() or f"exit code {process.returncode}"
-        raise CommandError(f"{_short_command(words)}: {plain(complaint)[-LONGEST:]}")
+        raise CommandError(f"{_short_command(words)}: {plain(complaint)[-MAX_COMPLAINT_LENGTH:]}")
     return out or ""
 
 

@@ -15,7 +15,7 @@ from rdma_images.jobs.run.streams import Streams
 
 LABEL = "rdma-images.run"
 MISSED_LOOKS = 2  # looks in a row at which a pod that ran is missing, before the job has lost it
-PATIENCE = 180.0  # seconds until everything of a deleted job is gone
+DELETE_SECONDS = 180.0  # seconds until everything of a deleted job is gone
 CONDITIONS: dict[str, Phase] = {"Succeeded": "succeeded", "Complete": "succeeded", "Failed": "failed"}
 Object = dict[str, Any]  # as Kubernetes' API has it
 
@@ -88,7 +88,7 @@ class Kubernetes:
         kinds = ",".join(sorted({_resource(item) for item in self._objects()}))
         tagged = (kinds, "-l", f"{LABEL}={self._leg.tag}")
         self._kubectl("delete", *tagged, "--ignore-not-found", "--cascade=foreground", "--wait=false")
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + DELETE_SECONDS
         while remaining := self._get(*tagged)["items"]:
             if time.monotonic() > deadline:
                 names = ", ".join(f"{item['kind']} {item['metadata']['name']}" for item in remaining)

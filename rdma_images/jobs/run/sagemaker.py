@@ -112,7 +112,7 @@ class SageMaker:
             return
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder)
-            if path.is_file() and not code_files.is_left_out(name):
+            if path.is_file() and not code_files.is_excluded(name):
                 client.upload_file(str(path), bucket, f"{key}/{name}")
 
     @property

@@ -12,7 +12,7 @@ from rdma_images.jobs.run.command import output, start
 from rdma_images.jobs.run.runner import State, Submission
 
 TAIL = 4096  # bytes of the output that are looked at for its last line
-PATIENCE = 15.0  # seconds for the program to end by itself
+END_SECONDS = 15.0  # seconds for the program to end by itself
 
 
 class Script:
@@ -48,7 +48,7 @@ class Script:
         if self._process and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
             try:
-                self._process.wait(PATIENCE)
+                self._process.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()

@@ -18,7 +18,7 @@ WAITING = (
     "SPECIAL_EXIT",
 )
 RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING")
-PATIENCE = 60.0  # seconds until a cancelled job has left the queue
+CANCEL_SECONDS = 60.0  # seconds until a cancelled job has left the queue
 
 
 class Slurm:
@@ -63,7 +63,7 @@ class Slurm:
 
     def delete(self) -> None:
         """Cancel what has this run's tag, and wait until the queue has nothing of it."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + CANCEL_SECONDS
         while ids := self._queued():
             output(["scancel", *ids])
             if time.monotonic() > deadline:

@@ -12,8 +12,8 @@ from typing import BinaryIO
 from rdma_images.jobs.run.command import start
 
 FOLDER = ".streamed"  # in the folder of logs
-MOST = 500  # pods: a log of each is open at the same time, and a process may often have 1024 files
-AGAIN = 30.0  # seconds until a program that ended, as where the network broke, is started again
+MAX_PODS = 500  # pods: a log of each is open at the same time, and a process may often have 1024 files
+RESTART_SECONDS = 30.0  # seconds until a program that ended, as where the network broke, is started again
 NO_LOG = b"unable to retrieve container logs for "  # what kubelets give in place of a log that is gone
 PREFIX = re.compile(rb"\[pod/(?P<pod>[a-z0-9.-]{1,253})/[^\]/]{1,253}\] ")
 
@@ -33,8 +33,8 @@ class Streams:
     def follow(self, pods: frozenset[str], program: Sequence[str], selector: str) -> None:
         """Follow the running `pods`, by their uids, which `selector` selects."""
         has_ended = self._process is not None and self._process.poll() is not None
-        restart = has_ended and time.monotonic() > self._begun + AGAIN
-        if len(pods) > MOST or (pods <= self._pods and not restart):
+        restart = has_ended and time.monotonic() > self._begun + RESTART_SECONDS
+        if len(pods) > MAX_PODS or (pods <= self._pods and not restart):
             return
         self.stop()
         self._folder.mkdir(exist_ok=True)
@@ -42,7 +42,7 @@ class Streams:
         self._begun = time.monotonic()
         arguments = ["logs", "-f", "-l", selector, "--all-containers", "--prefix", "--ignore-errors", "--tail=-1"]
         self._process = start(
-            [*program, *arguments, f"--max-log-requests={MOST * 4}"],
+            [*program, *arguments, f"--max-log-requests={MAX_PODS * 4}"],
             None,
             self._folder / str(self._count),
             errors=subprocess.DEVNULL,
@@ -85,7 +85,7 @@ def _by_pod(stream: Path) -> list[Path]:
         for line in stack.enter_context(stream.open("rb")):
             if match := PREFIX.match(line):
                 path = folder / f"{match['pod'].decode()}.log"
-                if path not in files and len(files) < MOST:
+                if path not in files and len(files) < MAX_PODS:
                     files[path] = stack.enter_context(path.open("wb"))
                 if path in files:
                     files[path].write(line[match.end() :])

@@ -20,10 +20,10 @@ from rdma_images.nccl_logs import live, log_blocks
 from rdma_images.nccl_logs.verdict import Verdict, load_wordings
 
 GRACE = 10.0  # seconds in which the other ranks may say more, after a line that stops a job
-PATIENCE = 15.0  # seconds for a command to end by itself
+END_SECONDS = 15.0  # seconds for a command to end by itself
 # What jobs/node/node_check.py prints.
 NODE_FINDING = re.compile(r"rdma-images-node-check (?P<node>\S+) (?P<severity>error|warning) (?P<sentence>.+)")
-MOST = 200  # findings that are said
+MAX_FINDINGS = 200  # findings that are said
 
 
 class JobWatch:
@@ -60,7 +60,7 @@ class JobWatch:
         """Say what the check of the nodes found, each finding once."""
         for match in NODE_FINDING.finditer(text):
             finding = f"{match['node']}: {match['sentence']}"
-            if finding not in self._findings and len(self._findings) < MOST:
+            if finding not in self._findings and len(self._findings) < MAX_FINDINGS:
                 self._findings.add(finding)
                 self._tell(f"{match['severity']}: {finding}")
                 if match["severity"] == "error":
@@ -133,4 +133,4 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE)
+            process.wait(END_SECONDS)

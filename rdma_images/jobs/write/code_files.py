@@ -9,8 +9,8 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.write.work import Code
 
 # `kubectl apply` keeps what it applies in an annotation, and these have 262144 bytes in all.
-MOST = 200_000
-LEFT_OUT = ("__pycache__",)
+MAX_BYTES = 200_000
+EXCLUDED_NAMES = ("__pycache__",)
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ def read(code: Code | None) -> list[CodeFile]:
     if code is None:
         return []
     root = Path(code.folder)
-    paths = [path for path in sorted(root.rglob("*")) if path.is_file() and not is_left_out(path.relative_to(root))]
+    paths = [path for path in sorted(root.rglob("*")) if path.is_file() and not is_excluded(path.relative_to(root))]
     if not paths:
         raise RefusedError(f"code {root}: there is no file in it\nname the folder with the training script")
     size = sum(path.stat().st_size for path in paths)
-    if size > MOST:
+    if size > MAX_BYTES:
         raise RefusedError(
-            f"code {root}: {size} bytes, and a ConfigMap takes {MOST}\n"
+            f"code {root}: {size} bytes, and a ConfigMap takes {MAX_BYTES}\n"
             "put it into the image (`files` of its target), or on a claim: --mount claim:NAME:/PATH"
         )
     return [_file(path, path.relative_to(root)) for path in paths]
 
 
-def is_left_out(path: Path) -> bool:
+def is_excluded(path: Path) -> bool:
     """Return whether a file of the code, by its path below the folder, is hidden or made by Python."""
-    return any(part.startswith(".") or part in LEFT_OUT for part in path.parts)
+    return any(part.startswith(".") or part in EXCLUDED_NAMES for part in path.parts)
 
 
 def _file(path: Path, name: Path) -> CodeFile:

@@ -21,7 +21,7 @@ LOGS = "/tmp/nccl"  # in the container, where each rank leaves NCCL's log
 NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
 TCP = "-tcp"  # after the name of a job
-LONGEST = 45  # characters: Kubernetes adds "-launcher" and five of its own, and has 63
+MAX_NAME_LENGTH = 45  # characters: Kubernetes adds "-launcher" and five of its own, and has 63
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ def tcp_leg(job: Job, facts: Facts) -> Job:
     lifted = tuple(_over_tcp(job.fabric, facts))
     return replace(
         job,
-        name=f"{job.name[: LONGEST - len(TCP)].rstrip('-')}{TCP}",
+        name=f"{job.name[: MAX_NAME_LENGTH - len(TCP)].rstrip('-')}{TCP}",
         tcp=True,
         environment={**job.environment, **{variable.name: variable.value for variable in lifted}},
         values=(*job.values, *lifted),
@@ -349,9 +349,9 @@ def _name(request: JobRequest, parts: _Parts) -> str:
     """Return the job's name: the request's, or one made of the target, the instance type and the nodes."""
     kind = parts.instance.removeprefix("ecs.").replace(".", "-")
     name = request.name or f"{request.target or 'job'}-{kind}-{request.nodes}{TCP if request.tcp else ''}"
-    if not NAME.fullmatch(name) or len(name) > LONGEST:
+    if not NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
         raise RefusedError(
             f"--name {name}: not a job's name\n"
-            f"write up to {LONGEST} lower-case letters, digits and hyphens, a letter first"
+            f"write up to {MAX_NAME_LENGTH} lower-case letters, digits and hyphens, a letter first"
         )
     return name

@@ -85,7 +85,7 @@ def _holds(row: Variable, name: str, work: Work, node: InstanceType, network: st
         and not (row.possible or row.image_only)
         and (row.gpus is None or re.fullmatch(row.gpus, node.gpu or "") is not None)
         and (in_network is None or re.fullmatch(in_network, work.env[name]) is not None)
-        and (row.of is None or row.of in versions or not (row.since or row.before))
+        and (row.component is None or row.component in versions or not (row.since or row.before))
         and row.applies_to(work.env, node.fabric, versions)
     )
 

@@ -8,7 +8,7 @@ from rdma_images.jobs.write import compose as jobs
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue, RoleRequest
 from rdma_images.selection.project import Project
 
-NOTHING = Counts(gpus=0, interfaces=0, hugepages=0, memory=0)
+NO_COUNTS = Counts(gpus=0, interfaces=0, hugepages=0, memory=0)
 
 
 def compose(request: JobRequest, project: Project) -> Job:
@@ -47,7 +47,7 @@ def _role(server: str, name: str, part: RoleRequest, request: JobRequest, projec
         work=replace(request.work, launch=launch if part.gpus != 0 else "plain", env={**request.work.env, **part.env}),
     )
     job = replace(jobs.compose(role_request, project), server=server)
-    return replace(job, counts=NOTHING, node_check=False) if part.gpus == 0 else job
+    return replace(job, counts=NO_COUNTS, node_check=False) if part.gpus == 0 else job
 
 
 def _variable(role: Job) -> str:

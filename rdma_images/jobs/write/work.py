@@ -9,7 +9,7 @@ from rdma_images.core.errors import RefusedError
 
 MountKind = Literal["host-path", "claim", "lustre", "nfs", "s3"]
 Launch = Literal["torchrun", "accelerate", "deepspeed", "mpirun", "ray", "plain"]
-TO = re.compile(r"/[\w./-]*[\w-]")
+CONTAINER_PATH = re.compile(r"/[\w./-]*[\w-]")
 # Where a mount comes from, by its first word. A Lustre source is written as for mount(8).
 SOURCES: Mapping[MountKind, re.Pattern[str]] = {
     "host-path": re.compile(r"/[^:,\s]*"),
@@ -104,7 +104,7 @@ def mount(text: str) -> Mount:
     body = text.removesuffix(":ro")
     source, _, to = body.rpartition(":")
     kind = next((kind for kind, form in SOURCES.items() if form.fullmatch(source)), None)
-    if kind is None or not TO.fullmatch(to) or ".." in to.split("/"):
+    if kind is None or not CONTAINER_PATH.fullmatch(to) or ".." in to.split("/"):
         raise RefusedError(f"mount {text}: not of a known form\nwrite {FORMS}")
     return Mount(kind, source, to, text != body)
 
@@ -112,7 +112,7 @@ def mount(text: str) -> Mount:
 def code(text: str) -> tuple[str, str]:
     """Return folder and path in the container of "FOLDER[:PATH]". Raises RefusedError for another form."""
     folder, _, path = text.partition(":")
-    if not folder or (path and (not TO.fullmatch(path) or ".." in path.split("/"))):
+    if not folder or (path and (not CONTAINER_PATH.fullmatch(path) or ".." in path.split("/"))):
         raise RefusedError(
             f"code {text}: not of the form FOLDER or FOLDER:/PATH\nname a folder, and a path in the image"
         )

@@ -29,7 +29,7 @@ CHUNK = 1 << 20  # bytes read at a time; the strings are in the first 4 MB of to
 TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
 # The symbols that NCCL looks up in a plugin, by the name of the interface in facts/nccl.yaml.
 SYMBOL = re.compile(rb"nccl(NetPlugin|TunerPlugin|Profiler|GinPlugin|RmaPlugin|EnvPlugin)_v(\d+)\b")
-LONGEST = 64  # bytes; longer than any such symbol, so that none is cut between two chunks
+MAX_SYMBOL_BYTES = 64  # bytes; longer than any such symbol, so that none is cut between two chunks
 # How device code begins. It follows the strings and is 95% of the library; so it is in every wheel of facts/nccl.yaml.
 DEVICE_CODE = b"\x50\xed\x55\xba"
 
@@ -161,7 +161,7 @@ def library_interfaces(library: IO[bytes]) -> dict[str, tuple[int, ...]]:
             versions_by_interface.setdefault(word.decode().removesuffix("Plugin").lower(), set()).add(int(version))
         if versions_by_interface and DEVICE_CODE in text:
             break
-        tail = text[-LONGEST:]
+        tail = text[-MAX_SYMBOL_BYTES:]
     if "net" not in versions_by_interface:
         raise RdmaImagesError(f"{LIBRARY}: names no net plugin interface\nadd its row to facts/nccl.yaml by hand")
     return {name: tuple(sorted(versions)) for name, versions in versions_by_interface.items()}

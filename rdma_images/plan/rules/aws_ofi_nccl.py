@@ -51,7 +51,7 @@ def libfabric_new_enough(candidate: Candidate, facts: Facts) -> Reason | Unknown
 
 
 @rule("plugin-cuda", "aws-ofi-nccl", "cuda")
-def made_for_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
+def supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
     """The plugin is one whose makers had the CUDA major in mind."""
     major, plugin = versions.major(candidate["cuda"]), candidate["aws-ofi-nccl"]
     for fixes in facts.plugin.cuda_fixes:

@@ -8,7 +8,7 @@ from rdma_images.plan.rules.rule import Reason, rule
 
 
 @rule("cuda-of-torch", "cuda", "pytorch")
-def of_torch(candidate: Candidate, facts: Facts) -> Reason | None:
+def matches_torch(candidate: Candidate, facts: Facts) -> Reason | None:
     """CUDA is the one that torch's wheel was built for."""
     release = facts.torch.releases[candidate["pytorch"]]
     if candidate["cuda"] == release.cuda:
@@ -18,7 +18,7 @@ def of_torch(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("cuda-of-base", "base", "cuda")
-def major_of_base(candidate: Candidate, facts: Facts) -> Reason | None:
+def matches_base(candidate: Candidate, facts: Facts) -> Reason | None:
     """The CUDA toolkit of a base has the major of the wheels."""
     base = facts.bases.bases[candidate["base"]]
     if base.cuda is None or versions.major(base.cuda) == versions.major(candidate["cuda"]):
@@ -34,7 +34,7 @@ def compiles_tests(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("devel-compiler", "variant", "cuda")
-def compiles_later(candidate: Candidate, facts: Facts) -> Reason | None:
+def compiles_in_devel(candidate: Candidate, facts: Facts) -> Reason | None:
     """A devel image has a CUDA whose compiler is on the package index."""
     return _no_compiler("extensions are", candidate, facts) if candidate["variant"] == "devel" else None
 

@@ -7,7 +7,7 @@ from rdma_images.plan.rules.rule import Reason, rule
 
 
 @rule("one-fabric", "fabric", "efa-installer", "erdma-apt")
-def one_fabric(_: Candidate, __: Facts) -> Reason | None:
+def has_one_fabric(_: Candidate, __: Facts) -> Reason | None:
     """EFA and eRDMA are never in one image."""
     text = "both replace rdma-core, and the ABI suffixes of their verbs providers differ: one would not find its device"
     return Reason(text, "docs/explanation/design.md")

@@ -19,7 +19,7 @@ def not_older_than_pin(candidate: Candidate, facts: Facts) -> Reason | None:
 
 
 @rule("nccl-cuda", "nccl", "cuda")
-def wheel_of_cuda_major(candidate: Candidate, facts: Facts) -> Reason | None:
+def has_wheel_for_cuda(candidate: Candidate, facts: Facts) -> Reason | None:
     """NCCL has a wheel for the CUDA major."""
     release, major = facts.nccl.releases[candidate["nccl"]], versions.major(candidate["cuda"])
     if major in release.cuda:

@@ -6,7 +6,7 @@ from rdma_images.plan.rules.rule import Reason, rule
 
 
 @rule("python-of-base", "python", "base")
-def own_of_base(candidate: Candidate, facts: Facts) -> Reason | None:
+def is_base_python(candidate: Candidate, facts: Facts) -> Reason | None:
     """The python is the base's own: no other one is installed."""
     base = facts.bases.bases[candidate["base"]]
     if candidate["python"] == base.python:

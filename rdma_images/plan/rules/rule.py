@@ -76,7 +76,7 @@ def rule(identity: str, *relates: str) -> Callable[[Test], PlanRule]:
 def known_fault(component: str, candidate: Candidate, facts: Facts, other: str = "nccl") -> Reason | None:
     """Return the known fault of the candidate's version of `component` beside its version of `other`."""
     versions = {name: candidate[name] for name in (component, other)}
-    rows = [row for row in facts.faults.faults if row.of == component and row.refuses]
+    rows = [row for row in facts.faults.faults if row.component == component and row.refuses]
     rows = [row for row in rows if other in row.beside or (other == "nccl" and not row.beside)]
     sentences = ((row, row.explanation(versions)) for row in rows)
     return next((Reason(text, facts.faults.cite(row)) for row, text in sentences if text), None)

@@ -18,7 +18,7 @@ from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import Ecr, EcrPublic
 
 _EXCLUDING = "IMMUTABLE_WITH_EXCLUSION"
-_MOST_FILTERS = 5  # docs.aws.amazon.com/AmazonECR/latest/userguide/image-tag-mutability.html
+_MAX_FILTERS = 5  # docs.aws.amazon.com/AmazonECR/latest/userguide/image-tag-mutability.html
 _PUBLIC = "ECR Public"
 _DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
 _REJECTED = ("UnrecognizedClientException", "InvalidSignatureException", "ExpiredToken", "ExpiredTokenException")
@@ -104,9 +104,9 @@ class EcrKind:
         ]
         if not missing_patterns:
             return ()
-        if len(patterns) + len(missing_patterns) > _MOST_FILTERS:
+        if len(patterns) + len(missing_patterns) > _MAX_FILTERS:
             raise faults.ConflictError(
-                f"{name} leaves {', '.join(patterns)} out of its immutability, of which ECR takes {_MOST_FILTERS}, and "
+                f"{name} leaves {', '.join(patterns)} out of its immutability, of which ECR takes {_MAX_FILTERS}, and "
                 f"{' and '.join(missing_patterns)} has to move too\n"
                 "take one out with `aws ecr put-image-tag-mutability`"
             )

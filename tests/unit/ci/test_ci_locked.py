@@ -58,8 +58,8 @@ def test_pulled_bases_and_downloads_without_a_pin_are_missing(host: bool) -> Non
 def test_what_is_locked_is_not_missing(locks: Path) -> None:
     (image,) = images("efa-nccl-tests")
     base = facts.load().bases.bases["debian13"].image
-    pins.keep("bases.yaml", {reference.with_registry(base): DIGEST}, locks)
-    pins.keep("downloads.yaml", {"nccl-tests-2.20.0": DIGEST}, locks)
+    pins.save("bases.yaml", {reference.with_registry(base): DIGEST}, locks)
+    pins.save("downloads.yaml", {"nccl-tests-2.20.0": DIGEST}, locks)
     locked.require_locks([image], facts.load(), Mirrors(paths.MATRIX))
 
 

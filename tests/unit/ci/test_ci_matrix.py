@@ -86,7 +86,7 @@ def test_the_time_limit_is_the_images_own_or_its_kins(project: Project) -> None:
     slowest = {first.id: 600.0, second.id: 1200.0}
     with_target = [dataclasses.replace(image, target="efa-pytorch") for image in images]
     job_map = jobs.jobs(with_target, with_target, project.matrix, slowest)
-    assert [job.timeout for job in job_map] == [40, 70, 70, jobs.UNMEASURED]
+    assert [job.timeout for job in job_map] == [40, 70, 70, jobs.UNMEASURED_TIMEOUT]
     assert jobs.wheel_group(third) != jobs.wheel_group(other)
 
 
@@ -243,4 +243,4 @@ def test_seconds_that_are_none(seconds: str, tmp_path: Path) -> None:
 
 
 def test_seconds_without_end() -> None:
-    assert jobs.timeout_minutes(1e308) == jobs.LONGEST
+    assert jobs.timeout_minutes(1e308) == jobs.MAX_TIMEOUT

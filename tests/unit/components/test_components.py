@@ -80,8 +80,8 @@ def test_faults_in_the_facts_are_of_what_has_a_version() -> None:
     """Of components, for which a plan can be refused, and of what is only measured in an image."""
     rows = facts.load().faults.faults
     measured = {"torch", "gdrcopy", "deep-ep"}
-    assert {row.of for row in rows} <= components.BY_NAME.keys() | measured
-    assert not [row for row in rows if row.of in measured and row.refuses]
+    assert {row.component for row in rows} <= components.BY_NAME.keys() | measured
+    assert not [row for row in rows if row.component in measured and row.refuses]
 
 
 def test_what_decides_a_component_comes_before_it() -> None:

@@ -69,7 +69,7 @@ def test_not_text(tmp_path: Path) -> None:
 
 def test_more_than_any_file_of_ours(tmp_path: Path) -> None:
     path = tmp_path / "tree.yaml"
-    path.write_text("#" * (files.LARGEST + 1))
+    path.write_text("#" * (files.MAX_TEXT_BYTES + 1))
     with pytest.raises(RefusedError, match="more than 16 MiB"):
         yaml_file.load(path, TreeDocument)
 

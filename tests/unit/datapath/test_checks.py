@@ -55,9 +55,9 @@ def test_a_survey_is_read_back() -> None:
     parsed = survey.parse(ANSWER)
     assert parsed.loaded == "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1"
     assert parsed.drivers == ("efa", "rxe")
-    assert parsed.is_of_image("su")
-    assert not parsed.is_of_image("rping")
-    assert not parsed.is_of_image("mpirun")
+    assert parsed.is_from_image("su")
+    assert not parsed.is_from_image("rping")
+    assert not parsed.is_from_image("mpirun")
 
 
 def test_the_image_user_decides_who_runs_programs() -> None:

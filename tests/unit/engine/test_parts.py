@@ -167,7 +167,7 @@ def test_the_daemons_keep_to_their_folder(folders: layout.Layout) -> None:
     assert daemon["features"] == {"containerd-snapshotter": True}
     assert daemon["builder"]["gc"]["enabled"]
     assert daemon["builder"]["gc"]["policy"][0]["keepStorage"] == f"{layout.cache_limit(folders)}B"
-    assert 0 < layout.cache_limit(folders) <= disk_space.CACHE_BYTES
+    assert 0 < layout.cache_limit(folders) <= disk_space.CACHE_MAX_BYTES
 
 
 @pytest.mark.parametrize("before", [None, "", "{}", "not json", '{"auths": {"registry.example": {"auth": "eDp5"}}}'])

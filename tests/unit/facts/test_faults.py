@@ -28,7 +28,7 @@ OF_THE_PLUGIN = """
 def test_what_an_installer_lacks(
     all_facts: facts.Facts, installer: str, plugin: str, on: str, expected: list[str]
 ) -> None:
-    rows = [row for row in all_facts.faults.faults if row.of == "efa-installer"]
+    rows = [row for row in all_facts.faults.faults if row.component == "efa-installer"]
     versions = {"nccl": "2.30.7", "aws-ofi-nccl": plugin}
     kernel = {"NCCL_GIN_TYPE": "5"}
     assert [
@@ -38,7 +38,7 @@ def test_what_an_installer_lacks(
 
 
 def test_a_variable_avoids_what_an_installer_lacks(all_facts: facts.Facts) -> None:
-    (row,) = [row for row in all_facts.faults.faults if row.unless and row.of == "efa-installer"]
+    (row,) = [row for row in all_facts.faults.faults if row.unless and row.component == "efa-installer"]
     versions = {"efa-installer": "1.28.0", "nccl": "2.19.3"}
     explanations = [row.explanation(versions, "", {"FI_EFA_SET_CUDA_SYNC_MEMOPS": value}) for value in ("", "1", "0")]
     assert [bool(text) for text in explanations] == [True, True, False]
@@ -142,7 +142,7 @@ def test_what_release_notes_say_was_wrong(
 ) -> None:
     """Of all these releases it is so of those named alone."""
     releases = OF_THE_PLUGIN.split()
-    rows = [row for row in all_facts.faults.faults if row.of == "aws-ofi-nccl"]
+    rows = [row for row in all_facts.faults.faults if row.component == "aws-ofi-nccl"]
     with_all = {"nccl": "2.23.4", **other_versions}
     explanations = {
         v: [row.explanation(with_all | {"aws-ofi-nccl": v}, "x86_64", environment) for row in rows] for v in releases
@@ -163,7 +163,7 @@ def test_what_release_notes_say_was_wrong(
 def test_releases_of_the_plugin_that_have_a_fault(
     all_facts: facts.Facts, words: str, bad: list[str], good: list[str]
 ) -> None:
-    (row,) = [row for row in all_facts.faults.faults if row.of == "aws-ofi-nccl" and words in row.why]
+    (row,) = [row for row in all_facts.faults.faults if row.component == "aws-ofi-nccl" and words in row.why]
     explanations = [
         bool(row.explanation({"aws-ofi-nccl": v, "nccl": "2.28.9"}, "aarch64", fabric="efa")) for v in (*bad, *good)
     ]
@@ -206,7 +206,7 @@ def test_a_fault_beside_an_nccl_is_none_beside_an_older_one(all_facts: facts.Fac
 def test_what_libfabric_says_was_wrong(
     all_facts: facts.Facts, words: str, bad: list[str], good: list[str], machine: str, environment: dict[str, str]
 ) -> None:
-    (row,) = [row for row in all_facts.faults.faults if row.of == "libfabric" and words in row.why]
+    (row,) = [row for row in all_facts.faults.faults if row.component == "libfabric" and words in row.why]
     explanations = [
         bool(row.explanation({"libfabric": v, "nccl": "2.27.7"}, machine, environment)) for v in (*bad, *good)
     ]
@@ -318,7 +318,7 @@ def test_what_nccl_says_was_wrong(
     machine: str,
     environment: dict[str, str],
 ) -> None:
-    (row,) = [row for row in all_facts.faults.faults if row.of == "nccl" and words in row.why]
+    (row,) = [row for row in all_facts.faults.faults if row.component == "nccl" and words in row.why]
     explanations = [bool(row.explanation({"nccl": v}, machine, environment, fabric)) for v in (*bad, *good)]
     assert explanations == [True] * len(bad) + [False] * len(good)
 
@@ -335,7 +335,7 @@ def test_what_nccl_says_was_wrong(
 def test_the_restarts_of_torch(
     all_facts: facts.Facts, versions: list[str], environment: dict[str, str], reported: bool
 ) -> None:
-    (row,) = [row for row in all_facts.faults.faults if row.of == "torch"]
+    (row,) = [row for row in all_facts.faults.faults if row.component == "torch"]
     assert [row.holds_for({"torch": v}, "x86_64", environment, "efa") for v in versions] == [reported] * len(versions)
 
 

@@ -116,7 +116,7 @@ def test_a_mirror_of_nothing_is_refused(site: Site) -> None:
 def test_what_was_verified_before_needs_no_answer(tmp_path: Path) -> None:
     source = download(f"{CLOSED}/tool")
     (tmp_path / "tool").write_bytes(b"content")
-    cached = store.keep(source, tmp_path / "tool", "tool")
+    cached = store.save(source, tmp_path / "tool", "tool")
     supply = only(source)
     assert (supply.via, supply.address, supply.reachable) == ("cache", str(cached), True)
 

@@ -111,7 +111,7 @@ def _index(image: str) -> tuple[Repository, Manifest, dict[str, str]]:
 
 def jobs_of(ref: str) -> dict[str, list[str]]:
     """Return the jobs' results that `invoke verify` shows of each manifest, by its digest."""
-    verifications = verify.verify(ref, registries.load_if_present().of_host(ref.partition("/")[0]), None)
+    verifications = verify.verify(ref, registries.load_if_present().for_host(ref.partition("/")[0]), None)
     shown = {
         verification.ref.partition("@")[2]: [f.detail for f in verification.findings if f.what == "job result"]
         for verification in verifications

@@ -93,9 +93,9 @@ def test_loopback(host: str, expected: bool) -> None:
 
 def test_the_registry_of_a_host() -> None:
     loaded = registries.load(EXAMPLE)
-    assert isinstance(loaded.of_host("123456789012.dkr.ecr.us-east-1.amazonaws.com"), Ecr)
-    assert loaded.of_host("registry.cn-hangzhou.aliyuncs.com") == loaded.registries["personal"]
-    assert loaded.of_host("ghcr.io") == Oci(kind="oci", host="ghcr.io")
+    assert isinstance(loaded.for_host("123456789012.dkr.ecr.us-east-1.amazonaws.com"), Ecr)
+    assert loaded.for_host("registry.cn-hangzhou.aliyuncs.com") == loaded.registries["personal"]
+    assert loaded.for_host("ghcr.io") == Oci(kind="oci", host="ghcr.io")
 
 
 def test_references_lead_to_secrets(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from validators import test_tag
     ],
 )
 def test_what_a_tag_says(ref: str, expected: dict[str, str]) -> None:
-    assert test_tag.said_by(ref) == expected
+    assert test_tag.versions_in_tag(ref) == expected
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,9 @@ def _conditions(row: Variable, value: str, part: JobPart, context: CheckContext)
         conditions.append(f"on {row.gpus.replace('|', ', ')}")
     elif row.gpus and context.node and not re.fullmatch(row.gpus, context.node.gpu or ""):
         return None
-    if row.of and (row.since or row.before) and row.of not in context.versions:
+    if row.component and (row.since or row.before) and row.component not in context.versions:
         since, before = row.since and f"{row.since} or later", row.before and f"older than {row.before}"
-        conditions.append(f"if {row.of} is {' and '.join(limit for limit in (since, before) if limit)}")
+        conditions.append(f"if {row.component} is {' and '.join(limit for limit in (since, before) if limit)}")
     return conditions
 
 
