@@ -28,7 +28,6 @@ class InstalledFile(Span):
     """A file that the plugin installs, relative to its prefix."""
 
     path: str
-    link_to: str | None = None
 
 
 class Switch(Span):

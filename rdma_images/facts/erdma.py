@@ -5,10 +5,9 @@ from rdma_images.facts.origin import FactsFile, Row, Version
 
 
 class AptRepository(Row):
-    """The apt repository; `internal_url` answers inside a VPC only."""
+    """The apt repository."""
 
     url: str
-    internal_url: str
     key: str
     codenames: tuple[str, ...]
     platforms: tuple[Platform, ...]
