@@ -60,7 +60,7 @@ def _up_to_date(specs: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
     recorded_builds = {
         spec.image.id: recorded
         for spec in specs
-        if (recorded := BUILD.usable(spec.image.id)) and recorded.inputs == spec.inputs
+        if (recorded := BUILD.read_if_valid(spec.image.id)) and recorded.inputs == spec.inputs
     }
     if any(_uncommitted(recorded.revision) for recorded in recorded_builds.values()) and not _uncommitted(
         labels.revision().commit

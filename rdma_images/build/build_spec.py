@@ -103,7 +103,7 @@ def _file_digests(image: Image, bases: Iterable[str]) -> dict[str, str]:
     questions = (lock.lock_request(image), lock.toolkit_request(image))
     locks = [*map(lock.path, questions), *map(debian_lock.path, bases)]
     names = [f"locks/{path.parent.name}/{path.name}" for path in locks]
-    files = {"matrix.yaml": paths.MATRIX} | {name: paths.find(name) for name in names}
+    files = {"matrix.yaml": paths.MATRIX} | {name: paths.find_data(name) for name in names}
     return {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items() if path.is_file()}
 
 
@@ -144,7 +144,9 @@ def _read_or_lock(
     progress(f"locking {subject}")
     locked = lock_now(folder)
     if not rehearse:
-        progress(f"wrote {paths.shown(lock.path(locked.asked))}: commit it, so that every build has these wheels")
+        progress(
+            f"wrote {paths.display_path(lock.path(locked.asked))}: commit it, so that every build has these wheels"
+        )
     return locked
 
 

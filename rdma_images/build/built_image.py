@@ -41,7 +41,7 @@ def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> B
         raise RefusedError(f"which target? the matrix has {len(targets)}\n{_bullets(f'--target {c}' for c in choices)}")
     (image,) = target_options.chosen_images(project, [target or targets[0]], False, pairs)
     command = " ".join([f"{COMMAND} build {image.options}", *(f"--set {pair}" for pair in pairs or ())])
-    if build := BUILD.usable(image.id):
+    if build := BUILD.read_if_valid(image.id):
         return BuiltImage(build.ref, command)
     built = _built_refs(image.target)
     choice = f", or choose a built one:\n{_bullets(f'--image {ref}' for ref in built)}" if built else ""
@@ -59,7 +59,7 @@ def settings_by_label(labels: Mapping[str, str], facts: Facts) -> list[Setting]:
 
 def _built_refs(target: str) -> list[str]:
     """Return the names in the engine of what was built of a target, by the files that builds wrote."""
-    builds = (BUILD.usable(folder.name) for folder in files.entries(paths.IMAGES))
+    builds = (BUILD.read_if_valid(folder.name) for folder in files.list_folder(paths.IMAGES))
     return [build.ref for build in builds if build and build.ref.startswith(f"{REPOSITORY}/{target}:")]
 
 

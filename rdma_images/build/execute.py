@@ -268,7 +268,7 @@ def _record(
     wheels: wheel_contexts.WheelContexts,
 ) -> Build:
     """Write build.json, and remove the image that the new one replaces from the engine."""
-    earlier_build = BUILD.usable(spec.image.id)
+    earlier_build = BUILD.read_if_valid(spec.image.id)
     stood_in = _stood_in(spec.image, supplies)
     name = ref(spec.image, stood_in)
     digest = digests_of([name], engine).get(name)

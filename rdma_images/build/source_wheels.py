@@ -197,7 +197,7 @@ def _stage(dockerfile: str, name: str) -> str:
 def _trim() -> None:
     """Remove the wheels whose last use is longest ago, while all take more than LIMIT; not those in the making."""
     with locking.hold("source-wheels-trim", "removing compiled wheels that are not used"):
-        complete = (folder for folder in files.entries(root()) if not folder.name.startswith("."))
+        complete = (folder for folder in files.list_folder(root()) if not folder.name.startswith("."))
         folders = sorted(complete, key=lambda folder: folder.stat().st_mtime)
         sizes = {folder: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
         for folder in folders[:-1]:

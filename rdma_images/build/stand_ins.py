@@ -22,7 +22,7 @@ def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTar
         folder=_folder(source.component),
         platform=image.platform,
         arguments=_arguments(image, facts),
-        contexts={"base": base, SHARED: paths.shown(_folder(SHARED))},
+        contexts={"base": base, SHARED: paths.display_path(_folder(SHARED))},
     )
 
 
@@ -39,7 +39,7 @@ def base(source: Source, image: Image, facts: Facts, tar: Path) -> HelperTarget:
         platform=image.platform,
         inline=(laid_over / "Dockerfile").read_text(encoding="utf-8"),
         arguments={**_arguments(image, facts), "TAR": tar.name},
-        contexts={LAID_OVER: paths.shown(laid_over)},
+        contexts={LAID_OVER: paths.display_path(laid_over)},
     )
 
 
@@ -59,7 +59,7 @@ def digest(folders: Iterable[str]) -> str:
 
 
 def _folder(name: str) -> Path:
-    return paths.find(f"dockerfiles/stand-ins/{name}")
+    return paths.find_data(f"dockerfiles/stand-ins/{name}")
 
 
 def _files(folder: Path) -> list[Path]:

@@ -41,7 +41,12 @@ def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | N
     if not nccl and not fabric and not instance:
         return None
     chain_fabric = fabric or (type_.fabric if type_ else "") or case.expected.fabric or _shown(case)
-    parts = {"efa": links.efa, "erdma": verbs, "ib": verbs, "none": links.without if fabric else links.unnamed}
+    parts = {
+        "efa": links.efa,
+        "erdma": verbs,
+        "ib": verbs,
+        "none": links.without_fabric if fabric else links.unnamed_fabric,
+    }
     every_link = parts[chain_fabric](case, chain_fabric, instance)
     return _chain(case, chain_fabric, instance, _until_broken(case, every_link))
 

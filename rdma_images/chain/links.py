@@ -58,13 +58,13 @@ def efa(case: Inspection, _: str, instance: str) -> Iterator[Link]:
     yield verbs_provider(case, "efa")
 
 
-def without(case: Inspection, _: str, __: str) -> Iterator[Link]:
+def without_fabric(case: Inspection, _: str, __: str) -> Iterator[Link]:
     """Yield the links of machines without a fabric, which leave NCCL its sockets."""
     yield nccl(case)
     yield Link(name="fabric", fault="a machine without a fabric has nothing else")
 
 
-def unnamed(case: Inspection, _: str, __: str) -> Iterator[Link]:
+def unnamed_fabric(case: Inspection, _: str, __: str) -> Iterator[Link]:
     """Yield the links of an image that shows no fabric: what of one it has may be broken."""
     yield nccl(case)
     tree = case.measured.tree

@@ -18,7 +18,9 @@ TABLE_HEAD = "| image | build | checks | published |\n|---|---|---|---|"
 def summary(folder: Path | None = None) -> str:
     """Return a row for each image that left a build or a report under build/images/ (or `folder`)."""
     root = folder or paths.IMAGES
-    rows = [_row(image_folder.name) for image_folder in files.entries(root) if files.exists(image_folder / BUILD.name)]
+    rows = [
+        _row(image_folder.name) for image_folder in files.list_folder(root) if files.exists(image_folder / BUILD.name)
+    ]
     return "\n".join([TABLE_HEAD, *rows]) if rows else "No image was built."
 
 
@@ -43,7 +45,7 @@ def _validated(report: Report | None) -> str:
 
 
 def _published_cells(image_id: str) -> Iterable[str]:
-    published = publication.PUBLICATION.usable(image_id)
+    published = publication.PUBLICATION.read_if_valid(image_id)
     for name, copy in sorted(published.places.items()) if published else ():
         size = readable(copy.traffic.pushed)
         yield f"{name}: `{copy.ref}` ({', '.join(copy.tags)}; {size} sent)"

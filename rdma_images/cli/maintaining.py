@@ -89,4 +89,4 @@ def schema(_: Context) -> None:
     from rdma_images.core import paths
     from rdma_images.maintain import schemas
 
-    show(*(paths.shown(path) for path in schemas.write(paths.PROJECT)))
+    show(*(paths.display_path(path) for path in schemas.write(paths.PROJECT)))

@@ -210,7 +210,7 @@ def _debian_packages(images: Iterable[Image]) -> dict[str, builtins.set[str]]:
         base = image.axes["base"]
         if image.onto or base not in bootstrap.SUITES:
             continue
-        report = REPORT.usable(image.id)
+        report = REPORT.read_if_valid(image.id)
         measured = report.facts.measured.packages if report and report.facts else None
         packages.setdefault(base, builtins.set()).update(measured.dpkg if measured else ())
     return packages

@@ -104,7 +104,7 @@ def verify(
     from rdma_images.registry import reference, registries
     from rdma_images.scan import policy as policies
 
-    origin = policies.load(files.expanded(policy)).require_origin() if policy else None
+    origin = policies.load(files.expand_user(policy)).require_origin() if policy else None
     if origin and (origin.identity or origin.issuer):
         if key or identity or issuer:
             raise RefusedError(f"{policy} names who must have signed\nleave out --key, --identity and --issuer")

@@ -107,12 +107,12 @@ def _scan(candidate: _Candidate, program: str, reports: Sequence[str], advisorie
         measured = candidate.report()
         if measured is None or measured.digest != candidate.subject.digest:
             raise RefusedError(f"{candidate.ref} was never validated\nrun `{paths.COMMAND} validate` for it")
-        return scan_by_advisories(files.expanded(advisories), measured, candidate.subject.digest)
+        return scan_by_advisories(files.expand_user(advisories), measured, candidate.subject.digest)
     if program:
         folder = paths.image_folder(candidate.image_id) if candidate.image_id else paths.BUILD / "scans"
         running = engine.ensure(progress) if candidate.image_id else None
         reports = [str(scanners.run_scanner(program, candidate.ref, running, folder, progress))]
-    return read_reports.read_reports([files.expanded(path) for path in reports], candidate.subject, digest)
+    return read_reports.read_reports([files.expand_user(path) for path in reports], candidate.subject, digest)
 
 
 def _write(candidate: _Candidate, result: "Scan", decisions: "Sequence[Decision] | None") -> None:
@@ -162,7 +162,7 @@ def _built(image: "Image") -> _Candidate:
     from rdma_images.scan.read_reports import Subject
 
     build = read_build(image)
-    measured = REPORT.usable(image.id)
+    measured = REPORT.read_if_valid(image.id)
     facts = measured.facts if measured and measured.digest == build.digest else None
     layers = tuple(facts.subject.layers) if facts else ()
     return _Candidate(

@@ -30,7 +30,7 @@ def init(_: Context, folder: str = ".") -> None:
 
     from rdma_images.maintain import schemas
 
-    root = files.expanded(folder).absolute()
+    root = files.expand_user(folder).absolute()
     if existing := [name for name in WRITTEN if files.exists(root / name)]:
         raise RefusedError(f"{root}: already has {', '.join(existing)}\nname an empty folder with --folder")
     requirement, note = _requirement(root)

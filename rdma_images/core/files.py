@@ -33,7 +33,7 @@ class FileError(RdmaImagesError):
     exit_code = exit_codes.USAGE
 
 
-def unusable(error: OSError | ValueError, path: Path | str | None = None) -> FileError:
+def describe_file_error(error: OSError | ValueError, path: Path | str | None = None) -> FileError:
     """Return the error that tells a user what the system, or Python, said of a path.
 
     `path` is used where the error does not name one. ValueError is what Python raises for a path that no system can
@@ -55,7 +55,7 @@ def unusable(error: OSError | ValueError, path: Path | str | None = None) -> Fil
 
 @contextmanager
 def as_file_error(path: Path | str | None = None) -> Iterator[None]:
-    """Raise what keeps the block from using the user's files as FileError; `path` as for `unusable`.
+    """Raise what keeps the block from using the user's files as FileError; `path` as for `describe_file_error`.
 
     Without `path`, only errors that name a file, and those of a full disk: the others may be about something else.
     """
@@ -66,11 +66,11 @@ def as_file_error(path: Path | str | None = None) -> Iterator[None]:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise _full_disk(error) from None
             raise
-        raise unusable(error, path) from None
+        raise describe_file_error(error, path) from None
     except ValueError as error:
         if path is None or not (isinstance(error, UnicodeError) or "null" in str(error)):
             raise
-        raise unusable(error, path) from None
+        raise describe_file_error(error, path) from None
 
 
 def read(path: Path, largest: int = MAX_TEXT_BYTES) -> str:
@@ -102,7 +102,7 @@ def read_bytes(path: Path, largest: int = MAX_TEXT_BYTES) -> bytes:
     return content
 
 
-def entries(folder: Path) -> list[Path]:
+def list_folder(folder: Path) -> list[Path]:
     """Return what is in a folder, sorted; nothing where there is no folder.
 
     Raises FileError where that cannot be known.
@@ -128,7 +128,7 @@ def exists(path: Path) -> bool:
         return True
 
 
-def expanded(text: str) -> Path:
+def expand_user(text: str) -> Path:
     """Return a path as it is typed, "~" at its start being a home folder. Raises FileError for a user without one."""
     try:
         return Path(text).expanduser()

@@ -90,7 +90,7 @@ def session(retry_policy: RetryPolicy | None = None) -> requests.Session:
     return http_session
 
 
-def pause(attempt: int, first: float, longest: float) -> float:
+def backoff(attempt: int, first: float, longest: float) -> float:
     """Return the seconds to wait after the `attempt`th try: `first`, doubled after each try, at most `longest`.
 
     Up to a quarter is added at random, so that many runners do not come back together.
@@ -110,7 +110,7 @@ def describe_error(error: Exception) -> str:
     return next((words for part, words in WORDS.items() if part in text), str(error) or type(error).__name__)
 
 
-def status(code: int) -> str:
+def describe_status(code: int) -> str:
     """Return what a server answered, as the end of a sentence: "answered 503 Service Unavailable"."""
     phrases = {http_status.value: http_status.phrase for http_status in HTTPStatus}
     return f"answered {code} {phrases.get(code, '')}".rstrip()
@@ -176,8 +176,8 @@ class _Retries(Retry):
         """Wait before the next try, as long as the server asks for or the policy says."""
         retry_policy, last = self.retry_policy, self.history[-1]
         delay = self.get_retry_after(response) if response else None
-        seconds = delay or pause(len(self.history), retry_policy.first_wait, retry_policy.longest_wait)
-        reason = describe_error(last.error) if last.error else status(last.status or 0)
+        seconds = delay or backoff(len(self.history), retry_policy.first_wait, retry_policy.longest_wait)
+        reason = describe_error(last.error) if last.error else describe_status(last.status or 0)
         retry_policy.progress(f"{reason}: again in {seconds:.1f} s")
         retry_policy.wait(seconds)
 

@@ -98,7 +98,7 @@ def holder(name: str) -> Holder | None:
 
 def holders() -> dict[str, Holder]:
     """Return every lock that is held, by name."""
-    names = [path.name for path in files.entries(_path(""))]
+    names = [path.name for path in files.list_folder(_path(""))]
     return {name: lock_holder for name in names if (lock_holder := holder(name))}
 
 

@@ -44,7 +44,7 @@ BUILD = PROJECT / "build"
 IMAGES = BUILD / "images"
 
 
-def places(name: str) -> Iterator[Path]:
+def data_folders(name: str) -> Iterator[Path]:
     """Yield the folders that a part of the data, "dockerfiles", is in: the user's own first, where there is one."""
     if INSTALLED and (users := PROJECT / name).is_dir():
         yield users
@@ -55,14 +55,14 @@ def overrides() -> list[str]:
     """Return the files of the user's folder that replace the tool's own, as "jobs/slurm/job.sbatch.j2"."""
     overridden = []
     for part in ("dockerfiles", "jobs"):
-        users, *built_in = places(part)
+        users, *built_in = data_folders(part)
         for file in sorted(users.rglob("*")) if built_in else ():
             if file.is_file() and (DATA / part / file.relative_to(users)).exists():
                 overridden.append(f"{part}/{file.relative_to(users)}")
     return overridden
 
 
-def find(name: str) -> Path:
+def find_data(name: str) -> Path:
     """Return a file or folder of the data by its path, "dockerfiles/macros.j2".
 
     The user's own comes before the wheel's.
@@ -70,10 +70,10 @@ def find(name: str) -> Path:
     Where neither has it, the path it would have in the user's folder.
     """
     part, _, below = name.partition("/")
-    return next((folder / below for folder in places(part) if (folder / below).exists()), PROJECT / name)
+    return next((folder / below for folder in data_folders(part) if (folder / below).exists()), PROJECT / name)
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path for people: from PROJECT where it lies in there, whole elsewhere."""
     return str(path.relative_to(PROJECT)) if path.is_relative_to(PROJECT) else str(path)
 

@@ -40,7 +40,7 @@ class StepFile(Generic[Form]):
         """
         return self.load(self.path(image_id))
 
-    def usable(self, image_id: str) -> Form | None:
+    def read_if_valid(self, image_id: str) -> Form | None:
         """Return what the step wrote of an image.
 
         None where there is nothing to use, and the step is to be repeated.

@@ -60,7 +60,7 @@ def _compiled(options: _Options) -> _Compiled | None:
 
 
 @contextmanager
-def readable(name: str) -> Iterator[None]:
+def template_errors(name: str) -> Iterator[None]:
     """Turn what is wrong with the templates of `name` ("target efa-pytorch") into RdmaImagesError."""
     try:
         yield

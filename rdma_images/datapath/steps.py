@@ -204,14 +204,16 @@ def after_lost_guest(checks: list[Check], error: Exception, fabric: Fabric | Non
 def run_steps(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:
     """Yield every check of the tier, each with the seconds it took. Raises GuestError when a guest is lost."""
     for step in FILES:
-        yield (check := _take(step, lab, progress))
+        yield (check := _run_step(step, lab, progress))
     no_device = check.outcome == "failed"
     for step in EXCHANGES:
-        yield skipped(step[0], f"no device to try it on: see {check.id}") if no_device else _take(step, lab, progress)
+        yield (
+            skipped(step[0], f"no device to try it on: see {check.id}") if no_device else _run_step(step, lab, progress)
+        )
     yield from limits.hardware_checks(fabric)
 
 
-def _take(step: Step, lab: Lab, progress: Progress) -> Check:
+def _run_step(step: Step, lab: Lab, progress: Progress) -> Check:
     """Take a step, report its result, and note how long it took."""
     subject, function = step
     started = time.monotonic()

@@ -66,7 +66,7 @@ def up(progress: Progress = silent) -> Engine:
         raise RdmaImagesError(f"no private engine can be started: {problem}\n{fix(problem)}")
     with locking.hold("engine", "starting the private engine", progress):
         folders = layout()
-        if engine := _patiently(folders, progress):
+        if engine := _wait_for_daemons(folders, progress):
             return engine
         daemons.end(folders)  # what is left of a killed one, found by programs that may be about to be replaced
         _unpack(folders, progress)
@@ -103,7 +103,7 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
     return ran or emulated or purge
 
 
-def _patiently(folders: Layout, progress: Progress) -> Engine | None:
+def _wait_for_daemons(folders: Layout, progress: Progress) -> Engine | None:
     """Return the engine whose daemons run, once both answer; None where one does not run, or ends meanwhile.
 
     It may be slow with somebody's work: it is waited for, and never ended without being asked to.

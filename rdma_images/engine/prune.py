@@ -40,7 +40,7 @@ def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage
     digests = [digest for label in (LABEL, LAYERS) for digest in docker_command.labelled(engine, label)]
     if not digests:
         return ()
-    inspected = json.loads(_ask(engine, "image", "inspect", *dict.fromkeys(digests)).stdout)
+    inspected = json.loads(_run_docker(engine, "image", "inspect", *dict.fromkeys(digests)).stdout)
     images = [
         EngineImage(
             image["Id"], name, image["Config"]["Labels"].get(LABEL, ""), image["Config"]["Labels"].get(TARGET, "")
@@ -67,7 +67,7 @@ def remove(engine: Engine, images: Collection[EngineImage], cache: bool = False)
     """
     in_use = {}
     for image in images:
-        if container := IN_USE.search(_ask(engine, "image", "rm", image.ref or image.digest).stderr):
+        if container := IN_USE.search(_run_docker(engine, "image", "rm", image.ref or image.digest).stderr):
             in_use[image] = container[1]
     if cache:
         _empty_cache(engine)
@@ -89,7 +89,7 @@ def _empty_cache(engine: Engine) -> None:
             ) from None
 
 
-def _ask(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _run_docker(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Return a docker command about images, which may be gone by now or in use.
 
     Raises RdmaImagesError where it fails for another reason.

@@ -104,7 +104,7 @@ def load(folder: Path | None = None) -> Facts:
     Raises RefusedError with file and line for what cannot be read, and where two tables contradict each other.
     """
     facts = Facts(folder)
-    has_users_files = folder is None and len(list(paths.places("facts"))) > 1
+    has_users_files = folder is None and len(list(paths.data_folders("facts"))) > 1
     # Now, and not in the middle of a task. Only jobs use these two: read later, unless a user may have written some.
     facts.check(jobs=has_users_files)
     if problems := list(_contradictions(facts)):

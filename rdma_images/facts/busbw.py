@@ -10,7 +10,7 @@ from rdma_images.facts.origin import FactsFile, Row
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
-def size_of(text: str) -> int:
+def parse_size(text: str) -> int:
     """Return the bytes of "16GiB". Raises ValueError for what is no size."""
     match = re.fullmatch(r"(\d{1,6})(B|KiB|MiB|GiB)", text)
     if not match:
@@ -19,7 +19,7 @@ def size_of(text: str) -> int:
 
 
 def _size(text: str) -> str:
-    size_of(text)
+    parse_size(text)
     return text
 
 

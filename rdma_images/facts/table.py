@@ -23,7 +23,7 @@ def read(model: type[Table], folder: Path | None = None) -> Table:
     """
     if folder is not None:
         return _read((folder / model.FILE,), model)
-    *users, project = (facts_folder / model.FILE for facts_folder in paths.places("facts"))
+    *users, project = (facts_folder / model.FILE for facts_folder in paths.data_folders("facts"))
     return _read((project, *(path for path in users if files.exists(path))), model)
 
 

@@ -91,7 +91,7 @@ def _index_packages(address: str, mirrors: Mirrors, progress: Progress) -> list[
                 text = lzma.decompress(response.content).decode("utf-8", "replace")
         except (requests.RequestException, web.StatusError, lzma.LZMAError):
             return []
-        for earlier in files.entries(folder):
+        for earlier in files.list_folder(folder):
             if not earlier.name.endswith(f"-{day}.txt"):
                 earlier.unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)

@@ -66,7 +66,7 @@ def read(base: str) -> DebianLock | None:
     """Return the lock of a base; None where it has none, and is made from the archive of the day."""
     file = path(base)
     if file.is_relative_to(paths.PROJECT / "locks"):  # what the project brings serves where the user's has none
-        file = paths.find(str(file.relative_to(paths.PROJECT)))
+        file = paths.find_data(str(file.relative_to(paths.PROJECT)))
     return yaml_file.load(file, DebianLock) if files.exists(file) else None
 
 

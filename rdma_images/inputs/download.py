@@ -71,7 +71,7 @@ def download(address: str, file: Path, job: DownloadSettings) -> None:
         except _IncompleteError as error:
             if retries + 1 == TRIES:
                 raise _download_error(address, job, str(error), TRIES) from None
-            pause = http.pause(retries + 1, PAUSE, retry_policy.longest_wait)
+            pause = http.backoff(retries + 1, PAUSE, retry_policy.longest_wait)
             report(f"{error}: retrying in {pause:.1f} s")
             wait(pause)
 

@@ -83,7 +83,9 @@ def path(question: LockRequest, folder: Path | None = None) -> Path:
 
 def _readable_lock(file: Path) -> Path:
     """Return the file to read: what the project brings serves where the user's own locks/ has none."""
-    return paths.find(str(file.relative_to(paths.PROJECT))) if file.is_relative_to(paths.PROJECT / "locks") else file
+    return (
+        paths.find_data(str(file.relative_to(paths.PROJECT))) if file.is_relative_to(paths.PROJECT / "locks") else file
+    )
 
 
 def exists(question: LockRequest) -> bool:

@@ -207,7 +207,7 @@ def trusted_bundle(bundle: Path | None, named_in: str, environ: Mapping[str, str
     `named_in` says where `bundle` was written. Raises RefusedError for a bundle that is named and has no certificate.
     """
     if bundle:
-        return _usable_bundle(files.expanded(str(bundle)), named_in)
+        return _usable_bundle(files.expand_user(str(bundle)), named_in)
     for variable in CA_VARIABLES:
         if value := environ.get(variable):
             return _usable_bundle(Path(value), f"${variable}")
@@ -231,7 +231,7 @@ def _usable_bundle(path: Path, named_in: str) -> Path:
     except OSError as error:  # ssl.SSLError is one: a file that is no PEM
         reason = error.strerror or str(error)
     except ValueError as error:  # a name that no file can have
-        reason = str(files.unusable(error, path))
+        reason = str(files.describe_file_error(error, path))
     raise RefusedError(
         f"{named_in}: the CA bundle {path} cannot be used: {reason}\nname a PEM file with the authorities to trust"
     )

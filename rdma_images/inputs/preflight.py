@@ -109,7 +109,7 @@ def has_stand_in(source: Source) -> bool:
     if source.kind == "base":
         base = source.extra.get("stand-in")
         return base is not None and bootstrap.is_possible(base, source.extra["platform"])
-    return "stand-in" in source.extra or paths.find(f"dockerfiles/stand-ins/{source.component}").is_dir()
+    return "stand-in" in source.extra or paths.find_data(f"dockerfiles/stand-ins/{source.component}").is_dir()
 
 
 def rehearsed_ids(supplies: Iterable[Supply]) -> tuple[str, ...]:
@@ -266,8 +266,8 @@ def _replacement_group(source: Source) -> str:
 
 
 def _stand_in(supply: Supply) -> Supply:
-    folder = paths.find(f"dockerfiles/stand-ins/{supply.source.component}")
-    address = supply.source.extra.get("stand-in") or paths.shown(folder)
+    folder = paths.find_data(f"dockerfiles/stand-ins/{supply.source.component}")
+    address = supply.source.extra.get("stand-in") or paths.display_path(folder)
     detail = f"in place of {supply.address}: {supply.detail}"
     return dataclasses.replace(supply, via="stand-in", address=address, reachable=True, detail=detail)
 

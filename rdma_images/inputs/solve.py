@@ -65,7 +65,7 @@ def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: P
         progress(f"asking for wheels with {f'torch {torches[0]}' if len(torches) == 1 else 'any torch'} on {base}")
         planned = candidate(name, target, facts, {"base": base})
         try:
-            torch = _ask(question, planned, torches, facts, mirrors)
+            torch = _newest_solvable(question, planned, torches, facts, mirrors)
         except PackageConflictError as error:
             axis = TORCH if torches == (default[TORCH],) else "base"
             forced.setdefault(axis, error.conflict)
@@ -74,7 +74,7 @@ def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: P
         changes = {axis: value for axis, value in new_values.items() if value != default.axes[axis]}
         return Solution(name, changes, _reasons(candidate(name, target, facts, changes), default, forced))
     conflict = next(iter(forced.values()), None)
-    reason = _words(conflict, default[TORCH]) if conflict else "no torch passes the rules, see plan"
+    reason = _explain(conflict, default[TORCH]) if conflict else "no torch passes the rules, see plan"
     raise RefusedError(f"{name}: no torch and no base has wheels of all its packages: {reason}\nchange its packages")
 
 
@@ -122,7 +122,9 @@ def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[st
             yield base, able
 
 
-def _ask(question: _Question, planned: Candidate, torches: Sequence[str], facts: Facts, mirrors: Mirrors) -> str:
+def _newest_solvable(
+    question: _Question, planned: Candidate, torches: Sequence[str], facts: Facts, mirrors: Mirrors
+) -> str:
     """Return the newest of those torches with which all packages have wheels. Raises ConflictError for none."""
     oldest, *_, newest = sorted([*torches, *torches], key=Version)
     unavailable = [version for version in facts.torch.releases if version not in torches]
@@ -142,7 +144,7 @@ def _ask(question: _Question, planned: Candidate, torches: Sequence[str], facts:
     return Version(versions["torch"]).public
 
 
-def _words(conflict: Conflict, planned: str, torch: str = "") -> str:
+def _explain(conflict: Conflict, planned: str, torch: str = "") -> str:
     """Return which torch packages need, the chosen one where uv names it; where it names none, its own words."""
     other_needs = [need for need in conflict.needs if need.torch != planned]
     needs_of_torch = [need for need in other_needs if need.torch == torch]
@@ -161,7 +163,7 @@ def _reasons(planned: Candidate, default: Candidate, forced: Mapping[str, Confli
         if planned.axes.get(name) == default.axes.get(name):
             reason = f"from {component.decided_by}" if component.decided_by in planned else "as in matrix.yaml"
         elif conflict := forced.get(name) or forced.get(TORCH):
-            reason = _words(conflict, default[TORCH], planned[TORCH])
+            reason = _explain(conflict, default[TORCH], planned[TORCH])
         else:
             reason = "the row of matrix.yaml is refused, see plan"
         reasons[name] = (component.version, reason)

@@ -17,7 +17,7 @@ class StatusError(Exception):
     """A response with a status of 400 or above."""
 
     def __init__(self, status: int) -> None:
-        super().__init__(http.status(status))
+        super().__init__(http.describe_status(status))
         self.status = status
 
 
@@ -26,7 +26,7 @@ def local_path(address: str) -> Path | None:
     parts = urlsplit(address)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
-    return files.expanded(address) if not parts.scheme else None
+    return files.expand_user(address) if not parts.scheme else None
 
 
 @contextmanager

@@ -73,7 +73,7 @@ class Digests:
             if expected and expected != actual:
                 raise RdmaImagesError(
                     f"{recipe.name} ({part}): this machine made {actual.digest} of the wheels of which "
-                    f"{paths.shown(_users_file())} has {expected.digest}\n"
+                    f"{paths.display_path(_users_file())} has {expected.digest}\n"
                     f"remove {store.folder(layer.key)} and build again; where that makes the same, find out with "
                     f"another machine which is right, and remove {recipe.key} from the file if this one is"
                 )

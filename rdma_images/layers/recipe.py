@@ -78,5 +78,5 @@ def coder(compression: Compression) -> str:
 
 def devel_files() -> str:
     """Return the patterns of what is left out of a runtime image, a line each."""
-    lines = paths.find("dockerfiles/devel-files.txt").read_text(encoding="utf-8").splitlines()
+    lines = paths.find_data("dockerfiles/devel-files.txt").read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if line and not line.startswith("#"))

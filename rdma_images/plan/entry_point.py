@@ -32,7 +32,9 @@ def settings(additions: Additions, exported: Collection[str]) -> Iterator[tuple[
         text = script.read_text(encoding="utf-8", errors="replace")
         if re.match(r"#!.*\b(?:ba|da|z|k)?sh\b", text) or script.suffix == ".sh":
             for number, variables in _lines(text, exported):
-                yield from ((f"{paths.shown(script)}:{number}", name, value) for name, value in variables.items())
+                yield from (
+                    (f"{paths.display_path(script)}:{number}", name, value) for name, value in variables.items()
+                )
 
 
 def _scripts(additions: Additions) -> Iterator[Path]:

@@ -160,7 +160,9 @@ def _wheel(path: Path) -> tuple[str, str]:
 def _project(path: Path, name: str | None) -> tuple[str, str]:
     deciding = sorted({file for pattern in METADATA for file in path.glob(pattern) if file.is_file()})
     if not any(file.suffix != ".txt" for file in deciding):
-        raise _ProblemError(f"{paths.shown(path)} has no pyproject.toml\nwrite one, or copy the folder with `files`")
+        raise _ProblemError(
+            f"{paths.display_path(path)} has no pyproject.toml\nwrite one, or copy the folder with `files`"
+        )
     digest = hashlib.sha256()
     for file in deciding:
         content = file.read_bytes()
@@ -168,7 +170,8 @@ def _project(path: Path, name: str | None) -> tuple[str, str]:
     project = next(_project_names(path), name)
     if not project:
         raise _ProblemError(
-            f"{paths.shown(path)}: neither pyproject.toml nor setup.cfg says its name\nwrite NAME @ ./{path.name}"
+            f"{paths.display_path(path)}: neither pyproject.toml nor setup.cfg says its name\n"
+            f"write NAME @ ./{path.name}"
         )
     return project, f"metadata={digest.hexdigest()}"
 
@@ -179,7 +182,7 @@ def _project_names(path: Path) -> Iterator[str]:
         try:
             settings = tomllib.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise _ProblemError(f"{paths.shown(file)}: {error}\ncorrect it") from None
+            raise _ProblemError(f"{paths.display_path(file)}: {error}\ncorrect it") from None
         for table in (settings.get("project"), settings.get("tool", {}).get("poetry")):
             if isinstance(table, dict) and isinstance(table.get("name"), str):
                 yield table["name"]

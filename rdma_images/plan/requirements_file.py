@@ -42,7 +42,7 @@ class _Line:
 
     @property
     def where(self) -> str:
-        return f"{paths.shown(self.file)}:{self.number}" if self.number else paths.shown(self.file)
+        return f"{paths.display_path(self.file)}:{self.number}" if self.number else paths.display_path(self.file)
 
     def refused(self, sentence: str, fix: str) -> RefusedError:
         return RefusedError(f"{self.where}: {sentence}\n{fix}")
@@ -70,7 +70,7 @@ def _add(
     file: Path, is_constraint: bool, versions: Mapping[str, str], result: Requirements, above: Sequence[Path]
 ) -> None:
     if file in above or len(above) >= MAX_DEPTH:
-        raise RefusedError(f"{paths.shown(file)}: includes itself\nremove its line -r or -c")
+        raise RefusedError(f"{paths.display_path(file)}: includes itself\nremove its line -r or -c")
     locked = UV_LOCK.fullmatch(file.name)
     for line in _uv_lock(file.with_name("uv.lock"), locked["extras"] or "") if locked else _lines(file):
         option = OPTION.fullmatch(line.text)
@@ -97,19 +97,21 @@ def _uv_lock(file: Path, extras: str) -> Iterator[_Line]:
     from uv import find_uv_bin  # here, because most targets have no such file
 
     if not files.exists(file):
-        raise RefusedError(f"{paths.shown(file)}: no such file\nrun uv lock in its folder")
+        raise RefusedError(f"{paths.display_path(file)}: no such file\nrun uv lock in its folder")
     command = [find_uv_bin(), "export", "--frozen", "--offline", "--no-dev", "--no-emit-project", "--no-editable"]
     command += ["--no-annotate", "--no-header", "--quiet", "--format", "requirements.txt"]
     extra_names = [extra.strip() for extra in extras.split(",") if extra.strip()]
     if unknown_extras := sorted(set(extra_names) - _extras(file.with_name("pyproject.toml"))):
         raise RefusedError(
-            f"{paths.shown(file)}: its project has no extra {', '.join(unknown_extras)}\ncorrect the name"
+            f"{paths.display_path(file)}: its project has no extra {', '.join(unknown_extras)}\ncorrect the name"
         )
     command += [f"--extra={extra}" for extra in extra_names]
     process = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, check=False)
     if process.returncode:
         words = " ".join(process.stderr.split()).removeprefix("error: ")
-        raise RefusedError(f"{paths.shown(file)}: {words}\nsee that pyproject.toml is beside it, and run uv lock there")
+        raise RefusedError(
+            f"{paths.display_path(file)}: {words}\nsee that pyproject.toml is beside it, and run uv lock there"
+        )
     yield from _joined(file, process.stdout, is_numbered=False)
 
 
@@ -124,7 +126,7 @@ def _extras(project: Path) -> set[str]:
 def _lines(file: Path) -> Iterator[_Line]:
     try:
         if not files.exists(file):
-            raise RefusedError(f"{paths.shown(file)}: no such file\ncorrect its name, or write it")
+            raise RefusedError(f"{paths.display_path(file)}: no such file\ncorrect its name, or write it")
         text = files.read(file)
     except files.FileError as error:
         raise RefusedError(str(error)) from None

@@ -14,13 +14,13 @@ ONTO_PREFIX = "onto"  # how the names of templates begin that are for --onto
 
 def template_problem(image: Image) -> str | None:
     """Return which template an image's target lacks, its own or a stage's; None where none is missing."""
-    path = paths.find(f"dockerfiles/targets/{image.template}.j2")
+    path = paths.find_data(f"dockerfiles/targets/{image.template}.j2")
     if not path.is_file():
         fix = f"write it, or correct `template`: {near(image.template, _names('targets'))}"
         return f"{path}: no such template, for target {image.target}\n{fix}"
     for stages in STAGES.finditer(files.read(path)):
         for name in NAME.findall(stages[1]):
-            stage = paths.find(f"dockerfiles/stages/{name}.j2")
+            stage = paths.find_data(f"dockerfiles/stages/{name}.j2")
             if not stage.is_file():
                 fix = f"write {stage}, or correct the name: {near(name, _names('stages'))}"
                 return f"{path}: names the stage {name}, which has no template\n{fix}"
@@ -29,5 +29,5 @@ def template_problem(image: Image) -> str | None:
 
 def _names(kind: str) -> list[str]:
     """Return the names of the templates of targets or of stages, but for those of --onto."""
-    templates = {file.stem for folder in paths.places("dockerfiles") for file in folder.glob(f"{kind}/*.j2")}
+    templates = {file.stem for folder in paths.data_folders("dockerfiles") for file in folder.glob(f"{kind}/*.j2")}
     return sorted(name for name in templates if not name.startswith(ONTO_PREFIX))

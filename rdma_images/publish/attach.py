@@ -124,7 +124,7 @@ def _under_tag(repository: Repository, reference: str) -> tuple[Descriptor, ...]
         return ()
 
 
-def content_of(repository: Repository, digest: str) -> bytes:
+def read_content(repository: Repository, digest: str) -> bytes:
     """Return the bytes of the attachment `digest`. Raises MalformedError where it has none, or others than it says."""
     try:
         layers = repository.manifest(digest).layers()

@@ -40,11 +40,13 @@ class PushProgress:
         """Return what changes when something moves; while it stays the same, the push has stalled."""
         return self.sent(), tuple(layer.state for layer in self.layers.values())
 
-    def take(self, event: dict[str, Any], host: str, subject: str) -> None:
+    def update(self, event: dict[str, Any], host: str, subject: str) -> None:
         """Take one event. Raises the PublishError that the event carries."""
         if "error" in event or "errorDetail" in event:
             detail = event.get("errorDetail") or {}
-            raise error_of(host, subject, str(event.get("error") or detail.get("message") or "docker gives no reason"))
+            raise push_error(
+                host, subject, str(event.get("error") or detail.get("message") or "docker gives no reason")
+            )
         status = str(event.get("status", ""))
         if digest := _DIGEST.search(status):
             self.digest = digest[1]
@@ -114,7 +116,7 @@ _STATUSES: dict[int, type[faults.PublishError]] = {
 }
 
 
-def error_of(host: str, subject: str, text: str) -> faults.PublishError:
+def push_error(host: str, subject: str, text: str) -> faults.PublishError:
     """Return the PublishError that the error text of a push stands for."""
     lowered = text.lower()
     masked = faults.mask_secrets(" ".join(text.split()))[:400]

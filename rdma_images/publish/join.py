@@ -86,7 +86,7 @@ def _join(target: str, tag: str, members: Members, destination: Destination, pub
 
 def _is_rehearsal(image: Image) -> bool:
     """Return whether stand-ins are in what was published of an image here."""
-    record = publication.PUBLICATION.usable(image.id)
+    record = publication.PUBLICATION.read_if_valid(image.id)
     return record is not None and bool(record.rehearsal)
 
 
@@ -95,7 +95,7 @@ def _member(image: Image, tag: str, destination: Destination, repository: Reposi
 
     Raises MissingError while it is not there, RefusedError for one without evidence.
     """
-    record = publication.PUBLICATION.usable(image.id)
+    record = publication.PUBLICATION.read_if_valid(image.id)
     copy = record.places.get(destination.name) if record is not None else None
     if record is None or copy is None or copy.ref != f"{repository.ref}@{record.digest}":
         return _published_elsewhere(image, tag, destination, repository, publisher)

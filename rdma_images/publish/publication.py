@@ -51,6 +51,6 @@ PUBLICATION = step_file("publication.json", "publish", Publication)
 
 def write(publication: Publication) -> Path:
     """Write publication.json. The copies of the same digest in other registries stay in it."""
-    earlier = PUBLICATION.usable(publication.image_id)
+    earlier = PUBLICATION.read_if_valid(publication.image_id)
     copies = earlier.places if earlier is not None and earlier.digest == publication.digest else {}
     return PUBLICATION.write(publication.image_id, replace(publication, places={**copies, **publication.places}))

@@ -153,7 +153,7 @@ def _publish_to(items: Sequence[ApprovedImage], destination: Destination, publis
     for item, result in zip(items, results, strict=True):
         copy = result.place
         if copy is not None and item.image.target not in broken:
-            with_tags = _result_of(item, destination, partial(move_tags, item, copy, destination, publisher))
+            with_tags = _capture_error(item, destination, partial(move_tags, item, copy, destination, publisher))
             copy = with_tags.place or copy
             result = replace(with_tags, place=copy)
         if copy is not None:
@@ -171,10 +171,10 @@ def _is_published(destination: Destination, item: ApprovedImage) -> bool:
 
 
 def _send(destination: Destination, publisher: Publisher, item: ApprovedImage) -> PublishResult:
-    return _result_of(item, destination, partial(send, item, destination, publisher))
+    return _capture_error(item, destination, partial(send, item, destination, publisher))
 
 
-def _result_of(item: ApprovedImage, destination: Destination, action: Callable[[], PublishedCopy]) -> PublishResult:
+def _capture_error(item: ApprovedImage, destination: Destination, action: Callable[[], PublishedCopy]) -> PublishResult:
     try:
         return PublishResult(item.image.id, destination.name, place=action())
     except RdmaImagesError as error:

@@ -9,7 +9,7 @@ from rdma_images.core.pipeline import Image
 from rdma_images.inspection.report import Report, decode_report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import statement
-from rdma_images.publish.attach import FORM, content_of, newest_first
+from rdma_images.publish.attach import FORM, newest_first, read_content
 from rdma_images.publish.destination import open_destination, open_repository
 from rdma_images.publish.tags import image_tags
 from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Manifest, Repository
@@ -32,7 +32,7 @@ class PublishedImage:
         """Return the newest attachment of a form. Raises ValueError where there is none."""
         entries = [entry for entry in newest_first(self.repository, self.digest) if entry.annotations.get(FORM) == form]
         newest, *_ = entries
-        return statement.predicate(content_of(self.repository, newest.digest))
+        return statement.predicate(read_content(self.repository, newest.digest))
 
     def report(self) -> Report:
         """Return the newest report that is attached. Raises RefusedError where none can be read."""

@@ -154,7 +154,7 @@ def _attempt(
                 repository.ref, tag=tag, stream=True, decode=True, auth_config=login.for_docker() if login else {}
             )
             for event in _until_stalled(events, progress, host, stall):
-                progress.take(event, host, subject)
+                progress.update(event, host, subject)
                 watch(progress)
     except docker.errors.APIError as error:
         raise faults.PublishError(

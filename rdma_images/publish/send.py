@@ -87,7 +87,7 @@ def send(item: ApprovedImage, destination: Destination, publisher: Publisher) ->
     """
     gate.check_rehearsal_host(item.build, destination.kind.host)
     repository = destination.repository(item.image.target)
-    arrival = _bring(item, destination, repository, publisher)
+    arrival = _find_or_push(item, destination, repository, publisher)
     signing = publisher.signing(destination, repository, item.build.digest)
     files, attached = _attach(
         item, arrival.manifest, repository, publisher, signing.is_trusted if signing else trust_all
@@ -113,7 +113,9 @@ def send(item: ApprovedImage, destination: Destination, publisher: Publisher) ->
     )
 
 
-def _bring(item: ApprovedImage, destination: Destination, repository: Repository, publisher: Publisher) -> Arrival:
+def _find_or_push(
+    item: ApprovedImage, destination: Destination, repository: Repository, publisher: Publisher
+) -> Arrival:
     """Return the image under its tag, pushed where it is not in the registry yet."""
     digest = item.build.digest
     tag, current = publisher.retry(partial(_tag, item, destination, repository))
@@ -163,7 +165,7 @@ def _attach(
 
 
 def _signed_before(signer: keys.Signer, item: ApprovedImage, destination: Destination, repository: Repository) -> bool:
-    publication = PUBLICATION.usable(item.image.id)
+    publication = PUBLICATION.read_if_valid(item.image.id)
     copy = (
         publication.places.get(destination.name)
         if publication is not None and publication.digest == item.build.digest

@@ -5,7 +5,7 @@ from functools import cached_property, partial
 
 from rdma_images.core.progress import Progress
 from rdma_images.publish import cosign, statement, verify
-from rdma_images.publish.attach import Artifact, content_of
+from rdma_images.publish.attach import Artifact, read_content
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import Destination
 from rdma_images.publish.keys import Signer, key_label
@@ -31,7 +31,7 @@ class ImageSigner:
     def is_trusted(self, entry: Descriptor, artifact: Artifact) -> bool:
         """Return whether the same signer signed the attachment `entry`: another machine with the same key wrote it."""
         try:
-            content = content_of(self._repository, entry.digest)
+            content = read_content(self._repository, entry.digest)
         except faults.MalformedError:
             return False
         with self._cosign.trust(self._signer) as trust:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.publish import statement
-from rdma_images.publish.attach import attachments, content_of
+from rdma_images.publish.attach import attachments, read_content
 from rdma_images.publish.keys import Trust
 from rdma_images.registry import faults
 from rdma_images.registry.client import Descriptor, Repository
@@ -67,7 +67,7 @@ def read_bundles(repository: Repository, digest: str, trust: Trust) -> Bundles:
     check = checker(trust)
     for entry in bundle_entries(repository, digest):
         try:
-            bundles.statements.append(check(content_of(repository, entry.digest), digest))
+            bundles.statements.append(check(read_content(repository, entry.digest), digest))
         except (BundleError, faults.MalformedError) as error:
             bundles.refusals.append(f"bundle {entry.digest[:19]}: {faults.first_line(error)}")
     return bundles

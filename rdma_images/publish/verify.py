@@ -8,7 +8,7 @@ from typing import Any
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.publish import cosign, sigstore_bundles, statement, tags
-from rdma_images.publish.attach import FORM, content_of, fallback_tag, newest_first
+from rdma_images.publish.attach import FORM, fallback_tag, newest_first, read_content
 from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import open_repository
@@ -198,7 +198,7 @@ def _chosen(
         if form not in NAMES:
             continue
         try:
-            contents_by_form.setdefault(form, []).append(content_of(repository, entry.digest))
+            contents_by_form.setdefault(form, []).append(read_content(repository, entry.digest))
         except faults.MalformedError as error:
             unreadable.append(VerifyFinding(NAMES[form], None, f"ignored: {faults.first_line(error)}"))
     ref = f"{repository.ref}@{digest}"

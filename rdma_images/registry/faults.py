@@ -166,7 +166,7 @@ def retry(
         except PublishError as error:
             if not error.temporary or attempt == attempts:
                 raise
-            wait = http.pause(attempt, first_wait, longest_wait)
+            wait = http.backoff(attempt, first_wait, longest_wait)
             progress(f"{first_line(error)}; trying again in {wait:.0f} s ({attempt} of {attempts - 1})")
             sleep(wait)
     raise AssertionError("attempts must be at least 1")

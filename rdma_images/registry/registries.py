@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, 
 
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError, near
-from rdma_images.core.paths import DATA, PROJECT, shown
+from rdma_images.core.paths import DATA, PROJECT, display_path
 from rdma_images.registry.credentials import check_reference
 from rdma_images.registry.reference import HOST
 
@@ -193,7 +193,7 @@ def load(path: Path | None = None) -> Registries:
     """Return the registries of `path` (by default `registries_file`). Raises RefusedError with file and line."""
     path = path or registries_file()
     if not files.exists(path):
-        raise RefusedError(f"{path}: no such file\ncopy {shown(EXAMPLE)} and keep the registries you use")
+        raise RefusedError(f"{path}: no such file\ncopy {display_path(EXAMPLE)} and keep the registries you use")
     return yaml_file.load(path, Registries)
 
 

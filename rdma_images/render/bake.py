@@ -192,7 +192,7 @@ def _helpers(bake: Mapping[str, Any]) -> dict[str, Any]:
 
 def _image(target: ImageTarget) -> dict[str, Any]:
     return {
-        "context": paths.shown(target.dockerfile.parent),
+        "context": paths.display_path(target.dockerfile.parent),
         "dockerfile": target.dockerfile.name,
         "target": "image",
         "contexts": dict(sorted(target.contexts.items())),
@@ -206,7 +206,7 @@ def _image(target: ImageTarget) -> dict[str, Any]:
 def _helper(helper: HelperTarget) -> dict[str, Any]:
     # Its files go into images; it is no image itself, and leaves none in the engine.
     target: dict[str, Any] = {
-        "context": paths.shown(helper.folder),
+        "context": paths.display_path(helper.folder),
         "contexts": dict(helper.contexts),
         "output": ["type=cacheonly"],
     }

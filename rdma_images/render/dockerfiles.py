@@ -37,12 +37,12 @@ def render(image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], a
         RdmaImagesError: A template cannot be read or names what does not exist.
     """
     try:
-        with templates.readable(f"target {image.target}"):
+        with templates.template_errors(f"target {image.target}"):
             target = _environment().get_template(f"targets/{image.template}.j2")
             body = target.render(stages=_Stages(image, lock, toolkit, tools, archive_state))
     except jinja2.TemplateNotFound as error:
         raise RefusedError(
-            f"{paths.find(f'dockerfiles/{error.name}')}: no such template, for target {image.target}\n"
+            f"{paths.find_data(f'dockerfiles/{error.name}')}: no such template, for target {image.target}\n"
             "write it, or correct its name in matrix.yaml or in the target's template"
         ) from None
     return _header(image) + body.lstrip("\n")
@@ -141,9 +141,9 @@ def _decided(component: Component) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    return templates.environment(paths.places("dockerfiles"))
+    return templates.environment(paths.data_folders("dockerfiles"))
 
 
 @cache
 def _text(name: str) -> str:
-    return paths.find(f"dockerfiles/{name}").read_text(encoding="utf-8").rstrip("\n")
+    return paths.find_data(f"dockerfiles/{name}").read_text(encoding="utf-8").rstrip("\n")

@@ -27,7 +27,7 @@ def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Seq
         output.append("  checks  ").append(_verdict(report)).append("\n")
         if report:
             page = paths.image_folder(build.image_id) / "report.html"
-            output.append(f"  report  {paths.shown(page)}\n")
+            output.append(f"  report  {paths.display_path(page)}\n")
             if day := archive_day(report.facts.subject.labels if report.facts else {}):
                 output.append(f"  debian  packages {day}\n")
             if below := onto.get(build.image_id):

@@ -37,7 +37,7 @@ def write_page() -> Path:
 
     Raises RdmaImagesError where there is no report.
     """
-    reports = [report for folder in files.entries(paths.IMAGES) if (report := REPORT.load(folder / REPORT.name))]
+    reports = [report for folder in files.list_folder(paths.IMAGES) if (report := REPORT.load(folder / REPORT.name))]
     if not reports:
         raise RdmaImagesError(f"{paths.IMAGES} has no report\nrun `{COMMAND} validate` first")
     path = paths.BUILD / "report.html"

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.paths import DATA, PROJECT, shown
+from rdma_images.core.paths import DATA, PROJECT, display_path
 from rdma_images.core.yaml_file import Document, Strict, YamlPath
 from rdma_images.scan.scan_result import Severity, Vulnerability
 
@@ -108,7 +108,7 @@ class Policy(Document):
         if self.origin == OriginRules():
             raise RefusedError(
                 f"{self.where()}: has no 'origin', which says what a provenance must name\n"
-                f"add it, as {shown(EXAMPLE)} has it; or leave out --policy"
+                f"add it, as {display_path(EXAMPLE)} has it; or leave out --policy"
             )
         return self.origin
 
@@ -135,13 +135,13 @@ class Policy(Document):
 def load(path: Path) -> Policy:
     """Return the policy in `path`. Raises RefusedError with file and line."""
     if not files.exists(path):
-        raise RefusedError(f"{path}: no such file\ncopy {shown(EXAMPLE)} and change it")
+        raise RefusedError(f"{path}: no such file\ncopy {display_path(EXAMPLE)} and change it")
     return yaml_file.load(path, Policy)
 
 
 def chosen(option: str) -> Policy | None:
     """Return the policy that `--policy` names, else the project's policy.yaml; None where there is neither."""
     if option:
-        return load(files.expanded(option))
+        return load(files.expand_user(option))
     path = PROJECT / NAME
     return load(path) if files.exists(path) else None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.paths import CODE, DATA, PROJECT, PYTHON, VALIDATORS, places
+from rdma_images.core.paths import CODE, DATA, PROJECT, PYTHON, VALIDATORS, data_folders
 from rdma_images.core.pipeline import Check
 from rdma_images.inspection.inspection import Inspection
 
@@ -67,7 +67,7 @@ def digest() -> str:
 def _roots(pattern: str) -> list[Path]:
     """Return the folders in which a pattern of INPUTS is looked for."""
     part = pattern.partition("/")[0]
-    return [CODE] if part == "rdma_images" else [folder.parent for folder in places(part)]
+    return [CODE] if part == "rdma_images" else [folder.parent for folder in data_folders(part)]
 
 
 def run(case: Inspection, tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()) -> tuple[Check, ...]:

@@ -86,7 +86,7 @@ def _at_once() -> int:
 
 
 def _planned_candidate(image: Image) -> ValidationCandidate:
-    build = BUILD.usable(image.id)
+    build = BUILD.read_if_valid(image.id)
     if build is None:
         raise RefusedError(f"{image.id} was not built here\nrun `{COMMAND} build {image.options}` first")
     return ValidationCandidate(build.ref, image, build)

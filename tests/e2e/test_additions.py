@@ -68,7 +68,7 @@ def test_the_stage_makes_files_user_and_command(
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "build" / "images")
     (image,) = planner.plan(yaml_file.loads(MATRIX, Matrix, "matrix.yaml"), facts.load()).images
-    stage = templates.environment(paths.places("dockerfiles")).get_template("stages/additions.j2")
+    stage = templates.environment(paths.data_folders("dockerfiles")).get_template("stages/additions.j2")
     # As Ubuntu 24.04's base has it.
     account = (
         "RUN echo 'ubuntu:x:1000:1000::/home/ubuntu:/bin/bash' >> /etc/passwd && echo 'ubuntu:x:1000:' >> /etc/group"
@@ -115,7 +115,7 @@ def test_torch_runs_as_a_user_on_a_read_only_root(
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "build" / "images")
     text = MATRIX.partition("    files:")[0] + "    user: nonroot\n    default:" + MATRIX.partition("    default:")[2]
     (image,) = planner.plan(yaml_file.loads(text, Matrix, "matrix.yaml"), facts.load()).images
-    stage = templates.environment(paths.places("dockerfiles")).get_template("stages/additions.j2")
+    stage = templates.environment(paths.data_folders("dockerfiles")).get_template("stages/additions.j2")
     dockerfile = stage.render(previous=validated.good_image(), stage="image", additions=image.additions)
     paths.image_folder(image.id).mkdir(parents=True)
     with validated.derived(dockerfile, "nonroot", paths.image_folder(image.id)) as ref:

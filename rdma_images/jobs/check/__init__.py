@@ -75,7 +75,7 @@ def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[P
     """
 
     def add(error: OSError) -> None:
-        unreadable.append(UncheckedFile(str(error.filename), str(files.unusable(error))))
+        unreadable.append(UncheckedFile(str(error.filename), str(files.describe_file_error(error))))
 
     for path in paths:
         if not path.is_dir():

@@ -30,10 +30,10 @@ def versions(reference: str) -> Mapping[str, str]:
 def report(reference: str) -> Report | None:
     """Return the report of the image "host/repository@sha256:…"; None where none is here."""
     match = DIGEST.search(reference)
-    for folder in files.entries(paths.IMAGES) if match and paths.IMAGES.is_dir() else ():
+    for folder in files.list_folder(paths.IMAGES) if match and paths.IMAGES.is_dir() else ():
         if (measured := REPORT.read(folder.name)) is None:
             continue
-        published = publication.PUBLICATION.usable(folder.name)
+        published = publication.PUBLICATION.read_if_valid(folder.name)
         if match and match[1] in {measured.digest, *(copy.ref.rpartition("@")[2] for copy in _places(published))}:
             return measured
     return None

@@ -59,7 +59,7 @@ def logs_at(path: Path) -> tuple[Path, ...]:
         return (path,)
     no_logs = {*NO_LOGS, *folder.written(path)}
     log_files = run_folder.logs(path) or tuple(
-        entry for entry in files.entries(path) if entry.is_file() and entry.name not in no_logs
+        entry for entry in files.list_folder(path) if entry.is_file() and entry.name not in no_logs
     )
     if not log_files:
         raise RefusedError(f"{path}: no logs in this folder\ngive the folder of a run, or its logs")

@@ -18,8 +18,8 @@ from rdma_images.publish.attach import (
     Attachment,
     IsTrusted,
     attach,
-    content_of,
     newest_first,
+    read_content,
     trust_all,
 )
 from rdma_images.publish.destination import Destination, open_destination
@@ -145,7 +145,7 @@ def _newest_results(repository: Repository, digest: str, is_trusted: IsTrusted) 
     entries = [entry for entry in newest_first(repository, digest) if entry.annotations.get(FORM) == statement.RESULTS]
     for entry in entries:
         try:
-            content = content_of(repository, entry.digest)
+            content = read_content(repository, entry.digest)
             encoded = statement.predicate(content)["results"]
             results = tuple(run_folder.RESULT.decode(result) for result in encoded)
         except (faults.MalformedError, ValueError, KeyError, TypeError):

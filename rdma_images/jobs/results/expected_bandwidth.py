@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rdma_images.core.sizes import message
 from rdma_images.facts import table
-from rdma_images.facts.busbw import PublishedRun, ReferenceBusbw, size_of
+from rdma_images.facts.busbw import PublishedRun, ReferenceBusbw, parse_size
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.result import ExpectedBandwidth, Measurement, ReferenceBandwidth, RunResult
 
@@ -49,7 +49,7 @@ def _published(instance: str, nodes: int | None, ranks: int | None, collective: 
             collective,
         ):
             for size, busbw in run.busbw.items():
-                by_size.setdefault(size_of(size), []).append((busbw, run))
+                by_size.setdefault(parse_size(size), []).append((busbw, run))
     for count, rows in sorted(by_size.items()):
         values = [busbw for busbw, _ in rows]
         sources = "; ".join(dict.fromkeys(facts.cite(run) for _, run in rows))

@@ -23,7 +23,7 @@ PAGE, LOGS, TCP = "result.html", "logs", "tcp"
 def logs(folder: Path, run: RunName = "fabric") -> tuple[Path, ...]:
     """Return the logs of a run in their order; none where there was no such run."""
     parent = folder / TCP / LOGS if run == "tcp" else folder / LOGS
-    return tuple(path for path in files.entries(parent) if path.is_file())
+    return tuple(path for path in files.list_folder(parent) if path.is_file())
 
 
 def read_job(folder: Path) -> JobSpec | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rdma_images.core import exit_codes, files, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.paths import COMMAND, shown
+from rdma_images.core.paths import COMMAND, display_path
 from rdma_images.core.progress import Progress
 from rdma_images.facts.launchers import RunMethod
 from rdma_images.facts.troubleshooting import Troubleshooting
@@ -123,21 +123,21 @@ class _Session:
             except CommandError as error:
                 removal_error = f"\n{submission.job.name} was not removed: {error}"
         self.done.append(entry)
-        self.progress(f"{submission.job.name} {end.how}, {entry.left}; logs: {shown(submission.logs)}")
+        self.progress(f"{submission.job.name} {end.how}, {entry.left}; logs: {display_path(submission.logs)}")
         if end.how in ("late", "interrupted", "unreachable"):
-            logs = f"\nlogs so far: {shown(submission.logs)}" if any(submission.logs.iterdir()) else ""
+            logs = f"\nlogs so far: {display_path(submission.logs)}" if any(submission.logs.iterdir()) else ""
             explanation = troubleshooting.fitting_entries([end.why], submission.job.fabric, self.troubleshooting)
             fix = (
                 ""
                 if explanation or self.stop.number
-                else f"\n{shown(submission.files)}/README.md has the commands that show more"
+                else f"\n{display_path(submission.files)}/README.md has the commands that show more"
             )
             message = f"{submission.job.name}: {end.why}{logs}{removal_error}{fix}"
             raise JobEndedError(message, self.stop.number, explanation)
         if removal_error:
             raise JobEndedError(
                 f"{submission.job.name} {end.how}{removal_error}\n"
-                f"`{COMMAND} job.result {shown(self.folder)}` judges its logs; the next run removes what is left"
+                f"`{COMMAND} job.result {display_path(self.folder)}` judges its logs; the next run removes what is left"
             )
 
     def _record(self, entry: SubmissionRecord) -> None:
@@ -154,7 +154,9 @@ class _Session:
             self._record(replace(entry, ended=_now(), how="not submitted", why=str(error)))
             explanation = troubleshooting.fitting_entries([str(error)], submission.job.fabric, self.troubleshooting)
             is_explained = explanation or "\n" in str(error)
-            fix = "" if is_explained else f"\n{shown(submission.files)}/README.md has the commands that show more"
+            fix = (
+                "" if is_explained else f"\n{display_path(submission.files)}/README.md has the commands that show more"
+            )
             message = f"{submission.job.name} was not submitted: {error}{fix}"
             raise JobEndedError(message, explanation=explanation) from None
 

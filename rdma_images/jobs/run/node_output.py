@@ -47,7 +47,7 @@ class NodeOutput:
 def _labelled(line: str) -> tuple[int | None, str]:
     """Return the node that a line names, None for none, and the line without what names it."""
     if match := POD.match(line):
-        node, line = _of_pod(match["pod"]), line[match.end() :]
+        node, line = _pod_node(match["pod"]), line[match.end() :]
         if node is not None:
             return node, line
     for label in LABELS:
@@ -56,7 +56,7 @@ def _labelled(line: str) -> tuple[int | None, str]:
     return None, line
 
 
-def _of_pod(pod: str) -> int | None:
+def _pod_node(pod: str) -> int | None:
     """Return the node of a pod; None for one that is none's, as the launcher's."""
     for form, first in PODS:
         if match := form.fullmatch(pod):

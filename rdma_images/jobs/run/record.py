@@ -49,12 +49,12 @@ def load(folder: Path) -> list[SubmissionRecord]:
 
 def last_run(folder: Path) -> Path:
     """Return the folder of a run: `folder` itself, or the last run of the job in it."""
-    return next((run for run in reversed(files.entries(folder / RUNS)) if run.is_dir()), folder)
+    return next((run for run in reversed(files.list_folder(folder / RUNS)) if run.is_dir()), folder)
 
 
 def left_behind(job: Path) -> Iterator[tuple[Path, list[SubmissionRecord]]]:
     """Yield the runs of the job in the folder `job` that did not remove what they had submitted."""
-    for folder in files.entries(job / RUNS):
+    for folder in files.list_folder(job / RUNS):
         entries = load(folder)
         if any(entry.left == "there" for entry in entries):
             yield folder, entries

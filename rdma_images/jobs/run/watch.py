@@ -50,23 +50,23 @@ class JobWatch:
     def feed(self, text: str) -> None:
         """Judge whole lines."""
         if "rdma-images-node-check " in text:
-            self._take_findings(text)
+            self._report_findings(text)
         if self._live.feed(text):
-            self._tell(f"{self.verdict.network}: {self.verdict.sentence}")
+            self._report(f"{self.verdict.network}: {self.verdict.sentence}")
         if self._live.stopped or self.bad_nodes:
             self._stopped_at = min(self._stopped_at, time.monotonic())
 
-    def _take_findings(self, text: str) -> None:
+    def _report_findings(self, text: str) -> None:
         """Say what the check of the nodes found, each finding once."""
         for match in NODE_FINDING.finditer(text):
             finding = f"{match['node']}: {match['sentence']}"
             if finding not in self._findings and len(self._findings) < MAX_FINDINGS:
                 self._findings.add(finding)
-                self._tell(f"{match['severity']}: {finding}")
+                self._report(f"{match['severity']}: {finding}")
                 if match["severity"] == "error":
                     self.bad_nodes.setdefault(plain(match["node"]), []).append(plain(match["sentence"]))
 
-    def _tell(self, sentence: str) -> None:
+    def _report(self, sentence: str) -> None:
         seconds = int(time.monotonic() - self._started)
         self._progress(f"{seconds // 60}:{seconds % 60:02d} {plain(sentence)}")
 

@@ -88,7 +88,7 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
         region=request.region,
         zone=request.zone,
         template=template,
-        interfaces=tuple(_recommended(node)) if template else tuple(_of_eksctl(node)),
+        interfaces=tuple(_recommended_interfaces(node)) if template else tuple(_eksctl_interfaces(node)),
         hugepages=facts.instances.nodes["efa"].hugepages // counts.PAGE,
         parameters=values,
         values=(),
@@ -135,7 +135,7 @@ def make(request: ClusterRequest, project: Project, out: str = "") -> tuple[Clus
     return cluster, path
 
 
-def _recommended(node: InstanceType) -> Iterator[Interface]:
+def _recommended_interfaces(node: InstanceType) -> Iterator[Interface]:
     """Yield EC2's recommendation: one address a node, and EFA without an address on each card that can have it."""
     yield Interface(0, 0, "interface")
     if node.first_card == "rdma":
@@ -143,7 +143,7 @@ def _recommended(node: InstanceType) -> Iterator[Interface]:
     yield from (Interface(card, 0, "efa-only") for card in range(1, node.cards))
 
 
-def _of_eksctl(node: InstanceType) -> Iterator[Interface]:
+def _eksctl_interfaces(node: InstanceType) -> Iterator[Interface]:
     """Yield what eksctl makes of efaEnabled: EFA with an address on every card."""
     yield Interface(0, 0, "efa")
     yield from (Interface(card, 1, "efa") for card in range(1, node.cards))

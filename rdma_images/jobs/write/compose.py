@@ -90,16 +90,18 @@ def compose(request: JobRequest, project: Project) -> Job:
     )
     values = [
         JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
-        *_of_counts(job, parts, facts),
+        *_count_values(job, parts, facts),
         *variables,
-        *_of_work(work, parts),
+        *_work_values(work, parts),
         *allowed,
-        *_of_parameters(parameter_values, rows, request),
+        *_parameter_values(parameter_values, rows, request),
     ]
     return replace(job, values=tuple(values))
 
 
-def _of_parameters(values: Mapping[str, str], rows: Mapping[str, Parameter], request: JobRequest) -> Iterator[JobValue]:
+def _parameter_values(
+    values: Mapping[str, str], rows: Mapping[str, Parameter], request: JobRequest
+) -> Iterator[JobValue]:
     """Yield the launcher's parameters, each with its purpose and who chose its value."""
     for name, value in values.items():
         yield JobValue(name, value, rows[name].what, "--param" if name in request.parameters else "its default")
@@ -114,16 +116,16 @@ def _parameters(parts: _Parts, facts: Facts) -> dict[str, Parameter]:
     }
 
 
-def _of_work(work: Work, parts: _Parts) -> Iterator[JobValue]:
+def _work_values(work: Work, parts: _Parts) -> Iterator[JobValue]:
     """Yield the user's variables, secrets by their sources, mounts and code."""
     for name, value in work.env.items():
         yield JobValue(name, value, "as given", "env")
     for name, source in work.secrets.items():
         yield JobValue(name, "secret", f"read as the job starts, from {source}", "secrets")
     for mount in work.mounts:
-        yield JobValue(mount.to, mount.source, _how(parts, f"mount.{mount.kind}"), "mounts")
+        yield JobValue(mount.to, mount.source, _field_support(parts, f"mount.{mount.kind}"), "mounts")
     if work.code:
-        yield JobValue("code", work.code.folder, _how(parts, "code"), "code")
+        yield JobValue("code", work.code.folder, _field_support(parts, "code"), "code")
 
 
 def _with_only_launch(request: JobRequest, facts: Facts) -> JobRequest:
@@ -140,7 +142,7 @@ def _network(parts: _Parts) -> str:
     return "host" if parts.launcher.kind in ("slurm", "docker") else "pod"
 
 
-def _how(parts: _Parts, name: str) -> str:
+def _field_support(parts: _Parts, name: str) -> str:
     """Return how the launcher does what a field of the job asks for."""
     return parts.launcher.fields[name].how
 
@@ -268,7 +270,7 @@ def _variables(request: JobRequest, parts: _Parts, parameters: Mapping[str, str]
                 row.name, interface or value, row.why, "--param interface" if interface else launchers.cite(row)
             )
     if request.tcp:
-        yield from _over_tcp(parts.node.fabric, facts)
+        yield from _tcp_variables(parts.node.fabric, facts)
 
 
 def _folders(work: Work, parts: _Parts) -> Iterator[JobValue]:
@@ -290,7 +292,7 @@ def _folders(work: Work, parts: _Parts) -> Iterator[JobValue]:
             yield JobValue(variable, path, f"where the ranks leave their {field}", field)
 
 
-def _over_tcp(fabric: Fabric, facts: Facts) -> Iterator[JobValue]:
+def _tcp_variables(fabric: Fabric, facts: Facts) -> Iterator[JobValue]:
     """Yield the variables that select TCP, and override those by which the image insists on its fabric."""
     nothing = facts.running.insist["nothing"]
     reason = "this job measures TCP, to compare with"
@@ -301,7 +303,7 @@ def _over_tcp(fabric: Fabric, facts: Facts) -> Iterator[JobValue]:
 
 def tcp_leg(job: Job, facts: Facts) -> Job:
     """Return the same job over TCP, to compare with."""
-    lifted = tuple(_over_tcp(job.fabric, facts))
+    lifted = tuple(_tcp_variables(job.fabric, facts))
     return replace(
         job,
         name=f"{job.name[: MAX_NAME_LENGTH - len(TCP)].rstrip('-')}{TCP}",
@@ -311,7 +313,7 @@ def tcp_leg(job: Job, facts: Facts) -> Job:
     )
 
 
-def _of_counts(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
+def _count_values(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
     """Yield the counts with their sources; for pods also the resources that they request beside GPUs."""
     node, pods = facts.instances.cite(parts.node), facts.launchers.cite(facts.launchers.pods)
     node_counts: Counts = job.counts

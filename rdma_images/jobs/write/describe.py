@@ -31,7 +31,7 @@ def as_json(images: Sequence[Image], facts: Facts) -> str:
 
 def command(image: Image) -> str:
     """Return the `docker run` of an image with all that it asks for."""
-    build = BUILD.usable(image.id)
+    build = BUILD.read_if_valid(image.id)
     return shlex.join(container_run.command(build.ref if build else build_images.ref(image, ()), image.settings))
 
 

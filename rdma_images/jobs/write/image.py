@@ -26,8 +26,8 @@ def reference(image: Image, requested: str, form: str | None, tcp: bool = False)
     Raises RefusedError for an image by tag, one that is not published or is a rehearsal, and one that the launcher
     cannot have.
     """
-    build = BUILD.usable(image.id)
-    record = publication.PUBLICATION.usable(image.id)
+    build = BUILD.read_if_valid(image.id)
+    record = publication.PUBLICATION.read_if_valid(image.id)
     if tcp and not requested and build and (record is None or record.rehearsal or not record.places):
         return f"{build.ref.rpartition(':')[0]}@{build.digest}", f"build.json of {image.id}: it is in this engine alone"
     refs, source = ([requested], "--image") if requested else (_published(image), f"publication.json of {image.id}")
@@ -52,7 +52,7 @@ def reference(image: Image, requested: str, form: str | None, tcp: bool = False)
 
 def _published(image: Image) -> list[str]:
     """Return where publication.json says that the image is."""
-    record = publication.PUBLICATION.usable(image.id)
+    record = publication.PUBLICATION.read_if_valid(image.id)
     if record and record.rehearsal:
         raise RefusedError(
             f"{image.id} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse, or add --tcp"

@@ -67,7 +67,7 @@ def table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
         version = f" ({row['version']})" if row["version"] else ""
         gap = "\n" if parts else ""
         parts.append(Text.assemble(gap, (str(row["launcher"]), "bold"), f"  {row['summary']}{version}"))
-        parts.append(Text(f"  targets: {_words(row['targets'])}"))
+        parts.append(Text(f"  targets: {_join(row['targets'])}"))
         choices = Table(box=None, pad_edge=False, show_header=False)
         parameters = row["parameters"]
         assert isinstance(parameters, dict)
@@ -112,5 +112,5 @@ def field_page(launchers: Launchers) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _words(listed: object) -> str:
+def _join(listed: object) -> str:
     return ", ".join(map(str, listed)) if isinstance(listed, list) and listed else "none"

@@ -20,7 +20,7 @@ def files(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
 
     One that comes out empty is left out.
     """
-    folder = paths.find(f"jobs/{launcher}")
+    folder = paths.find_data(f"jobs/{launcher}")
     # README last: the templates of the files refuse what their launcher cannot do.
     names = sorted(
         (path.name for path in folder.glob(f"*{ENDING}")), key=lambda name: (name.startswith("README"), name)
@@ -30,7 +30,7 @@ def files(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
             f"{folder}: no templates (*{ENDING}) for the launcher {launcher}\n"
             "add a template for each file that the launcher submits"
         )
-    with templates.readable(f"launcher {launcher}"):
+    with templates.template_errors(f"launcher {launcher}"):
         texts = {name.removesuffix(ENDING): _text(f"{launcher}/{name}", context) for name in names}
     return {name: text for name, text in texts.items() if text.strip()}
 
@@ -41,7 +41,7 @@ def _text(name: str, context: Mapping[str, object]) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = templates.environment(paths.places("jobs"))
+    environment = templates.environment(paths.data_folders("jobs"))
     environment.filters["shell"] = shlex.join
     environment.filters["word"] = shlex.quote
     environment.filters["quoted"] = json.dumps  # a JSON string is a YAML string

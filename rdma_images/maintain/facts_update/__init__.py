@@ -56,9 +56,9 @@ def update(
         RdmaImagesError: The index does not answer. A maker's page that does not is a line of the result.
     """
     index_client = IndexClient(index or package_index.index_address(), mirrors.ca_bundle)
-    torches = list(facts.torch.releases) if everything else _of_matrix(matrix, "pytorch")
+    torches = list(facts.torch.releases) if everything else _matrix_versions(matrix, "pytorch")
     pinned = [facts.torch.releases[version].nccl for version in torches]
-    nccls = list(facts.nccl.releases) if everything else [*pinned, *_of_matrix(matrix, "nccl")]
+    nccls = list(facts.nccl.releases) if everything else [*pinned, *_matrix_versions(matrix, "nccl")]
     readings: list[Reading] = []
     for reading in torch.readings(index_client, facts, dict.fromkeys(torches)):
         progress(f"torch {reading.version}: {_outcome(reading)}")
@@ -83,7 +83,7 @@ def write(update: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
     return update.new
 
 
-def _of_matrix(matrix: Matrix, axis: str) -> list[str]:
+def _matrix_versions(matrix: Matrix, axis: str) -> list[str]:
     """Return the versions of an axis that matrix.yaml names, each once."""
     values = (row[axis] for target in matrix.targets.values() for row in target.rows() if axis in row)
     return [value for value in dict.fromkeys(values) if value != axes.BY_NAME[axis].decided_by]

@@ -63,14 +63,14 @@ def _read(index: IndexClient, mirrors: Mirrors, version: str, majors: list[int])
             f"NCCL {version} has other plugin interfaces in one CUDA major than in another\n"
             "add its row to facts/nccl.yaml by hand"
         )
-    row: dict[str, Value] = {"cuda": _words(wheels)}
-    return row | {name: _words(interfaces[0][name]) for name in INTERFACES if name in interfaces[0]}
+    row: dict[str, Value] = {"cuda": _join(wheels)}
+    return row | {name: _join(interfaces[0][name]) for name in INTERFACES if name in interfaces[0]}
 
 
 def _row(release: NcclRelease) -> Mapping[str, Value]:
     """Return what the facts say of a release, in the same shape."""
-    row: dict[str, Value] = {"cuda": _words(release.cuda)}
-    return row | {name: _words(numbers) for name in INTERFACES if (numbers := getattr(release, name))}
+    row: dict[str, Value] = {"cuda": _join(release.cuda)}
+    return row | {name: _join(numbers) for name in INTERFACES if (numbers := getattr(release, name))}
 
 
 def _package(major: int) -> str:
@@ -84,7 +84,7 @@ def _wheel_address(index: IndexClient, major: int, version: str) -> str | None:
     return next((address for address in wheels if wheel_file_name(address).endswith(ending)), None)
 
 
-def _words(numbers: Iterable[int]) -> tuple[str, ...]:
+def _join(numbers: Iterable[int]) -> tuple[str, ...]:
     return tuple(map(str, numbers))
 
 

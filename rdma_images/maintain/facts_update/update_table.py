@@ -28,11 +28,13 @@ def update_table(update: Update, written: Sequence[Reading] = ()) -> RenderableT
     lines: list[Text] = []
     for reading in update.new:
         text = "added to" if reading in written else "not in"
-        values = ", ".join(f"{name} {_words(value)}" for name, value in reading.found.items())
+        values = ", ".join(f"{name} {_cell_text(value)}" for name, value in reading.found.items())
         lines.append(Text.assemble(("new      ", "green"), f"{reading.version} {text} facts/{reading.file}: {values}"))
     for reading in update.changed:
         for name, (recorded, current) in reading.changes.items():
-            text = f"{reading.version}: {name} is {_words(current)}, facts/{reading.file} has {_words(recorded)}"
+            text = (
+                f"{reading.version}: {name} is {_cell_text(current)}, facts/{reading.file} has {_cell_text(recorded)}"
+            )
             lines.append(Text.assemble(("differs  ", "bold red"), text))
     for news in update.news:
         text = news.trouble or (f"names {', '.join(news.newer)}" if news.newer else "names nothing newer")
@@ -42,5 +44,5 @@ def update_table(update: Update, written: Sequence[Reading] = ()) -> RenderableT
     return Group(*lines)
 
 
-def _words(value: Value) -> str:
+def _cell_text(value: Value) -> str:
     return (value or "nothing") if isinstance(value, str) else " ".join(value)

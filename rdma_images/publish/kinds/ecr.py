@@ -48,7 +48,7 @@ class EcrKind:
 
     def login(self) -> Login | None:
         """Return a fresh token of GetAuthorizationToken."""
-        return login_of(self._authorization())
+        return decode_login(self._authorization())
 
     def _authorization(self) -> dict[str, Any]:
         with aws_errors(self._where, "GetAuthorizationToken"):
@@ -178,7 +178,7 @@ class EcrPublicKind:
     def login(self) -> Login | None:
         """Return a fresh token; here authorizationData is one object, not a list of them."""
         with aws_errors(_PUBLIC, "GetAuthorizationToken"):
-            return login_of(self._client.get_authorization_token()["authorizationData"])
+            return decode_login(self._client.get_authorization_token()["authorizationData"])
 
     def repository(self, target: str) -> str:
         """Return alias/prefix/target."""
@@ -229,7 +229,7 @@ def aws_errors(service: str, action: str) -> Iterator[None]:
         raise faults.PublishError(f"{service}: {error}\ncheck the AWS configuration of this machine") from None
 
 
-def login_of(authorization: dict[str, Any]) -> Login:
+def decode_login(authorization: dict[str, Any]) -> Login:
     """Return the login in ECR's token, the base64 of "AWS:password"."""
     username, _, password = base64.b64decode(authorization["authorizationToken"]).decode().partition(":")
     return Login(username=username, password=password)

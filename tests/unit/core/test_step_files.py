@@ -40,7 +40,7 @@ def test_a_broken_file_is_named_with_the_command_that_writes_it(file: StepFile[A
     problem, fix = str(caught.value).split("\n")
     assert problem.startswith(f"{path}: ")
     assert fix == f"run `invoke {file.step}` again"
-    assert file.usable("efa-1") is None
+    assert file.read_if_valid("efa-1") is None
 
 
 def test_a_folder_or_a_link_to_nothing_is_no_file_of_a_step() -> None:

@@ -91,7 +91,7 @@ def test_a_complaint_of_several_lines_is_one(monkeypatch: pytest.MonkeyPatch) ->
     """As of an engine over TCP whose host does not answer."""
     answer = json.dumps({"ServerErrors": ["error during connect: exit status 255\n\nstderr=refused\n"]})
     monkeypatch.setattr(discovery, "_docker", lambda *_: (answer, ""))
-    assert discovery._ask() == (None, "error during connect: exit status 255 stderr=refused")
+    assert discovery._inspect_engine() == (None, "error during connect: exit status 255 stderr=refused")
 
 
 def test_a_chosen_context_is_named(no_choice: pathlib.Path) -> None:
@@ -432,16 +432,16 @@ def test_podman_in_place_of_docker_is_called_podman(monkeypatch: pytest.MonkeyPa
         "version": "Podman Engine\nConmon\nOCI Runtime",
     }
     monkeypatch.setattr(discovery, "_docker", lambda command, *_: (answers[command], ""))
-    assert discovery._ask() == (None, "it is Podman 4.3.1, which has no BuildKit, and Docker is needed")
+    assert discovery._inspect_engine() == (None, "it is Podman 4.3.1, which has no BuildKit, and Docker is needed")
     answers["version"] = "Engine"
-    assert discovery._ask() == (None, "Docker is 4.3.1, and 24.0 or later is needed")
+    assert discovery._inspect_engine() == (None, "Docker is 4.3.1, and 24.0 or later is needed")
 
 
 def test_an_engine_over_ssh_is_refused_before_its_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host may answer only after a question, as of its key, and the answer is the same."""
     answers = {"context": "ssh://user@host"}
     monkeypatch.setattr(discovery, "_docker", lambda command, *_: (answers[command], ""))
-    assert discovery._ask() == (None, discovery.SSH_REFUSAL)
+    assert discovery._inspect_engine() == (None, discovery.SSH_REFUSAL)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of templates of a user's own."""
     folder = tmp_path / "dockerfiles"
     (folder / "targets").mkdir(parents=True)
-    monkeypatch.setattr(paths, "places", lambda part: (tmp_path / part, paths.DATA / part))
+    monkeypatch.setattr(paths, "data_folders", lambda part: (tmp_path / part, paths.DATA / part))
     return folder
 
 

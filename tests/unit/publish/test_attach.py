@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.publish.attach import FORM, Artifact, attach, attachments, content_of, fallback_tag
+from rdma_images.publish.attach import FORM, Artifact, attach, attachments, fallback_tag, read_content
 from rdma_images.registry import faults
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.registry.http import Connection
@@ -34,7 +34,7 @@ def test_what_is_attached_is_found_once_however_often_it_is_attached(referrers: 
         assert [attachment.new for attachment in first] == [True, True]
         assert [attachment.new for attachment in second] == [False, False]
         assert sorted(attachment.artifact_type for attachment in listed) == sorted([BILL.type, PROOF.type])
-        assert {content_of(repository, attachment.digest) for attachment in listed} == {BILL.content, PROOF.content}
+        assert {read_content(repository, attachment.digest) for attachment in listed} == {BILL.content, PROOF.content}
     assert (fallback_tag(IMAGE.digest) in store.manifests) is not referrers
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.publish.events import PushProgress, error_of
+from rdma_images.publish.events import PushProgress, push_error
 from rdma_images.registry import faults
 
 DIGEST = "sha256:4e3c043e17e3ca5c300676fc51c2ab978daa8461be0f686405c31604349a1880"
@@ -20,7 +20,7 @@ def test_a_push_of_docker_26_with_the_containerd_store() -> None:
         {"status": f"v1: digest: {DIGEST} size: 901"},
     ]
     for event in events:
-        push.take(event, "h", "r:v1")
+        push.update(event, "h", "r:v1")
     assert push.digest == DIGEST
     assert {name: layer.state for name, layer in push.layers.items()} == {
         "9d1c09127175": "pushed",
@@ -53,7 +53,7 @@ TEXTS = [
 
 @pytest.mark.parametrize(("text", "kind"), TEXTS)
 def test_every_error_text_is_told_apart(text: str, kind: str) -> None:
-    error = error_of("h", "r:v1", text)
+    error = push_error("h", "r:v1", text)
     assert type(error).__name__ == kind
     assert "_state" not in str(error)
 
@@ -68,14 +68,14 @@ def test_every_error_text_is_told_apart(text: str, kind: str) -> None:
     ],
 )
 def test_what_the_registry_fails_at_is_kept(request_: str, about: str) -> None:
-    error = error_of("h", "r:v1", f"unexpected status from {request_}: 500 Internal Server Error")
+    error = push_error("h", "r:v1", f"unexpected status from {request_}: 500 Internal Server Error")
     assert isinstance(error, faults.InternalError)
     assert error.about == about
 
 
 def test_an_error_hidden_in_the_stream_is_raised() -> None:
     with pytest.raises(faults.BusyError, match="was not pushed"):
-        PushProgress().take({"errorDetail": {"message": "EOF"}, "error": "EOF"}, "h", "r:v1")
+        PushProgress().update({"errorDetail": {"message": "EOF"}, "error": "EOF"}, "h", "r:v1")
 
 
 def test_repeated_events_are_no_progress() -> None:
@@ -84,7 +84,7 @@ def test_repeated_events_are_no_progress() -> None:
     waiting = {"status": "Waiting", "progressDetail": {}, "id": "2e4e218bcb8c"}
     states = []
     for event in (first, waiting, first, waiting, {"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"}):
-        push.take(event, "h", "r:v1")
+        push.update(event, "h", "r:v1")
         states.append(push.snapshot())
     assert states[1] == states[2] == states[3]
     assert states[4] != states[3]

@@ -11,7 +11,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.results import evidence
 from rdma_images.jobs.results.result import ExpectedBandwidth, Result
 from rdma_images.publish import progress, statement, verify
-from rdma_images.publish.attach import attachments, content_of
+from rdma_images.publish.attach import attachments, read_content
 from rdma_images.publish.attachment_checks import check_attachment
 from rdma_images.publish.send import Publisher
 from rdma_images.registry import registries
@@ -79,7 +79,7 @@ def test_verify_says_what_was_measured_and_of_what(image: str) -> None:
     host, _, name = image.partition("/")
     repository = Repository(Connection(host, lambda: None), name.partition("@")[0])
     (entry,) = attachments(repository, IMAGE.digest)
-    content = content_of(repository, entry.digest)
+    content = read_content(repository, entry.digest)
     (finding,) = check_attachment(statement.RESULTS, content, IMAGE.digest, ())
     assert finding.holds
     assert finding.detail == "2 x p5.48xlarge: the channels use EFA; 2026-11-22T07:00:00+00:00"

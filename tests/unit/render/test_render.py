@@ -242,7 +242,7 @@ def test_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_template_without_the_wheels_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """BuildKit would miss the stage "system-layer" in the middle of the build."""
-    monkeypatch.setattr(paths, "places", lambda part: (tmp_path, paths.DATA / part))
+    monkeypatch.setattr(paths, "data_folders", lambda part: (tmp_path, paths.DATA / part))
     (tmp_path / "targets").mkdir()
     (tmp_path / "targets" / "short.j2").write_text('{{ stages("base", "python", "environment") }}\n')
     dockerfiles._environment.cache_clear()
