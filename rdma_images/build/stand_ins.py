@@ -67,7 +67,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _arguments(image: Image, facts: Facts) -> dict[str, str]:
-    """Build arguments: versions and facts of the image's components. A Dockerfile uses those that it declares."""
+    """Return build arguments: versions and facts of the components. A Dockerfile uses those that it declares."""
     arguments = dict(facts.bases.bases[image.axes["base"]].environment)
     for name, part in image.components.items():
         arguments[_argument(name)] = part.version

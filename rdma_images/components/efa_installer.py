@@ -70,7 +70,7 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
 
 
 def _was_tested(version: str, _: Fabric, facts: Facts) -> bool:
-    """Return the facts know the libfabric of every installer that was seen to work."""
+    """Return whether the facts know its libfabric, as they do of every installer that was seen to work."""
     return facts.efa.releases[version].libfabric is not None
 
 

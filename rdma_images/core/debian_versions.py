@@ -10,7 +10,7 @@ _PARTS = re.compile(r"([^0-9]*)([0-9]*)")
 
 @lru_cache(maxsize=65536)
 def key(version: str) -> Key:
-    """Return what to sort a Debian version by: epoch, upstream version, revision."""
+    """Return the sort key of a Debian version: epoch, upstream version, revision."""
     epoch, colon, remainder = version.strip().partition(":")
     if not colon:
         epoch, remainder = "0", epoch

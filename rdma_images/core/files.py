@@ -34,7 +34,7 @@ class FileError(RdmaImagesError):
 
 
 def describe_file_error(error: OSError | ValueError, path: Path | str | None = None) -> FileError:
-    """Return the error that tells a user what the system, or Python, said of a path.
+    """Return a FileError with a sentence and a fix for an error of the system, or of Python, about a path.
 
     `path` is used where the error does not name one. ValueError is what Python raises for a path that no system can
     have and for text that is not UTF-8.
@@ -103,10 +103,7 @@ def read_bytes(path: Path, largest: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return what is in a folder, sorted; nothing where there is no folder.
-
-    Raises FileError where that cannot be known.
-    """
+    """Return the paths in a folder, sorted; none where there is no folder. Raises FileError where it cannot be read."""
     if not exists(folder):
         return []
     with as_file_error(folder):
@@ -114,10 +111,7 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def exists(path: Path) -> bool:
-    """Return whether there is a file or a folder.
-
-    Raises FileError where that cannot be known, and for a link to nothing.
-    """
+    """Return whether `path` exists. Raises FileError where that cannot be known, and for a link to nothing."""
     with as_file_error(path):
         try:
             path.stat()

@@ -111,7 +111,7 @@ def describe_error(error: Exception) -> str:
 
 
 def describe_status(code: int) -> str:
-    """Return what a server answered, as the end of a sentence: "answered 503 Service Unavailable"."""
+    """Return an HTTP status as the end of a sentence: "answered 503 Service Unavailable"."""
     phrases = {http_status.value: http_status.phrase for http_status in HTTPStatus}
     return f"answered {code} {phrases.get(code, '')}".rstrip()
 
@@ -157,7 +157,7 @@ class _Retries(Retry):
         _pool: ConnectionPool | None = None,
         _stacktrace: TracebackType | None = None,
     ) -> "_Retries":
-        """Return what is left of them. Raises the error where it is the last one, as a session without retries does."""
+        """Return the remaining retries. Raises the error where there are none, as a session without retries does."""
         last = error is not None and not (self.total and method in REPEATABLE and self._may_heal(error))
         current = self.new(total=0, read=False) if last else self
         retries = super(_Retries, current).increment(method, url, response, error, _pool, _stacktrace)

@@ -45,7 +45,7 @@ class HeldLock:
         self._lock = FileLock(self._path)
 
     def acquire(self) -> None:
-        """Wait for the lock, and sign its file."""
+        """Wait for the lock, and write its holder into the file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         _acquire(self._lock, self._name, self._progress, self._timeout)
         us = Holder(self._purpose, os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
@@ -107,7 +107,7 @@ def _path(name: str) -> Path:
 
 
 def _acquire(lock: "BaseFileLock", name: str, progress: Progress, timeout: float | None) -> None:
-    """Take the lock, and say once who holds it where that takes a while."""
+    """Acquire the lock; report its holder once where another process has it."""
     from filelock import Timeout
 
     with contextlib.suppress(Timeout):
@@ -123,7 +123,7 @@ def _acquire(lock: "BaseFileLock", name: str, progress: Progress, timeout: float
 
 
 def _read(path: Path) -> Holder | None:
-    """Return who the file says; None in the moment between taking the lock and signing it."""
+    """Return the holder that the file names; None between taking the lock and writing the file."""
     try:
         return Holder(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):

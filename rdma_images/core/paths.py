@@ -45,7 +45,7 @@ IMAGES = BUILD / "images"
 
 
 def data_folders(name: str) -> Iterator[Path]:
-    """Yield the folders that a part of the data, "dockerfiles", is in: the user's own first, where there is one."""
+    """Yield the folders of a part of the data, such as "dockerfiles": the user's own first, where it exists."""
     if INSTALLED and (users := PROJECT / name).is_dir():
         yield users
     yield DATA / name
@@ -63,18 +63,16 @@ def overrides() -> list[str]:
 
 
 def find_data(name: str) -> Path:
-    """Return a file or folder of the data by its path, "dockerfiles/macros.j2".
+    """Return the path of a file or folder of the data by its name, "dockerfiles/macros.j2".
 
-    The user's own comes before the wheel's.
-
-    Where neither has it, the path it would have in the user's folder.
+    The user's own comes before the wheel's. Where neither exists, it is the path in the user's folder.
     """
     part, _, below = name.partition("/")
     return next((folder / below for folder in data_folders(part) if (folder / below).exists()), PROJECT / name)
 
 
 def display_path(path: Path) -> str:
-    """Return a path for people: from PROJECT where it lies in there, whole elsewhere."""
+    """Return a path for messages: relative to PROJECT where it is inside, else absolute."""
     return str(path.relative_to(PROJECT)) if path.is_relative_to(PROJECT) else str(path)
 
 

@@ -28,7 +28,7 @@ class Details:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What the image's labels say of it beside its version, by the end of the label's name."""
+        """The values of the image's labels about it beside its version, by the end of the label's name."""
         return {}
 
     @property
@@ -37,11 +37,10 @@ class Details:
         return None
 
     def words(self) -> dict[str, str]:
-        """Return the fields as plain words, for plan.json and the build arguments of stand-ins.
+        """Return the fields as text by their names in kebab-case: {"net-name": "AWS Libfabric"}.
 
-        {"net-name": "AWS Libfabric"}.
-
-        Those that are None, and those for the templates alone, are left out.
+        plan.json and the build arguments of stand-ins have them. Fields that are None, and those for the templates
+        alone, are left out.
         """
         words: dict[str, str] = {}
         for attribute in fields(self):

@@ -15,7 +15,7 @@ def plain(text: str) -> str:
 
 
 def decode_json(content: str | bytes) -> Any:
-    """Return what JSON says. Raises ValueError where it is none, or is nested too deeply."""
+    """Return the decoded JSON. Raises ValueError where it is none, or is nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError:

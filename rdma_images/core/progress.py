@@ -6,10 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Progress = Callable[[str], None]
-
-
-"""Takes one plain line of progress."""
+Progress = Callable[[str], None]  # takes one plain line of progress
 
 
 def progress(line: str) -> None:
@@ -19,12 +16,12 @@ def progress(line: str) -> None:
         sys.stderr.flush()
 
 
-WAIT = 20.0  # seconds after which it is said what is waited for, and then again
+WAIT = 20.0  # seconds between two lines about what is waited for
 
 
 @contextmanager
 def waiting(progress: Progress, describe: Callable[[], str], every: float = WAIT) -> Iterator[None]:
-    """Say every `every` seconds, until the block ends, that `what()` is waited for."""
+    """Report what `describe()` says is waited for, every `every` seconds until the block ends."""
     start = time.monotonic()
 
     def report_wait() -> float:

@@ -41,10 +41,7 @@ class StepFile(Generic[Form]):
         return self.load(self.path(image_id))
 
     def read_if_valid(self, image_id: str) -> Form | None:
-        """Return what the step wrote of an image.
-
-        None where there is nothing to use, and the step is to be repeated.
-        """
+        """Return what the step wrote of an image; None where it wrote nothing, or the file is broken."""
         try:
             return self.read(image_id)
         except RdmaImagesError:

@@ -14,7 +14,7 @@ _TAG_ONLY = frozenset({"aws"})  # aws-ofi-nccl tagged 1.7.0 to 1.13.2 as "-aws";
 
 @lru_cache(maxsize=4096)
 def key(version: str) -> Key:
-    """Return what to sort a version by: its numbers, then what follows them.
+    """Return the sort key of a version: its numbers, then its suffix.
 
     A release candidate is before its release; anything else that follows ("amzn4.0", "post1", "-1") is after it.
     Raises ValueError for text that does not begin with a number.

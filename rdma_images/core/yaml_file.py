@@ -76,10 +76,7 @@ class Document(Strict):
     _lines: dict[tuple[str | int, ...], tuple[str, int]] = PrivateAttr(default_factory=dict)
 
     def problems(self) -> "Iterator[tuple[YamlPath, str]]":
-        """Yield what is wrong between values that are fine each, as (place, sentence).
-
-        Nothing unless a document says so.
-        """
+        """Yield (path, sentence) for each contradiction between values that are valid on their own; none by default."""
         yield from ()
 
     def where(self, *steps: str | int) -> str:
@@ -130,7 +127,7 @@ def _text(path: Path) -> str:
 
 
 def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
-    """Return what the texts say together, by their names: each extends the one before it."""
+    """Return the model of several texts, by name: each extends the one before it."""
     lines: dict[YamlPath, tuple[str, int]] = {}
     data: Any = None
     for name, text in texts.items():

@@ -50,7 +50,7 @@ class ZstdFrames(io.RawIOBase):
         return len(data)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go forward to `offset` from the beginning, or as far as there is content. There is no other way to go."""
+        """Skip forward to `offset`, at most to the end; return the position. Raises io.UnsupportedOperation backwards."""
         if whence != io.SEEK_SET or offset < self._position:
             raise io.UnsupportedOperation("zstd is read forwards")
         while (remaining := offset - self._position) and (self._frame or self._begin(remaining)):

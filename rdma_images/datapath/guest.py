@@ -112,7 +112,7 @@ class Guest:
         return float(self._answers.pop(0).output.split()[0])
 
     def start(self, script: str, seconds: float) -> int:
-        """Begin a shell script in the guest, for at most `seconds`; returns the number to `answer` it by."""
+        """Start a shell script in the guest, for at most `seconds`; return its number, which `answer` takes."""
         self._last_task += 1
         task = base64.b64encode(script.encode()).decode()
         self._wire.settimeout(GRACE_SECONDS)

@@ -143,7 +143,7 @@ def fetched(folder: Path) -> dict[str, str]:
 
 
 def _unpack(private: Apt, packages: Sequence[str], folder: Path) -> dict[str, str]:
-    """Download and unpack; answers with the versions by package."""
+    """Download and unpack packages; return their versions by name."""
     debs = folder / ".debs"
     debs.mkdir(parents=True)
     private.run("apt-get", "download", "-q", *packages, cwd=debs)

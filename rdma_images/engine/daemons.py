@@ -93,7 +93,7 @@ def end(layout: Layout) -> bool:
 
 
 def _wait(ready: Callable[[], bool], started: process.Process, name: str, log: Path) -> None:
-    """Return when `ready`; RdmaImagesError with the end of the log when the process died or takes too long."""
+    """Wait until `ready`. Raises RdmaImagesError with the end of the log where the process ends or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():
         if not started.alive() or time.monotonic() > deadline:

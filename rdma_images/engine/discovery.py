@@ -70,7 +70,7 @@ def _chosen() -> str | None:
 
 
 def _docker(*arguments: str) -> tuple[str, str]:
-    """Return what `docker` answered, and what it complained of."""
+    """Return standard output and standard error of `docker`."""
     try:
         result = docker_command.run(None, *arguments, timeout=10)
     except subprocess.TimeoutExpired:

@@ -73,7 +73,7 @@ class Layout:
 
     @property
     def description(self) -> Path:
-        """What was measured of the engine that runs, for who asks later."""
+        """The file with the measured properties of the running engine."""
         return self.root / "run" / "engine.json"
 
     @property

@@ -159,7 +159,7 @@ def _describe(folders: Layout, env: dict[str, str]) -> Engine:
 
 
 def _output(env: dict[str, str], *command: str) -> str:
-    """Return what `command` of the engine prints; RdmaImagesError when it does not run."""
+    """Return the output of a command of the engine. Raises RdmaImagesError where it does not run."""
     process = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
     if process.returncode:
         raise RdmaImagesError(
@@ -170,7 +170,7 @@ def _output(env: dict[str, str], *command: str) -> str:
 
 
 def _env(folders: Layout) -> dict[str, str]:
-    """Return what a docker client of this engine needs beside this process's environment."""
+    """Return the environment variables that a docker client of this engine needs in addition."""
     path_folders = [str(folder) for folder in folders.path]
     other_folders = [
         folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder not in path_folders

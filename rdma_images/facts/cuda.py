@@ -24,7 +24,7 @@ class Cuda(FactsFile):
     majors: dict[Version, Major]
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Beside those of every facts file: a compiler of which nobody says what it compiles for."""
+        """Yield the problems of every facts file, and each compiler without capabilities."""
         yield from super().problems()
         for name, major in self.majors.items():
             if major.toolkit and not major.capabilities:

@@ -25,7 +25,7 @@ class InstanceType(Row):
 
     @property
     def cards(self) -> int:
-        """How many network cards it has."""
+        """The number of its network cards."""
         return self.interfaces + (self.first_card == "ena")
 
 

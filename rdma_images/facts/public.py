@@ -35,7 +35,7 @@ class PublicFile:
 
     @property
     def address(self) -> str:
-        """Where it can be looked at."""
+        """Its web address."""
         return f"https://github.com/{self.repository}/blob/{self.commit}/{self.path}"
 
 

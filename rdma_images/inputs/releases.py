@@ -58,7 +58,7 @@ class PackageRelease:
 
     @property
     def warning(self) -> str:
-        """What to know before it is built; "" for nothing."""
+        """The warning for whoever builds it; "" for none."""
         if self.newest_is_source and self.version != self.newest:
             return f"{self.newest} is there as source alone: name {self.name} under source-packages to have it built"
         if self.is_behind and self.days_behind is None:

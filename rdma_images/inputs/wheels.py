@@ -56,7 +56,7 @@ class Wheel(yaml_file.Strict):
 
     @property
     def tags(self) -> frozenset[Tag]:
-        """What the wheel runs on, from its file name."""
+        """The tags of its file name: what it runs on."""
         return parse_wheel_filename(self.file)[3]
 
 
@@ -109,7 +109,7 @@ class Lock(yaml_file.Strict):
 
     @property
     def sources(self) -> tuple[Wheel, ...]:
-        """What is built first, and what lies beside matrix.yaml: installed above all that an index has as wheels."""
+        """The packages that are built first or lie beside matrix.yaml: installed above the wheels of an index."""
         return tuple(wheel for wheel in self.wheels if wheel.is_source or wheel.origin)
 
     @property

@@ -28,7 +28,7 @@ class Link(Value):
 
     @property
     def text(self) -> str:
-        """What a reader is shown of it: its fault, else its value, with how that was found out."""
+        """Its fault, else its value, and in brackets the evidence: run, read, or from facts."""
         note = f"; {self.note}" if self.note else ""
         return f"{self.fault or self.unknown or self.value} ({HOW[self.how]}{note})"
 
@@ -47,7 +47,7 @@ class Chain(Value):
 
     @property
     def evidence(self) -> str:
-        """Which links were run, and how far, and which were only read."""
+        """The links by their evidence: which were run, and how far, and which were only read."""
         links_by_evidence = {how: [link for link in self.links if link.how == how] for how in HOW}
         parts = [f"{HOW[how]}: {', '.join(map(_reach, links))}" for how, links in links_by_evidence.items() if links]
         return "; ".join(parts)

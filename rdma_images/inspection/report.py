@@ -42,7 +42,7 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many checks passed, failed, warned and were skipped, in this order; none that is 0."""
+        """The number of checks that passed, failed, warned and were skipped, in this order, without zeros."""
         outcomes = [shown_outcome(check) for check in self.checks]
         return {word: outcomes.count(word) for word in OUTCOMES if word in outcomes}
 

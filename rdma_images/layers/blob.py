@@ -37,7 +37,7 @@ class Blob:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """What a manifest says of the layer beside its digest."""
+        """The annotations of the layer in a manifest."""
         return {lazy.ANNOTATION: self.toc} if self.toc else {}
 
     def is_in(self, file: Path) -> bool:

@@ -54,7 +54,7 @@ class Recipe:
 
     @property
     def title(self) -> str:
-        """What is in the layer, for an image's history."""
+        """The content of the layer in words, for an image's history."""
         wheels = [f"{wheel.name} {wheel.version}" for wheel in self.wheels]
         return f"wheel {wheels[0]}" if len(wheels) == 1 else f"{len(wheels)} wheels: {', '.join(wheels)}"
 

@@ -60,7 +60,7 @@ class Scan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many vulnerabilities of each severity, the worst first; none that is 0."""
+        """The number of vulnerabilities by severity, the worst first, without zeros."""
         counted = Counter(vulnerability.severity for vulnerability in self.vulnerabilities)
         return {severity: counted[severity] for severity in SEVERITIES if counted[severity]}
 

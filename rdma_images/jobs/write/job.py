@@ -115,10 +115,10 @@ class Job:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a rank's environment must have: the image's own, and the job's over it."""
+        """The variables of a rank's environment: the image's, replaced by the job's."""
         return {**self.baked, **self.environment}
 
     @property
     def variable_names(self) -> tuple[str, ...]:
-        """The names of what a rank's environment must have, the secrets' too."""
+        """The names of all variables of a rank, including those of secrets."""
         return tuple({**self.variables, **self.work.secrets})
