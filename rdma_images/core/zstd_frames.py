@@ -50,7 +50,7 @@ class ZstdFrames(io.RawIOBase):
         return len(data)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Skip forward to `offset`, at most to the end; return the position. Raises io.UnsupportedOperation backwards."""
+        """Skip forward to `offset`, at most to the end; return the position. Raises UnsupportedOperation backwards."""
         if whence != io.SEEK_SET or offset < self._position:
             raise io.UnsupportedOperation("zstd is read forwards")
         while (remaining := offset - self._position) and (self._frame or self._begin(remaining)):
