@@ -33,18 +33,6 @@ def update(_: Context, all: bool = False, write: bool = False, json: bool = Fals
     show(update_table.as_json(changes) if json else update_table.update_table(changes, added))
 
 
-@verb("facts.sources", help=JSON)
-def sources(_: Context, json: bool = False) -> None:
-    """List the public files that facts were read from.
-
-    Each at its commit, with the rows that cite it.
-    """
-    from rdma_images.facts import public
-
-    public_files = public.files()
-    show(public.as_json(public_files) if json else public.table(public_files))
-
-
 @verb(
     "facts.variables --library nccl --tree ../nccl",
     help={

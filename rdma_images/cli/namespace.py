@@ -46,7 +46,7 @@ def namespace() -> Collection:
     tasks.add_task(starting.init if paths.INSTALLED else testing.run_tests)
     of_jobs = (jobs.job, jobs.job_launchers, jobs.job_check, jobs.job_run, jobs.job_attach)
     tasks.add_collection(Collection("job", *of_jobs, *results.tasks))
-    tasks.add_collection(Collection("facts", maintaining.update, maintaining.sources, maintaining.variables))
+    tasks.add_collection(Collection("facts", maintaining.update, maintaining.variables))
     tasks.add_collection(Collection("matrix", maintaining.bump, maintaining.schema))
     tasks.add_collection(Collection("engine", engines.up, engines.status, engines.prune, engines.down))
     tasks.add_collection(Collection("ci", ci.matrix, ci.locked, ci.measured, ci.summary, ci.join))
