@@ -88,29 +88,5 @@ def field_table(launchers: Launchers) -> RenderableType:
     return table
 
 
-def field_page(launchers: Launchers) -> str:
-    """Return docs/reference/launchers.md: the fields of a job, and how each launcher does them."""
-    names = [name for name, row in launchers.launchers.items() if row.fields]
-    lines = [
-        "# Fields of a job, by launcher",
-        "",
-        "This page is for those who write a job: the fields of `jobs.yaml`, and how each launcher does them. A field",
-        "that a launcher does not have is refused by name. `invoke job.launchers --fields` shows the same; both come",
-        "from `facts/launchers.yaml`.",
-        "",
-    ]
-    for name, meaning in launchers.fields.items():
-        rows = [
-            (launcher, launchers.launchers[launcher].fields[name].how)
-            for launcher in names
-            if name in launchers.launchers[launcher].fields
-        ]
-        lines += [f"## `{name}`", "", f"{meaning[:1].upper()}{meaning[1:]}.", "", "| launcher | how |", "|---|---|"]
-        lines += [f"| `{launcher}` | {how} |" for launcher, how in rows]
-        without = [f"`{launcher}`" for launcher in names if name not in launchers.launchers[launcher].fields]
-        lines += ["", *([f"Refused by {', '.join(without)}.", ""] if without else [])]
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
 def _join(listed: object) -> str:
     return ", ".join(map(str, listed)) if isinstance(listed, list) and listed else "none"

@@ -8,6 +8,7 @@ from rdma_images.core.paths import PROJECT
 from rdma_images.facts import Facts
 from rdma_images.jobs.check.rules import RULES
 from rdma_images.jobs.results import troubleshooting
+from tests.support import docs_pages
 
 TROUBLESHOOTING = Facts().troubleshooting
 PAGE = PROJECT / "docs" / "guides" / "troubleshooting.md"
@@ -16,8 +17,8 @@ PAGE = PROJECT / "docs" / "guides" / "troubleshooting.md"
 def test_the_page_is_what_the_facts_say(request: pytest.FixtureRequest) -> None:
     """Written anew by: pytest tests/unit/jobs/test_troubleshooting.py --update-golden."""
     if request.config.getoption("--update-golden"):
-        PAGE.write_text(troubleshooting.troubleshooting_page(TROUBLESHOOTING), encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == troubleshooting.troubleshooting_page(TROUBLESHOOTING)
+        PAGE.write_text(docs_pages.troubleshooting_page(TROUBLESHOOTING), encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == docs_pages.troubleshooting_page(TROUBLESHOOTING)
 
 
 @pytest.mark.parametrize("name", TROUBLESHOOTING.entries)

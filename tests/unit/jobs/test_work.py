@@ -14,8 +14,9 @@ import yaml
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import check
-from rdma_images.jobs.write import create, job_tables, jobs_file, work
+from rdma_images.jobs.write import create, jobs_file, work
 from rdma_images.jobs.write.work import Code, Work
+from tests.support import docs_pages
 from tests.support import job_parts as jobs
 
 SECRET = "a-secret-of-the-user"
@@ -230,7 +231,7 @@ def test_an_image_that_no_target_is_needs_its_launch() -> None:
 
 def test_the_page_of_launchers_is_that_of_the_facts(request: pytest.FixtureRequest) -> None:
     page = paths.PROJECT / "docs" / "reference" / "launchers.md"
-    text = job_tables.field_page(jobs.load_project().facts.launchers)
+    text = docs_pages.launchers_page(jobs.load_project().facts.launchers)
     if request.config.getoption("--update-golden"):
         page.write_text(text, encoding="utf-8")
     assert page.read_text(encoding="utf-8") == text
