@@ -6,6 +6,7 @@ The validators' own process imports this package: what only measuring and report
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 # How the ids of the checks begin that are about images alone: a Python environment on a disk has no layers, labels and
 # users, the variables are those of the shell, and the driver is the machine's.
-OF_IMAGES = (
+IMAGE_CHECK_PREFIXES = (
     *("layers.", "size.", "user.", "label.", "sagemaker."),
     *("environment.gpus", "environment.secret", "cuda.driver"),
 )
@@ -41,6 +42,54 @@ class Question(NamedTuple):
 
 
 AS_SHOWN = Question()
+
+
+@dataclass(frozen=True)
+class _Validation:
+    """A validation that has begun: what is validated, the question to the chain, and where the report goes."""
+
+    image: Image | None
+    build: Build | None
+    question: Question
+    folder: Path
+    progress: Progress
+    started: float = field(default_factory=time.monotonic)
+
+    def write_report(
+        self,
+        image_config: ImageConfig,
+        measured: Measured,
+        compare: Callable[[Inspection], tuple[Check, ...]],
+        emulated: tuple[Check, ...] = (),
+    ) -> Report:
+        """Write the report: the checks that `compare` makes of the measurements, and those of emulated machines."""
+        from rdma_images import chain, report
+        from rdma_images.report import junit
+        from rdma_images.validate import fabric
+        from rdma_images.validate import subject as subjects
+
+        expected = fabric.expected(image_config, measured, self.image)
+        case = Inspection(subject=image_config, expected=expected, measured=measured)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with waiting(self.progress, lambda: "the validators"):
+            checks = compare(case)
+        junit.add_checks(self.folder / "report.xml", emulated)
+        rehearsal = (*(self.build.rehearsal if self.build else ()), *image_config.rehearsal)
+        answer = Report(
+            ref=image_config.ref,
+            digest=image_config.digest,
+            suite=suite.digest(),
+            image_id=self.image.id if self.image else None,
+            rehearsal=tuple(dict.fromkeys(rehearsal)),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - self.started, 3),
+            checks=(*checks, *emulated),
+            chain=chain.compute(case, *self.question),
+            facts=case.model_copy(update={"subject": subjects.masked(image_config)}),
+            base_faults=_base_faults(checks, self.image),
+        )
+        report.write(answer, self.folder)
+        return answer
 
 
 def validate(
@@ -75,25 +124,24 @@ def validate(
     from rdma_images.validate import report_cache
 
     tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
-    started = time.monotonic()
-    folder = folder_of(ref, image, host)
-    junit, without = folder / "report.xml", OF_IMAGES if (host or "").startswith(FOLDER) else ()
+    run = _Validation(image, build, question, folder_of(ref, image, host), progress)
+    junit, without = run.folder / "report.xml", IMAGE_CHECK_PREFIXES if (host or "").startswith(FOLDER) else ()
     if host or engine is None:
         with suite.started(tiers, junit, without) as compare:
             image_config, measured = _measure_elsewhere(ref, host or "local://", tiers, progress)
-            return _report(image_config, measured, image, build, compare, folder, started, progress, question=question)
+            return run.write_report(image_config, measured, compare)
     digest = engines.image_id(engine, ref) or _digest(engine, ref)
     _require(ref, digest, build)
     name = report_cache.key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
     if reuse and (previous := report_cache.find(name, digest)):
         progress(f"{ref} is up to date: this suite has validated it")
-        return report.publish_cached(*previous, folder)
+        return report.publish_cached(*previous, run.folder)
     from rdma_images import datapath
 
     with suite.started(tiers, junit, without) as compare:
         image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
-        emulated = datapath.run(digest, engine, image, progress, folder) if "datapath" in tiers else ()
-        answer = _report(image_config, measured, image, build, compare, folder, started, progress, emulated, question)
+        emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
+        answer = run.write_report(image_config, measured, compare, emulated)
     # An emulator that is unavailable today may be available tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
         report_cache.keep(name, answer, junit)
@@ -161,43 +209,3 @@ def _base_faults(checks: Sequence[Check], image: Image | None) -> tuple[str, ...
     """Return the failed checks that fail in the same way in the image that a fabric was added to."""
     before = image.onto.base.failed if image and image.onto else {}
     return tuple(check.id for check in checks if check.outcome == "failed" and before.get(check.id) == check.found)
-
-
-def _report(
-    image_config: ImageConfig,
-    measured: Measured,
-    image: Image | None,
-    build: Build | None,
-    compare: Callable[[Inspection], tuple[Check, ...]],
-    folder: Path,
-    started: float,
-    progress: Progress,
-    emulated: tuple[Check, ...] = (),
-    question: Question = AS_SHOWN,
-) -> Report:
-    """Write the report, of what `compare` says of the measurements and with the checks in `emulated`, into `folder`."""
-    from rdma_images import chain, report
-    from rdma_images.report import junit
-    from rdma_images.validate import fabric
-    from rdma_images.validate import subject as subjects
-
-    case = Inspection(subject=image_config, expected=fabric.expected(image_config, measured, image), measured=measured)
-    folder.mkdir(parents=True, exist_ok=True)
-    with waiting(progress, lambda: "the validators"):
-        checks = compare(case)
-    junit.add_checks(folder / "report.xml", emulated)
-    answer = Report(
-        ref=image_config.ref,
-        digest=image_config.digest,
-        suite=suite.digest(),
-        image_id=image.id if image else None,
-        rehearsal=tuple(dict.fromkeys((*(build.rehearsal if build else ()), *image_config.rehearsal))),
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=round(time.monotonic() - started, 3),
-        checks=(*checks, *emulated),
-        chain=chain.compute(case, *question),
-        facts=case.model_copy(update={"subject": subjects.masked(image_config)}),
-        base_faults=_base_faults(checks, image),
-    )
-    report.write(answer, folder)
-    return answer

@@ -12,7 +12,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.values import ToolRun
-from rdma_images.validate import OF_IMAGES, suite
+from rdma_images.validate import IMAGE_CHECK_PREFIXES, suite
 from rdma_images.validate.probes import tools
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from tests.support import suite_here
@@ -42,7 +42,9 @@ def test_a_good_case_and_its_junit(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_checked_for_all_that_is_not_about_images(tmp_path: Path) -> None:
-    checks = suite.run(case(ref="folder:///shared/envs/training"), ("static",), tmp_path / "report.xml", OF_IMAGES)
+    checks = suite.run(
+        case(ref="folder:///shared/envs/training"), ("static",), tmp_path / "report.xml", IMAGE_CHECK_PREFIXES
+    )
     ids = {check.id for check in checks}
     every = {check.id for check in suite_here.checks(case()).values()}
     parts = ("layers.", "label.", "user.", "sagemaker.", "size.")
