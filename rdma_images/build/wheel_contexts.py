@@ -130,11 +130,11 @@ def _plan_load(
 ) -> _Transfer:
     """Plan to load the layers into the engine."""
     recipes = [recipe for layer_set in images for recipe in layer_set.recipes]
-    load_one = partial(load.load, engine=engine, engine_layers=engine_layers, progress=progress)
+    load_layer_set = partial(load.load, engine=engine, engine_layers=engine_layers, progress=progress)
     is_long = any(
         _is_new(recipe, layer_set.part, engine_layers) for layer_set in images for recipe in layer_set.recipes
     )
-    return _Transfer({layer_set: partial(load_one, layer_set) for layer_set in images}, recipes, images, is_long)
+    return _Transfer({layer_set: partial(load_layer_set, layer_set) for layer_set in images}, recipes, images, is_long)
 
 
 def _plan_pull(

@@ -140,7 +140,7 @@ def _write(answers: Sequence[object], file: TextIO) -> None:
     print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n", file=file)
 
 
-def measured(loaded: "Project", targets: Sequence[str] | None, onto: str) -> "Project":
+def with_measured_base(loaded: "Project", targets: Sequence[str] | None, onto: str) -> "Project":
     """Return the project with the image of --onto, after measuring all images that its targets are added to."""
     if not onto and not any(target.onto for target in loaded.matrix.targets.values()):
         return loaded

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import measured, show, verb
+from rdma_images.cli.base import show, verb, with_measured_base
 from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, REHEARSE
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
@@ -64,7 +64,7 @@ def build(
     from rdma_images.report import build_summary
     from rdma_images.validate import validation
 
-    loaded = measured(project.load(), target, onto)
+    loaded = with_measured_base(project.load(), target, onto)
     layers = None
     if cache_layers:
         from rdma_images.publish.destination import layers_repository
@@ -149,7 +149,7 @@ def validate(
     if image or (host and not target and not all):
         candidates = validation.foreign(image or [""])
     else:
-        loaded = measured(project.load(), target, onto)
+        loaded = with_measured_base(project.load(), target, onto)
         candidates = validation.planned_candidates(target_options.chosen_images(loaded, target, all, set))
     running = None if host else engine.ensure(progress)
     reports = []
@@ -168,8 +168,8 @@ def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
         raise RefusedError(f"--tier multinode and --job belong together\ngive both; {COMMAND} job writes the job")
     if strange := set(tiers) - {"multinode", "device", "gpu"}:
         raise RefusedError(f"--tier {' '.join(strange)}: a job's nodes are measured for device and gpu\nleave it out")
-    of_nodes = [tier for tier in tiers if tier != "multinode"] or ["device", "gpu"]
-    report = multinode.validate(Path(job), project.load(), of_nodes, job_run.JobRunOptions(), progress)
+    node_tiers = [tier for tier in tiers if tier != "multinode"] or ["device", "gpu"]
+    report = multinode.validate(Path(job), project.load(), node_tiers, job_run.JobRunOptions(), progress)
     show(reporting.as_json(report) if json else reporting.report_table(report))
     _end([report])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import measured, show, verb
+from rdma_images.cli.base import show, verb, with_measured_base
 from rdma_images.cli.options import ONTO, seconds
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.core.errors import RefusedError
@@ -110,7 +110,7 @@ def job(
     request = jobs_file.request(
         entry, tuple(after_dashes(sys.argv)), name or job, tcp=tcp, changes=target_options.parse_changes(set)
     )
-    loaded = measured(project.load(), [request.target], onto)
+    loaded = with_measured_base(project.load(), [request.target], onto)
     written, folder = create.make(replace(request, node_check=not no_check), loaded, out)
     show(job_tables.job_json(folder) if json else job_tables.job_table(written.values, folder))
 

@@ -44,8 +44,8 @@ def namespace() -> Collection:
         jobs.cluster,
     )
     tasks.add_task(starting.init if paths.INSTALLED else testing.run_tests)
-    of_jobs = (jobs.job, jobs.job_launchers, jobs.job_check, jobs.job_run, jobs.job_attach)
-    tasks.add_collection(Collection("job", *of_jobs, *results.tasks))
+    job_tasks = (jobs.job, jobs.job_launchers, jobs.job_check, jobs.job_run, jobs.job_attach)
+    tasks.add_collection(Collection("job", *job_tasks, *results.tasks))
     tasks.add_collection(Collection("facts", maintaining.update, maintaining.variables))
     tasks.add_collection(Collection("matrix", maintaining.bump, maintaining.schema))
     tasks.add_collection(Collection("engine", engines.up, engines.status, engines.prune, engines.down))

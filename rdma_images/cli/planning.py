@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import measured, show, verb
+from rdma_images.cli.base import show, verb, with_measured_base
 from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, REHEARSE
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
@@ -44,7 +44,7 @@ def plan(
     """
     from rdma_images.plan import plan_table
 
-    loaded = measured(project.load(), target, onto)
+    loaded = with_measured_base(project.load(), target, onto)
     if solve:
         set = _solve(loaded, target, all, set, json)
         if json:

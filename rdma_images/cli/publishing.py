@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import measured, show, verb
+from rdma_images.cli.base import show, verb, with_measured_base
 from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, POLICY, PUBLISHING
 from rdma_images.core import files
 from rdma_images.core.errors import RefusedError
@@ -60,7 +60,7 @@ def publish(
         elsewhere = built_elsewhere.approved_images(image, suite.digest(), allow_red or ())
         approved = publish_images.scanned(elsewhere, rules)
     else:
-        loaded = measured(project.load(), target, onto)
+        loaded = with_measured_base(project.load(), target, onto)
         images = target_options.chosen_images(loaded, target, all, set)
         all_images = planning.plan(loaded.matrix, loaded.facts, everything=True).images
         approved = publish_images.approved_images(
@@ -137,7 +137,7 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
     published = published_images.read_published(ref, registry)
     evidence = reproducing.read_evidence(published)
     reproducing.require_same_origin(published, evidence)
-    loaded = measured(project.load(), [evidence.target], evidence.onto)
+    loaded = with_measured_base(project.load(), [evidence.target], evidence.onto)
     outcome = reproducing.reproduce(published, evidence, loaded, engine.ensure(progress), progress)
     render = publication_table.reproduction_json if json else publication_table.reproduction_text
     show(render(outcome))

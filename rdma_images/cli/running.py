@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from rdma_images.cli.base import measured, verb
+from rdma_images.cli.base import verb, with_measured_base
 from rdma_images.cli.options import MANY, ONTO
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.core.errors import RefusedError
@@ -100,7 +100,9 @@ def _start(
         raise RefusedError("--image names the image by itself\nleave out --target, --set and --onto, or --image")
     fix = f"build it with `{COMMAND} build`, or `docker pull` it into this engine"
     if not ref:
-        built = built_image.built_image(measured(project.load(), [target] if target else None, onto), target, pairs)
+        built = built_image.built_image(
+            with_measured_base(project.load(), [target] if target else None, onto), target, pairs
+        )
         ref, fix = built.ref, f"run `{built.build_command}`"
     running = engine.ensure(progress)
     config = container_run.image_config(running, ref)

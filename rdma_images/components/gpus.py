@@ -64,7 +64,7 @@ def architectures(choice: str, fabric: Fabric, cuda: str, facts: Facts) -> tuple
     supported = compiler_capabilities(cuda, facts)
     return tuple(
         architecture_of(cap)
-        for cap in _oldest_of_generations(cap for cap in fabric_capabilities(fabric, facts) if cap in supported)
+        for cap in _oldest_by_generation(cap for cap in fabric_capabilities(fabric, facts) if cap in supported)
     )
 
 
@@ -86,7 +86,7 @@ def gencode_options(architectures: Iterable[str]) -> str:
     return " ".join([*real, f"-gencode=arch=compute_{numbers[-1]},code=compute_{numbers[-1]}"])
 
 
-def _oldest_of_generations(capabilities: Iterable[str]) -> list[str]:
+def _oldest_by_generation(capabilities: Iterable[str]) -> list[str]:
     oldest: dict[int, str] = {}
     for cap in capabilities:
         oldest.setdefault(versions.major(cap), cap)

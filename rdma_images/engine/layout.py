@@ -108,14 +108,14 @@ class Layout:
 
 def layout() -> Layout:
     """Return the layout in this state folder; RdmaImagesError when its sockets' paths would be too long."""
-    found_layout = Layout(state_folder() / "engine")
-    longest = len(str(found_layout.run / "containerd.sock.ttrpc").encode())
+    engine_layout = Layout(state_folder() / "engine")
+    longest = len(str(engine_layout.run / "containerd.sock.ttrpc").encode())
     if longest > SOCKET_LENGTH:
         raise RdmaImagesError(
-            f"{found_layout.run} makes a socket's path {longest} bytes long, and Linux takes {SOCKET_LENGTH}\n"
+            f"{engine_layout.run} makes a socket's path {longest} bytes long, and Linux takes {SOCKET_LENGTH}\n"
             "set RDMA_IMAGES_STATE to a shorter path"
         )
-    return found_layout
+    return engine_layout
 
 
 def write_configuration(folders: Layout) -> None:

@@ -66,7 +66,7 @@ def status(layers_limit: int) -> Status:
     if engine:
         return Status(engine, versions={"docker": engine.version, "buildx": engine.buildx}, locks=locking.holders())
     folders = layout()
-    private_one = private.running()
+    private_engine = private.running()
     common: dict[str, Any] = {
         "folder": str(folders.root),
         "folder_used": disk_space.used(folders.root),
@@ -74,12 +74,12 @@ def status(layers_limit: int) -> Status:
         "emulated": emulation.registered(),
         "locks": locking.holders(),
     }
-    if private_one is None:
+    if private_engine is None:
         why_none = private.obstacle() or f"no private engine runs: `{COMMAND} engine.up` starts one"
         return Status(None, f"{trouble}, and {why_none}", **common)
     return Status(
-        private_one,
-        versions={"docker": private_one.version, "buildx": private_one.buildx, **_components(private_one)},
+        private_engine,
+        versions={"docker": private_engine.version, "buildx": private_engine.buildx, **_components(private_engine)},
         pids={name: running_process.pid for name, running_process in daemons.running(folders).items()},
         cache_used=(cache_used := _cache_used(folders)),
         cache_limit=cache_limit(folders),
