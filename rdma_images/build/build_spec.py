@@ -145,7 +145,7 @@ def _read_or_lock(
     locked = lock_now(folder)
     if not rehearse:
         progress(
-            f"wrote {paths.display_path(lock.path(locked.asked))}: commit it, so that every build has these wheels"
+            f"wrote {paths.display_path(lock.path(locked.request))}: commit it, so that every build has these wheels"
         )
     return locked
 

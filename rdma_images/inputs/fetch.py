@@ -31,7 +31,7 @@ class ChecksumError(RdmaImagesError):
     """The downloaded file is not the pinned one."""
 
 
-def fetch(supplies: Iterable[Supply], replaced: Mirrors, progress: Progress = silent) -> dict[str, Path]:
+def fetch(supplies: Iterable[Supply], mirror_settings: Mirrors, progress: Progress = silent) -> dict[str, Path]:
     """Download and verify every source that is a file; source id -> a folder with nothing but that file.
 
     Raises RdmaImagesError for a failed download, ChecksumError and openpgp.SignatureError for a file that is not the
@@ -41,7 +41,7 @@ def fetch(supplies: Iterable[Supply], replaced: Mirrors, progress: Progress = si
     stop = threading.Event()
     with ThreadPoolExecutor(PARALLEL) as pool:
         jobs = [
-            (s.source, pool.submit(_fetch_supply, s, DownloadSettings(s.source.id, replaced, progress, stop)))
+            (s.source, pool.submit(_fetch_supply, s, DownloadSettings(s.source.id, mirror_settings, progress, stop)))
             for s in downloads.values()
         ]
         try:
@@ -52,15 +52,15 @@ def fetch(supplies: Iterable[Supply], replaced: Mirrors, progress: Progress = si
             raise
 
 
-def digest(source: Source, replaced: Mirrors, progress: Progress = silent) -> str:
+def digest(source: Source, mirror_settings: Mirrors, progress: Progress = silent) -> str:
     """Return the "sha256:…" of a source that the facts do not pin, for `invoke lock`; keeps no file.
 
     Raises TarballError for a file that cannot be built: it must not be pinned.
     """
     folder = _partial_folder(source)
     file = folder / store.file_name(source.upstream)
-    address = replaced.address(source) or source.upstream
-    download(address, file, DownloadSettings(source.id, replaced, progress))
+    address = mirror_settings.address(source) or source.upstream
+    download(address, file, DownloadSettings(source.id, mirror_settings, progress))
     try:
         check_tarball(source, file, address)
         return f"sha256:{store.digest(file, 'sha256')}"

@@ -76,9 +76,9 @@ def nccl_package(image: Image) -> str:
     return f"nvidia-nccl-cu{Version(image.version('cuda')).major}"
 
 
-def path(question: LockRequest, folder: Path | None = None) -> Path:
+def path(request: LockRequest, folder: Path | None = None) -> Path:
     """Return where the lock of a question is written."""
-    return (folder or paths.LOCKS) / "python" / f"{question.key}.json"
+    return (folder or paths.LOCKS) / "python" / f"{request.key}.json"
 
 
 def _readable_lock(file: Path) -> Path:
@@ -88,9 +88,9 @@ def _readable_lock(file: Path) -> Path:
     )
 
 
-def exists(question: LockRequest) -> bool:
+def exists(request: LockRequest) -> bool:
     """Return whether the lock file of a question is there; it may answer another question."""
-    return files.exists(_readable_lock(path(question)))
+    return files.exists(_readable_lock(path(request)))
 
 
 def load(image: Image, folder: Path | None = None) -> Lock:
@@ -104,19 +104,19 @@ def load(image: Image, folder: Path | None = None) -> Lock:
     return lock
 
 
-def read(question: LockRequest, folder: Path | None = None) -> Lock:
+def read(request: LockRequest, folder: Path | None = None) -> Lock:
     """Return the lock of a question. Raise like `load`."""
-    if not question.requirements:
-        return Lock(asked=question, wheels=())
-    file = _readable_lock(path(question, folder))
+    if not request.requirements:
+        return Lock(request=request, wheels=())
+    file = _readable_lock(path(request, folder))
     if not files.exists(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
     lock = _content(file)
-    if lock.asked != question:
+    if lock.request != request:
         raise RefusedError(
-            f"{file}: locked {_describe(lock.asked)}, but {_describe(question)} is asked for\nrun `{COMMAND} lock`"
+            f"{file}: locked {_describe(lock.request)}, but {_describe(request)} is asked for\nrun `{COMMAND} lock`"
         )
-    required = {canonicalize_name(Requirement(line).name) for line in question.requirements}
+    required = {canonicalize_name(Requirement(line).name) for line in request.requirements}
     if missing := sorted(required - {canonicalize_name(wheel.name) for wheel in lock.wheels}):
         raise RefusedError(f"{file}: has no wheel of {', '.join(missing)}\nrun `{COMMAND} lock`")
     return lock
@@ -134,26 +134,26 @@ def _read_content(file: Path, _state: tuple[int, int, int]) -> Lock:
     return yaml_file.load(file, Lock)
 
 
-def lock(image: Image, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
+def lock(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
     """Resolve what the image requires, write its lock and return it. Raise RdmaImagesError, see resolve.resolve."""
-    question = lock_request(image)
-    if not question.requirements:
-        return Lock(asked=question, wheels=())
-    resolved = _resolve_for(image, question, replaced)
+    request = lock_request(image)
+    if not request.requirements:
+        return Lock(request=request, wheels=())
+    resolved = _resolve_for(image, request, mirror_settings)
     _require_agreement(resolved, image, folder)
-    releases(image, resolved, replaced)
-    atomic.write(path(question, folder), resolved.text())
+    releases(image, resolved, mirror_settings)
+    atomic.write(path(request, folder), resolved.text())
     return resolved
 
 
-def releases(image: Image, lock: Lock, replaced: Mirrors | None = None) -> "tuple[PackageRelease, ...]":
+def releases(image: Image, lock: Lock, mirror_settings: Mirrors | None = None) -> "tuple[PackageRelease, ...]":
     """Return the target's own packages as locked, beside their newest releases. Raises RefusedError."""
     if not image.python_packages:
         return ()
     from rdma_images.inputs import releases as index_releases  # here, because a lock that is kept needs no index
 
     public = [line for line in image.python_packages if not _is_named(line, image)]
-    return index_releases.locked_releases(lock, public, *sources.index_for(replaced or mirrors.load()))
+    return index_releases.locked_releases(lock, public, *sources.index_for(mirror_settings or mirrors.load()))
 
 
 def _is_named(requirement: str, image: Image) -> bool:
@@ -166,11 +166,11 @@ def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
     return read(toolkit_request(image), folder)
 
 
-def lock_toolkit(image: Image, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
+def lock_toolkit(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
     """Resolve the compiler for an image, write its lock and return it. Raise RdmaImagesError, see resolve.resolve."""
-    question = toolkit_request(image)
-    resolved = _resolve(question, replaced)
-    atomic.write(path(question, folder), resolved.text())
+    request = toolkit_request(image)
+    resolved = _resolve(request, mirror_settings)
+    atomic.write(path(request, folder), resolved.text())
     return resolved
 
 
@@ -213,12 +213,12 @@ def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
     return lock
 
 
-def lock_tools(platform: Platform, replaced: Mirrors | None = None, folder: Path | None = None) -> Lock:
+def lock_tools(platform: Platform, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
     """Lock for the builder BUILD_TOOLS, and the uv that is installed here: what resolved is what installs."""
     # uv's wheel is for every python 3, too.
     requirements = (f"uv=={installed_version('uv')}", *BUILD_TOOLS)
-    question = LockRequest(requirements=requirements, python=OLDEST_PYTHON, platform=platform)
-    resolved = _resolve(question, replaced)
+    request = LockRequest(requirements=requirements, python=OLDEST_PYTHON, platform=platform)
+    resolved = _resolve(request, mirror_settings)
     atomic.write(tools_path(platform, folder), resolved.text())
     return resolved
 
@@ -228,23 +228,23 @@ def tools_path(platform: Platform, folder: Path | None = None) -> Path:
     return (folder or paths.LOCKS) / "python" / f"tools-{platform.replace('/', '-')}.json"
 
 
-def _resolve(question: LockRequest, replaced: Mirrors | None, indexes: Sequence[PackageIndex] = ()) -> Lock:
+def _resolve(request: LockRequest, mirror_settings: Mirrors | None, indexes: Sequence[PackageIndex] = ()) -> Lock:
     """Return the answer of the package index that builds use too: the one in mirrors.yaml, else this machine's own."""
     # Here, because its imports take as long as having nothing to do.
     from rdma_images.inputs import resolve
 
-    return resolve.resolve(question, *sources.index_for(replaced or mirrors.load()), indexes)
+    return resolve.resolve(request, *sources.index_for(mirror_settings or mirrors.load()), indexes)
 
 
-def _resolve_for(image: Image, question: LockRequest, replaced: Mirrors | None) -> Lock:
+def _resolve_for(image: Image, request: LockRequest, mirror_settings: Mirrors | None) -> Lock:
     """Resolve; where the wheels do not go together, raise with the nearest torch that works in the image."""
     from rdma_images.inputs import conflicts
 
     try:
-        return _resolve(question, replaced, image.indexes)
+        return _resolve(request, mirror_settings, image.indexes)
     except conflicts.PackageConflictError as error:
         reason = conflicts.explain(error.conflict, image, facts.load())
-        raise RdmaImagesError(f"locking {question.key}: {reason}") from None
+        raise RdmaImagesError(f"locking {request.key}: {reason}") from None
 
 
 def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
@@ -260,7 +260,7 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
     torch = image.components.get("pytorch")
     if torch and (locked := versions.get("torch")) and Version(locked).public != Version(torch.version).public:
         raise RefusedError(
-            f"{path(lock.asked, folder)}: has torch {locked}, and torch {torch.version} is planned\n"
+            f"{path(lock.request, folder)}: has torch {locked}, and torch {torch.version} is planned\n"
             f"run `{COMMAND} lock`"
         )
     if not (lock.wheels and "nccl" in image.components):
@@ -269,7 +269,7 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
     expected = {nccl_package(image): image.version("nccl")}
     if bundled != expected:
         raise RdmaImagesError(
-            f"{path(lock.asked, folder)}: the wheels bring {_pins(bundled)}, but {image.id} is planned with "
+            f"{path(lock.request, folder)}: the wheels bring {_pins(bundled)}, but {image.id} is planned with "
             f"{_pins(expected)}\nrun `{COMMAND} facts.update`, which reads the pin from torch's wheel"
         )
 
@@ -280,13 +280,13 @@ def _require_origins(lock: Lock, image: Image, folder: Path | None) -> None:
     for wheel in lock.wheels:
         if not wheel.origin and (expected := index_of.get(wheel.name, "")) != wheel.index:
             raise RefusedError(
-                f"{path(lock.asked, folder)}: has {wheel.name} from {wheel.index or 'the public index'}, and it is "
+                f"{path(lock.request, folder)}: has {wheel.name} from {wheel.index or 'the public index'}, and it is "
                 f"named for {expected or 'none of indexes'}\nrun `{COMMAND} lock`"
             )
         allowed = image.hashes.get(wheel.name)
         if allowed and wheel.sha256 and wheel.sha256 not in allowed:
             raise RefusedError(
-                f"{path(lock.asked, folder)}: {wheel.file} has the sha256 {wheel.sha256}, which the requirements of "
+                f"{path(lock.request, folder)}: {wheel.file} has the sha256 {wheel.sha256}, which the requirements of "
                 f"{image.target} do not name\nfind out which of the two is right; an index may have been changed"
             )
 
@@ -295,10 +295,8 @@ def _pins(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) or "no NCCL"
 
 
-def _describe(question: LockRequest) -> str:
-    stronger = f" over which {', '.join(question.overrides)}" if question.overrides else ""
-    built = f" with {', '.join(question.sources)} from source" if question.sources else ""
-    requirements = ", ".join(question.requirements)
-    return (
-        f"{requirements}{stronger}{built} for python {question.python} on {question.platform} (glibc {question.glibc})"
-    )
+def _describe(request: LockRequest) -> str:
+    stronger = f" over which {', '.join(request.overrides)}" if request.overrides else ""
+    built = f" with {', '.join(request.sources)} from source" if request.sources else ""
+    requirements = ", ".join(request.requirements)
+    return f"{requirements}{stronger}{built} for python {request.python} on {request.platform} (glibc {request.glibc})"

@@ -57,21 +57,21 @@ class UnreachableSourcesError(RefusedError):
         return supply_table(self.supplies)
 
 
-def require_names(sources: Iterable[Source], replaced: Mirrors) -> None:
+def require_names(sources: Iterable[Source], mirror_settings: Mirrors) -> None:
     """Raise RefusedError for a mirror that names no source, neither one of `sources` nor one of another image."""
-    replaced.check([*COMPONENTS, *(name for source in sources for name in (source.component, source.id))])
+    mirror_settings.check([*COMPONENTS, *(name for source in sources for name in (source.component, source.id))])
 
 
-def supply(sources: Iterable[Source], replaced: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
+def supply(sources: Iterable[Source], mirror_settings: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
     """Return, for each source, the address that it comes from and the answer of that address.
 
     With `rehearse`, unreachable sources that have a stand-in are replaced by it, and no others. Raises RefusedError
     for a mirror that names no source; `require` raises for what is unreachable.
     """
     sources = list(sources)
-    require_names(sources, replaced)
-    routes = [_route(source, replaced) for source in sources]
-    answers = _query_all([(route, source) for route, source in zip(routes, sources, strict=True)], replaced)
+    require_names(sources, mirror_settings)
+    routes = [_route(source, mirror_settings) for source in sources]
+    answers = _query_all([(route, source) for route, source in zip(routes, sources, strict=True)], mirror_settings)
     supplies = tuple(
         _explain_pull(Supply(source, route[0], route[1], *answers[_question(route, source)]))
         for route, source in zip(routes, sources, strict=True)
@@ -88,20 +88,20 @@ def require(supplies: Sequence[Supply]) -> None:
         raise UnreachableSourcesError(supplies)
 
 
-def pull_reasons(images: Iterable[Image], facts: Facts, replaced: Mirrors) -> list[str]:
+def pull_reasons(images: Iterable[Image], facts: Facts, mirror_settings: Mirrors) -> list[str]:
     """Return a line for each base of `images` that is pulled because this user cannot bootstrap it here; no network."""
     bases = {source.id: source for image in images for source in pinned(image, facts) if source.kind == "base"}
     lines = []
     for source in bases.values():
-        reason = _pull_reason(source) if _route(source, replaced)[0] == "upstream" else None
+        reason = _pull_reason(source) if _route(source, mirror_settings)[0] == "upstream" else None
         if reason:
             lines.append(f"{source.id} is pulled from {source.upstream}: {reason}")
     return lines
 
 
-def is_locked(source: Source, replaced: Mirrors) -> bool:
+def is_locked(source: Source, mirror_settings: Mirrors) -> bool:
     """Return whether the source has a pin for a build on this machine; uses no network."""
-    return _has_pin(_route(source, replaced), source)
+    return _has_pin(_route(source, mirror_settings), source)
 
 
 def has_stand_in(source: Source) -> bool:
@@ -136,9 +136,9 @@ def supplies_json(supplies: Sequence[Supply]) -> str:
     return json.dumps([dataclasses.asdict(supply) for supply in supplies], indent=2)
 
 
-def _route(source: Source, replaced: Mirrors) -> Route:
+def _route(source: Source, mirror_settings: Mirrors) -> Route:
     """Return the route of a source as configured, before any request."""
-    mirror = replaced.address(source)
+    mirror = mirror_settings.address(source)
     if source.kind == "base":
         return _base_route(source, mirror)
     if store.cached_file(source):
@@ -180,12 +180,12 @@ def _question(route: Route, source: Source) -> Question:
     return (*route, source.extra.get("suites", ""))
 
 
-def _query_all(routes: Sequence[tuple[Route, Source]], replaced: Mirrors) -> Answers:
+def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors) -> Answers:
     """Send every different query once, all at the same time, and return the answers.
 
     What has not answered at the deadline is unreachable.
     """
-    questions = {_question(route, source): _make_query(route, source, replaced) for route, source in routes}
+    questions = {_question(route, source): _make_query(route, source, mirror_settings) for route, source in routes}
     answers: Answers = {}
     failed: list[Exception] = []
 
@@ -214,7 +214,7 @@ def _query_all(routes: Sequence[tuple[Route, Source]], replaced: Mirrors) -> Ans
     return {question: answers.get(question, late) for question in questions}
 
 
-def _make_query(route: Route, source: Source, replaced: Mirrors) -> "Callable[[], Answer]":
+def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Callable[[], Answer]":
     """Return the request that shows whether a source is reachable."""
     via, address = route
     if via == "cache" and source.kind == "base":
@@ -230,16 +230,16 @@ def _make_query(route: Route, source: Source, replaced: Mirrors) -> "Callable[[]
     from rdma_images.inputs import reachable
 
     if source.kind == "base":
-        return lambda: reachable.image(address.removeprefix(IMAGE_SCHEME), replaced)
+        return lambda: reachable.image(address.removeprefix(IMAGE_SCHEME), mirror_settings)
     if "snapshot" in source.extra:
-        return lambda: debian_lock.answer(source, address, replaced)
+        return lambda: debian_lock.answer(source, address, mirror_settings)
     if source.kind == "apt":
         if not address:
             return lambda: (True, "not asked: the base names its own archive")
-        return lambda: reachable.apt(address, source.extra["suites"].split()[0], replaced)
+        return lambda: reachable.apt(address, source.extra["suites"].split()[0], mirror_settings)
     if source.kind == "index":
-        return lambda: reachable.index(address, PROBE_PROJECT, replaced)
-    return lambda: reachable.download(address, replaced)
+        return lambda: reachable.index(address, PROBE_PROJECT, mirror_settings)
+    return lambda: reachable.download(address, mirror_settings)
 
 
 def _bootstrap_answer(name: str, image_platform: str) -> "Answer":

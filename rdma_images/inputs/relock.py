@@ -32,7 +32,7 @@ class Locked:
 
 
 def relock(
-    images: Iterable[Image], facts: Facts, replaced: Mirrors, upgrade: bool = False, progress: Progress = silent
+    images: Iterable[Image], facts: Facts, mirror_settings: Mirrors, upgrade: bool = False, progress: Progress = silent
 ) -> tuple[Locked, ...]:
     """Lock the wheels, pulled bases and unpinned downloads of images, and the builder's tools.
 
@@ -41,43 +41,46 @@ def relock(
     """
     images = list(images)
     by_id = {source.id: source for image in images for source in sources.sources(image, facts)}
-    preflight.require_names(by_id.values(), replaced)
+    preflight.require_names(by_id.values(), mirror_settings)
     jobs: dict[str, Callable[[], Locked]] = {}
     for image in images:
-        load, lock_now = partial(lock.load, image), partial(lock.lock, image, replaced)
+        load, lock_now = partial(lock.load, image), partial(lock.lock, image, mirror_settings)
         name = lock.lock_request(image).key
         jobs.setdefault(name, _make_job(name, load, lock_now, upgrade, progress))
         if image.toolkit:
-            load, lock_now = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, replaced)
+            load, lock_now = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, mirror_settings)
             name = lock.toolkit_request(image).key
             jobs.setdefault(name, _make_job(name, load, lock_now, upgrade, progress))
     for platform in get_args(Platform):
-        load, lock_now = partial(lock.read_tools, platform), partial(lock.lock_tools, platform, replaced)
+        load, lock_now = partial(lock.read_tools, platform), partial(lock.lock_tools, platform, mirror_settings)
         name = lock.tools_path(platform).stem
         jobs[name] = _make_job(name, load, lock_now, upgrade, progress)
     with ThreadPoolExecutor(PARALLEL) as pool:
         outcomes = [job.result() for job in [pool.submit(job) for job in jobs.values()]]
     # One after the other: they share a file.
     outcomes += [
-        _lock_base(source, replaced, upgrade, progress)
+        _lock_base(source, mirror_settings, upgrade, progress)
         for source in by_id.values()
         if source.kind == "base" and "in-engine" not in source.extra
     ]
     for source in by_id.values():
         if source.kind == "download" and (source.pin == UNPINNED or source.id in pins.downloads()):
-            outcomes.append(_lock_download(source, replaced, upgrade, progress))
+            outcomes.append(_lock_download(source, mirror_settings, upgrade, progress))
     return tuple(outcomes)
 
 
 def relock_debian(
-    installed: Mapping[str, Collection[str]], replaced: Mirrors, upgrade: bool = False, progress: Progress = silent
+    installed: Mapping[str, Collection[str]],
+    mirror_settings: Mirrors,
+    upgrade: bool = False,
+    progress: Progress = silent,
 ) -> tuple[Locked, ...]:
     """Lock the state of Debian's archive for bases; `installed` has the packages of images by their base."""
     outcomes = []
     for base, names in installed.items():
         earlier = debian_lock.read(base)
         try:
-            locked = debian_lock.lock(base, names, replaced, upgrade, progress)
+            locked = debian_lock.lock(base, names, mirror_settings, upgrade, progress)
         except RdmaImagesError as error:
             outcomes.append(Locked(base, "failed", str(error)))
             continue
@@ -87,13 +90,13 @@ def relock_debian(
     return tuple(outcomes)
 
 
-def release_table(images: Iterable[Image], replaced: Mirrors) -> Table | None:
+def release_table(images: Iterable[Image], mirror_settings: Mirrors) -> Table | None:
     """Return the targets' own packages: the locked version, the newest release and its warning; None for none."""
     table = Table("package", "version", "newest", "size", "", box=None, pad_edge=False, header_style="bold")
     rows = set()
     for image in images:
         new_lock = _load_or_none(partial(lock.load, image))
-        for release in lock.releases(image, new_lock, replaced) if new_lock else ():
+        for release in lock.releases(image, new_lock, mirror_settings) if new_lock else ():
             if (release.name, release.version) in rows:
                 continue
             rows.add((release.name, release.version))
@@ -161,15 +164,15 @@ def _compare(name: str, earlier: Lock | None, lock: Lock) -> Locked:
     return Locked(name, "kept" if is_same else "changed", ", ".join(moves) or readable(lock.size))
 
 
-def _lock_base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
+def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> Locked:
     """Pin the digest that the registry has for a pulled base today."""
     earlier = pins.bases().get(source.upstream)
     if earlier and not upgrade:
         return Locked(source.upstream, "kept", earlier[:19])
     progress(f"asking for {source.upstream}")
     try:
-        reference = with_registry(replaced.address(source) or source.upstream)
-        digest = reachable.registry_digest(reference, replaced)
+        reference = with_registry(mirror_settings.address(source) or source.upstream)
+        digest = reachable.registry_digest(reference, mirror_settings)
         reason = f"{reference}: the registry has no such image"
     except RdmaImagesError as error:
         digest, reason = None, str(error)
@@ -181,13 +184,13 @@ def _lock_base(source: Source, replaced: Mirrors, upgrade: bool, progress: Progr
     return _digest_outcome(source.upstream, earlier, digest)
 
 
-def _lock_download(source: Source, replaced: Mirrors, upgrade: bool, progress: Progress) -> Locked:
+def _lock_download(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> Locked:
     """Download a file whose vendor states no digest once, and pin its digest."""
     earlier = pins.downloads().get(source.id)
     if earlier and not upgrade:
         return Locked(source.id, "kept", earlier[:19])
     try:
-        digest = fetch.digest(source, replaced, progress)
+        digest = fetch.digest(source, mirror_settings, progress)
     except RdmaImagesError as error:
         return Locked(source.id, "failed", str(error))
     pins.save("downloads.yaml", {source.id: digest})

@@ -60,7 +60,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
             )
             for package, wheel, size in zip(packages, chosen_wheels, sizes, strict=True)
         ]
-    return Lock(asked=request, wheels=tuple(sorted([*wheels, *local_wheels], key=lambda wheel: wheel.name)))
+    return Lock(request=request, wheels=tuple(sorted([*wheels, *local_wheels], key=lambda wheel: wheel.name)))
 
 
 def versions(

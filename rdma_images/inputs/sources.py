@@ -142,12 +142,12 @@ def _index() -> Source:
     )
 
 
-def index_for(replaced: Mirrors) -> tuple[str, Mirrors]:
+def index_for(mirror_settings: Mirrors) -> tuple[str, Mirrors]:
     """Return the package index of this run, and mirrors that have its login where this machine's settings have it."""
-    if address := replaced.address(_index()):
-        return address, replaced
+    if address := mirror_settings.address(_index()):
+        return address, mirror_settings
     address, login = split_login(package_index.index_address())
-    return address, replaced.with_login_for(address, login) if login else replaced
+    return address, mirror_settings.with_login_for(address, login) if login else mirror_settings
 
 
 def _component_sources(image: Image, facts: Facts) -> Iterator[Source]:

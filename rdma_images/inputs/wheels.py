@@ -6,6 +6,7 @@ import re
 
 from packaging.tags import Tag
 from packaging.utils import parse_wheel_filename
+from pydantic import Field
 
 from rdma_images.core import yaml_file
 from rdma_images.core.pipeline import Platform
@@ -104,7 +105,7 @@ class LockRequest(yaml_file.Strict):
 class Lock(yaml_file.Strict):
     """Every wheel of an image, by name; one file a package."""
 
-    asked: LockRequest
+    request: LockRequest = Field(alias="asked")
     wheels: tuple[Wheel, ...]
 
     @property
@@ -119,9 +120,9 @@ class Lock(yaml_file.Strict):
 
     def text(self) -> str:
         """Return the lock file: the same lock has the same text, one wheel a line so that a change reads well."""
-        unsaid = {name for name in ("constraints", "sources") if not getattr(self.asked, name)}
-        request = json.dumps(self.asked.model_dump(mode="json", exclude=unsaid), indent=2).replace("\n", "\n  ")
+        unsaid = {name for name in ("constraints", "sources") if not getattr(self.request, name)}
+        request_text = json.dumps(self.request.model_dump(mode="json", exclude=unsaid), indent=2).replace("\n", "\n  ")
         wheels = ",\n".join(
             f"    {json.dumps(wheel.model_dump(mode='json', exclude_defaults=True))}" for wheel in self.wheels
         )
-        return f'{{\n  "asked": {request},\n  "wheels": [\n{wheels}\n  ]\n}}\n'
+        return f'{{\n  "asked": {request_text},\n  "wheels": [\n{wheels}\n  ]\n}}\n'

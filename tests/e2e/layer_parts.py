@@ -68,8 +68,8 @@ class SmallBuild:
         checkout = checkout or project.load()
         (image,) = target_options.chosen_images(checkout, ["efa-pytorch"], False, changes, True)
         spec = build_spec.build_spec(image, checkout, rehearse=True)
-        few = Lock(asked=spec.lock.asked, wheels=tuple(wheels))
-        no_wheels = Lock(asked=spec.lock.asked, wheels=())
+        few = Lock(request=spec.lock.request, wheels=tuple(wheels))
+        no_wheels = Lock(request=spec.lock.request, wheels=())
         image = replace(image, id=f"test-{name}", tag=f"test-{name}")
         atomic.write(
             paths.image_folder(image.id) / "Dockerfile", dockerfiles.render(image, few, no_wheels, lock.tools())

@@ -31,10 +31,10 @@ def wheels(image: Image) -> Lock:
     pinned += [
         wheel(name, "1.0", MB, ".tar.gz" if name in image.source_packages else "-py3-none-any.whl") for name in packages
     ]
-    return Lock(asked=lock.lock_request(image), wheels=tuple(sorted(pinned, key=lambda pin: pin.name)))
+    return Lock(request=lock.lock_request(image), wheels=tuple(sorted(pinned, key=lambda pin: pin.name)))
 
 
 def toolkit(image: Image) -> Lock:
     """Return what compiles for it."""
     request = LockRequest(requirements=image.toolkit, python="3.10", platform=image.platform)
-    return Lock(asked=request, wheels=tuple(wheel(line.partition("==")[0], "13.0.88", MB) for line in image.toolkit))
+    return Lock(request=request, wheels=tuple(wheel(line.partition("==")[0], "13.0.88", MB) for line in image.toolkit))

@@ -60,7 +60,7 @@ def engine(tmp_path: Path) -> Callable[..., container_engine.Engine]:
 
 def order(image_id: str) -> BuildSpec:
     image = dataclasses.replace(planned(), id=image_id)
-    return BuildSpec(image, Lock(asked=lock.lock_request(image), wheels=()), facts.load(), "sha256:2")
+    return BuildSpec(image, Lock(request=lock.lock_request(image), wheels=()), facts.load(), "sha256:2")
 
 
 def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., container_engine.Engine]) -> None:

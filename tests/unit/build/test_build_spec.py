@@ -41,7 +41,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LockReque
             )
             for name, version in VERSIONS.items()
         )
-        return Lock(asked=question, wheels=tuple(wheels))
+        return Lock(request=question, wheels=tuple(wheels))
 
     monkeypatch.setattr(resolve, "resolve", answer)
     monkeypatch.setattr(lock, "releases", lambda *_: ())  # which would ask the package index

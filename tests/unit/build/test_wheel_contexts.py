@@ -40,7 +40,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     """Return an image with one wheel, whose layer this machine has made."""
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     image = planned()
-    wheels = Lock(asked=lock.lock_request(image), wheels=(layer_wheels.locked(layer_wheels.make(tmp_path)),))
+    wheels = Lock(request=lock.lock_request(image), wheels=(layer_wheels.locked(layer_wheels.make(tmp_path)),))
     for layer in wheel_layers.wheel_layers(wheels):
         store.get_or_build(recipe(layer, "zstd"), fill)
     return BuildSpec(image, wheels, facts.load(), "sha256:1")

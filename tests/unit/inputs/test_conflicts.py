@@ -117,7 +117,7 @@ def write_lock(image: Image, **versions: str) -> None:
     )
     path = lock.path(lock.lock_request(image))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(Lock(asked=lock.lock_request(image), wheels=wheels).text())
+    path.write_text(Lock(request=lock.lock_request(image), wheels=wheels).text())
 
 
 def test_a_plan_knows_what_the_index_answered_until_it_answers_otherwise() -> None:

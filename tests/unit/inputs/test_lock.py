@@ -33,7 +33,7 @@ def wheel(name: str, version: str) -> Wheel:
 def write_lock(folder: Path, question: LockRequest, *wheels: Wheel) -> Path:
     file = lock.path(question, folder)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(Lock(asked=question, wheels=wheels).text())
+    file.write_text(Lock(request=question, wheels=wheels).text())
     return file
 
 
@@ -163,16 +163,16 @@ def test_committed_locks(file: Path) -> None:
     assert not re.search(r"20\d\d-\d\d-\d\d", text)
     new_lock = Lock.model_validate_json(text)
     assert new_lock.text() == text
-    accepted = set(accepted_tags(new_lock.asked))
+    accepted = set(accepted_tags(new_lock.request))
     for wheel in new_lock.wheels:
-        assert wheel.tags & accepted if not wheel.is_source else wheel.name in new_lock.asked.sources, wheel.file
+        assert wheel.tags & accepted if not wheel.is_source else wheel.name in new_lock.request.sources, wheel.file
         assert wheel.size > 0
         assert re.fullmatch(r"[0-9a-f]{64}", wheel.sha256)
     names = [locked_wheel.name for locked_wheel in new_lock.wheels]
     assert names == sorted(set(names))
     if not file.stem.startswith("tools-"):
-        assert file.stem == new_lock.asked.key
-        assert lock.read(new_lock.asked) == new_lock
+        assert file.stem == new_lock.request.key
+        assert lock.read(new_lock.request) == new_lock
 
 
 def test_the_builder_has_its_tools_on_every_platform() -> None:
@@ -193,7 +193,7 @@ def test_tools_that_were_locked_before_the_build_tools_are_locked_again(tmp_path
     question = LockRequest(requirements=("uv==1.0",), python="3.10", platform="linux/amd64")
     file = lock.tools_path("linux/amd64", tmp_path)
     file.parent.mkdir()
-    file.write_text(Lock(asked=question, wheels=(wheel("uv", "1.0"),)).text())
+    file.write_text(Lock(request=question, wheels=(wheel("uv", "1.0"),)).text())
     with pytest.raises(lock.NotLockedError, match=r"has no cmake, .*, wheel\nrun `invoke lock`"):
         lock.tools(tmp_path)
 
@@ -205,7 +205,7 @@ def test_tools_of_different_versions_are_refused(tmp_path: Path) -> None:
         question = LockRequest(requirements=names, python="3.10", platform=platform)
         file = lock.tools_path(platform, tmp_path)
         file.parent.mkdir(exist_ok=True)
-        file.write_text(Lock(asked=question, wheels=tuple(wheel(name, version) for name in names)).text())
+        file.write_text(Lock(request=question, wheels=tuple(wheel(name, version) for name in names)).text())
     with pytest.raises(RefusedError, match=r"not the same versions\nrun `invoke lock`"):
         lock.tools(tmp_path)
 

@@ -56,7 +56,7 @@ def locked(**versions: str) -> Lock:
     wheels = tuple(
         Wheel(name=n, version=v, file=f"{n}-{v}-py3-none-any.whl", sha256="0", size=9) for n, v in versions.items()
     )
-    return Lock(asked=LockRequest(requirements=tuple(versions), python="3.13", platform="linux/amd64"), wheels=wheels)
+    return Lock(request=LockRequest(requirements=tuple(versions), python="3.13", platform="linux/amd64"), wheels=wheels)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def answer(question: LockRequest, *_: object, numpy: str = "2.4.0") -> Lock:
         Wheel(name=name, version=v, file=f"{name.replace('-', '_')}-{v}-py3-none-any.whl", sha256="0" * 64, size=1)
         for name, v in names.items()
     ]
-    return Lock(asked=question, wheels=tuple(wheels))
+    return Lock(request=question, wheels=tuple(wheels))
 
 
 def mirrors(site: Site) -> Mirrors:

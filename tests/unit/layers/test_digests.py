@@ -43,8 +43,8 @@ class WheelImage:
         """Return the same image with a wheel of other files, which is in its lock from now on."""
         folder = self.folder / str(len(list(self.folder.iterdir())))
         wheel = layer_wheels.make(folder, files=files)
-        request = Lock(asked=wheel_lock.lock_request(self.image), wheels=(layer_wheels.locked(wheel),))
-        file = wheel_lock.path(request.asked)
+        request = Lock(request=wheel_lock.lock_request(self.image), wheels=(layer_wheels.locked(wheel),))
+        file = wheel_lock.path(request.request)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(request.text())
         recipe = Recipe("wheels-small", request.wheels, "zstd")

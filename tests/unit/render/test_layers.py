@@ -10,7 +10,7 @@ def wheel(name: str, size: int, tags: str = "py3-none-manylinux_2_28_x86_64") ->
 
 
 def lock(*wheels: Wheel) -> Lock:
-    return Lock(asked=LockRequest(requirements=("torch==1.0",), python="3.13", platform="linux/amd64"), wheels=wheels)
+    return Lock(request=LockRequest(requirements=("torch==1.0",), python="3.13", platform="linux/amd64"), wheels=wheels)
 
 
 def test_what_changes_most_lies_highest() -> None:

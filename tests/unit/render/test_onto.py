@@ -32,7 +32,7 @@ def rendered(base: ExistingImage, default: str = "{efa-installer: 1.50.0}", more
         yaml_file.loads(TEXT.format(fabric, REF, default) + more, Matrix, "matrix.yaml"), FACTS
     ).images
     return dockerfiles.render(
-        image, Lock(asked=locks.wheels(image).asked, wheels=()), locks.toolkit(image), locks.TOOLS
+        image, Lock(request=locks.wheels(image).request, wheels=()), locks.toolkit(image), locks.TOOLS
     )
 
 
