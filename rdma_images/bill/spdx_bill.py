@@ -32,13 +32,14 @@ def spdx_bill(name: str, report: Report, parts: Sequence[BillPart]) -> bytes:
         "primaryPackagePurpose": "CONTAINER",
         "checksums": [{"algorithm": "SHA256", "checksumValue": report.digest.removeprefix("sha256:")}],
     }
+    created = datetime.fromisoformat(report.started).astimezone(UTC)
     body = {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
         "name": name,
         "documentNamespace": f"urn:rdma-images:spdx:{report.digest}",
-        "creationInfo": {"created": _moment(report.started), "creators": ["Tool: rdma-images"]},
+        "creationInfo": {"created": created.strftime("%Y-%m-%dT%H:%M:%SZ"), "creators": ["Tool: rdma-images"]},
         "documentDescribes": [ROOT],
         "packages": [image, *(_package(part, ids) for part in all_parts)],
         "relationships": list(_relationships(parts, ids)),
@@ -85,8 +86,3 @@ def _relationships(parts: Sequence[BillPart], ids: dict[str, str]) -> Iterator[d
 
 def _relationship(element: str, kind: str, related: str) -> dict[str, str]:
     return {"spdxElementId": element, "relationshipType": kind, "relatedSpdxElement": related}
-
-
-def _moment(started: str) -> str:
-    """Return a time as SPDX has it: UTC, to the second, with a Z."""
-    return datetime.fromisoformat(started).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -128,7 +128,7 @@ def _write(candidate: _Candidate, result: "Scan", decisions: "Sequence[Decision]
     path = paths.image_folder(candidate.image_id) / "openvex.json"
     path.unlink(missing_ok=True)
     if document:
-        atomic.write(path, scan_statements.openvex_text(document))
+        atomic.write(path, dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
 def _candidates(

@@ -43,7 +43,9 @@ def check_origin(
     """
     bundles = bundles or Bundles()
     try:
-        provenances = [_certified(signed) for signed in bundles.statements if _is_provenance(signed)]
+        provenances = [
+            _certified(signed) for signed in bundles.statements if signed.statement["predicateType"] in PROVENANCES
+        ]
         if content is not None and is_signed:
             provenances.append(_read(statement.predicate(content)))
     except _OTHER_FORM:
@@ -86,10 +88,6 @@ def _check_inputs(provenances: list[Provenance]) -> VerifyFinding:
     unpinned = listings[-1]
     detail = f"not locked: {', '.join(unpinned)}" if unpinned else "every input has a digest"
     return VerifyFinding("inputs", not unpinned, detail)
-
-
-def _is_provenance(signed: SignedStatement) -> bool:
-    return signed.statement["predicateType"] in PROVENANCES
 
 
 def _certified(signed: SignedStatement) -> Provenance:

@@ -10,7 +10,7 @@ from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import Destination
 from rdma_images.publish.keys import Signer, key_label
 from rdma_images.registry import faults
-from rdma_images.registry.client import Descriptor, Manifest, Repository
+from rdma_images.registry.client import Descriptor, Manifest, Repository, canonical
 
 Retry = Callable[[Callable[[], None]], None]
 
@@ -65,7 +65,7 @@ class ImageSigner:
     def attest(self, artifacts: Sequence[Artifact], retry: Retry) -> None:
         """Sign each of `artifacts` as a statement on the image, and not the image itself."""
         for artifact in artifacts:
-            predicate = statement.canonical_predicate(artifact.content)
+            predicate = canonical(statement.predicate(artifact.content))
             retry(partial(self._cosign.attest, self._ref, self._signer, artifact.form, predicate))
 
     @cached_property

@@ -107,8 +107,3 @@ def predicate(content: bytes) -> dict[str, Any]:
     """Return the predicate of a statement; of a document that is no statement the whole document."""
     body: dict[str, Any] = decode_json(content)
     return body["predicate"] if "predicateType" in body else body
-
-
-def canonical_predicate(content: bytes) -> bytes:
-    """Return the predicate in the form in which it is signed."""
-    return canonical(predicate(content))

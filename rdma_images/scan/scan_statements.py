@@ -3,7 +3,6 @@
 Sources: in-toto/attestation, spec/predicates/vuln.md (0.2); openvex/spec, OPENVEX-SPEC.md (0.2.0).
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -61,11 +60,6 @@ def openvex(name: str, digest: str, scan: Scan, decisions: Sequence[Decision]) -
         "version": 1,
         "statements": statements,
     }
-
-
-def openvex_text(document: dict[str, Any]) -> str:
-    """Return a document as it is written to a file."""
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _stated(decisions: Sequence[Decision]) -> Iterable[Decision]:
