@@ -35,7 +35,7 @@ LOCKED = "NVIDIA/nvidia-container-toolkit, issue 2037: IPC_LOCK is inert for a u
 DRIVER = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
 TOOLKITS = ("/usr/local/cuda/", "/usr/local/cuda-")
 STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's stub under 100 KiB
-SHOWN = 8
+MAX_SHOWN = 8
 
 
 class Budgets(Strict):
@@ -61,8 +61,8 @@ def left_in(case: Inspection, kind: str) -> list[str]:
 
 def some(entries: list[str]) -> str:
     """Return the first few, and how many more."""
-    more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
-    return ", ".join(entries[:SHOWN]) + more
+    more = f" and {len(entries) - MAX_SHOWN} more" if len(entries) > MAX_SHOWN else ""
+    return ", ".join(entries[:MAX_SHOWN]) + more
 
 
 def megabytes(size: int) -> str:
@@ -124,7 +124,7 @@ def test_writable(files: Files, require: Requirement) -> None:
         not files.world_writable,
         expected="none",
         found=f"everybody may write to {some(files.world_writable)}" if files.world_writable else "none",
-        fix=f"chmod o-w {' '.join(files.world_writable[:SHOWN])}",
+        fix=f"chmod o-w {' '.join(files.world_writable[:MAX_SHOWN])}",
     )
 
 
@@ -297,7 +297,7 @@ def test_budget(case: Inspection, require: Requirement) -> None:
     if size > sum(layer.unpacked for layer in layers):  # a tar file has its files and their headers
         pytest.skip("the engine keeps no compressed layers: what a pull takes is unknown")
     sizes = case.measured.tree.files.sizes if case.measured.tree else {}
-    largest = ", ".join(f"{folder} {megabytes(taken)}" for folder, taken in list(sizes.items())[:SHOWN])
+    largest = ", ".join(f"{folder} {megabytes(taken)}" for folder, taken in list(sizes.items())[:MAX_SHOWN])
     require(
         size <= budget,
         expected=f"at most {megabytes(budget)}",

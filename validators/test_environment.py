@@ -175,7 +175,7 @@ def test_misspelt(case: Inspection, require: Requirement) -> None:
     """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
     variable_table, started_with = variables(), started(case)
     values = {name: value for environment in environments(case).values() for name, value in environment.items()}
-    meant = {name: near for name in values if (near := variable_table.meant(name))}
+    meant = {name: near for name in values if (near := variable_table.closest_name(name))}
     quoted = [name for name, value in values.items() if name in variable_table.names and QUOTED.fullmatch(value)]
     lines = [f"{name} is read by nothing: {near} is" for name, near in meant.items()]
     lines += [f"{name}={values[name]}: the quotes are a part of the value" for name in quoted]

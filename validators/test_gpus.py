@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.chain.links import NAMES
+from rdma_images.chain.links import FABRIC_TITLES
 from rdma_images.inspection.machine import AllReduceRun, MeasuredGpus
 from rdma_images.nccl_logs import verdict
 from rdma_images.validate import plugin_log
@@ -85,11 +85,11 @@ def test_peers(gpus: MeasuredGpus, require: Requirement) -> None:
 def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     """Between two GPUs that NCCL takes for two nodes, its channels use the fabric."""
     if not gpus.network.device:
-        pytest.skip(f"the machine has no device of {NAMES[fabric]}: see gpu.plugin and gpu.refusal")
+        pytest.skip(f"the machine has no device of {FABRIC_TITLES[fabric]}: see gpu.plugin and gpu.refusal")
     verdict = verdict_on(select_run(gpus, "two-nodes"))
     require(
         verdict.network == VERDICTS[fabric],
-        expected=f"channels over {NAMES[fabric]}",
+        expected=f"channels over {FABRIC_TITLES[fabric]}",
         found=verdict.sentence,
         fix="the sentence found says why; the static and device checks say what to do",
     )
@@ -120,12 +120,12 @@ def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     if not gpus.network.insists:
         pytest.skip("the image allows a fallback: its NCCL_NET names no network")
     if gpus.network.device:
-        pytest.skip(f"the machine has a device of {NAMES[fabric]}: there is nothing to refuse")
+        pytest.skip(f"the machine has a device of {FABRIC_TITLES[fabric]}: there is nothing to refuse")
     run = select_run(gpus, "refusal")
     verdict = verdict_on(run)
     require(
         verdict.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),
-        expected=f"an error of every process, before it moves data, since there is no {NAMES[fabric]}",
+        expected=f"an error of every process, before it moves data, since there is no {FABRIC_TITLES[fabric]}",
         found=f"exit codes {run.codes}; {speeds(run)}; {verdict.sentence}",
         fix=REFUSE[fabric],
     )

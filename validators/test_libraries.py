@@ -17,7 +17,7 @@ USER = "path_resolution(7): a file is read with the rights of the process, on ev
 DRIVERS = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a warning of what does not load"
 BUNDLED = "kvcache-ai/Mooncake, pull request 2271, and ai-dynamo/nixl, pull request 1929: what two copies did"
 GRAFTED = re.compile(r"lib(?:fabric|efa|ibverbs|rdmacm)-[0-9a-f]{8}\.so.*")
-SHOWN = 4
+MAX_SHOWN = 4
 CANNOT_OPEN = re.compile(
     r"cannot open shared object file|: not in the image's"
 )  # another check reports a missing library
@@ -57,7 +57,7 @@ def test_intact(case: Inspection, files: Files, libraries: Libraries, require: R
     require(
         not faults,
         expected=f"libraries for {case.subject.machine or 'the machine of the image'}",
-        found="; ".join(fault.found for fault in faults[:SHOWN]) or "every one is",
+        found="; ".join(fault.found for fault in faults[:MAX_SHOWN]) or "every one is",
         fix=faults[0].fix if faults else "",
     )
 
@@ -78,8 +78,8 @@ def test_readable(case: Inspection, files: Files, libraries: Libraries, require:
     require(
         not closed,
         expected=f"readable for {user or 'root'}",
-        found="; ".join(lines[:SHOWN]) or "all of them",
-        fix=f"chmod a+rX {' '.join(barred[:SHOWN])}, or put the library into a folder that every user may enter",
+        found="; ".join(lines[:MAX_SHOWN]) or "all of them",
+        fix=f"chmod a+rX {' '.join(barred[:MAX_SHOWN])}, or put the library into a folder that every user may enter",
     )
 
 
@@ -99,7 +99,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
     require(
         not lines,
         expected="no word of refusal",
-        found="; ".join(lines[:SHOWN]) or f"{len(used)} libraries are taken, with what they need",
+        found="; ".join(lines[:MAX_SHOWN]) or f"{len(used)} libraries are taken, with what they need",
         fix=next(
             (fix for word, fix in FIXES if lines and re.search(word, lines[0])), "install it again from its source"
         ),
@@ -120,7 +120,7 @@ def test_bundled(files: Files, require: Requirement) -> None:
     require(
         not paths,
         expected="none: a process then has two, each with its own devices and providers",
-        found=f"a wheel's own {', '.join(paths[:SHOWN])} finds none of the image's providers" if paths else "none",
+        found=f"a wheel's own {', '.join(paths[:MAX_SHOWN])} finds none of the image's providers" if paths else "none",
         fix="install a build of that wheel which takes the image's own library (auditwheel repair --exclude), or leave "
         "it out where NCCL uses the fabric",
     )
@@ -164,6 +164,6 @@ def test_others(case: Inspection, files: Files, libraries: Libraries, require: R
     require(
         not faults,
         expected="a provider that loads for each file in /etc/libibverbs.d",
-        found="; ".join(faults[:SHOWN]) or f"{len(announced)} have one",
+        found="; ".join(faults[:MAX_SHOWN]) or f"{len(announced)} have one",
         fix="remove the .driver files of what is not used, or install ibverbs-providers whole",
     )

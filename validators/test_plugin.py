@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.chain.links import NAMES, entry_point_choice
+from rdma_images.chain.links import FABRIC_TITLES, entry_point_choice
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
 from rdma_images.facts import table as facts_table
@@ -109,7 +109,7 @@ def test_project(
         pytest.skip(f"{path} does not say whose plugin it is")
     actual = f"{path}, which NCCL opens, is {about.project}"
     if about.project not in KNOWS[fabric]:
-        actual += f", which does not know {NAMES[fabric]}"
+        actual += f", which does not know {FABRIC_TITLES[fabric]}"
     if not about.project:
         actual = f"{path}, which NCCL opens, asks for no libfabric: it cannot reach EFA"
     require(

@@ -81,7 +81,7 @@ def test_readable(case: Inspection, settings: Settings, require: Requirement) ->
                 f"{setting.file}:{setting.line}: the value of {setting.name} is {setting.value!r}, "
                 "quotes and spaces with it"
             )
-        elif near := variable_table.meant(setting.name):
+        elif near := variable_table.closest_name(setting.name):
             problems.append(f"{setting.file}:{setting.line}: {setting.name} is read by nothing: {near} is")
         elif INTERACTIVE.search(setting.file) and not _given(case, setting):
             problems.append(

@@ -13,7 +13,7 @@ from validators.settings import faults, versions_of, with_others
 
 LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
 CALLED = re.compile(r"undefined symbol: (nccl\w*)")
-SHOWN = 4
+MAX_SHOWN = 4
 CUDA_WHEEL = re.compile(r"nvidia-[a-z-]+-cu(\d+)")
 
 
@@ -127,11 +127,11 @@ def test_extensions(case: Inspection, require: Requirement) -> None:
         pytest.skip("the image has no extension module of torch")
     broken = {path: fault for path, fault in torch.extensions.items() if fault}
     faults = [f"{path}: {fault.removeprefix(f'{path}: ')}" for path, fault in sorted(broken.items())]
-    more = f"; {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+    more = f"; {len(faults) - MAX_SHOWN} more" if len(faults) > MAX_SHOWN else ""
     require(
         not broken,
         expected=f"modules for torch {torch.version}",
-        found="; ".join(faults[:SHOWN]) + more if faults else f"{len(torch.extensions)}, all load",
+        found="; ".join(faults[:MAX_SHOWN]) + more if faults else f"{len(torch.extensions)}, all load",
         fix="install wheels made for this torch and CUDA, or name the packages in source-packages, which compiles them",
     )
 

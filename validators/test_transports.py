@@ -45,7 +45,7 @@ OF_CUDA = re.compile(
     r"lib(?:cudart|cublas(?:Lt)?|cudnn|cufft|curand|cusolver|cusparse(?:Lt)?|nvrtc|nvJitLink|nvToolsExt)\.so\.\d+"
 )
 NUMBER = re.compile(r"\d+")
-SHOWN = 4
+MAX_SHOWN = 4
 BRINGS = {"libfabric": "the EFA installer", "libefa": "the EFA installer", "libgdrapi": "GDRCopy", "libmpi": "Open MPI"}
 BUILD_UCX = "configure UCX with --with-verbs and --with-efa where rdma-core's headers are, or install one that has both"
 LINK_UCX = "install NIXL 1.4.0 or later, or make them links to the one with the longest name"
@@ -141,7 +141,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
     require(
         not faults,
         expected="no backend or module that is given up when it is opened",
-        found="; ".join(list(faults.values())[:SHOWN]) or ", ".join([*mine, *of_cuda][:SHOWN]),
+        found="; ".join(list(faults.values())[:MAX_SHOWN]) or ", ".join([*mine, *of_cuda][:MAX_SHOWN]),
         fix=f"{say_cuda}, or what it lacks into a folder of the loader"
         if any(of_cuda.values()) and not lacking
         else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"

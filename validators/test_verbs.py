@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.chain.links import NAMES
+from rdma_images.chain.links import FABRIC_TITLES
 from rdma_images.chain.verbs import PROVIDER, VERBS, folder_of, looked_for, opened_in, opened_providers, suffixes
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
@@ -69,7 +69,7 @@ def test_provider(case: Inspection, files: Files, libraries: Libraries, fabric: 
         f"and {fabric}.driver in {' or '.join(sorted(read)) or '/etc/libibverbs.d'}",
         found=", ".join(provider + driver)
         if is_opened and is_announced
-        else f"libibverbs opens no provider of {NAMES[fabric]}: {reason}",
+        else f"libibverbs opens no provider of {FABRIC_TITLES[fabric]}: {reason}",
         fix=f"install ibverbs-providers with {fabric} (the EFA installer's, or Alibaba's for eRDMA)",
     )
 

@@ -36,7 +36,9 @@ def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | N
         raise RefusedError(f"--fabric {fabric}: no such fabric\n{near(fabric, FABRICS)}")
     type_ = facts_table.read(Instances).find(instance) if instance else None
     if type_ and fabric and fabric not in (type_.fabric, "none"):
-        raise RefusedError(f"--instance {instance} has {links.NAMES[type_.fabric]}\nleave --fabric {fabric} out")
+        raise RefusedError(
+            f"--instance {instance} has {links.FABRIC_TITLES[type_.fabric]}\nleave --fabric {fabric} out"
+        )
     nccl = nccl_in_use(case)
     if not nccl and not fabric and not instance:
         return None
@@ -80,7 +82,9 @@ def _chain(case: Inspection, fabric: str, instance: str, links_taken: list[Link]
     unmeasured = next((link for link in links_taken if link.unknown), None)
     nccl = nccl_in_use(case)
     library = f"NCCL {nccl[1]}" if nccl and nccl[1] else "NCCL"
-    prefix = f"On {instance} " if instance else f"On {links.NAMES[fabric]} " if fabric in links.NAMES else ""
+    prefix = (
+        f"On {instance} " if instance else f"On {links.FABRIC_TITLES[fabric]} " if fabric in links.FABRIC_TITLES else ""
+    )
     if broken:
         ends = _ends(case, broken)
         would = "would stop with an error" if ends else "would use TCP sockets"
@@ -89,8 +93,8 @@ def _chain(case: Inspection, fabric: str, instance: str, links_taken: list[Link]
         start = f"{prefix}it" if prefix else "It"
         outcome, answer = "unknown", f"{start} cannot be said what {library} would use: {unmeasured.unknown}"
     else:
-        steps = [link for link in links_taken if link.name in links.SHOWN[fabric] and link.value != OWN_NETWORK]
-        outcome, answer = "fabric", f"{prefix}{library} would use {links.NAMES[fabric]}: {_way(steps)}"
+        steps = [link for link in links_taken if link.name in links.PATH_LINKS[fabric] and link.value != OWN_NETWORK]
+        outcome, answer = "fabric", f"{prefix}{library} would use {links.FABRIC_TITLES[fabric]}: {_way(steps)}"
     return Chain.model_validate(
         {"fabric": fabric, "instance": instance, "outcome": outcome, "answer": plain(answer), "links": links_taken}
     )

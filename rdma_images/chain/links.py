@@ -8,11 +8,11 @@ from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, suffixes
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.instances import Instances
-from rdma_images.inspection.chain import How, Link
+from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import Inspection, base_name, mapped_nccl, missing_in, nccl_in_use
 from rdma_images.inspection.measurements import Libraries, PluginFile, StartedLibrary
 
-SHOWN = {
+PATH_LINKS = {
     "efa": ("plugin", "libfabric", "provider", "libefa"),
     "erdma": ("network", "libibverbs", "verbs provider"),
     "ib": ("network", "libibverbs", "verbs provider"),
@@ -35,7 +35,7 @@ NO_RUNTIME = "Failed to find CUDA Runtime library"
 DRIVER_LIBRARY = re.compile(r"libcuda\.so|libnvidia-ml\.so")
 GENERIC = re.compile(r"(?:CUDA )?initialization failed|Initializing plugin failed")
 NOT_THERE = "cannot open shared object file: No such file or directory"  # dlerror(3)
-NAMES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}
+FABRIC_TITLES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
 WARNING = 2
 PLUGIN_VARIABLE, START_SCRIPTS = "NCCL_NET_PLUGIN", "/opt/nvidia/entrypoint.d/"  # that NVIDIA's entry point sources
@@ -101,7 +101,7 @@ def plugin_file(case: Inspection) -> str:
 def nccl(case: Inspection) -> Link:
     """Return which libnccl a process gets. Where there is none, one may come as the job starts."""
     file, mapped = nccl_in_use(case), mapped_nccl(case)
-    how: How = "executed" if mapped else "read"
+    how: Evidence = "executed" if mapped else "read"
     unknown = "" if file else "no libnccl is there, and which one comes as the job starts is not known"
     return Link(name="NCCL", value=f"{file[1]} at {file[0]}" if file else "", how=how, unknown=unknown)
 
@@ -134,7 +134,7 @@ def on_instance(fabric: str, instance: str) -> Link:
     if not instance:
         return Link(name="instance", value="none was named", how="facts")
     type_ = facts_table.read(Instances).find(instance)
-    fault = "" if type_.fabric == fabric else f"{instance} has no {NAMES.get(fabric, fabric)}"
+    fault = "" if type_.fabric == fabric else f"{instance} has no {FABRIC_TITLES.get(fabric, fabric)}"
     return Link(name="instance", value=f"{type_.interfaces} interfaces", how="facts", fault=fault)
 
 
@@ -321,7 +321,7 @@ def _libfabric(case: Inspection, run: StartedLibrary | None, libraries: Librarie
         return Link(
             name="libfabric", how="executed" if played else "read", fault=f"libfabric cannot be opened: {error}"
         )
-    how: How = "executed" if mapped or (played and played.path) else "read"
+    how: Evidence = "executed" if mapped or (played and played.path) else "read"
     return Link(name="libfabric", value=f"libfabric {version}".strip(), how=how, words=[path])
 
 

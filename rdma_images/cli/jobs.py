@@ -15,8 +15,10 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 
-PARAM = {"param": "name=value: a value that only you know; may be given more than once; a message names missing ones."}
-WHERE = {
+PARAM_HELP = {
+    "param": "name=value: a value that only you know; may be given more than once; a message names missing ones."
+}
+OUTPUT_HELP = {
     "out": "The folder to write; without it build/jobs/<name>/.",
     "json": "JSON on standard output, for programs.",
 }
@@ -49,8 +51,8 @@ WHERE = {
         "time": "How long the job may run: 90s, 30m, 4h or 2d.",
         "no-check": "Leave out the check of each node before the command.",
         "allow": "A variable or a mount's path that takes the fabric away, and is written all the same.",
-        **PARAM,
-        **WHERE,
+        **PARAM_HELP,
+        **OUTPUT_HELP,
     },
     iterable=["set", "param", "mount", "env", "secret", "allow"],
 )
@@ -132,8 +134,8 @@ def _secrets(options: list[str] | None) -> dict[str, str]:
         "region": "The region, as in us-west-2.",
         "zone": "The zone of the region that the nodes are in.",
         "name": "The cluster's name; without it made of the instance type.",
-        **PARAM,
-        **WHERE,
+        **PARAM_HELP,
+        **OUTPUT_HELP,
     },
     iterable=["param"],
 )
@@ -169,7 +171,7 @@ def cluster(
     name="launchers",
     help={
         "fields": "Show the fields of jobs.yaml that each launcher supports, and how it does them.",
-        "json": WHERE["json"],
+        "json": OUTPUT_HELP["json"],
     },
 )
 def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
@@ -196,7 +198,7 @@ def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
     positional=["path"],
     help={
         "path": "A file, a folder, which is walked in depth, or - for standard input; more of them after --.",
-        "json": WHERE["json"],
+        "json": OUTPUT_HELP["json"],
     },
 )
 def job_check(_: Context, path: str, json: bool = False) -> None:
@@ -229,7 +231,7 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
         "follow": "Show what a node prints while the job runs: 0 for the first, where rank 0 is.",
         "keep": "Leave the job in its queue or cluster; its README has the command that deletes it.",
         "wait": "Wait for the job's own end, also after a line after which no job goes on: it may restart.",
-        "json": WHERE["json"],
+        "json": OUTPUT_HELP["json"],
     },
 )
 def job_run(

@@ -113,6 +113,6 @@ def _start(
     settings = built_image.settings_by_label(config.get("Labels") or {}, facts.load())
     host = container_run.measure_host(running, settings)
     arguments = container_run.command_on_host(ref, settings, host, options, words, container_run.has_terminal())
-    if missing := container_run.left_out(settings, host, options):
+    if missing := container_run.describe_omitted(settings, host, options):
         progress(f"runs without {missing}")
-    container_run.become(running, arguments)
+    container_run.exec_docker(running, arguments)

@@ -34,7 +34,7 @@ UNKNOWN_HOST = ("Name or service not known", "No address associated with hostnam
 
 UNTRUSTED = "its certificate is not trusted"
 # Parts of what the system, OpenSSL and urllib3 say, and what a user wants to hear of it; the first that fits counts.
-WORDS = {
+ERROR_PHRASES = {
     "407 Proxy Authentication": "the proxy asks for a login",
     "Tunnel connection failed": "the proxy refuses it",
     "certificate has expired": "its certificate has expired",
@@ -107,7 +107,7 @@ def describe_error(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = f"{error!r} {error}"
-    return next((words for part, words in WORDS.items() if part in text), str(error) or type(error).__name__)
+    return next((words for part, words in ERROR_PHRASES.items() if part in text), str(error) or type(error).__name__)
 
 
 def describe_status(code: int) -> str:

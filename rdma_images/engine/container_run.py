@@ -99,7 +99,7 @@ def command_on_host(
     return docker_command.words(*arguments, ref, *words)
 
 
-def left_out(settings: Sequence[Setting], host: Host, options: ContainerOptions) -> str:
+def describe_omitted(settings: Sequence[Setting], host: Host, options: ContainerOptions) -> str:
     """Return what the image asks for and `host` cannot give, with the reasons; "" where that is nothing."""
     return ", ".join(
         f"{setting.docker} ({host.missing[setting.what]})"
@@ -146,7 +146,7 @@ def has_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
-def become(engine: Engine, arguments: Sequence[str]) -> NoReturn:
+def exec_docker(engine: Engine, arguments: Sequence[str]) -> NoReturn:
     """Replace this process by the docker command, so that its exit code and all signals are the container's.
 
     SIGKILL ends the command alone: the container goes on until its own command ends, and is removed then.

@@ -12,7 +12,7 @@ from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts.origin import FactsFile, Row
 
 Starter = Literal["mpirun", "torchrun"]
-SHOWN: dict[Fabric, str] = {"efa": "EFA", "erdma": "eRDMA"}
+FABRIC_TITLES: dict[Fabric, str] = {"efa": "EFA", "erdma": "eRDMA"}
 
 
 Kind = Literal["kubernetes", "skypilot", "sagemaker", "slurm", "docker", "other"]
@@ -39,7 +39,7 @@ class Parameter(Strict):
         """When the parameter is required, or its default."""
         if not self.required:
             return self.default or ""
-        fabric = f" on {SHOWN[self.only]}" if self.only else ""
+        fabric = f" on {FABRIC_TITLES[self.only]}" if self.only else ""
         return f"required{fabric}{', with several interfaces' if self.several else ''}"
 
     @property

@@ -10,10 +10,10 @@ from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.origin import FactsFile, Row
 
 # Each fabric, and a run without any.
-INSISTED_ON = ("efa", "erdma", "nothing")
+REQUIRED_ROWS = ("efa", "erdma", "nothing")
 
 
-class AskedFor(Row):
+class HostSetting(Row):
     """What a host or an orchestrator must provide. `docker` is docker run's option for it, empty without one."""
 
     what: str  # "devices"
@@ -32,7 +32,7 @@ class JobVariable(Row):
     why: str
 
 
-class Insisted(Row):
+class RequiredNetwork(Row):
     """The only network and provider that may be used: NCCL_NET (None: the plugin's name) and FI_PROVIDER."""
 
     network: str | None = None
@@ -56,14 +56,14 @@ class Running(FactsFile):
 
     FILE = "running.yaml"
 
-    settings: dict[str, AskedFor]
+    settings: dict[str, HostSetting]
     variables: dict[str, JobVariable]
-    insist: dict[str, Insisted]
+    insist: dict[str, RequiredNetwork]
     limits: dict[str, Limitation]
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield also each network that images need and that has no row."""
         yield from super().problems()
-        for name in INSISTED_ON:
+        for name in REQUIRED_ROWS:
             if name not in self.insist:
                 yield ("insist",), f"there is no {name!r}: add it"

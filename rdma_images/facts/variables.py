@@ -4,8 +4,8 @@ import difflib
 
 from rdma_images.facts.origin import FactsFile, Row
 
-OURS = ("NCCL_", "FI_", "OFI_NCCL_", "RDMAV_", "IBV_")
-NEAR = 0.88  # as difflib measures it: one letter of eight
+PREFIXES = ("NCCL_", "FI_", "OFI_NCCL_", "RDMAV_", "IBV_")
+MIN_SIMILARITY = 0.88  # as difflib measures it: one letter of eight
 
 
 class Library(Row):
@@ -26,13 +26,13 @@ class Variables(FactsFile):
         """The variables of all libraries."""
         return frozenset(name for library in self.libraries.values() for name in library.names)
 
-    def meant(self, name: str) -> str | None:
+    def closest_name(self, name: str) -> str | None:
         """Return the variable that `name`, which nothing reads, is nearly; None where it is read, or near to none.
 
         The same words in another order are near, too.
         """
-        if name in self.names or not name.startswith(OURS):
+        if name in self.names or not name.startswith(PREFIXES):
             return None
         words = sorted(name.split("_"))
         swapped = [candidate for candidate in sorted(self.names) if sorted(candidate.split("_")) == words]
-        return next(iter([*swapped, *difflib.get_close_matches(name, self.names, n=1, cutoff=NEAR)]), None)
+        return next(iter([*swapped, *difflib.get_close_matches(name, self.names, n=1, cutoff=MIN_SIMILARITY)]), None)

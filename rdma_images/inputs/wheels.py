@@ -105,7 +105,7 @@ class LockRequest(yaml_file.Strict):
 class Lock(yaml_file.Strict):
     """Every wheel of an image, by name; one file a package."""
 
-    request: LockRequest = Field(alias="asked")
+    request: LockRequest = Field(validation_alias="asked")  # its key in locks/
     wheels: tuple[Wheel, ...]
 
     @property

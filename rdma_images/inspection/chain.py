@@ -6,9 +6,9 @@ from pydantic import Field
 
 from rdma_images.inspection.values import Value
 
-How = Literal["executed", "read", "facts"]
+Evidence = Literal["executed", "read", "facts"]
 Outcome = Literal["fabric", "tcp", "end", "unknown"]
-HOW: dict[How, str] = {"executed": "run", "read": "read, not run", "facts": "from facts"}
+EVIDENCE_TITLES: dict[Evidence, str] = {"executed": "run", "read": "read, not run", "facts": "from facts"}
 
 
 class Link(Value):
@@ -20,7 +20,7 @@ class Link(Value):
 
     name: str
     value: str = ""
-    how: How = "read"
+    how: Evidence = "read"
     fault: str = ""
     unknown: str = ""
     note: str = ""
@@ -30,7 +30,7 @@ class Link(Value):
     def text(self) -> str:
         """Its fault, else its value, and in brackets the evidence: run, read, or from facts."""
         note = f"; {self.note}" if self.note else ""
-        return f"{self.fault or self.unknown or self.value} ({HOW[self.how]}{note})"
+        return f"{self.fault or self.unknown or self.value} ({EVIDENCE_TITLES[self.how]}{note})"
 
 
 class Chain(Value):
@@ -48,8 +48,12 @@ class Chain(Value):
     @property
     def evidence(self) -> str:
         """The links by their evidence: which were run, and how far, and which were only read."""
-        links_by_evidence = {how: [link for link in self.links if link.how == how] for how in HOW}
-        parts = [f"{HOW[how]}: {', '.join(map(_reach, links))}" for how, links in links_by_evidence.items() if links]
+        links_by_evidence = {how: [link for link in self.links if link.how == how] for how in EVIDENCE_TITLES}
+        parts = [
+            f"{EVIDENCE_TITLES[how]}: {', '.join(map(_reach, links))}"
+            for how, links in links_by_evidence.items()
+            if links
+        ]
         return "; ".join(parts)
 
 

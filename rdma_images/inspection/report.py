@@ -14,12 +14,12 @@ SCHEMA = 2
 
 
 OUTCOMES = ("passed", "failed", "warned", "noted", "skipped")
-SHOWN = {"error": "failed", "warning": "warned", "note": "noted"}
+FAILED_OUTCOMES = {"error": "failed", "warning": "warned", "note": "noted"}
 
 
 def shown_outcome(check: Check) -> str:
     """Return the outcome as it is shown: a failed check that is only a warning is "warned", advice is "noted"."""
-    return SHOWN[check.severity] if check.outcome == "failed" else check.outcome
+    return FAILED_OUTCOMES[check.severity] if check.outcome == "failed" else check.outcome
 
 
 @dataclass(frozen=True)

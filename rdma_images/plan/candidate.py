@@ -23,7 +23,7 @@ class Candidate:
     target: str
     fabric: Fabric
     axes: dict[str, str]  # as chosen, complete: {"nccl": "pytorch", ...}
-    given: Mapping[str, str]  # those that the request adds to the target's row
+    requested: Mapping[str, str]  # those that the request adds to the target's row
     foreign: tuple[str, ...]  # axes that were asked for, or follow, and that the target does not have
     undecided: tuple[str, ...]  # axes left to another one ("nccl": "pytorch") that is not there
     versions: dict[str, str]
@@ -45,7 +45,7 @@ class Candidate:
             return BUNDLED[name].by
         if self.axes[name] == DECIDERS.get(name):
             return DECIDERS[name]
-        return "--set" if name in self.given else "matrix"
+        return "--set" if name in self.requested else "matrix"
 
 
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
@@ -57,7 +57,7 @@ def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str
         target=name,
         fabric=target.fabric,
         axes=axes,
-        given=changes,
+        requested=changes,
         foreign=tuple(axis for axis in axes if axis not in default_axes),
         undecided=undecided,
         versions=_chosen(axes, undecided, facts)

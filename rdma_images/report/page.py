@@ -11,7 +11,7 @@ from rdma_images.core import templates
 from rdma_images.core.pipeline import LABEL_PREFIX, Check
 from rdma_images.core.plain import plain
 from rdma_images.core.sizes import readable
-from rdma_images.inspection.chain import HOW
+from rdma_images.inspection.chain import EVIDENCE_TITLES
 from rdma_images.inspection.inspection import Inspection, mapped_nccl
 from rdma_images.inspection.report import Report, shown_outcome
 from rdma_images.report import table
@@ -167,7 +167,7 @@ def report_page(reports: Sequence[Report]) -> str:
         marks=MARKS,
         state=shown_outcome,
         outcomes=OUTCOMES,
-        how=HOW,
+        how=EVIDENCE_TITLES,
         single=len(columns) == 1,
     )
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from rdma_images.core.pipeline import LABEL_PREFIX, SNAPSHOT, Check
 from rdma_images.core.plain import plain
 from rdma_images.inspection.chain import Chain
-from rdma_images.inspection.report import SHOWN, Report, shown_outcome
+from rdma_images.inspection.report import FAILED_OUTCOMES, Report, shown_outcome
 
 FIRST_LINE = 160  # characters of a finding's first line
 PREFIX = re.compile(r"set by the entry point: |and ")
@@ -66,7 +66,7 @@ def findings(report: Report) -> list[Check]:
     Every image with that version has those, and the others are this image's own.
     """
     failed = [check for check in report.checks if check.outcome == "failed"]
-    return sorted(failed, key=lambda check: (list(SHOWN).index(check.severity), check.id.endswith(".broken")))
+    return sorted(failed, key=lambda check: (list(FAILED_OUTCOMES).index(check.severity), check.id.endswith(".broken")))
 
 
 def counts_text(report: Report) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rdma_images.facts.launchers import SHOWN, Launchers
+from rdma_images.facts.launchers import FABRIC_TITLES, Launchers
 from rdma_images.facts.troubleshooting import Troubleshooting, TroubleshootingEntry
 from rdma_images.jobs.check.rules import RULES
 
@@ -29,7 +29,7 @@ def troubleshooting_page(facts: Troubleshooting) -> str:
 
 
 def _section(name: str, entry: TroubleshootingEntry, facts: Troubleshooting) -> Iterator[str]:
-    suffix = f" ({SHOWN[entry.fabric]})" if entry.fabric else ""
+    suffix = f" ({FABRIC_TITLES[entry.fabric]})" if entry.fabric else ""
     yield f"## {entry.symptom}{suffix}\n\n`{name}`\n"
     if entry.example:
         yield f"| message | `{entry.example}` |\n|---|---|"

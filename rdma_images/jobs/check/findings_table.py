@@ -8,7 +8,7 @@ from rich.text import Text
 
 from rdma_images.jobs.check.foreign_job import Checked, JobFinding, JobPart, UncheckedFile
 
-SHOWN = 5  # places of one finding, and files passed over, that people are shown
+MAX_SHOWN = 5  # places of one finding, and files passed over, that people are shown
 
 
 def text(checked: Checked) -> Text:
@@ -17,10 +17,10 @@ def text(checked: Checked) -> Text:
     for part in checked.parts:
         output.append(f"read  {part}\n")
     for label, rows in (("passed over", checked.templates), ("not read", checked.unreadable)):
-        for row in rows if label == "not read" else rows[:SHOWN]:
+        for row in rows if label == "not read" else rows[:MAX_SHOWN]:
             output.append(f"{label}  {_in_a_line(row)}\n", "bold red" if label == "not read" else "")
-    if len(checked.templates) > SHOWN:
-        output.append(f"passed over  {len(checked.templates) - SHOWN} more templates and definitions\n")
+    if len(checked.templates) > MAX_SHOWN:
+        output.append(f"passed over  {len(checked.templates) - MAX_SHOWN} more templates and definitions\n")
     for finding in checked.findings:
         _add(output, finding)
     output.append(_summary(checked))
@@ -31,10 +31,10 @@ def _add(output: Text, finding: JobFinding) -> None:
     output.append(f"{finding.severity:<7}", "bold red" if finding.severity == "error" else "yellow")
     output.append(f"  {finding.where[0]}: {finding.what}\n")
     other_places = finding.where[1:]
-    for other in other_places[: SHOWN - 1]:
+    for other in other_places[: MAX_SHOWN - 1]:
         output.append(f"         {other}\n")
-    if len(other_places) >= SHOWN:
-        output.append(f"         and {len(other_places) - SHOWN + 1} more places\n")
+    if len(other_places) >= MAX_SHOWN:
+        output.append(f"         and {len(other_places) - MAX_SHOWN + 1} more places\n")
     output.append(f"  {finding.rule}\n  fix: {finding.fix}\n  source: {finding.source}\n")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdma_images.jobs.pairs import bandwidths, pair_rounds
 from rdma_images.jobs.pairs.pair_rounds import Inference, Pair, Round
 
-SHOWN = 8  # nodes without a log
+MAX_SHOWN = 8  # nodes without a log
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ def next_report(nodes: Sequence[str], by_pair: Mapping[Pair, float], expected: f
     elif inference.suspects:
         parts.append(f"{len(inference.suspects)} suspects")
     if inference.unmeasured:
-        more = " and more" if len(inference.unmeasured) > SHOWN else ""
-        parts.append(f"no log has {', '.join(inference.unmeasured[:SHOWN])}{more}")
+        more = " and more" if len(inference.unmeasured) > MAX_SHOWN else ""
+        parts.append(f"no log has {', '.join(inference.unmeasured[:MAX_SHOWN])}{more}")
     if remaining := pair_rounds.rounds_left(inference):
         parts[-1] += (
             f"{':' if inference.unmeasured else ','} {remaining} more round{'s' if remaining != 1 else ''} at least"

@@ -57,7 +57,7 @@ def logs_at(path: Path) -> tuple[Path, ...]:
     """Return the logs at `path`: itself, or what is in it or in its logs/. Raises RefusedError for none."""
     if not path.is_dir():
         return (path,)
-    no_logs = {*NO_LOGS, *folder.written(path)}
+    no_logs = {*NO_LOGS, *folder.written_files(path)}
     log_files = run_folder.logs(path) or tuple(
         entry for entry in files.list_folder(path) if entry.is_file() and entry.name not in no_logs
     )

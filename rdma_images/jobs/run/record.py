@@ -33,17 +33,17 @@ class RunRecord:
     schema: Literal[1] = 1
 
 
-FILE = step_file("run.json", "job.run", RunRecord)
+RUN_FILE = step_file("run.json", "job.run", RunRecord)
 
 
 def write(folder: Path, entries: Iterable[SubmissionRecord]) -> None:
     """Write the record of the run in `folder`."""
-    FILE.save(folder / FILE.name, RunRecord(tuple(entries)))
+    RUN_FILE.save(folder / RUN_FILE.name, RunRecord(tuple(entries)))
 
 
 def load(folder: Path) -> list[SubmissionRecord]:
     """Return the submissions of the run in `folder`; none where it has no record."""
-    record = FILE.load(folder / FILE.name)
+    record = RUN_FILE.load(folder / RUN_FILE.name)
     return list(record.legs) if record else []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.facts.instances import InstanceType
-from rdma_images.facts.launchers import SHOWN
+from rdma_images.facts.launchers import FABRIC_TITLES
 from rdma_images.jobs.write import counts, folder, parameters, render
 from rdma_images.jobs.write.job import JobValue
 from rdma_images.selection.project import Project
@@ -66,7 +66,7 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
     node = facts.instances.find(request.instance)
     if node.fabric not in maker.fabrics:
         raise RefusedError(
-            f"{request.instance} has {SHOWN[node.fabric]}, and {request.launcher} only makes clusters on AWS\n"
+            f"{request.instance} has {FABRIC_TITLES[node.fabric]}, and {request.launcher} only makes clusters on AWS\n"
             "choose an --instance with EFA"
         )
     if request.nodes < 1:
@@ -131,7 +131,7 @@ def make(request: ClusterRequest, project: Project, out: str = "") -> tuple[Clus
     path = folder.job_folder(cluster.name, out)
     texts = render.files(cluster.launcher, {"cluster": cluster})
     note = json.dumps({"schema": 1, **asdict(cluster), "files": sorted(texts)}, indent=2) + "\n"
-    folder.write(path, {**texts, folder.NOTE: note})
+    folder.write(path, {**texts, folder.JOB_FILE: note})
     return cluster, path
 
 

@@ -9,7 +9,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Fabric, Image
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
-from rdma_images.facts.launchers import SHOWN, Launcher, Parameter, Starter
+from rdma_images.facts.launchers import FABRIC_TITLES, Launcher, Parameter, Starter
 from rdma_images.jobs.write import counts, fabric_overrides, image, parameters
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
 from rdma_images.jobs.write.work import Work
@@ -236,13 +236,14 @@ def _mismatches(
     """Yield why the launcher, the image and the instance type do not go together."""
     if node.fabric != planned.fabric:
         yield (
-            f"{instance} has {SHOWN[node.fabric]}, and {request.target} is for {SHOWN[planned.fabric]}\n"
-            f"choose another --instance, or a target for {SHOWN[node.fabric]}"
+            f"{instance} has {FABRIC_TITLES[node.fabric]}, "
+            f"and {request.target} is for {FABRIC_TITLES[planned.fabric]}\n"
+            f"choose another --instance, or a target for {FABRIC_TITLES[node.fabric]}"
         )
     if planned.fabric not in launcher.fabrics:
         yield (
-            f"launcher {request.launcher} is for {' and '.join(SHOWN[fabric] for fabric in launcher.fabrics)}, "
-            f"and {request.target} is for {SHOWN[planned.fabric]}\n{COMMAND} job.launchers shows the others"
+            f"launcher {request.launcher} is for {' and '.join(FABRIC_TITLES[fabric] for fabric in launcher.fabrics)}, "
+            f"and {request.target} is for {FABRIC_TITLES[planned.fabric]}\n{COMMAND} job.launchers shows the others"
         )
     if launcher.instances and not re.fullmatch(launcher.instances, instance):
         yield f"{request.launcher} has no instance type {instance}\nchoose another --instance or --launcher"

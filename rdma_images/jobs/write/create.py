@@ -13,7 +13,7 @@ def files(job: Job, project: Project) -> dict[str, str]:
     launcher = project.facts.launchers.launchers[job.launcher]
     context = {"job": job, "launcher": launcher, "resource": counts.resource(job.fabric)}
     texts = render.files(job.launcher, {**context, "code_files": partial(code_files.read, job.work.code)})
-    return {**texts, folder.NOTE: folder.note(job, texts)}
+    return {**texts, folder.JOB_FILE: folder.job_text(job, texts)}
 
 
 def compose_any(request: JobRequest, project: Project) -> Job:

@@ -8,7 +8,7 @@ from rdma_images.core.errors import RefusedError, near
 from rdma_images.facts import Facts, table
 from rdma_images.facts.environment import Environment, Variable
 from rdma_images.facts.instances import InstanceType
-from rdma_images.facts.launchers import SHOWN
+from rdma_images.facts.launchers import FABRIC_TITLES
 from rdma_images.jobs.write.job import JobValue
 from rdma_images.jobs.write.work import Work
 
@@ -64,7 +64,8 @@ def _variables(
     facts = table.read(Environment)
     for name, value in work.env.items():
         if name in baked and value != baked[name]:
-            reason = f"the image sets {name}={baked[name]}, so that NCCL ends where {SHOWN[node.fabric]} is not there"
+            fabric = FABRIC_TITLES[node.fabric]
+            reason = f"the image sets {name}={baked[name]}, so that NCCL ends where {fabric} is not there"
             yield Override(name, f"{name}={value}", reason, "the image")
         elif name in LOG_VARIABLES and not re.fullmatch(LOG_VARIABLES[name], value):
             yield Override(name, f"{name}={value}", "no log would say which network NCCL used", "facts/launchers.yaml")

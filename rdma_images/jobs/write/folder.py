@@ -13,8 +13,8 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.step_files import StepFile, step_file
 from rdma_images.jobs.write.job import Job
 
-JOB = step_file("job.json", "job", Job)  # written by `note`, which says more
-NOTE = JOB.name
+JOB = step_file("job.json", "job", Job)  # written by `job_text`, which says more
+JOB_FILE = JOB.name
 Form = TypeVar("Form")  # of job.json: all of it, or the part that somebody reads
 
 
@@ -23,7 +23,7 @@ def job_folder(name: str, out: str) -> Path:
     folder = Path(out) if out else paths.BUILD / "jobs" / name
     if folder.exists() and not folder.is_dir():
         raise RefusedError(f"--out {folder}: this is a file\nname a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / NOTE).is_file():
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / JOB_FILE).is_file():
         raise RefusedError(f"{folder} has files that no job wrote\nname another folder with --out, or empty it")
     return folder
 
@@ -61,15 +61,15 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
 def _others(folder: Path) -> set[str]:
     """Return the names in a folder that the job or cluster there did not write."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    return names - written(folder)
+    return names - written_files(folder)
 
 
-def written(folder: Path) -> set[str]:
+def written_files(folder: Path) -> set[str]:
     """Return the names of the files that a job or cluster wrote into the folder, by its job.json."""
     try:
-        return {NOTE, *json.loads((folder / NOTE).read_text(encoding="utf-8"))["files"]}
+        return {JOB_FILE, *json.loads((folder / JOB_FILE).read_text(encoding="utf-8"))["files"]}
     except (OSError, ValueError, KeyError, TypeError):
-        return {NOTE}
+        return {JOB_FILE}
 
 
 def load(folder: Path) -> Job:
@@ -82,17 +82,17 @@ def read(form: StepFile[Form], path: Path) -> Form:
 
     Raises RefusedError for none.
     """
-    note = path / NOTE if path.is_dir() else path
-    document = form.load(note)
+    job_file = path / JOB_FILE if path.is_dir() else path
+    document = form.load(job_file)
     if document is None:
         raise RefusedError(
-            f"{note.parent} is not the folder of a job: it has no {note.name}\n"
+            f"{job_file.parent} is not the folder of a job: it has no {job_file.name}\n"
             f"name a folder that `{paths.COMMAND} job` wrote, as build/jobs/<name>"
         )
     return document
 
 
-def note(job: Job, texts: Mapping[str, str]) -> str:
+def job_text(job: Job, texts: Mapping[str, str]) -> str:
     """Return the text of job.json: the job, and each value with its reason and source."""
     body = {
         "schema": 1,

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rdma_images.facts.launchers import Launchers
 from rdma_images.jobs.write import image
-from rdma_images.jobs.write.folder import NOTE
+from rdma_images.jobs.write.folder import JOB_FILE
 from rdma_images.jobs.write.job import JobValue
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
@@ -31,7 +31,7 @@ def job_table(values: Sequence[JobValue], folder: Path) -> RenderableType:
 
 def job_json(folder: Path) -> str:
     """Return the job.json of a job or cluster."""
-    return (folder / NOTE).read_text(encoding="utf-8").rstrip()
+    return (folder / JOB_FILE).read_text(encoding="utf-8").rstrip()
 
 
 def launchers(project: Project) -> list[dict[str, object]]:

@@ -35,7 +35,7 @@ def test_a_machine_that_has_everything_gives_it() -> None:
     assert line(words=["python", "-c", "import torch"]) == [
         *ALWAYS, "--init", "--gpus=all", *NEEDS, REF, "python", "-c", "import torch",
     ]  # fmt: skip
-    assert container_run.left_out(SETTINGS, Host(), ContainerOptions()) == ""
+    assert container_run.describe_omitted(SETTINGS, Host(), ContainerOptions()) == ""
 
 
 def test_what_is_described_is_what_is_run() -> None:
@@ -46,7 +46,7 @@ def test_what_is_described_is_what_is_run() -> None:
 
 def test_what_the_machine_lacks_is_left_out_and_named() -> None:
     assert line(host=BARE) == [*ALWAYS, "--init", "--cap-add=IPC_LOCK", "--shm-size=64g", "--network=host", REF]
-    missing = container_run.left_out(SETTINGS, BARE, ContainerOptions())
+    missing = container_run.describe_omitted(SETTINGS, BARE, ContainerOptions())
     assert missing == "--gpus=all (no GPU), --device=/dev/infiniband (none), --ulimit=memlock=-1:-1 (no right)"
 
 
@@ -55,7 +55,7 @@ def test_gpus_that_are_asked_for_are_not_second_guessed() -> None:
         arguments = line(ContainerOptions(gpus=gpus), host=BARE)
         assert [word for word in arguments if word.startswith("--gpus")] == [argument]
     assert "gpus" not in " ".join(line(ContainerOptions(gpus="none")))
-    assert "--gpus" not in container_run.left_out(SETTINGS, BARE, ContainerOptions(gpus="none"))
+    assert "--gpus" not in container_run.describe_omitted(SETTINGS, BARE, ContainerOptions(gpus="none"))
 
 
 def test_mounts_variables_and_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,4 +65,4 @@ def test_every_variable_with_an_effect_is_one_that_is_read(inventory: Variables)
     ],
 )
 def test_a_misspelt_name_is_told_from_another(inventory: Variables, name: str, meant: str | None) -> None:
-    assert inventory.meant(name) == meant
+    assert inventory.closest_name(name) == meant

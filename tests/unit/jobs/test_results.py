@@ -27,7 +27,7 @@ def test_what_is_no_result_is_told_with_what_makes_one(tmp_path: Path) -> None:
 
 def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> None:
     job = job_parts.job("slurm", "efa", "mpirun")
-    (tmp_path / "job.json").write_text(folder.note(job, {}))
+    (tmp_path / "job.json").write_text(folder.job_text(job, {}))
     run = tmp_path / "runs" / "20261122T060000Z"
     for leg, log in (("logs", "gpu-two-nodes.log"), ("tcp/logs", "net-socket.log")):
         (run / leg).mkdir(parents=True)
@@ -39,7 +39,7 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
 
 
 def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
-    (tmp_path / "job.json").write_text(folder.note(job_parts.job("slurm", "efa", "mpirun"), {"job.sbatch": ""}))
+    (tmp_path / "job.json").write_text(folder.job_text(job_parts.job("slurm", "efa", "mpirun"), {"job.sbatch": ""}))
     (tmp_path / "job.sbatch").write_text("#!/bin/bash\n")
     with pytest.raises(RefusedError, match="no logs in this folder\ngive the folder of a run"):
         collected.logs_at(tmp_path)
@@ -50,7 +50,7 @@ def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
 def training(folder_: Path, logs: str) -> RunResult:
     """Return the result of the real training that left these logs, on two nodes with a GPU each."""
     job = job_parts.job("docker", "efa", "torchrun", gpus=1)
-    (folder_ / "job.json").write_text(folder.note(job, {}))
+    (folder_ / "job.json").write_text(folder.job_text(job, {}))
     (run,) = from_logs.result_of(
         [LOGS / f"{logs}-{rank}.log" for rank in (0, 1)], folder.read(job_spec.NOTE, folder_)
     ).legs

@@ -18,7 +18,7 @@ from rdma_images.publish.verify import Verification
 
 def pushing(current: int, total: int = 100_000_000, layer: str = "9d1c09127175") -> PushProgress:
     push = PushProgress()
-    push.take({"status": "Pushing", "progressDetail": {"current": current, "total": total}, "id": layer}, "h", "r")
+    push.update({"status": "Pushing", "progressDetail": {"current": current, "total": total}, "id": layer}, "h", "r")
     return push
 
 
@@ -42,7 +42,7 @@ def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived() -> None:
         bars._progress.refresh()
         assert "9d1c09127175" in screen.getvalue()
         assert "50.0/100.0 MB" in screen.getvalue()
-        push.take({"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"}, "h", "r")
+        push.update({"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"}, "h", "r")
         bars.moved(push)
         assert not bars._progress.tasks
         bars.line("a [line] as it is")

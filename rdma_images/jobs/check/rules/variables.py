@@ -74,7 +74,7 @@ def _conditions(row: Variable, value: str, part: JobPart, context: CheckContext)
 def misspelt_variables(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """A name that nothing reads, and that is nearly one that is read."""
     for name, word in part.environment.items():
-        if near := context.tables.variables.meant(name):
+        if near := context.tables.variables.closest_name(name):
             yield (
                 word,
                 f"{name} is read by none of NCCL, aws-ofi-nccl, libfabric and rdma-core",
