@@ -93,7 +93,7 @@ def _activated(folder: Path) -> dict[str, str]:
 
 def _conda_variables(folder: Path) -> dict[str, str]:
     """Return the variables that conda sets before an environment's scripts: those of packages, then its own."""
-    packages = [json.loads(files.read(path)) for path in files.entries(folder / "etc" / "conda" / "env_vars.d")]
+    packages = [json.loads(files.read(path)) for path in files.list_folder(folder / "etc" / "conda" / "env_vars.d")]
     state = folder / "conda-meta" / "state"
     variables = [*packages, json.loads(files.read(state)).get("env_vars", {}) if files.exists(state) else {}]
     merged = {name: str(value) for values in variables for name, value in values.items()}
