@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,9 +42,11 @@ _COMPLAINT = re.compile(r"^(?:#\d+ )?[\d.]+ +((?:E|error|dpkg: error|fatal): .+)
 # ENOSPC, errno(3): a step says it, or BuildKit itself.
 _FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.*)$", re.IGNORECASE)
 
-# With another image, containerd removed files of the image whose name the new one has just taken, and above which it
-# was unpacked. The layers are there: a second run unpacks them all.
-_COLLECTED = re.compile(r"parent snapshot \S+ does not exist")
+# Two failures of which a second run has none. With another image, containerd removed files of the image whose name the
+# new one has just taken, and above which it was unpacked: the layers are there, and are unpacked again. And buildx
+# before 0.17 closes the session of a target whose result is cached before BuildKit has read that target's files for
+# another one ("only one connection allowed", session/grpc.go of moby/buildkit): a second run finds it cached.
+_PASSING = re.compile(r"parent snapshot \S+ does not exist|only one connection allowed")
 _ESCAPE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")  # a terminal's colours and moves of the cursor
 DRAWN = 1 << 16  # bytes that a command drew last: BuildKit repeats a failed step's lines at its end
 
@@ -102,11 +104,7 @@ class Bake:
                 caches = [cache.replace(IMAGE, image_id) for cache in self.options.cache_to]
                 command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
             run = _draw if sys.stderr.isatty() else _show_lines
-            code, lines = run(self.engine, command, environment)
-            if code and any(map(_COLLECTED.search, lines)):
-                code, lines = run(self.engine, command, environment)
-            if code:
-                raise _failed(ids, lines)
+            _run(run, self.engine, command, environment, ids)
             return _references(metadata)
 
     def systems(self, file: Mapping[str, Any], ids: Sequence[str]) -> int:
@@ -133,10 +131,7 @@ class Bake:
         """Build what `outputs` names, and return the lines of its progress."""
         with self._command(file, outputs) as (command, environment):
             command += ["--progress", "plain", *_cache_from(ids, self.options)]
-            code, lines = _show_lines(self.engine, command, environment)
-        if code:
-            raise _failed(ids, lines)
-        return lines
+            return _run(_show_lines, self.engine, command, environment, ids)
 
     def _output(self, target: bake.ImageTarget) -> str:
         """Return where an image goes: into the engine, or the folder of the options."""
@@ -173,6 +168,22 @@ def _references(metadata: Path) -> tuple[str, ...]:
     except FileNotFoundError:
         return ("",)
     return tuple(build.get("buildx.build.ref", "").rpartition("/")[2] for build in builds if isinstance(build, dict))
+
+
+def _run(
+    show: Callable[[Engine, Sequence[str], Mapping[str, str]], tuple[int, list[str]]],
+    engine: Engine,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    ids: Sequence[str],
+) -> list[str]:
+    """Run a command as `show` does, twice where a second run may pass, and return the lines of the last run."""
+    code, lines = show(engine, command, environment)
+    if code and any(map(_PASSING.search, lines)):
+        code, lines = show(engine, command, environment)
+    if code:
+        raise _failed(ids, lines)
+    return lines
 
 
 def _show_lines(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:

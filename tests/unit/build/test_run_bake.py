@@ -38,6 +38,11 @@ COLLECTED = """\
 ------
 ERROR: failed to solve: failed to prepare extraction snapshot "extract-2": parent snapshot sha256:47a6 does not exist
 """
+CLOSED = """\
+#12 ERROR: rpc error: code = Unavailable desc = connection error: desc = "transport: only one connection allowed"
+------
+ERROR: failed to solve: rpc error: code = Unavailable desc = connection error: desc = "only one connection allowed"
+"""
 
 # The same where it draws on a terminal.
 DRAWN = """\
@@ -86,11 +91,12 @@ def test_a_failed_build_ends_with_its_cause_on_a_terminal(tmp_path: Path, monkey
     assert "\x1b[31m => ERROR [2/2]" in shown
 
 
+@pytest.mark.parametrize("output", [COLLECTED, CLOSED])
 @pytest.mark.parametrize(("failures", "runs"), [(0, 1), (1, 2), (2, 2)])
-def test_files_that_were_collected_are_unpacked_by_a_second_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, runs: int
+def test_what_a_second_run_may_pass_is_run_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, failures: int, runs: int
 ) -> None:
-    (tmp_path / "output").write_text(COLLECTED)
+    (tmp_path / "output").write_text(output)
     program = tmp_path / "docker"
     program.write_text(
         f"#!/bin/sh\necho >> {tmp_path}/runs\n[ $(wc -l < {tmp_path}/runs) -gt {failures} ] && exit\n"
