@@ -1,6 +1,7 @@
 """A package of CUDA code that has no wheel, compiled for an image by the toolkit in NVIDIA's wheels."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,8 +10,13 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
+from rdma_images.build import source_wheels
+from rdma_images.core import paths
 from rdma_images.engine import private
+from rdma_images.publish.destination import layers_repository
+from tests.e2e.publish_parts import Registry, registry_program
 from tests.support import checkout, source_index
+from tests.unit.build.test_source_wheels import spec
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
 
@@ -85,3 +91,26 @@ def test_another_target_takes_the_wheel_that_is_there(project: Path) -> None:
     program = "import einops, torch, cuda_doubled"
     done = invoke(project, "run", "--target", f"{TARGET}-too", "--", "python", "-c", program)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.usefixtures("project")
+def test_another_machine_takes_the_wheel_from_a_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheel that was compiled here, Debian's docker-registry, and two state folders."""
+    registry = Registry(registry_program(), tmp_path / "registry", password=False).start()
+    repository = layers_repository(f"{registry.host}/cache/layers")
+    (wheel,) = source_wheels.root().glob("*/cuda_doubled-*.whl")
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    order, compiled = spec(), list[str]()
+
+    def compile_stage(_image_id: str, stage: str, folder: Path) -> None:
+        compiled.append(stage)
+        shutil.copy(wheel, folder)
+
+    for machine in ("first", "second"):
+        monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / machine))
+        contexts = source_wheels.provide_contexts([order], {order.image.id: ()}, compile_stage, repository=repository)[
+            order.image.id
+        ]
+        assert (Path(contexts["source-some-extension"]) / wheel.name).read_bytes() == wheel.read_bytes()
+    assert compiled == ["source-some-extension"]
+    registry.kill()
