@@ -202,6 +202,7 @@ class SourceBuild:
 
     variables: dict[str, str] = field(default_factory=dict)  # of its build
     memory: int = 4  # GiB of one compiler
+    network: bool = False  # while it compiles; its source is fetched before
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ class SourcePackage(Row):
     variables: dict[str, str] = Field(default_factory=dict)
     cuda: bool = False  # whether it cannot be built without a compiler of CUDA
     memory: PositiveInt | None = None
+    network: bool = False  # whether its build fetches what its source lacks
     why: str
 
 

@@ -23,14 +23,18 @@ def architectures(candidate: Candidate, packages: Iterable[str], facts: Facts) -
 
 def source_builds(candidate: Candidate, packages: Iterable[str], facts: Facts) -> dict[str, SourceBuild]:
     """Return how those packages are built that want more than every build gets, by name."""
-    if not (compiled_for := architectures(candidate, packages, facts)):
-        return {}
+    compiled_for = architectures(candidate, packages, facts)
     numbers = ";".join(architecture.removeprefix("sm_") for architecture in compiled_for)
     table = facts.table(SourcePackages).packages
     return {
         name: SourceBuild(
-            {key: value.replace("{architectures}", numbers) for key, value in row.variables.items()},
+            {
+                key: value.replace("{architectures}", numbers)
+                for key, value in row.variables.items()
+                if numbers or "{architectures}" not in value
+            },
             row.memory or SourceBuild.memory,
+            row.network,
         )
         for name, row in table.items()
         if name in packages

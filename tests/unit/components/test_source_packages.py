@@ -1,11 +1,15 @@
 """Python packages without a wheel: what compiles them, for which GPUs, and how the Dockerfile says it."""
 
 import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from rdma_images import facts
-from rdma_images.core.pipeline import Image
+from rdma_images.core.pipeline import Image, SourceBuild
 from rdma_images.plan import matrix, planner
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles
@@ -73,6 +77,47 @@ def test_the_compilers_that_run_at_once_fit_into_the_memory() -> None:
     memory = image.source_builds["flash-attn"].memory
     assert f"int($2 / 1048576 / {memory})" in stage(image, "build-flash-attn")
     assert "int($2 / 1048576 / 4)" in stage(image, "build-some-extension")
+
+
+def test_a_package_is_fetched_first_and_compiled_without_a_network() -> None:
+    fetch, compile_step = stage(planned("some-extension"), "build-some-extension").split("\nRUN ")[1:]
+    assert "pip-config" in fetch
+    assert 'pip/pip" download' in fetch
+    assert compile_step.startswith("--network=none ")
+    assert 'pip/pip" wheel' in compile_step
+    assert "secret" not in compile_step
+
+
+def test_a_package_that_fetches_while_it_compiles_has_a_network() -> None:
+    fetching = replace(planned("some-extension"), source_builds={"some-extension": SourceBuild(network=True)})
+    assert "--network=none" not in stage(fetching, "build-some-extension")
+
+
+def test_of_the_architectures_that_a_package_lists_itself_those_of_the_image_are_compiled(tmp_path: Path) -> None:
+    builder = stage(planned("some-extension", gpu="sm_90"), "source-builder")
+    assert "PYTORCH_NVCC=/opt/build-tools/nvcc-for-gpus " in builder
+    (text,) = re.findall(r"<<'NVCC'\n(.*?)\nNVCC\n", builder, re.S)
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text('#!/bin/sh\necho "$@"\n')
+    nvcc.chmod(0o755)
+    program = text.replace("/usr/local/cuda/bin/nvcc", str(nvcc))
+
+    def compiled(words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words.split()], capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    listed = "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90"
+    assert compiled(f"-O3 {listed} -c k.cu") == "-O3 -gencode=arch=compute_90,code=sm_90 -c k.cu"
+    assert compiled("-gencode=arch=compute_90a,code=sm_90a -c") == "-gencode=arch=compute_90a,code=sm_90a -c"
+    assert compiled("-gencode arch=compute_80,code=sm_80 -c") == "-gencode=arch=compute_80,code=sm_80 -c"
+    assert compiled("-O3 -c k.cu") == "-O3 -c k.cu"
+
+
+@pytest.mark.parametrize("package", ["flash-attn", "causal-conv1d", "mamba-ssm", "transformer-engine-torch"])
+def test_packages_that_look_for_a_wheel_elsewhere_are_told_to_compile(package: str) -> None:
+    assert "_FORCE_BUILD='TRUE'\n" in stage(planned(package), f"build-{package}")
 
 
 def test_each_package_is_compiled_by_itself_and_installed_without_a_network() -> None:
