@@ -19,7 +19,7 @@ from rdma_images.core.sizes import megabytes
 NAME = "files.tar"  # beside the image's Dockerfile, which adds it
 IGNORE = ".dockerignore"
 ALWAYS_IGNORED = [".git", "build"]  # of a whole folder: its history, and what this tool writes
-LARGEST = 1 << 30  # bytes of all files; data belongs on a volume
+MAX_BYTES = 1 << 30  # bytes of all files; data belongs on a volume
 CONTEXT = "project"  # the name by which a stage of the user's own takes files of the folder
 USES_CONTEXT = re.compile(rf"\bfrom={CONTEXT}\b")
 
@@ -31,7 +31,7 @@ def pack(image: Image) -> str | None:
         the digest of the tar; None for an image to which no files are added.
 
     Raises:
-        RefusedError: a file is not there, is no file, folder or link, or all are larger than `LARGEST`.
+        RefusedError: a file is not there, is no file, folder or link, or all are larger than `MAX_BYTES`.
     """
     if image.additions is None or not image.additions.files:
         return None
@@ -42,10 +42,10 @@ def pack(image: Image) -> str | None:
             for entry in image.additions.files:
                 for source, destination in _members(entry):
                     total += _add(archive, source, destination, entry)
-                    if total > LARGEST:
+                    if total > MAX_BYTES:
                         raise RefusedError(
                             f"files of {image.target}: {megabytes(total)} up to {entry.path}, and an image takes "
-                            f"{megabytes(LARGEST)}\nleave data out with {IGNORE}, and mount it when the image runs"
+                            f"{megabytes(MAX_BYTES)}\nleave data out with {IGNORE}, and mount it when the image runs"
                         )
         with new.open("rb") as written:
             return f"sha256:{hashlib.file_digest(written, 'sha256').hexdigest()}"
@@ -55,7 +55,7 @@ def context_digest(dockerfile: str) -> str | None:
     """Return the digest of the folder's files; None for a Dockerfile that takes none of them by `CONTEXT`.
 
     Raises:
-        RefusedError: the files are larger than `LARGEST`.
+        RefusedError: the files are larger than `MAX_BYTES`.
     """
     return folder_digest(".") if USES_CONTEXT.search(dockerfile) else None
 
@@ -64,7 +64,7 @@ def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
     """Return the digest of the files of a folder of the project, without those that `.dockerignore` or `ignored` name.
 
     Raises:
-        RefusedError: the files are larger than `LARGEST`.
+        RefusedError: the files are larger than `MAX_BYTES`.
     """
     digest, total = hashlib.sha256(), 0
     with files.as_file_error():
@@ -75,9 +75,9 @@ def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
                 digest.update(str(path.readlink()).encode())
             elif stat.S_ISREG(status.st_mode):
                 total += status.st_size
-                if total > LARGEST:
+                if total > MAX_BYTES:
                     raise RefusedError(
-                        f"{paths.PROJECT / folder}: more than {megabytes(LARGEST)} of files, and a stage takes the "
+                        f"{paths.PROJECT / folder}: more than {megabytes(MAX_BYTES)} of files, and a stage takes the "
                         f"folder as its context\nleave out what no image needs, with {IGNORE}"
                     )
                 with path.open("rb") as content:

@@ -69,7 +69,7 @@ def _up_to_date(specs: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
         recorded_builds = {
             image_id: recorded for image_id, recorded in recorded_builds.items() if not _uncommitted(recorded.revision)
         }
-    digests = digests_of([recorded.ref for recorded in recorded_builds.values()], engine)
+    digests = image_digests([recorded.ref for recorded in recorded_builds.values()], engine)
     return {
         image_id: recorded
         for image_id, recorded in recorded_builds.items()
@@ -86,7 +86,7 @@ def _report_up_to_date(ready: Mapping[str, Build], progress: Progress) -> None:
         progress(f"{build.ref} is up to date, its inputs are unchanged: nothing to build")
 
 
-def digests_of(names: Sequence[str], engine: Engine) -> dict[str, str]:
+def image_digests(names: Sequence[str], engine: Engine) -> dict[str, str]:
     """Return name -> id of the images that the engine has; with the containerd store, the manifest's digest."""
     if not names:
         return {}

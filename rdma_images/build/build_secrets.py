@@ -12,13 +12,13 @@ from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Mirrors, host
 from rdma_images.registry.credentials import Login, resolve_secret
 
-MOUNTED = "/run/secrets"  # where BuildKit mounts a secret that names no other place
-LARGEST = 500 * 1024  # bytes of a secret. Tried with buildx 0.13: it refuses one byte more
+SECRETS_FOLDER = "/run/secrets"  # where BuildKit mounts a secret that names no other place
+MAX_SECRET_BYTES = 500 * 1024  # bytes of a secret. Tried with buildx 0.13: it refuses one byte more
 BASE = "base"  # the secrets of this role have no ending
 
 
 @contextmanager
-def secrets(
+def provide_secrets(
     supplies: Iterable[Supply],
     mirrors: Mirrors,
     references: Mapping[str, str] | None = None,
@@ -45,19 +45,19 @@ def secrets(
             for name, reference in (references or {}).items()
         }
         for name, text in own_texts.items():
-            if len(text.encode()) > LARGEST:
+            if len(text.encode()) > MAX_SECRET_BYTES:
                 raise RefusedError(
-                    f"matrix.yaml, secret {name}: more than {LARGEST} bytes, which BuildKit does not take\n"
+                    f"matrix.yaml, secret {name}: more than {MAX_SECRET_BYTES} bytes, which BuildKit does not take\n"
                     "keep only what the stage needs"
                 )
-        for secret, text in {**texts(list(supplies), mirrors, indexes), **own_texts}.items():
+        for secret, text in {**secret_texts(list(supplies), mirrors, indexes), **own_texts}.items():
             files[secret] = folder / secret
             files[secret].touch(mode=0o600)
             files[secret].write_text(text, encoding="utf-8")
         yield files
 
 
-def texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable[PackageIndex] = ()) -> dict[str, str]:
+def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable[PackageIndex] = ()) -> dict[str, str]:
     """Return what is in the secrets, by id, without the CA bundle."""
     supplies = list(supplies)
     logins = sources.index_for(mirrors)[1].logins
@@ -94,9 +94,9 @@ def _uv_config(index: str, extra_indexes: Sequence[str]) -> str:
 
 
 def _check_size(bundle: Path) -> None:
-    if (size := bundle.stat().st_size) > LARGEST:
+    if (size := bundle.stat().st_size) > MAX_SECRET_BYTES:
         raise RefusedError(
-            f"the CA bundle {bundle} has {size} bytes, and BuildKit takes secrets of at most {LARGEST}\n"
+            f"the CA bundle {bundle} has {size} bytes, and BuildKit takes secrets of at most {MAX_SECRET_BYTES}\n"
             "set ca-bundle in mirrors.yaml to a bundle with fewer authorities"
         )
 
@@ -118,11 +118,11 @@ def _apt_config(own_sources: bool) -> str:
     lines = [
         'DPkg::Options:: "--force-unsafe-io";',
         'Acquire::Retries "3";',
-        f'Acquire::https::CaInfo "{MOUNTED}/ca-bundle";',
-        f'Dir::Etc::netrc "{MOUNTED}/apt-auth";',
+        f'Acquire::https::CaInfo "{SECRETS_FOLDER}/ca-bundle";',
+        f'Dir::Etc::netrc "{SECRETS_FOLDER}/apt-auth";',
     ]
     if own_sources:
-        lines += [f'Dir::Etc::sourcelist "{MOUNTED}/apt-sources";', 'Dir::Etc::sourceparts "/dev/null";']
+        lines += [f'Dir::Etc::sourcelist "{SECRETS_FOLDER}/apt-sources";', 'Dir::Etc::sourceparts "/dev/null";']
     return "\n".join(lines) + "\n"
 
 

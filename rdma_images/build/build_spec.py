@@ -72,7 +72,7 @@ def build_spec(
     toolkit = _toolkit_lock(image, project.mirrors, rehearse, progress)
     archive = sources.locked_archive(pinned)
     dockerfile = dockerfiles.render(image, wheels, toolkit, lock.tools(), archive.pin if archive else "")
-    made_of: dict[str, object] = {
+    input_values: dict[str, object] = {
         "dockerfile": dockerfile,
         "pins": {source.id: source.pin for source in pinned},
         "platform": image.platform,
@@ -82,11 +82,11 @@ def build_spec(
         "stand-ins": stand_ins.digest(_replaceable(pinned)) if rehearse else None,
     }
     if added := added_files.pack(image):
-        made_of["files"] = added
+        input_values["files"] = added
     if folder := added_files.context_digest(dockerfile):
-        made_of["folder"] = folder
+        input_values["folder"] = folder
     if packages := local_packages.digests(image, wheels):
-        made_of["packages"] = packages
+        input_values["packages"] = packages
     planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)
     bases = frozenset(
@@ -95,7 +95,7 @@ def build_spec(
         if "bootstrap" in bootstrapped.extra
     )
     files = _file_digests(image, (base for base, _ in bases))
-    return BuildSpec(image, wheels, project.facts, input_digest(made_of), bases, packages, files)
+    return BuildSpec(image, wheels, project.facts, input_digest(input_values), bases, packages, files)
 
 
 def _file_digests(image: Image, bases: Iterable[str]) -> dict[str, str]:

@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rdma_images.build import added_files, local_packages, run_bake, source_wheels, space_needed, wheel_contexts
-from rdma_images.build.build_images import digests_of, ref
-from rdma_images.build.build_secrets import secrets
+from rdma_images.build.build_images import image_digests, ref
+from rdma_images.build.build_secrets import provide_secrets
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.contexts import Contexts
 from rdma_images.build.run_bake import Options
@@ -106,7 +106,7 @@ def _bake(
     with ExitStack() as stack:
         files = {
             spec.image.id: stack.enter_context(
-                secrets(supplies[spec.image.id], project.mirrors, spec.image.secrets, spec.image.indexes)
+                provide_secrets(supplies[spec.image.id], project.mirrors, spec.image.secrets, spec.image.indexes)
             )
             for spec in specs
         }
@@ -140,7 +140,7 @@ def _unlocked_to_compile(
     if source_wheels.are_complete(specs, rehearsed):
         yield
     else:
-        with wheel_contexts.names_kept(), lock.released():
+        with wheel_contexts.keep_names(), lock.released():
             yield
 
 
@@ -271,7 +271,7 @@ def _record(
     earlier_build = BUILD.read_if_valid(spec.image.id)
     stood_in = _stood_in(spec.image, supplies)
     name = ref(spec.image, stood_in)
-    digest = digests_of([name], engine).get(name)
+    digest = image_digests([name], engine).get(name)
     if digest is None:
         raise RdmaImagesError(
             f"{name} was built, but the engine {engine.name} does not have it\n"

@@ -32,7 +32,7 @@ BUILDX = {
 
 # The first buildx whose bake asks before a RUN uses the host's network, and fails without a terminal: docker/buildx
 # pull request 2666. 0.29 was tried and has --allow; 0.13 does not know that option.
-GRANTS = (0, 17)
+FIRST_WITH_ALLOW = (0, 17)
 
 IMAGE = "{image}"  # in the address of a cache: replaced by the image's id
 _DONE = re.compile(r"^#(\d+) DONE")  # in plain progress, a step that ran
@@ -48,7 +48,7 @@ _FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.
 # another one ("only one connection allowed", session/grpc.go of moby/buildkit): a second run finds it cached.
 _PASSING = re.compile(r"parent snapshot \S+ does not exist|only one connection allowed")
 _ESCAPE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")  # a terminal's colours and moves of the cursor
-DRAWN = 1 << 16  # bytes that a command drew last: BuildKit repeats a failed step's lines at its end
+MAX_TAIL_BYTES = 1 << 16  # bytes that a command drew last: BuildKit repeats a failed step's lines at its end
 
 
 @dataclass(frozen=True)
@@ -212,11 +212,11 @@ def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]
         os.close(end)
         last = b""
         with started as running, suppress(OSError):  # EIO: the command has closed its end
-            while data := output.read(DRAWN):
+            while data := output.read(MAX_TAIL_BYTES):
                 sys.stderr.buffer.write(data)
                 sys.stderr.flush()
                 termios.tcsetwinsize(terminal, termios.tcgetwinsize(sys.stderr))
-                last = (last + data)[-DRAWN:]
+                last = (last + data)[-MAX_TAIL_BYTES:]
     return running.returncode, _ESCAPE.sub("", last.decode(errors="replace")).splitlines()
 
 
@@ -242,4 +242,8 @@ def _granted(engine: Engine, builder: str | None) -> list[str]:
     None for a buildx that does not ask (see GRANTS).
     """
     needs_host_network = engine.build_network == "host" and not builder
-    return ["--allow=network.host"] if needs_host_network and not too_old("buildx", engine.buildx, GRANTS) else []
+    return (
+        ["--allow=network.host"]
+        if needs_host_network and not too_old("buildx", engine.buildx, FIRST_WITH_ALLOW)
+        else []
+    )

@@ -66,10 +66,10 @@ def provide_contexts(
 
 def are_complete(specs: Sequence[BuildSpec], rehearsed: Mapping[str, Sequence[str]]) -> bool:
     """Return whether this machine has every wheel from source of these images."""
-    return all(len(kept(spec, rehearsed[spec.image.id])) == len(_from_source(spec)) for spec in specs)
+    return all(len(compiled_packages(spec, rehearsed[spec.image.id])) == len(_from_source(spec)) for spec in specs)
 
 
-def kept(spec: BuildSpec, rehearsed: Sequence[str]) -> tuple[str, ...]:
+def compiled_packages(spec: BuildSpec, rehearsed: Sequence[str]) -> tuple[str, ...]:
     """Return the names of an image's packages from source whose wheels this machine has, compiled before."""
     return tuple(wheel.name for wheel in _from_source(spec) if _has_wheel(root() / key(spec, wheel, rehearsed)))
 

@@ -15,7 +15,7 @@ from rdma_images.engine import Engine, docker_command
 HANDED_OVER, BY_STAGES = 3, 7
 SYSTEM = 2 * disk_space.GB  # the system above the wheels, in its stages and in the image; 0.5 GB each
 # The components that decide the wheels: an image in the engine with the same ones has the same wheels.
-DECIDING = tuple(component.name for component in components.ALL if component.decides_wheels)
+WHEEL_DECIDERS = tuple(component.name for component in components.ALL if component.decides_wheels)
 
 
 def require(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> None:
@@ -35,7 +35,9 @@ def require(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> No
 def _has_wheels(spec: BuildSpec, engine: Engine) -> bool:
     """Return whether an image in the engine has the same wheels, by its labels."""
     parts = spec.image.components
-    labels = [f"label=io.rdma-images.component.{name}={parts[name].version}" for name in DECIDING if name in parts]
+    labels = [
+        f"label=io.rdma-images.component.{name}={parts[name].version}" for name in WHEEL_DECIDERS if name in parts
+    ]
     filters = [word for label in labels for word in ("--filter", label)]
     return bool(docker_command.run(engine, "image", "ls", "--quiet", *filters).stdout.strip())
 

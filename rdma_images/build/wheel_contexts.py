@@ -27,7 +27,7 @@ from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
 from rdma_images.selection.project import Project
 
-NAMES_KEPT = "compiling-"  # the locks of processes that compile
+COMPILING_LOCK = "compiling-"  # the locks of processes that compile
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ def are_usable(engine: Engine, options: Options) -> bool:
 
 
 @contextmanager
-def names_kept() -> Iterator[None]:
+def keep_names() -> Iterator[None]:
     """Let no process remove the names of the wheels' layers in the engine while the body runs.
 
     A build that compiles counts on them, and has let go of the lock of builds meanwhile.
     """
-    with locking.hold(f"{NAMES_KEPT}{os.getpid()}", "compiling beside the wheels' layers"):
+    with locking.hold(f"{COMPILING_LOCK}{os.getpid()}", "compiling beside the wheels' layers"):
         yield
 
 
 def are_names_kept() -> bool:
     """Return whether a process compiles."""
-    return any(name.startswith(NAMES_KEPT) for name in locking.holders())
+    return any(name.startswith(COMPILING_LOCK) for name in locking.holders())
 
 
 def provide_contexts(

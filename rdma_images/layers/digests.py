@@ -21,7 +21,7 @@ from rdma_images.layers.recipe import Recipe, coder
 from rdma_images.layers.store import StoredLayer
 
 NAME = "layers.yaml"
-HEAD = "# Written by `invoke lock --layers`; a change here is a change of the bytes of a layer.\n"
+HEADER = "# Written by `invoke lock --layers`; a change here is a change of the bytes of a layer.\n"
 
 Digest = Annotated[str, AfterValidator(check_digest)]
 
@@ -80,7 +80,7 @@ class Digests:
         return layer
 
 
-NONE = Digests()
+NO_DIGESTS = Digests()
 
 
 def read() -> Digests:
@@ -96,7 +96,7 @@ def folders() -> tuple[Path, ...]:
     return tuple(dict.fromkeys((paths.DATA / "locks", paths.LOCKS)))
 
 
-def keep(layers: Mapping[Recipe, StoredLayer], needed: Collection[str]) -> None:
+def save(layers: Mapping[Recipe, StoredLayer], needed: Collection[str]) -> None:
     """Write down layers that were made, and forget those of the same compressions that nothing needs any more.
 
     `needed` are the keys of the recipes of all locks.
@@ -117,7 +117,7 @@ def text(entries: Mapping[str, LockedLayer]) -> str:
     """Return what is written of layers: the same have the same text."""
     ordered = sorted(entries.items(), key=lambda item: (item[1].wheels, item[1].coder, item[0]))
     body = {key: entry.model_dump(mode="json", by_alias=True, exclude_none=True) for key, entry in ordered}
-    return HEAD + yaml.safe_dump({"layers": body}, sort_keys=False, default_flow_style=False)
+    return HEADER + yaml.safe_dump({"layers": body}, sort_keys=False, default_flow_style=False)
 
 
 def _entry(recipe: Recipe, layer: StoredLayer) -> LockedLayer:

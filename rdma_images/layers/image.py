@@ -53,6 +53,6 @@ def layer_image(layers: Sequence[tuple[str, Blob]], platform: str, compression: 
     return LayerImage(config, Manifest(OCI_MANIFEST, canonical(body)))
 
 
-def key_of(recipes: Sequence[Recipe]) -> str:
+def layers_key(recipes: Sequence[Recipe]) -> str:
     """Return what names the image of these layers before any of them is there: 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps([recipe.key for recipe in recipes]).encode()).hexdigest()[:16]

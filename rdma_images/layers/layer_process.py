@@ -13,8 +13,8 @@ from rdma_images.layers.tree import IsDevel, LayerMember, WheelError, tree
 from rdma_images.render.bake import Compression
 
 # Beside the blobs `runtime` and `devel`: what they are, and what they hold.
-CARD = "layer.json"
-FILES = "files.json"
+RECORD_FILE = "layer.json"
+LISTING_FILE = "files.json"
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,6 @@ def _blob(entries: Sequence[LayerMember], task: LayerTask, part: str) -> blob.Bl
 
 def describe(into: Path, runtime: blob.Blob, devel: blob.Blob, listed: Mapping[str, tuple[str, str]]) -> None:
     """Write beside the blobs in `into` what they are and hold."""
-    (into / FILES).write_text(json.dumps(listed), encoding="utf-8")
+    (into / LISTING_FILE).write_text(json.dumps(listed), encoding="utf-8")
     record = {"runtime": asdict(runtime), "devel": asdict(devel)}
-    (into / CARD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (into / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

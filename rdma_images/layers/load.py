@@ -17,9 +17,9 @@ from rdma_images.engine import Engine, docker_command
 from rdma_images.layers import store
 from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.layers.engine_layers import EngineLayers
-from rdma_images.layers.image import LayerImage, key_of, layer_image
+from rdma_images.layers.image import LayerImage, layer_image, layers_key
 from rdma_images.layers.layer_process import collision
-from rdma_images.layers.pull import EngineRefusedError, pull, refused, take_back
+from rdma_images.layers.pull import EngineRefusedError, pull, refused, unlink_blob
 from rdma_images.layers.recipe import Recipe
 from rdma_images.layers.store import StoredLayer
 from rdma_images.registry.client import OCI_INDEX
@@ -48,7 +48,7 @@ class LayerSet:
     @property
     def tag(self) -> str:
         """The tag of the image of these layers in a repository."""
-        return f"{self.part}-{key_of(self.recipes)}"
+        return f"{self.part}-{layers_key(self.recipes)}"
 
     @property
     def ref(self) -> str:
@@ -155,7 +155,7 @@ def _transfer(image: LayerImage, name: str, layer_set: LayerSet, unsent: Sequenc
         for layer in unsent:
             blob = layer.blob(layer_set.part)
             if not blob.is_in(layer.file(layer_set.part)):
-                take_back(layer.file(layer_set.part), blob.digest)
+                unlink_blob(layer.file(layer_set.part), blob.digest)
                 raise layer.discard(layer_set.part) from None
         raise
 

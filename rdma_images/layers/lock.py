@@ -37,7 +37,7 @@ def lock(images: Iterable[Image], mirrors: Mirrors, compression: Compression, pr
             stack.enter_context(locking.hold("build", "making the wheels' layers", progress))
         maker = stack.enter_context(Maker(missing_recipes, index, opened, progress, indexes=indexes))
         layers = {missing_recipe: maker.ready(missing_recipe).result() for missing_recipe in missing_recipes}
-        digests.keep(layers, recipes.keys() | _recipes(_locks(), compression).keys())
+        digests.save(layers, recipes.keys() | _recipes(_locks(), compression).keys())
     size = readable(sum(layer.runtime.size for layer in layers.values()))
     detail = f"{len(recipes)} known" + (f", {len(layers)} of them new ({size})" if layers else "")
     return Locked(digests.NAME, "new" if layers else "kept", detail)

@@ -25,8 +25,8 @@ from rdma_images.layers.store import StoredLayer
 
 DOWNLOADS = 4  # at once
 PROCESSES = 2  # the second core's worth is measured; more wait for the disk
-ALONE = 4_000_000  # bytes to download: what is smaller is made sooner than a process starts
-NEEDED = 2  # bytes on the disk for a byte of a wheel: the wheel, and its layer
+MIN_PROCESS_BYTES = 4_000_000  # bytes to download: what is smaller is made sooner than a process starts
+SPACE_FACTOR = 2  # bytes on the disk for a byte of a wheel: the wheel, and its layer
 
 
 class Maker:
@@ -41,7 +41,7 @@ class Maker:
         index: str,
         mirrors: Mirrors,
         progress: Progress = silent,
-        locked: Digests = digests.NONE,
+        locked: Digests = digests.NO_DIGESTS,
         indexes: Mapping[str, str] | None = None,
     ) -> None:
         self._recipes = {recipe.key: recipe for recipe in recipes}
@@ -83,7 +83,7 @@ class Maker:
     def _begin(self, missing: Sequence[Recipe]) -> None:
         """Start the largest first, so that no large layer is left for the end, when one process would be idle."""
         size = sum(recipe.size for recipe in missing)
-        disk_space.require(NEEDED * size, "making the wheels' layers")
+        disk_space.require(SPACE_FACTOR * size, "making the wheels' layers")
         self._progress(f"making {len(missing)} layers of wheels, {megabytes(size)} to download")
         makers = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"))
         self._stack.callback(makers.shutdown, cancel_futures=True)
@@ -112,7 +112,7 @@ class Maker:
 
             def make(into: Path) -> None:
                 task = LayerTask(wheels, devel_files(), recipe.compression, into)
-                if recipe.size < ALONE:
+                if recipe.size < MIN_PROCESS_BYTES:
                     make_layer(task)
                 else:
                     makers.submit(make_layer, task).result()

@@ -58,7 +58,7 @@ def refused(engine: Engine, reason: str) -> EngineRefusedError:
     return EngineRefusedError(f"the engine {engine.name} does not take the wheels' layers: {reason}\n{fix}")
 
 
-def take_back(file: Path, digest: str) -> None:
+def unlink_blob(file: Path, digest: str) -> None:
     """Remove the link to a file that is not what its digest says: containerd would take it for the blob again."""
     with suppress(OSError):
         if (link := blob_file(digest)).samefile(file):

@@ -44,7 +44,7 @@ class RemoteLayers:
         return {blob.diff_id for blob in self.blobs.values()}
 
 
-def query_registry(layer_set: LayerSet, repository: Repository, locked: Digests = digests.NONE) -> RemoteLayers:
+def query_registry(layer_set: LayerSet, repository: Repository, locked: Digests = digests.NO_DIGESTS) -> RemoteLayers:
     """Return what a registry has of the layers.
 
     Raises RdmaImagesError where it does not answer, or has another layer than is locked or on this machine.

@@ -11,13 +11,13 @@ from rdma_images.core import disk_space, files, locking, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.layer_process import CARD, FILES
+from rdma_images.layers.layer_process import LISTING_FILE, RECORD_FILE
 from rdma_images.layers.recipe import Recipe
 
 # The layers that are kept, compressed: those of four torch releases, which share most of NVIDIA's.
-KEPT_BYTES = 12 * disk_space.GB
-KEPT_SHARE = 0.1  # of the disk
-IN_USE = 3600.0  # seconds: what was used since then may be in the middle of being read
+MAX_BYTES = 12 * disk_space.GB
+MAX_SHARE = 0.1  # of the disk
+IN_USE_SECONDS = 3600.0  # seconds: what was used since then may be in the middle of being read
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class StoredLayer:
 
     def paths(self) -> dict[str, tuple[str, str]]:
         """Return the digest and the wheel of each file, by path."""
-        listed = json.loads((folder(self.key) / FILES).read_text(encoding="utf-8"))
+        listed = json.loads((folder(self.key) / LISTING_FILE).read_text(encoding="utf-8"))
         return {path: (digest, wheel) for path, (digest, wheel) in listed.items()}
 
 
@@ -62,7 +62,7 @@ def folder(key: str) -> Path:
 
 def find(recipe: Recipe) -> StoredLayer | None:
     """Return the layer of a recipe, None where it was not made here; its use is noted."""
-    card = folder(recipe.key) / CARD
+    card = folder(recipe.key) / RECORD_FILE
     try:
         record = json.loads(card.read_text(encoding="utf-8"))
         card.touch()
@@ -97,7 +97,7 @@ def get_or_build(recipe: Recipe, make: Callable[[Path], None], progress: Progres
 
 def size_limit() -> int:
     """Return the bytes that all kept layers may take."""
-    return min(KEPT_BYTES, int(disk_space.total(root()) * KEPT_SHARE))
+    return min(MAX_BYTES, int(disk_space.total(root()) * MAX_SHARE))
 
 
 def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
         total = sum(size for _, _, size, _ in rows)
         removed = []
         for path, used, size, total_size in rows:
-            if total <= limit or now - used < IN_USE:
+            if total <= limit or now - used < IN_USE_SECONDS:
                 break
             if 2 * size <= total_size:
                 continue
@@ -125,7 +125,7 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
 
 def _stored_layers() -> Iterator[tuple[Path, float, int, int]]:
     """Yield each layer's folder, the time of its last use, the bytes that its removal frees, and those of its blobs."""
-    for card in root().glob(f"[0-9a-f]*/{CARD}"):
+    for card in root().glob(f"[0-9a-f]*/{RECORD_FILE}"):
         blobs = [file.stat() for file in card.parent.iterdir() if file.name in ("runtime", "devel")]
         size = sum(blob.st_size for blob in blobs if blob.st_nlink == 1)
         yield card.parent, card.stat().st_mtime, size, sum(blob.st_size for blob in blobs)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from rdma_images.facts.nccl_logs import Wording
 
 NUMBERS = b"0123456789abcdef"  # deleted from lines; a mark may then be found where it was not, and is never missed
-MOST = 20_000  # shapes that are remembered
-LONGEST = 1000  # bytes of one
+MAX_SHAPES = 20_000  # shapes that are remembered
+MAX_SHAPE_BYTES = 1000  # bytes of one
 # A terminal's colours, which some launchers give to the name before each line.
 COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 CONTROL_BYTES = re.compile(
@@ -59,14 +59,14 @@ class Shapes(dict[bytes, Shape]):
         self._rows = tuple((_without_numbers(_literal_prefix(row.says)), row) for row in rows)
         self._marks = tuple(_without_numbers(mark) for mark in marks)
 
-    def of_lines(self, text: str) -> list[Shape]:
+    def shapes_of_lines(self, text: str) -> list[Shape]:
         """Return the shape of each line of the text."""
         return list(map(self.__getitem__, _without_numbers(text).split(b"\n")))
 
     def __missing__(self, text: bytes) -> Shape:
         shape = self._new_shape(text)
-        if len(text) <= LONGEST:
-            if len(self) >= MOST:
+        if len(text) <= MAX_SHAPE_BYTES:
+            if len(self) >= MAX_SHAPES:
                 self.clear()
             self[text] = shape
         return shape

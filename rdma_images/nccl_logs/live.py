@@ -14,7 +14,7 @@ from rdma_images.nccl_logs.parser import LogParser
 from rdma_images.nccl_logs.verdict import Verdict, verdict_of_summary
 
 BLOCK = 1 << 20  # bytes read at once
-MOST = 32 << 20  # bytes of a file read in one look
+MAX_READ_BYTES = 32 << 20  # bytes of a file read in one look
 POLL = 0.3  # seconds between two looks at a file that grows
 
 
@@ -57,7 +57,7 @@ class GrowingFile:
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
-                data = file.read(MOST)
+                data = file.read(MAX_READ_BYTES)
         except OSError:
             return ""
         self._offset += len(data)

@@ -11,7 +11,7 @@ from rdma_images.core import files
 Block = list[str]  # lines without their ends, in the order of the log
 
 BLOCK = 1 << 20  # bytes read at once
-LONGEST = 1 << 16  # characters of a line; a longer one comes in pieces
+MAX_LINE_LENGTH = 1 << 16  # characters of a line; a longer one comes in pieces
 
 
 def blocks(path: Path) -> Iterator[Block]:
@@ -55,7 +55,7 @@ class LineBuffer:
         """Return the lines that end in `piece`, and a line that is longer than LONGEST."""
         text = self._pending + piece
         end = max(text.rfind("\n"), text.rfind("\r")) + 1
-        if not end and len(text) > LONGEST:
+        if not end and len(text) > MAX_LINE_LENGTH:
             end = len(text)
         self._pending = text[end:]
         return text[:end]
@@ -79,4 +79,4 @@ def _split_at_lines(text: Iterator[str]) -> Iterator[tuple[int, str]]:
 def lines(text: str) -> Block:
     """Return the lines of a piece that are not empty, none longer than LONGEST."""
     complete = filter(None, text.splitlines())
-    return [line[n : n + LONGEST] for line in complete for n in range(0, len(line), LONGEST)]
+    return [line[n : n + MAX_LINE_LENGTH] for line in complete for n in range(0, len(line), MAX_LINE_LENGTH)]

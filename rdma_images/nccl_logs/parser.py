@@ -18,8 +18,8 @@ CONTROL = re.compile(
 )
 # An expression that begins with plain text is found twenty times as fast as one that begins with a choice or with \b.
 MESSAGE = re.compile(r"NCCL (?<!\wNCCL )(?:INFO|WARN|ERROR|TRACE) ")
-LONGEST = 4096  # characters of a message; NCCL's own buffers are no longer
-MOST = 1000  # different names, or lines of one meaning, that are remembered: no job of NCCL's has as many
+MAX_MESSAGE_LENGTH = 4096  # characters of a message; NCCL's own buffers are no longer
+MAX_NAMES = 1000  # different names, or lines of one meaning, that are remembered: no job of NCCL's has as many
 
 VERSION = re.compile(r"NCCL version (\d{1,4}(?:\.\d{1,4}){1,3})(?!\d)")
 CHANNEL = re.compile(
@@ -84,7 +84,7 @@ class LogParser:
         text = COLOUR.sub("", "\n".join(lines))
         channels = Channels()
         matching: list[MatchingLine] = []
-        shapes = self._shapes.of_lines(text)
+        shapes = self._shapes.shapes_of_lines(text)
         for line, shape in zip(text.split("\n"), shapes, strict=True):
             if shape.matters and not (shape is USUAL and channels.take(0, line)):
                 matching.append((line, shape))
@@ -108,10 +108,10 @@ class LogParser:
                     self._summary.nccl = version[1]
                 self._summary.has_nccl_lines |= bool(line_messages)
                 if not line_messages:
-                    other_lines[prefix[:LONGEST]] = None
+                    other_lines[prefix[:MAX_MESSAGE_LENGTH]] = None
                 for message in line_messages:
-                    if not _parse_channel(self._summary, message[:LONGEST], times):
-                        messages[message[:LONGEST]] = None
+                    if not _parse_channel(self._summary, message[:MAX_MESSAGE_LENGTH], times):
+                        messages[message[:MAX_MESSAGE_LENGTH]] = None
         rows = (
             None
             if any(shape.raw for _, shape in matching)
@@ -160,9 +160,9 @@ class LogParser:
                 if patterns is not None and pattern not in patterns:
                     continue
                 # A search in the whole text costs a fraction of one in each line.
-                if len(known_lines) < MOST and re.search(pattern, text, re.MULTILINE):
+                if len(known_lines) < MAX_NAMES and re.search(pattern, text, re.MULTILINE):
                     matching = (line for line in lines if re.search(pattern, line))
-                    known_lines.update(dict.fromkeys(islice(matching, MOST)))
+                    known_lines.update(dict.fromkeys(islice(matching, MAX_NAMES)))
 
     def _causes(self) -> list[Wording]:
         """Return the causes that the lines show, without those that say nothing beside another."""
@@ -239,10 +239,10 @@ def _add_messages(summary: LogSummary, messages: str) -> None:
 def _add_names(names: set[str], more: Iterable[str]) -> None:
     """Add names, as long as they can be a job's."""
     for name in more:
-        if len(names) < MOST:
+        if len(names) < MAX_NAMES:
             names.add(name)
 
 
 def _count(channels: Counter[str], transport: str, times: int) -> None:
-    if transport in channels or len(channels) < MOST:
+    if transport in channels or len(channels) < MAX_NAMES:
         channels[transport] += times

@@ -16,7 +16,7 @@ NetworkSentence = tuple[Network, str]  # and the sentence
 
 GOOD = ("efa", "eRDMA", "InfiniBand", "one node")
 EFA = re.compile(r"efa(?:;.*)?")  # libfabric's name of a provider, with those layered over it
-MOST_FAULTS = 3  # in a sentence
+MAX_FAULTS = 3  # in a sentence
 ALL_RANKS = "give the log of all ranks, with NCCL_DEBUG=INFO and no NCCL_DEBUG_SUBSYS"
 
 
@@ -73,7 +73,7 @@ def verdict_of_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
         network, sentence = "refused", f"the job ended: {summary.stopped[-1]}"
     good = network in GOOD and not summary.faults
     if network in GOOD and summary.faults:
-        sentence = f"{sentence}, but {'; '.join(summary.faults[-MOST_FAULTS:])}"
+        sentence = f"{sentence}, but {'; '.join(summary.faults[-MAX_FAULTS:])}"
     return Verdict(network, good, sentence, summary.nccl, dict(summary.channels), summary.causes, summary.notes)
 
 

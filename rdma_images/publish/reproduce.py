@@ -178,7 +178,7 @@ def reproduce(
     spec = build_spec.build_spec(image, project, is_rehearsal, evidence.compression, progress)
     layers = wheel_layers.wheel_layers(spec.lock)
     reused = sum(store.find(recipe(layer, evidence.compression)) is not None for layer in layers)
-    compiled = source_wheels.kept(spec, evidence.stand_ins)
+    compiled = source_wheels.compiled_packages(spec, evidence.stand_ins)
     paths.BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="reproduce-", dir=paths.BUILD) as folder:
         layout = Path(folder) / "layout"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rdma_images import facts
-from rdma_images.build.build_secrets import secrets
+from rdma_images.build.build_secrets import provide_secrets
 from rdma_images.debian import bootstrap
 from rdma_images.inputs import mirrors, preflight, sources
 from tests.e2e import validated
@@ -76,7 +76,7 @@ def base(name: str, steps: str, folder: Path, system: str = "debian13") -> Itera
         return done.stdout.strip()
 
     docker("import", str(bootstrap.base(system)), start)
-    with secrets(supplies, mirrors.load()) as files:
+    with provide_secrets(supplies, mirrors.load()) as files:
         given = [word for secret in SECRETS for word in ("--secret", f"id={secret},src={files[secret]}")]
         build = ["buildx", "build", "--quiet", "--load", "--provenance=false", "--network=host", "--tag", tag]
         docker(*build, *given, str(folder), "--file", "-", given=f"FROM {start}\n{steps}")

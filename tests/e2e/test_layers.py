@@ -238,7 +238,7 @@ def test_a_blob_of_the_engine_s_own_is_not_taken_back(new: New) -> None:
     digest = f"sha256:{uuid.uuid4().hex}"
     blob = engine_layers.blob_file(digest)
     blob.write_bytes(b"another file")
-    pull.take_back(new.file, digest)
+    pull.unlink_blob(new.file, digest)
     assert blob.exists()
     blob.unlink()
 

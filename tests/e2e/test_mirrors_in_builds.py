@@ -130,7 +130,7 @@ def build(
     salt = hashlib.sha256(os.urandom(8)).hexdigest()
     inline = f"FROM scratch\nADD {tar.name} /\nENV SALT={salt}\n"
     base = {"context": str(tar.parent), "dockerfile-inline": inline, "output": ["type=cacheonly"]}
-    with build_secrets.secrets(supplies, replaced) as files:
+    with build_secrets.provide_secrets(supplies, replaced) as files:
         target = {
             "context": str(folder),
             "target": stage,

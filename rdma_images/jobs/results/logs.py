@@ -54,7 +54,7 @@ class _Log:
         text = COLOUR.sub("", text).replace("\r\n", "\n")
         channels = Channels()
         matching: list[MatchingLine] = []
-        shapes = self.shapes.of_lines(text)
+        shapes = self.shapes.shapes_of_lines(text)
         for line, shape in zip(text.split("\n"), shapes, strict=True):
             if shape is USUAL and channels.take(number, line):
                 if self.table.open:
@@ -63,7 +63,7 @@ class _Log:
                 matching.append((line, shape))
                 where = f"{self.name}:{number}"
                 # Message by message: an expression takes the square of a line's length where many messages are in it.
-                for message in dict.fromkeys(text[: parser.LONGEST] for text in parser.MESSAGE.split(line)):
+                for message in dict.fromkeys(text[: parser.MAX_MESSAGE_LENGTH] for text in parser.MESSAGE.split(line)):
                     self.processes.meanings(shape.rows, message, where)
                 self._line(line, where)
             elif self.table.open and shape.nccl:
@@ -84,12 +84,12 @@ class _Log:
     def _line(self, line: str, where: str) -> None:
         """Read a line that says more than a channel."""
         for part in parser.parts(line):
-            prefix, *messages = parser.MESSAGE.split(part[: log_blocks.LONGEST])
+            prefix, *messages = parser.MESSAGE.split(part[: log_blocks.MAX_LINE_LENGTH])
             if messages:
                 self.table.beside(prefix)
             else:
-                self.table.line(part[-parser.LONGEST :], where)
+                self.table.line(part[-parser.MAX_MESSAGE_LENGTH :], where)
             for message in messages:
-                process = self.processes.named_by(prefix[-parser.LONGEST :])
-                self.processes.message(process, message[: parser.LONGEST], where)
+                process = self.processes.named_by(prefix[-parser.MAX_MESSAGE_LENGTH :])
+                self.processes.message(process, message[: parser.MAX_MESSAGE_LENGTH], where)
                 prefix = message

@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.build import build_spec, stand_ins
-from rdma_images.build.build_secrets import texts
+from rdma_images.build.build_secrets import secret_texts
 from rdma_images.build.contexts import Contexts
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import paths
@@ -93,7 +93,7 @@ def test_a_key_and_its_repository_are_stood_in_for_together(project: Project, mo
 
 def test_the_repository_comes_over_the_bases_archives(project: Project) -> None:
     (image,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
-    secrets = texts(supplies(image, project), project.mirrors)
+    secrets = secret_texts(supplies(image, project), project.mirrors)
     assert "erdma" not in secrets["apt-sources"]
     over = secrets["apt-sources-erdma-apt"].splitlines()
     assert any("archive.example.com" in line for line in over)
@@ -104,7 +104,7 @@ def test_the_repository_comes_over_the_bases_archives(project: Project) -> None:
 def test_where_the_bases_own_archives_stay_the_repository_is_beside_them(project: Project) -> None:
     """Ubuntu's own sources have no address here: the stage mounts the one line among them."""
     (image,) = planned("erdma-pytorch")
-    secrets = texts(supplies(image, project), project.mirrors)
+    secrets = secret_texts(supplies(image, project), project.mirrors)
     assert secrets["apt-sources"] == ""
     assert len(secrets["apt-sources-erdma-apt"].splitlines()) == 1
     assert "sourceparts" not in secrets["apt-config-erdma-apt"]

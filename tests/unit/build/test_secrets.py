@@ -49,13 +49,13 @@ def mirrors() -> Mirrors:
 
 
 def test_the_ids_are_the_ones_that_the_dockerfiles_mount(mirrors: Mirrors) -> None:
-    with build_secrets.secrets(SUPPLIES, mirrors) as files:
+    with build_secrets.provide_secrets(SUPPLIES, mirrors) as files:
         roles = [f"{name}{role}" for name in ("apt-auth", "apt-config", "apt-sources") for role in ("", "-builder")]
         assert sorted(files) == sorted([*roles, "ca-bundle", "netrc", "pip-config", "uv-config"])
 
 
 def test_only_this_user_can_read_them_and_only_while_the_build_runs(mirrors: Mirrors) -> None:
-    with build_secrets.secrets(SUPPLIES, mirrors) as files:
+    with build_secrets.provide_secrets(SUPPLIES, mirrors) as files:
         secret_files = [path for path in files.values() if path != BUNDLE]
         assert {oct(path.stat().st_mode & 0o777) for path in secret_files} == {"0o600"}
         assert {oct(path.parent.stat().st_mode & 0o777) for path in secret_files} == {"0o700"}
@@ -67,7 +67,7 @@ def test_they_are_gone_after_a_build_that_failed(mirrors: Mirrors) -> None:
     paths: list[Path] = []
 
     def build() -> None:
-        with build_secrets.secrets(SUPPLIES, mirrors) as files:
+        with build_secrets.provide_secrets(SUPPLIES, mirrors) as files:
             paths.append(files["netrc"])
             raise KeyboardInterrupt
 
@@ -77,16 +77,16 @@ def test_they_are_gone_after_a_build_that_failed(mirrors: Mirrors) -> None:
 
 
 def test_a_bundle_that_buildkit_would_not_take_is_refused(mirrors: Mirrors, tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_bytes(bytes(build_secrets.LARGEST + 1))
+    (tmp_path / "ca.pem").write_bytes(bytes(build_secrets.MAX_SECRET_BYTES + 1))
     with (
         pytest.raises(RefusedError, match=r"ca\.pem has 512001 bytes"),
-        build_secrets.secrets(SUPPLIES, replace(mirrors, ca_bundle=tmp_path / "ca.pem")),
+        build_secrets.provide_secrets(SUPPLIES, replace(mirrors, ca_bundle=tmp_path / "ca.pem")),
     ):
         pass
 
 
 def test_the_package_index_reaches_uv_and_pip(mirrors: Mirrors) -> None:
-    texts = build_secrets.texts(SUPPLIES, mirrors)
+    texts = build_secrets.secret_texts(SUPPLIES, mirrors)
     assert tomllib.loads(texts["uv-config"]) == {"index": [{"url": "https://index.example/simple", "default": True}]}
     pip = ConfigParser()
     pip.read_string(texts["pip-config"])
@@ -95,7 +95,7 @@ def test_the_package_index_reaches_uv_and_pip(mirrors: Mirrors) -> None:
 
 
 def test_an_archives_login_goes_to_apt_with_its_scheme(mirrors: Mirrors) -> None:
-    texts = build_secrets.texts(SUPPLIES, mirrors)
+    texts = build_secrets.secret_texts(SUPPLIES, mirrors)
     assert texts["apt-auth"] == (
         "machine http://plain.example:8080 login me password plain-password\n"
         "machine https://apt.example login me password apt-password\n"
@@ -105,7 +105,7 @@ def test_an_archives_login_goes_to_apt_with_its_scheme(mirrors: Mirrors) -> None
 
 
 def test_every_suite_of_every_archive_is_in_the_sources(mirrors: Mirrors) -> None:
-    assert build_secrets.texts(SUPPLIES, mirrors)["apt-sources"] == (
+    assert build_secrets.secret_texts(SUPPLIES, mirrors)["apt-sources"] == (
         "deb [signed-by=/keyring.gpg] https://apt.example/debian trixie main\n"
         "deb [signed-by=/keyring.gpg] https://apt.example/debian trixie-updates main\n"
         "deb [signed-by=/keyring.gpg] http://plain.example:8080/security trixie-security main\n"
@@ -113,7 +113,7 @@ def test_every_suite_of_every_archive_is_in_the_sources(mirrors: Mirrors) -> Non
 
 
 def test_a_base_whose_archive_nobody_named_keeps_its_own_sources(mirrors: Mirrors) -> None:
-    texts = build_secrets.texts([apt("ubuntu", "", "noble")], mirrors)
+    texts = build_secrets.secret_texts([apt("ubuntu", "", "noble")], mirrors)
     assert texts["apt-sources"] == ""
     assert "sourcelist" not in texts["apt-config"]
     assert "CaInfo" in texts["apt-config"]
@@ -121,7 +121,7 @@ def test_a_base_whose_archive_nobody_named_keeps_its_own_sources(mirrors: Mirror
 
 @pytest.mark.skipif(not shutil.which("apt-config"), reason="apt is not installed")
 def test_apt_understands_its_configuration(mirrors: Mirrors, tmp_path: Path) -> None:
-    (tmp_path / "apt.conf").write_text(build_secrets.texts(SUPPLIES, mirrors)["apt-config"])
+    (tmp_path / "apt.conf").write_text(build_secrets.secret_texts(SUPPLIES, mirrors)["apt-config"])
     dump = subprocess.run(
         ["apt-config", "dump"],
         env={"APT_CONFIG": str(tmp_path / "apt.conf"), "PATH": "/usr/bin:/bin"},
@@ -137,6 +137,6 @@ def test_apt_understands_its_configuration(mirrors: Mirrors, tmp_path: Path) -> 
 def test_the_login_of_this_machines_own_index_is_known_to_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdma_images.inputs.package_index.index_address", lambda: "https://me:own@index.example/simple")
     assert sources._index().upstream == "https://index.example/simple"
-    texts = build_secrets.texts([index("https://index.example/simple")], Mirrors(BUNDLE))
+    texts = build_secrets.secret_texts([index("https://index.example/simple")], Mirrors(BUNDLE))
     assert texts["netrc"] == "machine index.example login me password own\n"
     assert "own" not in texts["uv-config"]

@@ -73,7 +73,7 @@ def test_a_locked_base_takes_its_packages_from_the_snapshot_alone(site: Site) ->
         "debian-snapshot-trixie-security": f"{site.address}/debian-security/{MOMENT}",
     }
     assert all(supply.reachable and supply.detail == f"as locked, {MOMENT}" for supply in supplied.values())
-    text = build_secrets.texts(supplied.values(), mirrors(site))["apt-sources-builder"]
+    text = build_secrets.secret_texts(supplied.values(), mirrors(site))["apt-sources-builder"]
     assert f" check-valid-until=no] {site.address}/debian/{MOMENT} trixie main\n" in text
     assert text.count("\ndeb ") + 1 == len(SUITES)
 

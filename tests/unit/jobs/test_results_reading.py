@@ -255,4 +255,4 @@ def test_each_message_of_a_long_line_is_looked_at_alone(tmp_path: Path, monkeypa
     log = tmp_path / "long.log"
     log.write_text("n:1:1 [0] NCCL INFO NET/OFI " * 28_000 + "\n")
     assert collected.result_of_logs([log]).exit_code == 3
-    assert max(lengths, default=0) <= parser.LONGEST
+    assert max(lengths, default=0) <= parser.MAX_MESSAGE_LENGTH

@@ -127,7 +127,7 @@ def test_a_layer_that_another_lock_needs_stays(wheel_image: WheelImage) -> None:
     second.make()
     layer = store.find(second.recipe)
     assert layer
-    digests.keep({second.recipe: layer}, {wheel_image.recipe.key, second.recipe.key})
+    digests.save({second.recipe: layer}, {wheel_image.recipe.key, second.recipe.key})
     for recipe in (wheel_image.recipe, second.recipe):
         assert digests.read().blob(recipe, "runtime")
 

@@ -72,7 +72,7 @@ def test_equal_wheels_are_one_recipe_and_what_decides_the_bytes_another(tmp_path
 
 
 def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make, "ALONE", 0)
+    monkeypatch.setattr(make, "MIN_PROCESS_BYTES", 0)
     wheel = layer_wheels.make(tmp_path / "wheels")
     index = layer_wheels.index(tmp_path / "index", wheel)
     layer_recipe = recipe(wheel)
@@ -127,7 +127,7 @@ def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
     for number, request in enumerate(layer_recipe):
         store.get_or_build(request, fill)
         used = now - 1_000_000 * (1 + number)
-        os.utime(store.folder(request.key) / layer_process.CARD, (used, used))
+        os.utime(store.folder(request.key) / layer_process.RECORD_FILE, (used, used))
     store.find(layer_recipe[2])  # used now
     assert store.trim(2 * SIZE, now) == (layer_recipe[1].key,)
     assert store.trim(0, now) == (layer_recipe[0].key,)
@@ -137,7 +137,7 @@ def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
 def test_a_layer_that_the_engine_has_too_is_kept(tmp_path: Path) -> None:
     layer_recipe = recipe(layer_wheels.make(tmp_path))
     linked = store.get_or_build(layer_recipe, fill).file("runtime")
-    os.utime(store.folder(layer_recipe.key) / layer_process.CARD, (0, 0))
+    os.utime(store.folder(layer_recipe.key) / layer_process.RECORD_FILE, (0, 0))
     (tmp_path / "engine's").hardlink_to(linked)
     assert not store.trim(0)
     (tmp_path / "engine's").unlink()

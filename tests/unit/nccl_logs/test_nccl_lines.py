@@ -22,7 +22,7 @@ CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 @pytest.mark.parametrize("wording", sorted({row.says for row in ROWS}))
 def test_every_wording_begins_with_plain_text(wording: str) -> None:
     """Without it every line of a log would be looked into for this wording."""
-    (shape,) = Shapes([row for row in ROWS if row.says == wording], ()).of_lines("a line of something else")
+    (shape,) = Shapes([row for row in ROWS if row.says == wording], ()).shapes_of_lines("a line of something else")
     assert shape is FOREIGN
 
 
@@ -40,7 +40,7 @@ def test_every_wording_begins_with_plain_text(wording: str) -> None:
 )
 def test_a_line_that_may_have_a_wording_is_never_missed(wording: str, line: str, is_found: bool) -> None:
     row = ROWS[0].model_copy(update={"says": wording})
-    (shape,) = Shapes([row], ()).of_lines(line)
+    (shape,) = Shapes([row], ()).shapes_of_lines(line)
     assert (shape.rows == (row,)) is is_found
 
 
@@ -54,7 +54,7 @@ def test_lines_are_sorted_by_what_they_can_mean() -> None:
         '{"log": "x"}',
         "\x07bell",
     ]
-    shapes = Shapes(ROWS, ()).of_lines("\n".join(lines))
+    shapes = Shapes(ROWS, ()).shapes_of_lines("\n".join(lines))
     assert shapes[:4] == [FOREIGN, QUIET, USUAL, QUIET]
     assert [row.why for row in shapes[4].rows] == [WORDINGS.slow["algorithm"].why]
     assert all(shape.matters and shape.raw for shape in shapes[5:])
@@ -69,10 +69,12 @@ def test_of_lines_alike_the_one_that_means_something_is_found(tmp_path: Path) ->
 
 
 def test_more_shapes_than_are_remembered_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_filter, "MOST", 2)
+    monkeypatch.setattr(line_filter, "MAX_SHAPES", 2)
     shapes = Shapes(ROWS, ())
     lines = ["u v", CHANNEL, f"{RANK}x", "y" * 5000, "z"]
-    assert [shapes.of_lines("\n".join(lines)) for _ in range(2)] == [[FOREIGN, USUAL, QUIET, FOREIGN, FOREIGN]] * 2
+    assert [shapes.shapes_of_lines("\n".join(lines)) for _ in range(2)] == [
+        [FOREIGN, USUAL, QUIET, FOREIGN, FOREIGN]
+    ] * 2
     assert len(shapes) <= 2
 
 

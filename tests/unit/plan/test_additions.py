@@ -136,7 +136,7 @@ def test_a_file_that_is_missing_is_named() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(added_files, "LARGEST", 5)
+    monkeypatch.setattr(added_files, "MAX_BYTES", 5)
     with pytest.raises(RefusedError, match=r"leave data out with \.dockerignore, and mount it"):
         added_files.pack(image_with("files: [train.py, src]"))
 
@@ -254,7 +254,7 @@ def secret_texts() -> Callable[[Image], dict[str, str]]:
     """Return a function that reads the secrets of a build of an image."""
 
     def read(image: Image) -> dict[str, str]:
-        with build_secrets.secrets((), mirrors.load(), image.secrets) as files:
+        with build_secrets.provide_secrets((), mirrors.load(), image.secrets) as files:
             return {name: path.read_text() for name, path in files.items() if name != "ca-bundle"}
 
     return read

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.build.build_images import digests_of
+from rdma_images.build.build_images import image_digests
 from rdma_images.core import paths
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.report import Report
@@ -68,10 +68,10 @@ def test_docker_is_asked_where_the_socket_does_not_know_every_image(
         return subprocess.CompletedProcess((), 1, f"{DIGEST} {REF}\n", "no such image")
 
     monkeypatch.setattr(docker_command, "run", inspect)
-    assert digests_of([], engine) == {}
-    assert digests_of([REF], engine) == {REF: DIGEST}
+    assert image_digests([], engine) == {}
+    assert image_digests([REF], engine) == {REF: DIGEST}
     assert not inspected
-    assert digests_of([REF, "lab/other:1"], engine) == {REF: DIGEST}
+    assert image_digests([REF, "lab/other:1"], engine) == {REF: DIGEST}
     assert inspected == [(REF, "lab/other:1")]
 
 
