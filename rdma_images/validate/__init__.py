@@ -144,7 +144,7 @@ def validate(
         answer = run.write_report(image_config, measured, compare, emulated)
     # An emulator that is unavailable today may be available tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
-        report_cache.keep(name, answer, junit)
+        report_cache.save(name, answer, junit)
     return answer
 
 

@@ -14,17 +14,18 @@ from docker.types import LogConfig, Mount
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
 
-LIFE = 900  # seconds after which a container ends by itself, should this process be killed before it can end it
+# After these a container ends by itself, should this process be killed before it can end it.
+LIFETIME_SECONDS = 900
 MEMORY = "6g"  # import torch takes 1
 PROCESSES = 512
 SCRATCH, SCRATCH_SIZE = ("/tmp", "/var/tmp", "/run"), "64m"
 LABEL = "io.rdma-images.under-test"
 # What keeps a container alive, from what most images have to what few have.
 STAYS = (
-    ["/bin/sleep", str(LIFE)],
-    ["/usr/bin/sleep", str(LIFE)],
-    ["/bin/sh", "-c", f"sleep {LIFE}"],
-    ["python3", "-c", f"import time; time.sleep({LIFE})"],
+    ["/bin/sleep", str(LIFETIME_SECONDS)],
+    ["/usr/bin/sleep", str(LIFETIME_SECONDS)],
+    ["/bin/sh", "-c", f"sleep {LIFETIME_SECONDS}"],
+    ["python3", "-c", f"import time; time.sleep({LIFETIME_SECONDS})"],
 )
 
 

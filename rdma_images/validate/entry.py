@@ -22,7 +22,7 @@ LIMIT = 10.0  # seconds for the entry point to start what it is given
 # The process prints its own words around its environment: they part it from all that the entry point prints.
 PRINTS = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
 AROUND = "".join(f"{word}\0" for word in PRINTS[1:]).encode()
-OF_FILES = {*settings.NAMING, *settings.FILE_OF}  # variables that name files, whatever they begin with
+FILE_VARIABLES = {*settings.NAMING, *settings.FILE_OF}  # variables that name files, whatever they begin with
 
 
 def measure(
@@ -66,15 +66,15 @@ def printed(out: bytes) -> dict[str, str] | None:
 def changed(environment: dict[str, str], image_environment: dict[str, str]) -> EntryPointChanges:
     """Return how `environment` differs from the image's own, in the variables that concern the fabric."""
     relevant = {
-        name for name in {**environment, **image_environment} if settings.OURS.fullmatch(name) or name in OF_FILES
+        name for name in {**environment, **image_environment} if settings.OURS.fullmatch(name) or name in FILE_VARIABLES
     }
     variables = {
-        name: environment[name][: settings.LONGEST]
+        name: environment[name][: settings.MAX_VALUE_LENGTH]
         for name in relevant & set(environment)
         if environment[name] != image_environment.get(name)
     }
     return EntryPointChanges(
-        given=dict(sorted(variables.items())[: settings.MOST]),
+        given=dict(sorted(variables.items())[: settings.MAX_SETTINGS]),
         removed=sorted(relevant & set(image_environment) - set(environment)),
     )
 
@@ -98,11 +98,11 @@ def with_files(settings_: Settings, variables: Mapping[str, str], read: Callable
     }
     texts = [(path, text) for path in sorted(paths) if (text := read(path)) and not text.startswith(settings.PROGRAM)]
     assigned = settings.assigned(texts, variables)
-    short_values = {name: value for name, value in variables.items() if len(value) < settings.LONGEST}
+    short_values = {name: value for name, value in variables.items() if len(value) < settings.MAX_VALUE_LENGTH}
     absent = settings.absent(short_values, assigned, lambda path: read(path) is not None)
     return settings_.model_copy(
         update={
-            "assigned": [*settings_.assigned, *map(AssignedVariable.model_validate, assigned)][: settings.MOST],
+            "assigned": [*settings_.assigned, *map(AssignedVariable.model_validate, assigned)][: settings.MAX_SETTINGS],
             "absent": list(dict.fromkeys((*settings_.absent, *absent))),
         }
     )

@@ -30,7 +30,7 @@ from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
 from rdma_images.validate.probes import leftovers, rootfs, tree
 
 BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
-MOST_PLACES = 10_000
+MAX_PLACES = 10_000
 SMALL = 16 << 20  # bytes of a layer of scripts, which is read in less time than torch is imported
 ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
@@ -53,7 +53,7 @@ class LayerContent:
             return
         self.unpacked += member.size
         category = _category(_path(member))
-        if category in self.places or len(self.places) < MOST_PLACES:
+        if category in self.places or len(self.places) < MAX_PLACES:
             self.places[category] = self.places.get(category, 0) + member.size
         tree.note_leftover(
             rootfs.RootEntry(_path(member), member.mode, member.size, ""), self.left, lambda _: _start(archive, member)

@@ -17,7 +17,7 @@ from rdma_images.validate.answers import lost, measured
 from rdma_images.validate.probes.measure import MARK
 
 WIDTH = 800  # characters of a line: a launcher that puts its own words before lines breaks long ones
-MOST = 64 << 20  # bytes of one node's answers, unpacked
+MAX_ANSWER_BYTES = 64 << 20  # bytes of one node's answers, unpacked
 PART = re.compile(r"rdma-images-node (\S+) ([0-9a-f]+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)")
 # One process of a node measures it. The ranks' files of NCCL's logs are the job's, and would take the log of a probe's
 # own all-reduce. One line, for launchers that write a command into YAML as it is.
@@ -64,7 +64,7 @@ def read(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
 def _answers(parts: Mapping[int, str], total: int, names: tuple[str, ...]) -> Measured:
     try:
         packed = base64.b64decode("".join(parts[n] for n in range(1, total + 1)))
-        text = zlib.decompressobj().decompress(packed, MOST)
+        text = zlib.decompressobj().decompress(packed, MAX_ANSWER_BYTES)
     except (KeyError, ValueError, zlib.error):
         return lost(names, "what the node printed is not whole in the job's logs")
     _, mark, answers = text.partition(MARK.encode())

@@ -57,7 +57,7 @@ def find(engine: Engine, subject: ImageConfig) -> EarlierMeasurement | None:
     return earlier if _is_unrelated(engine, subject, earlier.torch) else None
 
 
-def keep(engine: Engine, subject: ImageConfig, measured: Measured, request: Mapping[str, Any] | None) -> None:
+def save(engine: Engine, subject: ImageConfig, measured: Measured, request: Mapping[str, Any] | None) -> None:
     """Keep what was measured in an image, for others with its lower layers, where its topmost layer did not matter."""
     torch, user_files = measured.torch, measured.user_files
     if not torch or not _is_unrelated(engine, subject, torch):
@@ -102,12 +102,12 @@ def is_separable(files: Files) -> bool:
     """Return whether what is below tree.USER_FOLDERS can be taken out of a tree: no library, and no list cut short."""
     lists = (files.world_writable, files.set_user_id, *(reasons for _, reasons in files.leftovers))
     paths = (*files.libraries, *files.sizes)
-    return all(len(entries) < tree.MOST for entries in lists) and not any(map(_is_users, paths))
+    return all(len(entries) < tree.MAX_ENTRIES for entries in lists) and not any(map(_is_users, paths))
 
 
 def _replaced(files: Files, old: Files, new: Files) -> Files:
     """Return `files` with `new` in place of `old`, which are those below tree.USER_FOLDERS."""
-    sizes = sorted({**files.sizes, **new.sizes}.items(), key=lambda pair: -pair[1])[: tree.MOST_SIZES]
+    sizes = sorted({**files.sizes, **new.sizes}.items(), key=lambda pair: -pair[1])[: tree.MAX_SIZES]
     leftovers = {
         kind: dict(sorted(({p: why for p, why in reasons.items() if not _is_users(p)} | dict(new_reasons)).items()))
         for (kind, reasons), (_, new_reasons) in zip(files.leftovers, new.leftovers, strict=True)

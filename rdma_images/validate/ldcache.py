@@ -40,7 +40,7 @@ class ComputedLoader:
         self.cache = cache(root.start("/etc/ld.so.cache", CACHE_KEPT) or b"")
         loaders = (posixpath.dirname(root.real(path)) for path in LOADERS)
         self.folders = tuple(dict.fromkeys((*loaders, *DEFAULT)))
-        self.condition = functools.lru_cache(maxsize=None)(lambda file: conditions.of_path(root, file, machine))
+        self.condition = functools.lru_cache(maxsize=None)(lambda file: conditions.path_condition(root, file, machine))
         files = [file for word in loader.preloads(root, environment) if (file := self.find(word))]
         linkages = [(file, link_facts) for file in files if (link_facts := root.apply(linkage, file))]
         # By the name that a library then gets it for.
@@ -63,7 +63,9 @@ class ComputedLoader:
         faults += [f"{file}: {why} (required by {path})" for file in paths.values() if (why := self.condition(file))]
         if not faults and not missing:
             files = [path, *paths.values()]
-            linkings = {file: link_facts for file in files if (link_facts := self.root.apply(linking.linking_of, file))}
+            linkings = {
+                file: link_facts for file in files if (link_facts := self.root.apply(linking.read_linking, file))
+            }
             faults = linking.faults(path, paths, linkings)
         return {"libraries": paths, "missing": missing, "faults": faults, "error": ""}
 

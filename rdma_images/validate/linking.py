@@ -14,9 +14,9 @@ from rdma_images.validate.probes import elf
 
 VERDEF, VERNEED, DYNSYM = 0x6FFFFFFD, 0x6FFFFFFE, 11  # section types, elf.h
 WEAK_VERSION, WEAK_SYMBOL, LOCAL_SYMBOL = 2, 2, 0
-MOST_VERSIONS = 4096  # of one library: libc has some 50
-MOST_SIZE = 64 << 20  # bytes of a library all of whose symbols are read
-OF_NCCL = b"nccl"  # how those begin that are read of any
+MAX_VERSIONS = 4096  # of one library: libc has some 50
+MAX_BYTES = 64 << 20  # bytes of a library all of whose symbols are read
+NCCL_PREFIX = b"nccl"  # how those begin that are read of any
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Linking:
     whole: bool = True
 
 
-def linking_of(path: str) -> Linking | None:
+def read_linking(path: str) -> Linking | None:
     """Return what the library at `path` asks and offers; None where it cannot be read."""
     with contextlib.suppress(OSError, elf.NotElf):
         return _linking(path, Path(path).stat().st_size)
@@ -47,13 +47,13 @@ def _linking(path: str, size: int) -> Linking:
         for library, version in _needed_versions(data, sections):
             versions_by_library.setdefault(library, []).append(version)
         defines = frozenset(_defined_versions(data, sections))
-        symbols = list(_symbols(data, sections, b"" if size <= MOST_SIZE else OF_NCCL))
+        symbols = list(_symbols(data, sections, b"" if size <= MAX_BYTES else NCCL_PREFIX))
     return Linking(
         {library: tuple(versions) for library, versions in versions_by_library.items()},
         defines,
         frozenset(name for name, defined, weak in symbols if not defined and not weak),
         frozenset(name for name, defined, _ in symbols if defined),
-        size <= MOST_SIZE,
+        size <= MAX_BYTES,
     )
 
 
@@ -80,7 +80,7 @@ def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) ->
         return []
     read = [linkings[file] for file in mapped]
     missing = read[0].undefined.difference(*(linking.defined for linking in read))
-    symbol_prefix = "" if all(linking.whole for linking in read) else OF_NCCL.decode()
+    symbol_prefix = "" if all(linking.whole for linking in read) else NCCL_PREFIX.decode()
     return [f"undefined symbol: {name} ({path})" for name in sorted(missing) if name.startswith(symbol_prefix)]
 
 
@@ -106,7 +106,7 @@ def _chain(data: Any, start: int, form: str, following: int) -> Iterator[tuple[i
 
     The field `following` says how far the next one is, 0 for none.
     """
-    for _ in range(MOST_VERSIONS):
+    for _ in range(MAX_VERSIONS):
         row = struct.unpack_from(form, data, start)
         yield start, row
         if not row[following]:
@@ -119,7 +119,7 @@ def _symbols(data: Any, sections: list[elf.Section], begin: bytes) -> Iterator[t
     """Yield each global symbol whose name begins so: its name, whether it is defined here, whether it is weak."""
     for section in (section_ for section_ in sections if section_.kind == DYNSYM):
         strings = sections[section.link].offset
-        for row in elf.rows(section, elf.SYMBOL, elf.MOST_SYMBOLS):
+        for row in elf.rows(section, elf.SYMBOL, elf.MAX_SYMBOLS):
             name, info, _, defined_in = struct.unpack_from("<IBBH", data, row)
             position = strings + name
             if name and info >> 4 != LOCAL_SYMBOL and data[position : position + len(begin)] == begin:

@@ -21,7 +21,7 @@ from rdma_images.validate import suite, validate
 # What a plan reads of an image's environment; the rest may hold secrets.
 VARIABLES = re.compile(r"PATH|LD_LIBRARY_PATH|(?:NCCL|FI|OFI|NVIDIA)_\w+")
 # Libraries of a fabric, by which the loader must find the fabric's own and not those of the image.
-OF_FABRICS = re.compile(r"lib(?:nccl-(?:net|tuner|profiler)[\w-]*|fabric|efa|ibverbs|rdmacm|mlx5)\.so[\d.]*")
+FABRIC_LIBRARY = re.compile(r"lib(?:nccl-(?:net|tuner|profiler)[\w-]*|fabric|efa|ibverbs|rdmacm|mlx5)\.so[\d.]*")
 VERBS_PACKAGES = ("libibverbs1", "libibverbs")
 PATH = re.compile(r"/[\w.+/-]+")  # that a Dockerfile takes as it is
 RUNTIME = re.compile(r"libcudart\.so\.\d+")
@@ -130,11 +130,13 @@ def _searched(subject: ImageConfig) -> list[str]:
 
 def _loader_folders(case: Inspection, tree: Tree) -> tuple[str, ...]:
     """Return the folders with a fabric's library that the loader searches: of LD_LIBRARY_PATH, and of its answers."""
-    with_library = {posixpath.dirname(path) for path in tree.files.libraries if OF_FABRICS.fullmatch(base_name(path))}
-    answers = [answer.path for name, answer in tree.libraries.resolved.items() if OF_FABRICS.fullmatch(name)]
+    with_library = {
+        posixpath.dirname(path) for path in tree.files.libraries if FABRIC_LIBRARY.fullmatch(base_name(path))
+    }
+    answers = [answer.path for name, answer in tree.libraries.resolved.items() if FABRIC_LIBRARY.fullmatch(name)]
     if case.measured.settings:
         answers_without = case.measured.settings.without_path.items()
-        answers += [path for name, path in answers_without if OF_FABRICS.fullmatch(name)]
+        answers += [path for name, path in answers_without if FABRIC_LIBRARY.fullmatch(name)]
     folders = [*_searched(case.subject), *map(posixpath.dirname, filter(None, answers))]
     return tuple(folder for folder in dict.fromkeys(folders) if folder in with_library and PATH.fullmatch(folder))
 

@@ -54,7 +54,7 @@ def measure(
         doing.append("its layers, each of which is read once")
         measured = _with_layers(measured, reading)
     if not earlier and not box.volumes:
-        layer_reuse.keep(engine, subject, measured, request)
+        layer_reuse.save(engine, subject, measured, request)
     return measured.model_copy(update={"user_files": None})
 
 
@@ -145,7 +145,7 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
             late = rc == transport.TIMED_OUT
             if rc in transport.NOT_FOUND and b"exec failed" in err + out:
                 continue
-            text = [data[: tools.LONGEST].decode("utf-8", "replace") for data in (out, err)]
+            text = [data[: tools.MAX_OUTPUT_BYTES].decode("utf-8", "replace") for data in (out, err)]
             run = ToolRun(path=path, rc=None if late else rc, out=text[0], err=text[1], timed_out=late, seconds=0.0)
             break
         tool_runs[name] = run

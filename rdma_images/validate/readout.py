@@ -156,7 +156,7 @@ class Export(Root):
             if self._bytes > CONTENT_IN_ALL:
                 raise ValueError(f"the records of its packages take more than {CONTENT_IN_ALL} bytes")
         elif reads and member.size <= LIBRARY_LIMIT:
-            self._read_library(member, entry, [*reads, linking.linking_of])
+            self._read_library(member, entry, [*reads, linking.read_linking])
         elif secret and self._others < OTHERS_IN_ALL:
             self._others += self._keep(member, entry, leftovers.TEXT_LIMIT)
         elif secret:
@@ -205,7 +205,7 @@ def read_out(export: Iterable[bytes], subject: ImageConfig, memory: int = MEMORY
             problem = complaints[-1] if complaints else f"reading them ended with {reading.returncode}"
             return lost(PROBES, f"the image's files could not be read: {problem}")
         with (folder / ANSWERS).open("rb") as answers:
-            return measured(answers.read(transport.MOST_BYTES), PROBES)
+            return measured(answers.read(transport.MAX_OUTPUT_BYTES), PROBES)
 
 
 def _feed(export: Iterable[bytes], into: IO[bytes]) -> None:

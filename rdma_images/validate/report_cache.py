@@ -33,7 +33,7 @@ def find(name: str, digest: str) -> tuple[Report, Path] | None:
     return (report, junit) if report and junit.exists() and report.digest == digest else None
 
 
-def keep(name: str, report: Report, junit: Path) -> None:
+def save(name: str, report: Report, junit: Path) -> None:
     """Keep a report and its JUnit XML under `name`."""
     folder = _folder(name)
     atomic.write(folder / "report.xml", junit.read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from testinfra.host import Host
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.engine import docker_command
 
-MOST_BYTES = 32 * 1024 * 1024  # of output: an untrusted program may never stop printing
+MAX_OUTPUT_BYTES = 32 * 1024 * 1024  # of output: an untrusted program may never stop printing
 TIMED_OUT = 124  # the exit code of timeout(1)
 NOT_FOUND = (126, 127)  # of a shell, and of `docker exec`, where there is no such command
 
@@ -86,7 +86,7 @@ def _read(selector: selectors.BaseSelector, output: dict[str, bytearray], deadli
     """Fill `output` until both streams end; False when a limit was met first: `first` is that of an empty `output`."""
     while selector.get_map():
         remaining = (deadline if any(output.values()) else min(first, deadline)) - time.monotonic()
-        if remaining <= 0 or sum(map(len, output.values())) > MOST_BYTES:
+        if remaining <= 0 or sum(map(len, output.values())) > MAX_OUTPUT_BYTES:
             return False
         for key, _ in selector.select(min(remaining, 1.0)):
             data = os.read(key.fd, 1 << 16)

@@ -292,7 +292,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     ),
     "an ELF file": (
         edited_bytes(ELF.read_bytes()),
-        in_file(lambda path: (elf.library(str(path)), linking.linking_of(str(path))), elf.NotElf),
+        in_file(lambda path: (elf.library(str(path)), linking.read_linking(str(path))), elf.NotElf),
     ),
     "a program for GPUs": (
         edited_bytes(ELF.read_bytes()),

@@ -18,7 +18,7 @@ SKIPPED = ("dangling", "loop", "32-bit", "big-endian", "machine")  # the loader 
 CONDITIONS = (*SPECIAL, *SKIPPED, "folder", "unreadable", "empty", "lfs-pointer", "text", "no-elf", "cut", "no-library")
 
 
-def of_mode(mode: int) -> str:
+def mode_condition(mode: int) -> str:
     """Return the condition of what is neither a file, nor a link."""
     if stat.S_ISFIFO(mode):
         return "fifo"
@@ -29,7 +29,7 @@ def of_mode(mode: int) -> str:
     return "folder" if stat.S_ISDIR(mode) else ""
 
 
-def of_content(head: bytes, size: int, machine: str) -> str:
+def content_condition(head: bytes, size: int, machine: str) -> str:
     """Return the condition of a regular file of `size` bytes that begins with `head`, on a machine such as "x86_64".
 
     A file of another machine is "machine <its own>".
@@ -55,15 +55,15 @@ def of_content(head: bytes, size: int, machine: str) -> str:
     return "" if kind == SHARED_OBJECT else "no-library"
 
 
-def of_path(root: rootfs.Root, path: str, machine: str) -> str:
+def path_condition(root: rootfs.Root, path: str, machine: str) -> str:
     """Return the condition of the file at `path`, or behind that link."""
     entry = root.behind(path)
     if not entry or entry.target:
         return "loop" if entry else "dangling"
     if not stat.S_ISREG(entry.mode):
-        return of_mode(entry.mode) if entry.mode else "unreadable"
+        return mode_condition(entry.mode) if entry.mode else "unreadable"
     head = root.start(path, HEAD)
-    return "unreadable" if head is None else of_content(head, entry.size, machine)
+    return "unreadable" if head is None else content_condition(head, entry.size, machine)
 
 
 def kind(condition: str) -> str:

@@ -16,7 +16,7 @@ RECORD = 64 << 20  # bytes; torch's has 2 million
 COPYRIGHT = 2 << 20  # bytes of a Debian copyright file; perl's has 0.3 million
 LINE = 300  # characters of a value that is kept
 FILES = 300  # license files of one wheel
-LONGEST_ROW = 8192  # characters of a row of RECORD; a path of Linux has at most 4096 bytes
+MAX_ROW_LENGTH = 8192  # characters of a row of RECORD; a path of Linux has at most 4096 bytes
 LICENSE_FILE = re.compile(r"\.dist-info/(?:licenses/.+|(?:LICEN[CS]E|COPYING|NOTICE|COPYRIGHT)[^/]*)", re.IGNORECASE)
 VENDORED = re.compile(r".+/([^/]+)-([^/-]+)\.(?:dist|egg)-info/(?:METADATA|PKG-INFO)")
 LIBRARY = re.compile(r"[^/]+\.so(?:\.\d+)*")
@@ -78,7 +78,7 @@ def recorded_files(record: str) -> tuple[list[str], dict[str, str], dict[str, st
     bundled: dict[str, str] = {}
     vendored: dict[str, str] = {}
     for line in record.splitlines():
-        row = next(csv.reader([line]), []) if len(line) <= LONGEST_ROW else []
+        row = next(csv.reader([line]), []) if len(line) <= MAX_ROW_LENGTH else []
         if len(row) < 2:
             continue
         name = row[0].rpartition("/")[2]

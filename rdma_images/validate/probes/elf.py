@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 SHT_DYNAMIC, SHT_DYNSYM = 6, 11
 DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH = 1, 14, 15, 29
 DYNAMIC, SYMBOL = 16, 24  # bytes of a row
-MOST_DYNAMIC = 4096  # rows: a library needs hundreds of others at most
-MOST_SYMBOLS = 1 << 21  # rows: libtorch_cpu.so has some 100,000
-MOST_WORDS = 1000  # distinct matches
-LONGEST = 8192  # bytes of a name or a search path
+MAX_DYNAMIC = 4096  # rows: a library needs hundreds of others at most
+MAX_SYMBOLS = 1 << 21  # rows: libtorch_cpu.so has some 100,000
+MAX_WORDS = 1000  # distinct matches
+MAX_NAME_BYTES = 8192  # bytes of a name or a search path
 MACHINES = {62: "x86_64", 183: "aarch64"}
 
 
@@ -70,7 +70,7 @@ def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
         symbols: set[bytes] = set()
         for section in _of_kind(sections, SHT_DYNSYM):
             strings = sections[section.link].offset
-            for offset in rows(section, SYMBOL, MOST_SYMBOLS):
+            for offset in rows(section, SYMBOL, MAX_SYMBOLS):
                 name, _info, _other, defined_in = struct.unpack_from("<IBBH", data, offset)
                 match = pattern.match(data, strings + name) if name and defined_in else None
                 if match:
@@ -151,7 +151,7 @@ def rows(section: Section, size: int, most: int) -> range:
 
 def _dynamic(data: Any, section: Section, sections: list[Section]) -> Iterator[tuple[int, str]]:
     strings = sections[section.link].offset
-    for offset in rows(section, DYNAMIC, MOST_DYNAMIC):
+    for offset in rows(section, DYNAMIC, MAX_DYNAMIC):
         tag, value = struct.unpack_from("<QQ", data, offset)
         if tag in (DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH):
             yield tag, text(data, strings + value)
@@ -161,7 +161,7 @@ def _dynamic(data: Any, section: Section, sections: list[Section]) -> Iterator[t
 
 
 def _keep(match: Match[bytes], matches: set[bytes]) -> None:
-    if match.end() - match.start() > LONGEST or len(matches) == MOST_WORDS:
+    if match.end() - match.start() > MAX_NAME_BYTES or len(matches) == MAX_WORDS:
         raise ValueError("names beyond measure")
     matches.add(match.group())
 
@@ -173,7 +173,7 @@ def _start_of_name(data: Any, offset: int) -> str:
 
 def text(data: Any, offset: int) -> str:
     """Return the text at `offset` up to its NUL. Raises ValueError for one without an end."""
-    end = data.find(b"\0", offset, offset + LONGEST)
+    end = data.find(b"\0", offset, offset + MAX_NAME_BYTES)
     if end < 0:
         raise ValueError("a name without an end")
     return str(data[offset:end].decode("utf-8", "replace"))

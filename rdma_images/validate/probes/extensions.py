@@ -12,14 +12,14 @@ from typing import Iterator, Sequence
 
 from rdma_images.validate.probes import elf
 
-OF_TORCH = re.compile(r"lib(?:torch|c10)[\w-]*\.so")
+TORCH_LIBRARY = re.compile(r"lib(?:torch|c10)[\w-]*\.so")
 PASSED_OVER = ("torch", "nvidia", "triton")  # folders of site-packages whose libraries torch loads itself
 ABSENT = re.compile(r"(\S+): cannot open shared object file")
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
-OF_DRIVER = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open")  # which only a host with GPUs has
-MOST = 500
-MOST_FAILED = 10  # modules for which libraries are searched: where all fail, torch is the cause
-MOST_OTHERS = 20  # libraries that a module asks for and that are not loaded by torch
+DRIVER_MISSING = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open")  # which only a host with GPUs has
+MAX_EXTENSIONS = 500
+MAX_FAILED = 10  # modules for which libraries are searched: where all fail, torch is the cause
+MAX_OTHERS = 20  # libraries that a module asks for and that are not loaded by torch
 
 
 def loaded_extensions() -> dict[str, str]:
@@ -31,12 +31,12 @@ def loaded_extensions() -> dict[str, str]:
     finds none for it either.
     """
     faults: dict[str, str] = {}
-    paths = list(extensions())[:MOST]
+    paths = list(extensions())[:MAX_EXTENSIONS]
     while paths:
         faults.update(_loaded(paths))
         paths = [path for path in paths if path not in faults]
     lacking = [path for path, fault in faults.items() if UNDEFINED.search(fault)]
-    faults.update((path, _after_others(path, faults[path])) for path in lacking[:MOST_FAILED])
+    faults.update((path, _after_others(path, faults[path])) for path in lacking[:MAX_FAILED])
     return faults
 
 
@@ -46,7 +46,7 @@ def _after_others(path: str, fault: str) -> str:
     `fault` is why it cannot be loaded without them.
     """
     libraries: list[str] = []
-    while fault and len(libraries) < MOST_OTHERS:
+    while fault and len(libraries) < MAX_OTHERS:
         library = _missing_library(fault, path)
         if library is None or library in libraries:
             break
@@ -80,7 +80,7 @@ def _loaded(paths: list[str], after: Sequence[str] = ()) -> list[tuple[str, str]
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as lines:
-        answers = [(path, "" if OF_DRIVER.search(fault) else fault) for path, fault in map(json.loads, lines)]
+        answers = [(path, "" if DRIVER_MISSING.search(fault) else fault) for path, fault in map(json.loads, lines)]
     os.waitpid(child, 0)
     if len(answers) < len(paths):
         answers.append((paths[len(answers)], "the process ended while it was loaded"))
@@ -105,7 +105,7 @@ def _libraries(passed_over: Sequence[str] = PASSED_OVER) -> Iterator[str]:
 
 def _needs_torch(path: str) -> bool:
     try:
-        return any(OF_TORCH.fullmatch(name) for name in elf.library(path)["needed"])
+        return any(TORCH_LIBRARY.fullmatch(name) for name in elf.library(path)["needed"])
     except (elf.NotElf, OSError):
         return False
 

@@ -15,7 +15,7 @@ from rdma_images.validate.probes import elf
 SECTION = ".nv_fatbin"
 MAGIC = 0xBA55ED50
 PTX, REAL = 1, 2
-MOST = 100_000  # entries; a program of nccl-tests has some 100
+MAX_ENTRIES = 100_000  # entries; a program of nccl-tests has some 100
 
 
 def architectures(path: str) -> list[str]:
@@ -33,7 +33,7 @@ def architectures(path: str) -> list[str]:
 
 def _codes(data: Any, offset: int, end: int) -> Iterator[tuple[int, str]]:
     """Yield number and name of each entry; containers follow each other, padded with zeros."""
-    for _ in range(MOST):
+    for _ in range(MAX_ENTRIES):
         while offset + 16 <= end and struct.unpack_from("<I", data, offset)[0] != MAGIC:
             offset += 8
         if offset + 16 > end:

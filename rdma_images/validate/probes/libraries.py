@@ -67,7 +67,7 @@ IBVERBS = re.compile(r"libibverbs\.so(\.[\d.]+)*")
 TOOLS = ("fi_info", "ibv_devinfo")
 NO_FILES = (*conditions.SPECIAL, "folder")
 NEEDS_CUDA = re.compile(r"lib(?:cudart|c10_cuda|torch_cuda)\.so")
-MOST_MODULES = 100
+MAX_MODULES = 100
 TORCH_CUDA = re.compile(r"libtorch_cuda(?:_cpp)?\.so")
 TORCH = ("libtorch_cuda.so", "libtorch_cuda_cpp.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_global_deps.so")
 
@@ -171,7 +171,7 @@ def note_conditions(root: rootfs.Root, files: dict[str, dict[str, Any]], machine
     """Note in each row of `files` what keeps the file or link from being a library for this machine."""
     for path, facts in files.items():
         if ".so" in os.path.basename(path) and not facts["condition"]:
-            facts["condition"] = conditions.of_path(root, path, machine)
+            facts["condition"] = conditions.path_condition(root, path, machine)
 
 
 def gpu_code(path: str) -> list[str]:
@@ -203,7 +203,7 @@ def modules(files: dict[str, dict[str, Any]], needed: Callable[[str], list[str]]
     `needed` returns what the library at a path needs.
     """
     shared_objects = set(real_paths(files, tree.MODULE)).difference(real_paths(files, tree.EXTENSION))
-    return [path for path in sorted(shared_objects) if any(map(NEEDS_CUDA.match, needed(path)))][:MOST_MODULES]
+    return [path for path in sorted(shared_objects) if any(map(NEEDS_CUDA.match, needed(path)))][:MAX_MODULES]
 
 
 def linkage(path: str) -> dict[str, Any]:

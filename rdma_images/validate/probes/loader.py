@@ -15,7 +15,7 @@ from rdma_images.validate.probes import conditions, elf, rootfs, tools
 PRELOADED = "/etc/ld.so.preload"
 PRELOADED_KEPT = 1 << 16  # bytes
 LIMIT = 10  # seconds for one question to the loader
-LONGEST = 1 << 20  # bytes of its answer: torch's is some 10,000
+MAX_ANSWER_BYTES = 1 << 20  # bytes of its answer: torch's is some 10,000
 FIND = """
 import ctypes, sys
 class Map(ctypes.Structure):
@@ -29,7 +29,7 @@ print(found.contents.name.decode())
 """
 RTLD_NOW = 2  # as NCCL opens its plugins and libibverbs, src/os/linux.cc and src/misc/ibvsymbols.cc
 LATE = "opening it took more than %d s" % LIMIT
-MOST_FAULTS = 20
+MAX_FAULTS = 20
 UNDEFINED = re.compile(r"(?:undefined symbol: |Error relocating )")
 MISSING = re.compile(r"cannot open shared object file|Error loading shared library")  # glibc's words, and musl's
 # Messages after which the loader continues: about a library without versions, a weak one, or one from a variable; and
@@ -77,12 +77,12 @@ def searched(name: str, asked_by: str | None) -> str:
 
 def skipped(path: str) -> bool:
     """Return whether the loader passes over the file at `path`, because it is for another machine."""
-    return conditions.kind(conditions.of_path(rootfs.Root(), path, platform.machine())) in conditions.SKIPPED
+    return conditions.kind(conditions.path_condition(rootfs.Root(), path, platform.machine())) in conditions.SKIPPED
 
 
 def _opened(name: str) -> dict[str, Any]:
     command = [sys.executable, "-I", "-S", "-c", FIND, name, str(RTLD_NOW)]
-    rc, out, err = tools.bounded(command, LIMIT, tools.LONGEST)
+    rc, out, err = tools.bounded(command, LIMIT, tools.MAX_OUTPUT_BYTES)
     if rc is None:
         return {"path": "", "file": "", "error": LATE}
     path = out.decode("utf-8", "replace").strip()
@@ -109,7 +109,7 @@ def _refused(name: str) -> str:
         return ""
     asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1", "LD_PRELOAD": name}
     try:
-        _, out, _ = tools.bounded([program, os.path.realpath(sys.executable)], LIMIT, LONGEST, asking)
+        _, out, _ = tools.bounded([program, os.path.realpath(sys.executable)], LIMIT, MAX_ANSWER_BYTES, asking)
     except OSError:
         return ""
     matches = (LINE.match(line) for line in out.decode("utf-8", "replace").splitlines())
@@ -139,7 +139,7 @@ def closure(path: str, bound: bool = True) -> dict[str, Any]:
     asking = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1", **({"LD_WARN": "1", "LD_BIND_NOW": "1"} if bound else {})}
     try:
         command = [program, *(["--list"] if musl else []), path]
-        rc, out, err = tools.bounded(command, LIMIT, LONGEST, asking)
+        rc, out, err = tools.bounded(command, LIMIT, MAX_ANSWER_BYTES, asking)
     except OSError as error:
         return {**answer, "error": str(error)}
     if rc is None:
@@ -163,7 +163,7 @@ def _closure(out: str, err: str) -> dict[str, Any]:
     # Without a library, its symbols are unknown.
     unexplained = [line for line in complaints if not (MISSING.search(line) or HARMLESS.search(line))]
     faults = [line[:500] for line in unexplained if not (missing and UNDEFINED.match(line))]
-    return {"libraries": libraries, "missing": missing, "faults": faults[:MOST_FAULTS], "error": ""}
+    return {"libraries": libraries, "missing": missing, "faults": faults[:MAX_FAULTS], "error": ""}
 
 
 def nccl_version(path: str) -> int | None:

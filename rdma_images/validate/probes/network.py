@@ -11,7 +11,7 @@ from typing import Any, Mapping
 from rdma_images.validate.probes import loader, plugin_host, tools
 
 LIMIT = 20  # seconds for one of them: a plugin starts in less than one
-LONGEST = 200000  # bytes of events
+MAX_EVENT_BYTES = 200000  # bytes of events
 COMPLAINTS = 20  # lines on the standard error
 GPU = "/dev/nvidiactl"
 VERBS = ("libibverbs.so", "libibverbs.so.1")  # as NCCL tries them: src/misc/ibvsymbols.cc, 2.18.5 to 2.30.7
@@ -75,7 +75,7 @@ def _run_host(request: dict[str, Any], environment: dict[str, str]) -> dict[str,
     """Run plugin_host on a request, and return the sum of its events."""
     source = getattr(plugin_host, "SOURCE", None) or _text(plugin_host.__file__)
     command = [sys.executable, "-I", "-S", "-c", source, json.dumps(request)]
-    rc, out, err = tools.bounded(command, LIMIT, LONGEST, environment)
+    rc, out, err = tools.bounded(command, LIMIT, MAX_EVENT_BYTES, environment)
     return folded(out.decode("utf-8", "replace"), rc, err.decode("utf-8", "replace"))
 
 

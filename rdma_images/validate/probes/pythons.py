@@ -15,8 +15,8 @@ CONFIG = "pyvenv.cfg"
 CONFIGURED = re.compile(r"^\s*include-system-site-packages\s*=\s*true\s*$", re.MULTILINE | re.IGNORECASE)
 # What puts another Python in front when a container starts.
 ACTIVATES = re.compile(r"\bactivate\b|\b(?:conda|mamba|uv|poetry|pixi|pipenv)\s+run\b|\bPATH=")
-OF_ALL = ("/etc/profile", "/etc/environment")  # set PATH in every image of Debian's and Ubuntu's
-LONGEST = 1 << 16  # bytes: a pyvenv.cfg has some 200
+COMMON_FILES = ("/etc/profile", "/etc/environment")  # set PATH in every image of Debian's and Ubuntu's
+MAX_CONFIG_BYTES = 1 << 16  # bytes: a pyvenv.cfg has some 200
 
 
 def on_path(path: str, root: rootfs.Root) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def _folders(program: str, root: rootfs.Root) -> list[str]:
     config = "%s/%s" % (prefix, CONFIG)
     if not root.is_file(config):
         return base
-    return _below(prefix, r"\d+", root) + (base if CONFIGURED.search(root.text(config, LONGEST) or "") else [])
+    return _below(prefix, r"\d+", root) + (base if CONFIGURED.search(root.text(config, MAX_CONFIG_BYTES) or "") else [])
 
 
 def _below(prefix: str, version: str, root: rootfs.Root) -> list[str]:
@@ -61,6 +61,6 @@ def _below(prefix: str, version: str, root: rootfs.Root) -> list[str]:
 
 def activated(texts: Iterable[tuple[str, str]], entry: Sequence[str]) -> bool:
     """Return whether a container may start with another Python: by a shell's file, or what its entry point runs."""
-    scripts = [text for path, text in texts if path not in OF_ALL]
+    scripts = [text for path, text in texts if path not in COMMON_FILES]
     unread = any(word.endswith(".sh") and not word.startswith("/") for word in entry)
     return unread or any(ACTIVATES.search(text) for text in [*scripts, " ".join(entry)])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 SKIPPED = {"/proc", "/sys", "/dev"}
-MOST_LINKS = 40  # as the kernel has it
+MAX_LINKS = 40  # as the kernel has it
 
 
 class RootEntry(NamedTuple):
@@ -111,7 +111,7 @@ class Root:
                 resolved = path_so_far
                 continue
             links += 1
-            if links > MOST_LINKS:
+            if links > MAX_LINKS:
                 return path_so_far
             resolved = "/" if entry.target.startswith("/") else resolved
             steps = entry.target.split("/") + steps

@@ -11,11 +11,11 @@ from rdma_images.validate.probes import libraries, loader, pythons, rootfs
 
 NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_(?:VISIBLE|LAUNCH)|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA)_\w+"
 OURS = re.compile(NAME)
-OF_NCCL = ("/etc/nccl.conf",)  # NVIDIA/nccl, src/misc/param.cc; also $NCCL_CONF_FILE, else ~/.nccl.conf
+NCCL_FILES = ("/etc/nccl.conf",)  # NVIDIA/nccl, src/misc/param.cc; also $NCCL_CONF_FILE, else ~/.nccl.conf
 # ofiwg/libfabric, src/var.c, below its build's sysconfdir; the EFA installer's prefix is /opt/amazon/efa.
 PREFIXES = ("/etc", "/usr/etc", "/usr/local/etc", "/opt/amazon/efa/etc")
-OF_LIBFABRIC = tuple("%s/libfabric.conf" % prefix for prefix in PREFIXES)
-OF_SHELLS = ("/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv", "/etc/zshenv")
+LIBFABRIC_FILES = tuple("%s/libfabric.conf" % prefix for prefix in PREFIXES)
+SHELL_FILES = ("/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv", "/etc/zshenv")
 # The last is of DeepSpeed, whose launcher exports each line of it to all nodes: deepspeed/launcher/runner.py.
 # Open MPI's parameters: its prefix's etc, and ~/.openmpi; a parameter there is the variable OMPI_MCA_<name>.
 MPI_PREFIXES = (
@@ -25,11 +25,11 @@ MPI_PREFIXES = (
     "/opt/hpcx/ompi/etc",
     "/usr/local/etc",
 )
-OF_MPI = tuple("%s/openmpi-mca-params.conf" % prefix for prefix in MPI_PREFIXES)
-OF_HOME = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshenv", ".zshrc", ".deepspeed_env")
+MPI_FILES = tuple("%s/openmpi-mca-params.conf" % prefix for prefix in MPI_PREFIXES)
+HOME_FILES = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshenv", ".zshrc", ".deepspeed_env")
 PROFILES, LIMITS = "/etc/profile.d", "/etc/security/limits.d"
 ACTIVATED = "etc/conda/activate.d"  # of an environment of conda: what its activation reads
-OF_PYTHON = re.compile(r"(?:site|user)customize\.py|[^/]+\.pth")  # Python's library site runs them at each start
+PYTHON_FILES = re.compile(r"(?:site|user)customize\.py|[^/]+\.pth")  # Python's library site runs them at each start
 ENTRY = "the entry point"
 PLACES = re.compile(  # all of them but what variables name
     r"/etc/(?:nccl\.conf|environment|profile|bash\.bashrc|bashrc|zshenv|zsh/zshenv|profile\.d/[^/]+\.sh)"
@@ -46,8 +46,14 @@ LAUNCHERS = re.compile(
     r"|.*-packages/sagemaker_training/\w+\.py"
 )
 NAMING = ("NCCL_CONF_FILE", "BASH_ENV", "ENV", "DS_ENV_FILE")  # variables that name such a file
-OF_PLUGINS = ("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_GIN_PLUGIN")
-FILE_OF = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE", "VLLM_NCCL_SO_PATH", *OF_PLUGINS)
+PLUGIN_VARIABLES = (
+    "NCCL_NET_PLUGIN",
+    "NCCL_TUNER_PLUGIN",
+    "NCCL_PROFILER_PLUGIN",
+    "NCCL_ENV_PLUGIN",
+    "NCCL_GIN_PLUGIN",
+)
+FILE_OF = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE", "VLLM_NCCL_SO_PATH", *PLUGIN_VARIABLES)
 FILES_OF = ("LD_PRELOAD", "LD_LIBRARY_PATH", "FI_PROVIDER_PATH")
 VALUE = r"""(?:"[^"]*"|'[^']*'|[^;&"'\s])*"""
 BEFORE = r"(?:^|[;&]|\b(?:export|then|do|else|setenv|declare\s+-x|typeset\s+-x)\s)\s*"
@@ -67,9 +73,9 @@ SET_IN_PYTHON = re.compile(
 )
 FILE_LIMIT = 1 << 20  # bytes of a file
 PROGRAM = "\x7fELF"
-MOST = 200  # settings
-MOST_SCRIPTS = 300
-LONGEST = 300  # characters of a value
+MAX_SETTINGS = 200  # settings
+MAX_SCRIPTS = 300
+MAX_VALUE_LENGTH = 300  # characters of a value
 
 Texts = Iterable[tuple[str, str]]  # path and text
 
@@ -93,7 +99,7 @@ def settings(
     assignments = assigned(read, environment)
     starting = [path for path in launchers(root, folders) if path not in files]
     started = [(path, text) for path in starting if (text := _text(root, path)) is not None]
-    path, chosen = environment.get("PATH", ""), pythons.activated(of_shells(read), entry)
+    path, chosen = environment.get("PATH", ""), pythons.activated(shell_texts(read), entry)
     names = [name for name in loader_names(environment) if name != "libcuda.so.1"]
     return {
         "assigned": assignments + assigned(started, environment, "launcher"),
@@ -109,10 +115,10 @@ def places(root: rootfs.Root, environment: Mapping[str, str], folders: Sequence[
     profiles = [os.path.join(PROFILES, name) for name in root.names(PROFILES) if name.endswith(".sh")]
     named_files = [environment[name] for name in NAMING if environment.get(name, "").startswith("/")]
     limits = [os.path.join(LIMITS, name) for name in root.names(LIMITS) if name.endswith(".conf")]
-    paths = [*OF_NCCL, *OF_LIBFABRIC, *OF_SHELLS, *profiles, *activated(root, environment)]
+    paths = [*NCCL_FILES, *LIBFABRIC_FILES, *SHELL_FILES, *profiles, *activated(root, environment)]
     paths += [*python_files(root, folders), *named_files]
-    paths += [loader.PRELOADED, *OF_MPI, "/etc/security/limits.conf", *limits]
-    of_home = (".nccl.conf", ".openmpi/mca-params.conf", *OF_HOME)
+    paths += [loader.PRELOADED, *MPI_FILES, "/etc/security/limits.conf", *limits]
+    of_home = (".nccl.conf", ".openmpi/mca-params.conf", *HOME_FILES)
     paths += [os.path.join(home, name) for home in homes for name in of_home]
     return list(dict.fromkeys(paths))
 
@@ -132,7 +138,7 @@ def python_files(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
         os.path.join(folder, name)
         for folder in dict.fromkeys(libraries_of)
         for name in root.names(folder)
-        if OF_PYTHON.fullmatch(name)
+        if PYTHON_FILES.fullmatch(name)
     ]
 
 
@@ -142,10 +148,10 @@ def launchers(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
     below = [folder for start in starts for depth in range(3) for folder in root.glob(start + "/*" * depth)]
     below += [os.path.join(folder, "sagemaker_training") for folder in folders]
     paths = [os.path.join(folder, name) for folder in ("/", *below) for name in root.names(folder)]
-    return [path for path in dict.fromkeys(paths) if LAUNCHERS.fullmatch(path)][:MOST_SCRIPTS]
+    return [path for path in dict.fromkeys(paths) if LAUNCHERS.fullmatch(path)][:MAX_SCRIPTS]
 
 
-def of_shells(texts: Texts) -> list[tuple[str, str]]:
+def shell_texts(texts: Texts) -> list[tuple[str, str]]:
     """Return the files that shells read, and those that the entry point runs."""
     return [(path, text) for path, text in texts if _reader(path, {}) == "shell"]
 
@@ -173,9 +179,15 @@ def assigned(texts: Texts, environment: Mapping[str, str], reader_of: str = "") 
         read = READERS.get(reader, _verbatim)
         for number, line in enumerate(text.split("\n"), 1):
             for name, value in read(line):
-                assignment = {"file": path, "line": number, "name": name, "value": value[:LONGEST], "reader": reader}
+                assignment = {
+                    "file": path,
+                    "line": number,
+                    "name": name,
+                    "value": value[:MAX_VALUE_LENGTH],
+                    "reader": reader,
+                }
                 assignments.append(assignment)
-    return assignments[:MOST]
+    return assignments[:MAX_SETTINGS]
 
 
 def absent(

@@ -11,7 +11,7 @@ import time
 from typing import IO, Any, cast
 
 LIMIT = 15  # seconds
-LONGEST = 20000  # bytes of output, and of errors
+MAX_OUTPUT_BYTES = 20000  # bytes of output, and of errors
 PLACES = "/opt/amazon/efa/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 COMMANDS = {
     "fi_info --version": ["fi_info", "--version"],
@@ -61,7 +61,7 @@ def run(command: list[str]) -> dict[str, Any]:
         return answer
     start = time.monotonic()
     try:
-        rc, out, err = bounded([path, *command[1:]], LIMIT, LONGEST)
+        rc, out, err = bounded([path, *command[1:]], LIMIT, MAX_OUTPUT_BYTES)
     except OSError as error:
         answer["err"] = str(error)
         return answer

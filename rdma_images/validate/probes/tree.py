@@ -35,11 +35,11 @@ MODULE = re.compile(
     r".*-packages/(?!torch/)(?:\w+/){0,4}(?:\w*(?:_cuda|_cpp|_torch|_backend|_ops)|(?:\w*_)?C(?:_\w+)?|_qattn\w*|cumem_allocator)"
     r"(?:\.cpython-[\w-]+|\.abi3)?\.so"
 )
-OF_A_USER = re.compile(r"/tmp|/root|/home/[^/]+")  # folders that a user may need to write to
+USER_WRITABLE = re.compile(r"/tmp|/root|/home/[^/]+")  # folders that a user may need to write to
 # What a set-user-ID bit takes LD_LIBRARY_PATH from, see ld.so(8): what starts a job, or is one.
 STARTS = re.compile(r"python\d?(?:\.\d+)?|mpirun|mpiexec|orterun|orted|prterun|prted|\w+_perf")
-MOST = 200  # entries of a list that grows with the image
-MOST_SIZES = 40
+MAX_ENTRIES = 200  # entries of a list that grows with the image
+MAX_SIZES = 40
 # Where users have scripts. Python imports from "/" in the probes, too: a name in this list is no module of torch's.
 USER_FOLDERS = ("/workspace", "/home", "/srv")
 
@@ -74,13 +74,13 @@ def summary(
                 "size": 0 if stat.S_ISDIR(entry.mode) else entry.size,
                 "target": entry.target,
                 "identity": entry.identity,
-                "condition": conditions.of_mode(entry.mode),
+                "condition": conditions.mode_condition(entry.mode),
             }
             if not entry.target:
                 owned[entry.path] = access.Owned(entry.mode, entry.owner, entry.group)
         if is_file and entry.mode & (stat.S_ISUID | stat.S_ISGID) and STARTS.fullmatch(name):
             secure.append(entry.path)
-        if open_to_all(entry.mode) and len(writable) < MOST:
+        if open_to_all(entry.mode) and len(writable) < MAX_ENTRIES:
             writable.append(entry.path)
         if is_file:
             total += entry.size
@@ -90,8 +90,8 @@ def summary(
     user = find_user()
     for path, facts in libraries.items():
         facts["closed"] = access.closed(path, user, owned) if user else ""
-    folders = {path: access.may_write(path, user, owned) for path in owned if user and OF_A_USER.fullmatch(path)}
-    largest = dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:MOST_SIZES])
+    folders = {path: access.may_write(path, user, owned) for path in owned if user and USER_WRITABLE.fullmatch(path)}
+    largest = dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:MAX_SIZES])
     return {
         "count": count,
         "bytes": total,
@@ -99,7 +99,7 @@ def summary(
         "sizes": largest,
         "leftovers": {kind: dict(sorted(reasons.items())) for kind, reasons in leftovers_by_kind.items()},
         "world_writable": sorted(writable),
-        "set_user_id": sorted(secure)[:MOST],
+        "set_user_id": sorted(secure)[:MAX_ENTRIES],
         "user": {"number": user.number, "named": user.named, "may_write": folders} if user else None,
     }
 
@@ -125,7 +125,7 @@ def note_leftover(
         secret = leftovers.secret_in(content) if content else None
         if secret:
             kind, why = "secret", secret
-    if kind and len(leftovers_by_kind[kind]) < MOST:
+    if kind and len(leftovers_by_kind[kind]) < MAX_ENTRIES:
         leftovers_by_kind[kind][entry.path] = why
 
 

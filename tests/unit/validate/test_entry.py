@@ -143,7 +143,7 @@ def test_a_file_of_the_image_is_read_through_the_engine(path: str, text: str | N
 def test_what_files_of_the_entry_points_choice_set_is_added_once() -> None:
     files = {"/opt/nccl.settings": "NCCL_IB_DISABLE=1\n", "/opt/lib": "", "/opt/program": "\x7fELF NCCL_NET=IB\n"}
     given = {"NCCL_CONF_FILE": "/opt/nccl.settings", "NCCL_TOPO_FILE": "/no/topo.xml", "BASH_ENV": "/opt/program"}
-    given |= {"LD_LIBRARY_PATH": "/opt/lib:/no/lib", "LD_PRELOAD": ("/no/lib.so:" * 40)[: settings.LONGEST]}
+    given |= {"LD_LIBRARY_PATH": "/opt/lib:/no/lib", "LD_PRELOAD": ("/no/lib.so:" * 40)[: settings.MAX_VALUE_LENGTH]}
     assigned = entry.with_files(Settings(assigned=[], absent=["/no/lib"]), given, files.get)
     (row,) = assigned.assigned
     assert (row.file, row.line, row.name, row.reader) == ("/opt/nccl.settings", 1, "NCCL_IB_DISABLE", "nccl")

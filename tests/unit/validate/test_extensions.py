@@ -122,13 +122,13 @@ def test_where_many_fail_libraries_are_searched_for_some(tmp_path: Path, monkeyp
     site = tmp_path / "site-packages"
     site.mkdir()
     code = "int absent_symbol(void); int use(void) { return absent_symbol(); }"
-    modules = [library(site / f"ops{number}.so", code) for number in range(extensions.MOST_FAILED + 2)]
+    modules = [library(site / f"ops{number}.so", code) for number in range(extensions.MAX_FAILED + 2)]
     searched: list[str] = []
     monkeypatch.setattr(sys, "path", [str(site)])
     monkeypatch.setattr(extensions, "extensions", lambda: iter(modules))
     monkeypatch.setattr(extensions, "_missing_library", lambda _, path: searched.append(path))
     assert all("undefined symbol: absent_symbol" in fault for fault in extensions.loaded_extensions().values())
-    assert searched == modules[: extensions.MOST_FAILED]
+    assert searched == modules[: extensions.MAX_FAILED]
 
 
 def library(path: Path, code: str, *options: str) -> str:

@@ -207,12 +207,12 @@ def test_a_small_library_does_not_take_the_memory(tmp_path: Path) -> None:
 
 
 def test_symbols_and_words_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elf, "MOST_SYMBOLS", 3)
+    monkeypatch.setattr(elf, "MAX_SYMBOLS", 3)
     path = tmp_path / "lib.so"
     path.write_bytes(crafted(4, 8))
     with pytest.raises(elf.NotElf):
         elf.exported(str(path), libraries.EXPORTED)
-    monkeypatch.setattr(elf, "MOST_WORDS", 3)
+    monkeypatch.setattr(elf, "MAX_WORDS", 3)
     with pytest.raises(elf.NotElf):
         elf.words(loader.resolved("libc.so.6")["file"], re.compile(rb"[a-z]{3}"))
 
@@ -335,7 +335,7 @@ def test_a_size_below_zero_does_not_lead_back(tmp_path: Path, monkeypatch: pytes
 def test_a_layer_is_read_whatever_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path)
     secret = ("root/.netrc", b"machine x login y password z")
-    monkeypatch.setattr(image_layers, "MOST_PLACES", 2)
+    monkeypatch.setattr(image_layers, "MAX_PLACES", 2)
     blob = io.BytesIO(archive(secret, (LATIN[1:] + "/large", b"x" * 100_000), ("srv/a/b", b"12345")))
     layer = image_layers._read("sha256:1", blob)
     assert layer.mostly == "/opt/caf\N{REPLACEMENT CHARACTER}"

@@ -164,7 +164,7 @@ def without_identity(files: Files) -> dict[str, object]:
     "added",
     [
         {"workspace/lib/libfabric.so.1": ""},
-        {f"home/trainer/open{number}": "" for number in range(tree.MOST)},
+        {f"home/trainer/open{number}": "" for number in range(tree.MAX_ENTRIES)},
         {"workspace/data": "x" * 100},  # among the largest places, whose list is short: another may take its place
     ],
     ids=["library", "more than are listed", "large"],

@@ -36,7 +36,7 @@ def versioned(folder: Path, versions: str) -> Path:
 
 def linkings(*files: Path) -> dict[str, linking.Linking]:
     """Return what libraries ask and offer, by path."""
-    return {str(file): about for file in files if (about := linking.linking_of(str(file)))}
+    return {str(file): about for file in files if (about := linking.read_linking(str(file)))}
 
 
 def computed(path: Path, **files_by_name: Path) -> list[str]:
@@ -79,7 +79,7 @@ def test_symbols_are_not_looked_for_where_a_library_is_missing_or_large(
     efa = versioned(tmp_path, f"{OLD} {NEW}")
     plugin = compiled(tmp_path, "libnet.so", "int efa_a(void); int net(void) { return efa_a(); }", str(efa))
     with monkeypatch.context() as changed:
-        changed.setattr(linking, "MOST_SIZE", 1)
+        changed.setattr(linking, "MAX_BYTES", 1)
         assert not computed(plugin)
     assert computed(plugin) == [f"undefined symbol: efa_a ({plugin})"]
     efa.unlink()
@@ -94,7 +94,7 @@ def test_of_a_large_library_the_symbols_of_nccl_are_looked_for(tmp_path: Path, m
     torch = compiled(tmp_path, "libtorch_cuda.so", code, str(nccl), "-Wl,--unresolved-symbols=ignore-all")
     faults = [f"undefined symbol: {name} ({torch})" for name in ("gone", "ncclDevCommDestroy")]
     assert computed(torch, libnccl_so_2=nccl) == faults
-    monkeypatch.setattr(linking, "MOST_SIZE", 1)
+    monkeypatch.setattr(linking, "MAX_BYTES", 1)
     assert computed(torch, libnccl_so_2=nccl) == faults[1:]
     assert linking.faults(str(torch), {"libnccl.so.2": str(nccl)}, linkings(torch)) == []
 
@@ -163,10 +163,10 @@ CONTENTS = [
 def test_what_is_no_library_of_this_machine(tmp_path: Path, content: bytes, condition: str) -> None:
     file = tmp_path / "libnccl-net.so"
     file.write_bytes(content)
-    assert conditions.of_path(Root(), str(file), "x86_64") == condition
+    assert conditions.path_condition(Root(), str(file), "x86_64") == condition
     assert conditions.kind(condition) in (*conditions.CONDITIONS, "")
     (tmp_path / "link.so").symlink_to(file.name)
-    assert conditions.of_path(Root(), str(tmp_path / "link.so"), "x86_64") == condition
+    assert conditions.path_condition(Root(), str(tmp_path / "link.so"), "x86_64") == condition
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
         for name in ("dangling", "loop", "fifo", "folder", "device", "socket"):
-            assert conditions.of_path(Root(), str(tmp_path / name), "x86_64") == name
+            assert conditions.path_condition(Root(), str(tmp_path / name), "x86_64") == name
 
 
 def test_the_real_loader_skips_what_is_for_another_machine(tmp_path: Path) -> None:
