@@ -17,11 +17,14 @@ TABLE_HEAD = "| image | build | checks | published |\n|---|---|---|---|"
 
 def summary(folder: Path | None = None) -> str:
     """Return a row for each image that left a build or a report under build/images/ (or `folder`)."""
-    root = folder or paths.IMAGES
-    rows = [
-        _row(image_folder.name) for image_folder in files.list_folder(root) if files.exists(image_folder / BUILD.name)
+    steps = (BUILD.name, REPORT.name)
+    folders = [
+        entry
+        for entry in files.list_folder(folder or paths.IMAGES)
+        if any(files.exists(entry / name) for name in steps)
     ]
-    return "\n".join([TABLE_HEAD, *rows]) if rows else "No image was built."
+    rows = [_row(image_folder.name) for image_folder in folders]
+    return "\n".join([TABLE_HEAD, *rows]) if rows else "No image was built or validated."
 
 
 def _row(image_id: str) -> str:
@@ -32,7 +35,7 @@ def _row(image_id: str) -> str:
 
 def _built(build: Build | None) -> str:
     if build is None:
-        return "no"
+        return "not here"
     rehearsal = " (rehearsal)" if build.rehearsal else ""
     return f"{build.seconds:.0f} s{rehearsal}<br>`{build.digest[:19]}`"
 

@@ -108,6 +108,13 @@ def test_the_summary_has_a_row_for_each_image(image: Image) -> None:
     assert f"| {image.id} | 1 s<br>`sha256:{'a' * 12}` | **failed**: 1 passed, 1 failed | no |" in text
 
 
+def test_the_summary_has_a_row_for_an_image_that_was_validated_alone(image: Image) -> None:
+    folder = paths.image_folder("their-image-1.0")
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text(json.dumps(encode_report(validated(image, "sha256:" + "a" * 64, GREEN))))
+    assert "| their-image-1.0 | not here | passed: 1 passed | no |" in job_summary.summary()
+
+
 def test_an_attached_report_counts_its_warnings_apart(image: Image) -> None:
     report = validated(image, "sha256:" + "a" * 64)
     warned = dataclasses.replace(report, checks=(GREEN, dataclasses.replace(RED, severity="warning")))
