@@ -46,7 +46,7 @@ _FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.
 # new one has just taken, and above which it was unpacked: the layers are there, and are unpacked again. And buildx
 # before 0.17 closes the session of a target whose result is cached before BuildKit has read that target's files for
 # another one ("only one connection allowed", session/grpc.go of moby/buildkit): a second run finds it cached.
-_PASSING = re.compile(r"parent snapshot \S+ does not exist|only one connection allowed")
+PASSING = re.compile(r"parent snapshot \S+ does not exist|only one connection allowed")
 _ESCAPE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")  # a terminal's colours and moves of the cursor
 MAX_TAIL_BYTES = 1 << 16  # bytes that a command drew last: BuildKit repeats a failed step's lines at its end
 
@@ -179,7 +179,7 @@ def _run(
 ) -> list[str]:
     """Run a command as `show` does, twice where a second run may pass, and return the lines of the last run."""
     code, lines = show(engine, command, environment)
-    if code and any(map(_PASSING.search, lines)):
+    if code and any(map(PASSING.search, lines)):
         code, lines = show(engine, command, environment)
     if code:
         raise _failed(ids, lines)

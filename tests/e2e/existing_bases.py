@@ -78,7 +78,7 @@ def base(name: str, steps: str, folder: Path, system: str = "debian13") -> Itera
     docker("import", str(bootstrap.base(system)), start)
     with provide_secrets(supplies, mirrors.load()) as files:
         given = [word for secret in SECRETS for word in ("--secret", f"id={secret},src={files[secret]}")]
-        build = ["buildx", "build", "--quiet", "--load", "--provenance=false", "--network=host", "--tag", tag]
+        build = ["buildx", "build", "--quiet", *validated.into_engine(tag), "--provenance=false", "--network=host"]
         docker(*build, *given, str(folder), "--file", "-", given=f"FROM {start}\n{steps}")
     try:
         yield f"{validated.REPOSITORY}/{name}@{docker('image', 'inspect', tag, '--format', '{{.Id}}')}"
