@@ -1,20 +1,35 @@
 """The task that lists licences: licenses."""
 
 from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
 from rdma_images.cli.base import show, verb
 from rdma_images.cli.options import CHOICE, JSON, MANY
+from rdma_images.core import atomic
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.progress import progress
+from rdma_images.core.sizes import megabytes
 from rdma_images.selection import project, target_options
+
+if TYPE_CHECKING:
+    from rdma_images.bill.parts import BillPart
+    from rdma_images.inspection.report import Report
 
 
 @verb(
     "licenses --target efa-pytorch",
     "licenses --target efa-pytorch --texts",
-    help=CHOICE | {"texts": "Also the files in the image that have the licences' texts."} | JSON,
+    "licenses --target efa-pytorch --archive licenses.tar.gz",
+    help=CHOICE
+    | {
+        "texts": "Also the files in the image that have the licences' texts.",
+        "archive": "A file that gets these texts, of one image: FILE.tar.gz.",
+    }
+    | JSON,
     iterable=MANY,
 )
 def licenses(
@@ -23,6 +38,7 @@ def licenses(
     all: bool = False,
     set: list[str] | None = None,
     texts: bool = False,
+    archive: str = "",
     json: bool = False,
 ) -> None:
     """List the licences of validated images by package.
@@ -33,7 +49,10 @@ def licenses(
     from rdma_images.report.files import REPORT
 
     documents = []
-    for image in target_options.chosen_images(project.load(), target, all, set):
+    images = target_options.chosen_images(project.load(), target, all, set)
+    if archive and len(images) > 1:
+        raise RefusedError(f"--archive takes one image, and {len(images)} are chosen\nname one with --target and --set")
+    for image in images:
         report = REPORT.read(image.id)
         if report is None:
             raise RefusedError(
@@ -43,7 +62,29 @@ def licenses(
             raise RefusedError(f"the report of {report.ref} has no licences\nrun `{COMMAND} validate` for it again")
         listed = parts.parts(report, image)
         documents.append(license_table.as_json(report.ref, listed))
+        if archive:
+            _write_archive(Path(archive), report, listed)
         if not json:
             show(license_table.license_table(report.ref, listed, texts))
     if json:
         show(dumps(documents, indent=2))
+
+
+def _write_archive(path: Path, report: "Report", listed: "list[BillPart]") -> None:
+    """Write the licence texts of an image in the engine to `path`. Raises RefusedError where the engine lacks it."""
+    import docker.errors
+
+    from rdma_images import engine
+    from rdma_images.bill import license_texts
+
+    try:
+        content = license_texts.pack(engine.ensure(progress), report.digest, listed)
+    except docker.errors.NotFound:
+        raise RefusedError(
+            f"the engine does not have {report.ref} any more\nbuild or pull it, and run `{COMMAND} licenses` again"
+        ) from None
+    if not content:
+        raise RefusedError(f"{report.ref} has no file with a licence's text")
+    with atomic.replacing(path) as temporary:
+        temporary.write_bytes(content)
+    progress(f"{path}: {megabytes(len(content))}")

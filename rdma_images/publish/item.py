@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rdma_images import facts
-from rdma_images.bill import cyclonedx_bill, parts, spdx_bill
+from rdma_images.bill import cyclonedx_bill, license_texts, parts, spdx_bill
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Build, Image
 from rdma_images.core.step_files import BUILD, HISTORY
+from rdma_images.engine import Engine
 from rdma_images.inputs import sources
 from rdma_images.inspection.report import Report
 from rdma_images.publish import statement
@@ -71,6 +72,29 @@ def artifacts(item: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ..
         Artifact(statement.IN_TOTO, "report.json", report, measured, statement.REPORT, _verdict(item)),
         *_scan(item),
     )
+
+
+def license_archive(item: ApprovedImage, engine: Callable[[], Engine] | None) -> tuple[Artifact, ...]:
+    """Return the licence texts of the image as one artifact, written beside its report.
+
+    Nothing signs it: it has no form that says something about the image.
+
+    Args:
+        item: The image.
+        engine: Gives the engine that has the image; None where what was written before is enough: none comes of none.
+    """
+    path = paths.image_folder(item.image.id) / license_texts.NAME
+    content = path.read_bytes() if path.is_file() else b""
+    if item.build.digest.removeprefix("sha256:").encode() not in content[:128]:  # gzip's header has the name
+        if engine is None:
+            return ()
+        listed = parts.parts(item.report, item.image if item.built_here else None)
+        content = license_texts.pack(engine(), item.build.digest, listed)
+        if not content:
+            return ()
+        with atomic.replacing(path) as temporary:
+            temporary.write_bytes(content)
+    return (Artifact(license_texts.MEDIA_TYPE, license_texts.NAME, content, item.report.started),)
 
 
 def _bills(item: ApprovedImage, labels: dict[str, str]) -> Iterator[Artifact]:

@@ -14,7 +14,7 @@ from rdma_images.engine import Engine
 from rdma_images.publish import from_engine, gate, keys, push
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
 from rdma_images.publish.destination import LAYERS, Destination, unsupported_types
-from rdma_images.publish.item import ApprovedImage, artifacts
+from rdma_images.publish.item import ApprovedImage, artifacts, license_archive
 from rdma_images.publish.moving_tags import advance_tags
 from rdma_images.publish.progress import Watcher
 from rdma_images.publish.publication import PUBLICATION, PublishedCopy
@@ -89,11 +89,13 @@ def send(item: ApprovedImage, destination: Destination, publisher: Publisher) ->
     repository = destination.repository(item.image.target)
     arrival = _find_or_push(item, destination, repository, publisher)
     signing = publisher.signing(destination, repository, item.build.digest)
-    files, attached = _attach(
-        item, arrival.manifest, repository, publisher, signing.is_trusted if signing else trust_all
-    )
+    files, attached = _attach(item, arrival, repository, publisher, signing.is_trusted if signing else trust_all)
     if publisher.signer and signing:
-        unsigned = [artifact for artifact, attachment in zip(files, attached, strict=True) if not attachment.others]
+        unsigned = [
+            artifact
+            for artifact, attachment in zip(files, attached, strict=True)
+            if artifact.form and not attachment.others
+        ]
         new = any(attachment.new for attachment in attached)  # which nobody can have signed
         if new or not (_signed_before(publisher.signer, item, destination, repository) or signing.has_signed(unsigned)):
             signing.sign(unsigned, publisher.retry)
@@ -152,13 +154,15 @@ def _check_compression(digest: str, destination: Destination, publisher: Publish
 
 
 def _attach(
-    item: ApprovedImage, manifest: Manifest, repository: Repository, publisher: Publisher, is_trusted: IsTrusted
+    item: ApprovedImage, arrival: Arrival, repository: Repository, publisher: Publisher, is_trusted: IsTrusted
 ) -> tuple[tuple[Artifact, ...], tuple[Attachment, ...]]:
-    """Attach provenance, bill of materials and report; return them, and the result of each."""
+    """Attach provenance, bill of materials, report and licence texts; return them, and the result of each."""
+    manifest = arrival.manifest
+    archive = license_archive(item, publisher.engine if arrival.pushed else None)
 
     def attach_all() -> tuple[tuple[Artifact, ...], tuple[Attachment, ...]]:
         labels = labels_of(repository.config(manifest))
-        files = artifacts(item, labels)
+        files = (*artifacts(item, labels), *archive)
         return files, attach(files, manifest.descriptor, repository, is_trusted)
 
     return publisher.retry(attach_all)

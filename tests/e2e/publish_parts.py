@@ -197,10 +197,12 @@ def build_small(
     size: int = 4 << 20,
     output: str = "",
     platform: str = "linux/amd64",
+    text: str = "",
 ) -> Small:
-    """Return an image of `layers` layers of `size` random bytes each; the same folder gives the same layers.
+    """Return an image of `layers` layers of `size` random bytes each, and of one with a licence's `text`, if any.
 
-    The files keep their times: buildx takes those of equal size and time in a folder of equal name for unchanged.
+    The same folder gives the same layers. The files keep their times: buildx takes those of equal size and time in a
+    folder of equal name for unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     labels = {"revision": "0" * 40, "version": planned().tag}
@@ -210,6 +212,9 @@ def build_small(
         if not source.exists():
             source.write_bytes(os.urandom(size))
         lines.append(f"COPY {source.name} /{source.name}")
+    if text:
+        (folder / "GPL-3").write_text(text)
+        lines.append("COPY GPL-3 /usr/share/common-licenses/GPL-3")
     (folder / "Dockerfile").write_text("\n".join(lines) + "\n")
     metadata = folder / "metadata.json"
     ref = f"rdma-images-test/{name}:small"

@@ -1,0 +1,84 @@
+"""Pack the licence texts of an image into one archive, each under its path in the image."""
+
+import gzip
+import io
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import docker
+
+from rdma_images.bill.parts import BillPart
+from rdma_images.core.stream import CHUNK, Chunks
+from rdma_images.engine import Engine
+
+MEDIA_TYPE = "application/vnd.rdma-images.licenses.v1.tar+gzip"
+NAME = "licenses.tar.gz"
+# What Debian's copyright files refer to.
+COMMON = "/usr/share/common-licenses"
+# Read as a whole: a request for each file takes longer than the folder.
+_FOLDER = re.compile(r"/usr/share/doc(?=/)|/.*?\.dist-info(?=/)")
+_LARGEST = 16 << 20  # bytes of one text; the longest of torch's has 0.6 MB
+
+
+def pack(engine: Engine, digest: str, parts: Sequence[BillPart]) -> bytes:
+    """Return the texts of `parts` and Debian's common licences as a tar archive, compressed by gzip; b"" of none.
+
+    The same image gives the same bytes. No program of the image runs.
+
+    Args:
+        engine: Has the image.
+        digest: Of the image; the archive names it in its header.
+        parts: Of the image's report; a text that the image does not have is left out.
+
+    Raises:
+        docker.errors.NotFound: The engine does not have the image.
+    """
+    wanted = {text for part in parts for text in part.texts}
+    texts = dict(_read(engine, digest, wanted))
+    if not texts:
+        return b""
+    packed = io.BytesIO()
+    name = f"{digest.removeprefix('sha256:')}.tar"
+    with (
+        gzip.GzipFile(filename=name, mode="wb", fileobj=packed, mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for path, content in sorted(texts.items()):
+            member = tarfile.TarInfo(path.removeprefix("/"))
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def _read(engine: Engine, digest: str, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the content of each text that the image has."""
+    with closing(docker.APIClient(base_url=engine.host)) as client:
+        container = client.create_container(digest, command=["none"])["Id"]
+        try:
+            folders = {match[0] for text in wanted if (match := _FOLDER.match(text))}
+            contents = dict(_files(client, container, {*folders, COMMON}))
+            # Of what is behind a link, and of what is in no such folder, each is asked for.
+            for text in sorted(wanted - contents.keys()):
+                contents |= dict(_files(client, container, {text}))
+        finally:
+            client.remove_container(container, v=True)
+    yield from ((path, content) for path, content in contents.items() if path in wanted or path.startswith(COMMON))
+
+
+def _files(client: docker.APIClient, container: str, paths: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the regular files at or below `paths`; a link at a path is followed once."""
+    for path in sorted(paths):
+        try:
+            content, status = client.get_archive(container, path, chunk_size=CHUNK)
+            if status and status["linkTarget"]:
+                content, _ = client.get_archive(container, status["linkTarget"], chunk_size=CHUNK)
+        except docker.errors.NotFound:
+            continue
+        with tarfile.open(fileobj=io.BufferedReader(Chunks(content), CHUNK), mode="r|") as archive:
+            for member in archive:
+                file = archive.extractfile(member) if member.isreg() and member.size <= _LARGEST else None
+                below = member.name.partition("/")[2]
+                if file is not None:
+                    yield f"{path}/{below}" if below else path, file.read()
