@@ -91,7 +91,7 @@ def print_cost(name: str, folder: Path) -> None:
 
 def judge(folder: Path) -> None:
     """Print the peak of memory and the verdict of the logs in a folder."""
-    result = collected.result_of_logs([folder])
+    result = collected.read_logs([folder])
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, result.sentence)
 
 

@@ -261,13 +261,13 @@ def job_run(
     options = job_run.JobRunOptions(compare == "tcp", limit, keep, wait, node=follow if follow >= 0 else None)
     loaded = project.load()
     run_path = job_run.run_job(Path(folder), loaded, options, progress)
-    result = from_logs.result_of_run(run_path)
+    result = from_logs.read_run(run_path)
     run_folder.write(result, run_path)
     show(run_folder.RESULT.text(result).rstrip() if json else results.result_table(result))
     failed = [entry for entry in record.load(run_path) if entry.how == "failed"]
     for entry in failed:
         show(f"the job failed: {entry.why}", file=sys.stderr)
-    if explanations := troubleshooting.entries_of_result(
+    if explanations := troubleshooting.fitting_result(
         result, [entry.why for entry in failed], loaded.facts.troubleshooting
     ):
         show(explanations, file=sys.stderr)

@@ -50,16 +50,14 @@ def job_result(
     from rdma_images.jobs.results import collected, result_table, run_folder, troubleshooting
 
     paths = [Path(argument) for argument in (path, *after_dashes(sys.argv))]
-    result = collected.result_of_logs(
-        paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None
-    )
+    result = collected.read_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
     if html:
         from rdma_images.core import atomic
         from rdma_images.jobs.results import page
 
         atomic.write(Path(html), page.result_page(result))
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
-    if explanations := troubleshooting.entries_of_result(result, (), Facts().troubleshooting):
+    if explanations := troubleshooting.fitting_result(result, (), Facts().troubleshooting):
         show(explanations, file=sys.stderr)
     if result.exit_code:
         raise Exit(code=result.exit_code)
@@ -139,9 +137,9 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
 
     trust = keys.parse_trust(key, "", "")
     results = [
-        evidence.result_of_reference(folder, trust)
+        evidence.fetch_by_reference(folder, trust)
         if evidence.is_reference(folder)
-        else collected.result_at(Path(folder))
+        else collected.read_result(Path(folder))
         for folder in (first, second)
     ]
     comparison = compare.compare(*results)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rdma_images.jobs.results import from_logs
-from rdma_images.jobs.results.expectations import Expectations, expectations_of
+from rdma_images.jobs.results.expectations import Expectations, job_expectations
 from rdma_images.jobs.results.job_spec import JobSpec
 from rdma_images.jobs.results.result import Result
 from tests.support import nccl_tests_text as text
@@ -54,7 +54,7 @@ class LoggedNode:
 
 TWO = (LoggedNode("one"), LoggedNode("two"))
 TCP = tuple(replace(node, network="Socket", gdr=False, used=1) for node in TWO)
-P5_TWO = expectations_of(None, "p5.48xlarge", 2)
+P5_TWO = job_expectations(None, "p5.48xlarge", 2)
 ASKED_NOTHING = Expectations()
 
 
@@ -88,7 +88,7 @@ def result_of(
 ) -> Result:
     """Return the result of such a job."""
     over_tcp = write(folder / "tcp", tcp, ((1 << 30, 1.0, 2.0, 3.75, 0),)) if tcp else ()
-    return from_logs.result_of(write(folder / "logs", nodes, rows, end), job, over_tcp, folder, against)
+    return from_logs.job_result(write(folder / "logs", nodes, rows, end), job, over_tcp, folder, against)
 
 
 def sentences(result: Result) -> list[str]:

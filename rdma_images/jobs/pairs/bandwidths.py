@@ -74,7 +74,7 @@ def _folder(path: Path) -> Iterator[tuple[str, str, float]]:
 def _busbw(path: Path) -> float:
     """Return what the job of a pair measured."""
     try:
-        result = collected.result_at(path)
+        result = collected.read_result(path)
     except RdmaImagesError:
         if path.is_file():
             raise

@@ -28,7 +28,7 @@ def slow_reasons(processes: Processes, wordings: NcclLogs, nccl: str | None) -> 
     return reasons
 
 
-def causes_of_low_bandwidth(run: RunResult, expectations: Expectations) -> dict[str, tuple[str, ...]]:
+def low_bandwidth_causes(run: RunResult, expectations: Expectations) -> dict[str, tuple[str, ...]]:
     """Return the likely causes of a bus bandwidth below the expected, each with the lines that show it."""
     return dict((*_node_causes(run), *_logged_causes(run), *run.slow.items(), *_measured_causes(run, expectations)))
 

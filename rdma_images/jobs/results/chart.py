@@ -10,8 +10,8 @@ Point = tuple[int, float]  # bytes, GB/s
 
 WIDTH, HEIGHT = 900, 440
 LEFT, RIGHT, TOP, BOTTOM = 62, 20, 16, 44
-LEAST = 0.01  # GB/s, as little as nccl-tests print; what is less is drawn there
-MOST_LABELS = 10
+MIN_BANDWIDTH = 0.01  # GB/s, as little as nccl-tests print; what is less is drawn there
+MAX_LABELS = 10
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def chart(
     if not points:
         return None
     sizes = [size for size, _ in points] + [size for size, _, _ in band]
-    highest = max(LEAST * 10, *(value for _, value in points), *(high for _, _, high in band), rate or 0)
+    highest = max(MIN_BANDWIDTH * 10, *(value for _, value in points), *(high for _, _, high in band), rate or 0)
     axes = _Axes(min(sizes), max(max(sizes), 2 * min(sizes)), 10 ** math.ceil(math.log10(highest) - 1e-9))
     low = [axes.point(size, value) for size, value, _ in band]
     high = [axes.point(size, value) for size, _, value in reversed(band)]
@@ -88,7 +88,7 @@ class _Axes:
         return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
 
     def y(self, value: float) -> float:
-        share = math.log(max(value, LEAST) / LEAST) / math.log(self.highest / LEAST)
+        share = math.log(max(value, MIN_BANDWIDTH) / MIN_BANDWIDTH) / math.log(self.highest / MIN_BANDWIDTH)
         return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
 
     def point(self, size: int, value: float) -> tuple[float, float]:
@@ -96,11 +96,11 @@ class _Axes:
 
     def x_ticks(self) -> list[Tick]:
         first, last = math.ceil(math.log2(self.smallest)), math.floor(math.log2(self.largest))
-        step = max(1, math.ceil((last - first + 1) / MOST_LABELS))
+        step = max(1, math.ceil((last - first + 1) / MAX_LABELS))
         return [Tick(self.x(1 << power), message(1 << power)) for power in range(last, first - 1, -step)]
 
     def y_ticks(self) -> list[Tick]:
-        first, last = round(math.log10(LEAST)), round(math.log10(self.highest))
+        first, last = round(math.log10(MIN_BANDWIDTH)), round(math.log10(self.highest))
         return [Tick(self.y(10.0**power), f"{10.0**power:g}") for power in range(first, last + 1)]
 
 

@@ -13,7 +13,7 @@ from rdma_images.jobs.write import folder
 NO_LOGS = (run_folder.RESULT.name, run_folder.PAGE)
 
 
-def result_of_logs(
+def read_logs(
     paths: Sequence[Path],
     tcp: Path | None = None,
     job: Path | None = None,
@@ -37,23 +37,23 @@ def result_of_logs(
     spec = folder.read(job_spec.NOTE, job) if job else run_folder.read_job(first) if first.is_dir() else None
     if spec and (instance or nodes):
         raise RefusedError(f"job.json of {spec.name} has its instance type and nodes\nleave out --instance and --nodes")
-    fabric_logs = [log for path in paths for log in logs_at(path)]
-    tcp_logs = list(logs_at(tcp) if tcp else run_folder.logs(first, "tcp") if first.is_dir() else ())
+    fabric_logs = [log for path in paths for log in find_logs(path)]
+    tcp_logs = list(find_logs(tcp) if tcp else run_folder.logs(first, "tcp") if first.is_dir() else ())
     fabric_logs, tcp_logs = [log.absolute() for log in fabric_logs], [log.absolute() for log in tcp_logs]
     folders = [first.absolute()] if first.is_dir() else [log.parent for log in fabric_logs]
     base = Path(os.path.commonpath([*folders, *(log.parent for log in tcp_logs)]))
-    return from_logs.result_of(fabric_logs, spec, tcp_logs, base, expectations.expectations_of(spec, instance, nodes))
+    return from_logs.job_result(fabric_logs, spec, tcp_logs, base, expectations.job_expectations(spec, instance, nodes))
 
 
-def result_at(path: Path) -> Result:
+def read_result(path: Path) -> Result:
     """Return the result at `path`: a result.json, the folder of a run that has one, or that of the logs there."""
     if path.is_dir() and (path / run_folder.RESULT.name).is_file():
         return run_folder.load(path)
     is_result = path.suffix == ".json" and not nccl_tests_json.is_json_report(path)
-    return run_folder.load(path) if is_result else result_of_logs([path])
+    return run_folder.load(path) if is_result else read_logs([path])
 
 
-def logs_at(path: Path) -> tuple[Path, ...]:
+def find_logs(path: Path) -> tuple[Path, ...]:
     """Return the logs at `path`: itself, or what is in it or in its logs/. Raises RefusedError for none."""
     if not path.is_dir():
         return (path,)

@@ -119,7 +119,7 @@ def fetch(image: str, trust: Trust | None = None, progress: Progress = silent) -
     return newest_by_job
 
 
-def result_of_reference(text: str, trust: Trust | None = None, progress: Progress = silent) -> Result:
+def fetch_by_reference(text: str, trust: Trust | None = None, progress: Progress = silent) -> Result:
     """Return the result that "host/repository@sha256:…" has, or of several that of "…#job". Raises RefusedError."""
     image, _, job = text.partition("#")
     results = [result for result in fetch(image, trust, progress) if job in ("", result.job)]

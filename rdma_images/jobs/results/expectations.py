@@ -28,7 +28,7 @@ class Expectations:
     versions: Mapping[str, str] = field(default_factory=dict)  # "plugin" -> "1.21.1", of the image
 
 
-def expectations_of(job: JobSpec | None, instance: str = "", nodes: int | None = None) -> Expectations:
+def job_expectations(job: JobSpec | None, instance: str = "", nodes: int | None = None) -> Expectations:
     """Return the expectations of a job, or of one without job.json that ran on `nodes` nodes of the instance type.
 
     Raises RefusedError for an unknown instance type.

@@ -15,7 +15,7 @@ from rdma_images.jobs.results.result import ExpectedBandwidth, Result, RunResult
 NAMES = {"efa": "EFA", "one node": "one node, no network"}
 
 
-def result_of(
+def job_result(
     logs: Sequence[Path],
     job: JobSpec | None,
     tcp: Sequence[Path] = (),
@@ -33,14 +33,14 @@ def result_of(
     Raises:
         RdmaImagesError: A log cannot be read.
     """
-    compared_with = without_job or expectations.expectations_of(job)
+    compared_with = without_job or expectations.job_expectations(job)
     runs = (
         run_results.run_result("fabric", logs, compared_with, base),
         *((run_results.run_result("tcp", tcp, compared_with, base),) if tcp else ()),
     )
     bandwidth = expected_bandwidth.expected_bandwidth(runs[0], compared_with)
     if expected_bandwidth.is_below(bandwidth, runs[0].largest):
-        bandwidth = replace(bandwidth, causes=causes.causes_of_low_bandwidth(runs[0], compared_with))
+        bandwidth = replace(bandwidth, causes=causes.low_bandwidth_causes(runs[0], compared_with))
     states = {leg.good for leg in runs}
     return Result(
         job=job.name if job else "",
@@ -56,12 +56,12 @@ def result_of(
     )
 
 
-def result_of_run(folder: Path) -> Result:
+def read_run(folder: Path) -> Result:
     """Return the result of the run in `folder`. Raises RdmaImagesError where it has no logs."""
     logs = run_folder.logs(folder)
     if not logs:
         raise RdmaImagesError(f"{folder}: no logs/ with the logs of a run\ngive the folder of a run, or its logs")
-    return result_of(logs, run_folder.read_job(folder), run_folder.logs(folder, "tcp"), folder)
+    return job_result(logs, run_folder.read_job(folder), run_folder.logs(folder, "tcp"), folder)
 
 
 def _sentence(runs: Sequence[RunResult], bandwidth: ExpectedBandwidth) -> str:

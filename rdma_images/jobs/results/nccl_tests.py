@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from rdma_images.jobs.results.result import Half, Measurement, SourcedValue
 
-MOST = 10_000  # rows of one log; a sweep from 8 bytes to 64 GiB has 34
+MAX_ROWS = 10_000  # rows of one log; a sweep from 8 bytes to 64 GiB has 34
 
 # People paste headers without the "#", and with a column of their own before it.
 HEADER = re.compile(r"\b(size +count +.*\bbusbw\b.*)$")
@@ -62,7 +62,7 @@ class Table:
             self._columns, self._begun, self.concluded = _columns(match[1]), "", False
         elif comment >= 0:
             self._comment(line[comment:], where)
-        elif self._columns and len(self.rows) < MOST:
+        elif self._columns and len(self.rows) < MAX_ROWS:
             self._row(line, where)
         if "Test " in line and (match := FAILED.search(line)):
             self.failure = self.failure or SourcedValue(match[1], where)
@@ -91,7 +91,7 @@ class Table:
             if self.out_of_bounds is None or int(match[1]) > int(self.out_of_bounds.value):
                 self.out_of_bounds = SourcedValue(match[1], where)
             self._columns, self.concluded = (), True
-        elif (match := DEVICE.match(line)) and len(self.devices) < MOST:
+        elif (match := DEVICE.match(line)) and len(self.devices) < MAX_ROWS:
             self.device(int(match[1]), match[3], match[4], where)
 
     def _row(self, line: str, where: str) -> None:

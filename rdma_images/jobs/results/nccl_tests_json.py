@@ -8,10 +8,10 @@ import pydantic_core
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.results.nccl_tests import MOST, Table, number
+from rdma_images.jobs.results.nccl_tests import MAX_ROWS, Table, number
 from rdma_images.jobs.results.result import Half, Measurement, SourcedValue
 
-LARGEST = 64 << 20  # bytes; with -I, 512 processes and 34 sizes of 100 iterations it has 20 MB
+MAX_FILE_BYTES = 64 << 20  # bytes; with -I, 512 processes and 34 sizes of 100 iterations it has 20 MB
 LATE = 1.1  # times the median of all processes
 START = b'{"version":'
 
@@ -30,9 +30,11 @@ def read(path: Path, name: str) -> Table:
     A file that was cut (the job was killed) gives the part that it has. Raises RdmaImagesError for a too large one.
     """
     with files.as_file_error(path), path.open("rb") as file:
-        text = file.read(LARGEST + 1)
-    if len(text) > LARGEST:
-        raise RdmaImagesError(f"{path}: has more than {LARGEST >> 20} MiB\ngive the text that the job printed instead")
+        text = file.read(MAX_FILE_BYTES + 1)
+    if len(text) > MAX_FILE_BYTES:
+        raise RdmaImagesError(
+            f"{path}: has more than {MAX_FILE_BYTES >> 20} MiB\ngive the text that the job printed instead"
+        )
     try:
         document = pydantic_core.from_json(text, allow_partial="trailing-strings")
     except ValueError as error:
@@ -48,12 +50,12 @@ def _table(document: dict[str, object], text: bytes, name: str) -> Table:
     program = str(args[0]) if isinstance(args, list) and args else ""
     collective = program.rpartition("/")[2].removesuffix("_perf")
     lines = _row_lines(text, name)
-    for entry in _list(document.get("results"))[:MOST]:
+    for entry in _list(document.get("results"))[:MAX_ROWS]:
         where = next(lines, f"{name}:1")
         if row := _row(_mapping(entry), collective, where):
             table.rows.append(row)
     table.late = _late_processes(document.get("results"), name)
-    for device in _list(config.get("devices"))[:MOST]:
+    for device in _list(config.get("devices"))[:MAX_ROWS]:
         fields = _mapping(device)
         rank, host = fields.get("rank"), fields.get("hostname")
         if isinstance(rank, int) and isinstance(host, str) and host:

@@ -21,9 +21,9 @@ MARKS = (
     "NCCL version",
     "NCCL_HOSTID",
 )
-LARGEST = 1000  # different channels of a process
+MAX_CHANNELS = 1000  # different channels of a process
 EXAMPLES = 3  # lines that are named for one wording
-MOST = 20_000  # processes, or different prefixes of lines
+MAX_PROCESSES = 20_000  # processes, or different prefixes of lines
 
 SENDER = re.compile(r"(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,10}):\d{1,10} \[-?\d+\]")
 RANK = re.compile(r" rank (\d{1,6}) n[rR]anks (\d{1,6})\b(?: nNodes (\d{1,6}))?")
@@ -55,7 +55,7 @@ class RankProcess:
 
     def channel(self, key: Channel, where: str, times: int = 1) -> None:
         """Count channels over a network; `where` is the line of the first."""
-        if key in self.channels or len(self.channels) < LARGEST:
+        if key in self.channels or len(self.channels) < MAX_CHANNELS:
             self.channels[key] += times
             self.places.setdefault(key, where)
 
@@ -73,11 +73,11 @@ class Processes:
         """Return the process that wrote the line beginning with `prefix`; None where the prefix names none."""
         if prefix in self._prefixes:
             return self._prefixes[prefix]
-        if len(self._prefixes) > MOST:  # each line has its own, with a time in it
+        if len(self._prefixes) > MAX_PROCESSES:  # each line has its own, with a time in it
             self._prefixes.clear()
         match = SENDER.search(prefix)
         process = self.by_host_and_pid.get((match["host"], match["pid"])) if match else None
-        if match and not process and len(self.by_host_and_pid) < MOST:
+        if match and not process and len(self.by_host_and_pid) < MAX_PROCESSES:
             process = self.by_host_and_pid[match["host"], match["pid"]] = RankProcess(match["host"])
         self._prefixes[prefix] = process
         return process
@@ -93,7 +93,7 @@ class Processes:
 
     def _evidence(self, meaning: str | None, where: str) -> None:
         """Record the first lines of a meaning."""
-        if meaning and (meaning in self.evidence or len(self.evidence) < LARGEST):
+        if meaning and (meaning in self.evidence or len(self.evidence) < MAX_CHANNELS):
             lines = self.evidence.setdefault(meaning, [])
             if len(lines) < EXAMPLES and where not in lines:
                 lines.append(where)
@@ -106,7 +106,7 @@ class Processes:
             process.channel((match[1], match[2], match[3] is not None), where)
         elif match := RANK.search(message):
             communicator = process.communicators.setdefault(int(match[2]), {})
-            if len(communicator) < LARGEST:
+            if len(communicator) < MAX_CHANNELS:
                 communicator.setdefault(int(match[1]), where)
             self.ranks = max(self.ranks, int(match[2]))
             self.nodes = max(self.nodes, int(match[3] or 0))

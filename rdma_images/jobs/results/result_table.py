@@ -11,7 +11,7 @@ from rdma_images.jobs.results import compare, speed, tables
 from rdma_images.jobs.results.result import NodeResult, Problem, Result, RunResult
 
 STYLES = {0: "bold green", 1: "bold red", 3: "bold yellow"}
-MOST = 40  # nodes that are shown, those with fewer adapters first
+MAX_NODES = 40  # nodes that are shown, those with fewer adapters first
 BAR = 24  # characters of the longest bar
 
 
@@ -77,10 +77,10 @@ def _source_list(lines: Sequence[str]) -> str:
 
 def _nodes(nodes: Sequence[NodeResult]) -> Iterable[RenderableType]:
     """Yield a line for each node; of many, those with the fewest adapters."""
-    worst = sorted(nodes, key=lambda node: int(node.adapters.value) if node.adapters else 0)[:MOST]
-    yield render_table(tables.node_table(nodes if len(nodes) <= MOST else worst))
-    if len(nodes) > MOST:
-        yield Text(f"and {len(nodes) - MOST} nodes more, see --json", "dim")
+    worst = sorted(nodes, key=lambda node: int(node.adapters.value) if node.adapters else 0)[:MAX_NODES]
+    yield render_table(tables.node_table(nodes if len(nodes) <= MAX_NODES else worst))
+    if len(nodes) > MAX_NODES:
+        yield Text(f"and {len(nodes) - MAX_NODES} nodes more, see --json", "dim")
 
 
 def _rows(result: Result) -> RenderableType:

@@ -13,7 +13,7 @@ def fitting_entries(texts: Iterable[str], fabric: Fabric | None, facts: Troubles
     return "\n".join(_short(name, entry) for name, entry in facts.fitting(texts, fabric))
 
 
-def entries_of_result(result: Result, scheduler_lines: Iterable[str], facts: Troubleshooting) -> str:
+def fitting_result(result: Result, scheduler_lines: Iterable[str], facts: Troubleshooting) -> str:
     """Return the entries for a result that is not good, or a job that failed."""
     lines = list(scheduler_lines)
     run = result.leg("fabric")

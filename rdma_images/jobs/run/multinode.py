@@ -39,7 +39,7 @@ def validate(
     job = folder.load(job_folder)
     nodes = _measure_nodes(job, job_folder, project, tiers, options, progress)
     run_path = job_run.run_job(job_folder, project, options, progress)
-    result = from_logs.result_of_run(run_path)
+    result = from_logs.read_run(run_path)
     run_folder.write(result, run_path)
     expected = Expected(fabric=job.fabric, because="job.json says so", target=job.target)
     node_checks = in_job.checks(job.image, nodes, expected, tiers)

@@ -14,7 +14,7 @@ LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 
 
 def test_a_result_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    result = from_logs.result_of([LOGS / "gpu-two-nodes.log"], None)
+    result = from_logs.job_result([LOGS / "gpu-two-nodes.log"], None)
     run_folder.write(result, tmp_path)
     assert run_folder.load(tmp_path) == result
 
@@ -32,7 +32,7 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     for leg, log in (("logs", "gpu-two-nodes.log"), ("tcp/logs", "net-socket.log")):
         (run / leg).mkdir(parents=True)
         (run / leg / "0.log").write_bytes((LOGS / log).read_bytes())
-    result = from_logs.result_of_run(run)
+    result = from_logs.read_run(run)
     assert (result.job, result.digest, result.nodes) == (job.name, job.image.partition("@")[2], 2)
     assert [leg.name for leg in result.legs] == ["fabric", "tcp"]
     assert folder.read(job_spec.NOTE, tmp_path).ranks == 16
@@ -42,16 +42,16 @@ def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(folder.job_text(job_parts.job("slurm", "efa", "mpirun"), {"job.sbatch": ""}))
     (tmp_path / "job.sbatch").write_text("#!/bin/bash\n")
     with pytest.raises(RefusedError, match="no logs in this folder\ngive the folder of a run"):
-        collected.logs_at(tmp_path)
+        collected.find_logs(tmp_path)
     (tmp_path / "0.log").write_text("x")
-    assert collected.logs_at(tmp_path) == (tmp_path / "0.log",)
+    assert collected.find_logs(tmp_path) == (tmp_path / "0.log",)
 
 
 def training(folder_: Path, logs: str) -> RunResult:
     """Return the result of the real training that left these logs, on two nodes with a GPU each."""
     job = job_parts.job("docker", "efa", "torchrun", gpus=1)
     (folder_ / "job.json").write_text(folder.job_text(job, {}))
-    (run,) = from_logs.result_of(
+    (run,) = from_logs.job_result(
         [LOGS / f"{logs}-{rank}.log" for rank in (0, 1)], folder.read(job_spec.NOTE, folder_)
     ).legs
     return run

@@ -41,8 +41,8 @@ def test_a_result_and_logs_can_be_compared(tmp_path: Path) -> None:
     run_folder.write(first, tmp_path / "a")
     (tmp_path / "a" / "logs" / "0.log").unlink()
     loaded, read = (
-        collected.result_at(tmp_path / "a"),
-        collected.result_at(tmp_path / "b" if result_of(tmp_path / "b") else tmp_path),
+        collected.read_result(tmp_path / "a"),
+        collected.read_result(tmp_path / "b" if result_of(tmp_path / "b") else tmp_path),
     )
     assert loaded == first
     assert compare.compare(loaded, read).lines

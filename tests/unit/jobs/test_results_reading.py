@@ -202,7 +202,7 @@ def test_the_line_of_every_row_is_named() -> None:
 
 
 def test_json_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl_tests_json, "LARGEST", 1000)
+    monkeypatch.setattr(nccl_tests_json, "MAX_FILE_BYTES", 1000)
     with pytest.raises(RdmaImagesError, match="give the text"):
         nccl_tests_json.read(DATA / "2.19.6-socket.json", "json")
 
@@ -254,5 +254,5 @@ def test_each_message_of_a_long_line_is_looked_at_alone(tmp_path: Path, monkeypa
     monkeypatch.setattr(Wording, "meaning", meaning)
     log = tmp_path / "long.log"
     log.write_text("n:1:1 [0] NCCL INFO NET/OFI " * 28_000 + "\n")
-    assert collected.result_of_logs([log]).exit_code == 3
+    assert collected.read_logs([log]).exit_code == 3
     assert max(lengths, default=0) <= parser.MAX_MESSAGE_LENGTH

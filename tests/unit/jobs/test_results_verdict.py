@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from rdma_images.jobs.results import collected, expected_bandwidth, from_logs, page, result_table, run_folder, speed
-from rdma_images.jobs.results.expectations import Expectations, expectations_of
+from rdma_images.jobs.results.expectations import Expectations, job_expectations
 from rdma_images.jobs.results.result import Half, Measurement, RunResult
 from tests.support import results_parts as parts
 from tests.support.results_parts import ASKED_NOTHING, P5, TCP, TWO, LoggedNode, result_of, sentences
 
 DATA = Path(__file__).parents[2] / "data" / "results"
-ERDMA = expectations_of(None, "ecs.ebmgn9gc.64xlarge", 2)
+ERDMA = job_expectations(None, "ecs.ebmgn9gc.64xlarge", 2)
 
 
 def verbs(name: str, devices: tuple[str, ...] = ("erdma_0", "erdma_1"), used: int = 2) -> LoggedNode:
@@ -48,7 +48,7 @@ def test_one_line_says_network_adapters_and_versions(tmp_path: Path) -> None:
 def test_one_of_four_adapters_is_told(tmp_path: Path) -> None:
     """github.com/skypilot-org/skypilot/issues/8391: 20 GB/s on two p4d, and every line of the test was OK."""
     result = result_of(
-        tmp_path, [replace(node, adapters=1) for node in TWO], against=expectations_of(None, "p4d.24xlarge", 2)
+        tmp_path, [replace(node, adapters=1) for node in TWO], against=job_expectations(None, "p4d.24xlarge", 2)
     )
     assert result.exit_code == 1
     assert result.sentence == "every node: only 1 of the 4 adapters of p4d.24xlarge"
@@ -75,7 +75,7 @@ def test_one_node_on_sockets_among_others(tmp_path: Path) -> None:
 
 def test_ranks_that_nobody_heard_of_leave_it_open(tmp_path: Path) -> None:
     logs = parts.write(tmp_path)
-    result = from_logs.result_of(logs[:13], None, (), tmp_path, parts.P5_TWO)
+    result = from_logs.job_result(logs[:13], None, (), tmp_path, parts.P5_TWO)
     assert result.exit_code == 3
     assert sentences(result) == ["3 of 16 ranks have no line in the logs: 13, 14, 15"]
 
@@ -89,7 +89,7 @@ def test_fewer_nodes_than_were_asked_for(tmp_path: Path) -> None:
 def test_processes_that_each_measured_alone(tmp_path: Path) -> None:
     """github.com/NVIDIA/nccl-tests/issues/182: without MPI=1 every node has a rank 0."""
     logs = parts.write(tmp_path / "a", [LoggedNode("one")]) + parts.write(tmp_path / "b", [LoggedNode("two")])
-    result = sentences(from_logs.result_of(logs, None, (), tmp_path, parts.P5_TWO))
+    result = sentences(from_logs.job_result(logs, None, (), tmp_path, parts.P5_TWO))
     assert "rank 0 is on more than one node: one, two" in result
     assert "NCCL counts 1 node, not the 2 asked for" in result
 
@@ -102,10 +102,10 @@ def test_a_training_whose_groups_have_ranks_of_their_own(tmp_path: Path, expecta
         prefix = f"{('one', 'two')[n // 8]}:{4000 + n % 8}:{4000 + n % 8} [{n % 8}] NCCL INFO"
         with log.open("a") as file:
             file.write(f"{prefix} comm 0x6 rank {n // 8} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0\n")
-    result = from_logs.result_of(logs, None, (), tmp_path, replace(expectations, fabric="efa"))
+    result = from_logs.job_result(logs, None, (), tmp_path, replace(expectations, fabric="efa"))
     assert (result.exit_code, sentences(result)) == (0, [])
     if expectations.ranks:
-        silent = from_logs.result_of(logs[:15], None, (), tmp_path, replace(expectations, fabric="efa"))
+        silent = from_logs.job_result(logs[:15], None, (), tmp_path, replace(expectations, fabric="efa"))
         assert sentences(silent) == ["15 of 16 ranks have lines in the logs"]
 
 
@@ -117,7 +117,7 @@ def test_rows_of_one_node_that_were_published_as_two(tmp_path: Path) -> None:
 
 def test_two_ranks_on_one_gpu_are_told() -> None:
     """A job that set CUDA_VISIBLE_DEVICES for all ranks alike: 0.9 GB/s, and nccl-tests said OK."""
-    result = sentences(collected.result_of_logs([DATA / "one-gpu-two-nodes.txt"]))
+    result = sentences(collected.read_logs([DATA / "one-gpu-two-nodes.txt"]))
     assert "ranks 0, 1 share GPU 0000:00:06 of vm" in result
 
 
@@ -126,7 +126,7 @@ def test_several_tests_in_one_log_share_no_gpu(tmp_path: Path) -> None:
     log, real = tmp_path / "log", (DATA / "2.19.6-one-node.txt").read_text()
     other = real.replace("device  0 [0000:00:06]", "device  0 [0000:00:99]").replace("[0000:00:07]", "[0000:00:06]")
     log.write_text(real + real + other)
-    result = collected.result_of_logs([log])
+    result = collected.read_logs([log])
     assert (result.exit_code, sentences(result)) == (0, [])
 
 
@@ -145,7 +145,7 @@ def test_an_mtu_that_is_not_the_jobs(tmp_path: Path) -> None:
             file.write(
                 f"{host}:4000:4000 [0] NCCL INFO NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 9 mtu {mtu} GID 1 (0/2)\n"
             )
-    result = sentences(from_logs.result_of(logs, None, (), tmp_path, replace(ERDMA, mtu=8500)))
+    result = sentences(from_logs.job_result(logs, None, (), tmp_path, replace(ERDMA, mtu=8500)))
     assert result == ["two: RDMA's MTU is 1024 bytes, not 4096", "the MTU differs between the nodes: 1024, 4096"]
 
 
@@ -252,7 +252,7 @@ def test_ranks_and_devices_of_a_node_name_their_lines(tmp_path: Path) -> None:
         name, _, number = where.rpartition(":")
         return (tmp_path / name).read_text().split("\n")[int(number) - 1]
 
-    for node in collected.result_of_logs([tmp_path]).legs[0].nodes:
+    for node in collected.read_logs([tmp_path]).legs[0].nodes:
         ranks = zip(node.ranks, node.ranks_where, strict=True)
         assert [f" rank {rank} " in line(where) for rank, where in ranks] == [True] * 8
         assert node.used == 8
@@ -270,7 +270,7 @@ def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
         file.write(
             f"export AWS_SECRET_ACCESS_KEY={secret}\none:1:1 [0] NCCL INFO NCCL_CONF set by environment to {secret}\n"
         )
-    result = collected.result_of_logs([tmp_path])
+    result = collected.read_logs([tmp_path])
     assert len(result.legs[0].measurements) > 20
     assert secret[:12] not in run_folder.RESULT.text(result) + page.result_page(result)
 
@@ -291,7 +291,7 @@ def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_real_logs(name: str, exit_code: int, sentence: str) -> None:
-    result = collected.result_of_logs([DATA / name])
+    result = collected.read_logs([DATA / name])
     assert result.exit_code == exit_code
     assert result.sentence.startswith(sentence)
 
@@ -300,7 +300,7 @@ def test_places_of_both_legs_are_relative_to_what_holds_them(tmp_path: Path, mon
     parts.write(tmp_path / "fabric")
     parts.write(tmp_path / "sockets", TCP)
     monkeypatch.chdir(tmp_path)
-    result = collected.result_of_logs([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
+    result = collected.read_logs([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
     assert [leg.measurements[0].where.partition(":")[0] for leg in result.legs] == ["fabric/0.log", "sockets/0.log"]
 
 
@@ -321,8 +321,8 @@ def test_a_real_log_says_the_same_in_every_form(tmp_path: Path, form: str) -> No
     lines = (DATA / "2.19.6-tcp-provider.txt").read_text().split("\n")
     (tmp_path / "0.log").write_text("\n".join(map(FORMS[form], lines)))
     (read,), (real,) = (
-        collected.result_of_logs([tmp_path]).legs,
-        collected.result_of_logs([DATA / "2.19.6-tcp-provider.txt"]).legs,
+        collected.read_logs([tmp_path]).legs,
+        collected.read_logs([DATA / "2.19.6-tcp-provider.txt"]).legs,
     )
     assert (read.sentence, read.channels, read.ranks) == (real.sentence, real.channels, real.ranks)
     assert [size_and_timing(row) for row in read.measurements] == [size_and_timing(row) for row in real.measurements]

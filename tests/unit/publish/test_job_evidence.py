@@ -64,14 +64,14 @@ def test_one_of_several_results_is_named(image: str) -> None:
     evidence.publish(GOOD, image, publisher())
     assert evidence.is_reference(image)
     assert not evidence.is_reference("build/jobs/x/runs/y")
-    assert evidence.result_of_reference(image) == GOOD
+    assert evidence.fetch_by_reference(image) == GOOD
     other = replace(GOOD, job="nccl-p6-4")
     evidence.publish(other, image, publisher())
-    assert evidence.result_of_reference(f"{image}#nccl-p6-4") == other
+    assert evidence.fetch_by_reference(f"{image}#nccl-p6-4") == other
     with pytest.raises(RefusedError, match=r"2 results\nname one of its jobs after #: nccl-p5-2, nccl-p6-4"):
-        evidence.result_of_reference(image)
+        evidence.fetch_by_reference(image)
     with pytest.raises(RefusedError, match="0 results"):
-        evidence.result_of_reference(f"{image}#another")
+        evidence.fetch_by_reference(f"{image}#another")
 
 
 def test_verify_says_what_was_measured_and_of_what(image: str) -> None:
@@ -141,7 +141,7 @@ def test_a_result_of_one_image_is_found_from_the_index(index: tuple[Repository, 
     evidence.publish(result, f"{repository.ref}@{members['arm64']}", publisher())
     ref = f"{repository.ref}@{index_manifest.digest}"
     assert jobs_of(ref).keys() == {members["arm64"]}
-    assert evidence.result_of_reference(ref) == result
+    assert evidence.fetch_by_reference(ref) == result
 
 
 def test_what_is_no_evidence_is_not_attached(image: str) -> None:
