@@ -380,6 +380,15 @@ def rails(devices: list[Device]) -> list[Rail]:
     return rows
 
 
+def rail_listener(rail: Rail) -> socket.socket:
+    """Return a listener that takes what comes over the rail's own interface, and not over another of the node's."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, rail[1].encode())
+    listener.bind((rail[2], 0))
+    listener.listen()
+    return listener
+
+
 def reached_rails(own: list[Rail], theirs: list[list[Any]]) -> set[tuple[int, int]]:
     """Return which of the neighbour's adapters each of ours reaches over its own interface, by their positions."""
     waiting, reached, deadline = {}, set(), time.monotonic() + RAILS_REACH
@@ -437,7 +446,7 @@ class Meeting:
         self.facts["rails"] = []
         for rail in own_rails:
             try:
-                self.listeners.append(socket.create_server((rail[2], 0)))
+                self.listeners.append(rail_listener(rail))
             except OSError:  # the address is another network namespace's
                 continue
             self.rails.append(rail)
@@ -453,7 +462,6 @@ class Meeting:
         for sentence in answer["differences"]:
             yield "warning", "differences", sentence
         name, address, theirs = answer["neighbour"]
-        yield from check_rails(self.rails, name, theirs)
         try:
             socket.create_connection(tuple(address), REACH).close()
         except OSError as error:
@@ -462,6 +470,7 @@ class Meeting:
                 "neighbour",
                 "%s is not reached at %s, over which NCCL starts: %s" % (name, address[0], error),
             )
+        yield from check_rails(self.rails, name, theirs)
 
     def serve(self) -> Facts:
         """Take all nodes' facts, give each its answer, and return this node's own."""

@@ -1,0 +1,209 @@
+"""Pods as processes of this machine, each in a network of its own: what LeaderWorkerSet's controller and a kubelet do.
+
+Addresses and names are those that pods get; the container is this machine's file system, not an image.
+"""
+
+import base64
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NETWORK = "10.77.1"
+DOMAIN = "svc.cluster.local"
+RESOLVER = """nameserver {network}.254
+search {namespace}.{domain} {domain} cluster.local
+options ndots:5
+"""
+# The container's command after it: name, /etc of the pod, folder with each volume, and where each is mounted.
+START = """set -e
+hostname "$1"; mount --bind "$3" /srv
+for file in hosts resolv.conf; do mount --bind "$2/$file" "/etc/$file"; done
+shift 3
+for folder in /mnt /tmp /dev/shm; do mount -t tmpfs none "$folder"; done
+while [ "$1" != -- ]; do mkdir -p "$2"; mount --bind "/srv/$1" "$2"; shift 2; done
+shift; exec "$@"
+"""
+
+
+@dataclass
+class Pod:
+    """A pod: what its manifest says of it, and the process that runs in it."""
+
+    name: str
+    labels: Mapping[str, str]
+    spec: Any
+    environment: Mapping[str, str] = field(default_factory=dict)
+    subdomain: str = ""
+    address: str = ""
+    process: subprocess.Popen[bytes] | None = None
+    log: Path = Path(os.devnull)
+
+    @property
+    def port(self) -> int:
+        """The port of its readiness probe; 0 for a pod without one."""
+        return int(self.spec["containers"][0].get("readinessProbe", {}).get("tcpSocket", {}).get("port", 0))
+
+    def answers(self) -> bool:
+        """Return whether its readiness probe succeeds."""
+        try:
+            socket.create_connection((self.address, self.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+
+def pods_of(manifest: Any) -> Iterator[Pod]:
+    """Yield the pods that a controller makes of a manifest.
+
+    LeaderWorkerSet: kubernetes-sigs/lws pkg/utils/pod/pod_utils.go and pkg/webhooks/pod_webhook.go, 060ab4d.
+    """
+    name, spec = manifest["metadata"]["name"], manifest.get("spec")
+    if manifest["kind"] == "Deployment":
+        for number in range(spec["replicas"]):
+            yield Pod(f"{name}-{number}", spec["template"]["metadata"]["labels"], spec["template"]["spec"])
+    if manifest["kind"] != "LeaderWorkerSet":
+        return
+    group = spec["leaderWorkerTemplate"]
+    for replica in range(spec["replicas"]):
+        for index in range(group["size"]):
+            template = group["workerTemplate" if index else "leaderTemplate"]
+            labels = {
+                "leaderworkerset.sigs.k8s.io/name": name,
+                "leaderworkerset.sigs.k8s.io/group-index": str(replica),
+                "leaderworkerset.sigs.k8s.io/worker-index": str(index),
+            }
+            environment = {
+                "LWS_LEADER_ADDRESS": f"{name}-{replica}.{name}.{manifest['metadata']['namespace']}",
+                "LWS_GROUP_SIZE": str(group["size"]),
+                "LWS_WORKER_INDEX": str(index),
+            }
+            pod_name = f"{name}-{replica}-{index}" if index else f"{name}-{replica}"
+            yield Pod(pod_name, {**template["metadata"]["labels"], **labels}, template["spec"], environment, name)
+
+
+@contextmanager
+def running(manifests: Sequence[Any], folder: Path, path: str) -> Iterator[list[Pod]]:
+    """Yield the pods of the manifests, started; `path` is the PATH of their image. They end with the block."""
+    pods = [pod for manifest in manifests for pod in pods_of(manifest)]
+    configs = {item["metadata"]["name"]: item for item in manifests if item["kind"] == "ConfigMap"}
+    bridge, namespace = f"pods{os.getpid()}", manifests[0]["metadata"]["namespace"]
+    for number, pod in enumerate(pods, 1):
+        pod.address = f"{NETWORK}.{number}"
+    names = {f"{pod.name}.{pod.subdomain}.{namespace}.{DOMAIN}": pod.address for pod in pods if pod.subdomain}
+    resolver = RESOLVER.format(network=NETWORK, namespace=namespace, domain=DOMAIN)
+    try:
+        ip("link", "add", bridge, "type", "bridge")
+        ip("address", "add", f"{NETWORK}.254/24", "dev", bridge)
+        ip("link", "set", bridge, "up")
+        threading.Thread(target=_serve_names, args=(names,), daemon=True).start()
+        for number, pod in enumerate(pods, 1):
+            _connect(f"{bridge}-{number}", f"p{os.getpid()}-{number}", bridge, pod.address)
+            _start(pod, f"{bridge}-{number}", folder, configs, path, resolver)
+        yield pods
+    finally:
+        for number, pod in enumerate(pods, 1):
+            if pod.process:
+                pod.process.send_signal(signal.SIGKILL)
+                pod.process.wait()
+            subprocess.run(["ip", "netns", "del", f"{bridge}-{number}"], stderr=subprocess.DEVNULL)
+        ip("link", "del", bridge)
+
+
+def _serve_names(addresses: Mapping[str, str]) -> None:
+    """Answer as the cluster's DNS does, RFC 1035: addresses of pods by their whole names, and nothing else."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind((f"{NETWORK}.254", 53))
+        while True:
+            query, peer = server.recvfrom(512)
+            end = query.index(0, 12) + 5
+            labels, position = [], 12
+            while length := query[position]:
+                labels.append(query[position + 1 : position + 1 + length].decode())
+                position += 1 + length
+            address = addresses.get(".".join(labels).lower())
+            is_wanted = address and query[end - 4 : end - 2] == b"\0\1"  # A
+            record = b"\xc0\x0c\0\1\0\1\0\0\0\5\0\4" + socket.inet_aton(address) if address and is_wanted else b""
+            header = struct.pack(">5H", 0x8580 if address else 0x8583, 1, bool(record), 0, 0)
+            server.sendto(query[:2] + header + query[12:end] + record, peer)
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def _connect(namespace: str, link: str, bridge: str, address: str) -> None:
+    """Make a network of a pod, with a way out as a pod has one."""
+    ip("netns", "add", namespace)
+    ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+    ip("link", "set", link, "master", bridge, "up")
+    ip("-n", namespace, "address", "add", f"{address}/24", "dev", "eth0")
+    for device in ("eth0", "lo"):
+        ip("-n", namespace, "link", "set", device, "up")
+    ip("-n", namespace, "route", "add", "default", "via", f"{NETWORK}.254")
+
+
+def _start(pod: Pod, namespace: str, folder: Path, configs: Mapping[str, Any], path: str, resolver: str) -> None:
+    """Start the pod's container with its command, variables and volumes."""
+    (container,) = pod.spec["containers"]
+    variables = {row["name"]: row.get("value", namespace) for row in container["env"]}  # valueFrom: the node's name
+    volumes, etc, mounts = folder / pod.name, folder / f"{pod.name}-etc", []
+    volumes.mkdir()
+    etc.mkdir()
+    (etc / "hosts").write_text(f"127.0.0.1 localhost\n{pod.address} {pod.name}\n")
+    (etc / "resolv.conf").write_text(resolver)
+    for mount in container.get("volumeMounts", ()):
+        (volume,) = [volume for volume in pod.spec["volumes"] if volume["name"] == mount["name"]]
+        if "configMap" in volume:
+            _write_config(volume["configMap"], configs, volumes / mount["name"])
+            mounts += [mount["name"], mount["mountPath"]]
+    pod.log = folder / f"{pod.name}.log"
+    words = [pod.name, str(etc), str(volumes), *mounts, "--", *container["command"]]
+    alone = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    with pod.log.open("wb") as log:
+        pod.process = subprocess.Popen(
+            ["ip", "netns", "exec", namespace, *alone, "bash", "-c", START, "start", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={"PATH": path, "HOME": "/tmp", **pod.environment, **variables},
+        )
+
+
+def _write_config(volume: Any, configs: Mapping[str, Any], folder: Path) -> None:
+    """Write the files of a ConfigMap's volume."""
+    config = configs[volume["name"]]
+    contents = {name: text.encode() for name, text in config.get("data", {}).items()}
+    contents |= {name: base64.b64decode(text) for name, text in config.get("binaryData", {}).items()}
+    for item in volume["items"]:
+        file = folder / item["path"]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(contents[item["key"]])
+        file.chmod(volume.get("defaultMode", 0o644))
+
+
+def wait_until_ready(pods: Sequence[Pod], seconds: float) -> None:
+    """Wait until each pod with a readiness probe answers it; all logs are printed where one does not, or ends."""
+    deadline = time.monotonic() + seconds
+    waiting = [pod for pod in pods if pod.port]
+    while waiting := [pod for pod in waiting if not pod.answers()]:
+        ended = [pod.name for pod in pods if pod.process and pod.process.poll() is not None]
+        if ended or time.monotonic() > deadline:
+            for pod in pods:
+                sys.stdout.write(f"--- {pod.name}\n{pod.log.read_text(errors='replace')}\n")
+            raise AssertionError(f"ended: {ended}; not ready: {[pod.name for pod in waiting]}")
+        time.sleep(0.3)
+
+
+def behind(service: Any, pods: Sequence[Pod]) -> list[Pod]:
+    """Return the pods that a Service leads to."""
+    return [pod for pod in pods if service["spec"]["selector"].items() <= pod.labels.items()]

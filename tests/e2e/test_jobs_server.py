@@ -1,0 +1,188 @@
+"""Servers over several nodes, started: the pods' commands as they are written, the real SGLang router and a real Ray.
+
+In place of the servers, which need GPUs and models, are programs of their names that take the documented options, meet
+the other nodes where they are told to, and answer requests. What they print is seen in the answers.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from uv import find_uv_bin
+
+from rdma_images.core import paths
+from rdma_images.core.paths import PROJECT
+from rdma_images.jobs.write import create, jobs_file
+from rdma_images.jobs.write.job import Job
+from rdma_images.jobs.write.work import Code, Work
+from tests.e2e import pods, unpacked
+from tests.support import job_parts as jobs
+
+pytestmark = [pytest.mark.e2e, unpacked.needs]
+
+CODE = "/mnt/code"
+# Every other node connects to the first one; what answers requests has their numbers.
+SGLANG = """
+import argparse, http.server, json, os, socket, time
+parser = argparse.ArgumentParser()
+for name in ("model-path", "disaggregation-mode", "disaggregation-transfer-backend", "dist-init-addr", "host"):
+    parser.add_argument("--" + name)
+for name, usual in (("tp", 1), ("nnodes", 1), ("node-rank", 0), ("port", 30000)):
+    parser.add_argument("--" + name, type=int, default=usual)
+told = parser.parse_args()
+if told.node_rank:
+    first, port = told.dist_init_addr.rsplit(":", 1)
+    while True:
+        try:
+            connection = socket.create_connection((first, int(port)), 5)
+            break
+        except OSError:
+            time.sleep(0.2)
+    connection.sendall(b"%d" % told.node_rank)
+    connection.recv(1)
+    raise SystemExit
+ranks = [0]
+if told.nnodes > 1:
+    listener = socket.create_server(("", int(told.dist_init_addr.rsplit(":", 1)[1])))
+    nodes = [listener.accept()[0] for _ in range(told.nnodes - 1)]
+    ranks += [int(node.recv(9)) for node in nodes]
+me = {"server": socket.gethostname(), "mode": told.disaggregation_mode, "ranks": sorted(ranks), "tp": told.tp}
+me["backend"] = os.environ.get("SGLANG_DISAGGREGATION_NIXL_BACKEND")
+asked = 0
+class Answer(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.reply({**me, "asked": asked})
+    def do_POST(self):
+        global asked
+        asked += 1
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.reply({"text": "answer", "meta_info": {**me, "bootstrap_host": body.get("bootstrap_host")}})
+    def reply(self, content):
+        data = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+http.server.ThreadingHTTPServer((told.host, told.port), Answer).serve_forever()
+"""
+VLLM = """#!/usr/bin/env python3
+import argparse, http.server, json, socket
+import ray
+parser = argparse.ArgumentParser()
+parser.add_argument("do", choices=["serve"])
+parser.add_argument("model")
+parser.add_argument("--tensor-parallel-size", type=int, default=1)
+parser.add_argument("--pipeline-parallel-size", type=int, default=1)
+told = parser.parse_args()
+ray.init(address="auto")
+stages = [{"GPU": told.tensor_parallel_size}] * told.pipeline_parallel_size
+group = ray.util.placement_group(stages, strategy="STRICT_SPREAD")
+ray.get(group.ready(), timeout=60)
+@ray.remote(num_cpus=0, num_gpus=told.tensor_parallel_size)
+def host():
+    return socket.gethostname()
+def of_stage(number):
+    return host.options(placement_group=group, placement_group_bundle_index=number).remote()
+hosts = ray.get([of_stage(number) for number in range(len(stages))])
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(hosts).encode())
+    def do_DELETE(self):
+        self.do_GET()
+        self.server.shutdown()
+http.server.ThreadingHTTPServer(("", 8000), Answer).serve_forever()
+"""
+
+
+def image(name: str, *packages: str) -> str:
+    """Return the PATH of a virtual environment with packages of the index, kept in the state folder between runs."""
+    folder = paths.state_folder() / name
+    if not (folder / "complete").exists():
+        uv = find_uv_bin()
+        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder], check=True)
+        subprocess.run([uv, "pip", "install", "--quiet", "--python", folder / "bin/python", *packages], check=True)
+        (folder / "complete").touch()
+    return f"{folder}/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+
+
+def documented(heading: str) -> Any:
+    """Return the jobs of the first block of YAML below a heading of the guide."""
+    text = (PROJECT / "docs/guides/jobs.md").read_text().partition(f"# {heading}\n")[2]
+    return yaml.safe_load(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0])["jobs"]
+
+
+def manifests(job: Job) -> list[Any]:
+    return jobs.documents(create.files(job, jobs.load_project())["server.yaml"])
+
+
+def ask(pod: pods.Pod, path: str, body: Any = None, method: str = "") -> Any:
+    """Return what a pod answers to a request."""
+    data = json.dumps(body).encode() if body else None
+    request = urllib.request.Request(f"http://{pod.address}:{pod.port}{path}", data, method=method or None)
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def test_a_request_goes_through_the_router_prefill_and_decode(tmp_path: Path) -> None:
+    """The job of the guide: two prefill servers on two nodes each, one decode server, and SGLang's own router."""
+    path = image("sglang-router", "sglang-router==0.3.2")
+    (tmp_path / "code" / "sglang").mkdir(parents=True)
+    (tmp_path / "code" / "sglang" / "launch_server.py").write_text(SGLANG)
+    entry = jobs_file.JobEntry.model_validate(
+        {
+            **documented("Prefill and decode apart")["sglang"],
+            "image": jobs.IMAGE,
+            "code": f"{tmp_path}/code:{CODE}",
+            "env": {"PYTHONPATH": CODE},
+        }
+    )
+    job = create.compose_any(jobs_file.request(entry, (), "sglang"), jobs.load_project())
+    objects = manifests(job)
+    (service,) = [item for item in objects if item["kind"] == "Service"]
+    with pods.running(objects, tmp_path, path) as started:
+        pods.wait_until_ready(started, 90)
+        (router,) = pods.behind(service, started)
+        assert service["spec"]["ports"] == [{"port": router.port}]
+        sampling = {"sampling_params": {"max_new_tokens": 1}}
+        answers = [ask(router, "/generate", {"text": "a question", **sampling}) for _ in range(12)]
+        (decode,) = [pod for pod in started if pod.name.startswith("sglang-decode")]
+        prefills = [pod for pod in started if pod.name in ("sglang-prefill-0", "sglang-prefill-1")]
+        assert {answer["meta_info"]["server"] for answer in answers} == {decode.name}
+        assert {answer["meta_info"]["bootstrap_host"] for answer in answers} <= {
+            f"{pod.name}.sglang-prefill.default.svc" for pod in prefills
+        }
+        states = [ask(pod, "/state") for pod in prefills]
+        assert [(state["mode"], state["ranks"], state["tp"]) for state in states] == [("prefill", [0, 1], 16)] * 2
+        assert sum(state["asked"] for state in states) == 12
+        assert {state["backend"] for state in [*states, ask(decode, "/state")]} == {"LIBFABRIC"}
+
+
+def test_a_server_on_ray_has_both_nodes_and_ends_on_both(tmp_path: Path) -> None:
+    """The command of the guide for vLLM, with a real Ray."""
+    path = image("ray", "ray==2.60.0")
+    (tmp_path / "code").mkdir()
+    vllm = tmp_path / "code" / "vllm"
+    vllm.write_text(VLLM)
+    command = ("vllm", "serve", "MODEL", "--tensor-parallel-size", "8", "--pipeline-parallel-size", "2")
+    assert " ".join(command) in (PROJECT / "docs/guides/jobs.md").read_text()
+    work = Work(launch="ray", code=Code(str(tmp_path / "code"), CODE))
+    job = jobs.job("leaderworkerset", "efa", "torchrun", name="vllm", command=command, work=work)
+    with pods.running(manifests(job), tmp_path, f"{CODE}:{path}") as started:
+        pods.wait_until_ready(started, 120)
+        leader, worker = started
+        assert sorted(ask(leader, "/")) == ["vllm-0", "vllm-0-1"]
+        ask(leader, "/", method="DELETE")
+        for pod in (leader, worker):
+            assert pod.process
+            assert pod.process.wait(120) == 0, pod.log.read_text()
