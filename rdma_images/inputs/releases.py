@@ -14,7 +14,7 @@ from typing import Any
 import requests
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.plain import decode_json
@@ -140,7 +140,7 @@ def _versions(index_files: Iterable[dict[str, Any]]) -> Iterator[tuple[Version, 
         name = file["filename"]
         try:
             parsed = parse_wheel_filename(name)[1] if name.endswith(".whl") else parse_sdist_filename(name)[1]
-        except (ValueError, InvalidVersion):
+        except ValueError:
             continue
         if not file.get("yanked"):
             yield parsed, file

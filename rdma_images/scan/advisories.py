@@ -13,7 +13,7 @@ from typing import Any
 
 import pydantic_core
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rdma_images.core import debian_versions, files, yaml_file
@@ -172,7 +172,7 @@ def _python_key(version: str) -> Any:
 def _less(first: str, second: str, order: Callable[[str], Any]) -> bool:
     try:
         return bool(order(first) < order(second))
-    except InvalidVersion:
+    except ValueError:  # also of a number with more digits than Python reads
         return False
 
 
@@ -183,7 +183,7 @@ def _is_affected(version: str, affected: OsvAffected, order: Callable[[str], Any
     spans = [span.events for span in affected.ranges if span.type in ("ECOSYSTEM", "SEMVER")]
     try:
         return any(_in_range(order(version), events, order) for events in spans)
-    except InvalidVersion:
+    except ValueError:  # also of a number with more digits than Python reads
         return False
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
@@ -122,5 +122,5 @@ def _nearest_fix(vulnerability: Vulnerability) -> str:
     try:
         installed = Version(vulnerability.installed)
         return min((version for version in listed if Version(version) > installed), key=Version, default="")
-    except InvalidVersion:
+    except ValueError:  # also of a number with more digits than Python reads
         return listed[-1] if listed else ""

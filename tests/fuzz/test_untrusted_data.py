@@ -186,7 +186,7 @@ def read_origin(content: bytes) -> None:
     signed = sigstore_bundles.SignedStatement({"predicateType": statement.PROVENANCE, "predicate": None}, "a", "b")
     with suppress(ValueError):
         signed = sigstore_bundles.SignedStatement(
-            {"predicateType": statement.PROVENANCE, "predicate": json.loads(content)}, "a", "b"
+            {"predicateType": statement.PROVENANCE, "predicate": decode_json(content)}, "a", "b"
         )
     list(check_origin(content, rules, True, sigstore_bundles.Bundles([signed])))
 

@@ -162,6 +162,14 @@ def test_what_fixes_it_are_rows_of_the_matrix() -> None:
     )
 
 
+@pytest.mark.parametrize("installed", ["not a version", "1" * 5001])  # Python reads numbers of up to 4,300 digits
+def test_of_a_version_that_cannot_be_compared_the_last_fix_is_taken(installed: str) -> None:
+    wheel = dataclasses.replace(
+        vulnerability(), package="jinja2", installed=installed, fixed_in="2.9, 3.1.6", ecosystem="pypi"
+    )
+    assert fixes(decide(scan(wheel), policy(), TODAY)) == ("python-packages: [jinja2>=3.1.6]",)
+
+
 def test_without_a_file_there_is_no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "PROJECT", tmp_path)
     assert policies.chosen("") is None
