@@ -1,6 +1,7 @@
 """Components: each is known in one place, and another one is added with a few files."""
 
 import ast
+import functools
 import json
 import re
 import shutil
@@ -61,6 +62,7 @@ print(json.dumps({
 """
 
 
+@functools.cache
 def literals(path: Path) -> set[str]:
     """Return the string literals of a module that are no docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
