@@ -5,11 +5,12 @@ import pytest
 from rdma_images.chain.environment import NEWEST, nccl_environment
 from rdma_images.chain.environment import plugin_names as names_of_version
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
-from rdma_images.inspection.inspection import Inspection, base_name, nccl_in_use
+from rdma_images.inspection.inspection import Inspection, base_name, nccl_in_use, unfound
 from rdma_images.inspection.measurements import Closure, Files, Libraries
 from validators.conditions import BrokenFile, broken, broken_named
 
 FABRIC, EFA, NCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
+GLIBC = "libc.so.6"
 
 
 def names_tried(case: Inspection, libraries: Libraries, nccl: str) -> list[str]:
@@ -62,6 +63,14 @@ def roots(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
 def closure(libraries: Libraries, path: str) -> Closure:
     """Return what `path` pulls in; nothing where that was not looked at."""
     return libraries.closures.get(path, Closure())
+
+
+def no_library(case: Inspection, missing: list[str]) -> str:
+    """Return what a library lacks that cannot be loaded: where the image has no glibc, as Alpine, that."""
+    if GLIBC in missing:
+        name = case.measured.system.os.get("PRETTY_NAME", "the image") if case.measured.system else "the image"
+        return f"it is linked with glibc ({GLIBC}), and {name} has another C library, or none"
+    return f"it finds no {unfound(case, missing)}"
 
 
 def culprits(case: Inspection, libraries: Libraries, name: str) -> dict[str, BrokenFile]:

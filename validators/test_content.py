@@ -77,7 +77,7 @@ def test_secrets(case: Inspection, require: Requirement) -> None:
     require(
         not leftovers,
         expected="none",
-        found=some(leftovers) or "none",
+        found=f"everybody who pulls the image can read {some(leftovers)}" if leftovers else "none",
         fix="replace the secret: everybody who pulled the image has it; use --mount=type=secret in builds",
     )
 

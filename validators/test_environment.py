@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from rdma_images.chain import compute
 from rdma_images.chain.verbs_links import OWN_SWITCH, sharp_plugin, sharp_switch
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
@@ -35,10 +36,8 @@ FACTS = "facts/environment.yaml, each variable with its source"
 NAMES = "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core"
 REFUSAL = "facts/running.yaml, insist: what NCCL did without the fabric, with both variables and with one"
 FILES = "NVIDIA/nccl, src/graph/xml.cc and src/graph/search.cc: what NCCL does where it cannot open such a file"
-STOPPING = (
-    "NCCL_GRAPH_FILE",
-    "VLLM_NCCL_SO_PATH",
-)  # without whose file a job ends; without others it warns and goes on
+STOPPING = {"NCCL_GRAPH_FILE": "NCCL ends", "VLLM_NCCL_SO_PATH": "vLLM ends"}
+WITHOUT = {**STOPPING, "LD_PRELOAD": "every program complains, and nothing is preloaded"}
 RUNTIME = "NVIDIA/enroot, conf/hooks/98-nvidia.sh; NVIDIA Container Toolkit documentation"
 SEARCH = "ld.so(8): LD_LIBRARY_PATH and LD_PRELOAD come before what the image's libraries ask for"
 
@@ -206,13 +205,14 @@ def test_refusal(case: Inspection, require: Requirement) -> None:
         pytest.skip("neither a label nor NCCL_NET says that the image refuses to run without its fabric")
     if not label and provider and PROVIDER not in current:
         pytest.skip(f"no label says that the image refuses to run without its fabric, and {NETWORK} alone does not")
+    says = f", and the label says {label}" if label else ""
     required = [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]
     require(
         not current if label == "allow" else refuses and (not provider or current.get(PROVIDER) == provider),
         expected=f"neither {NETWORK} nor {PROVIDER}: the label says allow"
         if label == "allow"
         else " and ".join(required),
-        found=" and ".join(f"{name}={value}" for name, value in current.items()) or "neither",
+        found=(" and ".join(f"{name}={value}" for name, value in current.items()) or "neither") + says,
         fix=f"leave out {', '.join(current)}"
         if label == "allow"
         else f"set {' and '.join(required)}: without them NCCL falls back to TCP where the fabric is missing",
@@ -229,15 +229,11 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
         if not same_nccl(libraries, answer.file, without)
         if not (_ofi(libraries, answer.file) and _ofi(libraries, without))
     }
-    preloaded = [
-        p for p in _preloaded(case) if FABRICS.match(base_name(p)) and not _is_resolved_anyway(case, p, set(other))
-    ]
+    first = [path for path in _preloaded(case) if _takes_a_place(case, settings, path, set(other))]
     by_file = {
         setting.value: setting.file
         for setting in settings.assigned
-        if setting.reader == "loader"
-        and FABRICS.match(base_name(setting.value))
-        and not _is_resolved_anyway(case, setting.value, set(other))
+        if setting.reader == "loader" and _takes_a_place(case, settings, setting.value, set(other))
     }
     tree, found_by = case.measured.tree, settings.without_path.items()
     needed = any((a := libraries.resolved.get(name)) and a.file and a.file != without for name, without in found_by)
@@ -245,12 +241,12 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
     lines = [
         f"LD_LIBRARY_PATH puts {answer.file} before {without}, as {name}" for name, (answer, without) in other.items()
     ]
-    lines += [f"LD_PRELOAD={path}{_effect(case, path)}" for path in preloaded]
-    lines += [f"{file} names {path}{_effect(case, path)}" for path, file in by_file.items()]
+    preloaded = [f"LD_PRELOAD={path}" for path in first] + [f"{file} names {path}" for path, file in by_file.items()]
+    lines += [f"{line}: every program takes it before the library that the loader finds" for line in preloaded]
     lines += [f"{path} has a set-user-ID bit, and the loader gives it no LD_LIBRARY_PATH" for path in secure]
     folders = dict.fromkeys(str(PurePosixPath(answer.path).parent) for answer, _ in other.values())
     fixes = [f"take {', '.join(folders)} out of LD_LIBRARY_PATH, or put it last"] if folders else []
-    fixes += [f"take {', '.join(preloaded)} out of LD_PRELOAD"] if preloaded else []
+    fixes += [f"take {', '.join(first)} out of LD_PRELOAD"] if first else []
     fixes += [f"take {', '.join(by_file)} out of {', '.join(set(by_file.values()))}"] if by_file else []
     fixes += (
         [f"chmod ug-s {' '.join(secure)}, or name the folders in /etc/ld.so.conf.d in place of it"] if secure else []
@@ -263,13 +259,10 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
     )
 
 
-def _effect(case: Inspection, path: str) -> str:
-    """Return what preloading `path` does, to follow it in a sentence."""
-    tree = case.measured.tree
-    is_absent = path.startswith("/") and tree and resolve_links(tree.files, path) not in tree.files.libraries
-    if is_absent:
-        return ", which is not there: every program complains, and nothing is preloaded"
-    return ": every program takes it before the library that the loader finds"
+def _takes_a_place(case: Inspection, settings: Settings, path: str, other: Collection[str]) -> bool:
+    """Return whether a preloaded library takes the place of one of the fabric's; see environment.files if not there."""
+    is_fabrics = path not in settings.absent and bool(FABRICS.match(base_name(path)))
+    return is_fabrics and not _is_resolved_anyway(case, path, other)
 
 
 def _ofi(libraries: Libraries, path: str) -> bool:
@@ -282,16 +275,18 @@ def test_files(case: Inspection, settings: Settings, require: Requirement) -> No
     """The files that variables name are in the image, and what the preloaded ones need."""
     missing = [path for path in settings.absent if not path.startswith(MOUNTED)]
     unwritten = [path for path in missing if not path.startswith(SCRATCH)]
-    lines = [
-        f"{origin}{': ' if origin else ''}{name}={value} is not there"
+    named = [
+        (f"{origin}: " if origin else "", name, values.get(name, ""), unwritten if origin else missing)
         for origin, values in environments(case).items()
         for name in (*FILE_OF, "LD_PRELOAD")
-        if (value := values.get(name, "")) and any(path in value for path in (unwritten if origin else missing))
     ]
-    lines += [
-        f"{setting.file}:{setting.line}: {setting.name}={setting.value} is not there"
-        for setting in settings.assigned
-        if setting.name in (*FILE_OF, "LD_PRELOAD") and any(path in setting.value for path in unwritten)
+    named += [(f"{item.file}:{item.line}: ", item.name, item.value, unwritten) for item in settings.assigned]
+    lines = [
+        f"{origin}{name}={path} is not there: {WITHOUT.get(name, 'NCCL goes on without it')}"
+        for origin, name, value, paths in named
+        if name in (*FILE_OF, "LD_PRELOAD")
+        for path in paths
+        if path in re.split(r"[:\s]+", value)
     ]
     fix = "remove the variable, or put the file into the image: a job that mounts the file can set its variable, too"
     lacking = _preloaded_in_vain(case, settings)
@@ -333,16 +328,13 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
     entries = ":".join(environment.get("LD_LIBRARY_PATH", "") for environment in environments(case).values()).split(":")
     folders = dict.fromkeys(folder for folder in entries if folder in settings.absent)
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
-    faults = (
-        {f"LD_LIBRARY_PATH names {with_others(missing)}, not there": f"{SAY_FOLDERS}: {', '.join(missing)}"}
-        if missing
-        else {}
-    )
+    in_vain = f"LD_LIBRARY_PATH names {with_others(missing)}, not there"
+    faults = {in_vain: f"{SAY_FOLDERS}: {', '.join(missing)}"} if missing else {}
     faults |= dict.fromkeys(_passed_over(settings, case.measured.packages), SAY_PYTHON)
     prefix = case.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
     started_by = next(filter(OPEN_MPI.search, case.subject.environment.get("PATH", "").split(":")), "")
     if prefix and started_by and started_by.rstrip("/") != f"{prefix}/bin":
-        faults[f"OPAL_PREFIX={prefix}, and PATH has {started_by} first"] = SAY_PREFIX
+        faults[f"mpirun of {started_by}, first on PATH, looks for its parts in OPAL_PREFIX={prefix}"] = SAY_PREFIX
     programs = {base_name(path): path for path in files.libraries if not path.startswith(EFA_INSTALLER)}
     if (
         "mpirun" in programs
@@ -350,13 +342,21 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
         and not {"ssh", "rsh"} & programs.keys()
         and not any(map(case.subject.environment.get, AGENT))
     ):
-        faults[f"{programs['mpirun']} is there, and neither ssh nor rsh"] = SAY_SSH
+        faults[f"{programs['mpirun']} finds neither ssh nor rsh, and starts no rank on other nodes"] = SAY_SSH
     require(
         not faults,
         expected="folders that are there, the Python of torch first on PATH, and one Open MPI with its ssh",
         found="; ".join(faults) or "all are there",
         fix="; ".join(faults.values()),
+        severity="note" if [*faults] == [in_vain] and not _breaks(case) else None,
     )
+
+
+def _breaks(case: Inspection) -> bool:
+    """Return whether the image is for a fabric that NCCL does not reach: what it lacks may be in a folder not there."""
+    fabric = case.expected.fabric
+    chain = compute(case, fabric) if fabric else None
+    return chain is not None and chain.outcome in ("tcp", "end")
 
 
 def _passed_over(settings: Settings, packages: MeasuredPackages | None) -> list[str]:
@@ -406,7 +406,9 @@ def test_gpus(case: Inspection, libraries: Libraries, require: Requirement) -> N
         bool(value) and not newer and bool(environment.get("NVIDIA_DRIVER_CAPABILITIES")),
         expected="NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         + (f", and a driver for CUDA {cuda}, which is in use" if newer else ""),
-        found=f"NVIDIA_REQUIRE_CUDA={requirement}, and CUDA {cuda} is in use" if value and newer else actual,
+        found=f"NVIDIA_REQUIRE_CUDA={requirement} refuses drivers that would do for CUDA {cuda}, which is in use"
+        if value and newer
+        else actual,
         fix=f"set NVIDIA_REQUIRE_CUDA=cuda>={cuda}: NVIDIA's runtime refuses drivers that would do"
         if value and newer
         else fix,

@@ -41,7 +41,7 @@ def same(require: Requirement, label: str, actual: str, component: str, goes_on:
     require(
         re.fullmatch(f"{re.escape(label)}(?:{goes_on}.*)?", actual) is not None,
         expected=f"{label}, as the label {LABEL_PREFIX}.component.{component} says",
-        found=actual or "nothing",
+        found=f"the label {LABEL_PREFIX}.component.{component} says {label}, and the image has {actual or 'none'}",
         fix="set labels from what was built: build the image again, or correct the label",
     )
 

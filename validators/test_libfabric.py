@@ -7,11 +7,11 @@ import pytest
 from rdma_images.core import versions
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.efa_installer import Efa
-from rdma_images.inspection.inspection import Inspection, base_name, missing_in
+from rdma_images.inspection.inspection import Inspection, base_name, missing_in, unfound
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import FABRIC, plugin_of, skip_if_broken
+from validators.in_use import FABRIC, no_library, plugin_of, skip_if_broken
 from validators.settings import rdma_core
 from validators.toolruns import started, summary
 
@@ -44,8 +44,10 @@ def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requ
     plugins = {path for nccl in libraries.nccl if (path := plugin_of(case, libraries, nccl)) in libraries.plugins}
     reported = {name for path in plugins for name in libraries.plugins[path].opens if not libraries.resolved[name].file}
     opened = [name for name in libraries.opens.get(library, ()) if libraries.nccl and name not in reported]
-    problems = [f"libfabric cannot be loaded: it finds no {', '.join(missing)}"] if missing else []
-    problems += [f"{library} opens {name} by this name for the GPUs' memory, and there is none" for name in opened]
+    problems = [f"libfabric cannot be loaded: {no_library(case, missing)}"] if missing else []
+    problems += [
+        f"{library} opens {name} for the GPUs' memory, and the image has {_similar(case, name)}" for name in opened
+    ]
     fixes = [f"install what brings {', '.join(missing)} (rdma-core's libraries come with the EFA installer)"]
     fixes = (fixes if missing else []) + [
         f"link {name} to the image's {name}.<number>, in a folder that the loader knows, and run ldconfig: without it "
@@ -59,6 +61,12 @@ def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requ
         found="; ".join(problems) or f"complete for {library}",
         fix="; ".join(fixes),
     )
+
+
+def _similar(case: Inspection, name: str) -> str:
+    """Return a library whose name goes on after `name`, as that of a version does, in words."""
+    others = sorted({base_name(path) for path in case.libraries_named(name)} - {name})
+    return f"only {others[0]}" if others else "none"
 
 
 @pytest.mark.validator(
@@ -81,7 +89,7 @@ def test_libfabric_single(case: Inspection, libraries: Libraries, require: Requi
     require(
         not spare,
         expected="one file",
-        found=", ".join(paths),
+        found=f"beside the libfabric in use there is {', '.join(spare)}" if spare else ", ".join(paths),
         fix=f"remove {', '.join(spare)} or the package that brings it",
     )
 
@@ -108,7 +116,9 @@ def test_libfabric_version(
         pytest.skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
     own_build = f"the EFA installer's is {bundled or 'a build of AWS'}"
     stated = [f"{path} is libfabric {version}, and {own_build}" for path, version in other.items()]
-    stated += [f"{path} is of rdma-core {verbs[path]}, older than the EFA installer's" for path in older]
+    stated += [
+        f"{path} is of rdma-core {verbs[path]}, older than the EFA installer's {required_core}" for path in older
+    ]
     requirements = [
         official if by_path else "",
         f"rdma-core {required_core} or later" if verbs and required_core else "",
@@ -138,7 +148,7 @@ def test_providers(case: Inspection, files: Files, libraries: Libraries, require
     opened = [path for path in mine if opens(case, libraries, path)] or pytest.skip("libfabric's providers are in it")
     lacking = {p: missing for p in opened if (missing := missing_in(libraries, p))}
     faults = [
-        f"{path} needs {', '.join(missing)}, not there: libfabric goes without it" for path, missing in lacking.items()
+        f"libfabric goes without {path}, which finds no {unfound(case, missing)}" for path, missing in lacking.items()
     ]
     faults += [fault for path in opened if path in libraries.closures for fault in libraries.closures[path].faults]
     require(

@@ -19,12 +19,12 @@ from rdma_images.inspection.inspection import (
     nccl_in_use,
     nccl_wheels,
     preloaded_nccl,
-    same_nccl,
+    second_nccl,
     wheel_nccl,
 )
 from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import NCCL, skip_if_broken
+from validators.in_use import NCCL, no_library, skip_if_broken
 from validators.settings import faults, versions_of
 
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
@@ -96,7 +96,11 @@ def test_loaded(case: Inspection, libraries: Libraries, require: Requirement) ->
     require(
         mapped is not None and mapped.path == required,
         expected=required,
-        found=f"{mapped.path} (NCCL {mapped.version})" if mapped else "no libnccl is mapped after import torch",
+        found="no libnccl is mapped after import torch"
+        if not mapped
+        else mapped.path
+        if mapped.path == required
+        else f"torch maps NCCL {mapped.version} at {mapped.path}, and not {required}",
         fix="remove the other libnccl, and what puts it first: LD_PRELOAD, /etc/ld.so.preload or LD_LIBRARY_PATH",
         severity=_severity(case),
     )
@@ -118,7 +122,8 @@ def test_version(case: Inspection, libraries: Libraries, require: Requirement) -
     require(
         answered in wheels.values(),
         expected=" or ".join(f"{version} ({name})" for name, version in wheels.items()),
-        found=f"{wheel} is {answered or 'a file without a version'}",
+        found=f"{wheel} is {f'NCCL {answered}' if answered else 'a file without a version'}"
+        + ("" if answered in wheels.values() else f", and its wheel says {', '.join(wheels.values())}"),
         fix="the file was overwritten after the wheel was installed: install the wheel last",
         severity=_severity(case),
     )
@@ -130,12 +135,13 @@ def test_compiled(case: Inspection, torch: ImportedTorch, nccl: tuple[str, str],
     if not torch.compiled_nccl:
         pytest.skip("this torch was built without NCCL")
     chosen = case.expected.components.get("nccl")
-    newer = Version(nccl[1]) >= Version(torch.compiled_nccl)
+    compiled, in_use = Version(torch.compiled_nccl), Version(nccl[1])
+    newer = in_use >= compiled and in_use.major == compiled.major
     require(
-        newer and Version(nccl[1]).major == Version(torch.compiled_nccl).major,
+        newer,
         expected=f"{torch.compiled_nccl} or later of the same major version"
         + (f" ({chosen} chosen)" if chosen else ""),
-        found=nccl[1],
+        found=nccl[1] if newer else f"NCCL {nccl[1]} is in use, and torch was compiled with {torch.compiled_nccl}",
         fix=f"install the NCCL that torch {torch.version} asks for, or a later one",
     )
 
@@ -168,7 +174,7 @@ def test_cuda(case: Inspection, libraries: Libraries, nccl: tuple[str, str], req
     require(
         built_for.partition(".")[0] == major,
         expected=f"for CUDA {major}, as {'the label says' if declared and not torch else 'torch is'}",
-        found=f"{nccl[0]} ({nccl[1]}) is for CUDA {built_for}",
+        found=f"NCCL {nccl[1]} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}",
         fix=f"install nvidia-nccl-cu{major} in its place",
     )
 
@@ -188,7 +194,7 @@ def test_matrix(case: Inspection, nccl: tuple[str, str], require: Requirement) -
     require(
         nccl[1] == chosen,
         expected=chosen,
-        found=f"{nccl[1]} at {nccl[0]}",
+        found=f"NCCL {nccl[1]} is in use, at {nccl[0]}, and {chosen} was planned" if nccl[1] != chosen else nccl[1],
         fix="build the image again: what it holds is not what was planned",
     )
 
@@ -214,25 +220,22 @@ def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], r
     """A program that asks the loader for NCCL gets the same file as torch, or another of the same build."""
     answer = libraries.resolved["libnccl.so.2"]
     other = second_nccl(libraries, nccl[0])
+    users = [path for path, closure in libraries.closures.items() if other and closure.libraries.get(NCCL) == other]
+    users = [path for path in (*users, *libraries.gpu_code) if other and "/torch/lib/" not in path]
     banner = libraries.nccl[other].banner if other in libraries.nccl else ""
     torch_version = libraries.nccl[nccl[0]].banner if nccl[0] in libraries.nccl else nccl[1]
     signs = ", ".join([*_packages_of_nccl(case), *([f"NCCL_VERSION={v}"] if (v := _stated(case)) else [])])
     require(
         not other,
         expected=f"{nccl[0]}, or nothing",
-        found=f"two NCCL: torch takes {torch_version}, and what loads NCCL before or without torch "
+        found=f"two NCCL: torch takes {torch_version}, and {users[0] if users else 'what loads NCCL without torch'} "
         f"{banner or 'another'} at {other}"
         if other
         else answer.file or "nothing: only torch finds its own",
         fix=f"remove the other library{f' ({signs})' if signs else ''}, its ld.so.conf.d entry (then run ldconfig), "
         "or its folder from LD_LIBRARY_PATH",
+        severity="note" if other and not users else None,
     )
-
-
-def second_nccl(libraries: Libraries, in_use: str) -> str:
-    """Return the NCCL of another build than the one in use that the loader finds; "" where it finds none."""
-    file = libraries.resolved["libnccl.so.2"].file
-    return "" if file in ("", in_use) or same_nccl(libraries, in_use, file) else file
 
 
 def _packages_of_nccl(case: Inspection) -> list[str]:
@@ -284,7 +287,7 @@ def test_closure(case: Inspection, libraries: Libraries, nccl: tuple[str, str], 
     require(
         not missing,
         expected="nothing missing",
-        found=f"NCCL cannot be loaded: it finds no {', '.join(missing)}"
+        found=f"NCCL {nccl[1]} cannot be loaded: {no_library(case, missing)}"
         if missing
         else f"{len(libraries.closures[nccl[0]].libraries)} libraries found",
         fix=f"install the package that brings {', '.join(missing)}",
@@ -327,7 +330,8 @@ def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requiremen
     require(
         all(version == nccl[1] for version in libraries.headers.values()),
         expected=nccl[1],
-        found=", ".join(f"{version or 'no version'} in {path}" for path, version in libraries.headers.items()),
+        found=", ".join(f"{path} is of NCCL {version or 'no version'}" for path, version in libraries.headers.items())
+        + f", and {nccl[1]} is in use",
         fix="remove the header of the other version, or install the library's own",
     )
 
@@ -353,7 +357,7 @@ def test_label(case: Inspection, nccl: tuple[str, str], require: Requirement) ->
     require(
         plain(stated) == nccl[1],
         expected=nccl[1],
-        found=f"io.rdma-images.component.nccl={stated}",
+        found=f"the label io.rdma-images.component.nccl says {stated}, and NCCL {nccl[1]} is in use",
         fix="set the label from what is in the image, not from what was asked for",
     )
 
@@ -366,7 +370,7 @@ def test_tag(case: Inspection, nccl: tuple[str, str], require: Requirement) -> N
     require(
         nccl[1] == stated or nccl[1].startswith(f"{stated}."),
         expected=nccl[1],
-        found=f"{stated} in {case.subject.ref}",
+        found=f"the tag {case.subject.ref} names NCCL {stated}, and {nccl[1]} is in use",
         fix="tag the image with what is in it",
     )
 
@@ -377,7 +381,10 @@ def test_on_erdma(nccl: tuple[str, str], require: Requirement) -> None:
     table = facts_table.read(Erdma)
     broken, least = table.broken_nccl.get(nccl[1]), table.minimum
     if not versions.at_least(nccl[1], least.nccl):
-        problem, fix = f"older than {least.nccl} [{table.cite(least)}]", f"install NCCL {least.nccl} or later"
+        problem, fix = (
+            f"older than {least.nccl}, which Alibaba asks for on eRDMA [{table.cite(least)}]",
+            f"install NCCL {least.nccl} or later",
+        )
     else:
         problem = f"{broken.why} [{table.cite(broken)}]" if broken else ""
         fix = f"install {broken.fixed} or later over torch's pin" if broken else ""

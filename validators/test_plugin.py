@@ -264,7 +264,10 @@ def test_others(case: Inspection, libraries: Libraries, require: Requirement) ->
     require(
         not others,
         expected="the plugin's own tuner, and no profiler that nobody asked for",
-        found=", ".join(f"{file}, which NCCL opens without being asked" for file in others) or "no other",
+        found="; ".join(
+            f"NCCL opens {file} by its name without being asked, and it is not aws-ofi-nccl's" for file in others
+        )
+        or "no other",
         fix=f"remove {', '.join(others)}, or give it a name of its own, which the job that wants it says in "
         "NCCL_TUNER_PLUGIN or NCCL_PROFILER_PLUGIN",
     )
@@ -298,8 +301,8 @@ def test_libfabric(
     require(
         file in intended,
         expected=" or ".join(intended),
-        found=f"the plugin takes {file}, and not the EFA installer's {intended[0]}: without an efa provider of its own "
-        "it leads to TCP",
+        found=f"the plugin takes {file}, not {intended[0]} of the EFA installer: "
+        "without a provider efa it leads to TCP",
         fix=f"remove {file}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
         severity="warning",
     )

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from rdma_images.inspection.inspection import Inspection, linked_nccl, missing_in, wheel_nccl
+from rdma_images.inspection.inspection import Inspection, linked_nccl, missing_in, unfound, wheel_nccl
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL
@@ -61,12 +61,14 @@ def nccl_at_fault(libraries: Libraries) -> bool:
 
 
 @pytest.mark.validator("torch.closure", source=LOADER)
-def test_closure(libraries: Libraries, require: Requirement) -> None:
+def test_closure(case: Inspection, libraries: Libraries, require: Requirement) -> None:
     """Every library that torch needs is found, with what it calls of NCCL."""
     paths = torch_libraries(libraries) or pytest.skip("the image has no torch with CUDA")
     missing, undefined = missing_for_torch(libraries), undefined_for_torch(libraries)
     other = other_nccl(libraries) if undefined and not missing else ""
-    actual = f"torch cannot be imported: it finds no {', '.join(missing)}" if missing else _calls(libraries, undefined)
+    actual = (
+        f"torch cannot be imported: it finds no {unfound(case, missing)}" if missing else _calls(libraries, undefined)
+    )
     require(
         not actual,
         expected="nothing missing but the driver's libcuda.so.1",
@@ -94,7 +96,7 @@ def test_imports(case: Inspection, libraries: Libraries, packages: MeasuredPacka
     require(
         torch is not None,
         expected="the version of torch",
-        found=torch.version if torch else why,
+        found=torch.version if torch else f"import torch fails: {why}",
         fix="run `python3 -c 'import torch'` in the image: its message names the file at fault",
     )
 

@@ -9,13 +9,20 @@ import pytest
 from rdma_images.chain.verbs import folder_of
 from rdma_images.facts import packages as facts_packages
 from rdma_images.facts import table as facts_table
-from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use, missing_in, resolve_links
+from rdma_images.inspection.inspection import (
+    Inspection,
+    base_name,
+    cuda_in_use,
+    explain_refusal,
+    missing_in,
+    resolve_links,
+)
 from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.libraries import TRANSPORT
 from rdma_images.validate.probes.tree import EXTENSION, MODULE
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import closure
+from validators.in_use import closure, no_library
 from validators.settings import started as environment_of
 
 PACKAGES = "facts/packages.yaml, each row with its source"
@@ -110,6 +117,14 @@ def refused(answer: Closure) -> list[str]:
     return [f for f, match in symbols.items() if not match or any(stem in match.group(1) for stem in stems)]
 
 
+def _refusal(path: str, error: str) -> str:
+    """Return that a library is refused, in a sentence that names it and the file at fault."""
+    sentence = explain_refusal(error.removeprefix(f"{path}: "))
+    if sentence == error:
+        return f"{path}: {error}"
+    return sentence if sentence.startswith(path) else f"{base_name(path)}: {sentence}"
+
+
 def known_faults(case: Inspection, libraries: Libraries) -> set[str]:
     """Return what the fabric's own libraries lack, which the checks of the fabric tell.
 
@@ -129,14 +144,14 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
         pytest.skip("nothing but NCCL opens a network, and no module is for CUDA")
     elsewhere = known_faults(case, libraries)
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in mine}
-    faults = {path: f"{path} lacks {', '.join(names)}" for path, names in lacks.items() if names}
+    faults = {path: f"{path} cannot be loaded: {no_library(case, names)}" for path, names in lacks.items() if names}
     for path in mine:
         lines = [words for words in refused(closure(libraries, path)) if words not in elsewhere]
-        words = f"{path}: {lines[0].removeprefix(f'{path}: ').removesuffix(f' ({path})')}" if lines else ""
+        words = _refusal(path, lines[0]) if lines else ""
         faults |= {path: words} if words and path not in faults else {}
         faults |= {path: reason.found} if ".so" in path and (reason := broken(case, path)) else {}
     lacking = dict.fromkeys(name for names in lacks.values() for name in names)
-    faults |= {path: f"{path} lacks {', '.join(names)}" for path, names in of_cuda.items() if names}
+    faults |= {path: f"{path} cannot be loaded: {no_library(case, names)}" for path, names in of_cuda.items() if names}
     say_cuda = f"install the build of it for CUDA {cuda_in_use(case, libraries) or 'of the image'}"
     require(
         not faults,
@@ -167,10 +182,10 @@ def test_own(
             if taken and beside and not any(file in (p, resolve_links(files, p)) for p in beside):
                 by_path[f"{path} takes {file} for {name}, and not {beside[0]}"] = folder_of(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS not in file:
-                by_path[f"{base_name(path)} takes {file}, and not that of {wheel}"] = folder_of(file)
+                by_path[f"{base_name(path)} takes {file}, and not the NVSHMEM of {wheel}"] = folder_of(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS in file:
                 for other in another_nvshmem(files, wheel.split()[1]):
-                    by_path[f"{base_name(path)} takes that of {wheel}, and {other} is of another release"] = folder_of(
+                    by_path[f"{base_name(path)} takes {wheel}, and {other} is another: ranks never meet"] = folder_of(
                         other
                     )
     folders = ", ".join(dict.fromkeys(by_path.values()))
@@ -196,7 +211,7 @@ def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
     of_torch = ucx_of(libraries, [path for path in libraries.closures if "/torch/lib/" in path])
     ucx_by_path = {path: ucx_of(libraries, [path]) for path in mine}
     return [
-        f"{path} takes {', '.join(sorted(paths))}, and torch {', '.join(sorted(of_torch - paths))}"
+        f"{path} takes {', '.join(sorted(paths))}, and torch another UCX, {', '.join(sorted(of_torch - paths))}"
         for path, paths in sorted(ucx_by_path.items())
         if paths and of_torch - paths
     ]
@@ -235,7 +250,7 @@ def test_backends(case: Inspection, files: Files, require: Requirement) -> None:
         problem = f"{first} and {', '.join(map(base_name, others))} are copies and no links{more}: UCX can load two"
         faults[problem] = LINK_UCX
     if nixl and "libplugin_LIBFABRIC" not in names:
-        faults["NIXL has its backend UCX, and no LIBFABRIC"] = BUILD_NIXL
+        faults["NIXL has no backend LIBFABRIC, and over EFA UCX emulates it, many times slower"] = BUILD_NIXL
     require(
         not faults,
         expected="libuct_ib.so of UCX, and libplugin_LIBFABRIC.so beside libplugin_UCX.so of NIXL",

@@ -92,7 +92,9 @@ def test_verbs_loader(case: Inspection, files: Files, libraries: Libraries, fabr
     require(
         not other,
         expected=" and ".join(" or ".join(paths) for paths in intended.values()),
-        found=", ".join(other) or "the same, for all that need them",
+        found=f"a process takes {', '.join(other)}, of another rdma-core than the provider of {FABRIC_TITLES[fabric]}"
+        if other
+        else "the same, for all that need them",
         fix=f"remove {', '.join(other)}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
     )
 
@@ -117,7 +119,7 @@ def test_usable(case: Inspection, files: Files, libraries: Libraries, require: R
     )
     fabric = libraries.resolved[FABRIC].file
     with_efa = EFA in closure(libraries, fabric).libraries or EFA in closure(libraries, fabric).missing
-    without += f"; and {fabric} has no EFA: it needs no libefa.so.1" if fabric and not with_efa else ""
+    without += f", and {base_name(fabric)} is built without EFA" if fabric and not with_efa else ""
     require(
         bool(file and providers and driver),
         expected="libibverbs.so.1 with a provider: without it NCCL takes TCP on every RDMA network but EFA",
@@ -149,7 +151,7 @@ def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> Non
     require(
         not other,
         expected=f"every provider ends with {endings}",
-        found=f"{in_use or VERBS} opens no provider but lib*{endings}, and not {with_others(other)}"
+        found=f"{in_use or VERBS} opens lib*{endings} alone, and so no device with {with_others(other)}"
         if other
         else f"all {len(providers)} do",
         fix="install libibverbs and its providers from one source: a provider of another ABI is never opened",
@@ -166,9 +168,10 @@ def test_verbs_single(case: Inspection, files: Files, libraries: Libraries, fabr
     if spare and not home and providers_of(files, fabric):
         spare, no_provider = [used], ", which opens no provider of the fabric"
     is_single = not spare or len(paths) == 1
+    rest = [path for path in paths if path != used]
     require(
         is_single,
         expected="one file",
-        found=", ".join(paths) + ("" if is_single else f": a process takes {used}{no_provider}"),
+        found=paths[0] if is_single else f"a process takes {used}{no_provider}; beside it there is {with_others(rest)}",
         fix=f"remove {', '.join(spare)} or the package that brings it",
     )

@@ -102,7 +102,7 @@ def _chain(case: Inspection, fabric: str, instance: str, links_taken: list[Link]
 
 def _way(steps: list[Link]) -> str:
     """Return the libraries from NCCL to the device in their order, and where none of them was run, that."""
-    unrun = "" if any(link.how == "executed" for link in steps) else " (read from the image's files, not run)"
+    unrun = "" if any(link.how == "executed" for link in steps) else " (read, not run)"
     return f"{' → '.join(link.value for link in steps)}{unrun}"
 
 

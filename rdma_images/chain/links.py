@@ -9,7 +9,16 @@ from rdma_images.facts import table as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Evidence, Link
-from rdma_images.inspection.inspection import Inspection, base_name, mapped_nccl, missing_in, nccl_in_use
+from rdma_images.inspection.inspection import (
+    Inspection,
+    base_name,
+    explain_refusal,
+    mapped_nccl,
+    missing_in,
+    nccl_in_use,
+    second_nccl,
+    unfound,
+)
 from rdma_images.inspection.measurements import Libraries, PluginFile, StartedLibrary
 
 PATH_LINKS = {
@@ -103,7 +112,12 @@ def nccl(case: Inspection) -> Link:
     file, mapped = nccl_in_use(case), mapped_nccl(case)
     how: Evidence = "executed" if mapped else "read"
     unknown = "" if file else "no libnccl is there, and which one comes as the job starts is not known"
-    return Link(name="NCCL", value=f"{file[1]} at {file[0]}" if file else "", how=how, unknown=unknown)
+    libraries = case.measured.tree.libraries if case.measured.tree else None
+    other = second_nccl(libraries, file[0]) if file and libraries else ""
+    note = ""
+    if file and libraries and other in libraries.nccl:
+        note = f"torch takes {file[1]}, and what loads NCCL without torch {libraries.nccl[other].version} at {other}"
+    return Link(name="NCCL", value=f"{file[1]} at {file[0]}" if file else "", how=how, unknown=unknown, note=note)
 
 
 def settings(case: Inspection, fabric: str) -> Link:
@@ -189,24 +203,34 @@ def entry_point_choice(case: Inspection) -> str:
 def _unopened(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
     """Return why none of the names that NCCL tries opened."""
     errors = {attempt.name: attempt.error.removeprefix(f"{attempt.name}: ") for attempt in tried}
-    reasons = [f"{name}: {error}" for name, error in errors.items() if error != NOT_THERE]
+    reasons = [_cause(case, name, error) for name, error in errors.items() if error != NOT_THERE]
     if reasons:
         return f"no network plugin can be opened: {'; '.join(reasons)}"
     return _no_plugin(case, list(errors))
 
 
+def _cause(case: Inspection, name: str, error: str) -> str:
+    """Return why the loader refuses the library that it finds for a name."""
+    library = error.removesuffix(f": {NOT_THERE}")
+    return _refused(name, error) if library == error else f"{name} finds no {unfound(case, [library])}"
+
+
 def _no_plugin(case: Inspection, names: Sequence[str]) -> str:
     """Return that no file answers to the names that NCCL tries, who chose them, and which plugin is there instead."""
     value = nccl_environment(case.subject, case.measured).get(PLUGIN_VARIABLE, "")
-    unfound = f"NCCL finds no {' and no '.join(names)}"
+    problem = f"NCCL finds no {' and no '.join(names)}"
     if value:
         file_names = " or ".join(name for name in names if name != value)
-        unfound = f"{PLUGIN_VARIABLE}={value}{f' asks for {file_names}, which' if file_names else ''} is not there"
+        problem = f"{PLUGIN_VARIABLE}={value}{f' asks for {file_names}, which' if file_names else ''} is not there"
+    if "/" in value and value not in names:
+        problem = f"{PLUGIN_VARIABLE}={value} is a path, and this NCCL takes it for a part of a name"
     plugins = case.measured.tree.libraries.plugins if case.measured.tree else {}
     path = next((path for path, plugin in plugins.items() if plugin.exports.get(NET) and not plugin.error), "")
+    if path and path == value:
+        return problem
     if path:
-        return f"{unfound}; there is {path}"
-    return f"{unfound}, and the image has no network plugin, as aws-ofi-nccl is for EFA"
+        return f"{problem}; there is {path}"
+    return f"{problem}, and the image has no network plugin, as aws-ofi-nccl is for EFA"
 
 
 def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
@@ -237,10 +261,18 @@ def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int
 
 def _no_interface(file: str, offered: Sequence[int], accepted: Sequence[int]) -> str:
     """Return that a plugin and NCCL have no interface in common."""
-    versions = [f"v{', v'.join(map(str, numbers))}" if numbers else "none" for numbers in (offered, accepted)]
     return (
-        f"{file} has none of the network interfaces that NCCL looks for: it has {versions[0]}, NCCL takes {versions[1]}"
+        f"{file} has none of the network interfaces that NCCL looks for: it has {_interfaces(offered)}, "
+        f"NCCL takes {_interfaces(accepted)}"
     )
+
+
+def _interfaces(numbers: Sequence[int]) -> str:
+    """Return versions of an interface: "v8 to v11" of those that follow each other, "none" of no version."""
+    ordered = sorted(numbers)
+    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"v{ordered[0]} to v{ordered[-1]}"
+    return f"v{', v'.join(map(str, ordered))}" if ordered else "none"
 
 
 def _refusal(case: Inspection, run: StartedLibrary) -> tuple[str, str]:
@@ -284,7 +316,7 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
         kind = about.condition.partition(" ")[0].replace("-", " ")
         return Link(name="plugin", value=value, fault=f"{answer.file} is no library ({kind})")
     if answer.error or missing:
-        reason = answer.error or f"it needs {', '.join(missing)}"
+        reason = answer.error or f"it finds no {unfound(case, missing)}"
         return Link(name="plugin", value=value, fault=f"{answer.file} cannot be opened: {reason}")
     if plugin and (fault := _unopened_by(case, answer.file, plugin, libraries)):
         return Link(name="plugin", value=value, fault=fault)
@@ -307,7 +339,7 @@ def _unopened_by(case: Inspection, file: str, plugin: PluginFile, libraries: Lib
         return ""
     others = sorted({base_name(path) for path in case.libraries_named(name) if base_name(path) != name})
     is_near = f"the image has only {others[0]}" if others else "the image has none"
-    return f"{file} does not start: it opens {name} by this name, and {is_near}"
+    return f"{file} does not start: it opens {name}, and {is_near}"
 
 
 def _libfabric(case: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
@@ -364,8 +396,8 @@ def verbs_provider(case: Inspection, driver: str) -> Link:
     answers = {path: network.verbs.opened.get(path, "") for path in files} if network and network.verbs.path else {}
     refused = {path: error for path, error in answers.items() if error}
     missing = [name for path in files for name in missing_in(tree.libraries, path)] if not answers else []
-    fault = next((f"{path} cannot be opened: {error}" for path, error in refused.items()), "")
-    fault = fault or (f"{files[0]} needs {', '.join(missing)}" if missing else "")
+    fault = next((_refused(path, error) for path, error in refused.items()), "")
+    fault = fault or (f"{files[0]} cannot be opened: it finds no {unfound(case, missing)}" if missing else "")
     return Link(
         name="verbs provider",
         value=base_name(files[0]),
@@ -375,13 +407,19 @@ def verbs_provider(case: Inspection, driver: str) -> Link:
     )
 
 
+def _refused(file: str, error: str) -> str:
+    """Return the sentence for a file that the loader refuses with these words."""
+    sentence = explain_refusal(error)
+    return f"{file} cannot be opened: {error}" if sentence == error else sentence
+
+
 def _unopened_provider(libraries: Libraries, driver: str, providers: Sequence[str]) -> str:
     """Return why libibverbs opens none of the `providers`, which a driver has in the image."""
     verbs, endings = libraries.resolved[VERBS].file or VERBS, tuple(suffixes(libraries))
     if providers and endings and not any(path.endswith(endings) for path in providers):
         return f"{verbs} opens lib{driver}{' or '.join(sorted(endings))}, and the image has {providers[0]}"
-    where = f", and {providers[0]} is not in one of them" if providers else ""
-    return f"{VERBS} finds no lib{driver}-rdmav*.so in the folders where it looks{where}"
+    where = f"looks for it in other folders than that of {providers[0]}" if providers else "finds none"
+    return f"{VERBS} opens no lib{driver}-rdmav*.so: it {where}"
 
 
 def _version(file: str) -> str:

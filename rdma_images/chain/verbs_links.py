@@ -8,7 +8,7 @@ from rdma_images.chain.verbs import VERBS
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.chain import Link
-from rdma_images.inspection.inspection import Inspection, base_name, missing_in, nccl_in_use
+from rdma_images.inspection.inspection import Inspection, base_name, missing_in, nccl_in_use, unfound
 
 DRIVERS = {"erdma": "erdma", "ib": "mlx5"}
 BUILT_IN = "ib"  # NCCL's name of its own network, for NCCL_NET
@@ -103,7 +103,7 @@ def _network(case: Inspection) -> Link:
     words = [line.text for line in run.log] if run else []
     value = f"{network} of {base_name(file)}".removeprefix(" of ")
     unread = is_sharp and _is_set(environment, OWN_SWITCH)
-    value += f", which does not read {OWN_SWITCH}" if unread else " if it starts, else NCCL's own"
+    value += f", which ignores {OWN_SWITCH}" if unread else " if it starts, else NCCL's own"
     return Link(name="network", value=value, how="executed" if run else "read", words=words)
 
 
@@ -118,6 +118,6 @@ def _libibverbs(case: Inspection) -> Link:
     if not answer:
         return Link(name="libibverbs", unknown="the files of the image were not read")
     missing = missing_in(tree.libraries, answer.file) if tree and answer.file else []
-    reason = answer.error or (f"it needs {', '.join(missing)}" if missing else "")
+    reason = answer.error or (f"it finds no {unfound(case, missing)}" if missing else "")
     fault = f"NCCL cannot open {VERBS}: {reason}" if reason else ""
     return Link(name="libibverbs", value=base_name(answer.file), fault=fault if answer.file else NO_VERBS)

@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -16,6 +17,12 @@ from rdma_images.inspection.values import Value
 DRIVER_LIBRARIES = frozenset({"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1"})
 NCCL_WHEEL_PATH = "-packages/nvidia/nccl/lib/libnccl.so.2"
 NCCL_WHEEL = re.compile(r"nvidia-nccl-cu(\d+)")
+# glibc's elf/dl-version.c and elf/dl-lookup.c, and probes that read the files of an image in its place.
+NO_VERSION = re.compile(
+    r"(?P<file>/[^\s:]+): version `(?P<version>[\w.]+)' not found \(required by (?P<asker>[^)\s]+)\)"
+)
+NO_SYMBOL = re.compile(r"(?:[^\s:]+: )?(?P<asker>/[^\s:]+): undefined symbol: (?P<symbol>\w+).*")
+NO_SYMBOL_OF_A_FILE = re.compile(r"(?:[^\s:]+: )?undefined symbol: (?P<symbol>\w+) \((?P<asker>[^)\s]+)\)")
 
 
 class Step(Value):
@@ -93,6 +100,25 @@ class Inspection(Value):
         return sorted(p for p, f in files.items() if not f.target and pattern.fullmatch(base_name(p)))
 
 
+def unfound(case: Inspection, names: Sequence[str]) -> str:
+    """Return the names of libraries that the loader does not find; where the image has one, its folder, too."""
+    tree = case.measured.tree
+    whole = sorted(path for path, file in tree.files.libraries.items() if not file.condition) if tree else []
+    there = next((path for name in names for path in whole if base_name(path) == name and "/stubs/" not in path), "")
+    found = "it" if len(names) == 1 else base_name(there)
+    return ", ".join(names) + (f" ({posixpath.dirname(there)} has {found}, and is not searched)" if there else "")
+
+
+def explain_refusal(error: str) -> str:
+    """Return the words of glibc's loader as a sentence that says what is wrong with which file."""
+    if match := NO_VERSION.search(error):
+        age = "of another rdma-core" if match["version"].startswith("IBVERBS_PRIVATE") else "older"
+        return f"{match['asker']} cannot be loaded: it needs {match['version']}, and {match['file']} is {age}"
+    if match := NO_SYMBOL.fullmatch(error) or NO_SYMBOL_OF_A_FILE.fullmatch(error):
+        return f"{match['asker']} cannot be loaded: its libraries have no {match['symbol']}, which it calls"
+    return error
+
+
 def base_name(path: str) -> str:
     """Return the last step of a path inside the image."""
     return PurePosixPath(path).name
@@ -119,6 +145,12 @@ def same_nccl(libraries: Libraries, first: str, second: str) -> bool:
     """Return whether both files are NCCL, of one version and CUDA."""
     banners = [file.banner for path in (first, second) if (file := libraries.nccl.get(path))]
     return len(banners) == 2 and banners[0] == banners[1]
+
+
+def second_nccl(libraries: Libraries, in_use: str) -> str:
+    """Return the NCCL of another build than the one in use that the loader finds; "" where it finds none."""
+    file = libraries.resolved["libnccl.so.2"].file
+    return "" if file in ("", in_use) or same_nccl(libraries, in_use, file) else file
 
 
 def nccl_wheels(case: Inspection) -> dict[str, str]:

@@ -52,9 +52,9 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
 def answer_text(chain: Chain, verbose: bool = False) -> Text:
     """Return in one line which network NCCL would use, and in another how that was found out.
 
-    `verbose` adds a line for every link.
+    `verbose` adds a line for every link, and to the first line what it has beyond FIRST_LINE.
     """
-    text = Text(f"{_without_folders(chain.answer, FIRST_LINE)}\n", ANSWERS[chain.outcome])
+    text = Text(f"{chain.answer if verbose else _short(chain.answer, FIRST_LINE)}\n", ANSWERS[chain.outcome])
     for link in chain.links if verbose else ():
         text.append(f"  {link.name:15}", "dim").append(f"{link.text}\n")
     return text.append(f"  {chain.evidence}\n", "dim")

@@ -14,13 +14,17 @@ from tests.incidents.case import Cases, Incident
 
 
 def first_lines(name: str, incident: Incident) -> list[str]:
-    """Return the answer of a chain that breaks, and the first line of each error and warning."""
+    """Return the two lines of the answer, of a chain that holds the second alone, and the first line of each finding.
+
+    Notes are none: they are folded.
+    """
     case = run.case_of(name, incident.image)
     chain = compute(case, incident.fabric)
     checks = run.checks({name: incident.image})[name]
     failed = [check for check in checks if check.outcome == "failed" and check.severity != "note"]
     lines = [f"{check.id}: {headline(check)}" for check in failed]
-    return [*([chain.answer] if chain and chain.outcome != "fabric" else []), *lines]
+    answer = ([chain.answer] if chain.outcome != "fabric" else []) + [chain.evidence] if chain else []
+    return [*answer, *lines]
 
 
 def is_told(incident: Incident, lines: list[str]) -> bool:

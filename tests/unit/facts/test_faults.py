@@ -75,8 +75,8 @@ def test_a_variable_avoids_what_an_installer_lacks(all_facts: facts.Facts) -> No
         (["1.7.0", "1.7.2"], {"nccl": "2.18.5"}, {}, "works with this NCCL"),
         ([], {"nccl": "2.18.3"}, {}, "works with this NCCL"),
         ([], {"nccl": "2.18.5"}, {"NCCL_NVLS_ENABLE": "1"}, "works with this NCCL"),
-        (["1.7.3", "1.7.4"], {}, {}, "linked into it"),
-        ([], {}, {"NCCL_NVLS_ENABLE": "1"}, "linked into it"),
+        (["1.7.3", "1.7.4"], {}, {}, "in torch's own library"),
+        ([], {}, {"NCCL_NVLS_ENABLE": "1"}, "in torch's own library"),
         (
             ["1.7.0", "1.7.2", "1.7.3", "1.7.4"],
             {"libfabric": "1.17.1"},

@@ -101,7 +101,7 @@ def test_the_process_that_is_started_is_judged() -> None:
     assert "NCCL_IB_DISABLED" in checks["environment.misspelt"].found
     assert checks["environment.loader"].found.startswith("LD_PRELOAD=/opt/libefa.so.1")
     assert checks["environment.refusal"].outcome == "failed"
-    assert checks["environment.refusal"].found == "NCCL_NET=Libfabric"
+    assert checks["environment.refusal"].found == "NCCL_NET=Libfabric, and the label says refuse"
 
 
 class ContainerFiles:

@@ -60,7 +60,10 @@ def test_fi_info_shows_what_is_used(changes: dict[str, Changes], outcome: str) -
     [
         (TOOL, "passed"),
         (PLUGIN, "passed"),
-        ("/opt/venv/lib/python3.13/site-packages/torch/lib/libtorch_cuda.so", f"failed: {FABRIC}, {OTHER}"),
+        (
+            "/opt/venv/lib/python3.13/site-packages/torch/lib/libtorch_cuda.so",
+            f"failed: beside the libfabric in use there is {OTHER}",
+        ),
     ],
 )
 def test_a_second_libfabric_that_another_check_reports(requester: str, outcome: str) -> None:
@@ -74,18 +77,18 @@ def test_a_second_libfabric_that_another_check_reports(requester: str, outcome: 
         ({}, "passed"),
         (
             {"closures": {PROVIDER: LACKS}},
-            f"failed: {PROVIDER} needs libgone.so.9, not there: libfabric goes without it",
+            f"failed: libfabric goes without {PROVIDER}, which finds no libgone.so.9",
         ),
         ({"closures": {PROVIDER: {"faults": ["undefined symbol: x"]}}}, "failed: undefined symbol: x"),
         ({"environment": {"FI_PROVIDER_PATH": f"{EFA}/lib/libfabric:/opt/q"}}, "passed"),
         ({"environment": {"FI_PROVIDER_PATH": "/opt/q"}}, "skipped"),
         (
             {"environment": {"FI_PROVIDER_PATH": "@/opt/p"}},
-            f"failed: {ELSEWHERE} needs libgone.so.9, not there: libfabric goes without it",
+            f"failed: libfabric goes without {ELSEWHERE}, which finds no libgone.so.9",
         ),
         (
             {"environment": {"FI_PROVIDER_PATH": f"/opt/q:+{ELSEWHERE}"}},
-            f"failed: {ELSEWHERE} needs libgone.so.9, not there: libfabric goes without it",
+            f"failed: libfabric goes without {ELSEWHERE}, which finds no libgone.so.9",
         ),
     ],
 )

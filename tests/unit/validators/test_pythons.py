@@ -134,10 +134,16 @@ OF_TORCH = {
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({FLASH: ASKS}, f"{FLASH} lacks libcudart.so.12"),
-        ({f"{IN_SYSTEM}/deep_ep_cpp.so": ASKS}, f"{IN_SYSTEM}/deep_ep_cpp.so lacks libcudart.so.12"),
+        ({FLASH: ASKS}, f"{FLASH} cannot be loaded: it finds no libcudart.so.12"),
+        (
+            {f"{IN_SYSTEM}/deep_ep_cpp.so": ASKS},
+            f"{IN_SYSTEM}/deep_ep_cpp.so cannot be loaded: it finds no libcudart.so.12",
+        ),
         ({FLASH: module("libtorch_cuda.so", "libstrange.so.1")}, ""),
-        ({FLASH: module("libcudart.so.12", "libstrange.so.1")}, f"{FLASH} lacks libcudart.so.12"),
+        (
+            {FLASH: module("libcudart.so.12", "libstrange.so.1")},
+            f"{FLASH} cannot be loaded: it finds no libcudart.so.12",
+        ),
         ({FLASH: ASKS, **OF_TORCH}, ""),
         ({FLASH: ASKS, "/usr/lib/x86_64-linux-gnu/libcudart.so.12": RUNTIME}, ""),
         ({FLASH: ASKS, f"{IN_SYSTEM}/nvidia/cuda_runtime/lib/libcudart.so.12": RUNTIME}, ""),

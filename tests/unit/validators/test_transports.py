@@ -30,7 +30,7 @@ NIXL = {
 
 
 @pytest.mark.parametrize(
-    ("without", "lacking"), [("", ""), (f"{SITE}/nvidia/cu13/lib/libcudart.so.13", "lacks libcudart.so.13")]
+    ("without", "lacking"), [("", ""), (f"{SITE}/nvidia/cu13/lib/libcudart.so.13", "it finds no libcudart.so.13")]
 )
 def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) -> None:
     files = {path: file for path, file in NIXL.items() if path != without}
@@ -68,7 +68,7 @@ def test_what_horovod_gets_from_its_framework() -> None:
         for framework in ("tensorflow", "torch")
     }
     assert words_of_failures("transports.load", {"files": site}) == (
-        f"{SITE}/horovod/torch/mpi_lib.cpython-312-x86_64-linux-gnu.so lacks libmpi.so.40"
+        f"{SITE}/horovod/torch/mpi_lib.cpython-312-x86_64-linux-gnu.so cannot be loaded: it finds no libmpi.so.40"
     )
 
 

@@ -1,0 +1,66 @@
+"""First lines that name the thing, the file and what follows from it, and how bad it is."""
+
+import pytest
+
+from rdma_images.core.pipeline import Check
+from tests.incidents import run
+from tests.incidents.case import base
+from tests.incidents.image import ImageChange
+
+LIB = "/usr/lib/x86_64-linux-gnu"
+PLUGIN_FOLDERS = "/etc/ld.so.conf.d/100_ofinccl.conf"
+SECOND_NCCL = {
+    f"{LIB}/libnccl.so.2": {"library": {"soname": "libnccl.so.2", "words": ["NCCL version 2.18.3+cuda12.1"]}},
+}
+PROGRAM = {"/usr/bin/all_reduce_perf": {"library": {"needed": ["libnccl.so.2", "libc.so.6"]}, "mode": "755"}}
+
+
+def finding(check: str, change: dict[str, object], image: str = "efa") -> Check:
+    """Return what a check that fails finds in a base image with a change."""
+    changed = base(image).changed(ImageChange.model_validate(change))
+    (failed,) = [result for result in run.checks({"image": changed})["image"] if result.id == check]
+    assert failed.outcome == "failed"
+    return failed
+
+
+def test_a_library_in_a_folder_that_is_not_searched_is_named_with_it() -> None:
+    check = finding("chain.holds", {"files": {"/etc/ld.so.conf.d/000_efa.conf": None}})
+    assert check.found.endswith(
+        "cannot be opened: it finds no libfabric.so.1 (/opt/amazon/efa/lib has it, and is not searched)"
+    )
+
+
+def test_an_image_without_glibc_is_told_that_nccl_is_for_it() -> None:
+    wheel = base("efa").files["/opt/venv/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2"]
+    files = {"/usr/lib/libnccl.so.2": wheel.model_dump()}
+    check = finding("nccl.closure", {"files": files, "labels": {"io.rdma-images.fabric": "efa"}}, "musl")
+    assert "it is linked with glibc (libc.so.6), and Alpine Linux v3.22 has another C library, or none" in check.found
+
+
+@pytest.mark.parametrize(("without", "severity"), [((), "note"), ((PLUGIN_FOLDERS,), "warning")])
+def test_a_folder_that_is_not_there_matters_where_the_chain_breaks(without: tuple[str, ...], severity: str) -> None:
+    change = {"env": {"LD_LIBRARY_PATH": "/opt/absent/lib"}, "files": dict.fromkeys(without)}
+    assert finding("environment.path", change).severity == severity
+
+
+@pytest.mark.parametrize(
+    ("files", "severity", "user"), [({}, "note", "what loads NCCL without torch"), (PROGRAM, "warning", *PROGRAM)]
+)
+def test_a_second_nccl_matters_where_something_takes_it(files: dict[str, object], severity: str, user: str) -> None:
+    check = finding("nccl.loader", {"files": {**SECOND_NCCL, **files}}, "torch")
+    assert (check.severity, f", and {user} 2.18.3+cuda12.1 at {LIB}/libnccl.so.2" in check.found) == (severity, True)
+
+
+def test_one_file_that_is_not_there_is_one_finding() -> None:
+    preloaded = f"{LIB}/libnccl.so:/opt/nccl/libnccl.so"
+    nccl = {f"{LIB}/libnccl.so": SECOND_NCCL[f"{LIB}/libnccl.so.2"]}
+    change = {"env": {"LD_PRELOAD": preloaded}, "files": nccl}
+    assert finding("environment.files", change).found == (
+        "LD_PRELOAD=/opt/nccl/libnccl.so is not there: every program complains, and nothing is preloaded"
+    )
+    assert "/opt/nccl" not in finding("environment.loader", change).found
+
+
+def test_a_link_and_its_file_are_one_fault() -> None:
+    check = finding("libraries.intact", {"files": {"/opt/amazon/efa/lib/libfabric.so.1.29.1": ""}})
+    assert check.found == "/opt/amazon/efa/lib/libfabric.so.1, a link to libfabric.so.1.29.1, is empty"
