@@ -318,7 +318,7 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     if answer.error or missing:
         reason = answer.error or f"it finds no {unfound(case, missing)}"
         return Link(name="plugin", value=value, fault=f"{answer.file} cannot be opened: {reason}")
-    if plugin and (fault := _unopened_by(case, answer.file, plugin, libraries)):
+    if plugin and (fault := _unopened_by(case, answer.file, plugin, libraries) or refusal(libraries, answer.file)):
         return Link(name="plugin", value=value, fault=fault)
     if plugin is None:
         return Link(name="plugin", value=value, unknown=f"{answer.file} was not read: its name is no plugin's")
@@ -398,6 +398,7 @@ def verbs_provider(case: Inspection, driver: str) -> Link:
     missing = [name for path in files for name in missing_in(tree.libraries, path)] if not answers else []
     fault = next((_refused(path, error) for path, error in refused.items()), "")
     fault = fault or (f"{files[0]} cannot be opened: it finds no {unfound(case, missing)}" if missing else "")
+    fault = fault or ("" if answers else refusal(tree.libraries, files[0]))
     return Link(
         name="verbs provider",
         value=base_name(files[0]),
@@ -405,6 +406,12 @@ def verbs_provider(case: Inspection, driver: str) -> Link:
         fault=fault,
         words=files,
     )
+
+
+def refusal(libraries: Libraries, path: str) -> str:
+    """Return why the loader would refuse what a library pulls in, as its files show it; "" where it would not."""
+    faults = libraries.closures[path].faults if path in libraries.closures else []
+    return next(map(explain_refusal, faults), "")
 
 
 def _refused(file: str, error: str) -> str:

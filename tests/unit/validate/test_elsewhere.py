@@ -131,7 +131,7 @@ def test_the_files_of_an_environment_whose_python_is_not_here_are_read(
     answer = chain.compute(case, "efa")
     assert answer
     assert "NCCL 2.30.7" in answer.answer
-    assert "libnccl-net.so cannot be opened: it needs libefa.so.1" in answer.answer
+    assert "libnccl-net.so cannot be opened: it finds no libefa.so.1" in answer.answer
 
 
 def test_a_folder_without_python_is_no_environment(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
         "failed: /etc/a:1: NCCL_TOPO_FILE=/opt/gone.xml is not there",
     ),
     ("environment.path", programs("/opt/amazon/openmpi/bin/mpirun"), "passed"),  # of the EFA installer
-    ("environment.path", programs("/usr/bin/mpirun"), "passed"),  # for srun, or for kubectl
+    ("environment.path", programs("/usr/bin/mpirun"), "failed: /usr/bin/mpirun finds neither ssh nor rsh, and ends"),
     (
         "environment.path",
         programs("/usr/bin/mpirun", "/usr/sbin/sshd"),

@@ -2,9 +2,10 @@
 
 import pytest
 
+from rdma_images.chain import compute
 from rdma_images.core.pipeline import Check
 from tests.incidents import run
-from tests.incidents.case import base
+from tests.incidents.case import base, incidents
 from tests.incidents.image import ImageChange
 
 LIB = "/usr/lib/x86_64-linux-gnu"
@@ -37,6 +38,14 @@ def test_an_image_without_glibc_is_told_that_nccl_is_for_it() -> None:
     assert "it is linked with glibc (libc.so.6), and Alpine Linux v3.22 has another C library, or none" in check.found
 
 
+@pytest.mark.parametrize("name", ["prime-rl-older-libefa", "erdmas-provider-of-another-rdma-core"])
+def test_a_chain_that_was_only_read_breaks_where_the_loader_would_refuse_a_library(name: str) -> None:
+    chain = compute(run.case_of(name, incidents()[name].image))
+    assert chain
+    assert chain.outcome == "tcp"
+    assert "cannot be loaded: it needs" in chain.answer
+
+
 @pytest.mark.parametrize(("without", "severity"), [((), "note"), ((PLUGIN_FOLDERS,), "warning")])
 def test_a_folder_that_is_not_there_matters_where_the_chain_breaks(without: tuple[str, ...], severity: str) -> None:
     change = {"env": {"LD_LIBRARY_PATH": "/opt/absent/lib"}, "files": dict.fromkeys(without)}
@@ -49,6 +58,12 @@ def test_a_folder_that_is_not_there_matters_where_the_chain_breaks(without: tupl
 def test_a_second_nccl_matters_where_something_takes_it(files: dict[str, object], severity: str, user: str) -> None:
     check = finding("nccl.loader", {"files": {**SECOND_NCCL, **files}}, "torch")
     assert (check.severity, f", and {user} 2.18.3+cuda12.1 at {LIB}/libnccl.so.2" in check.found) == (severity, True)
+
+
+@pytest.mark.parametrize(("server", "severity"), [({}, "note"), ({"/usr/sbin/sshd": {"mode": "755"}}, "warning")])
+def test_an_mpirun_without_ssh_matters_where_the_image_has_a_server(server: dict[str, object], severity: str) -> None:
+    """Without one it may be for srun, or for kubectl."""
+    assert finding("environment.path", {"files": {"/usr/bin/mpirun": {"mode": "755"}, **server}}).severity == severity
 
 
 def test_one_file_that_is_not_there_is_one_finding() -> None:
