@@ -11,6 +11,7 @@ from rdma_images.inspection.inspection import Inspection, missing_in, nccl_in_us
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import EFA, FABRIC, closure, plugin_names, plugin_of, providers_of, roots, skip_if_broken
+from validators.settings import environments, find_variables
 
 PLAYED = "NCCL's part, played in the image: probes/plugin_host.py names the sources of NCCL that it follows"
 # A link whose faults have checks of their own.
@@ -52,6 +53,10 @@ def _skip_if_checked(case: Inspection, files: Files, libraries: Libraries, link:
         pytest.skip(f"see {CHECKED[link.name]}")
     if link.name == "libibverbs" and not providers_of(files, str(case.expected.fabric)):
         pytest.skip("the fabric's provider is not there: see verbs.provider")
+    if link.fault.startswith("NCCL_NET=") and any(
+        finding.name == "NCCL_NET" for finding in find_variables(case, "harmful", environments(case))
+    ):
+        pytest.skip("NCCL takes no other network than NCCL_NET names: see environment.harmful")
     names = plugin_names(case, libraries)
     skip_if_broken(case, libraries, *names, FABRIC, EFA, VERBS)
     nccl = nccl_in_use(case)

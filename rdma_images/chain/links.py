@@ -246,7 +246,7 @@ def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int
     version = case.subject.label(f"component.{OFI_PLUGIN}") or None
     names = facts_table.read(Plugin).network_names(version) if stand_in else [run.network]
     if network and run.network and network.lower() not in (name.lower() for name in names):
-        return f"NCCL_NET={network} asks for a network of that name, and {run.path} is called {run.network}", ""
+        return f"NCCL_NET={network} asks for a network of that name, and {run.path} is called {' or '.join(names)}", ""
     if plugin and plugin.project and plugin.project not in EFA_PLUGINS:
         return f"{run.path} is {plugin.project}, which does not support EFA", ""
     if stand_in:
