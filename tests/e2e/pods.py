@@ -105,11 +105,11 @@ def running(manifests: Sequence[Any], folder: Path, path: str) -> Iterator[list[
         ip("link", "add", bridge, "type", "bridge")
         ip("address", "add", f"{NETWORK}.254/24", "dev", bridge)
         ip("link", "set", bridge, "up")
-        threading.Thread(target=_serve_names, args=(names,), daemon=True).start()
-        for number, pod in enumerate(pods, 1):
-            _connect(f"{bridge}-{number}", f"p{os.getpid()}-{number}", bridge, pod.address)
-            _start(pod, f"{bridge}-{number}", folder, configs, path, resolver)
-        yield pods
+        with _name_server(names):
+            for number, pod in enumerate(pods, 1):
+                _connect(f"{bridge}-{number}", f"p{os.getpid()}-{number}", bridge, pod.address)
+                _start(pod, f"{bridge}-{number}", folder, configs, path, resolver)
+            yield pods
     finally:
         for number, pod in enumerate(pods, 1):
             if pod.process:
@@ -119,22 +119,42 @@ def running(manifests: Sequence[Any], folder: Path, path: str) -> Iterator[list[
         ip("link", "del", bridge)
 
 
-def _serve_names(addresses: Mapping[str, str]) -> None:
+@contextmanager
+def _name_server(addresses: Mapping[str, str]) -> Iterator[None]:
     """Answer as the cluster's DNS does, RFC 1035: addresses of pods by their whole names, and nothing else."""
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            try:
+                query, peer = server.recvfrom(512)
+            except TimeoutError:
+                continue
+            server.sendto(_answer(query, addresses), peer)
+
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.settimeout(0.2)
         server.bind((f"{NETWORK}.254", 53))
-        while True:
-            query, peer = server.recvfrom(512)
-            end = query.index(0, 12) + 5
-            labels, position = [], 12
-            while length := query[position]:
-                labels.append(query[position + 1 : position + 1 + length].decode())
-                position += 1 + length
-            address = addresses.get(".".join(labels).lower())
-            is_wanted = address and query[end - 4 : end - 2] == b"\0\1"  # A
-            record = b"\xc0\x0c\0\1\0\1\0\0\0\5\0\4" + socket.inet_aton(address) if address and is_wanted else b""
-            header = struct.pack(">5H", 0x8580 if address else 0x8583, 1, bool(record), 0, 0)
-            server.sendto(query[:2] + header + query[12:end] + record, peer)
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+def _answer(query: bytes, addresses: Mapping[str, str]) -> bytes:
+    end = query.index(0, 12) + 5
+    labels, position = [], 12
+    while length := query[position]:
+        labels.append(query[position + 1 : position + 1 + length].decode())
+        position += 1 + length
+    address = addresses.get(".".join(labels).lower())
+    is_wanted = query[end - 4 : end - 2] == b"\0\1"  # A
+    record = b"\xc0\x0c\0\1\0\1\0\0\0\5\0\4" + socket.inet_aton(address) if address and is_wanted else b""
+    header = struct.pack(">5H", 0x8580 if address else 0x8583, 1, bool(record), 0, 0)
+    return query[:2] + header + query[12:end] + record
 
 
 def ip(*words: str) -> None:

@@ -151,7 +151,7 @@ def test_a_request_goes_through_the_router_prefill_and_decode(tmp_path: Path) ->
     objects = manifests(job)
     (service,) = [item for item in objects if item["kind"] == "Service"]
     with pods.running(objects, tmp_path, path) as started:
-        pods.wait_until_ready(started, 90)
+        pods.wait_until_ready(started, 180)
         (router,) = pods.behind(service, started)
         assert service["spec"]["ports"] == [{"port": router.port}]
         sampling = {"sampling_params": {"max_new_tokens": 1}}
@@ -179,10 +179,10 @@ def test_a_server_on_ray_has_both_nodes_and_ends_on_both(tmp_path: Path) -> None
     work = Work(launch="ray", code=Code(str(tmp_path / "code"), CODE))
     job = jobs.job("leaderworkerset", "efa", "torchrun", name="vllm", command=command, work=work)
     with pods.running(manifests(job), tmp_path, f"{CODE}:{path}") as started:
-        pods.wait_until_ready(started, 120)
+        pods.wait_until_ready(started, 300)
         leader, worker = started
         assert sorted(ask(leader, "/")) == ["vllm-0", "vllm-0-1"]
         ask(leader, "/", method="DELETE")
         for pod in (leader, worker):
             assert pod.process
-            assert pod.process.wait(120) == 0, pod.log.read_text()
+            assert pod.process.wait(180) == 0, pod.log.read_text()
