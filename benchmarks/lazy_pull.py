@@ -1,9 +1,10 @@
 """How soon an empty node runs `import torch`: containerd with stargz-snapshotter, and with a whole pull, in turn.
 
-As root: python benchmarks/lazy_pull.py HOST:PORT/NAME:TAG --namespace NODE --interface DEVICE --programs FOLDER
+As root: python benchmarks/lazy_pull.py HOST:PORT/NAME:TAG --namespaces NODE --interface DEVICE --programs FOLDER
 
-The node is a network namespace whose interface is the link to measure. A registry that speaks plain HTTP is behind it,
-with a zstd image of a torch target. docs/guides/lazy-pulls.md says what FOLDER contains, and how both were made.
+A node is a network namespace whose interface is its link to a registry that speaks plain HTTP. It pulls and runs the
+images, zstd images of torch targets, one after another; several nodes do so at once. docs/guides/lazy-pulls.md says
+what FOLDER contains, and how the namespaces were made.
 """
 
 import argparse
@@ -13,7 +14,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,14 +83,12 @@ def processor_seconds(processes: list[int]) -> float:
     return sum(int(row[11]) + int(row[12]) for row in fields) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(node: Node, image: str, lazy: bool) -> dict[str, object]:
-    """Pull and run once; return for each event the seconds, bytes and daemons' processor seconds since the pull."""
-    host = image.partition("/")[0]
+def measure(node: Node, images: Sequence[str], way: str, rest: bool) -> None:
+    """Pull and run the images on an empty node; print a row for each. With `rest`, wait for all their bytes."""
+    lazy = way == "lazy"
     (node.folder / "containerd.toml").write_text(CONTAINERD.format(folder=node.folder))
-    (node.folder / "stargz.toml").write_text(STARGZ.format(host=host))
-    client, snapshotter = ("ctr-remote", "stargz") if lazy else ("ctr", "overlayfs")
-    pull = ["rpull"] if lazy else ["pull", "--snapshotter", snapshotter]
-    ctr = node.command(client, "--address", node.folder / "containerd.sock")
+    (node.folder / "stargz.toml").write_text(STARGZ.format(host=images[0].partition("/")[0]))
+    ctr = node.command("ctr-remote" if lazy else "ctr", "--address", node.folder / "containerd.sock")
     with ExitStack() as stack:
         processes = []
         if lazy:
@@ -97,23 +97,34 @@ def measure(node: Node, image: str, lazy: bool) -> dict[str, object]:
         config = ("--config", node.folder / "containerd.toml")
         processes.append(stack.enter_context(node.daemon("containerd.sock", "containerd", *config)))
         subprocess.run([*ctr, "version"], check=True, capture_output=True)
-        begin, base, row = time.monotonic(), node.received(), dict[str, object]()
+        for image in images:
+            row = {"way": way, "node": node.namespace, "image": image, "load": round(os.getloadavg()[0], 1)}
+            print(json.dumps(row | pull_and_run(node, ctr, image, processes, lazy, rest and lazy)), flush=True)
 
-        def note(event: str) -> None:
-            seconds = round(time.monotonic() - begin, 2)
-            row[event] = (seconds, node.received() - base, round(processor_seconds(processes), 1))
 
-        subprocess.run([*ctr, "images", *pull, "--plain-http", image], check=True, capture_output=True)
-        note("pulled")
-        program = ["/opt/venv/bin/python", "-c", COMMAND]
-        run = [*ctr, "run", "--rm", f"--snapshotter={snapshotter}", image, "measured", *program]
-        with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as running:
-            assert running.stdout
-            for line in running.stdout:
-                note(line.strip())
-        if lazy:
-            wait_until_quiet(node, lambda: note("everything"))
-        subprocess.run([*ctr, "images", "rm", "--sync", image], check=True, capture_output=True)
+def pull_and_run(
+    node: Node, ctr: Sequence[str], image: str, processes: list[int], lazy: bool, rest: bool
+) -> dict[str, object]:
+    """Return for each event the seconds, bytes and daemons' processor seconds since the pull began."""
+    snapshotter = f"--snapshotter={'stargz' if lazy else 'overlayfs'}"
+    pull = ["rpull"] if lazy else ["pull", snapshotter]
+    begin, base, row = time.monotonic(), node.received(), dict[str, object]()
+    processor = processor_seconds(processes)
+
+    def note(event: str) -> None:
+        seconds = round(time.monotonic() - begin, 2)
+        row[event] = (seconds, node.received() - base, round(processor_seconds(processes) - processor, 1))
+
+    subprocess.run([*ctr, "images", *pull, "--plain-http", image], check=True, capture_output=True)
+    note("pulled")
+    container = f"{node.folder.name}-{image.rpartition(':')[2]}"  # runc knows no other containerd
+    run = [*ctr, "run", "--rm", snapshotter, image, container, "/opt/venv/bin/python", "-c", COMMAND]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout
+        for line in running.stdout:
+            note(line.strip())
+    if rest:
+        wait_until_quiet(node, lambda: note("everything"))
     return row
 
 
@@ -127,29 +138,36 @@ def wait_until_quiet(node: Node, note: Callable[[], None]) -> None:
         time.sleep(0.25)
 
 
+@contextmanager
+def empty_node(options: argparse.Namespace, namespace: str) -> Iterator[Node]:
+    """Provide a node with an empty folder, and remove what it mounted and wrote."""
+    folder = Path(tempfile.mkdtemp(prefix="lazy-pull-"))
+    try:
+        yield Node(namespace, options.interface, options.programs.resolve(), folder)
+    finally:
+        for line in Path("/proc/mounts").read_text().splitlines()[::-1]:
+            if line.split()[1].startswith(f"{folder}/"):
+                subprocess.run(["umount", "--lazy", line.split()[1]], check=True)
+        shutil.rmtree(folder)
+
+
 def main() -> None:
-    """Measure both ways in turn, and print a line of JSON for each."""
+    """Measure the ways in turn, and print a line of JSON for each image on each node."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("image")
-    parser.add_argument("--namespace", required=True)
+    parser.add_argument("images", nargs="+")
+    parser.add_argument("--namespaces", nargs="+", required=True)
     parser.add_argument("--interface", required=True)
     parser.add_argument("--programs", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--ways", nargs="+", default=["lazy", "whole"])
+    parser.add_argument("--no-rest", action="store_true", help="do not wait for what a lazy pull brings later")
     options = parser.parse_args()
-    for _ in range(options.rounds):
-        for lazy in (True, False):
-            folder = Path(tempfile.mkdtemp(prefix="lazy-pull-"))
-            node = Node(options.namespace, options.interface, options.programs.resolve(), folder)
-            try:
-                before = os.getloadavg()[0]
-                row = measure(node, options.image, lazy)
-                loads = [round(before, 1), round(os.getloadavg()[0], 1)]
-                print(json.dumps({"way": "lazy" if lazy else "whole", "load": loads, **row}), flush=True)
-            finally:
-                for line in Path("/proc/mounts").read_text().splitlines()[::-1]:
-                    if line.split()[1].startswith(f"{folder}/"):
-                        subprocess.run(["umount", "--lazy", line.split()[1]], check=True)
-                shutil.rmtree(folder)
+    for way in options.ways * options.rounds:
+        with ExitStack() as stack, ThreadPoolExecutor(len(options.namespaces)) as pool:
+            nodes = [stack.enter_context(empty_node(options, name)) for name in options.namespaces]
+            rest = not options.no_rest
+            for run in [pool.submit(measure, node, options.images, way, rest) for node in nodes]:
+                run.result()
 
 
 if __name__ == "__main__":
