@@ -117,7 +117,7 @@ def pull_and_run(
 
     subprocess.run([*ctr, "images", *pull, "--plain-http", image], check=True, capture_output=True)
     note("pulled")
-    container = f"{node.folder.name}-{image.rpartition(':')[2]}"  # runc knows no other containerd
+    container = f"{node.namespace}-{os.getpid()}-{int(begin)}"  # runc has one list for all nodes
     run = [*ctr, "run", "--rm", snapshotter, image, container, "/opt/venv/bin/python", "-c", COMMAND]
     with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout
