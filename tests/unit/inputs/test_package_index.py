@@ -70,3 +70,14 @@ def test_a_file_that_pip_cannot_read_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / ".config/pip/pip.conf").write_text("index-url\n")
     default = package_index.index_address(environment(tmp_path, PIP_CONFIG_FILE="/dev/null"))
     assert package_index.index_address(environment(tmp_path)) == default
+
+
+def test_no_other_python_is_started_for_it(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "python3"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\ntouch {tmp_path}/started\nexec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    environ = environment(tmp_path, UV_CACHE_DIR="{}/cache", PATH=f"{program.parent}:/usr/bin:/bin")
+    environ.pop("VIRTUAL_ENV", None)
+    assert package_index.index_address(environ)
+    assert not (tmp_path / "started").exists()
