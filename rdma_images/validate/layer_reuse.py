@@ -1,7 +1,7 @@
 """What was measured in an image, for one that differs in its topmost layer alone: a changed script.
 
-Importing torch, walking the tree and starting the network plugin take most of a validation. They may be left out only
-where that layer holds nothing that they read, beside files of a user, which are measured anew.
+Importing torch, walking the tree, reading packages and starting tools and the network plugin take most of a validation.
+They are left out only where that layer holds nothing that they read, beside files of a user, which are measured anew.
 """
 
 import json
@@ -17,8 +17,17 @@ from rdma_images.core import atomic
 from rdma_images.core.paths import state_folder
 from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.inspection.measurements import Files, ImportedTorch, Leftovers, Measured, StartedNetwork, Tree
-from rdma_images.inspection.values import Value
+from rdma_images.inspection.measurements import (
+    Contents,
+    Files,
+    ImportedTorch,
+    Leftovers,
+    Measured,
+    MeasuredPackages,
+    StartedNetwork,
+    Tree,
+)
+from rdma_images.inspection.values import ToolRun, Value
 from rdma_images.validate import image_layers, probing
 from rdma_images.validate.probes import tree
 
@@ -29,6 +38,7 @@ class EarlierMeasurement(Value):
     """What was measured in an image whose topmost layer is harmless.
 
     `user_files` are those of the tree that are below tree.USER_FOLDERS; `request` is what the network probe was asked.
+    What is None has to be measured.
     """
 
     torch: ImportedTorch
@@ -36,6 +46,15 @@ class EarlierMeasurement(Value):
     user_files: Files | None
     request: dict[str, Any] | None
     network: StartedNetwork | None
+    packages: MeasuredPackages | None = None
+    contents: Contents | None = None
+    tools: dict[str, ToolRun] | None = None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What is the same in the other image, by the probe's name; without the tree, see tree_with."""
+        values = {name: getattr(self, name) for name in ("torch", "packages", "contents", "tools")}
+        return {name: value for name, value in values.items() if value is not None}
 
     def network_for(self, request: Mapping[str, Any]) -> StartedNetwork | None:
         """Return what the plugins do, where the same was asked of them."""
@@ -63,12 +82,17 @@ def save(engine: Engine, subject: ImageConfig, measured: Measured, request: Mapp
     if not torch or not _is_unrelated(engine, subject, torch):
         return
     is_exact = measured.tree and user_files and is_separable(measured.tree.files)
+    has_users_programs = any(map(_is_users, subject.environment.get("PATH", "").split(":")))
+    below = Measured() if has_users_programs else measured
     earlier = EarlierMeasurement(
         torch=torch,
         tree=measured.tree if is_exact else None,
         user_files=user_files if is_exact else None,
         request=dict(request) if request and measured.network else None,
         network=measured.network,
+        packages=below.packages,
+        contents=below.contents,
+        tools=below.tools,
     )
     atomic.write(_file(subject), earlier.model_dump_json())
 

@@ -106,7 +106,7 @@ def _inside(
     why, running = "nothing in the image can be started", box.running
     if running:
         inside, slower = _host(box, engine, subject)
-        known = {"torch", *(["tree"] if earlier.tree else [])} if earlier else set()
+        known = {*earlier.values, *(["tree"] if earlier.tree else [])} if earlier else set()
         names = (*(name for name in probing.STATIC if name not in known), "user_files")
         measured = probing.probe(
             inside, names, volumes=box.volumes, user=subject.user, entry=subject.entrypoint, limit=LIMIT * slower
@@ -127,11 +127,12 @@ def _inside(
 
 def _with_earlier(measured: Measured, earlier: EarlierMeasurement) -> Measured:
     """Return what was measured with what holds of an image of the same lower layers."""
+    measured = measured.model_copy(update=earlier.values)
     if earlier.tree is None:
-        return measured.model_copy(update={"torch": earlier.torch})
+        return measured
     if measured.user_files is None:
-        return lost(("tree",), measured.missing["user_files"], measured.model_copy(update={"torch": earlier.torch}))
-    return measured.model_copy(update={"torch": earlier.torch, "tree": earlier.tree_with(measured.user_files)})
+        return lost(("tree",), measured.missing["user_files"], measured)
+    return measured.model_copy(update={"tree": earlier.tree_with(measured.user_files)})
 
 
 def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:

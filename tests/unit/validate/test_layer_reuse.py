@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.engine.container_engine import Engine
+from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import (
+    Contents,
     Files,
     ImportedTorch,
     Libraries,
+    Measured,
+    MeasuredPackages,
     StartedLibrary,
     StartedNetwork,
     Tree,
 )
-from rdma_images.validate import layer_reuse
+from rdma_images.validate import image_layers, layer_reuse
 from rdma_images.validate.layer_reuse import EarlierMeasurement, is_harmless
 from rdma_images.validate.probes import measure, pytorch, rootfs, system, tree
 
@@ -183,3 +188,33 @@ def test_the_plugins_answer_only_what_was_asked_of_them() -> None:
     )
     assert earlier.network_for(request) == started
     assert earlier.network_for(request | {"environment": {}}) is None
+
+
+@pytest.mark.parametrize(("path", "known"), [("/opt/venv/bin:/usr/bin", True), ("/workspace/venv/bin:/usr/bin", False)])
+def test_packages_and_tools_are_taken_over_unless_a_user_has_programs(
+    path: str, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    monkeypatch.setattr(image_layers, "topmost_holds_only", lambda *_: True)
+    torch = ImportedTorch(version="", cuda=None, file="", compiled_nccl="", nccl=[], mapped=[], searched=["/opt"])
+    installed = MeasuredPackages(wheels={}, dpkg={"jq": "1"}, dpkg_sources={}, rpm={}, efa_installer="")
+    measured = Measured(torch=torch, packages=installed, contents=Contents(), tools={})
+    image = ImageConfig(
+        ref="x",
+        digest="sha256:1",
+        platform="linux/amd64",
+        labels={},
+        environment={"PATH": path},
+        user="",
+        entrypoint=[],
+        tags=[],
+        bytes=0,
+        created="",
+        layers=["sha256:2"],
+        history=[],
+    )
+    engine = Engine("x", "private", "unix:///x", "26.1", "0.13", "containerd", "default")
+    layer_reuse.save(engine, image, measured, None)
+    earlier = layer_reuse.find(engine, image)
+    assert earlier
+    assert set(earlier.values) == ({"torch", "packages", "contents", "tools"} if known else {"torch"})
