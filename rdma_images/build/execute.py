@@ -296,5 +296,5 @@ def _record(
     if earlier_build and earlier_build.digest != digest:
         # As long as the replaced image exists, its layers stay on the disk. Docker refuses to remove one that is in
         # use or has another name: then somebody wants it, and it stays.
-        docker_command.run(engine, "image", "rm", earlier_build.digest)
+        docker_command.remove_images(engine, earlier_build.digest)
     return build

@@ -7,6 +7,7 @@ from rdma_images import components
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import disk_space
 from rdma_images.engine import Engine, docker_command
+from rdma_images.engine.layout import layout
 
 # Bytes on the engine's disk for each byte of a wheel that is new to the engine, by torch 2.15.0's wheels (3.0 GB
 # downloaded, 5.3 GB unpacked). As a layer that is handed over: compressed, and unpacked once. By the Dockerfile's
@@ -35,17 +36,16 @@ def require(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> No
 def _has_wheels(spec: BuildSpec, engine: Engine) -> bool:
     """Return whether an image in the engine has the same wheels, by its labels."""
     parts = spec.image.components
-    labels = [
-        f"label=io.rdma-images.component.{name}={parts[name].version}" for name in WHEEL_DECIDERS if name in parts
-    ]
-    filters = [word for label in labels for word in ("--filter", label)]
-    return bool(docker_command.run(engine, "image", "ls", "--quiet", *filters).stdout.strip())
+    labels = [f"io.rdma-images.component.{name}={parts[name].version}" for name in WHEEL_DECIDERS if name in parts]
+    return bool(docker_command.labelled(engine, *labels))
 
 
 def _data(engine: Engine) -> Path | None:
     """Return the engine's data folder, or None where its disk is another machine's or this user may not look at it."""
     if not engine.host.startswith("unix://"):
         return None
+    if engine.kind == "private":
+        return layout().data
     folder = docker_command.run(engine, "info", "--format", "{{.DockerRootDir}}").stdout.strip()
     try:
         return Path(folder) if folder and Path(folder).is_dir() else None

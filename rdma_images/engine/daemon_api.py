@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,21 @@ def get(path: Path, question: str, seconds: float = 2.0) -> Any:
 
     OSError when there is none.
     """
+    return send(path, "GET", question, seconds)
+
+
+def send(path: Path, method: str, question: str, seconds: float) -> Any:
+    """Return the answer of the daemon at the socket `path` to a request without a body (JSON, or text).
+
+    Raises:
+        OSError: It does not answer within `seconds`, or refuses.
+    """
     connection = _Connection(path, seconds)
     try:
-        connection.request("GET", question)
+        connection.request(method, question)
         answer = connection.getresponse()
         body = answer.read()
-        if answer.status != http.client.OK:
+        if answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT):
             raise OSError(f"{path} answered {answer.status} to {question}")
         if answer.getheader("Content-Type", "").startswith("application/json"):
             return json.loads(body)

@@ -162,8 +162,7 @@ def _transfer(image: LayerImage, name: str, layer_set: LayerSet, unsent: Sequenc
 
 def remove_names(engine: Engine, *refs: str) -> None:
     """Remove the names of images of layers; images that are built on them keep the layers."""
-    if refs:
-        docker_command.run(engine, "image", "rm", *refs)
+    docker_command.remove_images(engine, *refs)
 
 
 def _batches(recipes: Sequence[Recipe], source: LayerSource) -> Iterator[list[tuple[Recipe, LayerFile]]]:

@@ -42,7 +42,7 @@ def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], 
     try:
         docker_command.output(engine, "tag", pulled, ref)
     finally:
-        docker_command.run(engine, "image", "rm", pulled)
+        docker_command.remove_images(engine, pulled)
 
 
 class EngineRefusedError(RdmaImagesError):

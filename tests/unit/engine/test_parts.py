@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from rich.console import Console
@@ -333,6 +335,26 @@ def test_a_silent_daemon_is_no_crash(folders: layout.Layout, monkeypatch: pytest
         with pytest.raises(RdmaImagesError, match=r"does not say what it is: .*\ntry again"):
             private._describe(folders, {})
         assert status._cache_used(folders) is None
+
+
+def test_images_are_listed_and_removed_by_the_engines_socket(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def send(_path: pathlib.Path, method: str, question: str, _seconds: float) -> Any:
+        asked.append((method, unquote(question)))
+        return [{"Id": "sha256:2"}]
+
+    monkeypatch.setattr(daemon_api, "send", send)
+    monkeypatch.setattr(docker_command, "run", lambda *_: pytest.fail("the docker command was started"))
+    engine = Engine("lab", "found", f"unix://{tmp_path}/x", "28", "0.13", "containerd", "default")
+    assert docker_command.labelled(engine, "a", "b=1") == ["sha256:2"]
+    docker_command.remove_images(engine, "127.0.0.1:1/x:y")
+    assert asked == [
+        ("GET", '/images/json?filters={"label": ["a", "b=1"]}'),
+        ("DELETE", "/images/127.0.0.1:1/x:y"),
+    ]
 
 
 @pytest.mark.parametrize(("times", "message"), [(2, "content digest sha256:1: not found"), (9, "cannot connect")])
