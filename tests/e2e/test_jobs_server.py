@@ -168,6 +168,7 @@ def test_a_request_goes_through_the_router_prefill_and_decode(tmp_path: Path) ->
         assert {state["backend"] for state in [*states, ask(decode, "/state")]} == {"LIBFABRIC"}
 
 
+@pytest.mark.exhaustive  # over a minute, in which a worker notices that its head is gone, and 300 MB of Ray
 def test_a_server_on_ray_has_both_nodes_and_ends_on_both(tmp_path: Path) -> None:
     """The command of the guide for vLLM, with a real Ray."""
     path = image("ray", "ray==2.60.0")
