@@ -109,9 +109,13 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
 
 
 def _once(faults: list[str]) -> list[str]:
-    """Return the faults, versions before the symbols that lack for want of them, and none that only repeats another."""
+    """Return the faults, versions before the symbols that lack for want of them, and none that only repeats another.
+
+    Of several that ask a file for a version, as a link and the library behind it, it is the first.
+    """
     lines = list(dict.fromkeys(re.sub(r"^[^:]*: (?=/)", "", fault) for fault in faults))
-    versions = [fault for fault in lines if "version `" in fault]
+    by_file = {fault.partition(" (required by ")[0]: fault for fault in reversed(lines) if "version `" in fault}
+    versions = [fault for fault in lines if fault in by_file.values()]
     return [fault for fault in versions or lines if not any(fault != other and fault in other for other in lines)]
 
 

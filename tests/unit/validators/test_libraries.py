@@ -87,9 +87,10 @@ def test_what_is_opened_by_nobody_is_not_told() -> None:
 
 def test_a_version_is_told_once_and_before_what_lacks_for_want_of_it() -> None:
     version = "/lib/libefa.so.1: version `EFA_1.4' not found (required by /opt/libfabric.so.1)"
+    by_link = version.replace("/opt/libfabric.so.1", "/opt/libfabric.so")
     symbol = "undefined symbol: a (/opt/libfabric.so.1)"
     missing = "/opt/libfabric.so.1 cannot be loaded: it needs EFA_1.4, and /lib/libefa.so.1 is older"
-    assert f"found: {missing}\n" in loaded(answered([symbol, f"/opt/libfabric.so.1: {version}", version]))
+    assert f"found: {missing}\n" in loaded(answered([symbol, f"/opt/libfabric.so.1: {version}", version, by_link]))
     missing = "/opt/libfabric.so.1 cannot be loaded: its libraries have no a, which it calls"
     assert f"found: {missing}\n" in loaded(answered([symbol, "undefined symbol: a"]))
 
