@@ -67,7 +67,7 @@ def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping
     """
     if case.expected.fabric is None and not (case.measured.tree and case.measured.tree.libraries.nccl):
         pytest.skip("the image has no NCCL, and is for neither fabric")
-    environment, versions = table(), versions_of(case)
+    environment, versions = table(), component_versions(case)
     network = case.measured.network
     plugin_started = bool(
         network and any(run.log for run in network.plugins)
@@ -195,7 +195,7 @@ def in_files(case: Inspection, launchers: bool = False) -> dict[str, dict[str, s
     return by_line
 
 
-def versions_of(case: Inspection) -> dict[str, str]:
+def component_versions(case: Inspection) -> dict[str, str]:
     """Return the versions that decide whether a row holds: as planned, else as measured, else as the labels say."""
     versions = {name: value for name, value in _versions(case) if value[:1].isdigit()}
     return {**versions, **{n: v for n, v in case.expected.components.items() if v[:1].isdigit()}}

@@ -22,13 +22,13 @@ from validators.settings import (
     ENTRY,
     VariableFinding,
     avoiding,
+    component_versions,
     environments,
     find_variables,
     in_files,
     started,
     table,
     variables,
-    versions_of,
     with_others,
 )
 
@@ -145,7 +145,7 @@ def test_obsolete(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("environment.needed", source=FACTS, severity="warning", fabric="any")
 def test_needed(case: Inspection, require: Requirement) -> None:
     """What these versions need to be told is set somewhere: in the environment, by the entry point or in a file."""
-    environment, versions = table(), versions_of(case)
+    environment, versions = table(), component_versions(case)
     places = [*environments(case).values(), *in_files(case).values(), *in_files(case, launchers=True).values()]
     given = {name for variables in places for name in variables}
     rows = [
@@ -197,7 +197,7 @@ def test_refusal(case: Inspection, require: Requirement) -> None:
     """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
     fabric, label = case.expected.fabric, case.subject.label("fallback")
     fabric = fabric or pytest.skip("the image is for neither fabric")
-    networks, provider = insisted(fabric, versions_of(case).get(PLUGIN))
+    networks, provider = insisted(fabric, component_versions(case).get(PLUGIN))
     environment = started(case)
     current = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
     refuses = current.get(NETWORK, "").lower() in map(str.lower, networks)

@@ -25,7 +25,7 @@ from rdma_images.inspection.inspection import (
 from rdma_images.inspection.measurements import Files, ImportedTorch, Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL, no_library, skip_if_broken
-from validators.settings import faults, versions_of
+from validators.settings import component_versions, faults
 
 LOADER = "ld.so(8): the order in which the dynamic loader searches"
 PIP = "the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2"
@@ -184,7 +184,7 @@ def test_cuda(case: Inspection, libraries: Libraries, nccl: tuple[str, str], req
 )
 def test_broken(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is no version that is known to fail or to be slow over the fabric."""
-    faults(case, {**versions_of(case), "nccl": nccl[1]}, "nccl").require_none(require, "an NCCL", nccl[1])
+    faults(case, {**component_versions(case), "nccl": nccl[1]}, "nccl").require_none(require, "an NCCL", nccl[1])
 
 
 @pytest.mark.validator("nccl.matrix", source=DECLARED)

@@ -12,7 +12,7 @@ from rdma_images.inspection.measurements import Files, Libraries, PluginFile
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
 from validators.in_use import loads_nccl, names_tried, plugin_of, skip_if_broken
-from validators.settings import faults, started, versions_of
+from validators.settings import component_versions, faults, started
 
 SEARCH = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
 SYMBOLS = "the symbols libnccl.so.2 looks for (its read-only data) and those the plugin exports (its dynamic symbols)"
@@ -141,7 +141,7 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
 @pytest.mark.validator("plugin.broken", source=BROKEN, severity="warning", fabric="efa")
 def test_broken(case: Inspection, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement) -> None:
     """No version of what brings NCCL to EFA is known not to work beside this NCCL, or for what uses it."""
-    in_image = {**versions_of(case), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
+    in_image = {**component_versions(case), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
     known_faults = faults(case, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep")
     known_faults.require_none(require, "versions", plugin[1].version or "this plugin")
 

@@ -9,7 +9,7 @@ from rdma_images.inspection.inspection import Inspection, linked_nccl, missing_i
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL
-from validators.settings import faults, versions_of, with_others
+from validators.settings import component_versions, faults, with_others
 
 LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
 CALLED = re.compile(r"undefined symbol: (nccl\w*)")
@@ -143,6 +143,6 @@ def test_extensions(case: Inspection, require: Requirement) -> None:
 )
 def test_broken(case: Inspection, require: Requirement) -> None:
     """The torch that is installed is no version that is known to fail between nodes."""
-    versions = versions_of(case)
+    versions = component_versions(case)
     torch = versions.get("torch") or pytest.skip("no wheel of torch is installed")
     faults(case, versions, "torch").require_none(require, "a torch", torch)

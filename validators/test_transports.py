@@ -139,8 +139,8 @@ def known_faults(case: Inspection, libraries: Libraries) -> set[str]:
 @pytest.mark.validator("transports.load", source=OPENS, severity="warning")
 def test_load(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What opens a network beside NCCL, and modules of Python for NCCL or CUDA, load with all that they need."""
-    mine, of_cuda = transports(case, files), modules(files, libraries)
-    if not mine and not of_cuda:
+    mine, cuda_modules = transports(case, files), modules(files, libraries)
+    if not mine and not cuda_modules:
         pytest.skip("nothing but NCCL opens a network, and no module is for CUDA")
     elsewhere = known_faults(case, libraries)
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in mine}
@@ -151,14 +151,16 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
         faults |= {path: words} if words and path not in faults else {}
         faults |= {path: reason.found} if ".so" in path and (reason := broken(case, path)) else {}
     lacking = dict.fromkeys(name for names in lacks.values() for name in names)
-    faults |= {path: f"{path} cannot be loaded: {no_library(case, names)}" for path, names in of_cuda.items() if names}
-    say_cuda = f"install the build of it for CUDA {cuda_in_use(case, libraries) or 'of the image'}"
+    faults |= {
+        path: f"{path} cannot be loaded: {no_library(case, names)}" for path, names in cuda_modules.items() if names
+    }
+    cuda_fix = f"install the build of it for CUDA {cuda_in_use(case, libraries) or 'of the image'}"
     require(
         not faults,
         expected="no backend or module that is given up when it is opened",
-        found="; ".join(list(faults.values())[:MAX_SHOWN]) or ", ".join([*mine, *of_cuda][:MAX_SHOWN]),
-        fix=f"{say_cuda}, or what it lacks into a folder of the loader"
-        if any(of_cuda.values()) and not lacking
+        found="; ".join(list(faults.values())[:MAX_SHOWN]) or ", ".join([*mine, *cuda_modules][:MAX_SHOWN]),
+        fix=f"{cuda_fix}, or what it lacks into a folder of the loader"
+        if any(cuda_modules.values()) and not lacking
         else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"
         if lacking
         else "install it from the release that its libraries are of",
@@ -189,9 +191,9 @@ def test_own(
                         other
                     )
     folders = ", ".join(dict.fromkeys(by_path.values()))
-    say_own = f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
+    own_fix = f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
     two = two_ucx(libraries, mine)
-    fixes = [*([f"{say_own}and the device's side disagree"] if by_path else []), *([ONE_UCX] if two else [])]
+    fixes = [*([f"{own_fix}and the device's side disagree"] if by_path else []), *([ONE_UCX] if two else [])]
     require(
         not by_path and not two,
         expected="the libraries that each brings, and one UCX in a process",
@@ -208,12 +210,12 @@ def another_nvshmem(files: Files, version: str) -> list[str]:
 
 def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
     """Return which of `mine` take another UCX than torch does, in whose process they are opened."""
-    of_torch = ucx_of(libraries, [path for path in libraries.closures if "/torch/lib/" in path])
+    torch_ucx = ucx_of(libraries, [path for path in libraries.closures if "/torch/lib/" in path])
     ucx_by_path = {path: ucx_of(libraries, [path]) for path in mine}
     return [
-        f"{path} takes {', '.join(sorted(paths))}, and torch another UCX, {', '.join(sorted(of_torch - paths))}"
+        f"{path} takes {', '.join(sorted(paths))}, and torch another UCX, {', '.join(sorted(torch_ucx - paths))}"
         for path, paths in sorted(ucx_by_path.items())
-        if paths and of_torch - paths
+        if paths and torch_ucx - paths
     ]
 
 

@@ -11,7 +11,7 @@ from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import EFA, FABRIC, closure, loads_nccl, providers_of, skip_if_broken
-from validators.settings import faults, versions_of, with_others
+from validators.settings import component_versions, faults, with_others
 from validators.settings import started as environment_of
 from validators.toolruns import started, summary
 
@@ -134,7 +134,7 @@ def test_usable(case: Inspection, files: Files, libraries: Libraries, require: R
 @pytest.mark.validator("verbs.broken", source=BROKEN, severity="warning", fabric="any")
 def test_verbs_broken(case: Inspection, require: Requirement) -> None:
     """The rdma-core in use knows the fabric's devices, and is not known to fail on it."""
-    in_image = versions_of(case)
+    in_image = component_versions(case)
     version = in_image.get("rdma-core") or pytest.skip("the names of libefa and libibverbs do not say their version")
     faults(case, in_image, "rdma-core").require_none(require, "an rdma-core", version)
 

@@ -55,7 +55,7 @@ def build(
         spec.image.id: _record(spec, supplies[spec.image.id], engine, seconds, revision, programs, wheels)
         for spec in specs
     }
-    keep_history(builds.values(), engine, options.builder, progress, wheels.steps, references)
+    save_history(builds.values(), engine, options.builder, progress, wheels.steps, references)
     return builds
 
 
@@ -186,7 +186,7 @@ def bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool) -> P
     return path
 
 
-def keep_history(
+def save_history(
     builds: Collection[Build],
     engine: Engine,
     builder: str | None,

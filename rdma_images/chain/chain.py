@@ -109,8 +109,8 @@ def _way(steps: list[Link]) -> str:
 def _ends(case: Inspection, broken: Link) -> bool:
     """Return whether NCCL does not go on with sockets, as NCCL_NET names another network."""
     network = nccl_environment(case.subject, case.measured).get("NCCL_NET", "").lower()
-    own_tcp = "FI_PROVIDER" in broken.fault  # libfabric's, which is a network by that name, too
-    return network not in ("", SOCKET) and broken.name != "instance" and not own_tcp
+    other_tcp = "FI_PROVIDER" in broken.fault  # libfabric's, which is a network by that name, too
+    return network not in ("", SOCKET) and broken.name != "instance" and not other_tcp
 
 
 def network_request(case: Inspection, product: str = "") -> dict[str, object] | None:

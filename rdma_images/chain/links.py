@@ -191,10 +191,10 @@ def entry_point_choice(case: Inspection) -> str:
     settings, tree = case.measured.settings, case.measured.tree
     names = {base_name(path) for path in (tree.libraries.plugins if tree else ())}
     version = (nccl_in_use(case) or ("", ""))[1] or NEWEST
-    at_start = [
+    script_settings = [
         setting for setting in (settings.assigned if settings else ()) if setting.file.startswith(START_SCRIPTS)
     ]
-    for setting in (setting for setting in at_start if setting.name == PLUGIN_VARIABLE):
+    for setting in (setting for setting in script_settings if setting.name == PLUGIN_VARIABLE):
         if names & set(plugin_names(version, {PLUGIN_VARIABLE: setting.value})):
             return f"{setting.file}:{setting.line} ({PLUGIN_VARIABLE}={setting.value})"
     return ""

@@ -63,7 +63,7 @@ def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
         superfluous = prune.superfluous(running, image_ids)
         if wheel_contexts.are_names_kept():
             superfluous = tuple(image for image in superfluous if image.image_id)
-        foreign = () if all_targets else prune.of_other_targets(superfluous, loaded.matrix.targets)
+        foreign = () if all_targets else prune.in_other_targets(superfluous, loaded.matrix.targets)
         superfluous = tuple(image for image in superfluous if image not in foreign)
         in_use = prune.remove(running, superfluous, cache)
     lines = [

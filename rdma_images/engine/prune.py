@@ -51,7 +51,7 @@ def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage
     return tuple(candidate for candidate in images if not candidate.ref or candidate.image_id not in image_ids)
 
 
-def of_other_targets(images: Iterable[EngineImage], targets: Collection[str]) -> tuple[EngineImage, ...]:
+def in_other_targets(images: Iterable[EngineImage], targets: Collection[str]) -> tuple[EngineImage, ...]:
     """Return the named images of targets that are not among `targets`: another folder's matrix may have them."""
     return tuple(image for image in images if image.ref and image.target and image.target not in targets)
 

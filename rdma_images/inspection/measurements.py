@@ -345,7 +345,7 @@ def _probes() -> dict[str, Probe]:
 PROBES = _probes()
 
 
-def probes_of(*tiers: str) -> tuple[str, ...]:
+def probe_names(*tiers: str) -> tuple[str, ...]:
     """Return the names of the probes that the validators of these tiers read."""
     return tuple(name for name, probe in PROBES.items() if set(probe.tiers) & set(tiers))
 

@@ -21,7 +21,7 @@ PROCESSES = 512
 SCRATCH, SCRATCH_SIZE = ("/tmp", "/var/tmp", "/run"), "64m"
 LABEL = "io.rdma-images.under-test"
 # What keeps a container alive, from what most images have to what few have.
-STAYS = (
+KEEP_ALIVE_COMMANDS = (
     ["/bin/sleep", str(LIFETIME_SECONDS)],
     ["/usr/bin/sleep", str(LIFETIME_SECONDS)],
     ["/bin/sh", "-c", f"sleep {LIFETIME_SECONDS}"],
@@ -97,7 +97,7 @@ def _volume(client: DockerClient, image: str, stack: contextlib.ExitStack) -> st
 
 
 def _started(client: DockerClient, image: str, volumes: Mapping[str, str], stack: contextlib.ExitStack) -> Sealed:
-    for command in STAYS:
+    for command in KEEP_ALIVE_COMMANDS:
         container = _created(client, image, command, volumes, stack)
         try:
             container.start()

@@ -10,7 +10,7 @@ from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
-from rdma_images.inspection.measurements import Measured, probes_of
+from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import FOLDER, probing, readout, transport
 from rdma_images.validate.answers import measured as measured_answers
 from rdma_images.validate.probes import libraries, rootfs, tree
@@ -35,7 +35,7 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
 
     For "folder:///PATH" that is this machine with the environment at PATH activated.
     """
-    names = probes_of(*tiers)
+    names = probe_names(*tiers)
     try:
         if host.startswith(FOLDER):
             measured = _measure_folder(Path(host.removeprefix(FOLDER)), names)

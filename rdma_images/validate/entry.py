@@ -20,8 +20,8 @@ from rdma_images.validate.probes import settings
 
 LIMIT = 10.0  # seconds for the entry point to start what it is given
 # The process prints its own words around its environment: they part it from all that the entry point prints.
-PRINTS = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
-AROUND = "".join(f"{word}\0" for word in PRINTS[1:]).encode()
+ECHO_COMMAND = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
+AROUND = "".join(f"{word}\0" for word in ECHO_COMMAND[1:]).encode()
 FILE_VARIABLES = {*settings.NAMING, *settings.FILE_OF}  # variables that name files, whatever they begin with
 
 
@@ -51,7 +51,7 @@ def measure(
 
 def command(entry: list[str]) -> list[str]:
     """Return what is given to an entry point; a shell that takes one line is given one."""
-    return [" ".join(PRINTS)] if re.fullmatch(r"-[a-z]*c", entry[-1]) else list(PRINTS)
+    return [" ".join(ECHO_COMMAND)] if re.fullmatch(r"-[a-z]*c", entry[-1]) else list(ECHO_COMMAND)
 
 
 def printed(out: bytes) -> dict[str, str] | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rdma_images.core.pipeline import Check
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import Expected, Inspection
-from rdma_images.inspection.measurements import Measured, probes_of
+from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import elsewhere, probing, suite
 from rdma_images.validate.answers import lost, measured
 from rdma_images.validate.probes.measure import MARK
@@ -39,7 +39,7 @@ for n, part in enumerate(parts, 1):
 
 def command(tiers: Sequence[str]) -> tuple[str, ...]:
     """Return what a rank runs so that its node is measured for `tiers`."""
-    program = f"PROBES={probing.payload()!r}\nNAMES={list(probes_of(*tiers))!r}\n{PRINT}"
+    program = f"PROBES={probing.payload()!r}\nNAMES={list(probe_names(*tiers))!r}\n{PRINT}"
     packed = base64.b64encode(zlib.compress(program.encode(), 9)).decode()
     return ("/bin/sh", "-c", f'{FIRST_PROCESS}exec python3 -c "{START % packed}"')
 
@@ -55,7 +55,7 @@ def read(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
             parts.setdefault((plain(match[1]), match[2], int(match[4])), {})[int(match[3])] = match[5]
     nodes: dict[str, Measured] = {}
     for (node, _, total), pieces in parts.items():
-        measured = _answers(pieces, total, probes_of(*tiers))
+        measured = _answers(pieces, total, probe_names(*tiers))
         if not measured.lost or node not in nodes:
             nodes[node] = measured
     return dict(sorted(nodes.items()))

@@ -11,13 +11,13 @@ from graphlib import TopologicalSorter
 from testinfra.host import Host
 
 from rdma_images.core.paths import PROBES
-from rdma_images.inspection.measurements import Measured, probes_of
+from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import probes
 from rdma_images.validate.answers import lost, measured
 from rdma_images.validate.probes.measure import ENTRY, MARK, NETWORK, ONLY, SECONDS, USER
 from rdma_images.validate.transport import NOT_FOUND, TIMED_OUT
 
-STATIC = probes_of("static")
+STATIC = probe_names("static")
 PYTHONS = ("python3", "/opt/venv/bin/python3", "/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3")
 START = """
 import base64,json,sys,types,zlib

@@ -70,10 +70,10 @@ def test_a_build_goes_on_without_it(
     built, report = green(image, small[0])
     write_steps(image, built, report)
     record_file = paths.image_folder(image.id) / "buildkit.json"
-    execute.keep_history([built], engine, None)
+    execute.save_history([built], engine, None)
     assert json.loads(record_file.read_text())["digest"] == built.digest
     lines: list[str] = []
-    execute.keep_history([built], engine, "nosuch", lines.append)
+    execute.save_history([built], engine, "nosuch", lines.append)
     assert not record_file.exists(), "it would be another build's"
     assert len(lines) == 1
     assert "nosuch" in lines[0]

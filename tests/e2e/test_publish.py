@@ -93,7 +93,7 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
     image = planned()
     write_steps(image, *green(image, small))
     sender, _ = publisher
-    execute.keep_history([green(image, small)[0]], sender.engine(), None)
+    execute.save_history([green(image, small)[0]], sender.engine(), None)
     (first,) = publish_images.publish(items(image), {"local": registry.entry()}, sender)
     assert first.error == ""
     assert placed(first).result == "pushed"
@@ -161,7 +161,7 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(
     image = planned()
     write_steps(image, *green(image, small))
     sender, _ = publisher
-    execute.keep_history([green(image, small)[0]], sender.engine(), None)
+    execute.save_history([green(image, small)[0]], sender.engine(), None)
     sender = dataclasses.replace(sender, signer=Signer(str(private)))
     (outcome,) = publish_images.publish(items(image), {"local": registry.entry()}, sender)
     assert outcome.error == ""

@@ -78,7 +78,7 @@ def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
     return sorted(name.decode("ascii", "replace") for name in symbols)
 
 
-def words(path: str, pattern: Pattern[bytes]) -> list[str]:
+def find_strings(path: str, pattern: Pattern[bytes]) -> list[str]:
     """Return every distinct match of `pattern` in the read-only data of the ELF file at `path`, sorted.
 
     Where it has none, in its data: tcc puts constants there.

@@ -251,7 +251,7 @@ def plugin_names(present: list[str], environment: Mapping[str, str]) -> list[str
 def nccl_facts(path: str) -> dict[str, Any]:
     """Return the version in the library's banner, its plugin symbols (ABI numbers by kind) and the files it opens."""
     try:
-        strings = elf.words(path, LOOKED_FOR)
+        strings = elf.find_strings(path, LOOKED_FOR)
         headers = elf.library(path)
     except (OSError, elf.NotElf) as error:
         return {"error": str(error)}
@@ -276,13 +276,13 @@ def plugin_facts(path: str) -> dict[str, Any]:
     try:
         headers = elf.library(path)
         names = elf.exported(path, EXPORTED)
-        banners = [banner.split()[-1] for banner in elf.words(path, OFI_BANNER)]
-        on_aws = elf.words(path, OFI_ON_AWS)
+        banners = [banner.split()[-1] for banner in elf.find_strings(path, OFI_BANNER)]
+        on_aws = elf.find_strings(path, OFI_ON_AWS)
         patterns = [*OPENS.items(), *(OFI_OPENS.items() if banners else ())]
-        opens = list(dict.fromkeys(name for name, pattern in patterns if elf.words(path, pattern)))
-        files = elf.words(path, XML_FILE)
-        topologies = [f"{folder}/{name}" for folder in elf.words(path, XML_FOLDER) for name in files]
-        others = (name for name, pattern in PROJECTS.items() if elf.words(path, pattern))
+        opens = list(dict.fromkeys(name for name, pattern in patterns if elf.find_strings(path, pattern)))
+        files = elf.find_strings(path, XML_FILE)
+        topologies = [f"{folder}/{name}" for folder in elf.find_strings(path, XML_FOLDER) for name in files]
+        others = (name for name, pattern in PROJECTS.items() if elf.find_strings(path, pattern))
         project = "aws-ofi-nccl" if banners else next(others, "")
     except (OSError, elf.NotElf) as error:
         return {"error": str(error)}
@@ -335,7 +335,7 @@ def verbs_words(path: str) -> list[str]:
     "-rdmav34.so", "<folder>/lib%s-rdmav34.so", "/etc/libibverbs.d".
     """
     try:
-        return elf.words(path, VERBS)
+        return elf.find_strings(path, VERBS)
     except (OSError, elf.NotElf):
         return []
 
@@ -343,7 +343,7 @@ def verbs_words(path: str) -> list[str]:
 def libfabric_version(path: str) -> str:
     """Return the version that the libfabric at `path` says of itself; "" where it says none, or several."""
     try:
-        strings = elf.words(path, LIBFABRIC_VERSION)
+        strings = elf.find_strings(path, LIBFABRIC_VERSION)
     except (OSError, elf.NotElf):
         return ""
     return strings[0] if len(strings) == 1 else ""
@@ -352,7 +352,7 @@ def libfabric_version(path: str) -> str:
 def libfabric_opens(path: str) -> list[str]:
     """Return the libraries that the libfabric at `path` opens by their names."""
     try:
-        return [name for name, pattern in FABRIC_OPENS.items() if elf.words(path, pattern)]
+        return [name for name, pattern in FABRIC_OPENS.items() if elf.find_strings(path, pattern)]
     except (OSError, elf.NotElf):
         return []
 

@@ -70,7 +70,7 @@ def test_an_image_of_a_target_of_another_folder_is_told_apart(monkeypatch: pytes
     monkeypatch.setattr(docker_command, "labelled", lambda _, label: ["sha256:1"] * (label == prune.LABEL))
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps(inspected)))
     images = prune.superfluous(ENGINE, ())
-    assert prune.of_other_targets(images, ["efa"]) == (EngineImage("sha256:2", "mine:1", "mine-1", "mine"),)
+    assert prune.in_other_targets(images, ["efa"]) == (EngineImage("sha256:2", "mine:1", "mine-1", "mine"),)
 
 
 def test_an_image_that_a_container_uses_stays_and_the_others_go(monkeypatch: pytest.MonkeyPatch) -> None:

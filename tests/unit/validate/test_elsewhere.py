@@ -15,7 +15,7 @@ from rdma_images.core import progress
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.machine import Devices, RdmaDevice
-from rdma_images.inspection.measurements import Measured, MeasuredPackages, probes_of
+from rdma_images.inspection.measurements import Measured, MeasuredPackages, probe_names
 from rdma_images.validate import FOLDER, elsewhere, fabric, probing, validate
 from rdma_images.validate.probes import allreduce, gpus
 from tests.incidents import elf_files
@@ -196,7 +196,7 @@ def test_a_host_that_measures_nothing_is_a_sentence(tmp_path: Path, monkeypatch:
 
 
 def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
-    assert {"devices", "packages"} <= set(probes_of("gpu"))
+    assert {"devices", "packages"} <= set(probe_names("gpu"))
     device = RdmaDevice(driver="efa", state="", mtu=0, p2p="")
     with_device = Measured(devices=Devices.model_construct(rdma={"rdmap0s0": device}))
     installed = Measured(packages=MeasuredPackages(wheels={}, dpkg={}, rpm={}, efa_installer="1.50.0"))

@@ -214,7 +214,7 @@ def test_symbols_and_words_have_limits(tmp_path: Path, monkeypatch: pytest.Monke
         elf.exported(str(path), libraries.EXPORTED)
     monkeypatch.setattr(elf, "MAX_WORDS", 3)
     with pytest.raises(elf.NotElf):
-        elf.words(loader.resolved("libc.so.6")["file"], re.compile(rb"[a-z]{3}"))
+        elf.find_strings(loader.resolved("libc.so.6")["file"], re.compile(rb"[a-z]{3}"))
 
 
 def test_a_tool_that_prints_without_end_takes_no_memory() -> None:

@@ -59,7 +59,7 @@ def test_an_elf_file_says_what_it_is() -> None:
     assert about["soname"] == "libc.so.6"
     assert elf.exported(libc(), re.compile(rb"printf(?=\0)|nothing")) == ["printf"]
     assert about["machine"] in ("x86_64", "aarch64")
-    assert any("Copyright" in word for word in elf.words(libc(), re.compile(rb"Copyright[^\0]{5,20}")))
+    assert any("Copyright" in word for word in elf.find_strings(libc(), re.compile(rb"Copyright[^\0]{5,20}")))
 
 
 @pytest.mark.parametrize(
