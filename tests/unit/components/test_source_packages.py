@@ -82,6 +82,7 @@ def test_the_compilers_that_run_at_once_fit_into_the_memory() -> None:
 def test_a_package_is_fetched_first_and_compiled_without_a_network() -> None:
     fetch, compile_step = stage(planned("some-extension"), "build-some-extension").split("\nRUN ")[1:]
     assert "pip-config" in fetch
+    assert "export MAX_JOBS" in fetch  # a setup.py may read it when it is asked what it requires
     assert 'pip/pip" download' in fetch
     assert compile_step.startswith("--network=none ")
     assert 'pip/pip" wheel' in compile_step
