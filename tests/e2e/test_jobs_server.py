@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,14 @@ def ask(pod: pods.Pod, path: str, body: Any = None, method: str = "") -> Any:
         return json.loads(answer.read())
 
 
+def wait_for_workers(router: pods.Pod, count: int) -> None:
+    """Wait until SGLang's router, which answers before it has found its servers, has all of them healthy."""
+    end = time.monotonic() + 120
+    while sum(worker["is_healthy"] for worker in ask(router, "/workers")["workers"]) < count:
+        assert time.monotonic() < end, router.log.read_text()[-4000:]
+        time.sleep(0.2)
+
+
 def test_a_request_goes_through_the_router_prefill_and_decode(tmp_path: Path) -> None:
     """The job of the guide: two prefill servers on two nodes each, one decode server, and SGLang's own router."""
     path = image("sglang-router", "sglang-router==0.3.2")
@@ -154,6 +163,7 @@ def test_a_request_goes_through_the_router_prefill_and_decode(tmp_path: Path) ->
         pods.wait_until_ready(started, 180)
         (router,) = pods.behind(service, started)
         assert service["spec"]["ports"] == [{"port": router.port}]
+        wait_for_workers(router, 3)
         sampling = {"sampling_params": {"max_new_tokens": 1}}
         answers = [ask(router, "/generate", {"text": "a question", **sampling}) for _ in range(12)]
         (decode,) = [pod for pod in started if pod.name.startswith("sglang-decode")]
