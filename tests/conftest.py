@@ -24,6 +24,7 @@ APART = {  # modules with another real part than the shared engine's builds, or 
     "test_job_run_kubernetes": "kubernetes",
     "test_job_run_slurm": "slurm",
     "test_job_run_ssh": "ssh",
+    "test_jobs_excluded": "slurm",
     "test_jobs_mpi": "ssh",
     "test_jobs_pairs": "slurm",
     "test_jobs_scheduler": "kubernetes",
