@@ -242,7 +242,7 @@ def _failed(ids: Sequence[str], lines: Sequence[str]) -> RdmaImagesError:
 def _granted(engine: Engine, builder: str | None) -> list[str]:
     """Return the option that allows a RUN to use the host's network.
 
-    None for a buildx that does not ask (see GRANTS).
+    None for a buildx that does not ask (see FIRST_WITH_ALLOW).
     """
     needs_host_network = engine.build_network == "host" and not builder
     return (
