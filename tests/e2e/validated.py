@@ -92,7 +92,8 @@ def into_engine(ref: str) -> list[str]:
     `--load` compresses them by gzip, which takes most of the time of a layer with an NCCL in it.
     """
     name = ref if "/" in ref else f"library/{ref}"
-    return [f"--output=type=image,name=docker.io/{name},compression=zstd,compression-level=1,unpack=true"]
+    layers = "compression=zstd,compression-level=1,oci-mediatypes=true"
+    return [f"--output=type=image,name=docker.io/{name},{layers},unpack=true"]
 
 
 @contextmanager
