@@ -4,12 +4,13 @@ import gzip
 import io
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 
 import docker
 
 from rdma_images.bill.parts import BillPart
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.stream import CHUNK, Chunks
 from rdma_images.engine import Engine
 
@@ -33,10 +34,14 @@ def pack(engine: Engine, digest: str, parts: Sequence[BillPart]) -> bytes:
         parts: Of the image's report; a text that the image does not have is left out.
 
     Raises:
-        docker.errors.NotFound: The engine does not have the image.
+        RdmaImagesError: The engine does not have the image, or does not hand out its files.
     """
-    wanted = {text for part in parts for text in part.texts}
-    texts = dict(_read(engine, digest, wanted))
+    text_paths = {text for part in parts for text in part.texts}
+    try:
+        texts = _read(engine, digest, text_paths)
+    except docker.errors.DockerException as error:
+        fix = "build or pull the image, and try again"
+        raise RdmaImagesError(f"the licence texts of {digest} cannot be read in the engine: {error}\n{fix}") from None
     if not texts:
         return b""
     packed = io.BytesIO()
@@ -52,23 +57,28 @@ def pack(engine: Engine, digest: str, parts: Sequence[BillPart]) -> bytes:
     return packed.getvalue()
 
 
-def _read(engine: Engine, digest: str, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and the content of each text that the image has."""
+def _read(engine: Engine, digest: str, text_paths: set[str]) -> dict[str, bytes]:
+    """Return the texts that the image has, by their paths."""
+
+    def is_text(path: str) -> bool:
+        return path in text_paths or path.startswith(f"{COMMON}/")
+
     with closing(docker.APIClient(base_url=engine.host)) as client:
         container = client.create_container(digest, command=["none"])["Id"]
         try:
-            folders = {match[0] for text in wanted if (match := _FOLDER.match(text))}
-            contents = dict(_files(client, container, {*folders, COMMON}))
+            folders = {match[0] for text in text_paths if (match := _FOLDER.match(text))}
+            texts = dict(_files(client, container, {*folders, COMMON}, is_text))
             # Of what is behind a link, and of what is in no such folder, each is asked for.
-            for text in sorted(wanted - contents.keys()):
-                contents |= dict(_files(client, container, {text}))
+            texts |= dict(_files(client, container, text_paths - texts.keys(), is_text))
         finally:
             client.remove_container(container, v=True)
-    yield from ((path, content) for path, content in contents.items() if path in wanted or path.startswith(COMMON))
+    return texts
 
 
-def _files(client: docker.APIClient, container: str, paths: set[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield the regular files at or below `paths`; a link at a path is followed once."""
+def _files(
+    client: docker.APIClient, container: str, paths: set[str], is_text: Callable[[str], bool]
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the regular files at or below `paths` that are texts; a link at a path is followed once."""
     for path in sorted(paths):
         try:
             content, status = client.get_archive(container, path, chunk_size=CHUNK)
@@ -78,7 +88,8 @@ def _files(client: docker.APIClient, container: str, paths: set[str]) -> Iterato
             continue
         with tarfile.open(fileobj=io.BufferedReader(Chunks(content), CHUNK), mode="r|") as archive:
             for member in archive:
-                file = archive.extractfile(member) if member.isreg() and member.size <= _LARGEST else None
                 below = member.name.partition("/")[2]
-                if file is not None:
-                    yield f"{path}/{below}" if below else path, file.read()
+                file_path = f"{path}/{below}" if below else path
+                if member.isreg() and member.size <= _LARGEST and is_text(file_path):
+                    file = archive.extractfile(member)
+                    yield file_path, file.read() if file else b""

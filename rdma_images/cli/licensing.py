@@ -71,18 +71,11 @@ def licenses(
 
 
 def _write_archive(path: Path, report: "Report", listed: "list[BillPart]") -> None:
-    """Write the licence texts of an image in the engine to `path`. Raises RefusedError where the engine lacks it."""
-    import docker.errors
-
+    """Write the licence texts of an image in the engine to `path`. Raises RdmaImagesError where there are none."""
     from rdma_images import engine
     from rdma_images.bill import license_texts
 
-    try:
-        content = license_texts.pack(engine.ensure(progress), report.digest, listed)
-    except docker.errors.NotFound:
-        raise RefusedError(
-            f"the engine does not have {report.ref} any more\nbuild or pull it, and run `{COMMAND} licenses` again"
-        ) from None
+    content = license_texts.pack(engine.ensure(progress), report.digest, listed)
     if not content:
         raise RefusedError(f"{report.ref} has no file with a licence's text")
     with atomic.replacing(path) as temporary:

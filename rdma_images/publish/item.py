@@ -75,13 +75,19 @@ def artifacts(item: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ..
 
 
 def license_archive(item: ApprovedImage, engine: Callable[[], Engine] | None) -> tuple[Artifact, ...]:
-    """Return the licence texts of the image as one artifact, written beside its report.
+    """Return the licence texts of the image as one artifact, and write them beside its report.
 
-    Nothing signs it: it has no form that says something about the image.
+    The artifact is not signed: it has no form, and cosign attests statements alone.
 
     Args:
         item: The image.
-        engine: Gives the engine that has the image; None where what was written before is enough: none comes of none.
+        engine: Gives the engine that has the image; None returns only what was written before.
+
+    Returns:
+        One artifact, or none where the image has no text.
+
+    Raises:
+        RdmaImagesError: The engine does not hand out the image's files.
     """
     path = paths.image_folder(item.image.id) / license_texts.NAME
     content = path.read_bytes() if path.is_file() else b""

@@ -15,6 +15,7 @@ from rdma_images.bill import license_texts
 from rdma_images.bill.parts import BillPart
 from rdma_images.build import added_files
 from rdma_images.core import paths, templates, yaml_file
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.debian import bootstrap
 from rdma_images.engine import Engine
 from rdma_images.plan import planner
@@ -129,6 +130,11 @@ def test_the_texts_of_licences_are_packed_the_same_every_time(engine: Engine) ->
     assert b"GNU C Library" in texts["usr/share/doc/linked/copyright"]
     assert "usr/share/common-licenses/GPL-3" in texts
     assert not {"opt/absent", "opt/a-1.dist-info/licenses/L"} & texts.keys()
+
+
+def test_the_texts_of_an_image_that_is_gone_are_asked_for_in_vain(engine: Engine) -> None:
+    with pytest.raises(RdmaImagesError, match="No such image"):
+        license_texts.pack(engine, f"sha256:{'0' * 64}", [])
 
 
 def test_torch_runs_as_a_user_on_a_read_only_root(
