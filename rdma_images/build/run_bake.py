@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from rdma_images.core import paths
@@ -64,7 +63,6 @@ class Options:
     layers: "Repository | None" = None  # which has the wheels' layers, or gets them
     no_cache: bool = False  # run every step again
     layout: Path | None = None  # a folder that gets the image, as an OCI layout, in place of the engine
-    meanwhile: Callable[[], None] = lambda: None  # runs in a thread while BuildKit builds the images
 
 
 def options(
@@ -105,7 +103,6 @@ class Bake:
             for image_id in ids:  # an image's cache has the steps of its helper targets, too
                 caches = [cache.replace(IMAGE, image_id) for cache in self.options.cache_to]
                 command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
-            Thread(target=self.options.meanwhile, daemon=True).start()
             run = _draw if sys.stderr.isatty() else _show_lines
             _run(run, self.engine, command, environment, ids)
             return _references(metadata)

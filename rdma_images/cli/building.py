@@ -3,8 +3,7 @@
 import builtins
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from importlib import import_module
+from dataclasses import asdict
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,7 +59,10 @@ def build(
     An image whose inputs are unchanged is up to date, and is not built again.
     """
     from rdma_images import engine
+    from rdma_images import report as reporting
     from rdma_images.build import build_images, build_spec, run_bake
+    from rdma_images.report import build_summary
+    from rdma_images.validate import validation
 
     loaded = with_measured_base(project.load(), target, onto)
     layers = None
@@ -68,18 +70,11 @@ def build(
         from rdma_images.publish.destination import layers_repository
 
         layers = layers_repository(cache_layers)
-    options = replace(
-        run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers), meanwhile=_import_what_follows
-    )
+    options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
     images = target_options.chosen_images(loaded, target, all, set, rehearse)
     specs = [build_spec.build_spec(image, loaded, rehearse, options.compression, progress) for image in images]
     running = engine.ensure(progress)
     built = build_images.build(specs, loaded, running, options, progress)
-
-    from rdma_images import report as reporting
-    from rdma_images.report import build_summary
-    from rdma_images.validate import validation
-
     reports = (
         []
         if no_validate
@@ -90,12 +85,6 @@ def build(
             show(reporting.report_table(report), file=sys.stderr)
     show(build_summary.as_json(built, reports) if json else build_summary.summary_text(built, reports, images))
     _end(reports)
-
-
-def _import_what_follows() -> None:
-    """Import what a build uses after BuildKit, which takes 0.4 s, while this process waits for it."""
-    for name in ("engine.history", "report.build_summary", "validate.measuring", "validate.validation"):
-        import_module(f"rdma_images.{name}")
 
 
 @verb(
