@@ -22,7 +22,7 @@ from rdma_images.registry.client import Repository
 from rdma_images.render.bake import source_stage
 
 LIMIT = 8 * GB  # of all wheels; the least recently used go first
-LOCK = "compile"  # for one package at a time: compilers share the machine's memory
+LOCK = "compile"  # for one package of an index at a time: their compilers share the machine's memory
 STAGES = ("cuda-toolkit", "source-builder")  # of a Dockerfile, on which every compiled wheel depends
 
 Compile = Callable[[str, str, Path], None]
@@ -113,8 +113,9 @@ def _compiled(
     """Return the folder with the wheel of a source, compiled where neither this machine nor the registry has it."""
     folder = root() / key(spec, source, rehearsed)
     with contextlib.ExitStack() as stack:
-        if not _has_wheel(folder):  # asked again with the lock: another build may have compiled it meanwhile
-            stack.enter_context(locking.hold(LOCK, f"compiling {source.title}", progress))
+        if not _has_wheel(folder):  # asked again with the locks: another build may have compiled it meanwhile
+            for lock in (_lock(folder.name), *(() if source.origin else (LOCK,))):
+                stack.enter_context(locking.hold(lock, f"compiling {source.title}", progress))
         if not _has_wheel(folder):
             return _make(folder, spec, source, compile_stage, progress, repository)
     os.utime(folder)
@@ -130,10 +131,10 @@ def _make(
     progress: Progress,
     repository: Repository | None,
 ) -> Path:
-    """Fetch or compile a wheel into a new folder, which is there once it is whole; LOCK is held."""
+    """Fetch or compile a wheel into a new folder, which is there once it is whole; its lock is held."""
     unfinished = folder.with_name(f".{folder.name}")
-    for leftover in root().glob(".*"):  # by a build that was killed
-        shutil.rmtree(leftover, ignore_errors=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    _remove_leftovers()
     try:
         with files.as_file_error(unfinished):
             unfinished.mkdir(parents=True)
@@ -154,6 +155,18 @@ def _make(
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return folder
+
+
+def _lock(key: str) -> str:
+    return f"{LOCK}-{key[:12]}"
+
+
+def _remove_leftovers() -> None:
+    """Remove what killed builds left, and nothing that another build is making."""
+    for leftover in root().glob(".*"):
+        lock = locking.hold(_lock(leftover.name[1:]), "removing an unfinished wheel", timeout=0)
+        with contextlib.suppress(RdmaImagesError), lock:
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _fetch(key: str, repository: Repository, folder: Path, progress: Progress) -> bool:

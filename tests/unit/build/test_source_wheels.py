@@ -131,6 +131,36 @@ def test_a_build_waits_for_another_that_compiles_the_same_and_takes_its_wheel() 
     assert source_wheels.are_complete([order], {order.image.id: ()})
 
 
+def with_origin(order: BuildSpec, origin: str) -> BuildSpec:
+    """Return the spec with its package taken from a folder or a git address."""
+    changed = {"origin": origin, "file": ""}
+    wheels = [wheel.model_copy(update=changed) if wheel.is_source else wheel for wheel in order.lock.wheels]
+    return replace(order, lock=order.lock.model_copy(update={"wheels": tuple(wheels)}))
+
+
+def test_a_project_of_the_user_does_not_wait_for_a_package_that_compiles() -> None:
+    order = spec()
+    own = with_origin(replace(order, packages={"some-extension": "sha256:1"}), "./some-extension")
+    lines: list[str] = []
+    is_asked, may_end = threading.Event(), threading.Event()
+
+    class Slow(Compiler):
+        def __call__(self, image_id: str, stage: str, folder: Path) -> None:
+            is_asked.set()
+            assert may_end.wait(60)
+            super().__call__(image_id, stage, folder)
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(provided, Slow(), order)
+        assert is_asked.wait(60)
+        quick = Compiler()
+        source_wheels.provide_contexts([own], {own.image.id: ()}, quick, lines.append)
+        may_end.set()
+        assert (Path(first.result()["source-some-extension"]) / WHEEL).exists()
+    assert quick.stages
+    assert lines == ["compiling some-extension 1.0"]
+
+
 def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler()
     folders = []
