@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import get_args
 
-from rdma_images.components import paths
+from rdma_images.components import cuda
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition
 from rdma_images.core import versions
 from rdma_images.core.pipeline import UNWRITTEN, Details, Fabric
@@ -52,7 +52,7 @@ def _details(combination: Combination, facts: Facts) -> BaseDetails:
         image=base.image,
         cuda=base.cuda,
         entrypoint=base.entrypoint,
-        bin=(f"{paths.CUDA}/bin",) if base.cuda else None,
+        bin=(f"{cuda.FOLDER}/bin",) if base.cuda else None,
         removes=base.remove,
         sets=tuple(base.environment),
     )

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rdma_images.components import paths, pytorch
+from rdma_images.components import pytorch
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
 from rdma_images.core import versions
 from rdma_images.core.pipeline import Details, HostRequirement
 from rdma_images.facts import Facts
 
 NAME = "cuda"
+FOLDER = "/usr/local/cuda"  # where NVIDIA's images, and what compiles CUDA, have the toolkit
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def toolkit_requirements(version: str, facts: Facts) -> tuple[str, ...]:
 def _details(combination: Combination, _: Facts) -> CudaDetails:
     if combination["variant"] != "devel":
         return CudaDetails()
-    return CudaDetails(home=paths.CUDA, bin=(f"{paths.CUDA}/bin",))
+    return CudaDetails(home=FOLDER, bin=(f"{FOLDER}/bin",))
 
 
 def _requirements(combination: Combination, facts: Facts) -> Iterator[HostRequirement]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rdma_images.components import base, cuda, paths, pytorch
+from rdma_images.components import base, cuda, pytorch
 from rdma_images.components.definition import (
     Axis,
     BundledVersion,
@@ -19,6 +19,7 @@ from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 
 NAME = "efa-installer"
 PLUGIN_PACKAGE = "libnccl-ofi"
+OPEN_MPI = "/opt/amazon/openmpi"  # the folder of the Open MPI that it brings
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _details(combination: Combination, facts: Facts) -> InstallerDetails:
     replaced = PLUGIN in combination and not brings_plugin(combination, facts)
     return InstallerDetails(
         flags=tuple(Option(flag.flag, flag.why) for flag in facts.efa.flags if flag.holds(version)),
-        bin=("/opt/amazon/efa/bin", f"{paths.OPEN_MPI}/bin"),
+        bin=("/opt/amazon/efa/bin", f"{OPEN_MPI}/bin"),
         without=PLUGIN_PACKAGE if replaced else "",
         cuda_runtime=cuda.runtime_library(combination[cuda.NAME], facts) if cuda.NAME in combination else "",
     )

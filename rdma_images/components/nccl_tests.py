@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from rdma_images.components import cuda, gpus, paths
+from rdma_images.components import cuda, efa_installer, gpus
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
 from rdma_images.components.source import download_source
 from rdma_images.core.pipeline import UNWRITTEN, Details, Fabric, Image, Source
@@ -62,7 +62,7 @@ def _details(combination: Combination, facts: Facts) -> NcclTestsDetails:
         if combination["fallback"] == "refuse"
         else (),
         # Debian's and Ubuntu's place: the list of files of libopenmpi-dev.
-        mpi=paths.OPEN_MPI if has_mpi else f"/usr/lib/{machine}-linux-gnu/openmpi",
+        mpi=efa_installer.OPEN_MPI if has_mpi else f"/usr/lib/{machine}-linux-gnu/openmpi",
         mpi_packages="" if has_mpi else "openmpi-bin",
         mpi_headers="" if has_mpi else "libopenmpi-dev",
     )
