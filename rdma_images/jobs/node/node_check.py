@@ -1,6 +1,6 @@
 """Check the node that this runs on, in seconds, before a job's command: what NCCL's network needs, and the neighbours.
 
-Prints a line for each finding, which `rdma_images.jobs.run.node_findings` reads. Ends with 1 after an error.
+Prints a line for each finding, which `rdma_images.jobs.run.watch` reads. Ends with 1 after an error.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.node import node_check, programs
+from rdma_images.jobs.node import node_check
+from rdma_images.jobs.write import render
 
 ZERO = "0000:0000:0000:0000:0000:0000:0000:0000"
 LOCAL, MAPPED = "fe80:0000:0000:0000:0000:00ff:fe00:0001", "0000:0000:0000:0000:0000:ffff:c000:0202"
@@ -47,7 +48,7 @@ def findings(root: Path, *arguments: str, **variables: str) -> list[str]:
             "sh",
             sys.executable,
             "-c",
-            programs.one_liner("node_check"),
+            render.node_check_program(),
             f"--root={root}",
             *arguments,
         ],
