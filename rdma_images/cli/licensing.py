@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from rdma_images.cli.base import show, verb
+from rdma_images.cli.base import verb
 from rdma_images.cli.options import CHOICE, JSON, MANY
+from rdma_images.cli.output import show
 from rdma_images.core import atomic
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from invoke.context import Context
 
-from rdma_images.cli.base import show, verb
+from rdma_images.cli.base import verb
 from rdma_images.cli.options import JSON
+from rdma_images.cli.output import show
 from rdma_images.core.progress import progress
 from rdma_images.selection import project
 

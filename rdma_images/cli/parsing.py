@@ -16,7 +16,7 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 from invoke.tasks import Task
 
-from rdma_images.cli import listing
+from rdma_images.cli import listing, output
 from rdma_images.core import exit_codes
 from rdma_images.core.paths import COMMAND, INSTALLED, MATRIX
 
@@ -163,9 +163,7 @@ def after_dashes(words: Sequence[str]) -> Sequence[str]:
 
 def _print_help(self: program.Program) -> None:
     """Print the help of a command line without a task, as a task prints its answer."""
-    from rdma_images.cli.base import whole_answer  # here, because that module imports this one
-
-    with whole_answer():
+    with output.whole_answer():
         PRINT_HELP(self)
 
 
@@ -174,15 +172,13 @@ def _answer(self: program.Program) -> None:
 
     Raises Exit for what is no task or group, and after the answer.
     """
-    from rdma_images.cli.base import whole_answer  # here, because that module imports this one
-
     group = self.args.list.value
     if isinstance(group, str) and group not in self.collection.collections:
         groups = list(self.collection.collections)
         message = f"{group}: no such group of tasks\n{_near(group, groups)}choose from {', '.join(groups)}"
         raise Exit(message, code=exit_codes.USAGE)
     try:
-        with whole_answer():
+        with output.whole_answer():
             PARSE_CLEANUP(self)
     except ParseError as error:
         raise Exit(cast(SuggestingParser, self.parser).message(error), code=exit_codes.USAGE) from None

@@ -15,8 +15,8 @@ def main() -> None:
     from invoke.program import Program
 
     from rdma_images.cli import start_quickly
-    from rdma_images.cli.base import whole_answer
     from rdma_images.cli.namespace import namespace
+    from rdma_images.cli.output import whole_answer
     from rdma_images.core import exit_codes
 
     class QuickProgram(Program):

@@ -7,8 +7,9 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import show, verb
+from rdma_images.cli.base import verb
 from rdma_images.cli.options import JSON, seconds
+from rdma_images.cli.output import show
 from rdma_images.cli.parsing import after_dashes
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress

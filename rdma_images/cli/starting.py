@@ -7,7 +7,8 @@ from urllib.parse import unquote, urlsplit
 
 from invoke.context import Context
 
-from rdma_images.cli.base import show, verb
+from rdma_images.cli.base import verb
+from rdma_images.cli.output import show
 from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RefusedError
 

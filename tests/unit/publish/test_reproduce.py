@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from rdma_images.cli.base import show
+from rdma_images.cli.output import show
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Image

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from rdma_images import report as reports
-from rdma_images.cli.base import show
+from rdma_images.cli.output import show
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
 from rdma_images.core.pipeline import Check

@@ -9,18 +9,18 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.cli import base
+from rdma_images.cli import output
 
 
 def in_a_pipe(capsys: pytest.CaptureFixture[str], answer: object) -> str:
-    base.show(answer)
+    output.show(answer)
     return capsys.readouterr().out
 
 
 def on_a_terminal(_: pytest.CaptureFixture[str], answer: object) -> str:
     reading, writing = pty.openpty()
     with os.fdopen(writing, "w") as terminal:
-        base.show(answer, file=terminal)
+        output.show(answer, file=terminal)
         text = os.read(reading, 4096).decode()
     os.close(reading)
     return text
