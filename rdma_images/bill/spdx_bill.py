@@ -14,6 +14,7 @@ SPDX = "application/spdx+json"
 PREDICATE = "https://spdx.dev/Document"  # the predicate type under which cosign signs it
 ROOT = "SPDXRef-image"
 NO_ASSERTION = "NOASSERTION"
+PACKAGE_URL = {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl"}
 _UNUSUAL = re.compile(r"[^A-Za-z0-9.-]")
 
 
@@ -65,14 +66,10 @@ def _package(part: BillPart, ids: dict[str, str]) -> dict[str, Any]:
         "versionInfo": part.version,
         "supplier": f"Organization: {part.supplier}" if part.supplier else "",
         "checksums": [{"algorithm": "SHA256", "checksumValue": part.sha256}] if part.sha256 else [],
-        "externalRefs": [_purl(part.purl.to_string())] if part.purl else [],
+        "externalRefs": [{**PACKAGE_URL, "referenceLocator": part.purl.to_string()}] if part.purl else [],
         "comment": "; ".join(f"{key}={value}" for key, value in sorted(part.properties.items())),
     }
     return body | {key: value for key, value in optional.items() if value}
-
-
-def _purl(purl: str) -> dict[str, str]:
-    return {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}
 
 
 def _relationships(parts: Sequence[BillPart], ids: dict[str, str]) -> Iterator[dict[str, str]]:

@@ -34,13 +34,13 @@ def slowest_builds(file: Path | None = None) -> dict[str, float]:
         raise RdmaImagesError(f"{path}: not a table of seconds by image\nremove it") from None
 
 
-def record_durations(file: Path | None = None) -> dict[str, float]:
+def record_durations() -> dict[str, float]:
     """Add the builds under build/images/ to the table, each where it is the slowest; return the table."""
-    seconds_by_image = slowest_builds(file)
+    seconds_by_image = slowest_builds()
     for image_id in (folder.name for folder in files.list_folder(paths.IMAGES) if files.exists(folder)):
         if (seconds := uncached_seconds(image_id)) is not None:
             seconds_by_image[image_id] = max(seconds, seconds_by_image.get(image_id, 0.0))
-    atomic.write(file or paths.BUILD / FILE, _FORM.dump_json(seconds_by_image, indent=2).decode() + "\n")
+    atomic.write(paths.BUILD / FILE, _FORM.dump_json(seconds_by_image, indent=2).decode() + "\n")
     return seconds_by_image
 
 

@@ -185,7 +185,7 @@ def job_pairs(
         if bandwidths
         else pair_report.first_report(node_names, rounds)
     )
-    show(dumps(asdict(answer), indent=2) if json else pair_report.report_text(answer, bandwidths))
+    show(dumps(asdict(answer), indent=2) if json else "\n".join(pair_report.report_lines(answer, bandwidths)))
     if answer.inference and (answer.inference.slow or answer.inference.links):
         raise Exit(code=1)
 

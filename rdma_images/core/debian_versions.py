@@ -23,12 +23,8 @@ def _parts(text: str) -> tuple[tuple[int, ...] | int, ...]:
     parts: list[tuple[int, ...] | int] = []
     for word, digits in _PARTS.findall(text)[:-1] or [("", "")]:
         parts.append((*(_order(character) for character in word), 0))
-        parts.append(_number(digits))
+        parts.append(int(digits[:4000] or 0))  # Python converts no longer text, and no version has one
     return (*parts, (0,), 0)
-
-
-def _number(digits: str) -> int:
-    return int(digits[:4000] or 0)  # Python converts no longer text, and no version has one
 
 
 def _order(character: str) -> int:

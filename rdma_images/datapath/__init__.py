@@ -11,7 +11,7 @@ from rdma_images.core.pipeline import Check, Fabric, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.datapath import accelerator, kit, lab, steps
 from rdma_images.datapath.disk import Disk
-from rdma_images.datapath.guest import MEMORY, Guest, GuestError, Machine, NoGuestError
+from rdma_images.datapath.guest import MEMORY, GuestError, Machine, NoGuestError
 from rdma_images.datapath.kit import Kit
 from rdma_images.datapath.limits import verdict
 from rdma_images.engine.container_engine import Engine
@@ -22,7 +22,7 @@ CONSOLE = "datapath-console.log"
 
 
 def run(
-    ref: str, engine: Engine, image: Image | None = None, progress: Progress | None = None, folder: Path | None = None
+    ref: str, engine: Engine, image: Image | None = None, progress: Progress = silent, folder: Path | None = None
 ) -> tuple[Check, ...]:
     """Return the checks of the datapath tier for the image `ref` of `engine`.
 
@@ -38,7 +38,6 @@ def run(
     """
     from rdma_images.datapath import export  # docker-py takes 0.2 s, which who shows a report should not wait for
 
-    progress = progress or silent
     folder = folder or (paths.image_folder(image.id) if image else paths.BUILD)
     kit_or_reason = _prepare_kit(progress)
     if isinstance(kit_or_reason, str):
@@ -74,7 +73,8 @@ def _check_between(
         except GuestError as error:
             checks = list(steps.after_lost_guest(checks, error, fabric))
         if any(check.outcome == "failed" for check in checks):
-            atomic.write(folder / CONSOLE, _consoles(pair))
+            consoles = (f"== {guest.address} ==\n{guest.console()}" for guest in pair)
+            atomic.write(folder / CONSOLE, "\n".join(consoles))
     return tuple(checks)
 
 
@@ -94,8 +94,3 @@ def _prepare_kit(progress: Progress) -> Kit | str:
         return kit.prepare(progress)
     except RdmaImagesError as error:
         return f"the emulator is not available: {error}"
-
-
-def _consoles(pair: tuple[Guest, Guest]) -> str:
-    """Return what both machines printed, one after the other."""
-    return "\n".join(f"== {guest.address} ==\n{guest.console()}" for guest in pair)

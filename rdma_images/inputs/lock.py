@@ -152,18 +152,14 @@ def releases(image: Image, lock: Lock, mirror_settings: Mirrors | None = None) -
         return ()
     from rdma_images.inputs import releases as index_releases  # here, because a lock that is kept needs no index
 
-    public = [line for line in image.python_packages if not _is_named(line, image)]
+    named = {package for index in image.indexes for package in index.packages}  # whose own index is asked
+    public = [line for line in image.python_packages if canonicalize_name(Requirement(line).name) not in named]
     return index_releases.locked_releases(lock, public, *sources.index_for(mirror_settings or mirrors.load()))
 
 
-def _is_named(requirement: str, image: Image) -> bool:
-    """Return whether one of the image's indexes is named for a package."""
-    return any(canonicalize_name(Requirement(requirement).name) in index.packages for index in image.indexes)
-
-
-def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
+def load_toolkit(image: Image) -> Lock:
     """Return the lock of the compiler for an image; no wheels where nothing is compiled. Raise like `load`."""
-    return read(toolkit_request(image), folder)
+    return read(toolkit_request(image))
 
 
 def lock_toolkit(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:

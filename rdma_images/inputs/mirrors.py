@@ -67,9 +67,8 @@ class Mirrors:
     """The addresses that replace the sources' own. A source without an entry keeps its own."""
 
     ca_bundle: Path
-    addresses: Mapping[str, tuple[str, str]] = field(
-        default_factory=dict
-    )  # by plain name: address, where it is written
+    # By plain name: address, where it is written.
+    addresses: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     logins: Mapping[str, Login] = field(default_factory=dict)  # by host, with the port where it is not the scheme's own
 
     def address(self, source: Source) -> str | None:

@@ -50,6 +50,7 @@ def plan(
     changes = dict(changes or {})
     for axis, value in changes.items():
         axes.check(axis, value, facts)
+    indexes = tuple(PackageIndex(name, index.address, index.packages) for name, index in matrix.indexes.items())
     images: dict[str, Image] = {}
     refusals: dict[tuple[str, ...], Refusal] = {}  # by target and values, since `changes` may make two rows equal
     for name in targets or _with_axes(matrix, changes):
@@ -68,7 +69,7 @@ def plan(
             broken = tuple(filter(onto.related, rules.check(planned, facts))) if base else rules.check(planned, facts)
             where = partial(matrix.where, "targets", name)
             image = None if broken else _image(planned, target, facts, base, where)
-            image = image and replace(image, indexes=_indexes(matrix))
+            image = image and replace(image, indexes=indexes)
             if image and not (
                 broken := (*source_builds.broken_rules(image, facts), *additions.broken_rules(image, facts))
             ):
@@ -103,10 +104,6 @@ def written(image: Image) -> dict[str, object]:
     words = {name: {"details": component.details.words()} for name, component in image.components.items()}
     plain = asdict(image)
     return plain | {"components": {name: fields | words[name] for name, fields in plain["components"].items()}}
-
-
-def _indexes(matrix: Matrix) -> tuple[PackageIndex, ...]:
-    return tuple(PackageIndex(name, index.address, index.packages) for name, index in matrix.indexes.items())
 
 
 def _with_axes(matrix: Matrix, changes: Row) -> list[str]:

@@ -184,9 +184,9 @@ def _has_host(registry: Registry, host: str) -> bool:
     return registry.host == host
 
 
-def registries_file(environ: Mapping[str, str] = os.environ) -> Path:
+def registries_file() -> Path:
     """Return the file's path: RDMA_IMAGES_REGISTRIES names it, otherwise it is registries.yaml of the project."""
-    return Path(environ.get("RDMA_IMAGES_REGISTRIES") or PROJECT / "registries.yaml")
+    return Path(os.environ.get("RDMA_IMAGES_REGISTRIES") or PROJECT / "registries.yaml")
 
 
 def load(path: Path | None = None) -> Registries:

@@ -78,21 +78,17 @@ def measured_slices(report: Report) -> list[Slice]:
 def facts(report: Report) -> list[tuple[str, str]]:
     """Return name and value of what was measured."""
     case = report.facts
+    labels = sorted(case.subject.labels.items()) if case else []
     rows = [
         ("meant for", f"{case.expected.fabric or 'no fabric'}: {case.expected.because}" if case else ""),
         ("digest", report.digest),
         ("platform", case.subject.platform if case else ""),
         ("Debian packages", table.archive_day(case.subject.labels) if case else ""),
         *(_measured(case) if case else ()),
-        *(("does not work", text) for text in _limits(case.subject.labels if case else {})),
+        *(("does not work", text) for name, text in labels if name.startswith(f"{LABEL_PREFIX}.limit.")),
         ("suite", report.suite),
     ]
     return [(name, plain(value)) for name, value in rows if value]
-
-
-def _limits(labels: Mapping[str, str]) -> list[str]:
-    """Return what the image says of itself that it does not do."""
-    return [text for name, text in sorted(labels.items()) if name.startswith(f"{LABEL_PREFIX}.limit.")]
 
 
 def _measured(case: Inspection) -> list[tuple[str, str]]:

@@ -49,6 +49,7 @@ class _DebianEntry(ReportPart):
     releases: dict[str, _DebianRelease] = Field(default_factory=dict)
 
 
+_SECTIONS = TypeAdapter(dict[str, Section])
 _DEBIAN: TypeAdapter[dict[str, dict[str, _DebianEntry]]] = TypeAdapter(dict[str, dict[str, _DebianEntry]])
 
 
@@ -109,12 +110,9 @@ def _match_document(document: Any, installed: InstalledPackages) -> Iterator[Vul
     elif isinstance(document, dict) and "id" in document:
         return  # an advisory of OSV's that names no package: withdrawn
     else:
-        present = {name: entry for name, entry in _mapping(document).items() if name in installed.debian}
+        sections = _SECTIONS.validate_python(document)
+        present = {name: entry for name, entry in sections.items() if name in installed.debian}
         yield from _debian(_DEBIAN.validate_python(present), installed)
-
-
-def _mapping(document: Any) -> dict[str, Any]:
-    return TypeAdapter(dict[str, Section]).validate_python(document)
 
 
 def _debian(tracker: Mapping[str, Mapping[str, _DebianEntry]], installed: InstalledPackages) -> Iterator[Vulnerability]:
@@ -150,7 +148,7 @@ def _osv(advisory: OsvAdvisory, installed: InstalledPackages) -> Iterator[Vulner
         else:
             continue
         for kind, package, version in present:
-            order = _python_key if kind == "pypi" else debian_versions.key
+            order = Version if kind == "pypi" else debian_versions.key
             if _is_affected(version, affected, order):
                 fixes = [event.fixed for span in affected.ranges for event in span.events if event.fixed]
                 yield Vulnerability(
@@ -163,10 +161,6 @@ def _osv(advisory: OsvAdvisory, installed: InstalledPackages) -> Iterator[Vulner
                     published=day(advisory.published),
                     aliases=advisory.aliases,
                 )
-
-
-def _python_key(version: str) -> Any:
-    return Version(version)
 
 
 def _less(first: str, second: str, order: Callable[[str], Any]) -> bool:

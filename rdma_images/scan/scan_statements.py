@@ -3,7 +3,7 @@
 Sources: in-toto/attestation, spec/predicates/vuln.md (0.2); openvex/spec, OPENVEX-SPEC.md (0.2.0).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -49,7 +49,9 @@ def openvex(name: str, digest: str, scan: Scan, decisions: Sequence[Decision]) -
     What cannot be exploited is "not_affected" with its justification; an exception is "affected", and its reason and
     end are the action that OpenVEX asks for.
     """
-    statements = [_statement(name, digest, decision) for decision in _stated(decisions)]
+    statements = [
+        _statement(name, digest, decision) for decision in decisions if decision.outcome in ("not affected", "accepted")
+    ]
     if not statements:
         return None
     return {
@@ -60,10 +62,6 @@ def openvex(name: str, digest: str, scan: Scan, decisions: Sequence[Decision]) -
         "version": 1,
         "statements": statements,
     }
-
-
-def _stated(decisions: Sequence[Decision]) -> Iterable[Decision]:
-    return (decision for decision in decisions if decision.outcome in ("not affected", "accepted"))
 
 
 def _statement(name: str, digest: str, decision: Decision) -> dict[str, Any]:

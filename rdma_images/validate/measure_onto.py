@@ -110,7 +110,11 @@ def _from_case(case: Inspection) -> ExistingImage:
         plugins=plugins,
         loader_folders=_loader_folders(case, tree),
         cuda_runtime=_cuda_runtime(case, tree),
-        environment={name: value for name, value in subject.environment.items() if _is_recorded(name, value)},
+        environment={
+            name: value
+            for name, value in subject.environment.items()
+            if VARIABLES.fullmatch(name) and value.isprintable()
+        },
         user=subject.user,
         workdir="",
         entrypoint=(),
@@ -118,10 +122,6 @@ def _from_case(case: Inspection) -> ExistingImage:
         layers=tuple(subject.layers),
         failed={},
     )
-
-
-def _is_recorded(name: str, value: str) -> bool:
-    return bool(VARIABLES.fullmatch(name)) and value.isprintable()
 
 
 def _searched(subject: ImageConfig) -> list[str]:

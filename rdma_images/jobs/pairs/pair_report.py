@@ -55,12 +55,8 @@ def next_report(nodes: Sequence[str], by_pair: Mapping[Pair, float], expected: f
     return PairReport("; ".join(parts), (following,) if following else (), inference)
 
 
-def report_text(report: PairReport, by_pair: Mapping[Pair, float]) -> str:
-    """Return the report as lines, pairs to run as words that a shell's loop can read."""
-    return "\n".join(_lines(report, by_pair))
-
-
-def _lines(report: PairReport, by_pair: Mapping[Pair, float]) -> Iterator[str]:
+def report_lines(report: PairReport, by_pair: Mapping[Pair, float]) -> Iterator[str]:
+    """Yield the report, pairs to run as words that a shell's loop can read."""
     yield report.sentence
     if report.inference:
         limit = f"{1 - pair_rounds.TOLERANCE:.0%}"

@@ -30,7 +30,8 @@ def slow_reasons(processes: Processes, wordings: NcclLogs, nccl: str | None) -> 
 
 def low_bandwidth_causes(run: RunResult, expectations: Expectations) -> dict[str, tuple[str, ...]]:
     """Return the likely causes of a bus bandwidth below the expected, each with the lines that show it."""
-    return dict((*_node_causes(run), *_logged_causes(run), *run.slow.items(), *_measured_causes(run, expectations)))
+    logged = {meaning: lines for meaning, lines in run.evidence.items() if lines}
+    return {**dict(_node_causes(run)), **logged, **run.slow, **dict(_measured_causes(run, expectations))}
 
 
 def _node_causes(run: RunResult) -> Iterator[Cause]:
@@ -51,10 +52,6 @@ def _node_causes(run: RunResult) -> Iterator[Cause]:
             f"GPUDirect RDMA is off: {names}",
             tuple(node.gpudirect.where for node in without_gpudirect[:4] if node.gpudirect),
         )
-
-
-def _logged_causes(run: RunResult) -> Iterator[Cause]:
-    yield from ((meaning, lines) for meaning, lines in run.evidence.items() if lines)
 
 
 def _measured_causes(run: RunResult, expectations: Expectations) -> Iterator[Cause]:

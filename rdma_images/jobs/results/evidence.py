@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.progress import Progress, silent
 from rdma_images.facts import table
 from rdma_images.facts.instances import Instances
 from rdma_images.jobs.results import run_folder
@@ -90,14 +89,14 @@ def _key(result: Result) -> tuple[str, str, int | None]:
     return result.job, result.instance, result.nodes
 
 
-def fetch(image: str, trust: Trust | None = None, progress: Progress = silent) -> tuple[Result, ...]:
+def fetch(image: str, trust: Trust | None = None) -> tuple[Result, ...]:
     """Return the results that are attached to `image`, or to an image of that index; with `trust`, those it signed.
 
     Raises RefusedError for none.
     """
     _, repository = _open(image)
     manifest = repository.manifest(parse_reference(image).selector)
-    verifier = open_verifier(repository, trust, progress)
+    verifier = open_verifier(repository, trust)
     ref = f"{repository.ref}@{manifest.digest}"
 
     def newest(digest: str) -> tuple[Result, ...]:
@@ -119,12 +118,13 @@ def fetch(image: str, trust: Trust | None = None, progress: Progress = silent) -
     return newest_by_job
 
 
-def fetch_by_reference(text: str, trust: Trust | None = None, progress: Progress = silent) -> Result:
+def fetch_by_reference(text: str, trust: Trust | None = None) -> Result:
     """Return the result that "host/repository@sha256:…" has, or of several that of "…#job". Raises RefusedError."""
     image, _, job = text.partition("#")
-    results = [result for result in fetch(image, trust, progress) if job in ("", result.job)]
+    attached = fetch(image, trust)
+    results = [result for result in attached if job in ("", result.job)]
     if len(results) != 1:
-        jobs = ", ".join(result.job for result in fetch(image, trust, progress))
+        jobs = ", ".join(result.job for result in attached)
         raise RefusedError(f"{text}: {len(results)} results\nname one of its jobs after #: {jobs}")
     return results[0]
 

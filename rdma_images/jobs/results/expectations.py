@@ -36,10 +36,12 @@ def job_expectations(job: JobSpec | None, instance: str = "", nodes: int | None 
     name = job.instance if job else instance
     instance_type = table.read(Instances).find(name) if name else None
     expectations = Expectations(
-        fabric=instance_type.fabric if instance_type else None, nodes=nodes, instance=name, about=instance_type
+        fabric=instance_type.fabric if instance_type else None,
+        nodes=nodes,
+        adapters=instance_type.interfaces if instance_type else None,
+        instance=name,
+        about=instance_type,
     )
-    if instance_type:
-        expectations = replace(expectations, adapters=instance_type.interfaces)
     if job is None:
         return expectations
     program = job.command[0].rpartition("/")[2] if job.command else ""

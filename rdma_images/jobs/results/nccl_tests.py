@@ -33,19 +33,16 @@ class Table:
 
     rows: list[Measurement] = field(default_factory=list)
     devices: dict[int, SourcedValue] = field(default_factory=dict)  # rank -> host
-    shared: dict[tuple[str, str], list[SourcedValue]] = field(
-        default_factory=dict
-    )  # host, GPU -> the ranks of one test on it
+    # Host and GPU -> the ranks of one test on it.
+    shared: dict[tuple[str, str], list[SourcedValue]] = field(default_factory=dict)
     out_of_bounds: SourcedValue | None = None  # the worst count
     largest: SourcedValue | None = None  # bytes that were asked for, or that the memory allows
     failure: SourcedValue | None = None
-    late: list[SourcedValue] = field(
-        default_factory=list
-    )  # processes that took longer than others, by the JSON of -I 1
+    # Processes that took longer than others, by the JSON of -I 1.
+    late: list[SourcedValue] = field(default_factory=list)
     concluded: bool = False  # the last table has its end
-    _gpus: dict[tuple[str, str], dict[int, SourcedValue]] = field(
-        default_factory=dict
-    )  # of the test that is being read
+    # Of the test that is being read.
+    _gpus: dict[tuple[str, str], dict[int, SourcedValue]] = field(default_factory=dict)
     _collective: str = ""
     _columns: tuple[str, ...] = ()  # those of the header that was read last
     _begun: str = ""  # the first piece of a row that was torn

@@ -58,9 +58,8 @@ class NodeResult:
     name: str
     ranks: tuple[int, ...]  # those whose lines are in the logs
     expected: int | None  # adapters of its instance type; None where that is not known
-    adapters: SourcedValue | None = (
-        None  # how many the network found in the container; the smallest that a process says
-    )
+    # How many the network found in the container; the smallest that a process says.
+    adapters: SourcedValue | None = None
     devices: tuple[str, ...] = ()  # their names, of libibverbs
     used: int | None = None  # devices that channels go over; NCCL counts adapters that the plugin joins as one
     provider: SourcedValue | None = None  # of libfabric

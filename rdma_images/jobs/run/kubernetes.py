@@ -115,8 +115,8 @@ class Kubernetes:
             return ["kubectl", *namespace]
         return ["kubectl", "--context", context, *namespace]
 
-    def _kubectl(self, *words: str, stdin: str | None = None, limit: float = 60.0) -> str:
-        return output([*self._program, *words], stdin, limit)
+    def _kubectl(self, *words: str, stdin: str | None = None) -> str:
+        return output([*self._program, *words], stdin)
 
     def _get(self, *words: str) -> Object:
         parsed: Object = json.loads(self._kubectl("get", *words, "-o", "json"))

@@ -18,11 +18,6 @@ class State:
     phase: Phase
     why: str = ""
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing of the job will run any more."""
-        return self.phase in ("succeeded", "failed")
-
 
 @dataclass(frozen=True)
 class Submission:

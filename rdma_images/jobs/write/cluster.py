@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from rdma_images.core.errors import RefusedError, near
@@ -93,7 +93,7 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
         parameters=values,
         values=(),
     )
-    return Cluster(**{**vars(cluster), "values": tuple(_values(cluster, node, project))})
+    return replace(cluster, values=tuple(_values(cluster, node, project)))
 
 
 def _parameter_problems(

@@ -153,16 +153,11 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
     lines = []
     for name in request.fields():
         if name not in launcher.fields:
-            launchers_with_field = [other for other, row in table.launchers.items() if name in row.fields]
-            lines.append(
-                f"launcher {request.launcher} has no {name} ({table.fields[name]}); {_listed(launchers_with_field)}"
-            )
+            supporting = [other for other, row in table.launchers.items() if name in row.fields]
+            others = f"these have it: {', '.join(supporting)}" if supporting else "no launcher has it"
+            lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}); {others}")
     if lines:
         raise RefusedError("\n".join([*lines, f"{COMMAND} job.launchers --fields shows what each launcher supports"]))
-
-
-def _listed(launchers: list[str]) -> str:
-    return f"these have it: {', '.join(launchers)}" if launchers else "no launcher has it"
 
 
 def _with_fields(request: JobRequest, launcher: Launcher) -> dict[str, str]:

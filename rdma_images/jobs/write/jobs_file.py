@@ -183,7 +183,7 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
         entry: The job.
         command: What was typed after --; empty for the entry's own.
         name: The job's name; empty for one that is made of target, instance type and nodes.
-        options: Fields of Request that no job of jobs.yaml has.
+        options: Fields of JobRequest that no job of jobs.yaml has.
 
     Raises:
         RefusedError: The job has no launcher or no instance type, or its folder of code is not there.
