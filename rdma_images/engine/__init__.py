@@ -12,7 +12,7 @@ from rdma_images.engine.container_engine import Engine
 if TYPE_CHECKING:
     from docker import DockerClient
 
-__all__ = ["Engine", "client", "down", "ensure", "image_id", "status"]
+__all__ = ["Engine", "client", "down", "ensure", "image_id"]
 
 
 _api_versions: dict[str, str] = {}  # by host: a client without it asks each time

@@ -52,7 +52,7 @@ def send(path: Path, method: str, question: str, seconds: float) -> Any:
 
 
 def answers(path: Path, seconds: float = 2.0) -> bool:
-    """Return a Docker daemon answers at the socket `path`."""
+    """Return whether a Docker daemon answers at the socket `path`."""
     try:
         return bool(get(path, "/_ping", seconds) == "OK")
     except OSError:

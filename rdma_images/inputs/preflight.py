@@ -83,7 +83,7 @@ def supply(sources: Iterable[Source], mirror_settings: Mirrors, rehearse: bool =
 
 
 def require(supplies: Sequence[Supply]) -> None:
-    """Raise UnreachableError unless every source has an answer."""
+    """Raise UnreachableSourcesError unless every source has an answer."""
     if not all(supply.reachable for supply in supplies):
         raise UnreachableSourcesError(supplies)
 

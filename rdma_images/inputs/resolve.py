@@ -69,7 +69,7 @@ def versions(
     """Return the versions that `resolve` would lock, by name.
 
     Raises:
-        ConflictError: The packages do not go together, or one of them has no wheel.
+        PackageConflictError: The packages do not go together, or one of them has no wheel.
         RdmaImagesError: As `resolve`.
     """
     packages = _pylock_of_indexes(request, _local_packages(request), index, mirrors, indexes)
@@ -215,7 +215,7 @@ def _pylock(
 
     Raises:
         _UnaskableError: The setup.py of a release imports what it does not declare.
-        ConflictError: The packages do not go together.
+        PackageConflictError: The packages do not go together.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

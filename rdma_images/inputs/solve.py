@@ -94,8 +94,8 @@ def _question(matrix: Matrix, name: str) -> _Question:
         local_packages.pin(text, paths.PROJECT, matrix.where("targets", name, "python-packages", number))
         for number, text in enumerate(target.python_packages)
     )
-    indexes = tuple(PackageIndex(key, index.address, index.packages) for key, index in matrix.indexes.items())
-    return _Question(name, target, (*local, *listed.packages), tuple(listed.constraints), indexes)
+    packages = (*local, *listed.packages)
+    return _Question(name, target, packages, tuple(listed.constraints), matrix.package_indexes)
 
 
 def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -125,7 +125,7 @@ def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[st
 def _newest_solvable(
     question: _Question, planned: Candidate, torches: Sequence[str], facts: Facts, mirrors: Mirrors
 ) -> str:
-    """Return the newest of those torches with which all packages have wheels. Raises ConflictError for none."""
+    """Return the newest of those torches with which all packages have wheels. Raises PackageConflictError for none."""
     oldest, *_, newest = sorted([*torches, *torches], key=Version)
     unavailable = [version for version in facts.torch.releases if version not in torches]
     excluded = "".join(

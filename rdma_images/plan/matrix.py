@@ -17,7 +17,7 @@ from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
 from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, near
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.pipeline import Fabric, PackageIndex
 from rdma_images.core.yaml_file import Document, Strict, YamlPath
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, local_packages, onto_records
@@ -177,6 +177,11 @@ class Matrix(Document):
         if name not in self.targets:
             raise RefusedError(f"no target {name!r}\n{near(name, self.targets)}")
         return self.targets[name]
+
+    @property
+    def package_indexes(self) -> tuple[PackageIndex, ...]:
+        """The package indexes as images have them."""
+        return tuple(PackageIndex(name, index.address, index.packages) for name, index in self.indexes.items())
 
     def check(self, facts: Facts) -> None:
         """Raise RefusedError, with file and line, for a value that the facts do not know."""

@@ -11,7 +11,7 @@ from rdma_images.components import efa_installer, gpus
 from rdma_images.components.cuda import toolkit_requirements
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import ExistingImage, Image, PackageIndex, Plan, Refusal
+from rdma_images.core.pipeline import ExistingImage, Image, Plan, Refusal
 from rdma_images.core.step_files import step_file
 from rdma_images.facts import Facts
 from rdma_images.plan import (
@@ -50,7 +50,6 @@ def plan(
     changes = dict(changes or {})
     for axis, value in changes.items():
         axes.check(axis, value, facts)
-    indexes = tuple(PackageIndex(name, index.address, index.packages) for name, index in matrix.indexes.items())
     images: dict[str, Image] = {}
     refusals: dict[tuple[str, ...], Refusal] = {}  # by target and values, since `changes` may make two rows equal
     for name in targets or _with_axes(matrix, changes):
@@ -69,7 +68,7 @@ def plan(
             broken = tuple(filter(onto.related, rules.check(planned, facts))) if base else rules.check(planned, facts)
             where = partial(matrix.where, "targets", name)
             image = None if broken else _image(planned, target, facts, base, where)
-            image = image and replace(image, indexes=indexes)
+            image = image and replace(image, indexes=matrix.package_indexes)
             if image and not (
                 broken := (*source_builds.broken_rules(image, facts), *additions.broken_rules(image, facts))
             ):

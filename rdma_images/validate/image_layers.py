@@ -42,7 +42,7 @@ class LayerContent:
     """What is gathered while a layer's files stream by."""
 
     left: dict[str, dict[str, str]] = field(default_factory=lambda: {"secret": {}, "cache": {}, "temporary": {}})
-    places: dict[str, int] = field(default_factory=dict)  # bytes by place, of the first MOST_PLACES
+    places: dict[str, int] = field(default_factory=dict)  # bytes by place, of the first MAX_PLACES
     count: int = 0
     unpacked: int = 0  # bytes
 

@@ -22,7 +22,7 @@ NOT_FOUND = (126, 127)  # of a shell, and of `docker exec`, where there is no su
 
 
 class Limited(BaseBackend):
-    """A testinfra backend whose commands end: after `limit` seconds, or after MOST_BYTES of output.
+    """A testinfra backend whose commands end: after `limit` seconds, or after MAX_OUTPUT_BYTES of output.
 
     One that has printed nothing ends after `first` seconds.
     """

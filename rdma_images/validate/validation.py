@@ -71,18 +71,16 @@ def validate_all(
         )
 
     # Emulated machines wait for one another most of the time; everything else has the processor busy by itself.
-    at_once = min(len(candidates), _at_once()) if "datapath" in tiers else 1
+    at_once = 1
+    if "datapath" in tiers:
+        from rdma_images import datapath  # which the other tiers need not wait for
+
+        at_once = min(len(candidates), datapath.parallel_capacity())
     if at_once == 1:
         yield from map(validate_candidate, candidates)
         return
     with ThreadPoolExecutor(at_once) as pool:
         yield from pool.map(validate_candidate, candidates)
-
-
-def _at_once() -> int:
-    from rdma_images import datapath  # which the other tiers need not wait for
-
-    return datapath.parallel_capacity()
 
 
 def _planned_candidate(image: Image) -> ValidationCandidate:
