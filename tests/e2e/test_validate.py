@@ -255,6 +255,7 @@ def test_the_report_is_of_what_was_measured(context: Path) -> None:
                 with pytest.raises(RefusedError, match="its name was given to another image"):
                     validate(ref, validated.engine(), build=built, reuse=reuse)
             assert validate(ref, validated.engine()).digest == subject.digest(client, other_image) != digest
+            client.images.remove(digest)  # which has lost its name, by which the others are removed
     finally:
         client.close()
 
