@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rdma_images import components
 from rdma_images.build import stand_ins
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image, Source, Supply
@@ -50,10 +51,19 @@ class Contexts:
 
     def _download(self, supply: Supply, image: Image, base: str) -> str:
         if supply.via == "stand-in":
+            self._refuse_obstacle(supply.source, image)
             # Made on the distribution alone: an image that exists may have another user, and no shell.
             distribution = self._distribution(image) if image.onto else base
             return self._add(stand_ins.stand_in(supply.source, image, self.facts, distribution))
         return str(self.download(supply.source))
+
+    def _refuse_obstacle(self, source: Source, image: Image) -> None:
+        obstacles = {component.name: component.stand_in_obstacle for component in components.ALL}
+        if source.component in obstacles and (obstacle := obstacles[source.component](image, self.facts)):
+            raise RefusedError(
+                f"--rehearse: nothing can stand in for {source.id} on {image.axes['base']}: {obstacle}\n"
+                "rehearse on debian13, or build without --rehearse, where the sources answer"
+            )
 
     def _distribution(self, image: Image) -> str:
         base = image.axes["base"]

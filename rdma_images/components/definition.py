@@ -100,6 +100,8 @@ class ComponentDefinition:
     source_names: tuple[str, ...] = ()  # by which mirrors.yaml may call them, without a version
     has_configure: bool = False  # whether its tarball has a `configure` that states the version
     stand_in_arguments: Callable[[Image, Facts], Mapping[str, str]] = lambda *_: {}  # build arguments of its stand-in
+    # Why its stand-in would be no good on the base of an image; empty where it would.
+    stand_in_obstacle: Callable[[Image, Facts], str] = lambda *_: ""
     is_measured: bool = False  # whether a report must have measured its version, for a tag to name it
     agrees: Callable[[str, str], bool] = _is_prefix  # whether a planned version is true of the measured one
 

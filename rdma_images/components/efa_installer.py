@@ -14,12 +14,14 @@ from rdma_images.components.definition import (
 )
 from rdma_images.components.source import download_source
 from rdma_images.core.pipeline import Details, Fabric, Image, Source
+from rdma_images.core.versions import at_least
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 
 NAME = "efa-installer"
 PLUGIN_PACKAGE = "libnccl-ofi"
 OPEN_MPI = "/opt/amazon/openmpi"  # the folder of the Open MPI that it brings
+FIRST_WITH_EFA = "2.0"  # of Debian's libfabric: trixie's 2.1.0 lists the provider efa, bookworm's 1.17.0 does not
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,13 @@ def _rdma_core(versions: Mapping[str, str], _: Fabric, facts: Facts) -> str | No
     return facts.efa.releases[installer].rdma_core if installer else None
 
 
+def _stand_in_obstacle(image: Image, facts: Facts) -> str:
+    libfabric = facts.bases.bases[image.axes["base"]].libfabric
+    if libfabric and not at_least(libfabric, FIRST_WITH_EFA):
+        return f"its libfabric {libfabric} has no provider for EFA"
+    return ""
+
+
 EFA_INSTALLER = ComponentDefinition(
     name=NAME,
     axis=Axis(NAME, lambda facts: sorted_versions(facts.efa.releases)),
@@ -106,6 +115,7 @@ EFA_INSTALLER = ComponentDefinition(
     was_tested=_was_tested,
     sources=_sources,
     source_names=(NAME,),
+    stand_in_obstacle=_stand_in_obstacle,
 )
 LIBFABRIC = ComponentDefinition(name="libfabric", bundled=BundledVersion(NAME, _libfabric))
 RDMA_CORE = ComponentDefinition(name="rdma-core", bundled=BundledVersion(NAME, _rdma_core), shown=False)

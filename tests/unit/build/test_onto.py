@@ -23,10 +23,10 @@ MIRRORS = Mirrors(Path("ca.pem"))
 TEXT = f"targets:\n  mine: {{summary: mine, fabric: efa, onto: '{REF}', default: {{efa-installer: 1.50.0}}}}\n"
 
 
-def planned(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
+def planned(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPatch, **changes: str) -> Image:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(state))
     onto_records.write(base)
-    (image,) = planner.plan(yaml_file.loads(TEXT, Matrix, "matrix.yaml"), FACTS).images
+    (image,) = planner.plan(yaml_file.loads(TEXT, Matrix, "matrix.yaml"), FACTS, changes=changes).images
     return image
 
 
@@ -50,6 +50,12 @@ def test_a_stand_in_is_made_on_the_distribution(tmp_path: Path, monkeypatch: pyt
     helper = build_contexts.helpers[by_name["efa-installer"].removeprefix("target:")]
     assert helper.contexts["base"] == "target:base-debian13"
     assert build_contexts.helpers["base-debian13"].folder == tmp_path
+
+
+def test_stand_ins_on_a_debian_without_a_provider_for_efa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = planned(existing(system="debian12"), tmp_path, monkeypatch, **{"aws-ofi-nccl": "1.21.1"})
+    with pytest.raises(RefusedError, match=r"efa-installer-1\.50\.0 on debian12: its libfabric 1\.17\.0 has no"):
+        contexts(image, tmp_path)
 
 
 def test_stand_ins_for_an_image_on_ubuntu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
