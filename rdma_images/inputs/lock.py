@@ -157,9 +157,9 @@ def releases(image: Image, lock: Lock, mirror_settings: Mirrors | None = None) -
     return index_releases.locked_releases(lock, public, *sources.index_for(mirror_settings or mirrors.load()))
 
 
-def load_toolkit(image: Image) -> Lock:
+def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
     """Return the lock of the compiler for an image; no wheels where nothing is compiled. Raise like `load`."""
-    return read(toolkit_request(image))
+    return read(toolkit_request(image), folder)
 
 
 def lock_toolkit(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
