@@ -62,7 +62,7 @@ def _item(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> App
         build=build,
         report=report,
         tags=Tags(tag + ending),
-        passed=gate.approve(build, report, suite, allow_red, built_here=False),
+        allowed_red=gate.approve(build, report, suite, allow_red, built_here=False),
         measured=measured,
         built_here=False,
     )

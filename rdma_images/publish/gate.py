@@ -1,7 +1,6 @@
 """The gate: an image may be published when its report is about its digest, of today's suite, and no check failed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.paths import COMMAND
@@ -14,17 +13,10 @@ from rdma_images.registry.registries import is_loopback
 COMMITTED = "source.committed"
 
 
-@dataclass(frozen=True)
-class Approval:
-    """The approval of an image, with the failed checks that the user allowed by name."""
-
-    allowed_red: tuple[str, ...] = ()
-
-
 def approve(
     build: Build, report: Report | None, suite: str, allow_red: Sequence[str] = (), built_here: bool = True
-) -> Approval:
-    """Return the approval of `build`.
+) -> tuple[str, ...]:
+    """Let `build` pass; return the failed checks that the user allowed by name.
 
     Args:
         suite: The digest of the validators as they are now.
@@ -59,7 +51,7 @@ def approve(
         raise RefusedError(
             f"{build.image_id} has failed checks: {listed}\n{fix}; or allow each by name: --allow-red {unexcused[0].id}"
         )
-    return Approval(tuple(sorted({failure.id for failure in failed})))
+    return tuple(sorted({failure.id for failure in failed}))
 
 
 def check_exceptions(reports: Sequence[Report], allow_red: Sequence[str]) -> None:

@@ -75,14 +75,14 @@ def _item(
     allow_red: Sequence[str],
 ) -> ApprovedImage:
     build = read_build(image)
-    approval = gate.approve(build, report, suite, allow_red)
+    allowed_red = gate.approve(build, report, suite, allow_red)
     assert report is not None
     return ApprovedImage(
         image=image,
         build=build,
         report=report,
         tags=image_tags(image, all_images, matrix, rehearsal=bool(build.rehearsal)),
-        passed=approval,
+        allowed_red=allowed_red,
         measured=measured_versions(image, report),
         beside=tuple(sorted({other.target for other in all_images} - {image.target})),
     )
@@ -193,7 +193,7 @@ def _publication(item: ApprovedImage, copy: PublishedCopy) -> Publication:
         measured=item.measured,
         requires={requirement.what: requirement.at_least for requirement in image.requirements},
         suite=item.report.suite,
-        allowed_red=item.passed.allowed_red,
+        allowed_red=item.allowed_red,
         rehearsal=item.build.rehearsal,
         places={copy.registry: copy},
     )

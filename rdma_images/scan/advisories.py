@@ -16,11 +16,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import Field, TypeAdapter, ValidationError
 
-from rdma_images.core import debian_versions, files, yaml_file
+from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.plain import first_misfit, plain
 from rdma_images.inspection.report import Report
+from rdma_images.scan import debian_versions
 from rdma_images.scan.formats import OsvAdvisory, OsvAffected, OsvEvent, ReportPart, Section, Text
 from rdma_images.scan.scan_result import Scan, Vulnerability, day, severity, unique
 

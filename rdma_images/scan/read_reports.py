@@ -16,9 +16,7 @@ from rdma_images.scan import cloud_formats, exchange_formats, formats
 from rdma_images.scan.formats import ScannerReport
 from rdma_images.scan.scan_result import Scan, moment, unique
 
-MAX_REPORT_BYTES = (
-    128 * 2**20
-)  # bytes of a report; 10,000 findings of Trivy with descriptions and references have some 40 MB
+MAX_REPORT_BYTES = 128 * 2**20  # 10,000 findings of Trivy with descriptions and references have some 40 MB
 
 
 @dataclass(frozen=True)

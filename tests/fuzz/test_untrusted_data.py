@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rdma_images.bill import licenses
-from rdma_images.core import debian_versions, paths, yaml_file
+from rdma_images.core import paths, yaml_file
 from rdma_images.core.plain import decode_json
 from rdma_images.inputs import debian_index, source_metadata
 from rdma_images.inspection.measurements import DebianContents, WheelContents
@@ -33,7 +33,7 @@ from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.published_images import PublishedImage
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository
 from rdma_images.registry.http import Connection
-from rdma_images.scan import advisories, decisions
+from rdma_images.scan import advisories, debian_versions, decisions
 from rdma_images.scan.policy import OriginRules, Policy
 from rdma_images.scan.read_reports import parse_report
 from rdma_images.scan.scan_result import Scan, unique

@@ -6,7 +6,6 @@ from rdma_images.core.pipeline import Build, Check, Image
 from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.inspection.report import Report
 from rdma_images.publish.attach import Artifact
-from rdma_images.publish.gate import Approval
 from rdma_images.publish.item import ApprovedImage, artifacts
 from rdma_images.publish.tags import Tags
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
@@ -30,7 +29,7 @@ def validated(image: Image, digest: str, *checks: Check) -> Report:
 def item_of(image: Image, digest: str, *checks: Check, allowed: Sequence[str] = ()) -> ApprovedImage:
     by = {"buildx": "0.13", "docker": "26.1"}
     build = Build(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0, builder=by)
-    return ApprovedImage(image, build, validated(image, digest, *checks), Tags(image.tag), Approval(tuple(allowed)), {})
+    return ApprovedImage(image, build, validated(image, digest, *checks), Tags(image.tag), tuple(allowed), {})
 
 
 def artifacts_of(item: ApprovedImage, revision: str = "a" * 40) -> tuple[Artifact, ...]:

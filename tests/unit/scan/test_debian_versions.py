@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from rdma_images.core import debian_versions
+from rdma_images.scan import debian_versions
 
 VERSIONS = (
     *("1.0", "1.0-1", "1.0-0", "1.0~rc1-1", "1.0~~", "1.0+b1", "1.0a", "1.0.", "1.0-1~bpo13+1", "1:0.9", "0:1.0"),
