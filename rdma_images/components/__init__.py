@@ -33,3 +33,8 @@ _SUBJECTS = tuple(component for component in ALL if component.role == "subject")
 _PARTS = tuple(component for component in ALL if component.role == "part")
 IN_TABLES = tuple(component for component in (*_FOUNDATIONS, *_SUBJECTS, *_PARTS) if component.shown)
 IN_TAGS = tuple(component for component in (*_SUBJECTS, *_PARTS, *reversed(_FOUNDATIONS)) if component.tag is not None)
+
+
+def axis_of_wheel(name: str) -> str | None:
+    """Return the axis that decides a Python package's version; `name` is in the normal form. None where none does."""
+    return next((component.name for component in ALL if component.wheel and component.wheel.fullmatch(name)), None)

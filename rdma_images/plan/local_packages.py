@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from rdma_images.components import ALL
+from rdma_images.components import axis_of_wheel
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
 
@@ -109,9 +109,8 @@ def _refuse_login(url: str) -> None:
 
 def _refuse_component(name: str) -> None:
     """Raise for a package that is one of the image's components."""
-    for component in ALL:
-        if component.wheel and component.wheel.fullmatch(_normal(name)):
-            raise _ProblemError(f"the axis {component.name} decides the version of {name}\nremove it here")
+    if axis := axis_of_wheel(_normal(name)):
+        raise _ProblemError(f"the axis {axis} decides the version of {name}\nremove it here")
 
 
 def _commit(match: re.Match[str]) -> tuple[str, str]:

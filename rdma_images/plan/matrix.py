@@ -36,8 +36,6 @@ NORMAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # The axes that an existing image decides, and those that are chosen for the fabric that is added to it.
 IMAGE_AXES = ("base", "python", "pytorch", "cuda", "nccl", "platform")
 ONTO_AXES = (EFA_INSTALLER.name, AWS_OFI_NCCL.name, "fallback")
-# The wheels whose version an axis decides.
-WHEELS = {component.name: component.wheel for component in components.ALL if component.wheel}
 
 # For editors, which read the models as a JSON schema.
 AXIS_NAMES: JsonDict = {"propertyNames": {"enum": [*axes.BY_NAME]}}
@@ -275,7 +273,7 @@ def _index_problems(name: str, index: Index, index_by_package: dict[str, str]) -
             yield ("packages", number), f"{package!r} is no package's name: write it with small letters, digits and -"
         elif package in index_by_package:
             yield ("packages", number), f"{package} is named for the index {index_by_package[package]}, too: remove one"
-        elif any(wheel.fullmatch(package) for wheel in WHEELS.values()):
+        elif components.axis_of_wheel(package):
             yield ("packages", number), f"an axis decides {package}, which is the public index's: remove it"
         else:
             index_by_package[package] = name
@@ -308,7 +306,7 @@ def _package_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     yield from _repeated(("source-packages",), target.source_packages)
     for number, text in enumerate(target.source_packages):
         if not NORMAL_NAME.fullmatch(text):
-            from packaging.utils import canonicalize_name  # here, as in _wanted
+            from packaging.utils import canonicalize_name  # here, as in _parsed_requirement
 
             yield ("source-packages", number), f"{text!r} is no package's name: write {canonicalize_name(text)}"
 
@@ -343,7 +341,7 @@ def _requirement_problem(text: str, target: Target) -> str | None:
     requirement = _parsed_requirement(text)
     if requirement is None or requirement.url:
         return f"{text!r} is no Python package: write name, name==1.2, ./PATH or the like"
-    axis = next((axis for axis, wheel in WHEELS.items() if wheel.fullmatch(requirement.name)), None)
+    axis = components.axis_of_wheel(requirement.name)
     if axis in target.complete():
         return f"the axis {axis} decides the version of {requirement.name}: remove it here"
     return None

@@ -15,11 +15,8 @@ from rdma_images.plan.planner import written
 if TYPE_CHECKING:  # importing rich takes 0.1 s, which a plan for a program does not need
     from rich.console import RenderableType
 
-PROPERTIES = {
-    "gpu": "fabric",
-    "variant": "runtime",
-    "fallback": "refuse",
-}  # shown where one of the images has another value
+# Properties with their usual values; a table shows those of which one of its images has another value.
+PROPERTIES = {"gpu": "fabric", "variant": "runtime", "fallback": "refuse"}
 
 
 def as_json(plan: Plan, overrides: Sequence[str] = (), problems: Sequence[str] = ()) -> str:

@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rdma_images.components import ALL
+from rdma_images.components import axis_of_wheel
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.plan import local_packages
 
-# The components that are wheels: an axis decides their versions.
-WHEELS = {component.name: component.wheel for component in ALL if component.wheel}
 OPTION = re.compile(r"(?P<name>-[a-z]|--[a-z-]+)(?:[ =]\s*|(?<=-[a-z]))(?P<value>.*)")
 HASH = re.compile(r"\s--hash[ =](?:sha256:(?P<sha256>[0-9a-f]{64})|\S+)")
 COMMENT = re.compile(r"(^|\s)#.*$")
@@ -167,7 +165,7 @@ def _add_requirement(line: _Line, is_constraint: bool, versions: Mapping[str, st
         raise line.refused(
             f"{name}: no path and no address of a repository", f"write {name} @ ./PATH, or name==version"
         )
-    component = next((axis for axis, wheel in WHEELS.items() if wheel.fullmatch(name)), None)
+    component = axis_of_wheel(name)
     if component and component in versions:
         if not requirement.specifier.contains(versions[component], prereleases=True):
             raise line.refused(

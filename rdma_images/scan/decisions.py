@@ -8,9 +8,9 @@ from typing import Literal
 
 from packaging.version import Version
 
+from rdma_images.components import axis_of_wheel
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.plan.matrix import WHEELS
 from rdma_images.scan.policy import Policy
 from rdma_images.scan.scan_result import Scan, Vulnerability, days_since
 
@@ -109,7 +109,7 @@ def fixes(decisions: Sequence[Decision]) -> tuple[str, ...]:
         if version and vulnerability.ecosystem in ("deb", "debian", "ubuntu"):
             debian[f"{vulnerability.package}={version}"] = None
         elif version and vulnerability.ecosystem in ("pypi", "python-pkg", "python"):
-            axis = next((axis for axis, wheel in WHEELS.items() if wheel.fullmatch(vulnerability.package)), None)
+            axis = axis_of_wheel(vulnerability.package)
             (axes if axis else python)[axis or f"{vulnerability.package}>={version}"] = None
     rows = (("debian-packages", debian), ("python-packages", python))
     lines = [f"{key}: [{', '.join(entries)}]" for key, entries in rows if entries]
