@@ -177,7 +177,11 @@ def _added(image: Image, base: ExistingImage) -> Iterator[Change]:
         yield Change("added", f"Alibaba's verbs libraries for {image.version(ERDMA)}", "they know eRDMA's devices")
     if PLUGIN in image.components:
         origin = "compiled on it" if image.details(PluginDetails).from_ == "source" else "the installer's"
-        yield Change("added", f"aws-ofi-nccl {image.version(PLUGIN)}, {origin}", f"for its NCCL {base.nccl}")
+        plugin, reason = f"aws-ofi-nccl {image.version(PLUGIN)}, {origin}", f"for its NCCL {base.nccl}"
+        if base.installer and base.plugins:
+            yield Change("replaced", ", ".join(base.plugins), f"by {plugin}, {reason}")
+        else:
+            yield Change("added", plugin, reason)
     if image.environment:
         words = " ".join(f"{name}={value}" for name, value in image.environment.items())
         yield Change("added", words, "NCCL ends with an error where the fabric is not there, instead of using TCP")
