@@ -3,7 +3,6 @@
 Kept in build/uncached.json between runs, because most runs find nearly everything in the cache.
 """
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -20,12 +19,12 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _FORM = TypeAdapter(dict[str, Seconds])
 
 
-def slowest_builds(file: Path | None = None) -> dict[str, float]:
+def slowest_builds() -> dict[str, float]:
     """Return image id -> seconds of its slowest known uncached build; empty where there is no file.
 
     Raises RdmaImagesError for a broken file.
     """
-    path = file or paths.BUILD / FILE
+    path = paths.BUILD / FILE
     try:
         return _FORM.validate_json(path.read_bytes())
     except FileNotFoundError:

@@ -1,7 +1,6 @@
 """The table of a CI run, in the Markdown of job summaries: what was built, validated and published."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from rdma_images.core import files, paths
 from rdma_images.core.pipeline import Build
@@ -15,15 +14,14 @@ from rdma_images.report.table import counts_text
 TABLE_HEAD = "| image | build | checks | published |\n|---|---|---|---|"
 
 
-def summary(folder: Path | None = None) -> str:
-    """Return a row for each image that left a build or a report under build/images/ (or `folder`)."""
+def summary() -> str:
+    """Return a row for each image that left a build or a report under build/images/."""
     steps = (BUILD.name, REPORT.name)
-    folders = [
-        entry
-        for entry in files.list_folder(folder or paths.IMAGES)
-        if any(files.exists(entry / name) for name in steps)
+    rows = [
+        _row(folder.name)
+        for folder in files.list_folder(paths.IMAGES)
+        if any(files.exists(folder / name) for name in steps)
     ]
-    rows = [_row(image_folder.name) for image_folder in folders]
     return "\n".join([TABLE_HEAD, *rows]) if rows else "No image was built or validated."
 
 

@@ -15,9 +15,7 @@ from rdma_images.plan.matrix import Matrix
 
 # GitHub's names for its hosted machines; --runner gives others.
 RUNNERS = {"linux/amd64": "ubuntu-24.04", "linux/arm64": "ubuntu-24.04-arm"}
-UNMEASURED_TIMEOUT = (
-    120  # minutes: where no uncached build is known, neither of the image nor of one with the same wheels
-)
+UNMEASURED_TIMEOUT = 120  # minutes: no uncached build is known, neither of the image nor of one with the same wheels
 MIN_TIMEOUT, MAX_TIMEOUT = 20, 360  # minutes; GitHub ends a hosted job after MAX_TIMEOUT
 MAX_JOBS = 256  # of one matrix: docs.github.com, "Usage limits" of Actions
 

@@ -52,7 +52,6 @@ def debian(etc: Path = Path("/etc")) -> Debian:
     if release.get("ID") != "debian" or not codename:
         raise RdmaImagesError(
             f"this host is {release.get('PRETTY_NAME', 'not Debian')}, and only Debian's apt names the archive\n"
-            ""
             "install Docker 24 or later with buildx, or run on Debian"
         )
     return choose(list(read(etc / "apt")), codename, f"{etc}/apt")

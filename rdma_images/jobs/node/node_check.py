@@ -90,8 +90,8 @@ def read_devices(root: str) -> list[Device]:
     return [Device(root, path) for path in sorted(glob.glob(root + "/sys/class/infiniband/*"))]
 
 
-def of_fabric(devices: list[Device], fabric: str) -> list[Device]:
-    """Return the devices that carry the fabric: EFA's, eRDMA's, or those of neither."""
+def fabric_devices(devices: list[Device], fabric: str) -> list[Device]:
+    """Return the devices that carry `fabric`: EFA's, eRDMA's, or those of neither."""
     if fabric in ("efa", "erdma"):
         return [device for device in devices if device.driver == fabric]
     return [device for device in devices if device.driver not in ("efa", "erdma")]
@@ -99,7 +99,7 @@ def of_fabric(devices: list[Device], fabric: str) -> list[Device]:
 
 def check_devices(devices: list[Device], fabric: str, count: int) -> Iterator[Finding]:
     """Yield what is wrong with the devices of the fabric."""
-    carriers = of_fabric(devices, fabric)
+    carriers = fabric_devices(devices, fabric)
     usable = [device for device in carriers if device.usable]
     if not carriers:
         yield (
@@ -212,6 +212,11 @@ def check_gpus(root: str, count: int) -> Iterator[Finding]:
         yield "warning", "nvlink", "an NVLink is inactive: nvidia-smi nvlink --status"
 
 
+def has_open_driver(root: str) -> bool:
+    """Return whether NVIDIA's open kernel modules are loaded, which give GPUs' memory to other devices as dma-buf."""
+    return "Open Kernel Module" in first_line(root + "/proc/driver/nvidia/version")
+
+
 def check_gpudirect(
     root: str, devices: list[Device], gpus: list[str], nccl: Version | None = None
 ) -> Iterator[Finding]:
@@ -222,7 +227,7 @@ def check_gpudirect(
     loaded = os.path.isdir(root + "/sys/module/nvidia_peermem") or os.path.isdir(root + "/sys/module/nv_peer_mem")
     if loaded and os.path.isdir(peers) and not glob.glob(peers + "/nv*"):
         yield "warning", "peermem", "nvidia_peermem is loaded and not registered: load it after the RDMA drivers"
-    has_dma_buf = "Open Kernel Module" in first_line(root + "/proc/driver/nvidia/version")
+    has_dma_buf = has_open_driver(root)
     if not (loaded or has_dma_buf):
         yield "warning", "peermem", "neither nvidia_peermem nor a driver with dma-buf: GPUDirect RDMA is off"
     # src/transport/net_ib.cc up to 2.22.3 looks for what MLNX_OFED's peer memory shows, and not for the module.
@@ -238,10 +243,7 @@ def check_gpudirect(
             "warning",
             "acs",
             "PCI ACS redirects on %d bridges, as %s: GPUDirect RDMA fails or is slow"
-            % (
-                len(redirecting),
-                redirecting[0],
-            ),
+            % (len(redirecting), redirecting[0]),
         )
 
 
@@ -266,9 +268,8 @@ def check_gdrcopy(root: str, gpus: list[str], has_gdrcopy: bool) -> Iterator[Fin
 
 def check_efa_peer(root: str, devices: list[Device], gpus: list[str]) -> Iterator[Finding]:
     """Yield that EFA's driver does not reach the GPUs' memory."""
-    efa = [device for device in of_fabric(devices, "efa") if device.usable and device.peer]
-    has_dma_buf = "Open Kernel Module" in first_line(root + "/proc/driver/nvidia/version")
-    if gpus and efa and not has_dma_buf and all(device.peer == "NA" for device in efa):
+    efa = [device for device in fabric_devices(devices, "efa") if device.usable and device.peer]
+    if gpus and efa and not has_open_driver(root) and all(device.peer == "NA" for device in efa):
         yield (
             "warning",
             "peer",
@@ -311,19 +312,22 @@ def interfaces() -> list[Interface]:
     return [(row[:16].split(b"\0")[0].decode(), socket.inet_ntoa(row[20:24])) for row in rows]
 
 
-def bootstrap_interface(names: list[Interface], wish: str) -> Interface | None:
-    """Return the interface that NCCL starts over, as its src/os/linux.cc chooses it; None where there is none."""
-    if wish:
-        excluded, exact = wish.startswith("^"), wish.lstrip("^").startswith("=")
-        words = wish.lstrip("^").lstrip("=").split(",")
+def bootstrap_interface(rows: list[Interface], setting: str) -> Interface | None:
+    """Return the interface that NCCL starts over, as its src/os/linux.cc chooses it; None where there is none.
 
-        def fits(name: str) -> bool:
-            return any(name == word if exact else name.startswith(word) for word in words if word)
+    `rows` are the interfaces that are up; `setting` is the value of NCCL_SOCKET_IFNAME, "" where it is not set.
+    """
+    if setting:
+        is_excluded, is_exact = setting.startswith("^"), setting.lstrip("^").startswith("=")
+        patterns = setting.lstrip("^").lstrip("=").split(",")
 
-        return next((row for row in names if fits(row[0]) != excluded), None)
-    ordered = [row for row in names if row[0].startswith("ib")]
-    ordered += [row for row in names if not row[0].startswith(("lo", "docker", "virbr"))]
-    ordered += [row for row in names if row[0].startswith("docker")] + list(names)
+        def matches(name: str) -> bool:
+            return any(name == pattern if is_exact else name.startswith(pattern) for pattern in patterns if pattern)
+
+        return next((row for row in rows if matches(row[0]) != is_excluded), None)
+    ordered = [row for row in rows if row[0].startswith("ib")]
+    ordered += [row for row in rows if not row[0].startswith(("lo", "docker", "virbr"))]
+    ordered += [row for row in rows if row[0].startswith("docker")] + rows
     return ordered[0] if ordered else None
 
 
@@ -334,9 +338,8 @@ def check_route(root: str, chosen: Interface | None) -> Iterator[Finding]:
     for name, network, mask, _ in routes:
         if chosen is None or name != chosen[0]:
             continue
-        first = min(
-            (row for row in routes if row[1:3] == (network, mask)), key=lambda row: row[3]
-        )  # of equal ones the first
+        # Of equal metrics the first, as the kernel has it.
+        first = min((row for row in routes if row[1:3] == (network, mask)), key=lambda row: row[3])
         if first[0] != name:
             yield (
                 "warning",
@@ -389,11 +392,11 @@ def rail_listener(rail: Rail) -> socket.socket:
     return listener
 
 
-def reached_rails(own: list[Rail], theirs: list[list[Any]]) -> set[tuple[int, int]]:
+def reached_rails(own_rails: list[Rail], peer_rails: list[list[Any]]) -> set[tuple[int, int]]:
     """Return which of the neighbour's adapters each of ours reaches over its own interface, by their positions."""
     waiting, reached, deadline = {}, set(), time.monotonic() + RAILS_REACH
-    for number, (_, interface, _) in enumerate(own):
-        for other, (_, address, port) in enumerate(theirs):
+    for number, (_, interface, _) in enumerate(own_rails):
+        for other, (_, address, port) in enumerate(peer_rails):
             connection = socket.socket()
             connection.setblocking(False)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
@@ -410,26 +413,28 @@ def reached_rails(own: list[Rail], theirs: list[list[Any]]) -> set[tuple[int, in
     return reached
 
 
-def check_rails(own: list[Rail], name: str, theirs: list[list[Any]]) -> Iterator[Finding]:
-    """Yield the adapters that do not reach the neighbour's of the same place, or its others."""
-    if len(own) != len(theirs):
+def check_rails(own_rails: list[Rail], peer: str, peer_rails: list[list[Any]]) -> Iterator[Finding]:
+    """Yield the adapters that do not reach those of the node `peer` in the same position, or its others."""
+    if len(own_rails) != len(peer_rails):
         return
     try:
-        reached = reached_rails(own, theirs)
+        reached = reached_rails(own_rails, peer_rails)
     except OSError:  # a kernel that does not let a user choose the interface
         return
-    for number, (device, _, _) in enumerate(own):
+    for number, (device, _, _) in enumerate(own_rails):
+        peer_device, address, _ = peer_rails[number]
         if (number, number) not in reached:
+            sentence = "%s does not reach %s of %s over TCP, at %s" % (device, peer_device, peer, address)
+            yield "warning", "rails", sentence
+            return
+        unreached = [peer_rails[other][0] for other in range(len(peer_rails)) if (number, other) not in reached]
+        if unreached and os.environ.get("NCCL_CROSS_NIC") != "0":
             yield (
                 "warning",
                 "rails",
-                "%s does not reach %s of %s over TCP, at %s" % (device, *theirs[number][:1], name, theirs[number][1]),
+                "%s reaches %s of %s and not %s: rails are apart, set NCCL_CROSS_NIC=0"
+                % (device, peer_device, peer, unreached[0]),
             )
-            return
-        apart = [theirs[other][0] for other in range(len(theirs)) if (number, other) not in reached]
-        if apart and os.environ.get("NCCL_CROSS_NIC") != "0":
-            words = (device, theirs[number][0], name, apart[0])
-            yield "warning", "rails", "%s reaches %s of %s and not %s: rails are apart, set NCCL_CROSS_NIC=0" % words
             return
 
 
@@ -461,7 +466,7 @@ class Meeting:
             return
         for sentence in answer["differences"]:
             yield "warning", "differences", sentence
-        name, address, theirs = answer["neighbour"]
+        name, address, peer_rails = answer["neighbour"]
         try:
             socket.create_connection(tuple(address), REACH).close()
         except OSError as error:
@@ -470,7 +475,7 @@ class Meeting:
                 "neighbour",
                 "%s is not reached at %s, over which NCCL starts: %s" % (name, address[0], error),
             )
-        yield from check_rails(self.rails, name, theirs)
+        yield from check_rails(self.rails, name, peer_rails)
 
     def serve(self) -> Facts:
         """Take all nodes' facts, give each its answer, and return this node's own."""
@@ -571,10 +576,10 @@ def read(path: str) -> str:
         return ""
 
 
-def run(*words: str) -> tuple[int, str] | None:
+def run(*command: str) -> tuple[int, str] | None:
     """Return a program's exit code and output; None where there is no such program."""
     try:
-        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
     except FileNotFoundError:
         return None
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -594,7 +599,7 @@ def local_findings(root: str, options: argparse.Namespace, nccl: Version | None)
         )
         return
     yield from check_devices(devices, options.fabric, options.adapters)
-    yield from check_gids(of_fabric(devices, options.fabric), os.environ.get("NCCL_IB_GID_INDEX", ""), nccl)
+    yield from check_gids(fabric_devices(devices, options.fabric), os.environ.get("NCCL_IB_GID_INDEX", ""), nccl)
     yield from check_memory(root, devices)
     yield from check_huge_pages(root, options.fabric)
     yield from check_gpus(root, options.gpus)
@@ -622,7 +627,7 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     if options.nodes > 1 and options.master and chosen:
         devices = read_devices(root)
         facts = node_facts(root, devices, node_name(), nccl)
-        own_rails = rails(of_fabric(devices, options.fabric))
+        own_rails = rails(fabric_devices(devices, options.fabric))
         meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master, own_rails)
         yield from meeting.findings()
         meeting.stay()

@@ -216,7 +216,7 @@ def test_pci_acs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "chosen"),
+    ("setting", "chosen"),
     [
         ("", "ib0"),
         ("eth", "eth0"),
@@ -226,9 +226,9 @@ def test_pci_acs(tmp_path: Path) -> None:
         ("docker", "docker0"),
     ],
 )
-def test_the_interface_that_nccl_starts_over(wish: str, chosen: str | None) -> None:
-    names = [("lo", "127.0.0.1"), ("docker0", "172.17.0.1"), ("eth0", "192.0.2.1"), ("ib0", "192.0.2.9")]
-    row = node_check.bootstrap_interface(names, wish)
+def test_the_interface_that_nccl_starts_over(setting: str, chosen: str | None) -> None:
+    rows = [("lo", "127.0.0.1"), ("docker0", "172.17.0.1"), ("eth0", "192.0.2.1"), ("ib0", "192.0.2.9")]
+    row = node_check.bootstrap_interface(rows, setting)
     assert (row and row[0]) == chosen
 
 
