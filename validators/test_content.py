@@ -120,10 +120,11 @@ def test_temporary(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("files.writable", source=WRITABLE, severity="warning")
 def test_writable(files: Files, require: Requirement) -> None:
     """Nothing but sticky folders is writable for everybody."""
+    keys = ": sshd refuses the keys in .ssh" if any("/.ssh" in path for path in files.world_writable) else ""
     require(
         not files.world_writable,
         expected="none",
-        found=f"everybody may write to {some(files.world_writable)}" if files.world_writable else "none",
+        found=f"everybody may write to {some(files.world_writable)}{keys}" if files.world_writable else "none",
         fix=f"chmod o-w {' '.join(files.world_writable[:MAX_SHOWN])}",
     )
 
@@ -173,7 +174,7 @@ def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> 
         not stub,
         expected="no libcuda.so.1 (the runtime brings the driver's), or a whole one",
         found=(f"{answer.file}, {size}" if answer.file else "none")
-        + (': NCCL ends with "CUDA driver is a stub library"' if stub else ""),
+        + (', comes before the driver\'s: NCCL ends with "CUDA driver is a stub library"' if stub else ""),
         fix="take the stubs folder out of ld.so.conf.d and LD_LIBRARY_PATH, run ldconfig",
     )
 
@@ -233,7 +234,9 @@ def test_cuda_driver(case: Inspection, files: Files, libraries: Libraries, requi
         not drivers,
         expected="no libcuda or libnvidia-ml of a driver, as the runtime brings the host's",
         found="; ".join(
-            f"{path} of driver {driver} hides the host's" if driver else f"{path}, empty, is left of a build with GPUs"
+            f"{path} of driver {driver} hides the host's"
+            if driver
+            else f"{path}, empty, is left of a build with GPUs, in the place of the driver's"
             for path, driver in drivers.items()
         )
         or "none",
@@ -268,7 +271,7 @@ def test_account(case: Inspection, files: Files, require: Requirement) -> None:
     )
 
 
-@pytest.mark.validator("user.memlock", source=LOCKED, severity="warning")
+@pytest.mark.validator("user.memlock", source=LOCKED, severity="note")
 def test_memlock(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image's user may lock the memory that RDMA registers, where a pod is given IPC_LOCK."""
     name = case.subject.user

@@ -156,8 +156,7 @@ def test_needed(case: Inspection, require: Requirement) -> None:
         not missing,
         expected=", ".join(f"{row.name}={row.value}" for row in missing) or "nothing: these versions know it",
         found="; ".join(
-            f"{row.name} is not set, and {row.component} is {versions[row.component]}: {row.why} "
-            f"[{environment.cite(row)}]"
+            f"{row.name} is not set for {row.component} {versions[row.component]}: {row.why} [{environment.cite(row)}]"
             for row in missing
         )
         or "nothing is missing",
@@ -239,11 +238,15 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
     needed = any((a := libraries.resolved.get(name)) and a.file and a.file != without for name, without in found_by)
     secure = tree.files.set_user_id if tree and needed else []
     lines = [
-        f"LD_LIBRARY_PATH puts {answer.file} before {without}, as {name}" for name, (answer, without) in other.items()
+        f"LD_LIBRARY_PATH puts {answer.file} before {without}: every process takes it for {name}"
+        for name, (answer, without) in other.items()
     ]
     preloaded = [f"LD_PRELOAD={path}" for path in first] + [f"{file} names {path}" for path, file in by_file.items()]
-    lines += [f"{line}: every program takes it before the library that the loader finds" for line in preloaded]
-    lines += [f"{path} has a set-user-ID bit, and the loader gives it no LD_LIBRARY_PATH" for path in secure]
+    lines += [f"{line}: every program gets it, whatever the loader would find" for line in preloaded]
+    lines += [
+        f"{path} has a set-user-ID bit, and misses the fabric's libraries: the loader gives it no LD_LIBRARY_PATH"
+        for path in secure
+    ]
     folders = dict.fromkeys(str(PurePosixPath(answer.path).parent) for answer, _ in other.values())
     fixes = [f"take {', '.join(folders)} out of LD_LIBRARY_PATH, or put it last"] if folders else []
     fixes += [f"take {', '.join(first)} out of LD_PRELOAD"] if first else []
@@ -288,6 +291,7 @@ def test_files(case: Inspection, settings: Settings, require: Requirement) -> No
         for path in paths
         if path in re.split(r"[:\s]+", value)
     ]
+    lines.sort(key=lambda line: not any(f"{name}=" in line for name in STOPPING))
     fix = "remove the variable, or put the file into the image: a job that mounts the file can set its variable, too"
     lacking = _preloaded_in_vain(case, settings)
     ends = bool(lacking) or any(f"{name}=" in line for name in STOPPING for line in lines)
@@ -328,15 +332,16 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
     entries = ":".join(environment.get("LD_LIBRARY_PATH", "") for environment in environments(case).values()).split(":")
     folders = dict.fromkeys(folder for folder in entries if folder in settings.absent)
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
-    in_vain = f"LD_LIBRARY_PATH names {with_others(missing)}, not there"
-    faults = {in_vain: f"{SAY_FOLDERS}: {', '.join(missing)}"} if missing else {}
+    in_vain = f"LD_LIBRARY_PATH names {with_others(missing)}, not there: what was to be in it is not found"
+    folders_fault = {in_vain: f"{SAY_FOLDERS}: {', '.join(missing)}"} if missing else {}
+    advice = {in_vain} if missing and not _breaks(case) else set()
+    faults = {} if advice else {**folders_fault}
     faults |= dict.fromkeys(_passed_over(settings, case.measured.packages), SAY_PYTHON)
     prefix = case.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
     started_by = next(filter(OPEN_MPI.search, case.subject.environment.get("PATH", "").split(":")), "")
     if prefix and started_by and started_by.rstrip("/") != f"{prefix}/bin":
         faults[f"mpirun of {started_by}, first on PATH, looks for its parts in OPAL_PREFIX={prefix}"] = SAY_PREFIX
     programs = {base_name(path): path for path in files.libraries if not path.startswith(EFA_INSTALLER)}
-    advice = {in_vain} if missing and not _breaks(case) else set()
     is_alone = not {"ssh", "rsh"} & programs.keys() and not any(map(case.subject.environment.get, AGENT))
     if "mpirun" in programs and is_alone:
         # An image without sshd may be for srun or kubectl. Otherwise Open MPI 4.1.4 ended with 243, also on one node.
@@ -344,6 +349,7 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
         without_ssh = f"{programs['mpirun']} finds neither ssh nor rsh, and {effect}"
         advice |= set() if "sshd" in programs else {without_ssh}
         faults[without_ssh] = SAY_SSH
+    faults |= folders_fault  # last where it breaks nothing
     require(
         not faults,
         expected="folders that are there, the Python of torch first on PATH, and one Open MPI with its ssh",
@@ -441,10 +447,10 @@ def test_secret(case: Inspection, require: Requirement) -> None:
     values = {**case.subject.environment, **case.subject.labels}
     named = [name for name, value in values.items() if leftovers.holds_secret(name, value)]
     steps = [kind for step in case.subject.history if (kind := leftovers.secret_in(step.made_by.encode()))]
-    lines = [*named, *(f"a step of the history holds {kind}" for kind in steps)]
+    lines = [*named, *(f"a step of the history ({kind})" for kind in steps)]
     require(
         not lines,
         expected="none",
-        found=f"readable for all who pull the image: {', '.join(lines)}" if lines else "none",
+        found=f"a secret, readable for all who pull the image, is in {', '.join(lines)}" if lines else "none",
         fix="give secrets to a build with --mount=type=secret, replace those that were published, and build again",
     )

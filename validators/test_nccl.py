@@ -272,6 +272,7 @@ def test_single(case: Inspection, libraries: Libraries, require: Requirement) ->
         if spare and has_users
         else _with_version(libraries, libraries.nccl),
         fix=f"remove {', '.join(spare)}, or the package or wheel that brings it",
+        severity="note" if spare and has_users else None,
     )
 
 

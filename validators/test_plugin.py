@@ -60,11 +60,17 @@ def test_found(case: Inspection, libraries: Libraries, nccl: tuple[str, str], re
     path = plugin_of(case, libraries, nccl[0])
     if path is None and (script := entry_point_choice(case)):
         pytest.skip(f"{script} chooses the plugin by what it finds on a node")
-    plugins = f"there is {', '.join(libraries.plugins)}" if libraries.plugins else "the image has no plugin"
+    files = case.measured.tree.files.libraries if case.measured.tree else {}
+    unsearched = [file for file in files if base_name(file) in names]
+    plugins = f"{', '.join(libraries.plugins)} is there" if libraries.plugins else "the image has no plugin"
+    plugins = f"{unsearched[0]} is in a folder that is not searched" if unsearched and libraries.plugins else plugins
+    variable = started(case).get("NCCL_NET_PLUGIN")
+    asked = f"NCCL_NET_PLUGIN={variable}: " if variable else ""
+    lacking = " and no ".join(name for name in names if name != variable) or "such file"
     require(
         path is not None,
         expected=" or ".join(names),
-        found=path or f"NCCL finds no {' and no '.join(names)}, and so no EFA; {plugins}",
+        found=path or f"{asked}NCCL finds no {lacking}, and so no EFA; {plugins}",
         fix="put the plugin's folder into /etc/ld.so.conf.d, give it the link libnccl-net.so, run ldconfig; or set "
         "NCCL_NET_PLUGIN=ofi for libnccl-net-ofi.so",
     )
@@ -133,7 +139,8 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
     require(
         not newer,
         expected="the newest aws-ofi-nccl of the image",
-        found=f"{about.version} at {path} comes first" + (f", before {', '.join(newer)}" if newer else ""),
+        found=f"{'the older ' if newer else ''}aws-ofi-nccl {about.version} at {path} comes first"
+        + (f", before {', '.join(newer)}" if newer else ""),
         fix=f"remove {path}, or take its folder off LD_LIBRARY_PATH and /etc/ld.so.conf.d and run ldconfig",
     )
 
@@ -181,7 +188,8 @@ def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
     require(
         about.aws_platform,
         expected="an aws-ofi-nccl with the AWS platform",
-        found=f"{path} was built {'with' if about.aws_platform else 'without'} the AWS platform, which has the tuner",
+        found=f"{path} was built {'with' if about.aws_platform else 'without'} the AWS platform, which has "
+        "its tuner and its topology files",
         fix="configure aws-ofi-nccl with --enable-platform-aws, or install the EFA installer's plugin: without the "
         "platform NCCL runs on EFA with no tuner, no topology file and no settings for the instance type",
     )
@@ -201,7 +209,9 @@ def test_topology(case: Inspection, libraries: Libraries, plugin: tuple[str, Plu
     bare = [
         file for file in about.topologies if libraries.topologies.get(file) == "no arch" and base_name(file) in rows
     ]
-    wrong = {f"{', '.join(absent)} not there, which {path} gives to NCCL": SAY_XML} if absent else {}
+    wrong = {}
+    if absent:
+        wrong[f"{', '.join(absent)}, which {path} gives to NCCL, is not there: NCCL goes on without it"] = SAY_XML
     for row, file in ((rows[base_name(file)], file) for file in bare):
         problem = f"{file} has processors without arch: {row.why} [{facts.cite(row)}]"
         wrong[problem] = SAY_ARCH.format(before=row.before)
@@ -232,7 +242,7 @@ def test_tuner(
     require(
         not beside,
         expected=f"NCCL_TUNER_PLUGIN={beside[0] if beside else ''}, as the tuner is a library of its own",
-        found=f"NCCL_TUNER_PLUGIN is not set, and NCCL does not open {', '.join(beside)}",
+        found=f"NCCL_TUNER_PLUGIN is not set, and NCCL does not open {', '.join(beside)}: it does without this tuner",
         fix=f"set NCCL_TUNER_PLUGIN={beside[0] if beside else ''}, or install aws-ofi-nccl 1.16 or later",
     )
     require(

@@ -182,14 +182,14 @@ def test_own(
             beside = [p for p in files.libraries if base_name(p) == name and p.startswith(home)]
             taken = folder_of(file) in map(folder_of, (f"{folder}/x" for folder in path_of))
             if taken and beside and not any(file in (p, resolve_links(files, p)) for p in beside):
-                by_path[f"{path} takes {file} for {name}, and not {beside[0]}"] = folder_of(file)
+                by_path[f"{path} takes {file} for {name}, and not its own {beside[0]}"] = folder_of(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS not in file:
-                by_path[f"{base_name(path)} takes {file}, and not the NVSHMEM of {wheel}"] = folder_of(file)
+                by_path[f"{_stem(path)} takes {file}, and not the NVSHMEM of {wheel}: they do not mix"] = folder_of(
+                    file
+                )
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS in file:
                 for other in another_nvshmem(files, wheel.split()[1]):
-                    by_path[f"{base_name(path)} takes {wheel}, and {other} is another: ranks never meet"] = folder_of(
-                        other
-                    )
+                    by_path[f"{_stem(path)} takes {wheel}, and {other} is another: ranks never meet"] = folder_of(other)
     folders = ", ".join(dict.fromkeys(by_path.values()))
     own_fix = f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
     two = two_ucx(libraries, mine)
@@ -200,6 +200,11 @@ def test_own(
         found="; ".join([*by_path, *two]) or "they do",
         fix="; ".join(fixes),
     )
+
+
+def _stem(path: str) -> str:
+    """Return a library's name without what follows its first dot."""
+    return base_name(path).partition(".")[0]
 
 
 def another_nvshmem(files: Files, version: str) -> list[str]:
@@ -213,7 +218,8 @@ def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
     torch_ucx = ucx_of(libraries, [path for path in libraries.closures if "/torch/lib/" in path])
     ucx_by_path = {path: ucx_of(libraries, [path]) for path in mine}
     return [
-        f"{path} takes {', '.join(sorted(paths))}, and torch another UCX, {', '.join(sorted(torch_ucx - paths))}"
+        f"{path} takes {', '.join(sorted(paths))}, and torch another UCX, {', '.join(sorted(torch_ucx - paths))}: "
+        "in one process they hang"
         for path, paths in sorted(ucx_by_path.items())
         if paths and torch_ucx - paths
     ]

@@ -13,7 +13,7 @@ from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.report import FAILED_OUTCOMES, Report, shown_outcome
 
 FIRST_LINE = 160  # characters of a finding's first line
-PREFIX = re.compile(r"set by the entry point: |and ")
+PREFIX = re.compile(r"(?:set by the entry point|/\S+:\d+): (?=\w+=)|and ")
 SUBJECT_END = re.compile(r":? (?:is|are|has|have|needs|need|does|asks|finds|calls|names|comes|lacks) |[:,] ")
 CITED = re.compile(r" \[([^\[\]]*\((?:vendor|artefact|third-party)[^()\[\]]*\))\]")  # facts/origin.py, Source
 DEEP_PATH = re.compile(r"(/[\w.+-]+/)(?:[\w.+@-]+/)+([\w.+@-]+)")
@@ -135,8 +135,11 @@ def first_line(text: str, most: int) -> str:
         if len(candidate) + len(_and_more(remaining)) > most:
             if not line:
                 return _short(part, most - len(_and_more(remaining))) + _and_more(remaining)
+            clause, colon, _ = part.partition(", ")
+            whole = f"{line}; {clause}" if colon and ": " in clause and not remaining else ""
             named = f"{line}; and {subject}" if not remaining and (subject := _subject(part)) not in line else ""
-            return named if named and len(named) <= most else f"{line}{_and_more(remaining + 1)}"
+            fitting = [text for text in (whole, named) if text and len(text) <= most]
+            return fitting[0] if fitting else f"{line}{_and_more(remaining + 1)}"
         line = candidate
     return line
 

@@ -233,6 +233,8 @@ def test_the_page_says_what_does_not_work() -> None:
         ("one fault; /opt/libx.so needs " + "b" * 40, "one fault; and /opt/libx.so"),
         ("one fault; FI_PROVIDER=tcp: " + "b" * 40 + "; d", "one fault; and 2 more"),
         ("one fault; set by the entry point: NCCL_ALGO=Tree: " + "b" * 40, "one fault; and NCCL_ALGO=Tree"),
+        ("one fault; /etc/nccl.conf:2: NCCL_ALGO=Tree: " + "b" * 40, "one fault; and NCCL_ALGO=Tree"),
+        ("one fault; NCCL_ALGO=Tree: slow, " + "b" * 40, "one fault; NCCL_ALGO=Tree: slow"),
         ("nixl 1.0: a fault; nixl 1.0: " + "b" * 40, "nixl 1.0: a fault; and 1 more"),
         ("one fault; two faults; " + "b" * 40 + "; d", "one fault; two faults; and 2 more"),
         ("b" * 40 + "; c", "b" * 27 + "…; and 1 more"),

@@ -81,8 +81,11 @@ def for_neither(case: Inspection) -> Inspection:
         ([library("topologies", value={})], ""),
         ([library("topologies", value={G5: "no arch"})], ""),  # the plugin's own, and nobody's report names it
         ([library("topologies", value={P5: "no arch"})], f"{P5} has processors without arch"),
-        ([library("topologies", value={P5: "absent", G5: "absent"})], f"{P5}, {G5} not there"),
-        ([library("topologies", value={P5: "absent", G5: "no arch"})], f"{P5} not there, which {PLUGIN}"),
+        ([library("topologies", value={P5: "absent", G5: "absent"})], f"{P5}, {G5}, which {PLUGIN} gives"),
+        (
+            [library("topologies", value={P5: "absent", G5: "no arch"})],
+            f"{P5}, which {PLUGIN} gives to NCCL, is not there",
+        ),
     ],
 )
 def test_the_plugins_topology_files(changes: list[Change], expected: str) -> None:
@@ -338,7 +341,7 @@ NOT_THERE = library("resolved", "libcudart.so", value={"path": "", "file": "", "
     ("changes", "expected"),
     [
         ([], ""),
-        ([OPENS, NOT_THERE], f"{FABRIC} opens libcudart.so"),
+        ([OPENS, NOT_THERE], f"{FABRIC} does not know the GPUs' memory: it opens libcudart.so"),
         ([OPENS, NOT_THERE, library("nccl", value={})], ""),  # nothing uses GPUs over it
         ([OPENS, NOT_THERE, library("plugins", PLUGIN, "opens", value=["libcudart.so"])], ""),  # told by chain.holds
         ([library("opens", value={"/opt/other/libfabric.so.1.9.0": ["libcudart.so"]}), NOT_THERE], ""),
@@ -370,13 +373,13 @@ def efa(installer: str, rdma_core: int, libfabric: str = "") -> list[Change]:
         (efa("1.46.0", 61), ""),
         (
             efa("1.46.0", 59),
-            f"{LIB}/libefa.so.1.3.59.0 is of rdma-core 59, older than the EFA installer's 60.amzn0; {LIB}/libibv",
+            f"{LIB}/libefa.so.1.3.59.0 is of rdma-core 59, older than the EFA installer's 60.amzn0, and tells",
         ),
         (efa("1.46.0", 60, libfabric="2.3.1amzn4.0"), ""),
         (efa("1.46.0", 60, libfabric="2.3.1"), f"{FABRIC} is libfabric 2.3.1"),
         (
             efa("1.46.0", 59, libfabric="2.3.1"),
-            f"{FABRIC} is libfabric 2.3.1, and the EFA installer's is 2.3.1amzn4.0; {LIB}/libefa",
+            f"{FABRIC} is libfabric 2.3.1, and the EFA installer's is 2.3.1amzn4.0, which the",
         ),
         (efa("1.46.0", 59, libfabric="2.3.1amzn4.0"), f"{LIB}/libefa"),
         (efa("1.22.1", 43, libfabric="1.17.1amzn1.0"), ""),  # the changelog leaves AWS's word out

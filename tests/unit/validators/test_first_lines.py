@@ -79,3 +79,43 @@ def test_one_file_that_is_not_there_is_one_finding() -> None:
 def test_a_link_and_its_file_are_one_fault() -> None:
     check = finding("libraries.intact", {"files": {"/opt/amazon/efa/lib/libfabric.so.1.29.1": ""}})
     assert check.found == "/opt/amazon/efa/lib/libfabric.so.1, a link to libfabric.so.1.29.1, is empty"
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "image"),
+    [
+        ("user.memlock", {"user": "1000", "files": {"/etc/passwd": "trainer:x:1000:1000::/tmp:/bin/sh\n"}}, "efa"),
+        ("nccl.single", {"files": {"/opt/spare/libnccl.so.2": SECOND_NCCL[f"{LIB}/libnccl.so.2"]}}, "torch"),
+        ("verbs.others", {"files": {"/etc/libibverbs.d/ipath.driver": "driver ipath\n"}}, "efa"),
+    ],
+)
+def test_what_costs_nothing_or_what_the_host_decides_is_a_note(
+    check: str, change: dict[str, object], image: str
+) -> None:
+    assert finding(check, change, image).severity == "note"
+
+
+@pytest.mark.parametrize(("provider", "severity"), [("libopx-fi.so", "note"), ("libefa-fi.so", "warning")])
+def test_a_provider_matters_where_efa_is_reached_through_it(provider: str, severity: str) -> None:
+    library = {"soname": provider, "needed": ["libabsent.so.1"]}
+    change: dict[str, object] = {"files": {f"/opt/amazon/efa/lib/libfabric/{provider}": {"library": library}}}
+    assert finding("libfabric.providers", change).severity == severity
+
+
+def test_an_unsearched_folder_and_the_variable_that_asks_for_the_plugin_are_named() -> None:
+    unsearched: dict[str, object] = {"files": {PLUGIN_FOLDERS: None}}
+    assert finding("plugin.found", unsearched).found == (
+        "NCCL finds no libnccl-net.so, and so no EFA; "
+        "/opt/amazon/ofi-nccl/lib/libnccl-net.so is in a folder that is not searched"
+    )
+    asked = finding("plugin.found", {"env": {"NCCL_NET_PLUGIN": "aws-ofi"}})
+    assert asked.found == (
+        "NCCL_NET_PLUGIN=aws-ofi: NCCL finds no libnccl-net-aws-ofi.so, and so no EFA; "
+        "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so is there"
+    )
+
+
+def test_what_ends_nccl_comes_before_what_it_goes_on_without() -> None:
+    conf = "NCCL_TOPO_FILE=/opt/absent/topo.xml\nNCCL_GRAPH_FILE=/opt/absent/graph.xml\n"
+    found = finding("environment.files", {"files": {"/etc/nccl.conf": conf}}).found
+    assert found.startswith("/etc/nccl.conf:2: NCCL_GRAPH_FILE=/opt/absent/graph.xml is not there: NCCL ends; ")
