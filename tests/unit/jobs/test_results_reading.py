@@ -189,7 +189,7 @@ PEAK = """
 import sys
 from pathlib import Path
 from rdma_images.jobs.results import collected
-collected.result_of_logs([Path(sys.argv[1])])
+collected.read_logs([Path(sys.argv[1])])
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
 
