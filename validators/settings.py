@@ -73,6 +73,7 @@ def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping
         network and any(run.log for run in network.plugins)
     )  # what refuses a value has said so: chain.holds
     rows = [row for row in environment.variables.values() if row.effect_in_images == effect]
+    rows.sort(key=lambda row: row.effect != "harmful")  # of warnings, first what fails somewhere
     rows = [row for row in rows if not (row.refused and plugin_started)]
     rows = [row for row in rows if row.name != OWN_SWITCH or not sharp_plugin(case)]  # see environment.misspelt
     findings = []

@@ -38,12 +38,14 @@ def test_harmful(case: Inspection, settings: Settings, require: Requirement) -> 
 @pytest.mark.validator("settings.slow", source=READ, severity="warning")
 def test_slow(case: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that makes the fabric slower, keeps a job from it in some places, or is not needed."""
-    findings = [*find_variables(case, "slow", in_files(case)), *find_variables(case, "obsolete", in_files(case))]
+    slow = find_variables(case, "slow", in_files(case))
+    findings = [*slow, *find_variables(case, "obsolete", in_files(case))]
     require(
         not findings,
         expected="no variable that makes the fabric slower, keeps a job from it in some places, or is not needed",
         found="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
         fix=f"remove {lines(findings)}",
+        severity="note" if findings and not slow else None,
     )
 
 

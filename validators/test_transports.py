@@ -184,7 +184,7 @@ def test_own(
             if taken and beside and not any(file in (p, resolve_links(files, p)) for p in beside):
                 by_path[f"{path} takes {file} for {name}, and not its own {beside[0]}"] = folder_of(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS not in file:
-                by_path[f"{_stem(path)} takes {file}, and not the NVSHMEM of {wheel}: they do not mix"] = folder_of(
+                by_path[f"{_stem(path)} takes {file}, and not the NVSHMEM of {wheel}: releases do not mix"] = folder_of(
                     file
                 )
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS in file:
@@ -219,7 +219,7 @@ def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
     ucx_by_path = {path: ucx_of(libraries, [path]) for path in mine}
     return [
         f"{path} takes {', '.join(sorted(paths))}, and torch another UCX, {', '.join(sorted(torch_ucx - paths))}: "
-        "in one process they hang"
+        "a process with both can hang"
         for path, paths in sorted(ucx_by_path.items())
         if paths and torch_ucx - paths
     ]

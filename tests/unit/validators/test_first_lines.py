@@ -119,3 +119,33 @@ def test_what_ends_nccl_comes_before_what_it_goes_on_without() -> None:
     conf = "NCCL_TOPO_FILE=/opt/absent/topo.xml\nNCCL_GRAPH_FILE=/opt/absent/graph.xml\n"
     found = finding("environment.files", {"files": {"/etc/nccl.conf": conf}}).found
     assert found.startswith("/etc/nccl.conf:2: NCCL_GRAPH_FILE=/opt/absent/graph.xml is not there: NCCL ends; ")
+
+
+@pytest.mark.parametrize(
+    ("setting", "severity"), [("FI_EFA_FORK_SAFE=1", "note"), ("NCCL_GRAPH_FILE=/opt/graph.xml", "warning")]
+)
+def test_a_variable_in_a_file_that_is_not_needed_is_a_note_as_one_of_the_image(setting: str, severity: str) -> None:
+    start = f'#!/bin/sh\nexport {setting}\nexec "$@"\n'
+    change: dict[str, object] = {
+        "entrypoint": ["/opt/start.sh"],
+        "files": {"/opt/start.sh": {"text": start, "mode": "755"}, "/opt/graph.xml": "<graphs/>"},
+    }
+    assert finding("settings.slow", change).severity == severity
+
+
+NIXL = "/opt/venv/lib/python3.12/site-packages/.nixl_cu13.mesonpy.libs/plugins/libplugin_LIBFABRIC.so"
+TAKES_THE_SPARE = {NIXL: {"library": {"needed": ["libfabric.so.1"], "runpath": "/opt/spare"}}}
+
+
+@pytest.mark.parametrize(("users", "severity"), [({}, "note"), (TAKES_THE_SPARE, "warning")])
+def test_a_second_libfabric_matters_where_something_takes_it(users: dict[str, object], severity: str) -> None:
+    spare = {"/opt/spare/libfabric.so.1": {"library": {"soname": "libfabric.so.1"}}}
+    assert finding("libfabric.single", {"files": {**spare, **users}}).severity == severity
+
+
+def test_a_provider_of_another_abi_matters_where_none_of_its_driver_is_opened() -> None:
+    def with_provider(name: str) -> dict[str, object]:
+        return {"files": {f"{LIB}/libibverbs/lib{name}-rdmav2.so": {"library": {}}}}
+
+    assert finding("verbs.suffix", with_provider("efa")).severity == "note"
+    assert finding("verbs.suffix", with_provider("mlx5")).severity == "warning"
