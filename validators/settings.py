@@ -73,18 +73,19 @@ def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping
         network and any(run.log for run in network.plugins)
     )  # what refuses a value has said so: chain.holds
     rows = [row for row in environment.variables.values() if row.effect_in_images == effect]
-    rows.sort(key=lambda row: row.effect != "harmful")  # of warnings, first what fails somewhere
     rows = [row for row in rows if not (row.refused and plugin_started)]
     rows = [row for row in rows if row.name != OWN_SWITCH or not sharp_plugin(case)]  # see environment.misspelt
-    findings = []
+    ending: list[VariableFinding] = []  # of warnings, first what can end a job
+    costing: list[VariableFinding] = []
     for origin, values in where.items():
         whole = {name: value for name, value in values.items() if not value.endswith("\r")}  # see settings.readable
         applying = [row for row in rows if row.applies_to(whole, case.expected.fabric, versions)]
         of_fabric = {row.name for row in applying if row.fabric}
         for row in (row for row in applying if row.fabric or row.name not in of_fabric):  # one cause is one line
             why = f"{_because(row, versions)} [{environment.cite(row)}]"
-            findings.append(VariableFinding(origin, row.name, values[row.name], why, _newer(row, versions)))
-    return findings
+            ranked = ending if row.effect == "harmful" else costing
+            ranked.append(VariableFinding(origin, row.name, values[row.name], why, _newer(row, versions)))
+    return ending + costing
 
 
 def avoiding(case: Inspection) -> set[str]:

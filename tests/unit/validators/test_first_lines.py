@@ -149,3 +149,9 @@ def test_a_provider_of_another_abi_matters_where_none_of_its_driver_is_opened() 
 
     assert finding("verbs.suffix", with_provider("efa")).severity == "note"
     assert finding("verbs.suffix", with_provider("mlx5")).severity == "warning"
+
+
+def test_a_variable_that_can_end_a_job_comes_before_one_that_costs_speed() -> None:
+    conf = "NCCL_TOPO_FILE=/opt/topo.xml\nNCCL_GRAPH_FILE=/opt/graph.xml\n"
+    files = {"/etc/nccl.conf": conf, "/opt/topo.xml": "<system/>", "/opt/graph.xml": "<graphs/>"}
+    assert finding("settings.slow", {"files": files}).found.startswith("/etc/nccl.conf:2: NCCL_GRAPH_FILE=")
