@@ -42,11 +42,12 @@ _COMPLAINT = re.compile(r"^(?:#\d+ )?[\d.]+ +((?:E|error|dpkg: error|fatal): .+)
 # ENOSPC, errno(3): a step says it, or BuildKit itself.
 _FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.*)$", re.IGNORECASE)
 
-# Two failures of which a second run has none. With another image, containerd removed files of the image whose name the
+# Two failures of which another run has none. With another image, containerd removed files of the image whose name the
 # new one has just taken, and above which it was unpacked: the layers are there, and are unpacked again. And buildx
 # before 0.17 closes the session of a target whose result is cached before BuildKit has read that target's files for
 # another one ("only one connection allowed", session/grpc.go of moby/buildkit): a second run finds it cached.
 PASSING = re.compile(r"parent snapshot \S+ does not exist|only one connection allowed")
+ATTEMPTS = 4  # a chain of three targets, all cached, failed twice in a row
 _ESCAPE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")  # a terminal's colours and moves of the cursor
 MAX_TAIL_BYTES = 1 << 16  # bytes that a command drew last: BuildKit repeats a failed step's lines at its end
 
@@ -177,10 +178,11 @@ def _run(
     environment: Mapping[str, str],
     ids: Sequence[str],
 ) -> list[str]:
-    """Run a command as `show` does, twice where a second run may pass, and return the lines of the last run."""
-    code, lines = show(engine, command, environment)
-    if code and any(map(PASSING.search, lines)):
+    """Run a command as `show` does, again where another run may pass, and return the lines of the last run."""
+    for _ in range(ATTEMPTS):
         code, lines = show(engine, command, environment)
+        if not code or not any(map(PASSING.search, lines)):
+            break
     if code:
         raise _failed(ids, lines)
     return lines

@@ -92,8 +92,8 @@ def test_a_failed_build_ends_with_its_cause_on_a_terminal(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("output", [COLLECTED, CLOSED])
-@pytest.mark.parametrize(("failures", "runs"), [(0, 1), (1, 2), (2, 2)])
-def test_what_a_second_run_may_pass_is_run_twice(
+@pytest.mark.parametrize(("failures", "runs"), [(0, 1), (1, 2), (3, 4), (4, 4)])
+def test_what_another_run_may_pass_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, failures: int, runs: int
 ) -> None:
     (tmp_path / "output").write_text(output)
