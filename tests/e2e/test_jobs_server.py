@@ -46,6 +46,7 @@ if told.node_rank:
         except OSError:
             time.sleep(0.2)
     connection.sendall(b"%d" % told.node_rank)
+    connection.settimeout(None)
     connection.recv(1)
     raise SystemExit
 ranks = [0]
