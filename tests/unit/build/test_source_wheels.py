@@ -140,7 +140,7 @@ def with_origin(order: BuildSpec, origin: str) -> BuildSpec:
 
 def test_a_project_of_the_user_does_not_wait_for_a_package_that_compiles() -> None:
     order = spec()
-    own = with_origin(replace(order, packages={"some-extension": "sha256:1"}), "./some-extension")
+    project_spec = with_origin(replace(order, packages={"some-extension": "sha256:1"}), "./some-extension")
     lines: list[str] = []
     is_asked, may_end = threading.Event(), threading.Event()
 
@@ -154,7 +154,7 @@ def test_a_project_of_the_user_does_not_wait_for_a_package_that_compiles() -> No
         first = pool.submit(provided, Slow(), order)
         assert is_asked.wait(60)
         quick = Compiler()
-        source_wheels.provide_contexts([own], {own.image.id: ()}, quick, lines.append)
+        source_wheels.provide_contexts([project_spec], {project_spec.image.id: ()}, quick, lines.append)
         may_end.set()
         assert (Path(first.result()["source-some-extension"]) / WHEEL).exists()
     assert quick.stages
