@@ -425,6 +425,48 @@ def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device
         assert result.sentence == "the job ended before NCCL had a channel: it ended with a segmentation fault"
 
 
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (
+            ("Framework: psec", "Component: munge", "", "  pmix_psec_base_open failed"),
+            "Open MPI or PMIx has no component munge",
+        ),
+        (
+            (
+                "slurmstepd: error: pyxis:     /usr/bin/enroot: line 44: HOME: unbound variable",
+                "slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli, see https://example.org",
+                "slurmstepd: error: pyxis:     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1",
+            ),
+            "enroot: Command not found: nvidia-container-cli",
+        ),
+        (
+            (
+                "[rank10]:[E130 18:11:34.707542570 ProcessGroupGloo.cpp:143] Gloo connectFullMesh failed with "
+                "[../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
+            ),
+            "Gloo's ranks did not connect to each other (no error)",
+        ),
+        (
+            ("RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:84] Unable to find address for: eth9",),
+            "no interface eth9",
+        ),
+        (("Transport retry count exceeded on mlx5_0:1/RoCE",), "a transfer of UCX on mlx5_0:1/RoCE had no answer"),
+        (("Transport retry count exceeded (synd 0x15 vend 0x81) opcode RDMA_READ",), "a transfer of UCX had no answer"),
+    ],
+)
+def test_another_part_than_nccl_ended_the_job(lines: tuple[str, ...], reason: str) -> None:
+    result = verdict_of_lines(lines, load_wordings())
+    assert (result.network, result.exit_code) == ("refused", 1)
+    assert reason in result.sentence
+    running = verdict_of_lines([*log(EFA, LIBFABRIC), *lines], load_wordings())
+    assert (running.network, running.good) == ("efa", True)
+
+
+def test_a_component_that_is_named_is_no_fault_by_itself() -> None:
+    assert verdict_of_lines(["Component: munge"], load_wordings()).network == "unknown"
+
+
 def test_a_log_without_a_line_of_nccls_is_unknown(tmp_path: Path) -> None:
     path = tmp_path / "log"
     for data in (b"", b"\xff binary \x00", b"epoch 1\n"):
