@@ -14,7 +14,7 @@ from rdma_images.build.build_spec import BuildSpec
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import files, locking, paths
 from rdma_images.core.disk_space import GB
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.registry import faults
@@ -174,7 +174,7 @@ def _fetch(key: str, repository: Repository, folder: Path, progress: Progress) -
     try:
         return remote_wheels.fetch(key, repository, folder, progress)
     except (faults.DeniedError, faults.UnauthorizedError) as error:
-        progress(f"{faults.first_line(error)}; the wheel is compiled here")
+        progress(f"{first_line(error)}; the wheel is compiled here")
         return False
 
 
@@ -183,7 +183,7 @@ def _send(folder: Path, repository: Repository, progress: Progress) -> None:
     try:
         remote_wheels.send(folder.name, repository, folder, progress)
     except faults.PublishError as error:
-        progress(f"{faults.first_line(error)}; other machines compile this wheel themselves")
+        progress(f"{first_line(error)}; other machines compile this wheel themselves")
 
 
 def _date(folder: Path) -> None:

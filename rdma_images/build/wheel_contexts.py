@@ -11,6 +11,7 @@ from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.run_bake import Options
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import locking
+from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import sources
@@ -101,7 +102,7 @@ def provide_contexts(
             transfer.by_layer_set, maker, (lambda: systems(list(layer_sets))) if transfer.is_long else None
         )
     except (faults.DeniedError, faults.UnauthorizedError) as error:
-        progress(f"{faults.first_line(error)}; the wheels' layers are brought without this registry")
+        progress(f"{first_line(error)}; the wheels' layers are brought without this registry")
         return provide_contexts(specs, project, engine, replace(options, layers=None), systems, progress)
     contexts = {
         image_id: {name: f"docker-image://{loaded[layer_set].ref}" for name, layer_set in by_stage.items()}

@@ -25,6 +25,11 @@ class RefusedError(RdmaImagesError):
     exit_code = exit_codes.USAGE
 
 
+def first_line(error: BaseException) -> str:
+    """Return what went wrong, without what to do: for an error that becomes a part of another sentence."""
+    return str(error).partition("\n")[0]
+
+
 def near(word: str, words: Iterable[str]) -> str:
     """Return the known words nearest to `word`, as the end of a sentence: "did you mean x? Choose from x, y, z".
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rdma_images.core import atomic, disk_space, locking
-from rdma_images.core.errors import RdmaImagesError, RefusedError, near
+from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line, near
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import emulation, host_apt, unpacked
@@ -111,7 +111,7 @@ def obstacle(name: str, platform: str) -> str | None:
     try:
         host_apt.debian()
     except RdmaImagesError as error:
-        return str(error).partition("\n")[0]
+        return first_line(error)
     return namespace_obstacle()
 
 

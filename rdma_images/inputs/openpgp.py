@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pysequoia import Cert, Sig, verify
 
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, first_line
 
 
 class SignatureError(RdmaImagesError):
@@ -36,7 +36,7 @@ def check(file: Path, signature: Path, key: Path, fingerprint: str, name: str) -
         parsed = Sig.from_bytes(signature.read_bytes())
     except RuntimeError as error:
         raise SignatureError(
-            f"{name}: {signature.name} is no OpenPGP signature: {_first_line(error)}\n{_WRONG_COMPANION}"
+            f"{name}: {signature.name} is no OpenPGP signature: {first_line(error).rstrip('.')}\n{_WRONG_COMPANION}"
         ) from None
     # Sequoia refuses a key whose user id is bound with SHA-1, as GnuPG made them for many years. Here the pinned
     # fingerprint identifies the key, and only the signature over the file counts: GnuPG, where there is one, checks it.
@@ -70,7 +70,7 @@ def _sequoia(file: Path, signature: Path, trusted: Cert) -> str:
     try:
         result = verify(file=str(file), store=lambda _: [trusted], signature=Sig.from_bytes(signature.read_bytes()))
     except RuntimeError as error:
-        return f"{_first_line(error)} (by Sequoia; where gpgv is installed, GnuPG verifies)"
+        return f"{first_line(error).rstrip('.')} (by Sequoia; where gpgv is installed, GnuPG verifies)"
     signers = {normalize(valid.certificate) for valid in result.valid_sigs}
     return "" if normalize(trusted.fingerprint) in signers else "no valid signature"
 
@@ -91,7 +91,7 @@ def _certificates(key: Path, name: str) -> list[Cert]:
         blocks = Cert.split_bytes(key.read_bytes())
     except RuntimeError as error:
         raise SignatureError(
-            f"{name}: {key.name} is no OpenPGP key: {_first_line(error)}\n{_WRONG_COMPANION}"
+            f"{name}: {key.name} is no OpenPGP key: {first_line(error).rstrip('.')}\n{_WRONG_COMPANION}"
         ) from None
     if not blocks:
         raise SignatureError(f"{name}: {key.name} has no OpenPGP key\n{_WRONG_COMPANION}")
@@ -102,8 +102,3 @@ def _issuer(signature: Sig) -> str:
     """Return the key that a signature names: by its fingerprint, in old signatures by its id."""
     issuer = signature.issuer_fingerprint or signature.issuer_key_id
     return group_digits(str(issuer)) if issuer else "unknown"
-
-
-def _first_line(error: Exception) -> str:
-    """Return Sequoia's sentence without the stack of its own functions below it."""
-    return str(error).splitlines()[0].rstrip(".")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images.core import files, paths
-from rdma_images.core.errors import RefusedError
+from rdma_images.core.errors import RefusedError, first_line
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import UNPINNED, Image, Source, Supply
 from rdma_images.core.sizes import readable
@@ -195,7 +195,7 @@ def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors)
         try:
             is_answering, reason = send()
         except files.FileError as error:
-            is_answering, reason = False, str(error).partition("\n")[0]
+            is_answering, reason = False, first_line(error)
         except Exception as error:  # a defect: raised below, in the thread of the caller
             failed.append(error)
             return

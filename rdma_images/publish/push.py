@@ -11,6 +11,7 @@ import docker
 import requests
 import urllib3.exceptions
 
+from rdma_images.core.errors import first_line
 from rdma_images.engine import Engine
 from rdma_images.publish.events import PushProgress
 from rdma_images.publish.repair import send_again
@@ -125,7 +126,7 @@ class _Sending:
         except faults.InternalError as error:
             if not error.about or error.about in self.repaired:
                 raise
-            self.progress(f"{faults.first_line(error)}; sending {error.about} again")
+            self.progress(f"{first_line(error)}; sending {error.about} again")
             send_again(self.engine, self.digest, self.repository, error.about)
             self.repaired.add(error.about)
             self.attempt()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rdma_images.core.errors import RefusedError
+from rdma_images.core.errors import RefusedError, first_line
 from rdma_images.publish import statement
 from rdma_images.publish.attach import attachments, read_content
 from rdma_images.publish.keys import Trust
@@ -69,7 +69,7 @@ def read_bundles(repository: Repository, digest: str, trust: Trust) -> Bundles:
         try:
             bundles.statements.append(check(read_content(repository, entry.digest), digest))
         except (BundleError, faults.MalformedError) as error:
-            bundles.refusals.append(f"bundle {entry.digest[:19]}: {faults.first_line(error)}")
+            bundles.refusals.append(f"bundle {entry.digest[:19]}: {first_line(error)}")
     return bundles
 
 
@@ -108,7 +108,7 @@ def checker(trust: Trust) -> Callable[[bytes, str], SignedStatement]:
         verifier = Verifier(trusted_root=root)
     except (Error, OSError, ValueError) as error:
         raise RefusedError(
-            f"the trusted root {trust.root or 'of sigstore-python'} cannot be read: {faults.first_line(error)}\n"
+            f"the trusted root {trust.root or 'of sigstore-python'} cannot be read: {first_line(error)}\n"
             "name a trusted_root.json of Sigstore's TUF repository, or of your own Sigstore"
         ) from None
 
@@ -121,7 +121,7 @@ def checker(trust: Trust) -> Callable[[bytes, str], SignedStatement]:
             reason = "was not valid when it signed" if expired else "does not lead to the trusted root"
             raise BundleError(f"the certificate of {signer.name or 'its signer'} {reason}") from None
         except VerificationError as error:
-            raise BundleError(faults.first_line(error)) from None
+            raise BundleError(first_line(error)) from None
         except (Error, ValueError, TypeError, LookupError, RecursionError):
             raise BundleError("is no bundle of a keyless signature that can be read") from None
         return SignedStatement(_statement_about(digest, media_type, payload), signer.name, signer.source)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from rdma_images.core.errors import RefusedError
+from rdma_images.core.errors import RefusedError, first_line
 from rdma_images.core.progress import Progress, silent
 from rdma_images.publish import cosign, sigstore_bundles, statement, tags
 from rdma_images.publish.attach import FORM, fallback_tag, newest_first, read_content
@@ -200,7 +200,7 @@ def _chosen(
         try:
             contents_by_form.setdefault(form, []).append(read_content(repository, entry.digest))
         except faults.MalformedError as error:
-            unreadable.append(VerifyFinding(NAMES[form], None, f"ignored: {faults.first_line(error)}"))
+            unreadable.append(VerifyFinding(NAMES[form], None, f"ignored: {first_line(error)}"))
     ref = f"{repository.ref}@{digest}"
     chosen = {
         form: _signed_first(form, contents, ref, verifier) for form, contents in contents_by_form.items() if contents

@@ -8,7 +8,7 @@ from typing import TypeVar
 import requests
 
 from rdma_images.core import http
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.plain import decode_json
 
 # Upload addresses carry the state of the upload, docker repeats them in its errors, and some registries sign them.
@@ -141,11 +141,6 @@ def _first_message(body: str) -> str:
 
 
 Result = TypeVar("Result")
-
-
-def first_line(error: Exception) -> str:
-    """Return what went wrong, without what to do: for a line on something that is retried."""
-    return str(error).partition("\n")[0]
 
 
 def retry(

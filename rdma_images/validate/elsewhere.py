@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rdma_images.chain import network_request
 from rdma_images.core import files
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured, probe_names
@@ -107,7 +107,7 @@ def _unstartable(python: Path) -> str:
     try:
         transport.bounded([str(python), "-c", ""], ACTIVATION_LIMIT, {})
     except RdmaImagesError as error:
-        return str(error).partition("\n")[0]
+        return first_line(error)
     return ""
 
 

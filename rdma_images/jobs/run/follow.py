@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
+from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress
 from rdma_images.jobs.run.node_output import NodeOutput
 from rdma_images.jobs.run.runner import CommandError, Runner, State
@@ -116,7 +117,7 @@ def follow(
             last_answer = time.monotonic()
             line = f"{state.phase}{': ' if state.why else ''}{state.why}"
         except CommandError as error:
-            line = f"no answer, asking again: {str(error).splitlines()[0]}"
+            line = f"no answer, asking again: {first_line(error)}"
         now = time.monotonic()
         if line != last:
             progress(f"{_minutes(now - started)} {line}")
@@ -155,7 +156,7 @@ def remove(runner: Runner, progress: Progress) -> None:
         except CommandError as error:
             if time.monotonic() > deadline:
                 raise
-            progress(f"the job could not be removed, trying again: {str(error).splitlines()[0]}")
+            progress(f"the job could not be removed, trying again: {first_line(error)}")
             time.sleep(SLOW)
 
 

@@ -5,6 +5,7 @@ from azure.core.exceptions import ClientAuthenticationError
 from azure.identity import DefaultAzureCredential
 
 from rdma_images.core import http
+from rdma_images.core.errors import first_line
 from rdma_images.publish.kinds.base import Prepared, join_path
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
@@ -30,7 +31,7 @@ class AcrAzureKind:
         try:
             access = self._credential.get_token(_SCOPE).token
         except ClientAuthenticationError as error:
-            first = str(error).splitlines()[0]
+            first = first_line(error)
             raise faults.UnauthorizedError(
                 f"there are no Azure credentials for {self.host}: {first}\nrun `az login`, or set a managed identity"
             ) from None
