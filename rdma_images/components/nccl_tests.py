@@ -8,6 +8,7 @@ from rdma_images.components import cuda, efa_installer, gpus
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
 from rdma_images.components.source import download_source
 from rdma_images.core.pipeline import UNWRITTEN, Details, Fabric, Image, Source
+from rdma_images.core.platforms import machine_of
 from rdma_images.facts import Facts
 from rdma_images.facts.nccl_tests import Backend
 
@@ -52,7 +53,6 @@ class NcclTestsDetails(Details):
 def _details(combination: Combination, facts: Facts) -> NcclTestsDetails:
     architectures = gpus.architectures(combination[GPU], combination.fabric, combination[cuda.NAME], facts)
     has_mpi = combination.fabric == "efa"
-    machine = "aarch64" if combination["platform"] == "linux/arm64" else "x86_64"
     return NcclTestsDetails(
         bin=("/opt/nccl-tests/bin",),
         architectures=architectures,
@@ -62,7 +62,7 @@ def _details(combination: Combination, facts: Facts) -> NcclTestsDetails:
         if combination["fallback"] == "refuse"
         else (),
         # Debian's and Ubuntu's place: the list of files of libopenmpi-dev.
-        mpi=efa_installer.OPEN_MPI if has_mpi else f"/usr/lib/{machine}-linux-gnu/openmpi",
+        mpi=efa_installer.OPEN_MPI if has_mpi else f"/usr/lib/{machine_of(combination['platform'])}-linux-gnu/openmpi",
         mpi_packages="" if has_mpi else "openmpi-bin",
         mpi_headers="" if has_mpi else "libopenmpi-dev",
     )

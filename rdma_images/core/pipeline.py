@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 from rdma_images.core.plain import plain
+from rdma_images.core.platforms import Platform
 
 Fabric = Literal["efa", "erdma"]
-Platform = Literal["linux/amd64", "linux/arm64"]
 
 TOOL = "rdma-images"  # the distribution that this is
 LABEL_PREFIX = "io.rdma-images"  # of the names of our own labels

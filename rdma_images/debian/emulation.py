@@ -15,10 +15,10 @@ from pathlib import Path
 from rdma_images.core import atomic, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.platforms import MACHINES, machine_of
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import host_apt, unpacked
 
-MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 ELF_NUMBERS = {"x86_64": 62, "aarch64": 183}  # e_machine, elf.h
 
 # Debian 13's: a base took 3 min with it. Its programs are static, so they run on every host and in every container.
@@ -52,13 +52,12 @@ def is_foreign(image_platform: str) -> bool:
 
     Not so for an unknown name.
     """
-    machine = platform.machine()
-    return MACHINES.get(image_platform, machine) != machine
+    return machine_of(image_platform) not in ("", platform.machine())
 
 
 def obstacle(image_platform: str) -> str | None:
     """Return why this host cannot run programs of a foreign platform, as half a sentence; None where it does or can."""
-    if any(format.takes(MACHINES[image_platform]) for format in formats()):
+    if any(format.takes(machine_of(image_platform)) for format in formats()):
         return None
     if os.geteuid() != 0:
         return "registering an emulator needs root"
@@ -78,7 +77,7 @@ def ensure(image_platform: str, progress: Progress = silent) -> None:
 
     Raises RefusedError where there is an obstacle, and where the kernel does not take the registration.
     """
-    machine = MACHINES[image_platform]
+    machine = machine_of(image_platform)
     with locking.hold("emulation", f"registering an emulator for {image_platform}", progress):
         if any(format.takes(machine) for format in formats()):
             return

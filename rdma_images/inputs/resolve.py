@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import requests
 from packaging.requirements import Requirement
@@ -22,13 +21,13 @@ from uv import find_uv_bin
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.http import FAILING, RetryPolicy
 from rdma_images.core.pipeline import PackageIndex
+from rdma_images.core.platforms import MACHINES
 from rdma_images.inputs import conflicts, package_index, repositories, source_metadata, web
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
+from rdma_images.inputs.wheels import Lock, LockRequest, Wheel, wheel_file_name
 from rdma_images.plan import local_packages
 from rdma_images.plan.local_packages import LocalPackage
 
-MACHINE = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
 TIMEOUT = (10.0, 30.0)  # seconds to connect, seconds to answer
 RETRY_POLICY = RetryPolicy(statuses=FAILING, absent=True)  # of hundreds of questions one may well get lost
@@ -53,7 +52,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
             Wheel(
                 name=package["name"],
                 version=package["version"],
-                file=file_name(wheel),
+                file=pylock_file_name(wheel),
                 sha256=wheel["hashes"]["sha256"],
                 size=size,
                 index=index_of.get(package["name"], ""),
@@ -88,7 +87,7 @@ def _files(packages: Sequence[dict[str, Any]], request: LockRequest) -> list[dic
 
 def accepted_tags(request: LockRequest) -> list[Tag]:
     """Return the wheel tags that the base's python and C library accept, best first."""
-    machine = MACHINE[request.platform]
+    machine = MACHINES[request.platform]
     major, minor = (int(part) for part in request.glibc.split("."))
     # Newest first, as pip does; the old names of manylinux stand beside the versions they are aliases of.
     platforms: list[str] = []
@@ -103,11 +102,11 @@ def accepted_tags(request: LockRequest) -> list[Tag]:
     return [*cpython_tags(python, None, platforms), *compatible_tags(python, short, platforms)]
 
 
-def file_name(wheel: dict[str, Any]) -> str:
+def pylock_file_name(wheel: dict[str, Any]) -> str:
     """Return the wheel's file name in a pylock entry, which has it as `name`, or at the end of its `url` or `path`."""
     if name := wheel.get("name"):
         return str(name)
-    return unquote(urlsplit(wheel.get("url") or wheel["path"]).path).rsplit("/", 1)[-1]
+    return wheel_file_name(wheel.get("url") or wheel["path"])
 
 
 def _local_packages(request: LockRequest) -> dict[str, LocalPackage]:
@@ -259,7 +258,7 @@ def _compile_command(request: LockRequest, project: str, local: Iterable[str], u
     command += [f"--no-binary={name}" for name in local if not request.sources]
     command += [f"--only-binary={name}" for name in unbuilt if request.sources]
     command += ["--python", sys.executable, "--python-version", request.python]
-    return [*command, "--python-platform", f"{MACHINE[request.platform]}-manylinux_{request.glibc.replace('.', '_')}"]
+    return [*command, "--python-platform", f"{MACHINES[request.platform]}-manylinux_{request.glibc.replace('.', '_')}"]
 
 
 class _UnaskableError(Exception):
@@ -331,7 +330,7 @@ def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
 
     def preference(wheel: dict[str, Any]) -> tuple[int, tuple[int, BuildTag]]:
         """Return a wheel's rank, the higher the better."""
-        _, _, build, tags = parse_wheel_filename(file_name(wheel))
+        _, _, build, tags = parse_wheel_filename(pylock_file_name(wheel))
         rank = min((ranks[tag] for tag in tags if tag in ranks), default=len(ranks))
         return -rank, (1 if build else 0, build)
 
@@ -358,4 +357,4 @@ def _size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
         reason = web.describe_error(error, mirrors)
     except (KeyError, ValueError):
         reason = "no Content-Length"
-    raise RdmaImagesError(f"the package index has no size of {file_name(wheel)}: {reason}\ntry again")
+    raise RdmaImagesError(f"the package index has no size of {pylock_file_name(wheel)}: {reason}\ntry again")

@@ -4,7 +4,7 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import urljoin
 
 import requests
 from packaging.utils import canonicalize_name
@@ -16,7 +16,7 @@ from rdma_images.inputs import store, web
 from rdma_images.inputs.download import TIMEOUT, DownloadSettings, download
 from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.wheels import Wheel
+from rdma_images.inputs.wheels import Wheel, wheel_file_name
 
 RETRY_POLICY = http.RetryPolicy(statuses=http.FAILING, absent=True)
 # The simple repository API, as JSON (PEP 691) where the index speaks it.
@@ -67,7 +67,7 @@ def remove_wheel(wheel: Wheel) -> None:
 def wheel_address(wheel: Wheel, index: str, mirrors: Mirrors) -> str:
     """Return where the index has the file of a wheel. Raises RdmaImagesError where it has none, or does not answer."""
     for address in file_addresses(wheel.name, index, mirrors):
-        if unquote(urlsplit(address).path).rpartition("/")[2] == wheel.file:
+        if wheel_file_name(address) == wheel.file:
             return address.partition("#")[0]
     raise RdmaImagesError(
         f"{wheel.file}: the package index has no such file on {_page(wheel.name, index)}\n"

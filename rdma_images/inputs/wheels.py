@@ -3,13 +3,14 @@
 import hashlib
 import json
 import re
+from urllib.parse import unquote, urlsplit
 
 from packaging.tags import Tag
 from packaging.utils import parse_wheel_filename
 from pydantic import Field
 
 from rdma_images.core import yaml_file
-from rdma_images.core.pipeline import Platform
+from rdma_images.core.platforms import Platform
 
 # The C library of Ubuntu 22.04, the oldest base: one lock then serves every base with the same python, and a wheel is
 # the same layer in all of them. Source: jammy's libc6, 2.35-0ubuntu3.
@@ -126,3 +127,8 @@ class Lock(yaml_file.Strict):
             f"    {json.dumps(wheel.model_dump(mode='json', exclude_defaults=True))}" for wheel in self.wheels
         )
         return f'{{\n  "asked": {request_text},\n  "wheels": [\n{wheels}\n  ]\n}}\n'
+
+
+def wheel_file_name(address: str) -> str:
+    """Return the name of a wheel's file, from its address or path."""
+    return unquote(urlsplit(address).path).rpartition("/")[2]

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from rdma_images.core.pipeline import LABEL_PREFIX
 from rdma_images.core.plain import plain
+from rdma_images.core.platforms import machine_of
 from rdma_images.inspection.measurements import Files, Libraries, MappedNccl, Measured
 from rdma_images.inspection.values import Value
 
@@ -59,7 +60,7 @@ class ImageConfig(Value):
     def machine(self) -> str:
         """The machine of its platform as ELF files name it, such as "x86_64"; "" where it is not known."""
         architecture = self.platform.partition("/")[2].partition("/")[0]
-        return {"amd64": "x86_64", "arm64": "aarch64"}.get(architecture, architecture)
+        return machine_of(self.platform) or architecture
 
     @property
     def rehearsal(self) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ INPUTS = (
     "rdma_images/core/files.py",
     "rdma_images/core/pipeline.py",
     "rdma_images/core/plain.py",
+    "rdma_images/core/platforms.py",
     "rdma_images/core/sizes.py",
     "rdma_images/core/stream.py",
     "rdma_images/core/versions.py",

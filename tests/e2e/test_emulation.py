@@ -8,6 +8,7 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core.pipeline import Image
+from rdma_images.core.platforms import MACHINES
 from rdma_images.debian import emulation
 from rdma_images.plan import matrix
 from rdma_images.publish import gate, join, publish_images
@@ -22,11 +23,11 @@ from rdma_images.validate import suite
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, placed, registry_program
 from tests.e2e.test_targets import built, run
 
-OTHER = next(name for name in emulation.MACHINES if emulation.is_foreign(name))
+OTHER = next(name for name in MACHINES if emulation.is_foreign(name))
 obstacle = emulation.obstacle(OTHER)
 pytestmark = [pytest.mark.e2e, pytest.mark.exhaustive, pytest.mark.skipif(bool(obstacle), reason=str(obstacle))]
 
-PLATFORMS = sorted(emulation.MACHINES)
+PLATFORMS = sorted(MACHINES)
 PLUGIN = "aws-ofi-nccl=1.21.1"  # no EFA installer brings one for Debian on arm64
 
 
@@ -40,7 +41,7 @@ def image(platform: str) -> Image:
 @pytest.fixture(scope="module")
 def refs() -> dict[str, str]:
     """Return the name of the image in the engine by platform, each built and validated as a user does it."""
-    by_platform = {}
+    by_platform: dict[str, str] = {}
     for name in PLATFORMS:
         output, _ = built("--target", "efa-nccl-tests", "--set", f"platform={name}", "--set", PLUGIN)
         (build,) = output["builds"]
@@ -59,7 +60,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
 
 def test_the_kernel_takes_the_registration_and_lets_go_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = emulation.formats()
-    if any(format.takes(emulation.MACHINES[OTHER]) for format in before):
+    if any(format.takes(MACHINES[OTHER]) for format in before):
         pytest.skip(f"something runs programs of {OTHER} on this machine already, and is left alone")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     emulation.ensure(OTHER, print)
@@ -71,7 +72,7 @@ def test_the_kernel_takes_the_registration_and_lets_go_of_it(tmp_path: Path, mon
 
 
 def test_its_programs_run_here_and_its_report_measured_them(refs: dict[str, str]) -> None:
-    machine = emulation.MACHINES[OTHER]
+    machine = MACHINES[OTHER]
     assert platform.machine() != machine
     code, output = run(refs[OTHER], "uname -m; mpirun --allow-run-as-root -np 1 all_reduce_perf -b 8 -e 16")
     assert code == 1  # a stand-in measures nothing, and says so

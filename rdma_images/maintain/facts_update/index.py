@@ -9,17 +9,15 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from uv import find_uv_bin
 
 from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Platform
+from rdma_images.core.platforms import MACHINES, Platform
 from rdma_images.facts import Facts
 from rdma_images.inputs import package_index
 
-MACHINES: dict[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 # The C library of the oldest base; a wheel that asks for a newer one would fit none of ours.
 MANYLINUX = "manylinux_2_35"
 PYTHONS = tuple(f"3.{minor}" for minor in range(8, 20))  # oldest first; from the oldest that torch 2.2 has a wheel for
@@ -96,11 +94,6 @@ class IndexClient:
 def _pins(text: str) -> dict[str, str]:
     """Return name and version of each line of a requirements file; a marker after them is left out."""
     return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.MULTILINE))
-
-
-def wheel_file_name(address: str) -> str:
-    """Return the wheel's file name, from its address."""
-    return unquote(urlsplit(address).path).rsplit("/", 1)[-1]
 
 
 def base_pythons(facts: Facts) -> list[str]:

@@ -7,10 +7,11 @@ from packaging.utils import parse_wheel_filename
 
 from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Platform
+from rdma_images.core.platforms import MACHINES, Platform
 from rdma_images.facts import Facts
 from rdma_images.facts.torch import TorchRelease
-from rdma_images.maintain.facts_update.index import MACHINES, IndexClient, base_pythons, wheel_file_name
+from rdma_images.inputs.wheels import wheel_file_name
+from rdma_images.maintain.facts_update.index import IndexClient, base_pythons
 from rdma_images.maintain.facts_update.reading import Reading, Value
 
 FILE = "torch.yaml"
