@@ -103,7 +103,7 @@ def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     run = select_run(gpus, "two-nodes")
     if gpus.network.device and verdict_on(run).network != VERDICTS["efa"]:
         pytest.skip("the channels do not use EFA: see gpu.network")
-    work = plugin_log.read(run.log, verdict.load_wordings())
+    work = plugin_log.plugin_steps(run.log, verdict.load_wordings())
     over = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"
     require(
         work.whole and complete(run) and not wrong_in(run),

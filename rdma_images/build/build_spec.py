@@ -18,7 +18,7 @@ from rdma_images.facts import Facts
 from rdma_images.inputs import debian_lock, lock, preflight, sources, wheel_licenses
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
-from rdma_images.layers.recipe import recipe
+from rdma_images.layers.recipe import layer_recipe
 from rdma_images.plan import planner
 from rdma_images.render import dockerfiles, wheel_layers
 from rdma_images.render.bake import Compression
@@ -78,7 +78,7 @@ def build_spec(
         "platform": image.platform,
         "settings": {setting.what: setting.value for setting in image.settings},
         "compression": compression,
-        "layers": [recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
+        "layers": [layer_recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
         "stand-ins": stand_ins.digest(_replaceable(pinned)) if rehearse else None,
     }
     if added := added_files.pack(image):

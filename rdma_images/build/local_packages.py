@@ -10,7 +10,7 @@ from rdma_images.build import added_files
 from rdma_images.core import files, paths
 from rdma_images.core.pipeline import Image
 from rdma_images.core.progress import Progress, silent
-from rdma_images.inputs import repositories
+from rdma_images.inputs import git_repositories
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
 from rdma_images.plan.local_packages import LocalPackage, parse
@@ -43,7 +43,7 @@ def contexts(image: Image, lock: Lock, mirrors: Mirrors, progress: Progress = si
         target = paths.image_folder(image.id) / "packages" / name
         shutil.rmtree(target, ignore_errors=True)
         if package.kind == "commit":
-            target = repositories.fetch(package, mirrors, progress)
+            target = git_repositories.fetch(package, mirrors, progress)
         elif package.kind == "folder":
             added_files.copy_folder(_folder(package), target, IGNORED)
         else:

@@ -113,7 +113,7 @@ class Bake:
 
         No image comes of it; the engine's own builder compresses their layers, too.
         """
-        targets = bake.systems(file, ids)
+        targets = bake.systems_file(file, ids)
         early = "type=cacheonly"
         if self.engine.store == "containerd" and not self.options.builder:
             # What it compresses now, its cache has for the image.
@@ -124,7 +124,7 @@ class Bake:
     def stage(self, file: Mapping[str, Any], image_id: str, stage: str, folder: Path) -> None:
         """Build one stage of an image, and write its files to `folder`."""
         outputs = {bake.image_name(image_id): f"type=local,dest={folder}"}
-        self._build_in_plain_lines(bake.single_stage(file, image_id, stage), outputs, [image_id])
+        self._build_in_plain_lines(bake.stage_file(file, image_id, stage), outputs, [image_id])
 
     def _build_in_plain_lines(
         self, file: Mapping[str, Any], outputs: Mapping[str, str], ids: Sequence[str]

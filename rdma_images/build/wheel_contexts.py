@@ -21,7 +21,7 @@ from rdma_images.layers.engine_layers import engine_layers as engine_layers_of
 from rdma_images.layers.fetch import fetching
 from rdma_images.layers.load import LayerSet, LoadedImage
 from rdma_images.layers.make import Maker
-from rdma_images.layers.recipe import Recipe, recipe
+from rdma_images.layers.recipe import Recipe, layer_recipe
 from rdma_images.layers.remote_layers import RemoteLayers
 from rdma_images.registry import faults
 from rdma_images.registry.client import Repository
@@ -216,7 +216,7 @@ def _layer_sets(specs: Sequence[BuildSpec], compression: bake.Compression) -> di
     """
     layer_sets = {}
     for spec in specs:
-        recipes = tuple(recipe(layer, compression) for layer in wheel_layers.wheel_layers(spec.lock))
+        recipes = tuple(layer_recipe(layer, compression) for layer in wheel_layers.wheel_layers(spec.lock))
         if recipes and spec.image.details(BaseDetails).cuda is None:
             layer_sets[spec.image.id] = {bake.WHEELS: LayerSet(recipes, "runtime", spec.image.platform)}
             if spec.image.axes["variant"] == "devel" or any(wheel.is_source for wheel in spec.lock.sources):

@@ -85,7 +85,7 @@ def build(
         if not report.passed:
             show(reporting.report_table(report), file=sys.stderr)
     show(build_summary.as_json(built, reports) if json else build_summary.summary_text(built, reports, images))
-    _end(reports)
+    _exit_on_failure(reports)
 
 
 @verb(
@@ -143,12 +143,12 @@ def validate(
         if others := ", ".join(option for option, value in options.items() if value):
             raise RefusedError(f"--folder and {others} do not go together\nleave one out")
         host, tier = f"folder://{Path(folder).absolute()}", tier or ["static"]
-    tiers = validation.tiers(tier or (["device"] if host else ["multinode"] if job else None))
+    tiers = validation.parse_tiers(tier or (["device"] if host else ["multinode"] if job else None))
     if job or "multinode" in tiers:
         _multinode(job, tiers, json)
         return
     if image or (host and not target and not all):
-        candidates = validation.foreign(image or [""])
+        candidates = validation.candidates_by_ref(image or [""])
     else:
         loaded = with_measured_base(project.load(), target, onto)
         candidates = validation.planned_candidates(target_options.chosen_images(loaded, target, all, set))
@@ -157,7 +157,7 @@ def validate(
     for report in validation.validate_all(candidates, running, tiers, host or None, progress, fabric, instance):
         show(reporting.as_json(report) if json else reporting.report_table(report, verbose))
         reports.append(report)
-    _end(reports)
+    _exit_on_failure(reports)
 
 
 def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
@@ -172,7 +172,7 @@ def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
     node_tiers = [tier for tier in tiers if tier != "multinode"] or ["device", "gpu"]
     report = multinode.validate(Path(job), project.load(), node_tiers, job_run.JobRunOptions(), progress)
     show(reporting.as_json(report) if json else reporting.report_table(report))
-    _end([report])
+    _exit_on_failure([report])
 
 
 @verb("report", help={"no-open": "Only write the page; otherwise it is opened in a browser, where there is one."})
@@ -207,7 +207,7 @@ def verdict(_: Context, log: str, json: bool = False) -> None:
         raise Exit(code=answer.exit_code)
 
 
-def _end(reports: "Sequence[Report]") -> None:
+def _exit_on_failure(reports: "Sequence[Report]") -> None:
     """End with 1 where a report has a failed check of severity error."""
     if not builtins.all(report.passed for report in reports):
         raise Exit(code=1)

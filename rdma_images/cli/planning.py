@@ -85,11 +85,11 @@ def _solve(
 
 def _problems(images: Iterable[Image], current: project.Project) -> list[str]:
     """Return what keeps planned images from being built: a missing template, packages, licences."""
-    from rdma_images.plan import templates
+    from rdma_images.plan import template_check
 
     problems = []
     for image in images:
-        problems.append(templates.template_problem(image))
+        problems.append(template_check.template_problem(image))
         if image.python_packages:
             from rdma_images.inputs import package_problems  # here, because images without packages need none of it
 

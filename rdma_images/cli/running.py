@@ -17,7 +17,7 @@ from rdma_images.selection import project
 if TYPE_CHECKING:  # importing it takes time that a plan does not need
     from rdma_images.engine.container_run import ContainerOptions
 
-CONTAINER = {
+CONTAINER_HELP = {
     "target": "The target whose image to start; without it the only one of matrix.yaml.",
     "set": "axis=value: the image that was built with it; may be given more than once.",
     **ONTO,
@@ -27,7 +27,7 @@ CONTAINER = {
     "gpus": "all, none, how many, or device=0,1; without it all that there are.",
     "device": "A device of this machine, as /dev/fuse; may be given more than once.",
 }
-LISTS = (*MANY, "mount", "env", "device")
+REPEATABLE = (*MANY, "mount", "env", "device")
 
 
 @verb(
@@ -35,8 +35,8 @@ LISTS = (*MANY, "mount", "env", "device")
     "run --target efa-pytorch --mount ./src:/src:ro --env HF_TOKEN -- torchrun /src/train.py",
     "run --image nvcr.io/nvidia/pytorch:25.10-py3 -- env",
     name="run",
-    help=CONTAINER,
-    iterable=LISTS,
+    help=CONTAINER_HELP,
+    iterable=REPEATABLE,
 )
 def run(
     _: Context,
@@ -63,8 +63,8 @@ def run(
 @verb(
     "shell --target efa-pytorch",
     "shell --image nvcr.io/nvidia/pytorch:25.10-py3 --mount ./src:/src",
-    help=CONTAINER,
-    iterable=LISTS,
+    help=CONTAINER_HELP,
+    iterable=REPEATABLE,
 )
 def shell(
     _: Context,

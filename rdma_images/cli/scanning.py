@@ -142,7 +142,7 @@ def _candidates(
     if ref and (target or published):
         raise RefusedError("--image is one image\nleave out --target and --published")
     if ref:
-        yield _in_registry(ref, registries.load_if_present().for_host(reference.parse_reference(ref).host))
+        yield _registry_candidate(ref, registries.load_if_present().for_host(reference.parse_reference(ref).host))
         return
     loaded = project.load()
     images = target_options.chosen_images(loaded, target, everything, pairs)
@@ -151,12 +151,12 @@ def _candidates(
         all_images = planning.plan(loaded.matrix, loaded.facts, everything=True).images
         for name, registry in registries_by_name.items():
             for listed in published_images.published_refs(images, all_images, loaded.matrix, {name: registry}):
-                yield _in_registry(listed, registry)
+                yield _registry_candidate(listed, registry)
         return
-    yield from map(_built, images)
+    yield from map(_built_candidate, images)
 
 
-def _built(image: "Image") -> _Candidate:
+def _built_candidate(image: "Image") -> _Candidate:
     """Return an image that was built here."""
     from rdma_images.publish.item import read_build
     from rdma_images.report.files import REPORT
@@ -171,7 +171,7 @@ def _built(image: "Image") -> _Candidate:
     )
 
 
-def _in_registry(ref: str, registry: "Registry") -> _Candidate:
+def _registry_candidate(ref: str, registry: "Registry") -> _Candidate:
     from rdma_images.publish.published_images import read_published
     from rdma_images.scan.read_reports import Subject
 

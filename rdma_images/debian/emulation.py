@@ -1,7 +1,7 @@
 """Programs of another processor on this host: Debian's qemu, known to the kernel through binfmt_misc.
 
 A registration holds for the whole machine. So ours has a name of its own, is made only where nothing else takes such
-programs, and `drop` removes no other.
+programs, and `unregister` removes no other.
 """
 
 import ctypes
@@ -73,7 +73,7 @@ def obstacle(image_platform: str) -> str | None:
 
 
 def ensure(image_platform: str, progress: Progress = silent) -> None:
-    """Make this host run programs of a foreign platform, until `drop` or the next boot.
+    """Make this host run programs of a foreign platform, until `unregister` or the next boot.
 
     Raises RefusedError where there is an obstacle, and where the kernel does not take the registration.
     """
@@ -87,14 +87,14 @@ def ensure(image_platform: str, progress: Progress = silent) -> None:
         progress(f"registering Debian's qemu for {image_platform}; `{COMMAND} engine.down` removes it")
         try:
             _mount()
-            (REGISTRY / "register").write_bytes(line(machine, packages))
+            (REGISTRY / "register").write_bytes(registration_line(machine, packages))
         except OSError as error:
             raise RefusedError(
                 f"{image_platform} cannot be emulated: {REGISTRY} does not take it: {error}\n{_fix()}"
             ) from None
 
 
-def drop() -> bool:
+def unregister() -> bool:
     """Remove what `ensure` of this state folder registered and mounted; answers whether there was anything."""
     our_formats = _own_formats()
     for format in our_formats:
@@ -148,7 +148,7 @@ def parse(name: str, text: str) -> Format:
     )
 
 
-def line(machine: str, packages: Path) -> bytes:
+def registration_line(machine: str, packages: Path) -> bytes:
     """Return what is written to `register`: programs and shared objects of `machine` go to the qemu in `packages`.
 
     The kernel opens the emulator now and keeps it (F), so it runs also where no path leads to it: in a container.

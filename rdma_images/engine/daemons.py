@@ -1,4 +1,4 @@
-"""The private engine's processes: started, found again, ended without a trace."""
+"""Start, find and end the private engine's processes."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ DAEMONS = {"containerd": ("--config", "containerd.toml"), "dockerd": ("--config-
 START_SECONDS = 60.0  # a cold start takes 0.3 s on an idle machine; a busy disk may take its time
 STOP_SECONDS = 30.0  # dockerd gives containers 15 s to end
 
-# What the daemons take of the environment of who starts them: they outlive its folders, and its secrets are not theirs.
+# The only variables that the daemons inherit: others may name folders that they outlive, or hold secrets.
 INHERITED = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 MNT_DETACH = 2  # sys/mount.h
@@ -43,7 +43,7 @@ def start(layout: Layout, path: str) -> None:
     environ |= {"PATH": path, "TMPDIR": str(layout.temporary), "GOGC": "400"}
     ready: dict[str, Callable[[], bool]] = {
         "containerd": layout.containerd_socket.exists,
-        "dockerd": lambda: answer(layout),
+        "dockerd": lambda: is_answering(layout),
     }
     for name, (flag, configuration) in DAEMONS.items():
         log = layout.log / f"{name}.log"
@@ -51,11 +51,11 @@ def start(layout: Layout, path: str) -> None:
             log.replace(log.with_suffix(".log.1"))
         argv = [str(layout.program(name)), flag, str(layout.root / configuration)]
         started = process.start(argv, log, environ, layout.run / f"{name}.json")
-        _wait(ready[name], started, name, log)
+        _wait_until_ready(ready[name], started, name, log)
 
 
-def answer(layout: Layout) -> bool:
-    """Return whether dockerd answers, and containerd answers dockerd: a killed process is listed until it has ended."""
+def is_answering(layout: Layout) -> bool:
+    """Return whether dockerd answers and names containerd: a killed process is listed until it has ended."""
     try:
         version = daemon_api.get(layout.socket, "/version")
     except OSError:
@@ -92,7 +92,7 @@ def end(layout: Layout) -> bool:
     return bool(recorded or processes)
 
 
-def _wait(ready: Callable[[], bool], started: process.Process, name: str, log: Path) -> None:
+def _wait_until_ready(ready: Callable[[], bool], started: process.Process, name: str, log: Path) -> None:
     """Wait until `ready`. Raises RdmaImagesError with the end of the log where the process ends or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():

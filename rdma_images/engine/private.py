@@ -18,7 +18,7 @@ from rdma_images.engine.container_engine import Engine
 from rdma_images.engine.discovery import store
 from rdma_images.engine.layout import Layout, layout, write_configuration
 
-DESCRIBING = 30.0  # seconds for an answer; 0.1 s on an idle machine
+INFO_SECONDS = 30.0  # seconds for an answer; 0.1 s on an idle machine
 NEEDS_ROOT = "a private one needs root"
 LIBC = (2, 34)  # what Debian 13's Docker needs, by its packages' Depends
 
@@ -49,11 +49,11 @@ def fix(problem: str) -> str:
 def running() -> Engine | None:
     """Return the private engine, where it runs and answers: a few milliseconds."""
     folders = layout()
-    if len(daemons.running(folders)) < len(daemons.DAEMONS) or not daemons.answer(folders):
+    if len(daemons.running(folders)) < len(daemons.DAEMONS) or not daemons.is_answering(folders):
         return None
     try:
-        learnt = json.loads(folders.description.read_text(encoding="utf-8"))
-        return Engine(**learnt, env=_env(folders))
+        described = json.loads(folders.description.read_text(encoding="utf-8"))
+        return Engine(**described, env=_env(folders))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 
@@ -93,10 +93,10 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
     folders = layout()
     existing = [folder for folder in (folders.root, bootstrap.folder(), unpacked.folder_of()) if folder.exists()]
     if not existing:
-        return emulation.drop()  # it may have outlived a state folder that was removed by hand
+        return emulation.unregister()  # it may have outlived a state folder that was removed by hand
     with locking.hold("engine", "ending the private engine", progress):
         ran = daemons.end(folders)
-        emulated = emulation.drop()
+        emulated = emulation.unregister()
         for folder in existing if purge else ():
             progress(f"removing {folder}")
             shutil.rmtree(folder)
@@ -106,12 +106,12 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
 def _wait_for_daemons(folders: Layout, progress: Progress) -> Engine | None:
     """Return the engine whose daemons run, once both answer; None where one does not run, or ends meanwhile.
 
-    It may be slow with somebody's work: it is waited for, and never ended without being asked to.
+    An engine that is slow with somebody's work is waited for, and only `down` ends it.
     """
     deadline = time.monotonic() + daemons.START_SECONDS
     reported = False
     while len(daemons.running(folders)) == len(daemons.DAEMONS):
-        if daemons.answer(folders):
+        if daemons.is_answering(folders):
             return running() or _describe(folders, _env(folders))
         if time.monotonic() > deadline:
             raise RdmaImagesError(
@@ -134,15 +134,15 @@ def _unpack(folders: Layout, progress: Progress) -> None:
 
 
 def _describe(folders: Layout, env: dict[str, str]) -> Engine:
-    """Return the engine that runs, with what is measured of it kept for who asks later."""
+    """Return the running engine, described by what it answers, and write that description for `running`."""
     _output(env, "runc", "--version")  # a library that the host lacks shows here, not in the middle of a build
     try:
-        info = daemon_api.get(folders.socket, "/info", DESCRIBING)
+        info = daemon_api.get(folders.socket, "/info", INFO_SECONDS)
     except OSError as error:
         raise RdmaImagesError(
             f"the private engine runs, but does not say what it is: {error}\ntry again; its logs are in {folders.log}"
         ) from None
-    learnt = Engine(
+    described = Engine(
         name="private",
         kind="private",
         host=folders.host,
@@ -152,10 +152,10 @@ def _describe(folders: Layout, env: dict[str, str]) -> Engine:
         build_network="host",
         env=env,
     )
-    learnt = replace(learnt, buildx=docker_command.output(learnt, "buildx", "version").split()[1])
-    # The environment is the asker's own.
-    atomic.write(folders.description, json.dumps({k: v for k, v in asdict(learnt).items() if k != "env"}, indent=1))
-    return learnt
+    described = replace(described, buildx=docker_command.output(described, "buildx", "version").split()[1])
+    # Each process has an environment of its own.
+    atomic.write(folders.description, json.dumps({k: v for k, v in asdict(described).items() if k != "env"}, indent=1))
+    return described
 
 
 def _output(env: dict[str, str], *command: str) -> str:

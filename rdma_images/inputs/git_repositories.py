@@ -1,4 +1,4 @@
-"""Commits of git repositories, fetched by git itself: its settings, keys and helpers hold, and mirrors.yaml's too."""
+"""Fetch commits of git repositories with git, which applies its own settings and keys, and those of mirrors.yaml."""
 
 import base64
 import os
@@ -13,7 +13,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan.local_packages import LocalPackage
 
-SECONDS = 900  # of one git command, with a repository of some GB on a slow link
+GIT_SECONDS = 900  # of one git command, with a repository of some GB on a slow link
 
 
 def folder(package: LocalPackage) -> Path:
@@ -22,7 +22,7 @@ def folder(package: LocalPackage) -> Path:
 
 
 def fetch(package: LocalPackage, mirrors: Mirrors, progress: Progress = silent) -> Path:
-    """Return the folder with the files of a commit and of its submodules, without git's own.
+    """Return the folder with the files of a commit and of its submodules, without the .git folders.
 
     Raises:
         RdmaImagesError: git cannot fetch it.
@@ -50,20 +50,20 @@ def _git(package: LocalPackage, mirrors: Mirrors, cwd: Path, *arguments: str) ->
     if login := mirrors.login(package.address):
         # Through the environment: a login must not show up in a process list.
         split = urlsplit(package.address)
-        word = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
+        credentials = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
         environ |= {
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": f"http.{split.scheme}://{split.netloc}/.extraHeader",
-            "GIT_CONFIG_VALUE_0": f"Authorization: Basic {word}",
+            "GIT_CONFIG_VALUE_0": f"Authorization: Basic {credentials}",
         }
     try:
         process = subprocess.run(
-            ["git", *arguments], cwd=cwd, env=environ, capture_output=True, text=True, timeout=SECONDS
+            ["git", *arguments], cwd=cwd, env=environ, capture_output=True, text=True, timeout=GIT_SECONDS
         )
     except FileNotFoundError:
         raise RdmaImagesError(f"{package.origin}: git is not installed\ninstall it, with apt install git") from None
     except subprocess.TimeoutExpired:
-        raise RdmaImagesError(f"{package.origin}: git did not end in {SECONDS} s\ntry again") from None
+        raise RdmaImagesError(f"{package.origin}: git did not end in {GIT_SECONDS} s\ntry again") from None
     if process.returncode:
         reason = next((line for line in process.stderr.splitlines() if line.startswith(("fatal:", "error:"))), "")
         raise RdmaImagesError(

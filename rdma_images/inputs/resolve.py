@@ -22,7 +22,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.http import FAILING, RetryPolicy
 from rdma_images.core.pipeline import PackageIndex
 from rdma_images.core.platforms import MACHINES
-from rdma_images.inputs import conflicts, package_index, repositories, source_metadata, web
+from rdma_images.inputs import conflicts, git_repositories, package_index, source_metadata, web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel, wheel_file_name
 from rdma_images.plan import local_packages
@@ -146,7 +146,7 @@ def _on_this_machine(line: str, local: Mapping[str, LocalPackage], mirrors: Mirr
     package = local.get(canonicalize_name(requirement.name))
     if package is None:
         return line
-    path = repositories.fetch(package, mirrors) / package.subfolder if package.kind == "commit" else package.path
+    path = git_repositories.fetch(package, mirrors) / package.subfolder if package.kind == "commit" else package.path
     requirement.url = path.resolve().as_uri()
     return str(requirement)
 

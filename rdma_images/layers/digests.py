@@ -17,7 +17,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs.pins import check_digest
 from rdma_images.layers import blob, store
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.recipe import Recipe, coder
+from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.layers.store import StoredLayer
 
 NAME = "layers.yaml"
@@ -126,7 +126,7 @@ def _entry(recipe: Recipe, layer: StoredLayer) -> LockedLayer:
         for blob in (layer.runtime, layer.devel)
     ]
     wheels = recipe.wheels[0].file if len(recipe.wheels) == 1 else f"{len(recipe.wheels)} wheels"
-    return LockedLayer(wheels=wheels, coder=coder(recipe.compression), runtime=parts[0], devel=parts[1])
+    return LockedLayer(wheels=wheels, coder=compressor(recipe.compression), runtime=parts[0], devel=parts[1])
 
 
 def _users_file() -> Path:

@@ -9,7 +9,7 @@ from rdma_images.engine import Engine, docker_command
 from rdma_images.engine.layout import layout
 from rdma_images.engine.prune import LAYERS
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.recipe import coder
+from rdma_images.layers.recipe import compressor
 from rdma_images.render.bake import Compression
 
 
@@ -49,7 +49,7 @@ def engine_layers(engine: Engine, compression: Compression) -> EngineLayers:
     if ids:
         inspected = docker_command.run(engine, "image", "inspect", *dict.fromkeys(ids))
         for image in json.loads(inspected.stdout):
-            group = same if image["Config"]["Labels"][LAYERS] == coder(compression) else other
+            group = same if image["Config"]["Labels"][LAYERS] == compressor(compression) else other
             group.update(image["RootFS"]["Layers"])
     return EngineLayers(same - other, engine.kind == "private")
 

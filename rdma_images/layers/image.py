@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rdma_images.engine.prune import LAYERS
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.recipe import Recipe, coder
+from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, canonical
 from rdma_images.render.bake import Compression
 
@@ -37,7 +37,7 @@ def layer_image(layers: Sequence[tuple[str, Blob]], platform: str, compression: 
             "os": system,
             "created": CREATED,
             # With the same, layers of equal content are equal blobs. An image that is built on this one inherits it.
-            "config": {"Labels": {LAYERS: coder(compression)}},
+            "config": {"Labels": {LAYERS: compressor(compression)}},
             "history": [{"created": CREATED, "created_by": title} for title, _ in layers],
             "rootfs": {"type": "layers", "diff_ids": [blob.diff_id for _, blob in layers]},
         }

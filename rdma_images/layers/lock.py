@@ -15,7 +15,7 @@ from rdma_images.inputs.relock import Locked
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import digests
 from rdma_images.layers.make import Maker
-from rdma_images.layers.recipe import Recipe, recipe
+from rdma_images.layers.recipe import Recipe, layer_recipe
 from rdma_images.render import wheel_layers
 from rdma_images.render.bake import Compression
 
@@ -49,7 +49,7 @@ def _has_layers(image: Image) -> bool:
 
 
 def _recipes(locks: Iterable[Lock], compression: Compression) -> dict[str, Recipe]:
-    recipes = (recipe(layer, compression) for lock_ in locks for layer in wheel_layers.wheel_layers(lock_))
+    recipes = (layer_recipe(layer, compression) for lock_ in locks for layer in wheel_layers.wheel_layers(lock_))
     return {lock_.key: lock_ for lock_ in recipes}
 
 

@@ -20,7 +20,7 @@ from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import digests, store
 from rdma_images.layers.digests import Digests
 from rdma_images.layers.layer_process import LayerTask, make_layer
-from rdma_images.layers.recipe import Recipe, devel_files
+from rdma_images.layers.recipe import Recipe, devel_patterns
 from rdma_images.layers.store import StoredLayer
 
 DOWNLOADS = 4  # at once
@@ -111,7 +111,7 @@ class Maker:
             wheels = tuple(zip(paths, sizes, strict=True))
 
             def make(into: Path) -> None:
-                task = LayerTask(wheels, devel_files(), recipe.compression, into)
+                task = LayerTask(wheels, devel_patterns(), recipe.compression, into)
                 if recipe.size < MIN_PROCESS_BYTES:
                     make_layer(task)
                 else:

@@ -1,4 +1,4 @@
-"""What decides a layer's bytes, known before anything of it is there, and without what makes it."""
+"""The inputs that decide a layer's bytes, and their digest, by which a layer is found before it is made."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from rdma_images.inputs.wheels import Wheel
 from rdma_images.render.bake import Compression
 from rdma_images.render.wheel_layers import WheelLayer
 
-# Of this code, by the compression: to be raised when it makes other bytes of the same.
+# The version of this code, by compression. Raise it when the code writes other bytes for the same wheels.
 EDITIONS: Mapping[Compression, int] = {"zstd": 2, "gzip": 2}
 # Blocks of zeros at the end of the tar; a reader wants two. With more, each compression has diff ids of its own, which
 # differ from BuildKit's for the same files: of two blobs with one diff id BuildKit takes the first that it saw, and
@@ -36,16 +36,16 @@ class Recipe:
 
     @cached_property
     def key(self) -> str:
-        """64 hexadecimal digits."""
-        decides = {
+        """The digest of everything that decides the bytes: 64 hexadecimal digits."""
+        inputs = {
             "edition": EDITIONS[self.compression],
             "wheels": sorted((wheel.file, wheel.sha256) for wheel in self.wheels),
-            "devel files": devel_files(),
+            "devel files": devel_patterns(),
             "prefix": PREFIX,
             "installer": _installer(),
-            "compression": coder(self.compression),
+            "compression": compressor(self.compression),
         }
-        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
     @property
     def size(self) -> int:
@@ -61,22 +61,22 @@ class Recipe:
 
 @cache
 def _installer() -> str:
-    """Return the version of what lays a wheel out; asking once for each layer took 0.02 s."""
+    """Return the version of `installer`, cached: reading it takes 0.02 s."""
     return version("installer")
 
 
-def recipe(layer: WheelLayer, compression: Compression) -> Recipe:
-    """Return how to make a layer of an image."""
+def layer_recipe(layer: WheelLayer, compression: Compression) -> Recipe:
+    """Return the recipe of a layer of an image."""
     return Recipe(layer.stage, layer.wheels, compression)
 
 
-def coder(compression: Compression) -> str:
-    """Return what decides the bytes of a blob beside its files: the library, its version and the level."""
+def compressor(compression: Compression) -> str:
+    """Return the compression with the version of its library and its level, which decide a blob's bytes."""
     versions = {"zstd": ".".join(map(str, zstandard.ZSTD_VERSION)), "gzip": zlib.ZLIB_RUNTIME_VERSION}
     return f"{compression} {versions[compression]} level {LEVELS[compression]}"
 
 
-def devel_files() -> str:
-    """Return the patterns of what is left out of a runtime image, a line each."""
+def devel_patterns() -> str:
+    """Return the patterns of the files that a runtime image lacks, one a line."""
     lines = paths.find_data("dockerfiles/devel-files.txt").read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if line and not line.startswith("#"))

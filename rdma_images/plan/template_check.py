@@ -1,4 +1,4 @@
-"""Whether the templates that images name are there: asked when a plan is shown, and before a build."""
+"""Check that the templates that images name exist: when a plan is shown, and before a build."""
 
 import re
 

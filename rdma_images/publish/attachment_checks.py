@@ -31,7 +31,7 @@ NAMES = {
 # earlier versions attached one bill of materials.
 OPTIONAL = (statement.BUILDKIT, statement.RESULTS, statement.TEST_RESULT, spdx_bill.PREDICATE, VULNERABILITIES, OPENVEX)
 # How the reading of bytes that may be anything ends where they have another form.
-_OTHER_FORM = (ValidationError, ValueError, KeyError, IndexError, TypeError, AttributeError)
+_MALFORMED = (ValidationError, ValueError, KeyError, IndexError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def check_attachment(form: str, content: bytes | None, digest: str, allowed: Col
         return [VerifyFinding(NAMES[form], False, "none attached")]
     try:
         return list(_CHECKS[form](content, digest, allowed))
-    except _OTHER_FORM:
+    except _MALFORMED:
         return [VerifyFinding(NAMES[form], False, "cannot be read: it does not have the form that is published here")]
 
 
@@ -61,13 +61,13 @@ def allowed_failures(report: bytes | None) -> frozenset[str]:
     """Return the failed checks that the publisher allowed, by the attached report; none where it cannot be read."""
     try:
         return frozenset(statement.predicate(report or b"{}").get("allowedRed") or ())
-    except _OTHER_FORM:
+    except _MALFORMED:
         return frozenset()
 
 
-def _report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
+def _check_report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
     report = decode_report(statement.predicate(content)["report"])
-    if not _subject(content) == digest == report.digest:
+    if not _subject_digest(content) == digest == report.digest:
         yield VerifyFinding("report", False, f"is about another image, {report.digest}")
         return
     failed = {check.id for check in report.checks if check.outcome == "failed" and check.severity == "error"}
@@ -86,7 +86,7 @@ def _report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[V
         )
 
 
-def _provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
+def _check_provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
     predicate = statement.predicate(content)
     definition, details = predicate["buildDefinition"], predicate["runDetails"]
     programs = ", ".join(f"{name} {version}" for name, version in details["builder"]["version"].items())
@@ -99,45 +99,45 @@ def _provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterat
     if not clean:
         detail += " and uncommitted files"
         detail += "; allowed by the publisher" if COMMITTED in allowed else ""
-    yield VerifyFinding("provenance", _subject(content) == digest and (clean or COMMITTED in allowed), detail)
+    yield VerifyFinding("provenance", _subject_digest(content) == digest and (clean or COMMITTED in allowed), detail)
 
 
-def _history(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
+def _check_history(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     version = decode_json(content)["predicateType"].rpartition("/")[2]
     yield VerifyFinding(
-        NAMES[statement.BUILDKIT], _subject(content) == digest, f"every step of the build, as SLSA {version}"
+        NAMES[statement.BUILDKIT], _subject_digest(content) == digest, f"every step of the build, as SLSA {version}"
     )
 
 
-def _bill(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
+def _check_bill(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     body = decode_json(content)
     described = body["metadata"]["component"]["version"]
     yield VerifyFinding("bill of materials", described == digest, f"{len(body['components'])} packages")
 
 
-def _validation(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
+def _check_validation(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
     """Yield what stands in the place of a provenance: the image was built elsewhere."""
     predicate = statement.predicate(content)
-    holds = _subject(content) == digest and not set(predicate["failedTests"]).difference(allowed)
+    holds = _subject_digest(content) == digest and not set(predicate["failedTests"]).difference(allowed)
     count = len(predicate["passedTests"])
     yield VerifyFinding(
         "origin", holds, f"built elsewhere, by whom is not known; validated here, {count} checks passed"
     )
 
 
-def _spdx(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
+def _check_spdx(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     image, *packages = decode_json(content)["packages"]
     yield VerifyFinding(NAMES[spdx_bill.PREDICATE], image["versionInfo"] == digest, f"{len(packages)} packages")
 
 
-def _results(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
+def _check_results(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     for result in statement.predicate(content)["results"]:
         where = f"{result['nodes']} x {result['instance']}" if result["instance"] else result["job"]
-        holds = _subject(content) == digest == result["digest"] and result["exit_code"] == 0
+        holds = _subject_digest(content) == digest == result["digest"] and result["exit_code"] == 0
         yield VerifyFinding("job result", holds, f"{where}: {result['sentence']}; {result['time']}")
 
 
-def _vulnerabilities(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
+def _check_vulnerabilities(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     predicate = statement.predicate(content)
     scanner, results = predicate["scanner"], predicate["scanner"]["result"]
     outcomes = Counter(str(result["annotations"][0]["outcome"]) for result in results)
@@ -148,30 +148,30 @@ def _vulnerabilities(content: bytes, digest: str, _allowed: Collection[str]) -> 
     detail = f"{counts}{judged}; scanned {predicate['metadata']['scanFinishedOn']} by {unquote(program)}"
     if database := scanner.get("db", {}).get("lastUpdate"):
         detail += f" with data of {database}"
-    yield VerifyFinding(NAMES[VULNERABILITIES], _subject(content) == digest and not outcomes["refused"], detail)
+    yield VerifyFinding(NAMES[VULNERABILITIES], _subject_digest(content) == digest and not outcomes["refused"], detail)
 
 
-def _openvex(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
+def _check_openvex(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     statements = statement.predicate(content)["statements"]
     counts = Counter(str(entry["status"]) for entry in statements)
     detail = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
-    yield VerifyFinding(NAMES[OPENVEX], _subject(content) == digest, f"{detail}, by the publisher's policy")
+    yield VerifyFinding(NAMES[OPENVEX], _subject_digest(content) == digest, f"{detail}, by the publisher's policy")
 
 
 _CHECKS: dict[str, AttachmentCheck] = {
-    statement.REPORT: _report,
-    statement.PROVENANCE: _provenance,
-    statement.BUILDKIT: _history,
-    cyclonedx_bill.PREDICATE: _bill,
-    spdx_bill.PREDICATE: _spdx,
-    statement.RESULTS: _results,
-    statement.TEST_RESULT: _validation,
-    VULNERABILITIES: _vulnerabilities,
-    OPENVEX: _openvex,
+    statement.REPORT: _check_report,
+    statement.PROVENANCE: _check_provenance,
+    statement.BUILDKIT: _check_history,
+    cyclonedx_bill.PREDICATE: _check_bill,
+    spdx_bill.PREDICATE: _check_spdx,
+    statement.RESULTS: _check_results,
+    statement.TEST_RESULT: _check_validation,
+    VULNERABILITIES: _check_vulnerabilities,
+    OPENVEX: _check_openvex,
 }
 
 
-def _subject(content: bytes) -> str:
+def _subject_digest(content: bytes) -> str:
     """Return the digest that a statement is about."""
     digest = decode_json(content)["subject"][0]["digest"]
     return f"sha256:{digest['sha256']}"

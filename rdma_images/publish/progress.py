@@ -9,7 +9,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, T
 from rich.text import Text
 
 from rdma_images.core.sizes import readable
-from rdma_images.publish.events import PushProgress
+from rdma_images.publish.push_events import PushProgress
 
 _EVERY = 10.0  # seconds between two plain lines: a log is read afterwards
 

@@ -13,7 +13,7 @@ import urllib3.exceptions
 
 from rdma_images.core.errors import first_line
 from rdma_images.engine import Engine
-from rdma_images.publish.events import PushProgress
+from rdma_images.publish.push_events import PushProgress
 from rdma_images.publish.repair import send_again
 from rdma_images.registry import faults
 from rdma_images.registry.client import Descriptor, Manifest, Repository

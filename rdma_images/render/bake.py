@@ -89,14 +89,11 @@ def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) ->
     """
     targets = {image_name(target.image.id): _image(target) for target in images}
     targets |= {helper.name: _helper(helper) for helper in helpers}
-    return {"group": {"default": {"targets": [image_name(c.image.id) for c in images]}}, "target": targets}
+    return {"group": {"default": {"targets": [image_name(target.image.id) for target in images]}}, "target": targets}
 
 
-def systems(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
-    """Return the same file, with the systems of the images `ids` in their place.
-
-    All but the wheels and what needs them.
-    """
+def systems_file(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+    """Return the bake file that builds only the systems of the images `ids`: all but the wheels and what needs them."""
     names = [image_name(image_id) for image_id in ids]
     system_targets = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
     return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **system_targets}}
@@ -112,15 +109,15 @@ def package_context(package: str) -> str:
     return f"package-{package}"
 
 
-def single_stage(bake: Mapping[str, Any], image_id: str, stage: str) -> dict[str, Any]:
-    """Return the same file, with one stage of one image as its only target."""
+def stage_file(bake: Mapping[str, Any], image_id: str, stage: str) -> dict[str, Any]:
+    """Return the bake file that builds only one stage of one image."""
     name = image_name(image_id)
     target = {**bake["target"][name], "target": stage, "tags": []}
     return {"group": {"default": {"targets": [name]}}, "target": {**_helpers(bake), name: target}}
 
 
 def with_contexts(bake: Mapping[str, Any], contexts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """Return the same file, with more contexts of the images whose ids are the keys of `contexts`."""
+    """Return the bake file with more contexts for its images: `contexts` by image id."""
     by_target = {image_name(image_id): added for image_id, added in contexts.items()}
     targets = {
         name: {**target, "contexts": {**target["contexts"], **by_target.get(name, {})}}

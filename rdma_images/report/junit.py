@@ -15,11 +15,11 @@ def add_checks(path: Path, checks: Iterable[Check]) -> None:
     if suite is None:
         return
     for check in checks:
-        suite.append(_case(check))
+        suite.append(_test_case(check))
     cases = suite.findall("testcase")
     for case in cases:
-        _excuse(case)
-    _name_warnings(suite, cases)
+        _demote_warning(case)
+    _list_warnings(suite, cases)
     suite.set("tests", str(len(cases)))
     suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))
     suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
@@ -27,7 +27,7 @@ def add_checks(path: Path, checks: Iterable[Check]) -> None:
     atomic.write(path, ElementTree.tostring(tree.getroot(), encoding="unicode", xml_declaration=True))
 
 
-def _excuse(case: ElementTree.Element) -> None:
+def _demote_warning(case: ElementTree.Element) -> None:
     """Keep a warning or a note from counting as a failure: its text becomes the test's output."""
     failure, severity = case.find("failure"), _property(case, "severity")
     if failure is not None and severity in ("warning", "note"):
@@ -36,7 +36,7 @@ def _excuse(case: ElementTree.Element) -> None:
         ElementTree.SubElement(case, "system-out").text = text
 
 
-def _name_warnings(suite: ElementTree.Element, cases: Sequence[ElementTree.Element]) -> None:
+def _list_warnings(suite: ElementTree.Element, cases: Sequence[ElementTree.Element]) -> None:
     """Count and name the warnings as properties of the suite: JUnit's form has no attribute for them."""
     warned = [
         _property(case, "id") or str(case.get("name"))
@@ -64,7 +64,7 @@ def write_checks(path: Path, checks: Iterable[Check]) -> None:
     add_checks(path, checks)
 
 
-def _case(check: Check) -> ElementTree.Element:
+def _test_case(check: Check) -> ElementTree.Element:
     """Return a check as a test case."""
     case = ElementTree.Element("testcase", classname=f"tier.{check.tier}", name=check.id, time=f"{check.seconds:.3f}")
     properties = ElementTree.SubElement(case, "properties")

@@ -170,12 +170,12 @@ def _measure_elsewhere(ref: str, host: str, tiers: tuple[str, ...], progress: Pr
     """Return the configuration of the image that a host runs, and what was measured there."""
     if "datapath" in tiers:
         raise RefusedError("--tier datapath is for an image of an engine\nleave --host out")
-    from rdma_images.validate import elsewhere
+    from rdma_images.validate import measure_host
 
     progress(f"validating {' on '.join(filter(None, (ref, host)))}")
     with waiting(progress, lambda: f"what {host} measures"):
-        measured = elsewhere.measure(host, tiers)
-    return elsewhere.subject(ref, host, measured), measured
+        measured = measure_host.measure(host, tiers)
+    return measure_host.host_config(ref, host, measured), measured
 
 
 def folder_of(ref: str, image: Image | None = None, host: str | None = None) -> Path:

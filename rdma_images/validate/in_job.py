@@ -12,7 +12,7 @@ from rdma_images.core.pipeline import Check
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.measurements import Measured, probe_names
-from rdma_images.validate import elsewhere, probing, suite
+from rdma_images.validate import measure_host, probing, suite
 from rdma_images.validate.answers import lost, measured
 from rdma_images.validate.probes.measure import MARK
 
@@ -78,7 +78,9 @@ def checks(ref: str, nodes: Mapping[str, Measured], expected: Expected, tiers: S
     by_node = {}
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
         for node, measured in nodes.items():
-            case = Inspection(subject=elsewhere.subject(ref, node, measured), expected=expected, measured=measured)
+            case = Inspection(
+                subject=measure_host.host_config(ref, node, measured), expected=expected, measured=measured
+            )
             by_node[node] = suite.run(case, tuple(tiers), Path(folder) / "report.xml")
     checks_of_nodes = zip(*by_node.values(), strict=True)
     return tuple(_together(dict(zip(by_node, same_checks, strict=True))) for same_checks in checks_of_nodes)

@@ -1,4 +1,4 @@
-"""Measure where an image runs: in a pod, over ssh, or on this machine."""
+"""Measure a host: a pod, a machine over ssh, or this one, with an environment on its disk if one is named."""
 
 import json
 import os
@@ -16,18 +16,18 @@ from rdma_images.validate.answers import measured as measured_answers
 from rdma_images.validate.probes import libraries, rootfs, tree
 from rdma_images.validate.probes import measure as probe_program
 
-LIMIT = 600.0  # seconds: an all-reduce starts a process a GPU, each of which imports torch
-FIX = "check the name, and that python3 can be run there"
-ACTIVATION_LIMIT = 60.0  # seconds
+PROBE_SECONDS = 600.0  # seconds: an all-reduce starts a process a GPU, each of which imports torch
+UNREACHABLE_FIX = "check the name, and that python3 can be run there"
+ACTIVATION_SECONDS = 60.0  # seconds
 # What `conda activate` and a virtual environment's own script do, and the environment that they leave.
-ACTIVATE = """exec 3>&1 >/dev/null
+ACTIVATION_SCRIPT = """exec 3>&1 >/dev/null
 if [ -n "${CONDA_PREFIX-}" ] && [ -d "$CONDA_PREFIX/conda-meta" ]; then
   for script in "$CONDA_PREFIX"/etc/conda/activate.d/*.sh; do [ ! -e "$script" ] || . "$script"; done
 elif [ -e "$VIRTUAL_ENV/bin/activate" ]; then . "$VIRTUAL_ENV/bin/activate"
 fi
 env -0 >&3"""
 UNSET = "***unset***"  # a variable that `conda env config vars unset` took away
-SYSTEM = ("/usr", "/lib", "/lib64", "/etc", "/opt/amazon")  # where the libraries of this machine are
+SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/etc", "/opt/amazon")  # where the libraries of this machine are
 
 
 def measure(host: str, tiers: tuple[str, ...]) -> Measured:
@@ -40,14 +40,16 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
         if host.startswith(FOLDER):
             measured = _measure_folder(Path(host.removeprefix(FOLDER)), names)
         else:
-            measured = probing.probe(transport.host(host, LIMIT), names)
+            measured = probing.probe(transport.host(host, PROBE_SECONDS), names)
     except RuntimeError as error:  # testinfra's, with what ssh said
         complaint = getattr(error.args[0], "stderr", "").strip() if error.args else ""
-        raise RdmaImagesError(f"{host} cannot be reached: {plain(complaint or str(error))}\n{FIX}") from None
+        raise RdmaImagesError(
+            f"{host} cannot be reached: {plain(complaint or str(error))}\n{UNREACHABLE_FIX}"
+        ) from None
     if isinstance(measured, str):
-        raise RdmaImagesError(f"{host} cannot be measured: {measured}\n{FIX}")
+        raise RdmaImagesError(f"{host} cannot be measured: {measured}\n{UNREACHABLE_FIX}")
     if set(names) <= set(measured.lost):
-        raise RdmaImagesError(f"{host} cannot be measured: {measured.missing[names[0]]}\n{FIX}")
+        raise RdmaImagesError(f"{host} cannot be measured: {measured.missing[names[0]]}\n{UNREACHABLE_FIX}")
     missing = {name: f"{name} was not measured for {', '.join(tiers)}" for name in Measured.model_fields}
     unmeasured = {name: why for name, why in missing.items() if getattr(measured, name, None) is None}
     return measured.model_copy(update={"missing": {**unmeasured, **measured.missing}})
@@ -61,12 +63,12 @@ def _measure_folder(folder: Path, names: tuple[str, ...]) -> Measured | str:
     environment = _activated(folder)
     if reason := _unstartable(python):
         return _read_folder(folder, environment, reason)
-    machine = transport.host("local://", LIMIT, environment)
-    measured = probing.probe(machine, names, only=(*SYSTEM, str(folder.resolve())), python=str(python))
+    machine = transport.host("local://", PROBE_SECONDS, environment)
+    measured = probing.probe(machine, names, only=(*SYSTEM_FOLDERS, str(folder.resolve())), python=str(python))
     if isinstance(measured, str):
         return measured
     expected = Expected(fabric=None, because="not asked here")
-    inspection = Inspection(subject=subject("", str(folder), measured), expected=expected, measured=measured)
+    inspection = Inspection(subject=host_config("", str(folder), measured), expected=expected, measured=measured)
     request = network_request(inspection)
     answer = probing.probe(machine, ("network",), request=request, python=str(python)) if request else ""
     return measured if isinstance(answer, str) else measured.model_copy(update={"network": answer.network})
@@ -82,7 +84,7 @@ def _activated(folder: Path) -> dict[str, str]:
         environment |= {"CONDA_PREFIX": str(folder), **_conda_variables(folder)}
     else:
         environment["VIRTUAL_ENV"] = str(folder)
-    rc, out, err = transport.bounded(["bash", "-c", ACTIVATE], ACTIVATION_LIMIT, environment)
+    rc, out, err = transport.bounded(["bash", "-c", ACTIVATION_SCRIPT], ACTIVATION_SECONDS, environment)
     if rc:
         last = plain("".join(err.decode("utf-8", "replace").strip().splitlines()[-1:]))
         raise RdmaImagesError(
@@ -105,7 +107,7 @@ def _unstartable(python: Path) -> str:
     if not python.exists():
         return f"{python} is a link to {python.readlink()}, which is not here"
     try:
-        transport.bounded([str(python), "-c", ""], ACTIVATION_LIMIT, {})
+        transport.bounded([str(python), "-c", ""], ACTIVATION_SECONDS, {})
     except RdmaImagesError as error:
         return first_line(error)
     return ""
@@ -116,8 +118,8 @@ def _read_folder(folder: Path, environment: dict[str, str], reason: str) -> Meas
     root, program = rootfs.Root(), str(folder / "bin" / "python3")
     machine = root.apply(libraries.linkage, program).get("machine") or platform.machine()
     update = {"environment": environment, "platform": f"linux/{machine}"}
-    image_config = subject("", str(folder), Measured()).model_copy(update=update)
-    entries = root.entries((), (*SYSTEM, str(folder.resolve())))
+    image_config = host_config("", str(folder), Measured()).model_copy(update=update)
+    entries = root.entries((), (*SYSTEM_FOLDERS, str(folder.resolve())))
     values = readout.measurements(root, tree.summary(entries, root, lambda: None), image_config, program)
     answers = probe_program.as_json({name: {"value": value} for name, value in values.items()})
     measured = measured_answers(answers, readout.PROBES)
@@ -125,8 +127,8 @@ def _read_folder(folder: Path, environment: dict[str, str], reason: str) -> Meas
     return measured.model_copy(update={"missing": {**measured.missing, **unrun}})
 
 
-def subject(ref: str, host: str, measured: Measured) -> ImageConfig:
-    """Return a host as the subject of a report: an image without a plan and without labels."""
+def host_config(ref: str, host: str, measured: Measured) -> ImageConfig:
+    """Return the configuration of a host, in the form of an image's: without digest, labels and layers."""
     system = measured.system
     return ImageConfig(
         ref=ref or host,

@@ -24,7 +24,7 @@ VARIABLES = re.compile(r"PATH|LD_LIBRARY_PATH|(?:NCCL|FI|OFI|NVIDIA)_\w+")
 FABRIC_LIBRARY = re.compile(r"lib(?:nccl-(?:net|tuner|profiler)[\w-]*|fabric|efa|ibverbs|rdmacm|mlx5)\.so[\d.]*")
 VERBS_PACKAGES = ("libibverbs1", "libibverbs")
 PATH = re.compile(r"/[\w.+/-]+")  # that a Dockerfile takes as it is
-RUNTIME = re.compile(r"libcudart\.so\.\d+")
+CUDA_RUNTIME = re.compile(r"libcudart\.so\.\d+")
 
 
 def measured_project(
@@ -67,7 +67,7 @@ def measure(ref: str, progress: Progress = silent) -> ExistingImage:
         config = api.inspect_image(name).get("Config") or {}
     failed = {check.id: check.found for check in report.checks if check.outcome == "failed"}
     image = replace(
-        _from_case(report.facts),
+        _existing_image(report.facts),
         ref=ref,
         suite=suite.digest(),
         workdir=config.get("WorkingDir") or "/",
@@ -85,7 +85,7 @@ def _with_onto(project: Project, target: str, ref: str) -> Project:
     return replace(project, matrix=project.matrix.model_copy(update={"targets": targets}))
 
 
-def _from_case(case: Inspection) -> ExistingImage:
+def _existing_image(case: Inspection) -> ExistingImage:
     """Return what was measured in an image; its name and configuration are added by the caller."""
     measured, subject = case.measured, case.subject
     if (tree := measured.tree) is None:
@@ -124,7 +124,7 @@ def _from_case(case: Inspection) -> ExistingImage:
     )
 
 
-def _searched(subject: ImageConfig) -> list[str]:
+def _library_path_folders(subject: ImageConfig) -> list[str]:
     return [folder.rstrip("/") for folder in subject.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
 
 
@@ -137,7 +137,7 @@ def _loader_folders(case: Inspection, tree: Tree) -> tuple[str, ...]:
     if case.measured.settings:
         answers_without = case.measured.settings.without_path.items()
         answers += [path for name, path in answers_without if FABRIC_LIBRARY.fullmatch(name)]
-    folders = [*_searched(case.subject), *map(posixpath.dirname, filter(None, answers))]
+    folders = [*_library_path_folders(case.subject), *map(posixpath.dirname, filter(None, answers))]
     return tuple(folder for folder in dict.fromkeys(folders) if folder in with_library and PATH.fullmatch(folder))
 
 
@@ -145,7 +145,7 @@ def _cuda_runtime(case: Inspection, tree: Tree) -> str:
     """Return the libcudart of the image's CUDA: torch's, else one that LD_LIBRARY_PATH leads to, else any."""
     major = cuda_in_use(case, tree.libraries).partition(".")[0]
     mapped = case.measured.torch.mapped if case.measured.torch else []
-    files = [path for path in (*mapped, *tree.files.libraries) if RUNTIME.fullmatch(base_name(path))]
+    files = [path for path in (*mapped, *tree.files.libraries) if CUDA_RUNTIME.fullmatch(base_name(path))]
     fitting = [path for path in files if base_name(path) == f"libcudart.so.{major}"]
-    searched = _searched(case.subject)
+    searched = _library_path_folders(case.subject)
     return min(fitting, key=lambda path: (path not in mapped, posixpath.dirname(path) not in searched), default="")

@@ -1,4 +1,4 @@
-"""What a log shows of the plugin for libfabric: loaded, started, memory registered, connected to another node."""
+"""Read from a log which steps the plugin for libfabric took: loaded, started, registered memory, connected."""
 
 import re
 from dataclasses import dataclass
@@ -48,8 +48,8 @@ class PluginSteps:
         return ", ".join(steps)
 
 
-def read(log: str, wordings: NcclLogs) -> PluginSteps:
-    """Return what the log of all ranks of an all-reduce between nodes shows."""
+def plugin_steps(log: str, wordings: NcclLogs) -> PluginSteps:
+    """Return the steps that the log of all ranks of an all-reduce between nodes shows."""
     reader = LogParser(wordings)
     reader.block(log.splitlines())
     summary = reader.result()

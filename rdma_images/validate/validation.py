@@ -1,4 +1,4 @@
-"""Which images to validate, and validating them one after the other."""
+"""Choose the images to validate, and validate them one after the other."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,7 @@ class ValidationCandidate:
     build: Build | None = None
 
 
-def foreign(refs: Sequence[str]) -> tuple[ValidationCandidate, ...]:
+def candidates_by_ref(refs: Sequence[str]) -> tuple[ValidationCandidate, ...]:
     """Return candidates by their names in the engine, built here or not; "" stands for the host."""
     return tuple(ValidationCandidate(ref) for ref in refs)
 
@@ -33,8 +33,8 @@ def planned_candidates(images: Sequence[Image]) -> tuple[ValidationCandidate, ..
     return tuple(_planned_candidate(image) for image in images)
 
 
-def tiers(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the tiers asked for. Raises RefusedError for one that does not exist."""
+def parse_tiers(names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the tiers of --tier, "static" by default. Raises RefusedError for one that does not exist."""
     for tier in names or ():
         if tier not in get_args(Tier):
             raise RefusedError(f"--tier {tier}: no such tier\n{near(tier, get_args(Tier))}")

@@ -67,7 +67,7 @@ def test_the_kernel_takes_the_registration_and_lets_go_of_it(tmp_path: Path, mon
     try:
         assert emulation.registered() == (OTHER,)
     finally:
-        assert emulation.drop() is True
+        assert emulation.unregister() is True
     assert emulation.formats() == before
 
 

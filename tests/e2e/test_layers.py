@@ -25,7 +25,7 @@ from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import engine_layers, load, pull, remote_layers, store
 from rdma_images.layers.load import LayerSet
 from rdma_images.layers.make import Maker
-from rdma_images.layers.recipe import Recipe, coder, recipe
+from rdma_images.layers.recipe import Recipe, compressor, layer_recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render import bake, wheel_layers
 from tests.e2e.layer_parts import SmallBuild, ran, remote_builder, standing, wheel
@@ -191,7 +191,7 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
     """BuildKit writes empty layers, too, and compresses them itself: with one diff id, one of the two would be lost."""
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
     recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
-    (tmp_path / "Dockerfile").write_text(f"FROM scratch\nLABEL {LAYERS}='{coder('zstd')}'\nCOPY --from=none / /\n")
+    (tmp_path / "Dockerfile").write_text(f"FROM scratch\nLABEL {LAYERS}='{compressor('zstd')}'\nCOPY --from=none / /\n")
     ref = "rdma-images-test/empty:layer"
     output = bake.bake_output(ref, "containerd", None, "zstd")
     (tmp_path / "none").mkdir()
@@ -259,7 +259,7 @@ def test_a_layer_is_the_same_on_another_base_with_another_python(small: SmallBui
 def test_the_layers_made_here_are_the_image_s_lowest(small: SmallBuild) -> None:
     order = small.order(wheels())
     descriptors = small.descriptors(small.build(order))
-    layers = [store.find(recipe(layer, "zstd")) for layer in wheel_layers.wheel_layers(order.lock)]
+    layers = [store.find(layer_recipe(layer, "zstd")) for layer in wheel_layers.wheel_layers(order.lock)]
     lowest = descriptors[: len(layers)]
     assert [layer and layer.runtime.digest for layer in layers] == [layer["digest"] for layer in lowest]
     # By these a node reads the layers in part, and BuildKit keeps them.
@@ -270,7 +270,7 @@ def test_gzip_layers_are_kept_as_they_were_made(small: SmallBuild) -> None:
     order = small.order([wheel(name, NEW, "debian13") for name in ("fsspec", "filelock")])
     (layer,) = wheel_layers.wheel_layers(order.lock)
     engine_digests = small.layers(small.build(order, compression="gzip"))
-    kept_layer = store.find(recipe(layer, "gzip"))
+    kept_layer = store.find(layer_recipe(layer, "gzip"))
     assert kept_layer is not None
     assert engine_digests[0] == kept_layer.runtime.digest
 

@@ -24,10 +24,10 @@ from rdma_images.plan import matrix
 from rdma_images.publish import publish_images
 from rdma_images.publish.attach import attachments
 from rdma_images.publish.destination import open_destination
-from rdma_images.publish.events import PushProgress
 from rdma_images.publish.item import ApprovedImage
 from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.push import PushPolicy
+from rdma_images.publish.push_events import PushProgress
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.client import digest_of
 from tests.e2e.publish_parts import (

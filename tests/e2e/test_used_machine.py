@@ -25,7 +25,7 @@ from rdma_images.layers import load, store
 from rdma_images.layers.engine_layers import engine_layers
 from rdma_images.layers.load import LayerSet
 from rdma_images.layers.make import Maker
-from rdma_images.layers.recipe import Recipe, coder
+from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.render import bake
 from rdma_images.render.bake import Compression
 from tests.e2e.layer_parts import SmallBuild
@@ -124,7 +124,7 @@ class World:
         command = ["docker", "buildx", "build", "--quiet", "--provenance=false", "--file=-"]
         command += [f"--output={bake.bake_output(variant.ref, 'containerd', None, compression)}"]
         command += [f"--build-context={name}={address}" for name, address in contexts.items()]
-        text = DOCKERFILE.format(label=LAYERS, coder=coder(compression)).encode()
+        text = DOCKERFILE.format(label=LAYERS, coder=compressor(compression)).encode()
         environ = {**self.engine.environ(), "SOURCE_DATE_EPOCH": "0"}
         subprocess.run([*command, str(self.folder / base)], env=environ, input=text, check=True, capture_output=True)
         load.remove_names(self.engine, loaded.ref)

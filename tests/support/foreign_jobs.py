@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rdma_images.jobs.check import check
-from rdma_images.jobs.check.foreign_job import Checked, JobFinding
+from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding
 
 DIGEST = f"registry.example/trainer@sha256:{'7c' * 32}"
 EFA = "vpc.amazonaws.com/efa"
@@ -26,7 +26,7 @@ spec:
 """
 
 
-def checked(folder: Path, **texts: str) -> Checked:
+def checked(folder: Path, **texts: str) -> CheckedJobs:
     """Check files of these names, with `_` for the dot."""
     for name, text in texts.items():
         (folder / name.replace("_", ".")).write_text(text)

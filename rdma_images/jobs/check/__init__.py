@@ -17,13 +17,13 @@ from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.variables import Variables
 from rdma_images.jobs.check import reading, rules
-from rdma_images.jobs.check.foreign_job import Checked, JobFinding, JobPart, UncheckedFile
+from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding, JobPart, UncheckedFile
 
 # Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
 JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|sbatch|slurm|py|txt)")
 
 
-def check(paths: Sequence[Path]) -> Checked:
+def check(paths: Sequence[Path]) -> CheckedJobs:
     """Check the jobs in files; a folder stands for the files under it that can hold one.
 
     Raises:
@@ -56,7 +56,7 @@ def check(paths: Sequence[Path]) -> Checked:
         table.read(Variables),
     )
     findings = _grouped(rules.check(parts, tables))
-    return Checked(opened, tuple(parts), findings, tuple(templates), tuple(unreadable))
+    return CheckedJobs(opened, tuple(parts), findings, tuple(templates), tuple(unreadable))
 
 
 def _grouped(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:

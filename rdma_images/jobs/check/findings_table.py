@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from rdma_images.jobs.check.foreign_job import Checked, JobFinding, JobPart, UncheckedFile
+from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding, JobPart, UncheckedFile
 
 MAX_SHOWN = 5  # places of one finding, and files passed over, that people are shown
 
 
-def text(checked: Checked) -> Text:
+def text(checked: CheckedJobs) -> Text:
     """Return what was read, a line each; then each finding with its places, source and fix; then a summary."""
     output = Text(no_wrap=True, overflow="ignore")
     for part in checked.parts:
@@ -43,7 +43,7 @@ def _in_a_line(row: UncheckedFile) -> str:
     return reason if reason.startswith(row.file) else f"{row.file}: {reason}"
 
 
-def _summary(checked: Checked) -> str:
+def _summary(checked: CheckedJobs) -> str:
     """Return how much is wrong, or what was looked at without a finding."""
     errors = sum(finding.severity == "error" for finding in checked.findings)
     warnings = len(checked.findings) - errors
@@ -70,7 +70,7 @@ def _many(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def as_json(checked: Checked) -> str:
+def as_json(checked: CheckedJobs) -> str:
     """Return {"read": […], "passed-over": […], "unreadable": […], "findings": […]}."""
     data = {
         "files": checked.files,

@@ -138,7 +138,7 @@ class UncheckedFile:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedJobs:
     """The result of a check: what was looked at, what was not, and what is wrong."""
 
     files: int  # that were opened

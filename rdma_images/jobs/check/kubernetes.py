@@ -1,4 +1,4 @@
-"""Kubernetes objects, and SkyPilot's and eksctl's files: the pods that they make, and the nodes."""
+"""Read the pods and nodes that Kubernetes manifests, SkyPilot tasks and eksctl files ask for."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ def _pods(node: Node) -> Iterator[Node]:
 
 
 def _pod(top: Node, pod: Node) -> JobPart:
-    container = _main(pod.lookup("containers").items)
+    container = _main_container(pod.lookup("containers").items)
     kind = str(top.lookup("kind").value)
     role = next((str(step) for step in pod.path if step in ROLES), "")
     requested, limits = container.lookup("resources", "requests").words, container.lookup("resources", "limits").words
@@ -72,7 +72,7 @@ def _pod(top: Node, pod: Node) -> JobPart:
     )
 
 
-def _main(containers: list[Node]) -> Node:
+def _main_container(containers: list[Node]) -> Node:
     """Return the container that the job runs in: the one that asks for GPUs, else the first."""
     described = [container for container in containers if container.mapping]
     return next(
@@ -81,7 +81,7 @@ def _main(containers: list[Node]) -> Node:
 
 
 def _settings(top: Node, pod: Node, container: Node) -> Iterator[tuple[str, Word]]:
-    """Yield what else is of interest in a pod, by a name of ours."""
+    """Yield the settings of a pod that rules read, by our own name of each."""
     yield from _host_devices(pod)
     yield from _run_policy(top, pod)
     kind, mounts, claims = top.lookup("kind"), container.lookup("volumeMounts"), pod.lookup("resourceClaims")
@@ -119,7 +119,7 @@ def _train_job(top: Node) -> JobPart:
         trainer.line,
         "kubernetes",
         "TrainJob",
-        instance=_selected_anywhere(top),
+        instance=_instance_anywhere(top),
         nodes=trainer.lookup("numNodes").word,
         gpus=requested.get(GPU) or limits.get(GPU),
         image=trainer.lookup("image").word,
@@ -225,32 +225,33 @@ def _instance(spec: Node) -> Word | None:
     return None
 
 
-def _selected_anywhere(node: Node) -> Word | None:
+def _instance_anywhere(node: Node) -> Word | None:
     """Return the instance type that a node selector at any depth names."""
     if instance := _instance(node):
         return instance
-    return next((word for child in node.children if (word := _selected_anywhere(child))), None)
+    return next((word for child in node.children if (word := _instance_anywhere(child))), None)
 
 
 def _expressions(node: Node) -> Iterator[Node]:
+    """Yield the match expressions of an affinity, at any depth."""
     if {"operator", "key"} <= node.mapping.keys():
         yield node
     for child in node.children:
         yield from _expressions(child)
 
 
-def _around(top: Node, pod: Node) -> Iterator[Node]:
-    """Yield what a pod's specification is in, the nearest first, and itself before all."""
+def _ancestors(top: Node, pod: Node) -> Iterator[Node]:
+    """Yield a pod's specification, then everything around it, the nearest first."""
     return (top.lookup(*pod.path[:depth]) for depth in range(len(pod.path), 0, -1))
 
 
 def _replicas(top: Node, pod: Node) -> Word | None:
-    """Return how many pods there are of a template: what the nearest thing around it says.
+    """Return the number of pods of a template, from the nearest object around it.
 
-    Of a LeaderWorkerSet that is the size of each of its replicas.
+    For a LeaderWorkerSet it is the size of each replica.
     """
     is_server = top.lookup("kind").value == "LeaderWorkerSet"
-    for around in _around(top, pod):
+    for around in _ancestors(top, pod):
         for key in ("size",) if is_server else ("replicas", "parallelism", "numNodes"):
             if key in around.mapping:
                 return around.lookup(key).word
@@ -281,7 +282,7 @@ def _total(groups: list[Node], node: Node) -> Word | None:
 
 
 def _host_devices(pod: Node) -> Iterator[tuple[str, Word]]:
-    """Yield what of the node's /dev a pod mounts by its path."""
+    """Yield the folders of the node's /dev that a pod mounts by path."""
     for volume in pod.lookup("volumes").items:
         mounted = str(volume.lookup("hostPath", "path").value)
         if setting := HOST_PATHS.get(mounted.rstrip("/")):
@@ -289,14 +290,11 @@ def _host_devices(pod: Node) -> Iterator[tuple[str, Word]]:
 
 
 def _run_policy(top: Node, pod: Node) -> Iterator[tuple[str, Word]]:
-    """Yield what tries a job again.
-
-    The operator's limit, and the pods' restart policy at any depth above the container.
-    """
+    """Yield the operator's limit of retries, and the pods' restart policy at any depth above the container."""
     for limit in (top.lookup("spec", "backoffLimit"), top.lookup("spec", "runPolicy", "backoffLimit")):
         if limit.word:
             yield "tries", limit.word
-    policies = (around.lookup("restartPolicy").word for around in _around(top, pod))
+    policies = (around.lookup("restartPolicy").word for around in _ancestors(top, pod))
     if policy := next(filter(None, policies), None):
         yield "restart", policy
 

@@ -24,7 +24,7 @@ class Kubernetes:
     """A job's object and its pods, in the cluster that kubectl's context names at the start."""
 
     def __init__(self, submission: Submission) -> None:
-        self._leg = submission
+        self._submission = submission
         self._ran: dict[str, str] = {}  # uid of each pod that ran, and its name
         self._missed = 0
         self._streams = Streams(submission.logs)
@@ -38,7 +38,7 @@ class Kubernetes:
     def state(self) -> State:
         """Return what the job's conditions say; before that, its pods: what keeps one waiting, or took one away."""
         pods = self._pods()
-        job = self._get(self._leg.run.object, self._name)
+        job = self._get(self._submission.run.object, self._name)
         for condition in job.get("status", {}).get("conditions", ()):
             phase = CONDITIONS.get(condition["type"])
             if phase and condition["status"] == "True":
@@ -50,13 +50,15 @@ class Kubernetes:
                 )
         if ray_state := _ray_ending(job.get("status", {})):
             return ray_state
-        if not self._leg.job.work.restarts and (lost_pods := self._lost(pods)):
+        if not self._submission.job.work.restarts and (lost_pods := self._lost(pods)):
             return State("failed", lost_pods)
         if waiting := [pod for pod in pods if not _runs(pod)]:
             return State("waiting", "; ".join(dict.fromkeys(self._why(pod) for pod in waiting)))
-        if len(pods) < self._leg.job.nodes:
+        if len(pods) < self._submission.job.nodes:
             events = self._events(self._name) or "nothing"
-            return State("waiting", f"{len(pods)} of {self._leg.job.nodes} pods are there; events of the job: {events}")
+            return State(
+                "waiting", f"{len(pods)} of {self._submission.job.nodes} pods are there; events of the job: {events}"
+            )
         self._streams.follow(frozenset(pod["metadata"]["uid"] for pod in pods), self._program, self._selector)
         return State("running", f"{len(pods)} pods run")
 
@@ -76,7 +78,7 @@ class Kubernetes:
         """Write the log of each pod; yield what did not work."""
         started = [pod["metadata"]["name"] for pod in self._pods() if pod["status"].get("phase") != "Pending"]
         for name in started:
-            log = self._leg.logs / f"{name}.log"
+            log = self._submission.logs / f"{name}.log"
             try:
                 output([*self._program, "logs", name, "--all-containers", "--tail=-1"], limit=300, stdout_file=log)
             except CommandError as error:
@@ -86,7 +88,7 @@ class Kubernetes:
         """Remove what has the tag, and with it what it owns."""
         self._streams.stop()
         kinds = ",".join(sorted({_resource(item) for item in self._objects()}))
-        tagged = (kinds, "-l", f"{LABEL}={self._leg.tag}")
+        tagged = (kinds, "-l", f"{LABEL}={self._submission.tag}")
         self._kubectl("delete", *tagged, "--ignore-not-found", "--cascade=foreground", "--wait=false")
         deadline = time.monotonic() + DELETE_SECONDS
         while remaining := self._get(*tagged)["items"]:
@@ -98,17 +100,17 @@ class Kubernetes:
     @property
     def _name(self) -> str:
         """The job's name in the cluster."""
-        return self._leg.job.name
+        return self._submission.job.name
 
     @property
     def _selector(self) -> str:
         """The labels of the job's pods."""
-        return self._leg.run.pods.format(name=self._name)
+        return self._submission.run.pods.format(name=self._name)
 
     @cached_property
     def _program(self) -> list[str]:
         """kubectl with the context and namespace of the whole run: the user may switch to others meanwhile."""
-        namespace = ["--namespace", self._leg.job.parameters["namespace"]]
+        namespace = ["--namespace", self._submission.job.parameters["namespace"]]
         try:
             context = output(["kubectl", "config", "current-context"]).strip()
         except CommandError:  # in a pod there is none
@@ -124,10 +126,10 @@ class Kubernetes:
 
     def _objects(self) -> list[Object]:
         """Return the manifest's objects, with the tag."""
-        with self._leg.file.open(encoding="utf-8") as file:
+        with self._submission.file.open(encoding="utf-8") as file:
             objects = [manifest for manifest in yaml.safe_load_all(file) if manifest]
         for manifest in objects:
-            manifest["metadata"].setdefault("labels", {})[LABEL] = self._leg.tag
+            manifest["metadata"].setdefault("labels", {})[LABEL] = self._submission.tag
         return objects
 
     def _pods(self) -> list[Object]:
@@ -179,20 +181,20 @@ class Arena(Kubernetes):
 
     def submit(self) -> None:
         """Run the script."""
-        output(["env", f"RDMA_IMAGES_RUN={self._leg.name}", "bash", self._leg.file], limit=180)
+        output(["env", f"RDMA_IMAGES_RUN={self._submission.name}", "bash", self._submission.file], limit=180)
 
     def delete(self) -> None:
         """Delete by arena: it knows what belongs to the job. Where the job is not there, arena says so."""
         self._streams.stop()
         try:
-            output(["arena", "delete", self._name, "-n", self._leg.job.parameters["namespace"]], limit=180)
+            output(["arena", "delete", self._name, "-n", self._submission.job.parameters["namespace"]], limit=180)
         except CommandError as error:
             if "not exist" not in str(error) and "not found" not in str(error):
                 raise
 
     @property
     def _name(self) -> str:
-        return self._leg.name
+        return self._submission.name
 
 
 def _ray_ending(status: Object) -> State | None:

@@ -22,7 +22,7 @@ from rdma_images.jobs.write.job import Job
 from rdma_images.nccl_logs import log_blocks
 from rdma_images.report import junit
 from rdma_images.selection.project import Project
-from rdma_images.validate import elsewhere, folder_of, in_job, suite
+from rdma_images.validate import folder_of, in_job, measure_host, suite
 
 MEASURE_FOLDER = "measure"  # in the job's folder, the job that measures its nodes
 SOURCE = "the job's own logs"
@@ -45,7 +45,7 @@ def validate(
     node_checks = in_job.checks(job.image, nodes, expected, tiers)
     job_checks = tuple(_job_checks(job, nodes, result))
     name, first = next(iter(nodes.items()))
-    subject = elsewhere.subject(job.image, name, first).model_copy(update={"digest": result.digest})
+    subject = measure_host.host_config(job.image, name, first).model_copy(update={"digest": result.digest})
     job_report = Report(
         ref=job.image,
         digest=result.digest,

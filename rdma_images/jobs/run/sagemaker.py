@@ -29,14 +29,14 @@ class SageMaker:
     """A training job."""
 
     def __init__(self, submission: Submission) -> None:
-        self._leg = submission
+        self._submission = submission
 
     def submit(self) -> None:
         """Upload the code, and send request.json under this run's name."""
-        if self._leg.job.work.code:
-            self._upload(Path(self._leg.job.work.code.folder))
-        request = json.loads(self._leg.file.read_text(encoding="utf-8"))
-        self._call("sagemaker", "create-training-job", {**request, "TrainingJobName": self._leg.name})
+        if self._submission.job.work.code:
+            self._upload(Path(self._submission.job.work.code.folder))
+        request = json.loads(self._submission.file.read_text(encoding="utf-8"))
+        self._call("sagemaker", "create-training-job", {**request, "TrainingJobName": self._submission.name})
 
     def state(self) -> State:
         """Return the secondary status and its message."""
@@ -50,11 +50,11 @@ class SageMaker:
 
     def collect(self) -> None:
         """Write the hosts' streams in CloudWatch, and NCCL's logs in what the job left in S3."""
-        request = {"logGroupName": STREAMS, "logStreamNamePrefix": f"{self._leg.name}/"}
+        request = {"logGroupName": STREAMS, "logStreamNamePrefix": f"{self._submission.name}/"}
         for stream in self._call("logs", "describe-log-streams", request).get("logStreams", ()):
             name = stream["logStreamName"]
             lines = "".join(f"{line}\n" for line in self._lines(name))
-            (self._leg.logs / f"{name.rpartition('/')[2]}.log").write_text(lines, encoding="utf-8")
+            (self._submission.logs / f"{name.rpartition('/')[2]}.log").write_text(lines, encoding="utf-8")
         self._save_output()
 
     def delete(self) -> None:
@@ -66,10 +66,10 @@ class SageMaker:
                 return
             raise
         if job["TrainingJobStatus"] == "InProgress":
-            self._call("sagemaker", "stop-training-job", {"TrainingJobName": self._leg.name})
+            self._call("sagemaker", "stop-training-job", {"TrainingJobName": self._submission.name})
 
     def _describe(self) -> ApiResponse:
-        return self._call("sagemaker", "describe-training-job", {"TrainingJobName": self._leg.name})
+        return self._call("sagemaker", "describe-training-job", {"TrainingJobName": self._submission.name})
 
     def _lines(self, stream: str) -> Iterator[str]:
         """Yield the messages of a stream, page after page; the API repeats the last page's token at the end."""
@@ -84,12 +84,12 @@ class SageMaker:
 
     def _save_output(self) -> None:
         """Write the logs in output.tar.gz, where the job came far enough to leave one."""
-        bucket, _, prefix = self._leg.job.parameters["output"].removeprefix("s3://").partition("/")
-        key = "/".join(filter(None, (prefix.strip("/"), self._leg.name, "output/output.tar.gz")))
+        bucket, _, prefix = self._submission.job.parameters["output"].removeprefix("s3://").partition("/")
+        key = "/".join(filter(None, (prefix.strip("/"), self._submission.name, "output/output.tar.gz")))
         listing = self._call("s3api", "list-objects-v2", {"Bucket": bucket, "Prefix": key})
         if not listing.get("Contents"):
             return
-        packed = self._leg.logs / "output.tar.gz"
+        packed = self._submission.logs / "output.tar.gz"
         if client := self._client("s3"):
             client.download_file(bucket, key, str(packed))
         else:
@@ -97,14 +97,14 @@ class SageMaker:
         with tarfile.open(packed) as tar:
             for member in tar:
                 if member.name.endswith(".log") and (content := tar.extractfile(member)):
-                    with (self._leg.logs / member.name.rpartition("/")[2]).open("wb") as log:
+                    with (self._submission.logs / member.name.rpartition("/")[2]).open("wb") as log:
                         shutil.copyfileobj(content, log)
         packed.unlink()
 
     def _upload(self, folder: Path) -> None:
         """Copy the code, without hidden files, to where request.json says that it is."""
-        bucket, _, prefix = self._leg.job.parameters["output"].removeprefix("s3://").partition("/")
-        key = "/".join(filter(None, (prefix.strip("/"), self._leg.job.name, "code")))
+        bucket, _, prefix = self._submission.job.parameters["output"].removeprefix("s3://").partition("/")
+        key = "/".join(filter(None, (prefix.strip("/"), self._submission.job.name, "code")))
         if not (client := self._client("s3")):
             left_out = ("--exclude", ".*", "--exclude", "*/.*", "--exclude", "*__pycache__/*")
             target = f"s3://{bucket}/{key}/"
@@ -117,7 +117,7 @@ class SageMaker:
 
     @property
     def _region(self) -> str:
-        return self._leg.job.parameters["region"]
+        return self._submission.job.parameters["region"]
 
     def _client(self, service: str) -> Any:
         """Return boto3's client, None where boto3 is not installed."""

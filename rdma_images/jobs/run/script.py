@@ -22,14 +22,16 @@ class Script:
         self, submission: Submission, command: Sequence[str | Path], remove: Sequence[Sequence[str | Path]]
     ) -> None:
         """Take the `command` that starts the job, and the commands of `remove`, each for a part of what it leaves."""
-        self._leg, self._words, self._remove = submission, command, remove
+        self._submission, self._words, self._remove = submission, command, remove
         self._log = submission.logs / "output.log"
         self._process: subprocess.Popen[str] | None = None
 
     def submit(self) -> None:
         """Start the program, with the name of the run in its environment."""
-        environment = {"RDMA_IMAGES_RUN": self._leg.name}
-        self._process = start(self._words, self._leg.logs, self._log, errors=subprocess.STDOUT, environment=environment)
+        environment = {"RDMA_IMAGES_RUN": self._submission.name}
+        self._process = start(
+            self._words, self._submission.logs, self._log, errors=subprocess.STDOUT, environment=environment
+        )
 
     def state(self) -> State:
         """Return running until the program has ended, with the last line that it printed."""

@@ -25,13 +25,18 @@ class Slurm:
     """A job in Slurm's queue."""
 
     def __init__(self, submission: Submission) -> None:
-        self._leg = submission
+        self._submission = submission
         self._id = ""
 
     def submit(self) -> None:
         """Submit the script, which runs in the folder of logs and leaves those of the ranks there."""
-        command = ["sbatch", "--parsable", f"--comment={self._leg.tag}", f"--chdir={self._leg.logs.absolute()}"]
-        self._id = output([*command, self._leg.file]).strip().partition(";")[0]
+        command = [
+            "sbatch",
+            "--parsable",
+            f"--comment={self._submission.tag}",
+            f"--chdir={self._submission.logs.absolute()}",
+        ]
+        self._id = output([*command, self._submission.file]).strip().partition(";")[0]
 
     def state(self) -> State:
         """Return Slurm's state of the job with its reason, and which nodes cannot be used, and why."""
@@ -56,9 +61,9 @@ class Slurm:
 
     def collect(self) -> None:
         """Move the ranks' logs from the job's folder below up into the folder of logs."""
-        for folder in self._leg.logs.glob(f"*-{self._id}"):
+        for folder in self._submission.logs.glob(f"*-{self._id}"):
             for log in folder.iterdir():
-                log.rename(self._leg.logs / log.name)
+                log.rename(self._submission.logs / log.name)
             shutil.rmtree(folder)
 
     def delete(self) -> None:
@@ -74,7 +79,9 @@ class Slurm:
         """Return the ids of what this run submitted and is in the queue."""
         lines = output(["squeue", "--me", "--noheader", "--format=%i|%k"]).splitlines()
         return [
-            number for number, _, comment in (line.strip().partition("|") for line in lines) if comment == self._leg.tag
+            number
+            for number, _, comment in (line.strip().partition("|") for line in lines)
+            if comment == self._submission.tag
         ]
 
     def _accounting_state(self) -> State:

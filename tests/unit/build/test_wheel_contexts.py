@@ -19,7 +19,7 @@ from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import load, remote_layers, store
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.load import LayerSet, LoadedImage
-from rdma_images.layers.recipe import recipe
+from rdma_images.layers.recipe import layer_recipe
 from rdma_images.layers.remote_layers import RemoteLayers
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry.client import CHUNK
@@ -42,7 +42,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     image = planned()
     wheels = Lock(request=lock.lock_request(image), wheels=(layer_wheels.locked(layer_wheels.make(tmp_path)),))
     for layer in wheel_layers.wheel_layers(wheels):
-        store.get_or_build(recipe(layer, "zstd"), fill)
+        store.get_or_build(layer_recipe(layer, "zstd"), fill)
     return BuildSpec(image, wheels, facts.load(), "sha256:1")
 
 

@@ -76,7 +76,7 @@ def test_what_takes_other_programs_is_no_emulator(registry: Path, text: str) -> 
 def test_where_something_is_registered_nothing_is_added_and_nothing_removed(registry: Path, text: str) -> None:
     (registry / "qemu-aarch64").write_text(text)
     emulation.ensure(ARM)
-    assert emulation.drop() is False
+    assert emulation.unregister() is False
     assert (registry / "register").read_text() == ""
     assert (registry / "qemu-aarch64").read_text() == text
 
@@ -87,7 +87,7 @@ def test_only_the_registration_of_this_state_folder_is_removed(registry: Path) -
     others = DEBIANS.replace("/usr/libexec", "/home/somebody/state/debian/packages/qemu-user/usr/bin")
     (registry / "rdma-images-x86_64").write_text(others)
     assert emulation.registered() == (ARM,)
-    assert emulation.drop() is True
+    assert emulation.unregister() is True
     assert (registry / "rdma-images-aarch64").read_text() == "-1"  # which the kernel takes for: remove it
     assert (registry / "rdma-images-x86_64").read_text() == others
 

@@ -330,7 +330,7 @@ def test_a_silent_daemon_is_no_crash(folders: layout.Layout, monkeypatch: pytest
         silent.bind(str(folders.socket))
         silent.listen()
         monkeypatch.setattr(status, "COUNTING", 0.05)
-        monkeypatch.setattr(private, "DESCRIBING", 0.05)
+        monkeypatch.setattr(private, "INFO_SECONDS", 0.05)
         monkeypatch.setattr(private, "_output", lambda *_: "")
         with pytest.raises(RdmaImagesError, match=r"does not say what it is: .*\ntry again"):
             private._describe(folders, {})
@@ -474,7 +474,7 @@ def test_a_daemon_that_ended_is_told_by_its_last_line(tmp_path: pathlib.Path, la
     log = tmp_path / "dockerd.log"
     started = process.start(["/bin/sh", "-c", f"echo first; echo '{last}'"], log, {}, tmp_path / "dockerd.json")
     with pytest.raises(RdmaImagesError) as caught:
-        daemons._wait(lambda: False, started, "dockerd", log)
+        daemons._wait_until_ready(lambda: False, started, "dockerd", log)
     line, advice = str(caught.value).splitlines()
     assert line == f"the private engine's dockerd ended, and last wrote: {last}"
     assert advice.startswith(fix)

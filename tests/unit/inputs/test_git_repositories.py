@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.inputs import repositories
+from rdma_images.inputs import git_repositories
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan.local_packages import LocalPackage
 from rdma_images.registry.credentials import Login
@@ -27,11 +27,11 @@ def test_a_commit_is_fetched_once_without_what_git_keeps(tmp_path: Path) -> None
     first = git_server.commit(tmp_path / "git" / "ops", PROJECT)
     git_server.commit(tmp_path / "git" / "ops", {"later.py": ""})
     with git_server.serve(tmp_path / "git") as address:
-        folder = repositories.fetch(LocalPackage("commit", f"{address}/ops", first), Mirrors(BUNDLE))
+        folder = git_repositories.fetch(LocalPackage("commit", f"{address}/ops", first), Mirrors(BUNDLE))
     assert sorted(path.name for path in folder.iterdir()) == ["pyproject.toml", "tools"]
     assert stat.S_ISREG((folder / "tools" / "run.sh").stat().st_mode)
     # The server is gone: what is there is not asked for again.
-    assert repositories.fetch(LocalPackage("commit", f"{address}/ops", first), Mirrors(BUNDLE)) == folder
+    assert git_repositories.fetch(LocalPackage("commit", f"{address}/ops", first), Mirrors(BUNDLE)) == folder
 
 
 def test_a_login_of_mirrors_yaml_opens_it_and_is_in_no_message(tmp_path: Path) -> None:
@@ -42,9 +42,9 @@ def test_a_login_of_mirrors_yaml_opens_it_and_is_in_no_message(tmp_path: Path) -
         host = address.partition("//")[2]
         for logins in ({}, {host: Login("me", "wrong")}):
             with pytest.raises(RdmaImagesError, match=r"fatal: .*\nsee that the repository has this commit") as caught:
-                repositories.fetch(package, Mirrors(BUNDLE, logins=logins))
+                git_repositories.fetch(package, Mirrors(BUNDLE, logins=logins))
             assert "wrong" not in str(caught.value)
-        assert repositories.fetch(package, Mirrors(BUNDLE, logins={host: Login("me", "secret")})).is_dir()
+        assert git_repositories.fetch(package, Mirrors(BUNDLE, logins={host: Login("me", "secret")})).is_dir()
 
 
 def test_a_commit_that_is_not_there(tmp_path: Path) -> None:
@@ -53,5 +53,5 @@ def test_a_commit_that_is_not_there(tmp_path: Path) -> None:
     with git_server.serve(tmp_path / "git") as address:
         package = LocalPackage("commit", f"{address}/ops", "0123456789" * 4)
         with pytest.raises(RdmaImagesError, match=f"@{package.digest}: (fatal|error): "):
-            repositories.fetch(package, Mirrors(BUNDLE))
-    assert not repositories.folder(package).exists()
+            git_repositories.fetch(package, Mirrors(BUNDLE))
+    assert not git_repositories.folder(package).exists()

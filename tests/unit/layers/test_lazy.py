@@ -11,7 +11,7 @@ import zstandard
 
 from rdma_images.layers import blob, lazy, tree
 from rdma_images.layers.layer_process import matcher
-from rdma_images.layers.recipe import devel_files
+from rdma_images.layers.recipe import devel_patterns
 from tests.support import layer_wheels
 from tests.support.lazy_reader import FOOTER, LazyReader, NotWhatTheTableSaysError
 
@@ -48,7 +48,7 @@ class WrittenLayer:
 @pytest.fixture(scope="module")
 def layer(tmp_path_factory: pytest.TempPathFactory) -> WrittenLayer:
     wheel = layer_wheels.make(tmp_path_factory.mktemp("wheel"), files=FILES, executable=("thing/run",))
-    entries = tree.tree(wheel, wheel.stat().st_size, matcher(devel_files())).runtime
+    entries = tree.tree(wheel, wheel.stat().st_size, matcher(devel_patterns())).runtime
     out = io.BytesIO()
     return WrittenLayer(blob.write(entries, out, "zstd"), bytearray(out.getvalue()))
 

@@ -17,7 +17,7 @@ from uv import find_uv_bin
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.layers import blob, layer_process, tree
 from rdma_images.layers.layer_process import matcher
-from rdma_images.layers.recipe import devel_files
+from rdma_images.layers.recipe import devel_patterns
 from rdma_images.layers.tree import WheelError
 from rdma_images.render.bake import Compression
 from tests.support.layer_wheels import make as wheel
@@ -41,7 +41,7 @@ EXECUTABLE = ("thing/bin/run",)
 
 
 def runtime(wheel_file: Path) -> tuple[tree.LayerMember, ...]:
-    return tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_files())).runtime
+    return tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_patterns())).runtime
 
 
 def write_blob(entries: tuple[tree.LayerMember, ...], compression: Compression = "zstd") -> tuple[blob.Blob, bytes]:
@@ -121,7 +121,7 @@ def test_a_layer_has_the_files_that_uv_installs(tmp_path: Path) -> None:
 
 def test_what_only_builds_need_is_apart_and_both_records_tell_the_truth(tmp_path: Path) -> None:
     wheel_file = wheel(tmp_path, files=FILES)
-    split = tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_files()))
+    split = tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_patterns()))
     record = "opt/venv/site-packages/thing-1.0.dist-info/RECORD"
     assert {entry.path for entry in split.devel} == {"opt/venv/site-packages/thing/lib/static.a", record}
     for entries, everything in ((split.runtime, split.runtime), (split.devel, (*split.runtime, *split.devel))):
@@ -209,6 +209,6 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     into = tmp_path / "into"
     into.mkdir()
     (into / "runtime").symlink_to("/dev/full")
-    task = layer_process.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_files(), "zstd", into)
+    task = layer_process.LayerTask(((wheel_file, wheel_file.stat().st_size),), devel_patterns(), "zstd", into)
     with pytest.raises(RdmaImagesError, match=r"No space left on device\nfree disk space$"):
         layer_process.make_layer(task)

@@ -15,7 +15,7 @@ from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
-from rdma_images.validate import elsewhere, measuring, report_cache, suite
+from rdma_images.validate import measure_host, measuring, report_cache, suite
 
 CASE = Inspection.model_validate(
     json.loads((Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_text())
@@ -96,6 +96,6 @@ def test_stand_ins_are_told_by_the_build_and_by_the_image(monkeypatch: pytest.Mo
 
 
 def test_a_host_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elsewhere, "measure", lambda _host, _tiers: Measured())
+    monkeypatch.setattr(measure_host, "measure", lambda _host, _tiers: Measured())
     report = validate.validate(REF, None, build=BUILT, tiers=("device",), host="local://")
     assert report.digest == ""

@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.inspection.measurements import Measured, MeasuredPackages, probe_names
-from rdma_images.validate import FOLDER, elsewhere, fabric, probing, validate
+from rdma_images.validate import FOLDER, fabric, measure_host, probing, validate
 from rdma_images.validate.probes import allreduce, gpus
 from tests.incidents import elf_files
 
@@ -33,7 +33,7 @@ def test_a_host_that_ssh_cannot_reach_is_a_sentence(tmp_path: Path, monkeypatch:
     complaint = "ssh: Could not resolve hostname nohost.invalid"
     program(tmp_path, "ssh", f"echo '{complaint}' >&2; exit 255", monkeypatch)
     with pytest.raises(RdmaImagesError, match=rf"ssh://nohost.invalid cannot be reached: {complaint}\ncheck the name"):
-        elsewhere.measure("ssh://nohost.invalid", ("device",))
+        measure_host.measure("ssh://nohost.invalid", ("device",))
 
 
 def test_an_environment_is_measured_with_its_packages_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,13 +48,13 @@ def test_an_environment_is_measured_with_its_packages_alone(tmp_path: Path, monk
     for folder in (environment, system, tmp_path / "home"):
         folder.mkdir(exist_ok=True)
         (folder / "libnccl.so.2").write_bytes(b"\x7fELF")
-    monkeypatch.setattr(elsewhere, "SYSTEM", (str(system),))
-    measured = elsewhere.measure(f"{FOLDER}{environment}", ("static",))
+    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", (str(system),))
+    measured = measure_host.measure(f"{FOLDER}{environment}", ("static",))
     assert measured.tree
     assert measured.packages
     libraries = [path for path in measured.tree.files.libraries if path.endswith("libnccl.so.2")]
     assert libraries == [f"{environment}/libnccl.so.2", f"{system}/libnccl.so.2"]
-    assert elsewhere.subject("", "", measured).environment["PATH"].startswith(f"{environment}/bin:")
+    assert measure_host.host_config("", "", measured).environment["PATH"].startswith(f"{environment}/bin:")
     assert "1.2" in {version for wheels in measured.packages.wheels.values() for version in wheels.values()}
 
 
@@ -73,8 +73,8 @@ def conda_environment(folder: Path) -> Path:
 
 def test_the_variables_of_condas_activation_are_those_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = conda_environment(tmp_path / "training")
-    monkeypatch.setattr(elsewhere, "SYSTEM", ())
-    environment = elsewhere.subject("", "", elsewhere.measure(f"{FOLDER}{folder}", ("static",))).environment
+    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
+    environment = measure_host.host_config("", "", measure_host.measure(f"{FOLDER}{folder}", ("static",))).environment
     assert environment["NCCL_NET"] == "IB"
     assert environment["NCCL_NET_PLUGIN"] == "ofi"
     assert environment["LD_LIBRARY_PATH"] == f"{folder}/lib:{folder}/my lib"
@@ -87,16 +87,16 @@ def test_the_variables_of_a_virtual_environments_activation_are_those_of_a_job(
     venv.create(tmp_path / "training", symlinks=True)
     with (tmp_path / "training" / "bin" / "activate").open("a") as script:
         script.write("export NCCL_IB_DISABLE=1\n")
-    monkeypatch.setattr(elsewhere, "SYSTEM", ())
-    measured = elsewhere.measure(f"{FOLDER}{tmp_path}/training", ("static",))
-    assert elsewhere.subject("", "", measured).environment["NCCL_IB_DISABLE"] == "1"
+    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
+    measured = measure_host.measure(f"{FOLDER}{tmp_path}/training", ("static",))
+    assert measure_host.host_config("", "", measured).environment["NCCL_IB_DISABLE"] == "1"
 
 
 def test_an_activation_that_ends_the_shell_is_a_sentence(tmp_path: Path) -> None:
     folder = conda_environment(tmp_path / "training")
     (folder / "etc/conda/activate.d/zz.sh").write_text("echo no such module >&2\nexit 3\n")
     with pytest.raises(RdmaImagesError, match=r"training: its activation ends with 3: no such module\n"):
-        elsewhere.measure(f"{FOLDER}{folder}", ("static",))
+        measure_host.measure(f"{FOLDER}{folder}", ("static",))
 
 
 def test_the_files_of_an_environment_whose_python_is_not_here_are_read(
@@ -121,13 +121,13 @@ def test_the_files_of_an_environment_whose_python_is_not_here_are_read(
     }
     for name, content in libraries.items():
         (folder / name).write_bytes(elf_files.library(machine="aarch64", **content))
-    monkeypatch.setattr(elsewhere, "SYSTEM", ())
-    measured = elsewhere.measure(f"{FOLDER}{folder}", ("static",))
+    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
+    measured = measure_host.measure(f"{FOLDER}{folder}", ("static",))
     assert "bin/python3 cannot be started" in measured.missing["torch"]
     assert measured.tree
     assert measured.tree.libraries.resolved["libibverbs.so.1"].file == f"{folder}/lib/libibverbs.so.1"
     expected = Expected(fabric=None, because="")
-    case = Inspection(subject=elsewhere.subject("", str(folder), measured), expected=expected, measured=measured)
+    case = Inspection(subject=measure_host.host_config("", str(folder), measured), expected=expected, measured=measured)
     answer = chain.compute(case, "efa")
     assert answer
     assert "NCCL 2.30.7" in answer.answer
@@ -136,7 +136,7 @@ def test_the_files_of_an_environment_whose_python_is_not_here_are_read(
 
 def test_a_folder_without_python_is_no_environment(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"no bin/python3\nname a conda or virtual environment"):
-        elsewhere.measure(f"{FOLDER}{tmp_path}", ("static",))
+        measure_host.measure(f"{FOLDER}{tmp_path}", ("static",))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_no_other_python_answers_for_an_environment(
     python.chmod(mode)
     monkeypatch.setattr(probing, "PYTHONS", (*probing.PYTHONS, sys.executable))
     with pytest.raises(RdmaImagesError, match=complaint):
-        elsewhere.measure(f"{FOLDER}{python.parents[1]}", ("static",))
+        measure_host.measure(f"{FOLDER}{python.parents[1]}", ("static",))
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_why_the_python_of_an_environment_was_not_started_is_said(
     else:
         python.write_text(text)
         python.chmod(0o755 if text else 0o644)
-    monkeypatch.setattr(elsewhere, "SYSTEM", ())
-    measured = elsewhere.measure(f"{FOLDER}{tmp_path}", ("static",))
+    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
+    measured = measure_host.measure(f"{FOLDER}{tmp_path}", ("static",))
     assert measured.tree
     assert complaint in measured.missing["torch"]
 
@@ -185,14 +185,14 @@ def test_why_the_python_of_an_environment_was_not_started_is_said(
 def test_an_environment_is_measured_without_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     venv.create(tmp_path / "training", symlinks=True)
     monkeypatch.delenv("PATH")
-    monkeypatch.setattr(elsewhere, "SYSTEM", ())
-    assert elsewhere.measure(f"{FOLDER}{tmp_path}/training", ("static",)).system
+    monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
+    assert measure_host.measure(f"{FOLDER}{tmp_path}/training", ("static",)).system
 
 
 def test_a_host_that_measures_nothing_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path, "kubectl", "echo 'error: pods \"p\" not found' >&2; exit 1", monkeypatch)
     with pytest.raises(RdmaImagesError, match=r'p cannot be measured: .*pods "p" not found.*\ncheck the name'):
-        elsewhere.measure("kubectl://p", ("device",))
+        measure_host.measure("kubectl://p", ("device",))
 
 
 def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
@@ -201,13 +201,13 @@ def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
     with_device = Measured(devices=Devices.model_construct(rdma={"rdmap0s0": device}))
     installed = Measured(packages=MeasuredPackages(wheels={}, dpkg={}, rpm={}, efa_installer="1.50.0"))
     for measured in (with_device, installed):
-        subject = elsewhere.subject("", "local://", measured)
+        subject = measure_host.host_config("", "local://", measured)
         assert fabric.expected(subject, measured, None).fabric == "efa"
 
 
 def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "PYTHONS", (sys.executable,))
-    measured = elsewhere.measure("local://", ("device",))
+    measured = measure_host.measure("local://", ("device",))
     assert measured.lost == ()
     assert measured.devices
     assert measured.devices.huge_pages.bytes > 0
@@ -277,7 +277,7 @@ def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
             spoken.append(lines.get(timeout=60))
         raise RdmaImagesError("not reached")
 
-    monkeypatch.setattr(elsewhere, "measure", slow)
+    monkeypatch.setattr(measure_host, "measure", slow)
     monkeypatch.setattr("rdma_images.validate.waiting", functools.partial(progress.waiting, every=0.1))
     with pytest.raises(RdmaImagesError, match="not reached"):
         validate("", None, host="ssh://far", progress=lines.put)

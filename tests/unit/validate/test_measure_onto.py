@@ -27,7 +27,7 @@ def measured(environment: Mapping[str, str] | None = None) -> ExistingImage:
     if environment is not None:
         subject = case.subject.model_copy(update={"environment": dict(environment)})
         case = case.model_copy(update={"subject": subject})
-    return measure_onto._from_case(case)
+    return measure_onto._existing_image(case)
 
 
 def test_versions_and_fabric() -> None:
