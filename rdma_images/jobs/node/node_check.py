@@ -117,7 +117,12 @@ def check_devices(devices: list[Device], fabric: str, count: int) -> Iterator[Fi
         yield "error", "ports", "the port is not active: %s" % ", ".join(down)
     others = [device.name for device in devices if device.usable and device not in carriers]
     if fabric == "efa" and usable and others:
-        yield "warning", "devices", "%s is in /dev/infiniband, too, and can hide EFA: leave out a hostPath" % others[0]
+        yield (
+            "warning",
+            "devices",
+            "%s is in /dev/infiniband, too, and can hide EFA: by a hostPath of /dev/infiniband, which is to be left "
+            "out, or an EFA device plugin before 0.5.10, which counts NVLink's controllers as EFA" % others[0],
+        )
 
 
 def nccl_version() -> Version | None:
@@ -438,6 +443,10 @@ def check_rails(own_rails: list[Rail], peer: str, peer_rails: list[list[Any]]) -
             return
 
 
+class UnresolvedNameError(OSError):
+    """The first node's name has no address on this node."""
+
+
 class Meeting:
     """The meeting of a job's nodes at the first one, which tells each its neighbour and what differs between nodes."""
 
@@ -461,6 +470,10 @@ class Meeting:
         """Yield a neighbour that is not reached, and what differs between nodes."""
         try:
             answer = self.serve() if self.rank == 0 else self.ask()
+        except UnresolvedNameError as error:
+            # In a pod the name may come later than the pod: the first one's image may still be pulled.
+            yield "error" if "SLURM_JOB_ID" in os.environ else "warning", "names", str(error)
+            return
         except (OSError, ValueError) as error:
             yield "warning", "neighbours", "not compared with the other nodes: %s" % error
             return
@@ -514,6 +527,11 @@ class Meeting:
                 break
             except OSError as error:
                 if time.monotonic() > deadline:
+                    if isinstance(error, socket.gaierror):
+                        raise UnresolvedNameError(
+                            "the name of the first node, %s, is not resolved here (%s): no rank will meet the first"
+                            % (self.master, error.strerror)
+                        ) from None
                     raise OSError("the first node is not reached at %s: %s" % (self.master, error)) from None
                 time.sleep(0.5)
         with connection:

@@ -99,12 +99,13 @@ def test_devices(tmp_path: Path, fabric: str, devices: list[tuple[str, str, bool
     assert any(finding.startswith(line) for finding in findings(tmp_path, f"--fabric={fabric}", "--adapters=4"))
 
 
-def test_a_host_path_that_can_hide_efa(tmp_path: Path) -> None:
+def test_a_device_that_can_hide_efa_has_two_possible_causes(tmp_path: Path) -> None:
     device(tmp_path, "rdmap0", "efa")
     device(tmp_path, "ibp115s0", "mlx5_core")
-    assert "warning devices: ibp115s0 is in /dev/infiniband, too, and can hide EFA: leave out a hostPath" in findings(
-        tmp_path, "--fabric=efa"
-    )
+    (line,) = (text for text in findings(tmp_path, "--fabric=efa") if " devices: " in text)
+    assert line.startswith("warning devices: ibp115s0 is in /dev/infiniband, too, and can hide EFA")
+    assert "hostPath" in line
+    assert "device plugin before 0.5.10" in line
 
 
 @pytest.mark.parametrize(
@@ -354,3 +355,17 @@ def test_a_neighbour_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyP
     ((severity, _, sentence),) = meeting.findings()
     assert severity == "error"
     assert sentence.startswith("n2 is not reached at 127.0.0.1, over which NCCL starts: ")
+
+
+@pytest.mark.parametrize(("variables", "severity"), [({"SLURM_JOB_ID": "7"}, "error"), ({}, "warning")])
+def test_a_first_node_whose_name_is_not_resolved(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], severity: str
+) -> None:
+    monkeypatch.setattr(node_check, "PATIENCE", 0.1)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    meeting = node_check.Meeting({"node": "n2"}, "127.0.0.1", 2, 1, "n1.invalid")
+    ((found_severity, name, sentence),) = meeting.findings()
+    assert (found_severity, name) == (severity, "names")
+    assert sentence.startswith("the name of the first node, n1.invalid, is not resolved here (")
