@@ -453,6 +453,78 @@ def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device
         ),
         (("Transport retry count exceeded on mlx5_0:1/RoCE",), "a transfer of UCX on mlx5_0:1/RoCE had no answer"),
         (("Transport retry count exceeded (synd 0x15 vend 0x81) opcode RDMA_READ",), "a transfer of UCX had no answer"),
+        (("ValueError: host not found: Name or service not known",), "does not resolve the name of the first one"),
+        (
+            (
+                "ssh: Could not resolve hostname nccl-tests-worker-0.nccl-tests.default.svc: Name or service not known",
+                "ORTE was unable to reliably start one or more daemons.",
+            ),
+            "does not resolve nccl-tests-worker-0.nccl-tests.default.svc: ",
+        ),
+        (
+            (
+                "[E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to connect to "
+                "192.0.0.1:1234",
+            ),
+            "nothing answers at 192.0.0.1, port 1234",
+        ),
+        (
+            (
+                "[E socket.cpp:793] [c10d] The client socket has timed out after 60s while trying to connect to "
+                "(node-1, 2222).",
+            ),
+            "nothing answers at node-1, port 2222",
+        ),
+        (
+            ("slurmstepd: error: execve(): torchrun: No such file or directory",),
+            "Slurm could not start torchrun on a node: No such file or directory",
+        ),
+        (
+            (
+                "slurmstepd: error: container_p_join: open failed /scratch/119383/.active: No such file or directory",
+                "slurmstepd: error: container_g_join failed: 119383",
+            ),
+            "Slurm could not make the job's own folders",
+        ),
+        (("slurmstepd: error: pyxis: seccomp filter failed: Function not implemented",), "has no seccomp filter"),
+        (
+            ("Host key verification failed.", "ORTE was unable to reliably start one or more daemons."),
+            "the host's key is not known",
+        ),
+        (
+            (
+                "/src/host/transport/transport.cpp:nvshmemi_transport_init:287: Unable to initialize any transports. "
+                "returning error.",
+            ),
+            "NVSHMEM has no way between the ranks",
+        ),
+        (("nvshmem setup connections failed",), "NVSHMEM could not connect the ranks' adapters"),
+        (
+            (
+                "RuntimeError: cuda runtime error (35) : CUDA driver version is insufficient for CUDA runtime version "
+                "at /pytorch/torch/csrc/cuda/Module.cpp:34",
+            ),
+            "driver is older than the image's CUDA",
+        ),
+        (("Test CUDA failure common.cu:941 'system not yet initialized'",), "fabric manager"),
+        (
+            (
+                "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 401 'the operation "
+                "cannot be performed in the present state'.",
+            ),
+            "NCCL_NVLS_ENABLE=0",
+        ),
+        (
+            (
+                "python3: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.33' not found (required by "
+                "/cricket/cpu/cricket-client.so)",
+            ),
+            "/cricket/cpu/cricket-client.so needs GLIBC_2.33",
+        ),
+        (
+            ("OSError: /lib/libc.so.6: version `GLIBC_2.33' not found (required by /site-packages/libpyg.so)",),
+            "/site-packages/libpyg.so needs GLIBC_2.33",
+        ),
     ],
 )
 def test_another_part_than_nccl_ended_the_job(lines: tuple[str, ...], reason: str) -> None:
@@ -463,8 +535,16 @@ def test_another_part_than_nccl_ended_the_job(lines: tuple[str, ...], reason: st
     assert (running.network, running.good) == ("efa", True)
 
 
-def test_a_component_that_is_named_is_no_fault_by_itself() -> None:
-    assert verdict_of_lines(["Component: munge"], load_wordings()).network == "unknown"
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Component: munge",
+        "ssh: Could not resolve hostname worker-0: Name or service not known",
+        "WARN: init failed for transport: IBGDA",
+    ],
+)
+def test_what_a_job_gets_over_is_no_fault_by_itself(line: str) -> None:
+    assert verdict_of_lines([line], load_wordings()).network == "unknown"
 
 
 def test_a_log_without_a_line_of_nccls_is_unknown(tmp_path: Path) -> None:
