@@ -37,7 +37,28 @@ DEVICES = re.compile(r"NET/IB : Using (?P<devices>[^;\n]*)")
 DEVICE = re.compile(r"\[\d+\] ?(?P<name>[\w.-]+):\d+/")  # in braces where NCCL merged several into one
 RANKS = re.compile(r" n[Rr]anks (?P<ranks>\d{1,6})\b(?: nNodes (?P<nodes>\d{1,6})\b)?")
 # What a line has in it that one of these expressions finds.
-MARKS = ("NCCL version ", "Using network ", "NET/OFI Selected ", "NET/IB : Using ", " nranks ", " nRanks ")
+MARKS = (
+    "NCCL version ",
+    "Using network ",
+    "NET/OFI Selected ",
+    "NET/IB : Using ",
+    " nranks ",
+    " nRanks ",
+    "NCCL WARN ",
+    "rror: ",
+    "xception: ",
+)
+WARNING = re.compile(r"NCCL (?<!\wNCCL )WARN +(?P<words>\S.*)")
+# A Python exception's last line, or a launcher's error. A metric of that name has no words.
+ERROR = re.compile(
+    r"(?<![\w.])(?:[A-Za-z_][\w.]*(?:Error|Exception)|(?:[\w-]+: )?[Ee]rror): (?=.*[A-Za-z]{3})\S.*", re.ASCII
+)
+# How launchers say that a rank ended, and not why.
+CONSEQUENCE = re.compile(
+    r"ChildFailedError|CalledProcessError|SystemExit|Exited with exit code|exit(?: ?code|ed| status)|Terminated|"
+    r"JOB \d+ ON|STEP [\d.]+ ON|task \d+: Killed"
+)
+MAX_QUOTE_LENGTH = 200  # characters of a line that is quoted
 
 
 @dataclass
@@ -60,6 +81,8 @@ class LogSummary:
     stopped: tuple[str, ...] = ()  # those of the faults that no job gets over
     notes: tuple[str, ...] = ()
     crashes: tuple[str, ...] = ()
+    first_warning: str = ""  # of NCCL
+    last_error: str = ""  # of any other part
 
 
 class LogParser:
@@ -103,6 +126,8 @@ class LogParser:
         other_lines: dict[str, None] = {}
         for line, times in Counter(line for line, _ in matching).items():
             for part in parts(line):
+                if not self._summary.first_warning and (warning := WARNING.search(part)):
+                    self._summary.first_warning = warning["words"][:MAX_QUOTE_LENGTH]
                 prefix, *line_messages = MESSAGE.split(part) if "NCCL" in part else (part,)
                 if self._summary.nccl is None and (version := VERSION.search(part)):
                     self._summary.nccl = version[1]
@@ -154,6 +179,9 @@ class LogParser:
         Of the wordings only `patterns` can be in the block; None: any.
         """
         _add_messages(self._summary, "\n".join(messages))
+        for line in other_lines:
+            if (error := ERROR.search(line)) and not CONSEQUENCE.search(line):
+                self._summary.last_error = error.group()[:MAX_QUOTE_LENGTH]
         for lines_by_pattern, lines in ((self._nccl_lines, messages), (self._other_lines, other_lines)):
             text = "\n".join(lines)
             for pattern, known_lines in lines_by_pattern.items():

@@ -71,6 +71,8 @@ def verdict_of_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     network, sentence = _judge(summary, wordings)
     if network == "unknown" and summary.stopped:
         network, sentence = "refused", f"the job ended: {summary.stopped[-1]}"
+    if network == "unknown" and not summary.causes and (quote := summary.first_warning or summary.last_error):
+        sentence = f'{sentence}; the log says, quoted and not judged: "{quote}"'
     good = network in GOOD and not summary.faults
     if network in GOOD and summary.faults:
         sentence = f"{sentence}, but {'; '.join(summary.faults[-MAX_FAULTS:])}"
