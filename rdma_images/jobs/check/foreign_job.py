@@ -99,6 +99,7 @@ class JobPart:
     restarts: Word | None = None  # that torchrun makes of failed ranks
     first_node: Word | None = None  # where torchrun's ranks meet
     unread: Word | None = None  # an option that the program reads for another of its backends
+    lone_launcher: Word | None = None  # DeepSpeed's or Accelerate's that is told of no other node
     more_images: tuple[Word, ...] = ()
 
     def __str__(self) -> str:

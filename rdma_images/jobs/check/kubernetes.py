@@ -68,6 +68,7 @@ def _pod(top: Node, pod: Node) -> JobPart:
         rank_nodes=None if is_elastic else command.rank_nodes,
         restarts=command.restarts,
         first_node=command.first_node,
+        lone_launcher=command.lone_launcher,
         unread=command.unread,
     )
 
@@ -131,6 +132,7 @@ def _train_job(top: Node) -> JobPart:
         rank_nodes=command.rank_nodes,
         restarts=command.restarts,
         first_node=command.first_node,
+        lone_launcher=command.lone_launcher,
         unread=command.unread,
     )
 
@@ -170,6 +172,7 @@ def _skypilot(top: Node) -> JobPart:
         rank_nodes=run.rank_nodes,
         restarts=run.restarts,
         first_node=run.first_node,
+        lone_launcher=run.lone_launcher,
         unread=run.unread,
     )
 
@@ -329,5 +332,6 @@ def _command(container: Node) -> shell.ShellSettings:
         rank_nodes=next((lines.rank_nodes for lines in texts if lines.rank_nodes), None),
         restarts=next((lines.restarts for lines in texts if lines.restarts), None),
         first_node=next((lines.first_node for lines in texts if lines.first_node), None),
+        lone_launcher=next((lines.lone_launcher for lines in texts if lines.lone_launcher), None),
         unread=next((lines.unread for lines in texts if lines.unread), None),
     )

@@ -54,6 +54,8 @@ def _slurm(text: str, name: str, what: str) -> JobPart:
     if SRUN.search(text):
         settings["srun"] = Word("srun", 1)
     commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
+    has_own_nodes = OWN_NODES.search(commands) is not None
     return JobPart(
         name,
         min((word.line for word in options.values()), default=1),
@@ -66,11 +68,11 @@ def _slurm(text: str, name: str, what: str) -> JobPart:
         settings=settings,
         network="host",
         ranks=lines.ranks,
-        # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
-        rank_nodes=None if OWN_NODES.search(commands) else lines.rank_nodes,
+        rank_nodes=None if has_own_nodes else lines.rank_nodes,
         restarts=lines.restarts,
         first_node=lines.first_node,
         unread=lines.unread,
+        lone_launcher=None if has_own_nodes else lines.lone_launcher,
         more_images=images[1:],
     )
 

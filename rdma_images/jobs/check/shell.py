@@ -24,11 +24,21 @@ FIRST_NODE = re.compile(r"--(?:rdzv[-_]endpoint|master[-_]addr)[= ](?P<value>\"?
 # Of SGLang: its devices are Mooncake's, and NIXL's transfers choose their own.
 DEVICES_OF_MOONCAKE = re.compile(r"--disaggregation-ib-device[= ]\S+")
 BY_NIXL = re.compile(r"--disaggregation-transfer-backend[= ]nixl\b")
+# DeepSpeed's and Accelerate's launchers where a shell reads a command, and how they learn of other nodes.
+LAUNCHER = re.compile(
+    r"(?:^|[;&|(\"'])\s*(?:exec\s+|time\s+)?(?:[A-Z][A-Z0-9_]*=\S*\s+)*(?:srun(?:\s+-[^\s=]+(?:[= ][^\s-]\S*)?)*\s+)?"
+    r"(?P<command>deepspeed|accelerate\s+launch)\s+(?P<words>.*)"
+)
+KNOWS_NODES = {
+    "deepspeed": re.compile(r"(?<!\S)(?:-H|--hostfile|--no_ssh|--node_rank)\b|\$"),
+    "accelerate": re.compile(r"--(?:num_machines|config_file|deepspeed_hostfile)\b|\$"),
+}
 NODES = re.compile(r"--nnodes[= ](?P<value>\"?[\w${}:-]+)")
 # What follows is not torchrun's: a script's own options, or those of NVIDIA's launcher, whose rendezvous is its own.
 NOT_TORCHRUNS = re.compile(r"\bft_launcher\b|\.py\b")
 ENDED = re.compile(r"(?:^|[\s;])(?:fi|esac)\s*;?\s*$")
 ASSIGNED = re.compile(r"(?<![\w$-])(?P<name>[A-Za-z_]\w*)=")
+MAX_COMMAND_LENGTH = 1 << 14  # characters of a command over several lines
 MAX_WORD_LENGTH = 4096  # characters of a word whose variables are put in place
 COMMENT = re.compile(r"(?:^|\s)#.*")
 # A condition that only says which rank or node does something: what it guards happens in every run of the job.
@@ -47,6 +57,7 @@ class ShellSettings:
     restarts: Word | None  # that torchrun makes of failed ranks
     first_node: Word | None = None  # where torchrun's ranks meet
     unread: Word | None = None  # an option that the program reads for another of its backends
+    lone_launcher: Word | None = None  # DeepSpeed's or Accelerate's that is told of no other node
 
 
 def read(text: str, first: int = 1) -> ShellSettings:
@@ -103,7 +114,29 @@ def read(text: str, first: int = 1) -> ShellSettings:
         _only(restarts),
         _only(first_nodes),
         unread if BY_NIXL.search(text) else None,
+        _lone_launcher(text, first),
     )
+
+
+def _lone_launcher(text: str, first: int) -> Word | None:
+    """Return the first launcher that learns of no other node by its own options; variables may hold them."""
+    if "DLTS_HOSTFILE" in text or "ACCELERATE_CONFIG" in text:
+        return None
+    command, start = "", first
+    for number, line, is_certain in _lines(text, first):
+        if not command:
+            start = number
+        command += line.rstrip("\\") + " "
+        if line.endswith("\\") and len(command) < MAX_COMMAND_LENGTH:
+            continue
+        launcher = LAUNCHER.search(command) if is_certain else None
+        command = ""
+        if launcher:
+            name = launcher["command"].split()[0]
+            own_words = launcher["words"].partition(".py")[0]
+            if own_words.strip() and not KNOWS_NODES[name].search(own_words):
+                return Word(" ".join(launcher["command"].split()), start)
+    return None
 
 
 def resolved(text: str, values: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support import job_parts
 from tests.support.foreign_jobs import DIGEST, RUNTIME, checked, findings, pods, sbatch, severities
@@ -318,6 +319,44 @@ def test_the_node_where_srun_is_called_is_not_the_first(tmp_path: Path) -> None:
     assert (finding.severity, finding.where) == ("warning", (f"{tmp_path}/each.sh:3",))
     first = text.replace("${SLURM_LAUNCH_NODE_IPADDR:-localhost}", "$FIRST")
     assert severities(tmp_path, "rendezvous.address", each_sh=first) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("deepspeed --num_gpus 8 train.py --hostfile data.txt", ["warning"]),
+        ("srun --container-image=a.sqsh deepspeed train.py --deepspeed ds.json", ["warning"]),
+        ('srun bash -c "NCCL_DEBUG=INFO accelerate launch --multi_gpu train.py"', ["warning"]),
+        ("accelerate launch \\\n  --multi_gpu \\\n  train.py", ["warning"]),
+        ("accelerate launch \\\n  --num_machines 2 --machine_rank 0 \\\n  train.py", []),
+        ("accelerate launch --config_file two-nodes.yaml train.py", []),
+        ("accelerate launch $ARGS train.py", []),
+        ("deepspeed --hostfile=/job/hosts train.py", []),
+        ("deepspeed --no_ssh --node_rank=1 train.py", []),
+        ("pip install deepspeed accelerate", []),
+        ("srun python train.py --deepspeed ds.json", []),
+        ("srun -N 1 deepspeed train.py", []),
+        ("# deepspeed train.py", []),
+        ("accelerate config default", []),
+    ],
+)
+def test_a_launcher_that_is_told_of_no_other_node(tmp_path: Path, line: str, expected: list[str]) -> None:
+    text = sbatch("export NCCL_DEBUG=INFO", line)
+    assert severities(tmp_path, "launcher.nodes", job_sbatch=text) == expected
+    assert severities(tmp_path, "launcher.nodes", job_sbatch=text.replace("--nodes=2", "--nodes=1")) == []
+
+
+def test_a_launcher_of_pods_that_is_told_of_no_other_pod(tmp_path: Path) -> None:
+    job = yaml.safe_load(job_parts.files(job_parts.job("pytorchjob", "efa", "torchrun"))["pytorchjob.yaml"])
+    (container,) = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    container.pop("args", None)
+    for command, expected in (
+        (["accelerate", "launch", "train.py"], ["warning"]),
+        (["sh", "-c", "set -e\ndeepspeed train.py"], ["warning"]),
+        (["deepspeed", "--hostfile", "/job/hosts", "train.py"], []),
+    ):
+        container["command"] = command
+        assert severities(tmp_path, "launcher.nodes", job_yaml=yaml.safe_dump(job)) == expected
 
 
 @pytest.mark.parametrize(("backend", "expected"), [("nixl", ["warning"]), ("mooncake", [])])

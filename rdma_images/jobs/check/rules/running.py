@@ -52,6 +52,22 @@ def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[Answer]:
             yield word, problem, fix, "warning"
 
 
+@rule(
+    "launcher.nodes",
+    "warning",
+    "deepspeedai/DeepSpeed, deepspeed/launcher/runner.py, fetch_hostfile; huggingface/accelerate, issue 2601",
+)
+def launcher_without_nodes(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """DeepSpeed's or Accelerate's launcher that is told of no other node, in a job on several."""
+    if part.lone_launcher and (part.job_nodes or 0) > 1:
+        word = part.lone_launcher
+        fix = "--num_machines, --num_processes, --machine_rank and --main_process_ip, or --config_file"
+        if word.text == "deepspeed":
+            fix = "--hostfile with --no_ssh, --node_rank and --master_addr on each node, or --hostfile alone over ssh"
+        problem = f"{word.text} is told of no other node: it trains on one node, or on each by itself"
+        yield word, problem, f"give it {fix}"
+
+
 @rule("transfer.devices", "warning", "sgl-project/sglang, python/sglang/srt/disaggregation/nixl/conn.py @007ba53")
 def devices_of_another_backend(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """Devices that are named for Mooncake, where NIXL moves the cache."""
