@@ -16,7 +16,7 @@ from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages, Python, Settings
 from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes import leftovers
-from rdma_images.validate.probes.settings import FILE_OF
+from rdma_images.validate.probes.settings import FILE_VARIABLES
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.settings import (
     ENTRY,
@@ -281,13 +281,13 @@ def test_files(case: Inspection, settings: Settings, require: Requirement) -> No
     named = [
         (f"{origin}: " if origin else "", name, values.get(name, ""), unwritten if origin else missing)
         for origin, values in environments(case).items()
-        for name in (*FILE_OF, "LD_PRELOAD")
+        for name in (*FILE_VARIABLES, "LD_PRELOAD")
     ]
     named += [(f"{item.file}:{item.line}: ", item.name, item.value, unwritten) for item in settings.assigned]
     lines = [
         f"{origin}{name}={path} is not there: {WITHOUT.get(name, 'NCCL goes on without it')}"
         for origin, name, value, paths in named
-        if name in (*FILE_OF, "LD_PRELOAD")
+        if name in (*FILE_VARIABLES, "LD_PRELOAD")
         for path in paths
         if path in re.split(r"[:\s]+", value)
     ]

@@ -20,7 +20,7 @@ from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.engine_layers import engine_layers as engine_layers_of
 from rdma_images.layers.fetch import fetching
 from rdma_images.layers.load import LayerSet, LoadedImage
-from rdma_images.layers.make import Maker
+from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe, layer_recipe
 from rdma_images.layers.remote_layers import RemoteLayers
 from rdma_images.registry import faults
@@ -97,7 +97,7 @@ def provide_contexts(
         )
     try:
         indexes = {entry.name: entry.address for spec in specs for entry in spec.image.indexes}
-        maker = Maker(transfer.recipes, *sources.index_for(project.mirrors), progress, locked, indexes)
+        maker = LayerMaker(transfer.recipes, *sources.index_for(project.mirrors), progress, locked, indexes)
         loaded, steps = _run_in_parallel(
             transfer.by_layer_set, maker, (lambda: systems(list(layer_sets))) if transfer.is_long else None
         )
@@ -120,7 +120,7 @@ def provide_contexts(
 class _Transfer:
     """How each image of layers is transferred, and which layers to make; `in_engine` are those that the engine gets."""
 
-    by_layer_set: Mapping[LayerSet, Callable[[Maker], LoadedImage]]
+    by_layer_set: Mapping[LayerSet, Callable[[LayerMaker], LoadedImage]]
     recipes: Sequence[Recipe]
     in_engine: Collection[LayerSet]
     is_long: bool  # so that the rest of the images is built meanwhile
@@ -148,7 +148,7 @@ def _plan_pull(
     """Plan to complete a registry, and to pull from there into the engine what it lacks; None for no engine."""
     recipes = [recipe for remote in remotes for recipe in remote.missing]
     complete = partial(remote_layers.complete_registry, repository=repository, progress=progress)
-    work: dict[LayerSet, Callable[[Maker], LoadedImage]] = {
+    work: dict[LayerSet, Callable[[LayerMaker], LoadedImage]] = {
         remote.layer_set: partial(complete, remote) for remote in remotes
     }
     new = [
@@ -165,7 +165,7 @@ def _plan_pull(
 
 
 def _run_in_parallel(
-    work: Mapping[LayerSet, Callable[[Maker], LoadedImage]], making: Maker, systems: Callable[[], int] | None
+    work: Mapping[LayerSet, Callable[[LayerMaker], LoadedImage]], making: LayerMaker, systems: Callable[[], int] | None
 ) -> tuple[dict[LayerSet, LoadedImage], int]:
     """Run `work` for each image of layers; return the results, and the steps that `systems` took meanwhile."""
     # The pool outside: what waits for a layer ends once the maker has.
@@ -181,7 +181,7 @@ def _is_loadable(engine: Engine, options: Options) -> bool:
 
 
 def _pull_image(
-    _layer_set: LayerSet, complete: Callable[[Maker], LoadedImage], maker: Maker, engine: Engine
+    _layer_set: LayerSet, complete: Callable[[LayerMaker], LoadedImage], maker: LayerMaker, engine: Engine
 ) -> LoadedImage:
     """Complete an image of layers in its registry and pull it: BuildKit would do that after all other steps."""
     loaded = complete(maker)
@@ -191,8 +191,8 @@ def _pull_image(
 
 def _download_layers(
     layer_set: LayerSet,
-    complete: Callable[[Maker], LoadedImage],
-    maker: Maker,
+    complete: Callable[[LayerMaker], LoadedImage],
+    maker: LayerMaker,
     engine: Engine,
     repository: Repository,
     engine_layers: EngineLayers,

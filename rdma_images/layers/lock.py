@@ -14,7 +14,7 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.relock import Locked
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import digests
-from rdma_images.layers.make import Maker
+from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe, layer_recipe
 from rdma_images.render import wheel_layers
 from rdma_images.render.bake import Compression
@@ -35,7 +35,7 @@ def lock(images: Iterable[Image], mirrors: Mirrors, compression: Compression, pr
     with ExitStack() as stack:
         if missing_recipes:  # two makers would remove wheels that the other one reads
             stack.enter_context(locking.hold("build", "making the wheels' layers", progress))
-        maker = stack.enter_context(Maker(missing_recipes, index, opened, progress, indexes=indexes))
+        maker = stack.enter_context(LayerMaker(missing_recipes, index, opened, progress, indexes=indexes))
         layers = {missing_recipe: maker.ready(missing_recipe).result() for missing_recipe in missing_recipes}
         digests.save(layers, recipes.keys() | _recipes(_locks(), compression).keys())
     size = readable(sum(layer.runtime.size for layer in layers.values()))

@@ -29,10 +29,10 @@ MIN_PROCESS_BYTES = 4_000_000  # bytes to download: what is smaller is made soon
 SPACE_FACTOR = 2  # bytes on the disk for a byte of a wheel: the wheel, and its layer
 
 
-class Maker:
-    """Layers on their way: `ready` gives each as soon as it is there. To be used as a context manager.
+class LayerMaker:
+    """Make layers in the background; `ready` returns the future of each. Use it as a context manager.
 
-    `stop` is set once nothing more is needed.
+    Setting `stop` ends the downloads.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class Maker:
         self._stack = ExitStack()
         self._ready: dict[str, Future[StoredLayer]] = {}
 
-    def __enter__(self) -> "Maker":
-        """Begin with what is missing."""
+    def __enter__(self) -> "LayerMaker":
+        """Start to make the layers that the store lacks."""
         missing = []
         for recipe in self._recipes.values():
             if layer := store.find(recipe):
@@ -67,7 +67,7 @@ class Maker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End what is not needed any more, and remove wheels and layers that are not."""
+        """Stop what still runs; after success, remove the wheels and trim the store."""
         self.stop.set()
         self._stack.close()
         if error is None:
@@ -77,36 +77,36 @@ class Maker:
             store.trim()
 
     def ready(self, recipe: Recipe) -> Future[StoredLayer]:
-        """Return the layer, or the RdmaImagesError why there is none, or why it is not the locked one."""
+        """Return the future of a layer, which raises RdmaImagesError for one that fails or is not the locked one."""
         return self._ready[recipe.key]
 
     def _begin(self, missing: Sequence[Recipe]) -> None:
-        """Start the largest first, so that no large layer is left for the end, when one process would be idle."""
+        """Start to make the missing layers, the largest first: a large one at the end would leave one process idle."""
         size = sum(recipe.size for recipe in missing)
         disk_space.require(SPACE_FACTOR * size, "making the wheels' layers")
         self._progress(f"making {len(missing)} layers of wheels, {megabytes(size)} to download")
-        makers = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"))
-        self._stack.callback(makers.shutdown, cancel_futures=True)
+        processes = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"))
+        self._stack.callback(processes.shutdown, cancel_futures=True)
         downloads = ThreadPoolExecutor(DOWNLOADS)
         waiters = ThreadPoolExecutor(len(missing))
         self._stack.callback(waiters.shutdown, cancel_futures=True)
         self._stack.callback(downloads.shutdown, cancel_futures=True)
         highest, *others = missing[::-1]
         for recipe in [highest, *others[::-1]]:
-            files_of = [downloads.submit(self._bring, wheel) for wheel in recipe.wheels]
-            self._ready[recipe.key] = waiters.submit(self._make_when_ready, recipe, files_of, makers)
+            downloading = [downloads.submit(self._download, wheel) for wheel in recipe.wheels]
+            self._ready[recipe.key] = waiters.submit(self._make_when_ready, recipe, downloading, processes)
 
-    def _bring(self, wheel: Wheel) -> Path:
+    def _download(self, wheel: Wheel) -> Path:
         if self.stop.is_set():
             raise RdmaImagesError(f"{wheel.file}: stopped")
-        job = DownloadSettings(wheel.file, self._mirrors, self._progress, self.stop)
-        return wheel_files.fetch_wheel(wheel, self._indexes[wheel.index], job)
+        settings = DownloadSettings(wheel.file, self._mirrors, self._progress, self.stop)
+        return wheel_files.fetch_wheel(wheel, self._indexes[wheel.index], settings)
 
     def _make_when_ready(
-        self, recipe: Recipe, futures: Sequence[Future[Path]], makers: ProcessPoolExecutor
+        self, recipe: Recipe, downloads: Sequence[Future[Path]], processes: ProcessPoolExecutor
     ) -> StoredLayer:
         try:
-            paths = [file.result() for file in futures]
+            paths = [download.result() for download in downloads]
             sizes = [wheel.size for wheel in recipe.wheels]
             wheels = tuple(zip(paths, sizes, strict=True))
 
@@ -115,7 +115,7 @@ class Maker:
                 if recipe.size < MIN_PROCESS_BYTES:
                     make_layer(task)
                 else:
-                    makers.submit(make_layer, task).result()
+                    processes.submit(make_layer, task).result()
 
             layer = store.get_or_build(recipe, make, self._progress)
         except BrokenProcessPool:

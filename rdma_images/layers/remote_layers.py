@@ -16,7 +16,7 @@ from rdma_images.layers.blob import Blob
 from rdma_images.layers.digests import Digests
 from rdma_images.layers.image import LayerImage, layer_image
 from rdma_images.layers.load import LayerSet, LoadedImage, check_collisions
-from rdma_images.layers.make import Maker
+from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe
 from rdma_images.layers.store import StoredLayer
 from rdma_images.registry import faults
@@ -78,7 +78,7 @@ def query_registry(layer_set: LayerSet, repository: Repository, locked: Digests 
 
 
 def complete_registry(
-    remote: RemoteLayers, maker: Maker, repository: Repository, progress: Progress = silent
+    remote: RemoteLayers, maker: LayerMaker, repository: Repository, progress: Progress = silent
 ) -> LoadedImage:
     """Send what is missing, each layer as soon as it is made; return the image of all.
 

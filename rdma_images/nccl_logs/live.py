@@ -24,15 +24,15 @@ class LiveVerdict:
     def __init__(self, wordings: NcclLogs) -> None:
         self._wordings = wordings
         self._parser = LogParser(wordings)
-        self.verdict = verdict_of_summary(self._parser.result(), wordings)
+        self.verdict = verdict_of_summary(self._parser.summary(), wordings)
         self.stopped = False  # a line after which no job goes on was fed
 
     def feed(self, text: str) -> bool:
         """Parse whole lines. Return whether they change what is known of the network."""
         earlier_verdict = self.verdict
         if block := log_blocks.lines(text):
-            self._parser.block(block)
-            summary = self._parser.result()
+            self._parser.feed(block)
+            summary = self._parser.summary()
             self.verdict = verdict_of_summary(summary, self._wordings)
             self.stopped = bool(summary.stopped)
         return self.verdict.network != "unknown" and _outcome(earlier_verdict) != _outcome(self.verdict)

@@ -1,4 +1,4 @@
-"""Parse NCCL's log lines, as job runners leave them, one by one."""
+"""Parse NCCL's log lines, as job runners leave them."""
 
 import json
 import re
@@ -29,8 +29,8 @@ CHANNEL = re.compile(
 # in this one's stead.
 NET = re.compile(r"NET/(?P<network>[^/]*)(?P<whole>/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?)?")
 # The end of a log that was cut in a channel, perhaps before it says GPUDirect.
-CUT = re.compile(r" via NET/(?P<network>[^/\n]+)/\d+(?:\(\d+\))?(?:/(?!GDRDMA|Shared)[GDRM]*)?\Z")
-INSIDE = re.compile(r"(?:P2P|SHM)(?:/\w+)?")
+CUT_CHANNEL = re.compile(r" via NET/(?P<network>[^/\n]+)/\d+(?:\(\d+\))?(?:/(?!GDRDMA|Shared)[GDRM]*)?\Z")
+INSIDE_NODE = re.compile(r"(?:P2P|SHM)(?:/\w+)?")
 ANNOUNCED = re.compile(r"Using network (?P<network>.+?)\s*$", re.MULTILINE)
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (?P<provider>[\w;-]+)")
 DEVICES = re.compile(r"NET/IB : Using (?P<devices>[^;\n]*)")
@@ -102,8 +102,8 @@ class LogParser:
         }
         self._beside = {row.beside: False for row in rows if row.beside}  # whether it was found
 
-    def block(self, lines: Sequence[str]) -> None:
-        """Parse some lines of a log. More than one rank's message may be in a line."""
+    def feed(self, lines: Sequence[str]) -> None:
+        """Parse some lines of a log. A line may hold the messages of several ranks."""
         text = COLOUR.sub("", "\n".join(lines))
         channels = Channels()
         matching: list[MatchingLine] = []
@@ -111,21 +111,21 @@ class LogParser:
         for line, shape in zip(text.split("\n"), shapes, strict=True):
             if shape.matters and not (shape is USUAL and channels.take(0, line)):
                 matching.append((line, shape))
-        self.sifted(text, matching, channels, any(shape.nccl for shape in set(shapes)))
+        self.feed_matching(text, matching, channels, any(shape.nccl for shape in set(shapes)))
 
-    def sifted(self, text: str, matching: Sequence[MatchingLine], channels: Channels, is_nccl: bool) -> None:
-        """Parse a text whose lines are sorted: those that can mean something, and the channels of the others.
+    def feed_matching(self, text: str, matching: Sequence[MatchingLine], channels: Channels, is_nccl: bool) -> None:
+        """Parse a text whose `matching` lines can mean something, and whose other lines gave `channels`.
 
         `is_nccl` says whether any line is NCCL's.
         """
-        self._channels(channels)
+        self._count_channels(channels)
         self._summary.has_nccl_lines |= is_nccl and MESSAGE.search(text) is not None
         for pattern, occurred in self._beside.items():
             self._beside[pattern] = occurred or re.search(pattern, text) is not None
         messages: dict[str, None] = {}
         other_lines: dict[str, None] = {}
         for line, times in Counter(line for line, _ in matching).items():
-            for part in parts(line):
+            for part in printable_parts(line):
                 if not self._summary.first_warning and (warning := WARNING.search(part)):
                     self._summary.first_warning = warning["words"][:MAX_QUOTE_LENGTH]
                 prefix, *line_messages = MESSAGE.split(part) if "NCCL" in part else (part,)
@@ -146,10 +146,10 @@ class LogParser:
 
     def is_cut(self, text: str) -> bool:
         """Return whether the text ends in a channel that may have been cut before it says GPUDirect, as others do."""
-        cut = CUT.search(text, text.rfind("\n") + 1)
+        cut = CUT_CHANNEL.search(text, text.rfind("\n") + 1)
         return cut is not None and f"NET/{cut['network']}/GDRDMA" in self._summary.channels
 
-    def _channels(self, channels: Channels) -> None:
+    def _count_channels(self, channels: Channels) -> None:
         """Count the channels of lines that say nothing else."""
         for channel in channels.network.values():
             _add_names(self._summary.networks, [channel.match["network"]])
@@ -158,8 +158,8 @@ class LogParser:
             _count(self._summary.channels, channel.match["way"], channel.times)
             _add_pair(self._summary, channel.match)
 
-    def result(self) -> LogSummary:
-        """Return what the blocks say together."""
+    def summary(self) -> LogSummary:
+        """Return what all lines fed so far say together."""
         summary = self._summary
         # A name that was cut says nothing new where it begins one that was not.
         cut = {name for name in summary.networks if name.endswith("…")}
@@ -210,7 +210,7 @@ class LogParser:
         return tuple(dict.fromkeys(meaning for meaning in meanings if meaning))
 
 
-def parts(line: str) -> Iterator[str]:
+def printable_parts(line: str) -> Iterator[str]:
     """Yield a line of a job's output without control characters, and out of the JSON that engines wrap it in."""
     for part in _unwrapped(line) if line.startswith("{") else (line,):
         yield part if part.isprintable() else CONTROL.sub("", part)
@@ -239,7 +239,7 @@ def _parse_channel(summary: LogSummary, message: str, times: int) -> bool:
             return True
         _add_names(summary.networks, [name])
         _count(summary.channels, f"NET/{name}{net.group('gdr') or ''}", times)
-    elif inside := INSIDE.match(transport):
+    elif inside := INSIDE_NODE.match(transport):
         _count(summary.channels, inside.group(), times)
         _add_pair(summary, match)
     return True

@@ -44,8 +44,8 @@ def verdict(path: Path) -> Verdict:
     log_parser = LogParser(wordings)
     for _, text in log_blocks.pieces(path):
         if not log_parser.is_cut(text):
-            log_parser.block(log_blocks.lines(text))
-    return verdict_of_summary(log_parser.result(), wordings)
+            log_parser.feed(log_blocks.lines(text))
+    return verdict_of_summary(log_parser.summary(), wordings)
 
 
 def load_wordings() -> NcclLogs:
@@ -62,8 +62,8 @@ def verdict_of_blocks(blocks: Iterable[Sequence[str]], wordings: NcclLogs) -> Ve
     """Return the verdict on blocks of lines: of one log, or of the logs of all ranks of a job one after another."""
     log_parser = LogParser(wordings)
     for block in blocks:
-        log_parser.block(block)
-    return verdict_of_summary(log_parser.result(), wordings)
+        log_parser.feed(block)
+    return verdict_of_summary(log_parser.summary(), wordings)
 
 
 def verdict_of_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:

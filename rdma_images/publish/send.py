@@ -128,7 +128,7 @@ def _find_or_push(
         traffic = push.Traffic(there=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
     _check_compression(digest, destination, publisher)
-    created = publisher.retry(lambda: destination.kind.prepare(repository.name, item.tags.moving())).created
+    created = publisher.retry(lambda: destination.kind.prepare(repository.name, item.tags.short)).created
     for line in created:
         publisher.watcher.line(f"{destination.name}: made {line}")
     mounted = mount(item, destination, repository, publisher.watcher.line)

@@ -30,15 +30,14 @@ _FULL_TAG = re.compile(r"\d+(\.\d+)+-.+")
 
 @dataclass(frozen=True)
 class Tags:
-    """The tags of one image. `joint` is that of the index over its platforms; None where it has one platform."""
+    """The tags of one image. `joint` is that of the index over its platforms; None where it has one platform.
+
+    The `short` tags move to later builds, and must stay movable where tags are immutable.
+    """
 
     full: str
     short: tuple[str, ...] = ()
     joint: str | None = None
-
-    def moving(self) -> tuple[str, ...]:
-        """Return those that must stay movable where tags are immutable."""
-        return self.short
 
 
 def unique_tag(full: str, digest: str) -> str:

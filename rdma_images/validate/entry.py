@@ -22,7 +22,7 @@ LIMIT = 10.0  # seconds for the entry point to start what it is given
 # The process prints its own words around its environment: they part it from all that the entry point prints.
 ECHO_COMMAND = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
 AROUND = "".join(f"{word}\0" for word in ECHO_COMMAND[1:]).encode()
-FILE_VARIABLES = {*settings.NAMING, *settings.FILE_OF}  # variables that name files, whatever they begin with
+FILE_VARIABLES = {*settings.FILE_NAMING_VARIABLES, *settings.FILE_VARIABLES}
 
 
 def measure(
@@ -66,7 +66,9 @@ def printed(out: bytes) -> dict[str, str] | None:
 def changed(environment: dict[str, str], image_environment: dict[str, str]) -> EntryPointChanges:
     """Return how `environment` differs from the image's own, in the variables that concern the fabric."""
     relevant = {
-        name for name in {**environment, **image_environment} if settings.OURS.fullmatch(name) or name in FILE_VARIABLES
+        name
+        for name in {**environment, **image_environment}
+        if settings.VARIABLE.fullmatch(name) or name in FILE_VARIABLES
     }
     variables = {
         name: environment[name][: settings.MAX_VALUE_LENGTH]
@@ -94,12 +96,14 @@ def with_files(settings_: Settings, variables: Mapping[str, str], read: Callable
     """
     files = {setting.file for setting in settings_.assigned}
     paths = {
-        path for name in settings.NAMING if (path := variables.get(name, "")).startswith("/") and path not in files
+        path
+        for name in settings.FILE_NAMING_VARIABLES
+        if (path := variables.get(name, "")).startswith("/") and path not in files
     }
-    texts = [(path, text) for path in sorted(paths) if (text := read(path)) and not text.startswith(settings.PROGRAM)]
-    assigned = settings.assigned(texts, variables)
+    texts = [(path, text) for path in sorted(paths) if (text := read(path)) and not text.startswith(settings.ELF_MAGIC)]
+    assigned = settings.find_assignments(texts, variables)
     short_values = {name: value for name, value in variables.items() if len(value) < settings.MAX_VALUE_LENGTH}
-    absent = settings.absent(short_values, assigned, lambda path: read(path) is not None)
+    absent = settings.missing_files(short_values, assigned, lambda path: read(path) is not None)
     return settings_.model_copy(
         update={
             "assigned": [*settings_.assigned, *map(AssignedVariable.model_validate, assigned)][: settings.MAX_SETTINGS],
@@ -124,4 +128,4 @@ def text_in(container: Container, path: str) -> str | None:
     with tarfile.open(fileobj=io.BufferedReader(Chunks(content)), mode="r|") as archive:
         member = archive.next()
         file = archive.extractfile(member) if member and member.isreg() else None
-        return file.read(settings.FILE_LIMIT).decode("utf-8", "replace") if file else ""
+        return file.read(settings.MAX_FILE_BYTES).decode("utf-8", "replace") if file else ""

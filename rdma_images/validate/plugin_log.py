@@ -51,8 +51,8 @@ class PluginSteps:
 def plugin_steps(log: str, wordings: NcclLogs) -> PluginSteps:
     """Return the steps that the log of all ranks of an all-reduce between nodes shows."""
     reader = LogParser(wordings)
-    reader.block(log.splitlines())
-    summary = reader.result()
+    reader.feed(log.splitlines())
+    summary = reader.summary()
     over = {name for name in summary.networks if wordings.over(name) == "libfabric"}
     counted = (
         n for channel, n in summary.channels.items() if channel.split("/")[0] == "NET" and channel.split("/")[1] in over

@@ -40,7 +40,7 @@ NAMES = re.compile(  # what probes read by its path
     r"/var/lib/dpkg/status(?:\.d/.+)?|/etc/ld\.so\.cache|/(?:etc|usr/lib)/os-release|.*\.dist-info/METADATA|.*/nccl\.h"
     r"|.*\.egg-info/PKG-INFO|.*/[\w.-]+-topo\.xml"
     r"|/opt/amazon/efa_installed_packages|/etc/(?:passwd|group)|.*/pyvenv\.cfg|"
-    + settings.PLACES.pattern
+    + settings.SETTINGS_PATHS.pattern
     + "|"
     + settings.LAUNCHERS.pattern
 )
@@ -231,8 +231,8 @@ def main(folder: Path, memory: int) -> None:
 def answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> bytes:
     """Return what the probes would print in the image whose tar is `export`; its small files are kept in `folder`."""
     named_paths = [
-        *(subject.environment.get(name, "") for name in settings.NAMING),
-        *settings.scripts(subject.entrypoint),
+        *(subject.environment.get(name, "") for name in settings.FILE_NAMING_VARIABLES),
+        *settings.entry_scripts(subject.entrypoint),
     ]
     with tarfile.open(fileobj=export, mode="r|", bufsize=CHUNK) as archive:
         root = Export(archive, folder, named_paths)

@@ -24,7 +24,7 @@ from rdma_images.engine.prune import LAYERS
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import engine_layers, load, pull, remote_layers, store
 from rdma_images.layers.load import LayerSet
-from rdma_images.layers.make import Maker
+from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe, compressor, layer_recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render import bake, wheel_layers
@@ -112,7 +112,7 @@ def test_layers_come_back_from_another_builder_as_they_were(small: SmallBuild, t
     file = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": uuid.uuid4().bytes})
     recipe = Recipe("wheel-thing", (layer_wheels.locked(file),), "zstd")
     repository = layers_repository(f"{registry.host}/cache/layers")
-    with Maker([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
+    with LayerMaker([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
         layer_set = LayerSet((recipe,), "runtime", "linux/amd64")
         remote = remote_layers.complete_registry(remote_layers.query_registry(layer_set, repository), maker, repository)
     (tmp_path / "Dockerfile").write_text("FROM wheels\nCOPY Dockerfile /\n")
@@ -148,8 +148,8 @@ class New:
         with self.maker() as maker:
             maker.ready(self.layers.recipes[0]).result()
 
-    def maker(self) -> Maker:
-        return Maker(self.layers.recipes, self.index, MIRRORS)
+    def maker(self) -> LayerMaker:
+        return LayerMaker(self.layers.recipes, self.index, MIRRORS)
 
     def brought_to(self, engine: Engine) -> str:
         """Return the digest of the layer, with which the engine got it and keeps it."""
@@ -201,7 +201,7 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
     inspect = ["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", ref]
     inspected = subprocess.run(inspect, env=small.engine.environ(), check=True, capture_output=True)
     layers = engine_layers.engine_layers(small.engine, "zstd")
-    with Maker([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
+    with LayerMaker([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
         blob = maker.ready(recipe).result().blob("devel")
         assert blob.diff_id not in json.loads(inspected.stdout)
         devel = LayerSet((recipe,), "devel", "linux/amd64")

@@ -24,7 +24,7 @@ from rdma_images.engine.prune import LAYERS
 from rdma_images.layers import load, store
 from rdma_images.layers.engine_layers import engine_layers
 from rdma_images.layers.load import LayerSet
-from rdma_images.layers.make import Maker
+from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe, compressor
 from rdma_images.render import bake
 from rdma_images.render.bake import Compression
@@ -118,7 +118,7 @@ class World:
         checkout, target, base, part, compression = variant
         recipes = tuple(self.recipe(checkout, name, compression) for name in TARGETS[target])
         layer_set = LayerSet(recipes, part, "linux/amd64")
-        with Maker(recipes, (self.folder / checkout / "index").as_uri() + "/", MIRRORS) as maker:
+        with LayerMaker(recipes, (self.folder / checkout / "index").as_uri() + "/", MIRRORS) as maker:
             loaded = load.load(layer_set, maker, self.engine, engine_layers(self.engine, compression))
         contexts = {"wheels": f"docker-image://{loaded.ref}", "none": self.folder / "none"}
         command = ["docker", "buildx", "build", "--quiet", "--provenance=false", "--file=-"]

@@ -141,8 +141,8 @@ def read_files(content: bytes) -> None:
         file.write_bytes(content)
     environment = {"PATH": "/opt/conda/bin:/usr/bin", "NCCL_CONF_FILE": "/etc/nccl.conf"}
     folders = ["/site-packages"]
-    read = settings.places(root, environment, folders)
-    settings.assigned([(path, root.text(path, 1 << 20) or "") for path in read], environment)
+    read = settings.settings_files(root, environment, folders)
+    settings.find_assignments([(path, root.text(path, 1 << 20) or "") for path in read], environment)
     system.system(root, environment, "x86_64")
     system.user("app", root)
     packages.installed_packages(root, folders)

@@ -40,7 +40,7 @@ def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> 
             if not reader.is_cut(text):
                 log.piece(number, text)
         tables.append(log.table)
-    return Logs(reader.result(), processes, tuple(tables))
+    return Logs(reader.summary(), processes, tuple(tables))
 
 
 class _Log:
@@ -72,7 +72,7 @@ class _Log:
                 self._line(line, f"{self.name}:{number}")
             number += 1
         self._channels(channels)
-        self.reader.sifted(text, matching, channels, any(shape.nccl for shape in set(shapes)))
+        self.reader.feed_matching(text, matching, channels, any(shape.nccl for shape in set(shapes)))
 
     def _channels(self, channels: Channels) -> None:
         """Count the channels over a network of lines that say nothing else."""
@@ -83,7 +83,7 @@ class _Log:
 
     def _line(self, line: str, where: str) -> None:
         """Read a line that says more than a channel."""
-        for part in parser.parts(line):
+        for part in parser.printable_parts(line):
             prefix, *messages = parser.MESSAGE.split(part[: log_blocks.MAX_LINE_LENGTH])
             if messages:
                 self.table.beside(prefix)

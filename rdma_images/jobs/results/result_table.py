@@ -85,7 +85,7 @@ def _nodes(nodes: Sequence[NodeResult]) -> Iterable[RenderableType]:
 
 def _rows(result: Result) -> RenderableType:
     """Return size, bus bandwidth of the runs, speed-up, and a bar of the logarithm."""
-    lines = speed.compared_sizes(result)
+    lines = speed.compare_sizes(result.legs)
     top = max((line.busbw for line in lines), default=0.0)
     rows = tables.size_table(result)
     return render_table(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rdma_images.jobs.results import expected_bandwidth
-from rdma_images.jobs.results.result import Measurement, Result, RunResult
+from rdma_images.jobs.results.result import Measurement, RunResult
 
 TITLES = {"efa": "EFA", "eRDMA": "eRDMA", "InfiniBand": "InfiniBand", "fallback": "TCP"}
 Key = tuple[str, int, str, str]  # collective, size, type, operation
@@ -22,11 +22,6 @@ class SizeComparison:
     ratio: float | None  # busbw / other; None where one of both is 0
     wrong: int | None
     where: str
-
-
-def compared_sizes(result: Result) -> tuple[SizeComparison, ...]:
-    """Return the rows of the first run with what TCP has for the same, by size."""
-    return compare_sizes(result.legs)
 
 
 def compare_sizes(runs: Sequence[RunResult]) -> tuple[SizeComparison, ...]:

@@ -99,7 +99,7 @@ def size_table(result: Result) -> ResultTable:
             "-" if line.wrong is None else str(line.wrong),
             line.where,
         )
-        for line in speed.compared_sizes(result)
+        for line in speed.compare_sizes(result.legs)
     ]
     return ResultTable("Sizes", heads, lines, range(1, 6 if with_tcp else 4))
 

@@ -1,4 +1,4 @@
-"""What sets variables beside the image's environment, and which of the files that variables name are there."""
+"""Find what sets variables beside the image's environment, and the files that variables name and that are missing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from rdma_images.validate.probes import libraries, loader, pythons, rootfs
 
-NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_(?:VISIBLE|LAUNCH)|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA)_\w+"
-OURS = re.compile(NAME)
+VARIABLE_NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_(?:VISIBLE|LAUNCH)|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA)_\w+"
+VARIABLE = re.compile(VARIABLE_NAME)
 NCCL_FILES = ("/etc/nccl.conf",)  # NVIDIA/nccl, src/misc/param.cc; also $NCCL_CONF_FILE, else ~/.nccl.conf
 # ofiwg/libfabric, src/var.c, below its build's sysconfdir; the EFA installer's prefix is /opt/amazon/efa.
 PREFIXES = ("/etc", "/usr/etc", "/usr/local/etc", "/opt/amazon/efa/etc")
@@ -31,7 +31,7 @@ PROFILES, LIMITS = "/etc/profile.d", "/etc/security/limits.d"
 ACTIVATED = "etc/conda/activate.d"  # of an environment of conda: what its activation reads
 PYTHON_FILES = re.compile(r"(?:site|user)customize\.py|[^/]+\.pth")  # Python's library site runs them at each start
 ENTRY = "the entry point"
-PLACES = re.compile(  # all of them but what variables name
+SETTINGS_PATHS = re.compile(  # of all files above; those that variables name are not among them
     r"/etc/(?:nccl\.conf|environment|profile|bash\.bashrc|bashrc|zshenv|zsh/zshenv|profile\.d/[^/]+\.sh)"
     r"|(?:/etc|/usr/etc|/usr/local/etc|/opt/amazon/efa/etc)/libfabric\.conf"
     r"|(?:/root|/home/[^/]+)/\.(?:nccl\.conf|bashrc|bash_profile|bash_login|profile|zshenv|zshrc|deepspeed_env)"
@@ -45,7 +45,7 @@ LAUNCHERS = re.compile(
     r"/(?:(?:opt|workspace|app|home|root|usr/local/bin|docker-entrypoint\.d)/(?:[^/]+/){0,2})?[^/]+\.(?:sh|bash|env)"
     r"|.*-packages/sagemaker_training/\w+\.py"
 )
-NAMING = ("NCCL_CONF_FILE", "BASH_ENV", "ENV", "DS_ENV_FILE")  # variables that name such a file
+FILE_NAMING_VARIABLES = ("NCCL_CONF_FILE", "BASH_ENV", "ENV", "DS_ENV_FILE")  # variables that name such a file
 PLUGIN_VARIABLES = (
     "NCCL_NET_PLUGIN",
     "NCCL_TUNER_PLUGIN",
@@ -53,26 +53,26 @@ PLUGIN_VARIABLES = (
     "NCCL_ENV_PLUGIN",
     "NCCL_GIN_PLUGIN",
 )
-FILE_OF = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE", "VLLM_NCCL_SO_PATH", *PLUGIN_VARIABLES)
-FILES_OF = ("LD_PRELOAD", "LD_LIBRARY_PATH", "FI_PROVIDER_PATH")
+FILE_VARIABLES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE", "VLLM_NCCL_SO_PATH", *PLUGIN_VARIABLES)
+PATH_LIST_VARIABLES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "FI_PROVIDER_PATH")
 VALUE = r"""(?:"[^"]*"|'[^']*'|[^;&"'\s])*"""
-BEFORE = r"(?:^|[;&]|\b(?:export|then|do|else|setenv|declare\s+-x|typeset\s+-x)\s)\s*"
-ASSIGNED = re.compile(BEFORE + "(%s)[= ](%s)" % (NAME, VALUE))
-# As a script hands one to a job: env NAME=value, mpirun -x NAME=value, "NAME=value" in a list of words.
-HANDED = re.compile(
+STATEMENT_START = r"(?:^|[;&]|\b(?:export|then|do|else|setenv|declare\s+-x|typeset\s+-x)\s)\s*"
+ASSIGNMENT = re.compile(STATEMENT_START + "(%s)[= ](%s)" % (VARIABLE_NAME, VALUE))
+# As a script passes one to a job: env NAME=value, mpirun -x NAME=value, "NAME=value" in a list of words.
+PASSED_ASSIGNMENT = re.compile(
     r"""["'](%s)=([^"'${}%%]+)["']"""
-    r"""|(?:^|\s)(%s)=("[^"$]*"|'[^']*'|[^\s"',;&$(){}%%\]]+)(?=[\s"',;&)\]]|$)""" % (NAME, NAME)
+    r"""|(?:^|\s)(%s)=("[^"$]*"|'[^']*'|[^\s"',;&$(){}%%\]]+)(?=[\s"',;&)\]]|$)""" % (VARIABLE_NAME, VARIABLE_NAME)
 )
-PRINTED = re.compile(r"\s*(?:#|echo\b|printf\b)")  # a script writes it, and does not run it
-LIMITED = re.compile(r"\bulimit\s+(?:-[HS]\s+)?(?:-[HS]?l[HS]?)\s+(\w+)")  # in a shell's file
-LIMIT = re.compile(r"\s*(?:\*|[\w.-]+)\s+(?:soft|hard|-)\s+memlock\s+(-?\w+)")  # limits.conf(5), no groups
+PRINTING_LINE = re.compile(r"\s*(?:#|echo\b|printf\b)")  # a script writes it, and does not run it
+ULIMIT_LINE = re.compile(r"\bulimit\s+(?:-[HS]\s+)?(?:-[HS]?l[HS]?)\s+(\w+)")  # in a shell's file
+MEMLOCK_LINE = re.compile(r"\s*(?:\*|[\w.-]+)\s+(?:soft|hard|-)\s+memlock\s+(-?\w+)")  # limits.conf(5), no groups
 SET_IN_PYTHON = re.compile(
-    r"""environ\s*\[\s*["'](%s)["']\s*\]\s*=(?!=)\s*["']([^"']*)["']""" % NAME
-    + r"""|(?:environ\s*\.\s*setdefault|putenv)\s*\(\s*["'](%s)["']\s*,\s*["']([^"']*)["']""" % NAME
-    + r"""|environ\s*\.\s*update\s*\(\W*?(%s)["']?\s*[:=]\s*["']([^"']*)["']""" % NAME
+    r"""environ\s*\[\s*["'](%s)["']\s*\]\s*=(?!=)\s*["']([^"']*)["']""" % VARIABLE_NAME
+    + r"""|(?:environ\s*\.\s*setdefault|putenv)\s*\(\s*["'](%s)["']\s*,\s*["']([^"']*)["']""" % VARIABLE_NAME
+    + r"""|environ\s*\.\s*update\s*\(\W*?(%s)["']?\s*[:=]\s*["']([^"']*)["']""" % VARIABLE_NAME
 )
-FILE_LIMIT = 1 << 20  # bytes of a file
-PROGRAM = "\x7fELF"
+MAX_FILE_BYTES = 1 << 20  # bytes of a file
+ELF_MAGIC = "\x7fELF"
 MAX_SETTINGS = 200  # settings
 MAX_SCRIPTS = 300
 MAX_VALUE_LENGTH = 300  # characters of a value
@@ -87,35 +87,35 @@ def settings(
     loaders: Any,
     folders: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what is set in the image's files, and which of the files named by variables are not there.
+    """Return the variables that the image's files set, and the missing files that variables name.
 
     `entry` are the words of its entry point and command: a script among them, or a shell's line, sets variables, too.
     `loaders` answers as libraries.ImageLoader does, and `folders` are those that Python imports from.
     `without_path` is what the loader finds where LD_LIBRARY_PATH is not set: {name: file}; empty where it is not.
     """
-    files = [*places(root, environment, folders), *scripts(entry)]
-    read = [(path, text) for path in files if (text := _text(root, path)) is not None]
+    files = [*settings_files(root, environment, folders), *entry_scripts(entry)]
+    read = [(path, text) for path in files if (text := _script_text(root, path)) is not None]
     read += [(ENTRY, line) for line in shell_lines(entry)]
-    assignments = assigned(read, environment)
+    assignments = find_assignments(read, environment)
     starting = [path for path in launchers(root, folders) if path not in files]
-    started = [(path, text) for path in starting if (text := _text(root, path)) is not None]
+    started = [(path, text) for path in starting if (text := _script_text(root, path)) is not None]
     path, chosen = environment.get("PATH", ""), pythons.activated(shell_texts(read), entry)
     names = [name for name in loader_names(environment) if name != "libcuda.so.1"]
     return {
-        "assigned": assignments + assigned(started, environment, "launcher"),
-        "absent": absent(environment, assignments, root.exists),
+        "assigned": assignments + find_assignments(started, environment, "launcher"),
+        "absent": missing_files(environment, assignments, root.exists),
         "pythons": [] if chosen else pythons.on_path(path, root),
         "without_path": loaders.without_path(names) if environment.get("LD_LIBRARY_PATH") else {},
     }
 
 
-def places(root: rootfs.Root, environment: Mapping[str, str], folders: Sequence[str]) -> list[str]:
+def settings_files(root: rootfs.Root, environment: Mapping[str, str], folders: Sequence[str]) -> list[str]:
     """Return the files of a system that may set variables; `folders` are those that Python imports from."""
     homes = ["/root", *(os.path.join("/home", name) for name in root.names("/home")[:20])]
     profiles = [os.path.join(PROFILES, name) for name in root.names(PROFILES) if name.endswith(".sh")]
-    named_files = [environment[name] for name in NAMING if environment.get(name, "").startswith("/")]
+    named_files = [environment[name] for name in FILE_NAMING_VARIABLES if environment.get(name, "").startswith("/")]
     limits = [os.path.join(LIMITS, name) for name in root.names(LIMITS) if name.endswith(".conf")]
-    paths = [*NCCL_FILES, *LIBFABRIC_FILES, *SHELL_FILES, *profiles, *activated(root, environment)]
+    paths = [*NCCL_FILES, *LIBFABRIC_FILES, *SHELL_FILES, *profiles, *conda_scripts(root, environment)]
     paths += [*python_files(root, folders), *named_files]
     paths += [loader.PRELOADED, *MPI_FILES, "/etc/security/limits.conf", *limits]
     of_home = (".nccl.conf", ".openmpi/mca-params.conf", *HOME_FILES)
@@ -123,7 +123,7 @@ def places(root: rootfs.Root, environment: Mapping[str, str], folders: Sequence[
     return list(dict.fromkeys(paths))
 
 
-def activated(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
+def conda_scripts(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
     """Return what conda's activation reads, in each environment that is named or on the PATH."""
     programs = [path for path in environment.get("PATH", "").split(":") if os.path.basename(path) == "bin"]
     prefixes = [environment.get("CONDA_PREFIX", ""), *map(os.path.dirname, programs)]
@@ -143,7 +143,7 @@ def python_files(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
 
 
 def launchers(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
-    """Return the files of LAUNCHERS."""
+    """Return the paths in the image that LAUNCHERS matches, at most MAX_SCRIPTS."""
     starts = ("/opt", "/workspace", "/app", "/home", "/root", "/usr/local/bin", "/docker-entrypoint.d")
     below = [folder for start in starts for depth in range(3) for folder in root.glob(start + "/*" * depth)]
     below += [os.path.join(folder, "sagemaker_training") for folder in folders]
@@ -153,10 +153,10 @@ def launchers(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
 
 def shell_texts(texts: Texts) -> list[tuple[str, str]]:
     """Return the files that shells read, and those that the entry point runs."""
-    return [(path, text) for path, text in texts if _reader(path, {}) == "shell"]
+    return [(path, text) for path, text in texts if _reader_kind(path, {}) == "shell"]
 
 
-def scripts(entry: Sequence[str]) -> list[str]:
+def entry_scripts(entry: Sequence[str]) -> list[str]:
     """Return the files that an entry point names."""
     return [word for word in entry if word.startswith("/")]
 
@@ -166,16 +166,16 @@ def shell_lines(entry: Sequence[str]) -> list[str]:
     return [text for flag, text in zip(entry, entry[1:]) if re.fullmatch(r"-[a-z]*c", flag)]
 
 
-def assigned(texts: Texts, environment: Mapping[str, str], reader_of: str = "") -> list[dict[str, Any]]:
-    """Return every setting of a variable of ours: its file, line, name and value.
+def find_assignments(texts: Texts, environment: Mapping[str, str], reader_of: str = "") -> list[dict[str, Any]]:
+    """Return every setting of a VARIABLE: its file, line, name, value and reader.
 
-    `reader` is a word of READERS, or "nccl" or "libfabric". NCCL takes a line of its file as it stands, so that a name
+    `reader` is a key of READERS, or "nccl" or "libfabric". NCCL takes a line of its file as it stands, so that a name
     can hold "export " or a space, and a value a carriage return. `reader_of` is the reader of all
     texts; without it their paths decide.
     """
     assignments = []
     for path, text in texts:
-        reader = reader_of or _reader(path, environment)
+        reader = reader_of or _reader_kind(path, environment)
         read = READERS.get(reader, _verbatim)
         for number, line in enumerate(text.split("\n"), 1):
             for name, value in read(line):
@@ -190,18 +190,20 @@ def assigned(texts: Texts, environment: Mapping[str, str], reader_of: str = "") 
     return assignments[:MAX_SETTINGS]
 
 
-def absent(
+def missing_files(
     environment: Mapping[str, str], assignments: Iterable[Mapping[str, Any]], exists: Callable[[str], bool]
 ) -> list[str]:
-    """Return the absolute paths in variables that name files or folders which are not there."""
-    named_values = [(name, environment.get(name, "")) for name in (*FILE_OF, *FILES_OF)]
+    """Return the absolute paths that variables name and where nothing is."""
+    named_values = [(name, environment.get(name, "")) for name in (*FILE_VARIABLES, *PATH_LIST_VARIABLES)]
     named_values += [
         (assignment["name"], assignment["value"])
         for assignment in assignments
-        if assignment["name"] in (*FILE_OF, *FILES_OF)
+        if assignment["name"] in (*FILE_VARIABLES, *PATH_LIST_VARIABLES)
     ]
     paths = [
-        path for name, value in named_values for path in ([value] if name in FILE_OF else re.split(r"[:\s]+", value))
+        path
+        for name, value in named_values
+        for path in ([value] if name in FILE_VARIABLES else re.split(r"[:\s]+", value))
     ]
     return [path for path in dict.fromkeys(paths) if path.startswith("/") and "$" not in path and not exists(path)]
 
@@ -211,7 +213,7 @@ def loader_names(environment: Mapping[str, str]) -> list[str]:
     return [*libraries.LOADED_BY_NAME, *libraries.plugin_names([], environment)]
 
 
-def _reader(path: str, environment: Mapping[str, str]) -> str:
+def _reader_kind(path: str, environment: Mapping[str, str]) -> str:
     if path == environment.get("NCCL_CONF_FILE") or path.endswith("nccl.conf"):
         return "nccl"
     if path.endswith((".py", ".pth")):
@@ -228,29 +230,31 @@ def _reader(path: str, environment: Mapping[str, str]) -> str:
 def _verbatim(line: str) -> Iterator[tuple[str, str]]:
     """Yield a line of nccl.conf or libfabric.conf: everything before the first "=" is the name."""
     name, separator, value = line.partition("=")
-    if separator and not line.startswith("#") and OURS.search(name):
+    if separator and not line.startswith("#") and VARIABLE.search(name):
         yield name, value
 
 
 def _shell(line: str) -> Iterator[tuple[str, str]]:
-    """Yield the variables of ours that a line of a shell's file sets."""
-    for match in ASSIGNED.finditer(line.strip()):
+    """Yield the variables that a line of a shell's file sets."""
+    for match in ASSIGNMENT.finditer(line.strip()):
         yield match.group(1), re.sub("[\"']", "", match.group(2))
-    for match in LIMITED.finditer(line.partition("#")[0]):
+    for match in ULIMIT_LINE.finditer(line.partition("#")[0]):
         yield "ulimit -l", match.group(1)
 
 
-def _handed(line: str) -> Iterator[tuple[str, str]]:
-    """Yield the variables of ours that a line of a script sets, or hands to the programs that it starts."""
-    if not PRINTED.match(line):
-        words = [match.group(1, 2) if match.group(1) else match.group(3, 4) for match in HANDED.finditer(line)]
+def _passed_variables(line: str) -> Iterator[tuple[str, str]]:
+    """Yield the variables that a line of a script sets, or passes to the programs that it starts."""
+    if not PRINTING_LINE.match(line):
+        words = [
+            match.group(1, 2) if match.group(1) else match.group(3, 4) for match in PASSED_ASSIGNMENT.finditer(line)
+        ]
         variables = {name: value.strip("\"'") for name, value in words}
         variables.update({name: value for name, value in _shell(line) if "$" not in value})
         yield from {**variables, **dict(_python(line))}.items()
 
 
 def _python(line: str) -> Iterator[tuple[str, str]]:
-    """Yield the variables of ours that a line of Python sets."""
+    """Yield the variables that a line of Python sets."""
     for match in () if line.lstrip().startswith("#") else SET_IN_PYTHON.finditer(line):
         name, value = (group for group in match.groups() if group is not None)
         yield name, value
@@ -273,9 +277,9 @@ def _parameter(line: str) -> Iterator[tuple[str, str]]:
         yield "OMPI_MCA_" + name, value
 
 
-def _limit(line: str) -> Iterator[tuple[str, str]]:
+def _memlock(line: str) -> Iterator[tuple[str, str]]:
     """Yield a line of limits.conf about locked memory."""
-    match = LIMIT.match(line)
+    match = MEMLOCK_LINE.match(line)
     if match:
         yield "memlock", match.group(1)
 
@@ -285,11 +289,11 @@ READERS = {
     "python": _python,
     "loader": _preloaded,
     "mpi": _parameter,
-    "limits": _limit,
-    "launcher": _handed,
+    "limits": _memlock,
+    "launcher": _passed_variables,
 }
 
 
-def _text(root: rootfs.Root, path: str) -> str | None:
-    text = root.text(path, FILE_LIMIT)
-    return None if text is None or text.startswith(PROGRAM) else text
+def _script_text(root: rootfs.Root, path: str) -> str | None:
+    text = root.text(path, MAX_FILE_BYTES)
+    return None if text is None or text.startswith(ELF_MAGIC) else text

@@ -241,7 +241,7 @@ def test_the_table_of_the_sky_pilot_documentation(tmp_path: Path) -> None:
     efa = {8: 0.0, 512: 0.01, 8 << 10: 0.08, 1 << 20: 4.61, 32 << 20: 31.85, 1 << 30: 75.34, 2 << 30: 77.35}
     tcp = {8: 0.0, 512: 0.01, 8 << 10: 0.06, 1 << 20: 1.65, 32 << 20: 3.58, 1 << 30: 4.08, 2 << 30: 4.13}
     result = replace(result_of(tmp_path), legs=(leg("fabric", efa), leg("tcp", tcp)))
-    ratios = [f"{line.ratio:.1f}" if line.ratio else "-" for line in speed.compared_sizes(result)]
+    ratios = [f"{line.ratio:.1f}" if line.ratio else "-" for line in speed.compare_sizes(result.legs)]
     assert ratios == ["-", "1.0", "1.3", "2.8", "8.9", "18.5", "18.7"]
 
 

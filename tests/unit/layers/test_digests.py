@@ -17,7 +17,7 @@ from rdma_images.inputs.relock import Locked
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import digests, lock, remote_layers, store
 from rdma_images.layers.load import LayerSet
-from rdma_images.layers.make import Maker
+from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render.bake import Compression
@@ -55,7 +55,7 @@ class WheelImage:
         return lock.lock([self.image], mirrors, compression, progress)
 
     def make(self) -> None:
-        with Maker([self.recipe], self.index, MIRRORS, locked=digests.read()) as maker:
+        with LayerMaker([self.recipe], self.index, MIRRORS, locked=digests.read()) as maker:
             maker.ready(self.recipe).result()
 
 
@@ -169,7 +169,7 @@ def test_a_registry_is_asked_for_locked_digests_alone(
             LayerSet((wheel_image.recipe,), "runtime", "linux/amd64"), repository, digests.read()
         )
         assert remote_layer_set.missing == ()
-        with Maker(remote_layer_set.missing, "file:///nothing", MIRRORS) as maker:
+        with LayerMaker(remote_layer_set.missing, "file:///nothing", MIRRORS) as maker:
             remote = remote_layers.complete_registry(remote_layer_set, maker, repository)
         assert remote.blobs == (kept_layer.runtime,)
         (layer,) = repository.manifest(remote.ref.rpartition("@")[2]).layers()
@@ -186,7 +186,7 @@ def test_a_registry_s_other_layer_is_not_taken_by_who_has_the_lock(
     layer_set = LayerSet((wheel_image.recipe,), "runtime", "linux/amd64")
     with served(Store().handler()) as host:
         repository = layers_repository(f"{host}/team/layers")
-        with Maker([wheel_image.recipe], wheel_image.index, MIRRORS) as maker:
+        with LayerMaker([wheel_image.recipe], wheel_image.index, MIRRORS) as maker:
             remote_layers.complete_registry(remote_layers.query_registry(layer_set, repository), maker, repository)
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
         change(layer.runtime.digest, right := f"sha256:{'0' * 64}")

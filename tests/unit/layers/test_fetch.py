@@ -13,7 +13,7 @@ from rdma_images.layers.blob import Blob
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.fetch import DownloadedLayer, _fetch, fetching
 from rdma_images.layers.load import LayerSet, LoadedImage
-from rdma_images.layers.make import Maker
+from rdma_images.layers.make import LayerMaker
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry import faults
 from rdma_images.registry.client import CHUNK, Repository, digest_of
@@ -33,7 +33,7 @@ def another_sends(
     layer_set = LayerSet(layer_recipes, part, "linux/amd64")
     with monkeypatch.context() as context:
         context.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
-        with Maker(layer_recipes, index, MIRRORS) as maker:
+        with LayerMaker(layer_recipes, index, MIRRORS) as maker:
             remote = remote_layers.complete_registry(
                 remote_layers.query_registry(layer_set, repository), maker, repository
             )
@@ -94,7 +94,7 @@ def test_nothing_is_downloaded_after_a_stop(
     registry: Store, repository: Repository, sent: tuple[LayerSet, LoadedImage]
 ) -> None:
     registry.requests.clear()
-    with Maker((), "", MIRRORS) as maker:
+    with LayerMaker((), "", MIRRORS) as maker:
         pass
     with (
         fetching(*sent, repository, EngineLayers(), maker.stop) as source,

@@ -9,7 +9,7 @@ import pytest
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.layers import remote_layers, store
 from rdma_images.layers.load import LayerSet
-from rdma_images.layers.make import Maker
+from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
@@ -27,7 +27,7 @@ def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
 
 def complete(recipes: tuple[Recipe, ...], index: str, repository: Repository, lines: list[str]) -> str:
     remote = remote_layers.query_registry(LayerSet(recipes, "runtime", "linux/amd64"), repository)
-    with Maker(remote.missing, index, MIRRORS) as maker:
+    with LayerMaker(remote.missing, index, MIRRORS) as maker:
         return remote_layers.complete_registry(remote, maker, repository, lines.append).ref
 
 

@@ -18,7 +18,7 @@ from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.layers import layer_process, make, store
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.make import Maker
+from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe
 from tests.support import layer_wheels
 from tests.support.loopback import Answer, Site
@@ -52,14 +52,14 @@ def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path:
     wheel = layer_wheels.make(tmp_path / "wheels", files={"thing/x.py": b"1", "thing/lib.a": b"2"})
     index = layer_wheels.index(tmp_path / "index", wheel)
     layer_recipe = recipe(wheel)
-    with Maker([layer_recipe], index, MIRRORS) as maker:
+    with LayerMaker([layer_recipe], index, MIRRORS) as maker:
         layer = maker.ready(layer_recipe).result()
     assert layer.runtime.size == layer.file("runtime").stat().st_size
     assert layer.devel.size == layer.file("devel").stat().st_size
     assert set(layer.paths()) >= {"opt/venv/site-packages/thing/x.py"}
     assert not list((state / "downloads" / "wheels").glob("*"))
     wheel.unlink()
-    with Maker([layer_recipe], index, MIRRORS) as maker:
+    with LayerMaker([layer_recipe], index, MIRRORS) as maker:
         assert maker.ready(layer_recipe).result() == layer
 
 
@@ -76,7 +76,7 @@ def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.Monk
     wheel = layer_wheels.make(tmp_path / "wheels")
     index = layer_wheels.index(tmp_path / "index", wheel)
     layer_recipe = recipe(wheel)
-    with Maker([layer_recipe], index, MIRRORS) as maker:
+    with LayerMaker([layer_recipe], index, MIRRORS) as maker:
         while not (makers := multiprocessing.active_children()):
             time.sleep(0.001)
         for entry in makers:
@@ -84,7 +84,7 @@ def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(RdmaImagesError, match=r"wheel-thing: the process .* was ended from outside; nothing"):
             maker.ready(layer_recipe).result()
     assert store.find(layer_recipe) is None
-    with Maker([layer_recipe], index, MIRRORS) as maker:
+    with LayerMaker([layer_recipe], index, MIRRORS) as maker:
         assert maker.ready(layer_recipe).result() == store.find(layer_recipe)
 
 

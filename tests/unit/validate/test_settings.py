@@ -32,7 +32,7 @@ TEXTS = {
 
 
 def test_what_files_set_is_found_with_its_line() -> None:
-    assignments = settings.assigned(TEXTS.items(), {})
+    assignments = settings.find_assignments(TEXTS.items(), {})
     assert [
         (assignment["file"], assignment["line"], assignment["name"], assignment["value"], assignment["reader"])
         for assignment in assignments
@@ -71,7 +71,7 @@ def test_what_a_script_hands_to_a_job() -> None:
         'if [ "$NCCL_NET" = IB ]; then NCCL_PROTO=$GIVEN; fi\n'
         'os.environ["NCCL_NET_PLUGIN"] = "none"\n'
     )
-    assignments = settings.assigned([("/opt/train.sh", text)], {}, "launcher")
+    assignments = settings.find_assignments([("/opt/train.sh", text)], {}, "launcher")
     assert [
         (assignment["line"], assignment["name"], assignment["value"], assignment["reader"])
         for assignment in assignments
@@ -106,7 +106,7 @@ def test_files_that_variables_name_and_that_are_not_there(tmp_path: Path) -> Non
     existing.touch()
     environment = {"NCCL_TOPO_FILE": str(existing), "NCCL_GRAPH_FILE": "/no/graph.xml", "NCCL_NET_PLUGIN": "ofi"}
     environment |= {"LD_LIBRARY_PATH": f"{tmp_path}:/no/lib::$HOME/lib", "LD_PRELOAD": "libjemalloc.so /no/lib.so"}
-    assert settings.absent(environment, [], lambda path: Path(path).exists()) == [
+    assert settings.missing_files(environment, [], lambda path: Path(path).exists()) == [
         "/no/graph.xml",
         "/no/lib.so",
         "/no/lib",
@@ -149,4 +149,4 @@ def test_the_words_of_an_entry_point_travel() -> None:
 
 
 def test_a_program_is_no_script() -> None:
-    assert settings._text(Root(), "/bin/sh") is None
+    assert settings._script_text(Root(), "/bin/sh") is None
