@@ -1,4 +1,4 @@
-"""Check the node that this runs on, in seconds, before a job's command: what NCCL's network needs, and the neighbours.
+"""Check this node and its neighbours, in seconds, before a job's command: has NCCL's network what it needs?
 
 Prints a line for each finding, which `rdma_images.jobs.run.watch` reads. Ends with 1 after an error.
 """
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 MARK = "rdma-images-node-check"
 PORT = 29499  # where the nodes meet at the first one, beside torchrun's
-PATIENCE = 60.0  # seconds for all nodes to come there
-REACH = 5.0  # seconds for a connection to the neighbour
-RAILS_REACH = 2.0  # seconds for all connections between adapters
-IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
-SMALL_SHM = 1 << 30  # bytes; Docker gives 64 MiB
-ACS_CAPABILITY, BRIDGE = 0x000D, 0x0604
-REDIRECTS = 0x0004 | 0x0008  # of requests and of completions, in the ACS control register
+MEETING_SECONDS = 60.0  # seconds for all nodes to come there
+CONNECT_SECONDS = 5.0  # seconds for a connection to the neighbour
+RAILS_SECONDS = 2.0  # seconds for all connections between adapters
+CAP_IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
+MIN_SHM_BYTES = 1 << 30  # bytes; Docker gives 64 MiB
+ACS_CAPABILITY, PCI_BRIDGE = 0x000D, 0x0604
+ACS_REDIRECTS = 0x0004 | 0x0008  # of requests and of completions, in the ACS control register
 PROXY_PORTS = {"3A99", "3A9E"}  # 15001 and 15006, where Istio's proxy takes what its pod sends and gets
-LISTENS = "0A"  # in /proc/net/tcp
-INSIDE = ("lo", "docker", "virbr", "veth", "cni", "pod-id-link", "flannel", "cali")
+TCP_LISTEN = "0A"  # in /proc/net/tcp
+NODE_LOCAL_INTERFACES = ("lo", "docker", "virbr", "veth", "cni", "pod-id-link", "flannel", "cali")
 
 
 def first_line(path: str) -> str:
-    """Return the first line of a file of the kernel's; "" where there is none."""
+    """Return the first line of one of the kernel's files; "" where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.readline().strip()
@@ -140,7 +140,7 @@ def nccl_version() -> Version | None:
 
 def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -> Iterator[Finding]:
     """Yield what is wrong with the GIDs of RoCE devices; `index` is NCCL_IB_GID_INDEX as it is set."""
-    default = nccl is not None and nccl < (2, 21, 0) and not index  # which takes the first: src/transport/net_ib.cc
+    takes_first_gid = nccl is not None and nccl < (2, 21, 0) and not index  # src/transport/net_ib.cc
     for device in devices:
         if not (device.usable and device.ethernet):
             continue
@@ -157,7 +157,7 @@ def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -
             elif chosen[0].is_link_local:
                 yield "warning", "gids", "NCCL_IB_GID_INDEX=%s is a link-local GID of %s" % (index, device.name)
         routed = [number for number, gid, kind in device.gids if "v2" in kind and gid.ipv4_mapped]
-        if default and routed and 0 not in routed:
+        if takes_first_gid and routed and 0 not in routed:
             yield (
                 "warning",
                 "gids",
@@ -169,8 +169,8 @@ def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -
 def check_memory(root: str, devices: list[Device]) -> Iterator[Finding]:
     """Yield limits of locked memory, and a small /dev/shm."""
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    status = re.search(r"^CapEff:\s*(\w+)", read(root + "/proc/self/status"), re.MULTILINE)
-    may_lock = status is not None and int(status.group(1), 16) >> IPC_LOCK & 1
+    status = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
+    may_lock = status is not None and int(status.group(1), 16) >> CAP_IPC_LOCK & 1
     if devices and limit != resource.RLIM_INFINITY and not may_lock:
         yield (
             "error",
@@ -181,7 +181,7 @@ def check_memory(root: str, devices: list[Device]) -> Iterator[Finding]:
         stat = os.statvfs(root + "/dev/shm")
     except OSError:
         return
-    if stat.f_blocks * stat.f_frsize < SMALL_SHM:
+    if stat.f_blocks * stat.f_frsize < MIN_SHM_BYTES:
         yield (
             "warning",
             "shm",
@@ -190,8 +190,8 @@ def check_memory(root: str, devices: list[Device]) -> Iterator[Finding]:
 
 
 def check_huge_pages(root: str, fabric: str) -> Iterator[Finding]:
-    """Yield that EFA's provider has no huge pages."""
-    free = re.search(r"^HugePages_Free:\s*(\d+)", read(root + "/proc/meminfo"), re.MULTILINE)
+    """Yield a finding if EFA's provider has no huge pages."""
+    free = re.search(r"^HugePages_Free:\s*(\d+)", read_file(root + "/proc/meminfo"), re.MULTILINE)
     if fabric == "efa" and free and not int(free.group(1)):
         yield "warning", "hugepages", "no huge page is free: sysctl vm.nr_hugepages before the job"
 
@@ -203,7 +203,9 @@ def check_gpus(root: str, count: int) -> Iterator[Finding]:
         yield "error", "gpus", "%d of %d GPUs are in the container" % (len(gpus), count)
     if not gpus or root:
         return
-    answer = run("nvidia-smi", "--query-gpu=index,ecc.errors.uncorrected.volatile.total", "--format=csv,noheader")
+    answer = run_program(
+        "nvidia-smi", "--query-gpu=index,ecc.errors.uncorrected.volatile.total", "--format=csv,noheader"
+    )
     if answer is None:
         return
     code, text = answer
@@ -212,7 +214,7 @@ def check_gpus(root: str, count: int) -> Iterator[Finding]:
     bad = [row.split(",")[0] for row in text.splitlines() if re.fullmatch(r"\d+, *[1-9]\d*", row.strip())]
     if not code and bad:
         yield "warning", "gpus", "uncorrected memory errors on GPU %s" % ", ".join(bad)
-    links = run("nvidia-smi", "nvlink", "--status")
+    links = run_program("nvidia-smi", "nvlink", "--status")
     if links and "inactive" in links[1].lower():
         yield "warning", "nvlink", "an NVLink is inactive: nvidia-smi nvlink --status"
 
@@ -262,7 +264,7 @@ def has_library(name: str) -> bool:
 
 
 def check_gdrcopy(root: str, gpus: list[str], has_gdrcopy: bool) -> Iterator[Finding]:
-    """Yield that the image's GDRCopy has no driver to talk to."""
+    """Yield a finding if the image's GDRCopy has no driver to talk to."""
     if gpus and has_gdrcopy and not os.path.exists(root + "/dev/gdrdrv"):
         yield (
             "warning",
@@ -272,7 +274,7 @@ def check_gdrcopy(root: str, gpus: list[str], has_gdrcopy: bool) -> Iterator[Fin
 
 
 def check_efa_peer(root: str, devices: list[Device], gpus: list[str]) -> Iterator[Finding]:
-    """Yield that EFA's driver does not reach the GPUs' memory."""
+    """Yield a finding if EFA's driver does not reach the GPUs' memory."""
     efa = [device for device in fabric_devices(devices, "efa") if device.usable and device.peer]
     if gpus and efa and not has_open_driver(root) and all(device.peer == "NA" for device in efa):
         yield (
@@ -287,7 +289,7 @@ def acs_bridges(root: str) -> list[str]:
     """Return the PCI bridges that send peers' requests through the root; none where their registers cannot be read."""
     bridges = []
     for path in sorted(glob.glob(root + "/sys/bus/pci/devices/*")):
-        if int(first_line(path + "/class") or "0", 16) >> 8 != BRIDGE:
+        if int(first_line(path + "/class") or "0", 16) >> 8 != PCI_BRIDGE:
             continue
         try:
             with open(path + "/config", "rb") as file:
@@ -298,7 +300,7 @@ def acs_bridges(root: str) -> list[str]:
         while 256 <= offset <= len(space) - 8:
             head = struct.unpack_from("<I", space, offset)[0]
             if head & 0xFFFF == ACS_CAPABILITY:
-                if struct.unpack_from("<H", space, offset + 6)[0] & REDIRECTS:
+                if struct.unpack_from("<H", space, offset + 6)[0] & ACS_REDIRECTS:
                     bridges.append(os.path.basename(path))
                 break
             following = head >> 20
@@ -309,10 +311,10 @@ def acs_bridges(root: str) -> list[str]:
 def interfaces() -> list[Interface]:
     """Return the interfaces that are up and have an IPv4 address, in the kernel's order."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        room = array.array("B", bytes(16384))
-        request = struct.pack("iL", len(room), room.buffer_info()[0])
+        buffer = array.array("B", bytes(16384))
+        request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
         used = struct.unpack("iL", fcntl.ioctl(probe.fileno(), 0x8912, request))[0]  # SIOCGIFCONF
-    data = room.tobytes()
+    data = buffer.tobytes()
     rows = [data[n : n + 40] for n in range(0, used, 40)]
     return [(row[:16].split(b"\0")[0].decode(), socket.inet_ntoa(row[20:24])) for row in rows]
 
@@ -337,8 +339,8 @@ def bootstrap_interface(rows: list[Interface], setting: str) -> Interface | None
 
 
 def check_route(root: str, chosen: Interface | None) -> Iterator[Finding]:
-    """Yield that the kernel leads to the network of the interface that NCCL starts over by another one."""
-    rows = [row.split() for row in read(root + "/proc/net/route").splitlines()[1:]]
+    """Yield a finding if the kernel routes the network of the interface that NCCL starts over by another one."""
+    rows = [row.split() for row in read_file(root + "/proc/net/route").splitlines()[1:]]
     routes = [(row[0], row[1], row[7], int(row[6])) for row in rows if len(row) > 7 and row[1] != "00000000"]
     for name, network, mask, _ in routes:
         if chosen is None or name != chosen[0]:
@@ -355,9 +357,11 @@ def check_route(root: str, chosen: Interface | None) -> Iterator[Finding]:
 
 
 def check_proxy(root: str, nodes: int) -> Iterator[Finding]:
-    """Yield that a service mesh takes the connections of this pod."""
-    rows = [row.split() for row in (read(root + "/proc/net/tcp") + read(root + "/proc/net/tcp6")).splitlines()]
-    ports = {row[1].rpartition(":")[2] for row in rows if len(row) > 3 and row[3] == LISTENS}
+    """Yield a finding if a service mesh takes the connections of this pod."""
+    rows = [
+        row.split() for row in (read_file(root + "/proc/net/tcp") + read_file(root + "/proc/net/tcp6")).splitlines()
+    ]
+    ports = {row[1].rpartition(":")[2] for row in rows if len(row) > 3 and row[3] == TCP_LISTEN}
     if nodes > 1 and ports >= PROXY_PORTS:
         yield (
             "warning",
@@ -374,7 +378,7 @@ def check_bootstrap(chosen: Interface | None, nodes: int) -> Iterator[Finding]:
             "interface",
             "NCCL_SOCKET_IFNAME=%s fits no interface that is up" % os.environ.get("NCCL_SOCKET_IFNAME", ""),
         )
-    elif nodes > 1 and (chosen[0].startswith(INSIDE) or ipaddress.ip_address(chosen[1]).is_link_local):
+    elif nodes > 1 and (chosen[0].startswith(NODE_LOCAL_INTERFACES) or ipaddress.ip_address(chosen[1]).is_link_local):
         yield "error", "interface", "NCCL will start over %s (%s), which other nodes do not reach" % chosen
 
 
@@ -389,7 +393,7 @@ def rails(devices: list[Device]) -> list[Rail]:
 
 
 def rail_listener(rail: Rail) -> socket.socket:
-    """Return a listener that takes what comes over the rail's own interface, and not over another of the node's."""
+    """Return a listener bound to the rail's own interface: connections over the node's other ones are refused."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, rail[1].encode())
     listener.bind((rail[2], 0))
@@ -398,8 +402,8 @@ def rail_listener(rail: Rail) -> socket.socket:
 
 
 def reached_rails(own_rails: list[Rail], peer_rails: list[list[Any]]) -> set[tuple[int, int]]:
-    """Return which of the neighbour's adapters each of ours reaches over its own interface, by their positions."""
-    waiting, reached, deadline = {}, set(), time.monotonic() + RAILS_REACH
+    """Return the pairs of adapters, ours and the neighbour's by position, that connect over our own interface."""
+    waiting, reached, deadline = {}, set(), time.monotonic() + RAILS_SECONDS
     for number, (_, interface, _) in enumerate(own_rails):
         for other, (_, address, port) in enumerate(peer_rails):
             connection = socket.socket()
@@ -469,7 +473,7 @@ class Meeting:
     def findings(self) -> Iterator[Finding]:
         """Yield a neighbour that is not reached, and what differs between nodes."""
         try:
-            answer = self.serve() if self.rank == 0 else self.ask()
+            answer = self.collect() if self.rank == 0 else self.report()
         except UnresolvedNameError as error:
             # In a pod the name may come later than the pod: the first one's image may still be pulled.
             yield "error" if "SLURM_JOB_ID" in os.environ else "warning", "names", str(error)
@@ -481,7 +485,7 @@ class Meeting:
             yield "warning", "differences", sentence
         name, address, peer_rails = answer["neighbour"]
         try:
-            socket.create_connection(tuple(address), REACH).close()
+            socket.create_connection(tuple(address), CONNECT_SECONDS).close()
         except OSError as error:
             yield (
                 "error",
@@ -490,10 +494,10 @@ class Meeting:
             )
         yield from check_rails(self.rails, name, peer_rails)
 
-    def serve(self) -> Facts:
-        """Take all nodes' facts, give each its answer, and return this node's own."""
+    def collect(self) -> Facts:
+        """Collect the facts of all nodes, send each its answer, and return this node's."""
         present: dict[int, tuple[socket.socket | None, Facts]] = {0: (None, self.facts)}
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + MEETING_SECONDS
         with socket.create_server(("", PORT), reuse_port=False, backlog=1024) as server:
             while len(present) < self.nodes:
                 server.settimeout(max(0.01, deadline - time.monotonic()))
@@ -501,8 +505,10 @@ class Meeting:
                     connection = server.accept()[0]
                 except OSError:
                     missing = sorted(set(range(self.nodes)) - set(present))
-                    raise OSError("of %d nodes %s did not come in %d s" % (self.nodes, missing[:8], PATIENCE)) from None
-                connection.settimeout(REACH)
+                    raise OSError(
+                        "of %d nodes %s did not come in %d s" % (self.nodes, missing[:8], MEETING_SECONDS)
+                    ) from None
+                connection.settimeout(CONNECT_SECONDS)
                 message = json.loads(connection.makefile().readline())
                 present[message["rank"]] = (connection, message)
         differences = compare([facts for _, facts in present.values()])
@@ -518,12 +524,12 @@ class Meeting:
                 peer.close()
         return answers[0]
 
-    def ask(self) -> Facts:
-        """Give this node's facts to the first node, and return its answer."""
-        deadline = time.monotonic() + PATIENCE
+    def report(self) -> Facts:
+        """Send this node's facts to the first node, and return its answer."""
+        deadline = time.monotonic() + MEETING_SECONDS
         while True:
             try:
-                connection = socket.create_connection((self.master, PORT), REACH)
+                connection = socket.create_connection((self.master, PORT), CONNECT_SECONDS)
                 break
             except OSError as error:
                 if time.monotonic() > deadline:
@@ -535,11 +541,11 @@ class Meeting:
                     raise OSError("the first node is not reached at %s: %s" % (self.master, error)) from None
                 time.sleep(0.5)
         with connection:
-            connection.settimeout(PATIENCE + REACH)
+            connection.settimeout(MEETING_SECONDS + CONNECT_SECONDS)
             connection.sendall(json.dumps(dict(self.facts, rank=self.rank)).encode() + b"\n")
             return json.loads(connection.makefile().readline() or "null") or {}
 
-    def stay(self) -> None:
+    def wait_for_neighbour(self) -> None:
         """Accept connections of the neighbour until nobody has come for a moment."""
         while ready := select.select(self.listeners, [], [], 2.0)[0]:
             for listener in ready:
@@ -547,7 +553,7 @@ class Meeting:
 
 
 def compare(nodes: list[Facts]) -> list[str]:
-    """Return sentences on what differs between nodes: the values, and the nodes with each but the commonest."""
+    """Return a sentence for each fact that differs between nodes: its values, and the nodes that deviate."""
     sentences = []
     for name in sorted({name for node in nodes for name in node} - {"node", "address", "rank", "rails"}):
         by_value: dict[str, list[str]] = {}
@@ -561,7 +567,7 @@ def compare(nodes: list[Facts]) -> list[str]:
 
 
 def node_facts(root: str, devices: list[Device], name: str, nccl: Version | None = None) -> Facts:
-    """Return what should be the same on all nodes of a job."""
+    """Return the facts that should be the same on all nodes of a job."""
     driver = re.search(r"\s(\d+\.\d+[.\d]*)\s", first_line(root + "/proc/driver/nvidia/version"))
     return {
         "node": name,
@@ -585,8 +591,8 @@ def node_facts(root: str, devices: list[Device], name: str, nccl: Version | None
     }
 
 
-def read(path: str) -> str:
-    """Return the content of a file of the kernel's; "" where it cannot be read."""
+def read_file(path: str) -> str:
+    """Return the content of one of the kernel's files; "" where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -594,7 +600,7 @@ def read(path: str) -> str:
         return ""
 
 
-def run(*command: str) -> tuple[int, str] | None:
+def run_program(*command: str) -> tuple[int, str] | None:
     """Return a program's exit code and output; None where there is no such program."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
@@ -606,7 +612,7 @@ def run(*command: str) -> tuple[int, str] | None:
 
 
 def local_findings(root: str, options: argparse.Namespace, nccl: Version | None) -> Iterator[Finding]:
-    """Yield what this node shows by itself, and nothing of a machine that has neither GPU nor RDMA device."""
+    """Yield the findings about this node alone; only one where it has neither a GPU nor an RDMA device."""
     devices = read_devices(root)
     gpus = glob.glob(root + "/dev/nvidia[0-9]*")
     if not devices and not gpus:
@@ -634,7 +640,7 @@ def node_name() -> str:
 
 
 def check(options: argparse.Namespace) -> Iterator[Finding]:
-    """Yield everything that is to be said about this node, the neighbours last."""
+    """Yield the findings about this node, those about its neighbours last."""
     root = options.root.rstrip("/")
     nccl = None if root else nccl_version()
     yield from local_findings(root, options, nccl)
@@ -648,7 +654,7 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
         own_rails = rails(fabric_devices(devices, options.fabric))
         meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master, own_rails)
         yield from meeting.findings()
-        meeting.stay()
+        meeting.wait_for_neighbour()
 
 
 def main(arguments: list[str]) -> int:

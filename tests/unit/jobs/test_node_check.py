@@ -310,7 +310,7 @@ def meet(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> list[list[s
         if not os.fork():
             meeting = node_check.Meeting(node, "127.0.0.1", len(facts), rank, "127.0.0.1")
             os.write(write_end, "".join(f"{sentence}\n" for _, _, sentence in meeting.findings()).encode())
-            meeting.stay()
+            meeting.wait_for_neighbour()
             os._exit(0)
         os.close(write_end)
         readers.append(read_end)
@@ -340,7 +340,7 @@ def test_the_number_of_usable_devices_is_compared(tmp_path: Path) -> None:
 
 
 def test_a_node_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_check, "PATIENCE", 0.5)
+    monkeypatch.setattr(node_check, "MEETING_SECONDS", 0.5)
     monkeypatch.setattr(node_check, "PORT", 0)
     meeting = node_check.Meeting({"node": "n1"}, "127.0.0.1", 2, 0, "127.0.0.1")
     ((severity, _, sentence),) = meeting.findings()
@@ -351,7 +351,7 @@ def test_a_neighbour_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyP
     meeting = node_check.Meeting({"node": "n1"}, "127.0.0.1", 2, 1, "127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as free:
         closed = free.getsockname()
-    monkeypatch.setattr(meeting, "ask", lambda: {"neighbour": ("n2", closed, []), "differences": []})
+    monkeypatch.setattr(meeting, "report", lambda: {"neighbour": ("n2", closed, []), "differences": []})
     ((severity, _, sentence),) = meeting.findings()
     assert severity == "error"
     assert sentence.startswith("n2 is not reached at 127.0.0.1, over which NCCL starts: ")
@@ -361,7 +361,7 @@ def test_a_neighbour_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyP
 def test_a_first_node_whose_name_is_not_resolved(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], severity: str
 ) -> None:
-    monkeypatch.setattr(node_check, "PATIENCE", 0.1)
+    monkeypatch.setattr(node_check, "MEETING_SECONDS", 0.1)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
