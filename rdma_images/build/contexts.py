@@ -32,13 +32,18 @@ class Contexts:
             for supply in with_context
             if supply.source.kind == "base"
         }
-        downloads = {
-            str(supply.source.context): self._download(supply, image, bases["base"])
-            for supply in with_context
-            if supply.source.kind != "base"
-        }
+        supplied = [supply for supply in with_context if supply.source.kind != "base"]
+        distribution = {}
+        if image.onto and any(supply.via == "stand-in" for supply in supplied):
+            # Stand-ins are made on the distribution alone: an image that exists may have another user, and no shell.
+            # The image names it, too, and reads nothing of it: buildx before 0.17 keeps a target's session until those
+            # that name it have begun (`calculateChildTargets` in its build/build.go), and a stand-in that is cached
+            # asks for the root file system only when the image has begun ("only one connection allowed").
+            distribution = {"distribution": self._distribution(image)}
+        made_on = distribution.get("distribution", bases["base"])
+        downloads = {str(supply.source.context): self._download(supply, image, made_on) for supply in supplied}
         self.users |= dict.fromkeys(self.helpers.keys() - earlier_helpers, image.id)
-        return bases | downloads
+        return bases | downloads | distribution
 
     def _base(self, supply: Supply, image: Image) -> str:
         if supply.via not in ("bootstrap", "stand-in"):
@@ -52,9 +57,7 @@ class Contexts:
     def _download(self, supply: Supply, image: Image, base: str) -> str:
         if supply.via == "stand-in":
             self._refuse_obstacle(supply.source, image)
-            # Made on the distribution alone: an image that exists may have another user, and no shell.
-            distribution = self._distribution(image) if image.onto else base
-            return self._add(stand_ins.stand_in(supply.source, image, self.facts, distribution))
+            return self._add(stand_ins.stand_in(supply.source, image, self.facts, base))
         return str(self.download(supply.source))
 
     def _refuse_obstacle(self, source: Source, image: Image) -> None:

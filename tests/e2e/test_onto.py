@@ -96,6 +96,26 @@ def test_a_plugin_that_comes_first_is_replaced(folder: Path) -> None:
             docker("image", "rm", "--force", built[0], local_name(ref))
 
 
+def test_an_older_efa_is_replaced(folder: Path) -> None:
+    """An image with EFA already, as a Deep Learning Container is."""
+    _plan, build, _run = ONTO
+    names = []
+    try:
+        with existing_bases.base("dlc", existing_bases.CONDA, folder) as ref:
+            names.append(local_name(ref))
+            names.append(invoke(f"{build} --set efa-installer=1.47.0", REF=ref).splitlines()[0])
+        older = f"{names[-1].rpartition(':')[0]}@{docker('image', 'inspect', names[-1], '--format', '{{.Id}}')}"
+        names.append(local_name(older))
+        planned = invoke(ONTO[0], REF=older)
+        assert "replaced EFA installer 1.47.0: by 1.50.0" in planned, planned
+        built = invoke(build, REF=older).splitlines()
+        names.append(built[0])
+        report = json.loads((paths.PROJECT / built[2].split()[-1]).with_suffix(".json").read_text())
+        assert report["passed"]
+    finally:
+        docker("image", "rm", "--force", *names)
+
+
 def test_an_image_that_was_built_elsewhere_is_published(folder: Path, registry: Registry, tmp_path: Path) -> None:
     entry = {"kind": "oci", "host": registry.host, "prefix": "training", "credentials": "none"}
     registries = tmp_path / "registries.yaml"

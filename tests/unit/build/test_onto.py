@@ -52,6 +52,12 @@ def test_a_stand_in_is_made_on_the_distribution(tmp_path: Path, monkeypatch: pyt
     assert build_contexts.helpers["base-debian13"].folder == tmp_path
 
 
+def test_the_image_keeps_the_distribution_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """buildx closes the session of a target that only a target below the image names, and the build ends."""
+    by_name, _ = contexts(planned(existing(), tmp_path, monkeypatch), tmp_path)
+    assert by_name["distribution"] == "target:base-debian13"
+
+
 def test_stand_ins_on_a_debian_without_a_provider_for_efa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = planned(existing(system="debian12"), tmp_path, monkeypatch, **{"aws-ofi-nccl": "1.21.1"})
     with pytest.raises(RefusedError, match=r"efa-installer-1\.50\.0 on debian12: its libfabric 1\.17\.0 has no"):
