@@ -17,7 +17,6 @@ from rdma_images.registry import faults
 from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Repository, artifact
 
 ARTIFACT = "application/vnd.rdma-images.wheel"
-ATTEMPTS, FIRST_WAIT = 4, 1.0  # seconds
 
 
 def fetch(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:
@@ -39,7 +38,7 @@ def fetch(key: str, repository: Repository, folder: Path, progress: Progress = s
     if not name or "/" in name:
         raise faults.MalformedError(f"{repository.ref}:{_tag(key)} is no wheel\ndelete the tag there")
     save = partial(repository.save, wheel.digest, folder / name, threading.Event())
-    faults.retry(save, ATTEMPTS, FIRST_WAIT, progress=progress)
+    faults.retry(save, faults.CACHE_ATTEMPTS, faults.CACHE_FIRST_WAIT, progress=progress)
     progress(f"{name}: compiled before, {megabytes(wheel.size)} taken from {repository.ref}")
     return True
 
@@ -51,7 +50,9 @@ def send(key: str, repository: Repository, folder: Path, progress: Progress = si
         PublishError: The registry does not take it.
     """
     (wheel,) = folder.glob("*.whl")
-    faults.retry(partial(_send, key, repository, wheel), ATTEMPTS, FIRST_WAIT, progress=progress)
+    faults.retry(
+        partial(_send, key, repository, wheel), faults.CACHE_ATTEMPTS, faults.CACHE_FIRST_WAIT, progress=progress
+    )
     progress(f"{wheel.name}: sent to {repository.ref}")
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, ValidationError
 from yaml.composer import Composer
 
 from rdma_images.core import files
@@ -18,6 +18,14 @@ MAX_DEPTH = 20  # levels; no file of ours has more than 6, and an alias inside i
 MAX_VALUES = 100_000  # values, each alias counted as what it stands for; no file of ours has more than 1,000
 # Source: yaml.org/spec/1.2.2, c-printable; with the surrogates, which are no text, left out.
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+# One text, or a list of them; always a tuple in the model.
+Words = Annotated[
+    tuple[str, ...],
+    BeforeValidator(
+        lambda written: [written] if isinstance(written, str) else written, json_schema_input_type=str | tuple[str, ...]
+    ),
+]
 
 
 class UnreadableError(Exception):

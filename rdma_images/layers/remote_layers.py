@@ -22,8 +22,6 @@ from rdma_images.layers.store import StoredLayer
 from rdma_images.registry import faults
 from rdma_images.registry.client import Manifest, Repository
 
-ATTEMPTS, FIRST_WAIT = 4, 1.0  # seconds
-
 
 @dataclass(frozen=True)
 class RemoteLayers:
@@ -89,11 +87,19 @@ def complete_registry(
         for recipe in remote.missing:
             layer = maker.ready(recipe).result()
             blobs[recipe.key] = layer.blob(layer_set.part)
-            faults.retry(partial(_send, recipe, layer, layer_set, repository), ATTEMPTS, FIRST_WAIT, progress=progress)
+            faults.retry(
+                partial(_send, recipe, layer, layer_set, repository),
+                faults.CACHE_ATTEMPTS,
+                faults.CACHE_FIRST_WAIT,
+                progress=progress,
+            )
         check_collisions([local for recipe in layer_set.recipes if (local := store.find(recipe))])
         layer_image = _layer_image(layer_set, blobs)
         faults.retry(
-            partial(_put_image, repository, layer_image, layer_set.tag), ATTEMPTS, FIRST_WAIT, progress=progress
+            partial(_put_image, repository, layer_image, layer_set.tag),
+            faults.CACHE_ATTEMPTS,
+            faults.CACHE_FIRST_WAIT,
+            progress=progress,
         )
         digest = layer_image.manifest.digest
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 from pydantic.config import JsonDict
 
 from rdma_images import components
@@ -18,7 +18,7 @@ from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, near
 from rdma_images.core.pipeline import Fabric, PackageIndex
-from rdma_images.core.yaml_file import Document, Strict, YamlPath
+from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, local_packages, onto_records
 from rdma_images.plan.additions import TargetAdditions
@@ -41,19 +41,13 @@ ONTO_AXES = (EFA_INSTALLER.name, AWS_OFI_NCCL.name, "fallback")
 AXIS_NAMES: JsonDict = {"propertyNames": {"enum": [*axes.BY_NAME]}}
 
 Row = dict[str, str]
+
+
 # One value, or a list of them.
-Values = Annotated[
-    tuple[str, ...],
-    BeforeValidator(
-        lambda written: [written] if isinstance(written, str) else written, json_schema_input_type=str | tuple[str, ...]
-    ),
-]
-
-
 class Exclude(Strict):
     """Rows of a target's matrix that are not built, though they might work."""
 
-    when: dict[str, Values] = Field(
+    when: dict[str, Words] = Field(
         description="Axes and their values: a row that has one of each is not built.", json_schema_extra=AXIS_NAMES
     )
     reason: str = Field(description="Why, as `invoke plan` shows it.")
@@ -117,7 +111,7 @@ class Target(TargetAdditions):
         description="The default image: a value for each axis that is chosen; the other axes follow.",
         json_schema_extra=AXIS_NAMES,
     )
-    values: dict[str, Values] = Field(
+    values: dict[str, Words] = Field(
         default_factory=dict,
         description="Further values of axes; `--all` builds every combination.",
         json_schema_extra=AXIS_NAMES,

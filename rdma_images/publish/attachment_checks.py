@@ -27,10 +27,10 @@ NAMES = {
     VULNERABILITIES: "vulnerabilities",
     OPENVEX: "OpenVEX",
 }
-# What an image may go without: a builder may keep no history, no job may have run it, no policy may ask for a scan, and
-# earlier versions attached one bill of materials.
+# Attachments that an image may lack: a builder may keep no history, no job may have run it, no policy may ask for a
+# scan, and earlier versions attached one bill of materials.
 OPTIONAL = (statement.BUILDKIT, statement.RESULTS, statement.TEST_RESULT, spdx_bill.PREDICATE, VULNERABILITIES, OPENVEX)
-# How the reading of bytes that may be anything ends where they have another form.
+# The errors of reading bytes of another form than expected.
 _MALFORMED = (ValidationError, ValueError, KeyError, IndexError, TypeError, AttributeError)
 
 
@@ -48,7 +48,7 @@ AttachmentCheck = Callable[[bytes, str, Collection[str]], Iterable[VerifyFinding
 
 
 def check_attachment(form: str, content: bytes | None, digest: str, allowed: Collection[str]) -> list[VerifyFinding]:
-    """Return the results for the attachment of one form; `content` is None where none is attached."""
+    """Return the findings about the attachment of one form; `content` is None where none is attached."""
     if content is None:
         return [VerifyFinding(NAMES[form], False, "none attached")]
     try:
@@ -116,7 +116,7 @@ def _check_bill(content: bytes, digest: str, _allowed: Collection[str]) -> Itera
 
 
 def _check_validation(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    """Yield what stands in the place of a provenance: the image was built elsewhere."""
+    """Check the validation that an image built elsewhere has in place of a provenance."""
     predicate = statement.predicate(content)
     holds = _subject_digest(content) == digest and not set(predicate["failedTests"]).difference(allowed)
     count = len(predicate["passedTests"])

@@ -21,7 +21,7 @@ _OTHER_FORM = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
-class Provenance:
+class StatedOrigin:
     """What a provenance says. `unpinned`: the inputs without a digest; None where it does not list inputs."""
 
     builder: str
@@ -68,7 +68,7 @@ def _absence(content: bytes | None, is_signed: bool | None) -> str:
     return "the provenance is not signed by them"
 
 
-def _check_builder_and_source(provenance: Provenance, rules: OriginRules) -> Iterator[VerifyFinding]:
+def _check_builder_and_source(provenance: StatedOrigin, rules: OriginRules) -> Iterator[VerifyFinding]:
     if provenance.contradiction:
         yield VerifyFinding("origin", False, provenance.contradiction)
     if rules.builders:
@@ -81,7 +81,7 @@ def _check_builder_and_source(provenance: Provenance, rules: OriginRules) -> Ite
         yield VerifyFinding("source", holds, provenance.source or "the provenance names none")
 
 
-def _check_inputs(provenances: list[Provenance]) -> VerifyFinding:
+def _check_inputs(provenances: list[StatedOrigin]) -> VerifyFinding:
     listings = [provenance.unpinned for provenance in provenances if provenance.unpinned is not None]
     if not listings:
         return VerifyFinding("inputs", False, "no provenance that they signed lists the inputs")
@@ -90,7 +90,7 @@ def _check_inputs(provenances: list[Provenance]) -> VerifyFinding:
     return VerifyFinding("inputs", not unpinned, detail)
 
 
-def _certified(signed: SignedStatement) -> Provenance:
+def _certified(signed: SignedStatement) -> StatedOrigin:
     """Return a provenance of a bundle.
 
     A job can write any builder and any source into it. A workflow is the builder where the certificate names it, too,
@@ -102,20 +102,20 @@ def _certified(signed: SignedStatement) -> Provenance:
         contradiction = f"the provenance names the builder {provenance.builder}, and is signed by {signed.signer}"
     elif signed.source and provenance.source and _address(signed.source) != _address(provenance.source):
         contradiction = f"the provenance names the source {provenance.source}, and its certificate {signed.source}"
-    return Provenance(provenance.builder, provenance.source, provenance.unpinned, contradiction)
+    return StatedOrigin(provenance.builder, provenance.source, provenance.unpinned, contradiction)
 
 
-def _read(predicate: Mapping[str, Any]) -> Provenance:
+def _read(predicate: Mapping[str, Any]) -> StatedOrigin:
     """Return what a predicate of SLSA 1.0 or 0.2 says. Raises ValueError and the like for another form."""
     if "buildDefinition" not in predicate:
-        return Provenance(str(predicate["builder"]["id"]), str(predicate["invocation"]["configSource"]["uri"]), None)
+        return StatedOrigin(str(predicate["builder"]["id"]), str(predicate["invocation"]["configSource"]["uri"]), None)
     definition = predicate["buildDefinition"]
     dependencies = definition["resolvedDependencies"]
     source = str(next((item.get("uri", "") for item in dependencies if "gitCommit" in item.get("digest", {})), ""))
     unpinned = None
     if definition.get("buildType") == statement.BUILD_TYPE:
         unpinned = tuple(sorted({str(item["name"]) for item in dependencies if is_unpinned(item)}))
-    return Provenance(str(predicate["runDetails"]["builder"]["id"]), source, unpinned)
+    return StatedOrigin(str(predicate["runDetails"]["builder"]["id"]), source, unpinned)
 
 
 def is_unpinned(item: Mapping[str, Mapping[str, str]]) -> bool:

@@ -1,4 +1,4 @@
-"""Read docker's push as a stream of events: what each says of a layer, and the errors among them."""
+"""Read the events of docker's push: the progress of each layer, and errors."""
 
 import re
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ _STATUS = re.compile(r"(?:status(?: code)?(?: from \S+ request to \S+)?:?|: ) ?(
 
 @dataclass
 class LayerProgress:
-    """One layer on its way. `id` is how docker shortens its digest; sizes in bytes, of what goes over the wire."""
+    """The progress of one layer. `id` is its digest as docker shortens it; sizes in bytes, as sent."""
 
     id: str
     state: LayerState = "waiting"
@@ -37,11 +37,11 @@ class PushProgress:
         return sum(layer.current for layer in self.layers.values())
 
     def snapshot(self) -> tuple[int, tuple[LayerState, ...]]:
-        """Return what changes when something moves; while it stays the same, the push has stalled."""
+        """Return a value that changes with every progress: while it stays the same, the push stalls."""
         return self.sent(), tuple(layer.state for layer in self.layers.values())
 
     def update(self, event: dict[str, Any], host: str, subject: str) -> None:
-        """Take one event. Raises the PublishError that the event carries."""
+        """Apply one event. Raises the PublishError that the event carries."""
         if "error" in event or "errorDetail" in event:
             detail = event.get("errorDetail") or {}
             raise push_error(

@@ -41,7 +41,7 @@ class Tags:
 
 
 def unique_tag(full: str, digest: str) -> str:
-    """Return the tag of one build alone, for where the full tag stays with an earlier build."""
+    """Return the tag of this build alone, used where the full tag stays with an earlier build."""
     plain = full.removesuffix(REHEARSAL)
     return f"{plain}-{digest.removeprefix('sha256:')[:12]}{full.removeprefix(plain)}"
 
@@ -72,21 +72,21 @@ def image_tags(image: Image, images: Sequence[Image], matrix: Matrix, rehearsal:
     ending = REHEARSAL if rehearsal else ""
     plain = _ARCHITECTURE.sub("", image.tag)
     is_only_platform = all(other.platform == image.platform for other in images if _same_but_platform(image, other))
-    short = tuple(f"{name}{ending}" for name in _short(image, images, matrix))
+    short = tuple(f"{name}{ending}" for name in _short_tags(image, images, matrix))
     if is_only_platform:
         return Tags(image.tag + ending, short)
     return Tags(f"{plain}-{image.platform.removeprefix('linux/')}{ending}", short, joint=plain + ending)
 
 
 def _same_but_platform(image: Image, other: Image) -> bool:
-    return image.target == other.target and _without(image, "platform") == _without(other, "platform")
+    return image.target == other.target and _axes_without(image, "platform") == _axes_without(other, "platform")
 
 
-def _without(image: Image, *names: str) -> dict[str, str]:
+def _axes_without(image: Image, *names: str) -> dict[str, str]:
     return {name: value for name, value in image.axes.items() if name not in names}
 
 
-def _short(image: Image, images: Sequence[Image], matrix: Matrix) -> list[str]:
+def _short_tags(image: Image, images: Sequence[Image], matrix: Matrix) -> list[str]:
     """Return the short tags of this image; none for a row that is far from the default one."""
     if image.target not in matrix.targets:
         return []
@@ -99,7 +99,7 @@ def _short(image: Image, images: Sequence[Image], matrix: Matrix) -> list[str]:
         other
         for other in images
         if other.target == image.target
-        and _without(other, "platform", lead) == _without(image, "platform", lead)
+        and _axes_without(other, "platform", lead) == _axes_without(image, "platform", lead)
         and _release_line(other.version(lead)) == release_line
     ]
     newest = max((other.version(lead) for other in (*rivals, image)), key=key)

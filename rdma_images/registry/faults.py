@@ -141,6 +141,8 @@ def _first_message(body: str) -> str:
 
 
 Result = TypeVar("Result")
+# For layers and wheels that a registry only caches: without it they are made here.
+CACHE_ATTEMPTS, CACHE_FIRST_WAIT = 4, 1.0  # seconds
 
 
 def retry(

@@ -1,4 +1,4 @@
-"""Write report.xml, JUnit's form of the checks: pytest writes those of the validators, the others are added here."""
+"""Add checks to report.xml in JUnit's form. pytest writes those of the validators."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from rdma_images.core.pipeline import Check
 
 
 def add_checks(path: Path, checks: Iterable[Check]) -> None:
-    """Add checks to the one suite of the report.xml at `path`, in the form that the validators' own have there."""
+    """Add checks to the test suite in the report.xml at `path`, in the form of the validators' own."""
     tree = ElementTree.parse(path)
     suite = tree.getroot() if tree.getroot().tag == "testsuite" else tree.getroot().find("testsuite")
     if suite is None:
@@ -28,7 +28,7 @@ def add_checks(path: Path, checks: Iterable[Check]) -> None:
 
 
 def _demote_warning(case: ElementTree.Element) -> None:
-    """Keep a warning or a note from counting as a failure: its text becomes the test's output."""
+    """Turn the failure of a warning or note into the test's output, so that it does not count as a failure."""
     failure, severity = case.find("failure"), _property(case, "severity")
     if failure is not None and severity in ("warning", "note"):
         case.remove(failure)

@@ -1,4 +1,4 @@
-"""Measure the images that a fabric is added to, before a plan: each is validated, and what a plan reads is kept."""
+"""Validate the images that a fabric is added to, and record what a plan needs to know of them."""
 
 import posixpath
 import re
@@ -18,9 +18,9 @@ from rdma_images.plan import onto, onto_records
 from rdma_images.selection.project import Project
 from rdma_images.validate import suite, validate
 
-# What a plan reads of an image's environment; the rest may hold secrets.
+# The variables of an image that a plan needs; others may hold secrets.
 VARIABLES = re.compile(r"PATH|LD_LIBRARY_PATH|(?:NCCL|FI|OFI|NVIDIA)_\w+")
-# Libraries of a fabric, by which the loader must find the fabric's own and not those of the image.
+# Libraries of which the loader must find the added fabric's, not those of the image.
 FABRIC_LIBRARY = re.compile(r"lib(?:nccl-(?:net|tuner|profiler)[\w-]*|fabric|efa|ibverbs|rdmacm|mlx5)\.so[\d.]*")
 VERBS_PACKAGES = ("libibverbs1", "libibverbs")
 PATH = re.compile(r"/[\w.+/-]+")  # that a Dockerfile takes as it is
@@ -54,7 +54,7 @@ def measured_project(
 
 
 def measure(ref: str, progress: Progress = silent) -> ExistingImage:
-    """Measure the image `ref` in the engine, or return what this very suite measured in it before."""
+    """Return what is known of the image `ref`: from its record if this suite made it, else measured now."""
     if (earlier := onto_records.find(ref)) and earlier.suite == suite.digest():
         return earlier
     engine = engines.ensure(progress)

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from rdma_images.core.yaml_file import Written
-from rdma_images.jobs.check.foreign_job import JobPart, Node
+from rdma_images.jobs.check.foreign_job import JobPart, YamlNode
 
 
 def parts(document: Written) -> Iterator[JobPart]:
     """Yield a part for each service with GPUs or RDMA devices; none for a document of another kind."""
-    services = Node(document, document.data).lookup("services")
+    services = YamlNode(document, document.data).lookup("services")
     for name, definition in services.mapping.items():
-        service = Node(document, _merged(definition), (*services.path, name))
+        service = YamlNode(document, _merged(definition), (*services.path, name))
         gpus = _gpus(service)
         if gpus is None and not any("infiniband" in word for word in _texts(service.lookup("devices").value)):
             continue
@@ -41,7 +41,7 @@ def _merged(service: object) -> dict[str, Any]:
     return merged | service
 
 
-def _gpus(service: Node) -> str | None:
+def _gpus(service: YamlNode) -> str | None:
     """Return how many GPUs a service has, "" where that is not a number; None for none."""
     for device in service.lookup("deploy", "resources", "reservations", "devices").items:
         if "gpu" in _texts(device.lookup("capabilities").value):

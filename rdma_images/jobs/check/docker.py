@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, Word
+from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
 
 RUN = re.compile(r"(?<![\w-])(?:docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
 # Options of `docker run` without a value; any other takes the next word, where it has no "=".
@@ -33,15 +33,15 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
         pairs = [value.partition("=") for key in ("--env", "-e") for value in options.get(key, ())]
         networks = [value for key in ("--network", "--net") for value in options.get(key, ())]
         gpus = next((count["count"] for value in options.get("--gpus", ()) if (count := GPUS.search(value))), None)
-        settings = {name: Word("given", line) for name, value in _access(options).items() if value}
+        settings = {name: YamlWord("given", line) for name, value in _access(options).items() if value}
         yield JobPart(
             name,
             line,
             "docker",
             "docker run",
-            gpus=Word(gpus, line) if gpus else None,
-            image=Word(image, line) if image else None,
-            environment={key: Word(value, line) for key, equals, value in pairs if equals},
+            gpus=YamlWord(gpus, line) if gpus else None,
+            image=YamlWord(image, line) if image else None,
+            environment={key: YamlWord(value, line) for key, equals, value in pairs if equals},
             settings=settings,
             network="host" if networks == ["host"] else "pod",
             ranks=lines.ranks,

@@ -1,4 +1,4 @@
-"""A part of a job as somebody wrote it, and what is wrong with it."""
+"""The parts of a job that somebody wrote, as the rules see them, and the findings about them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,27 +12,27 @@ Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True)
-class Word:
-    """A value as it is written, and the line of it, from 1."""
+class YamlWord:
+    """A value as text, and its line, from 1."""
 
     text: str
     line: int
 
     @property
     def number(self) -> int | None:
-        """The value as a whole number, of the first ten digits; None for what is none, a template's ${VARIABLE}."""
+        """The value as a whole number, of at most ten digits; None for other text, such as a template's ${VARIABLE}."""
         return int(self.text[:10]) if self.text.isdecimal() else None
 
 
 @dataclass(frozen=True)
-class Node:
-    """A value of a document, by the steps that lead to it; steps that lead nowhere are a node without a value."""
+class YamlNode:
+    """A value in a YAML document and its path. A path that leads nowhere is a node whose value is None."""
 
     document: Written
     value: Any
     path: YamlPath = ()
 
-    def lookup(self, *steps: str | int) -> "Node":
+    def lookup(self, *steps: str | int) -> "YamlNode":
         """Return the node that `steps` lead to from here."""
         value = self.value
         for step in steps:
@@ -40,7 +40,7 @@ class Node:
                 value = value[step] if isinstance(value, list) else None
             else:
                 value = value.get(step) if isinstance(value, dict) else None
-        return Node(self.document, value, (*self.path, *steps))
+        return YamlNode(self.document, value, (*self.path, *steps))
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -48,59 +48,59 @@ class Node:
         return self.value if isinstance(self.value, dict) else {}
 
     @property
-    def items(self) -> list["Node"]:
+    def items(self) -> list["YamlNode"]:
         """The entries of a list; none of anything else."""
         return [self.lookup(index) for index in range(len(self.value))] if isinstance(self.value, list) else []
 
     @property
-    def children(self) -> list["Node"]:
+    def children(self) -> list["YamlNode"]:
         """The values of a mapping, or the entries of a list."""
         return [self.lookup(key) for key in self.mapping] or self.items
 
     @property
     def line(self) -> int:
-        """The line, from 1, of the value, or of the nearest thing around it."""
+        """The line of the value, from 1; where it is missing, of the nearest object around it."""
         return self.document.line(*self.path)
 
     @property
-    def word(self) -> Word | None:
+    def word(self) -> YamlWord | None:
         """The value as a word; None for none, and for a mapping or a list."""
-        return Word(self.value, self.line) if isinstance(self.value, str) and self.value else None
+        return YamlWord(self.value, self.line) if isinstance(self.value, str) and self.value else None
 
     @property
-    def words(self) -> dict[str, Word]:
+    def words(self) -> dict[str, YamlWord]:
         """The words of a mapping."""
         return {key: self.lookup(key).with_text(value) for key, value in self.mapping.items() if isinstance(value, str)}
 
-    def with_text(self, text: str) -> Word:
-        """Return another text in the line of this value."""
-        return Word(text, self.line)
+    def with_text(self, text: str) -> YamlWord:
+        """Return `text` as a word in the line of this value."""
+        return YamlWord(text, self.line)
 
 
 @dataclass(frozen=True)
 class JobPart:
-    """What a job asks for on one node, or in one kind of its pods. What is not written is None or not there."""
+    """What a job asks for on each node, or in each pod of one kind. What the job does not say is None or absent."""
 
     file: str
     line: int
     kind: Kind
     what: str  # "MPIJob Worker", "sbatch script"
-    instance: Word | None = None
-    nodes: Word | None = None
-    gpus: Word | None = None  # on each node
-    image: Word | None = None
-    requests: Mapping[str, Word] = field(default_factory=dict)  # of Kubernetes, by resource
-    limits: Mapping[str, Word] = field(default_factory=dict)
-    environment: Mapping[str, Word] = field(default_factory=dict)
-    settings: Mapping[str, Word] = field(default_factory=dict)  # what a kind alone has, by a name of ours
+    instance: YamlWord | None = None
+    nodes: YamlWord | None = None
+    gpus: YamlWord | None = None  # on each node
+    image: YamlWord | None = None
+    requests: Mapping[str, YamlWord] = field(default_factory=dict)  # of Kubernetes, by resource
+    limits: Mapping[str, YamlWord] = field(default_factory=dict)
+    environment: Mapping[str, YamlWord] = field(default_factory=dict)
+    settings: Mapping[str, YamlWord] = field(default_factory=dict)  # what a kind alone has, by a name of ours
     network: Network | None = None  # whose interfaces the ranks see
-    ranks: Word | None = None  # that torchrun starts on each node
-    rank_nodes: Word | None = None  # that torchrun waits for
-    restarts: Word | None = None  # that torchrun makes of failed ranks
-    first_node: Word | None = None  # where torchrun's ranks meet
-    unread: Word | None = None  # an option that the program reads for another of its backends
-    lone_launcher: Word | None = None  # DeepSpeed's or Accelerate's that is told of no other node
-    more_images: tuple[Word, ...] = ()
+    ranks: YamlWord | None = None  # that torchrun starts on each node
+    rank_nodes: YamlWord | None = None  # that torchrun waits for
+    restarts: YamlWord | None = None  # that torchrun makes of failed ranks
+    first_node: YamlWord | None = None  # where torchrun's ranks meet
+    unread: YamlWord | None = None  # an option that the program reads for another of its backends
+    lone_launcher: YamlWord | None = None  # DeepSpeed's or Accelerate's that is told of no other node
+    more_images: tuple[YamlWord, ...] = ()
 
     def __str__(self) -> str:
         nodes = f"{self.nodes.text} node{'s' if self.nodes.number != 1 else ''}" if self.nodes else ""
@@ -113,14 +113,14 @@ class JobPart:
         word = self.settings.get("job-nodes") or self.nodes
         return word.number if word else None
 
-    def amount(self, resource: str) -> Word | None:
+    def amount(self, resource: str) -> YamlWord | None:
         """Return how much of a resource a pod gets: Kubernetes takes the limit where there is no request."""
         return self.requests.get(resource) or self.limits.get(resource)
 
 
 @dataclass(frozen=True)
 class JobFinding:
-    """Something that is wrong with jobs, and all places where it is."""
+    """A problem of jobs, and every place that has it."""
 
     rule: str
     severity: Severity
@@ -140,7 +140,7 @@ class UncheckedFile:
 
 @dataclass(frozen=True)
 class CheckedJobs:
-    """The result of a check: what was looked at, what was not, and what is wrong."""
+    """The result of a check: the files and parts that were read, those that were not, and the findings."""
 
     files: int  # that were opened
     parts: tuple[JobPart, ...]

@@ -6,7 +6,7 @@ from typing import Any
 
 from rdma_images.core.yaml_file import Written
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, Network, Node, Word
+from rdma_images.jobs.check.foreign_job import JobPart, Network, YamlNode, YamlWord
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
@@ -19,7 +19,7 @@ HOST_PATHS = {"/dev/shm": "host-shm", "/dev/infiniband": "host-devices"}
 
 def parts(document: Written) -> Iterator[JobPart]:
     """Yield the parts of a document; none for one that starts nothing."""
-    top = Node(document, document.data)
+    top = YamlNode(document, document.data)
     kind = top.lookup("kind").value
     if kind == "ClusterConfig":
         yield from _node_groups(top)
@@ -32,7 +32,7 @@ def parts(document: Written) -> Iterator[JobPart]:
         yield _skypilot(top)
 
 
-def _pods(node: Node) -> Iterator[Node]:
+def _pods(node: YamlNode) -> Iterator[YamlNode]:
     """Yield every pod's specification in a document, wherever an operator keeps it."""
     if any(container.mapping for container in node.lookup("containers").items):
         yield node
@@ -41,7 +41,7 @@ def _pods(node: Node) -> Iterator[Node]:
         yield from _pods(child)
 
 
-def _pod(top: Node, pod: Node) -> JobPart:
+def _pod(top: YamlNode, pod: YamlNode) -> JobPart:
     container = _main_container(pod.lookup("containers").items)
     kind = str(top.lookup("kind").value)
     role = next((str(step) for step in pod.path if step in ROLES), "")
@@ -73,7 +73,7 @@ def _pod(top: Node, pod: Node) -> JobPart:
     )
 
 
-def _main_container(containers: list[Node]) -> Node:
+def _main_container(containers: list[YamlNode]) -> YamlNode:
     """Return the container that the job runs in: the one that asks for GPUs, else the first."""
     described = [container for container in containers if container.mapping]
     return next(
@@ -81,7 +81,7 @@ def _main_container(containers: list[Node]) -> Node:
     )
 
 
-def _settings(top: Node, pod: Node, container: Node) -> Iterator[tuple[str, Word]]:
+def _settings(top: YamlNode, pod: YamlNode, container: YamlNode) -> Iterator[tuple[str, YamlWord]]:
     """Yield the settings of a pod that rules read, by our own name of each."""
     yield from _host_devices(pod)
     yield from _run_policy(top, pod)
@@ -106,7 +106,7 @@ def _settings(top: Node, pod: Node, container: Node) -> Iterator[tuple[str, Word
         yield "job-nodes", nodes
 
 
-def _train_job(top: Node) -> JobPart:
+def _train_job(top: YamlNode) -> JobPart:
     trainer = top.lookup("spec", "trainer")
     resources = trainer.lookup("resourcesPerNode")
     requested, limits = resources.lookup("requests").words, resources.lookup("limits").words
@@ -137,7 +137,7 @@ def _train_job(top: Node) -> JobPart:
     )
 
 
-def _skypilot(top: Node) -> JobPart:
+def _skypilot(top: YamlNode) -> JobPart:
     resources, aws = top.lookup("resources"), top.lookup("config", "aws")
     accelerators, image_id = resources.lookup("accelerators"), resources.lookup("image_id")
     pod = top.lookup("config", "kubernetes", "pod_config", "spec")
@@ -152,7 +152,7 @@ def _skypilot(top: Node) -> JobPart:
         "gpu": accelerators.with_text(gpu) if gpu else None,
         "internal-ips": aws.with_text(internal.text) if internal else None,
     }
-    script = words["run"] or Word("", 1)
+    script = words["run"] or YamlWord("", 1)
     run = shell.read(script.text, shell.block_start(script.line, script.text))
     return JobPart(
         top.document.name,
@@ -191,7 +191,7 @@ def _network_of_cloud(resources: dict[str, Any]) -> Network | None:
     return None if not cloud or cloud == "*" else "pod" if cloud in ("k8s", "kubernetes") else "host"
 
 
-def _node_groups(top: Node) -> Iterator[JobPart]:
+def _node_groups(top: YamlNode) -> Iterator[JobPart]:
     groups = [group for key in ("managedNodeGroups", "nodeGroups") for group in top.lookup(key).items if group.mapping]
     for group in groups:
         template = group.lookup("launchTemplate")
@@ -215,7 +215,7 @@ def _node_groups(top: Node) -> Iterator[JobPart]:
         )
 
 
-def _instance(spec: Node) -> Word | None:
+def _instance(spec: YamlNode) -> YamlWord | None:
     """Return the only instance type that a pod may land on, by its selector or affinity."""
     selector = spec.lookup("nodeSelector")
     for label in INSTANCE_LABELS:
@@ -228,14 +228,14 @@ def _instance(spec: Node) -> Word | None:
     return None
 
 
-def _instance_anywhere(node: Node) -> Word | None:
+def _instance_anywhere(node: YamlNode) -> YamlWord | None:
     """Return the instance type that a node selector at any depth names."""
     if instance := _instance(node):
         return instance
     return next((word for child in node.children if (word := _instance_anywhere(child))), None)
 
 
-def _expressions(node: Node) -> Iterator[Node]:
+def _expressions(node: YamlNode) -> Iterator[YamlNode]:
     """Yield the match expressions of an affinity, at any depth."""
     if {"operator", "key"} <= node.mapping.keys():
         yield node
@@ -243,12 +243,12 @@ def _expressions(node: Node) -> Iterator[Node]:
         yield from _expressions(child)
 
 
-def _ancestors(top: Node, pod: Node) -> Iterator[Node]:
+def _ancestors(top: YamlNode, pod: YamlNode) -> Iterator[YamlNode]:
     """Yield a pod's specification, then everything around it, the nearest first."""
     return (top.lookup(*pod.path[:depth]) for depth in range(len(pod.path), 0, -1))
 
 
-def _replicas(top: Node, pod: Node) -> Word | None:
+def _replicas(top: YamlNode, pod: YamlNode) -> YamlWord | None:
     """Return the number of pods of a template, from the nearest object around it.
 
     For a LeaderWorkerSet it is the size of each replica.
@@ -261,13 +261,13 @@ def _replicas(top: Node, pod: Node) -> Word | None:
     return None
 
 
-def _pytorch_nodes(top: Node) -> Word | None:
+def _pytorch_nodes(top: YamlNode) -> YamlWord | None:
     """Return the nodes of a PyTorchJob, of which its master is one; None for another job, and for one that may grow."""
     roles = top.lookup("spec", "pytorchReplicaSpecs")
     return _total([roles.lookup(role) for role in roles.mapping], roles)
 
 
-def _ray_nodes(top: Node, pod: Node) -> Word | None:
+def _ray_nodes(top: YamlNode, pod: YamlNode) -> YamlWord | None:
     """Return the nodes with GPUs of the Ray cluster that a pod belongs to; None for another job."""
     position = next((n for n, step in enumerate(pod.path) if step in ("headGroupSpec", "workerGroupSpecs")), None)
     if not str(top.lookup("kind").value).startswith("Ray") or position is None:
@@ -277,14 +277,14 @@ def _ray_nodes(top: Node, pod: Node) -> Word | None:
     return _total([group for group in groups if GPU in str(group.mapping)], pod)
 
 
-def _total(groups: list[Node], node: Node) -> Word | None:
+def _total(groups: list[YamlNode], node: YamlNode) -> YamlWord | None:
     """Return the replicas of groups together, in the line of `node`; None where one of them is no number."""
-    counts = [Word(str(group.lookup("replicas").value or "1"), 1).number for group in groups]
+    counts = [YamlWord(str(group.lookup("replicas").value or "1"), 1).number for group in groups]
     known_counts = [count for count in counts if count is not None]
     return node.with_text(str(sum(known_counts))) if counts and len(known_counts) == len(counts) else None
 
 
-def _host_devices(pod: Node) -> Iterator[tuple[str, Word]]:
+def _host_devices(pod: YamlNode) -> Iterator[tuple[str, YamlWord]]:
     """Yield the folders of the node's /dev that a pod mounts by path."""
     for volume in pod.lookup("volumes").items:
         mounted = str(volume.lookup("hostPath", "path").value)
@@ -292,7 +292,7 @@ def _host_devices(pod: Node) -> Iterator[tuple[str, Word]]:
             yield setting, volume.with_text(mounted)
 
 
-def _run_policy(top: Node, pod: Node) -> Iterator[tuple[str, Word]]:
+def _run_policy(top: YamlNode, pod: YamlNode) -> Iterator[tuple[str, YamlWord]]:
     """Yield the operator's limit of retries, and the pods' restart policy at any depth above the container."""
     for limit in (top.lookup("spec", "backoffLimit"), top.lookup("spec", "runPolicy", "backoffLimit")):
         if limit.word:
@@ -302,12 +302,12 @@ def _run_policy(top: Node, pod: Node) -> Iterator[tuple[str, Word]]:
         yield "restart", policy
 
 
-def _environment(container: Node) -> Mapping[str, Word]:
+def _environment(container: YamlNode) -> Mapping[str, YamlWord]:
     entries = [entry for entry in container.lookup("env").items if isinstance(entry.lookup("name").value, str)]
     return {entry.lookup("name").value: entry.with_text(str(entry.lookup("value").value or "")) for entry in entries}
 
 
-def _command(container: Node) -> shell.ShellSettings:
+def _command(container: YamlNode) -> shell.ShellSettings:
     """Return what a container's command sets: a list of words, of which some may be a shell's lines."""
     texts: list[shell.ShellSettings] = []
     words: list[str] = []
@@ -321,7 +321,7 @@ def _command(container: Node) -> shell.ShellSettings:
     texts.append(
         shell.read(" ".join(words), container.lookup("args" if container.lookup("args").value else "command").line)
     )
-    variables: dict[str, Word] = {}
+    variables: dict[str, YamlWord] = {}
     for lines in reversed(texts):  # what a word says has its line, and what the whole says has not
         variables |= lines.variables
     return shell.ShellSettings(

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, Word
+from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
 
 ARENA = re.compile(r"\barena\s+submit\s+(?P<what>[a-z]+)")
 DIRECTIVE = re.compile(
@@ -41,18 +41,18 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
 def _slurm(text: str, name: str, what: str) -> JobPart:
     starts = shell.line_starts(text)
     options = {
-        match["option"]: Word((match["value"] or "").strip("'\""), bisect_right(starts, match.start("option")))
+        match["option"]: YamlWord((match["value"] or "").strip("'\""), bisect_right(starts, match.start("option")))
         for match in DIRECTIVE.finditer(text)
     }
     lines = shell.read(text)
-    images = tuple(Word(word.text.removeprefix("docker://"), word.line) for word in lines.images)
+    images = tuple(YamlWord(word.text.removeprefix("docker://"), word.line) for word in lines.images)
     if directive := options.get("--container-image"):
-        images = (Word(directive.text.removeprefix("docker://"), directive.line), *images)
+        images = (YamlWord(directive.text.removeprefix("docker://"), directive.line), *images)
     settings = {key.lstrip("-"): word for key, word in options.items()}
     if lines.container_env:
         settings["container-env"] = lines.container_env
     if SRUN.search(text):
-        settings["srun"] = Word("srun", 1)
+        settings["srun"] = YamlWord("srun", 1)
     commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
     has_own_nodes = OWN_NODES.search(commands) is not None
@@ -77,38 +77,39 @@ def _slurm(text: str, name: str, what: str) -> JobPart:
     )
 
 
-def _gpus(options: Mapping[str, Word]) -> Word | None:
+def _gpus(options: Mapping[str, YamlWord]) -> YamlWord | None:
     """Return the GPUs of each node, as a number where one is written."""
     if (word := options.get("--gpus-per-node")) and (match := COUNT.fullmatch(word.text)):
-        return Word(match["count"], word.line)
+        return YamlWord(match["count"], word.line)
     if (word := options.get("--gres")) and (match := GRES.search(word.text)):
-        return Word(match["count"], word.line)
+        return YamlWord(match["count"], word.line)
     return None
 
 
 def _arena(rows: Sequence[str], line: int, name: str) -> JobPart:
     """Return the part of a command line that begins the rows, the first of which is in `line`."""
-    flags: dict[str, list[Word]] = {}
+    flags: dict[str, list[YamlWord]] = {}
     key = ""
     for word in _words(rows, line):
         if word.text.startswith("--"):
             key, equals, value = word.text[2:].partition("=")
             flags.setdefault(key, [])
             if equals:
-                flags[key].append(Word(value, word.line))
+                flags[key].append(YamlWord(value, word.line))
                 key = ""
             else:
-                flags[key].append(Word("", word.line))
+                flags[key].append(YamlWord("", word.line))
         elif key:
-            flags[key][-1] = Word(word.text, flags[key][-1].line)
+            flags[key][-1] = YamlWord(word.text, flags[key][-1].line)
             key = ""
     selectors = {flag.text.partition("=")[0]: flag for flag in flags.get("selector", [])}
     instance = selectors.get("node.kubernetes.io/instance-type")
     limits = {
-        flag.text.partition("=")[0]: Word(flag.text.partition("=")[2], flag.line) for flag in flags.get("device", [])
+        flag.text.partition("=")[0]: YamlWord(flag.text.partition("=")[2], flag.line)
+        for flag in flags.get("device", [])
     }
     environment = {
-        flag.text.partition("=")[0]: Word(flag.text.partition("=")[2], flag.line) for flag in flags.get("env", [])
+        flag.text.partition("=")[0]: YamlWord(flag.text.partition("=")[2], flag.line) for flag in flags.get("env", [])
     }
     first = {key: words[0] for key, words in flags.items() if words}
     return JobPart(
@@ -116,7 +117,7 @@ def _arena(rows: Sequence[str], line: int, name: str) -> JobPart:
         line,
         "arena",
         "arena submit",
-        instance=Word(instance.text.partition("=")[2], instance.line) if instance else None,
+        instance=YamlWord(instance.text.partition("=")[2], instance.line) if instance else None,
         nodes=first.get("workers"),
         gpus=first.get("gpus"),
         image=first.get("image"),
@@ -127,7 +128,7 @@ def _arena(rows: Sequence[str], line: int, name: str) -> JobPart:
     )
 
 
-def _words(rows: Sequence[str], line: int) -> Iterator[Word]:
+def _words(rows: Sequence[str], line: int) -> Iterator[YamlWord]:
     """Yield the words of a command line that may go on over several lines, each with the line that it stands in."""
     for offset, row in enumerate(rows):
         goes_on = row.rstrip().endswith("\\")
@@ -135,6 +136,6 @@ def _words(rows: Sequence[str], line: int) -> Iterator[Word]:
             words = shlex.split(row.rstrip().rstrip("\\"), comments=True)
         except ValueError:  # a quote that ends in another line: the command that arena is to run, and no option
             return
-        yield from (Word(word, line + offset) for word in words)
+        yield from (YamlWord(word, line + offset) for word in words)
         if not goes_on:
             return

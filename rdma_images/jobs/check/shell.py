@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rdma_images.jobs.check.foreign_job import Word
+from rdma_images.jobs.check.foreign_job import YamlWord
 
 VALUE = r"'[^']*'|\"[^\"]*\"|(?:[^\s;'\"][^\s;]*)?"
 PAIR = re.compile(rf"(?<![\w$])(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>{VALUE})")
@@ -49,26 +49,26 @@ ABOUT_RANKS = re.compile(r"RANK|PROCID|NODEID|hostname|head|master", re.IGNORECA
 class ShellSettings:
     """What was read. A variable that some condition may set or leave out is not among them, nor is an unset one."""
 
-    variables: Mapping[str, Word]
-    images: tuple[Word, ...]
-    container_env: Word | None
-    ranks: Word | None  # of torchrun on each node; None where it is not written, or different in several places
-    rank_nodes: Word | None
-    restarts: Word | None  # that torchrun makes of failed ranks
-    first_node: Word | None = None  # where torchrun's ranks meet
-    unread: Word | None = None  # an option that the program reads for another of its backends
-    lone_launcher: Word | None = None  # DeepSpeed's or Accelerate's that is told of no other node
+    variables: Mapping[str, YamlWord]
+    images: tuple[YamlWord, ...]
+    container_env: YamlWord | None
+    ranks: YamlWord | None  # of torchrun on each node; None where it is not written, or different in several places
+    rank_nodes: YamlWord | None
+    restarts: YamlWord | None  # that torchrun makes of failed ranks
+    first_node: YamlWord | None = None  # where torchrun's ranks meet
+    unread: YamlWord | None = None  # an option that the program reads for another of its backends
+    lone_launcher: YamlWord | None = None  # DeepSpeed's or Accelerate's that is told of no other node
 
 
 def read(text: str, first: int = 1) -> ShellSettings:
     """Return what the lines of a shell set; `first` is the number of the first line."""
-    variables: dict[str, Word] = {}
+    variables: dict[str, YamlWord] = {}
     plain: dict[str, str] = {}
-    images: dict[str, Word] = {}
-    ranks: dict[str, Word] = {}
-    nodes: dict[str, Word] = {}
-    restarts: dict[str, Word] = {}
-    first_nodes: dict[str, Word] = {}
+    images: dict[str, YamlWord] = {}
+    ranks: dict[str, YamlWord] = {}
+    nodes: dict[str, YamlWord] = {}
+    restarts: dict[str, YamlWord] = {}
+    first_nodes: dict[str, YamlWord] = {}
     unread = None
     uncertain: set[str] = set()  # what some condition sets
     container_env = None
@@ -81,7 +81,7 @@ def read(text: str, first: int = 1) -> ShellSettings:
             uncertain |= {match["name"] for match in ASSIGNED.finditer(line)}
             continue
         for name, value in _set_by(line):
-            variables[name] = Word(value, number)
+            variables[name] = YamlWord(value, number)
         if match := UNSET.match(line):
             for name in match["names"].split():
                 variables.pop(name, None)
@@ -99,11 +99,11 @@ def read(text: str, first: int = 1) -> ShellSettings:
                 has_default = pattern is FIRST_NODE and ":-" in written  # of a variable that the launcher sets
                 values = {} if has_default else {k: plain[k] for k in plain.keys() - uncertain}
                 word = written if has_default else resolved(written, values)
-                words.setdefault(word, Word(word, number))
+                words.setdefault(word, YamlWord(word, number))
         if match := DEVICES_OF_MOONCAKE.search(line):
-            unread = Word(match[0], number)
+            unread = YamlWord(match[0], number)
         if match := CONTAINER_ENV.search(line):
-            container_env = Word(match["names"], number)
+            container_env = YamlWord(match["names"], number)
     variables = {name: word for name, word in variables.items() if name not in uncertain}
     return ShellSettings(
         variables,
@@ -118,7 +118,7 @@ def read(text: str, first: int = 1) -> ShellSettings:
     )
 
 
-def _lone_launcher(text: str, first: int) -> Word | None:
+def _lone_launcher(text: str, first: int) -> YamlWord | None:
     """Return the first launcher that learns of no other node by its own options; variables may hold them."""
     if "DLTS_HOSTFILE" in text or "ACCELERATE_CONFIG" in text:
         return None
@@ -135,7 +135,7 @@ def _lone_launcher(text: str, first: int) -> Word | None:
             name = launcher["command"].split()[0]
             own_words = launcher["words"].partition(".py")[0]
             if own_words.strip() and not KNOWS_NODES[name].search(own_words):
-                return Word(" ".join(launcher["command"].split()), start)
+                return YamlWord(" ".join(launcher["command"].split()), start)
     return None
 
 
@@ -162,7 +162,7 @@ def block_start(line: int, text: str) -> int:
     return line + 1 if "\n" in text else line
 
 
-def _only(words: Mapping[str, Word]) -> Word | None:
+def _only(words: Mapping[str, YamlWord]) -> YamlWord | None:
     return next(iter(words.values())) if len(words) == 1 else None
 
 

@@ -18,14 +18,14 @@ class SizeComparison:
     collective: str
     size: int  # bytes
     busbw: float
-    other: float | None  # of what stands beside it
+    other: float | None  # of the run that it is compared with
     ratio: float | None  # busbw / other; None where one of both is 0
     wrong: int | None
     where: str
 
 
 def compare_sizes(runs: Sequence[RunResult]) -> tuple[SizeComparison, ...]:
-    """Return the rows of the first run with what the second has for the same; of equal rows the last counts."""
+    """Return the first run's rows, each with the second run's for the same size; of equal rows the last counts."""
     other_rows = rows_by_key(runs[1]) if len(runs) > 1 else {}
     compared = []
     for key, row in rows_by_key(runs[0]).items():
@@ -45,13 +45,13 @@ def rows_by_key(run: RunResult) -> dict[Key, Measurement]:
 
 
 def wrong_elements(row: Measurement) -> int | None:
-    """Return the wrong elements of both halves; None where none was verified."""
+    """Return the number of wrong elements, in and out of place together; None where nothing was verified."""
     counts = [timing.wrong for timing in (row.out_of_place, row.in_place) if timing and timing.wrong is not None]
     return sum(counts) if counts else None
 
 
 def run_title(run: RunResult) -> str:
-    """Return what the run's channels use, as the head of a column."""
+    """Return the head of a run's column: the network of its channels."""
     return "over TCP" if (run.name, run.network) == ("fabric", "fallback") else TITLES.get(run.network, "bus bandwidth")
 
 

@@ -69,18 +69,18 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress
     """
     progress = _without_terminal_errors(progress)
     job = folder.load(job_folder)
-    run_facts = _run_facts(job, project)
+    run_method = _run_method(job, project)
     tcp_files = _tcp_files(job, job_folder, project) if options.tcp else {}
     lock = f"job-{job.name}-{sha256(str(job_folder.absolute()).encode()).hexdigest()[:8]}"
     with locking.hold(lock, f"{COMMAND} job.run {job_folder}", timeout=0), stoppable() as stop:
-        _remove_leftovers(job_folder, run_facts, progress)
+        _remove_leftovers(job_folder, run_method, progress)
         run_path = _new_folder(job_folder)
         folder.write(run_path, {folder.JOB_FILE: files.read(job_folder / folder.JOB_FILE)})
-        submissions: dict[RunName, Submission] = {"fabric": _submission(job, run_facts, job_folder, run_path)}
+        submissions: dict[RunName, Submission] = {"fabric": _submission(job, run_method, job_folder, run_path)}
         if tcp_files:
             folder.write(run_path / run_folder.TCP, tcp_files)
             submissions["tcp"] = _submission(
-                folder.load(run_path / run_folder.TCP), run_facts, run_path / run_folder.TCP, run_path / run_folder.TCP
+                folder.load(run_path / run_folder.TCP), run_method, run_path / run_folder.TCP, run_path / run_folder.TCP
             )
         session = _Session(run_path, options, stop, progress, project.facts.troubleshooting)
         for name, submission in submissions.items():
@@ -187,14 +187,14 @@ def _new_folder(job_folder: Path) -> Path:
         time.sleep(0.1)
 
 
-def _submission(job: Job, run_facts: RunMethod, source: Path, run_path: Path) -> Submission:
+def _submission(job: Job, run_method: RunMethod, source: Path, run_path: Path) -> Submission:
     logs = run_path / run_folder.LOGS
     with files.as_file_error(logs):
         logs.mkdir()
-    return Submission(job, run_facts, source, logs, secrets.token_hex(3))
+    return Submission(job, run_method, source, logs, secrets.token_hex(3))
 
 
-def _run_facts(job: Job, project: Project) -> RunMethod:
+def _run_method(job: Job, project: Project) -> RunMethod:
     """Return how the job's launcher is driven. Raises RefusedError for one that only its README knows."""
     launcher = project.facts.launchers.launchers.get(job.launcher)
     if launcher is None or launcher.run is None:
@@ -219,7 +219,7 @@ def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
     return create.files(compose.tcp_leg(job, project.facts), project)
 
 
-def _remove_leftovers(job_folder: Path, run_facts: RunMethod, progress: Progress) -> None:
+def _remove_leftovers(job_folder: Path, run_method: RunMethod, progress: Progress) -> None:
     """Remove what earlier runs of this job submitted and, being killed, could not remove."""
     for run_path, entries in record.left_behind(job_folder):
         for number, entry in enumerate(entries):
@@ -227,9 +227,9 @@ def _remove_leftovers(job_folder: Path, run_facts: RunMethod, progress: Progress
                 progress(f"removing what the run of {run_path.name} left")
                 files_folder = run_path / run_folder.TCP if entry.leg == "tcp" else job_folder
                 remove(
-                    RUNNERS[run_facts.how](
+                    RUNNERS[run_method.how](
                         Submission(
-                            folder.load(files_folder), run_facts, files_folder, run_path / run_folder.LOGS, entry.tag
+                            folder.load(files_folder), run_method, files_folder, run_path / run_folder.LOGS, entry.tag
                         )
                     ),
                     progress,

@@ -23,7 +23,7 @@ GRACE = 10.0  # seconds in which the other ranks may say more, after a line that
 END_SECONDS = 15.0  # seconds for a command to end by itself
 # What jobs/node/node_check.py prints.
 NODE_FINDING = re.compile(r"rdma-images-node-check (?P<node>\S+) (?P<severity>error|warning) (?P<sentence>.+)")
-MAX_FINDINGS = 200  # findings that are said
+MAX_FINDINGS = 200  # of the nodes' check that are reported
 
 
 class JobWatch:

@@ -12,13 +12,12 @@ from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import FABRIC_TITLES, Launcher, Parameter, Starter
 from rdma_images.jobs.write import counts, fabric_overrides, image, parameters
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
-from rdma_images.jobs.write.work import Work
+from rdma_images.jobs.write.work import NAME, Work
 from rdma_images.plan import runtime
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
 
 LOGS = "/tmp/nccl"  # in the container, where each rank leaves NCCL's log
-NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
 TCP = "-tcp"  # after the name of a job
 MAX_NAME_LENGTH = 45  # characters: Kubernetes adds "-launcher" and five of its own, and has 63

@@ -1,4 +1,4 @@
-"""Write and read the folder of a job: there whole or not at all."""
+"""Write and read the folder of a job. A folder is written whole or not at all."""
 
 import json
 import shutil
@@ -78,9 +78,9 @@ def load(folder: Path) -> Job:
 
 
 def read(form: StepFile[Form], path: Path) -> Form:
-    """Return what job.json, or the one in the folder at `path`, says in one of its forms.
+    """Return the job.json at `path`, a file or its folder, in one of its forms.
 
-    Raises RefusedError for none.
+    Raises RefusedError where there is none.
     """
     job_file = path / JOB_FILE if path.is_dir() else path
     document = form.load(job_file)

@@ -1,21 +1,20 @@
 """jobs.yaml: a team's jobs by name. Strict, and without a secret in it."""
 
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.yaml_file import Words
 from rdma_images.jobs.write import work
 from rdma_images.jobs.write.job import JobRequest, RoleRequest
 from rdma_images.jobs.write.work import Code, Launch, Work
 from rdma_images.plan.additions import VARIABLE_NAME, AbsolutePath, Command
 
 FILE = "jobs.yaml"
-ROLE_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 Parsed = TypeVar("Parsed")
 
 
@@ -49,12 +48,6 @@ def _toleration(text: str) -> str:
 MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.mount(text)) and text)]
 Duration = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.seconds(text, "time")) and text)]
 Toleration = Annotated[str, AfterValidator(_toleration)]
-Names = Annotated[
-    tuple[str, ...],
-    BeforeValidator(
-        lambda written: [written] if isinstance(written, str) else written, json_schema_input_type=str | tuple[str, ...]
-    ),
-]
 
 
 class RoleEntry(yaml_file.Strict):
@@ -74,7 +67,7 @@ class RoleEntry(yaml_file.Strict):
 
 def _roles(roles: Mapping[str, RoleEntry]) -> Mapping[str, RoleEntry]:
     for name in roles:
-        if not ROLE_NAME.fullmatch(name):
+        if not work.NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a role: write lower-case letters, digits and hyphens")
     return roles
 
@@ -112,7 +105,7 @@ class JobEntry(yaml_file.Strict):
         description="Variables by where their value is read when the job starts: env:NAME, file:/PATH, "
         "secret:NAME/KEY of Kubernetes, or secretsmanager:ID of AWS.",
     )
-    pull_secrets: Names = Field(default=(), description="Kubernetes Secrets that the image is pulled with.")
+    pull_secrets: Words = Field(default=(), description="Kubernetes Secrets that the image is pulled with.")
     service_account: str = Field(
         default="", description="The service account of the pods, which may carry an IAM role."
     )
@@ -133,7 +126,7 @@ class JobEntry(yaml_file.Strict):
     outputs: AbsolutePath | None = Field(
         default=None, description="A folder in the container that outlives the job: below a mount."
     )
-    allow: Names = Field(
+    allow: Words = Field(
         default=(), description="Variables and mounts that take the fabric away, and are written all the same."
     )
     roles: Annotated[dict[str, RoleEntry], AfterValidator(_roles)] = Field(

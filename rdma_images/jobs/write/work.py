@@ -9,6 +9,7 @@ from rdma_images.core.errors import RefusedError
 
 MountKind = Literal["host-path", "claim", "lustre", "nfs", "s3"]
 Launch = Literal["torchrun", "accelerate", "deepspeed", "mpirun", "ray", "plain"]
+NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # of a job, or of a role in it
 CONTAINER_PATH = re.compile(r"/[\w./-]*[\w-]")
 # Where a mount comes from, by its first word. A Lustre source is written as for mount(8).
 SOURCES: Mapping[MountKind, re.Pattern[str]] = {

@@ -8,7 +8,7 @@ from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.facts.variables import Variables
-from rdma_images.jobs.check.foreign_job import JobPart, Severity, Word
+from rdma_images.jobs.check.foreign_job import JobPart, Severity, YamlWord
 
 EFA, ERDMA, GPU, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "nvidia.com/gpu", "hugepages-2Mi"
 
@@ -16,7 +16,7 @@ EFA, ERDMA, GPU, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "nvidia.co
 OPEN = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")
 
 # Where, what is wrong, what to do; and a severity where it is not the rule's.
-Answer = tuple[Word, str, str] | tuple[Word, str, str, Severity]
+Answer = tuple[YamlWord, str, str] | tuple[YamlWord, str, str, Severity]
 Check = Callable[[JobPart, "CheckContext"], Iterator[Answer]]
 
 

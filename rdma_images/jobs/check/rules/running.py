@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from rdma_images.core import versions
-from rdma_images.jobs.check.foreign_job import JobPart, Word
+from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
 from rdma_images.jobs.check.rules.rule import Answer, CheckContext, is_open, is_service, node_name, rule
 
 PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v(?P<version>[0-9.]+)")
@@ -105,7 +105,7 @@ def docker_without_devices(part: JobPart, context: CheckContext) -> Iterator[Ans
     """A container for a fabric without its devices, or without memory that it may lock."""
     if part.kind != "docker" or "privileged" in part.settings or not (context.fabric or _asks_for_verbs(part)):
         return
-    word = part.image or Word("docker run", part.line)
+    word = part.image or YamlWord("docker run", part.line)
     mofed = part.environment.get("NVIDIA_MOFED")  # by which NVIDIA's runtime brings the devices
     if "devices" not in part.settings and not (mofed and mofed.text == "enabled"):
         fix = "add devices: [/dev/infiniband]" if "compose" in part.settings else "add --device=/dev/infiniband"
