@@ -126,6 +126,9 @@ class AcrAliyun(_Common):
     host: Host | None = Field(default=None, description="Enterprise: <name>-registry.<region>.cr.aliyuncs.com.")
     endpoint: str | None = Field(default=None, description="Of the control plane, instead of cr.<region>.aliyuncs.com.")
     create_namespace: bool = False
+    accelerated_images: bool = Field(
+        default=False, description="Enterprise: a rule converts each image that is pushed, for on-demand loading."
+    )
     credentials: Credentials | None = None
 
     @model_validator(mode="after")
@@ -134,6 +137,8 @@ class AcrAliyun(_Common):
             raise ValueError("give instance (Enterprise) or credentials (Personal: the registry's fixed password)")
         if self.instance is not None and self.host is None:
             raise ValueError("an Enterprise instance needs host: <name>-registry.<region>.cr.aliyuncs.com")
+        if self.instance is None and self.accelerated_images:
+            raise ValueError("accelerated-images needs instance: a Personal registry converts no image")
         if self.instance is None and "/" in self.prefix:
             raise ValueError("a Personal registry has only namespace/repository: prefix may hold no '/'")
         return self

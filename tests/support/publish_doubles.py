@@ -189,6 +189,7 @@ class Alibaba:
         self, namespaces: Sequence[str] = (), repositories: Sequence[str] = (), denied: Sequence[str] = ()
     ) -> None:
         self.namespaces, self.repositories, self.denied = set(namespaces), set(repositories), set(denied)
+        self.rules: set[str] = set()
         self.requests: list[tuple[str, dict[str, str]]] = []
 
     def handler(self) -> type[Handler]:
@@ -204,6 +205,9 @@ class Alibaba:
                     return self.refuse(403, "Forbidden.RAM")
                 getattr(double, action)(self, fields)
                 return None
+
+            def do_GET(self) -> None:
+                self.do_POST()  # an action that only reads may come so
 
         return Api
 
@@ -227,3 +231,12 @@ class Alibaba:
     def CreateRepository(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
         self.repositories.add(f"{fields['RepoNamespaceName']}/{fields['RepoName']}")
         request.grant(RepoId="crr-1")
+
+    def GetArtifactBuildRule(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
+        if fields["ScopeId"] not in self.rules:
+            return request.refuse(404, "ARTIFACT_BUILD_RULE_NOT_EXIST")
+        return request.grant(BuildRuleId="crabr-1", ArtifactType=fields["ArtifactType"], ScopeId=fields["ScopeId"])
+
+    def CreateArtifactBuildRule(self, request: AlibabaRequest, fields: dict[str, str]) -> None:
+        self.rules.add(fields["ScopeId"])
+        request.grant(BuildRuleId="crabr-1")

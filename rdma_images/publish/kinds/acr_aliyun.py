@@ -11,6 +11,7 @@ from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import AcrAliyun
 
 NETWORK = "check region, endpoint and proxy"
+_ACCELERATED = "ACCELERATED_IMAGE"  # CreateArtifactBuildRule's page of 2025-12-16
 _HOURS = 1  # the shortest life that GetAuthorizationToken gives
 
 
@@ -53,7 +54,7 @@ class AcrAliyunKind:
         return join_path(self._registry.namespace, self._registry.prefix, target)
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
-        """Create namespace (where registries.yaml allows it) and repository of Enterprise where they are missing."""
+        """Create what Enterprise lacks: namespace (where registries.yaml allows it), repository and its rule."""
         if self._registry.instance is None:
             return Prepared(name)
         namespace, _, repository = name.partition("/")
@@ -71,6 +72,11 @@ class AcrAliyunKind:
             settings = {"repo_type": "PRIVATE", "summary": "Published by rdma-images", "tag_immutability": False}
             self._ask("CreateRepository", **names, **settings)
             created.append(f"repository {name}")
+        if self._registry.accelerated_images:
+            scope = {"scope_type": "REPOSITORY", "scope_id": self._ask("GetRepository", **names).body.repo_id}
+            if self._is_missing("GetArtifactBuildRule", **scope, artifact_type=_ACCELERATED):
+                self._ask("CreateArtifactBuildRule", **scope, artifact_type=_ACCELERATED)
+                created.append(f"rule for accelerated images of {name}")
         return Prepared(name, tuple(created))
 
     def _is_missing(self, action: str, **fields: Any) -> bool:
@@ -109,7 +115,7 @@ class AcrAliyunKind:
                 f"{self._registry.region} has no instance {self._registry.instance} ({code})\n"
                 "correct region and instance in registries.yaml"
             )
-        if "NOT_EXIST" in code or "NotExist" in code or "NotFound" in code:
+        if any(word in code for word in ("NOT_EXIST", "NOT_FOUND", "NotExist", "NotFound")):
             return faults.MissingError(
                 f"{self.host} does not have what {action} asked for ({code})\n"
                 "correct namespace and prefix in registries.yaml"

@@ -12,6 +12,7 @@ import pytest
 from alibabacloud_credentials.utils import auth_util
 from botocore.stub import Stubber
 from moto.server import ThreadedMotoServer
+from pydantic import ValidationError
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds import open_kind
@@ -192,6 +193,22 @@ class TestAlibaba:
         ]
         fields = {"InstanceId": "cri-1", "RepoNamespaceName": "ai", "RepoName": "efa-pytorch", "RepoType": "PRIVATE"}
         assert fields.items() <= api.requests[3][1].items()
+
+    def test_a_repository_gets_its_rule_for_accelerated_images_once(self) -> None:
+        api = Alibaba(namespaces=["ai"])
+        with served(api.handler()) as host:
+            kind = open_kind(acr(accelerated_images=True, endpoint=f"http://{host}"))
+            rule = "rule for accelerated images of ai/efa-pytorch"
+            assert kind.prepare("ai/efa-pytorch").created == ("repository ai/efa-pytorch", rule)
+            assert kind.prepare("ai/efa-pytorch").created == ()
+        fields = {"InstanceId": "cri-1", "ScopeType": "REPOSITORY", "ScopeId": "crr-1"}
+        created = [fields for action, fields in api.requests if action == "CreateArtifactBuildRule"]
+        assert created == [{**fields, "ArtifactType": "ACCELERATED_IMAGE"}]
+
+    def test_a_personal_registry_has_no_accelerated_images(self) -> None:
+        credentials = {"username": "env:U", "password": "env:P"}
+        with pytest.raises(ValidationError, match="a Personal registry converts no image"):
+            acr(instance=None, credentials=credentials, accelerated_images=True)
 
     def test_the_login_is_for_an_hour_and_its_password_may_have_a_colon(self) -> None:
         api = Alibaba()
