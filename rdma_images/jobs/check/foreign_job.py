@@ -99,7 +99,7 @@ class JobPart:
     restarts: YamlWord | None = None  # that torchrun makes of failed ranks
     first_node: YamlWord | None = None  # where torchrun's ranks meet
     unread: YamlWord | None = None  # an option that the program reads for another of its backends
-    lone_launcher: YamlWord | None = None  # DeepSpeed's or Accelerate's that is told of no other node
+    lone_launcher: YamlWord | None = None  # what is told of no other node: a launcher, or python
     more_images: tuple[YamlWord, ...] = ()
 
     def __str__(self) -> str:

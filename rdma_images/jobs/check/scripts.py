@@ -16,6 +16,16 @@ DIRECTIVE = re.compile(
 ON_EACH_NODE = re.compile(r"--node[-_]rank[= ]\"?\$\{?SLURM_(?:NODEID|PROCID)")
 GRES = re.compile(r"(?:^|,)gpu:(?:[\w.-]+:)?(?P<count>\d+)(?:\(|,|$)")
 SRUN = re.compile(r"^[^#\n]*\bsrun\b", re.MULTILINE)
+# A program that runs where the script does, on the first node, and whatever may start others.
+PYTHON = re.compile(
+    r"^[ \t]*(?:[A-Z][A-Z0-9_]*=\S*[ \t]+)*python[\d.]*[ \t]+(?!-c\b|-m[ \t]+(?:venv|pip)\b)\S", re.MULTILINE
+)
+STARTS_OTHERS = re.compile(
+    r"\b(?:srun|mpirun|mpiexec|ibrun|prun|horovodrun|pdsh|clush|ssh|sbatch|ray|parallel|torchrun|deepspeed|accelerate|dask|source|"
+    r"launch\w*|run\w*|submit\w*)\b|\.sh\b|\$\{?\w*(?:CMD|LAUNCH|RUN)",
+    re.IGNORECASE,
+)
+ACTIVATION = re.compile(r"^.*\bactivate\b.*$", re.MULTILINE)  # of an environment
 MAX_COMMAND_LINES = 200  # lines of a command
 COUNT = re.compile(r"(?:[\w.-]+:)?(?P<count>\d+)")
 OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
@@ -72,9 +82,17 @@ def _slurm(text: str, name: str, what: str) -> JobPart:
         restarts=lines.restarts,
         first_node=lines.first_node,
         unread=lines.unread,
-        lone_launcher=None if has_own_nodes else lines.lone_launcher,
+        lone_launcher=None if has_own_nodes else lines.lone_launcher or _lone_program(commands, options),
         more_images=images[1:],
     )
+
+
+def _lone_program(commands: str, options: Mapping[str, YamlWord]) -> YamlWord | None:
+    """Return the first Python program of a script in which nothing can start ranks on other nodes."""
+    program = PYTHON.search(commands)
+    if not options or not program or STARTS_OTHERS.search(ACTIVATION.sub("", commands)):
+        return None
+    return YamlWord("python", next(iter(options.values())).line)
 
 
 def _gpus(options: Mapping[str, YamlWord]) -> YamlWord | None:

@@ -338,6 +338,14 @@ def test_the_node_where_srun_is_called_is_not_the_first(tmp_path: Path) -> None:
         ("srun -N 1 deepspeed train.py", []),
         ("# deepspeed train.py", []),
         ("accelerate config default", []),
+        ("source ~/venv/bin/activate\npython test.py", ["warning"]),
+        ("python3 -m train.main --epochs 3", ["warning"]),
+        ("python -m pip install einops", []),
+        ("python -c 'print(1)'", []),
+        ("./launch.sh\npython report.py", []),
+        ("$RUNNER python test.py", []),
+        ("mpirun python test.py", []),
+        ("srun hostname\npython report.py", []),
     ],
 )
 def test_a_launcher_that_is_told_of_no_other_node(tmp_path: Path, line: str, expected: list[str]) -> None:

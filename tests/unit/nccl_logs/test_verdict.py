@@ -498,6 +498,26 @@ def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device
             ),
             "NVSHMEM has no way between the ranks",
         ),
+        (("/bin/bash: line 1: /usr/sbin/sshd: No such file or directory",), "the image has no sshd"),
+        (
+            (
+                "ssh: connect to host worker-1 port 22: Connection refused",
+                "PRTE has lost communication with a remote daemon.",
+            ),
+            "mpirun does not reach worker-1 over ssh, port 22 (Connection refused)",
+        ),
+        (
+            (
+                "spank-epilog: error: pyxis:     mkdir: cannot create directory '/opt/dlami/nvme/tmp/enroot/data': "
+                "Permission denied",
+            ),
+            "enroot may not make /opt/dlami/nvme/tmp/enroot/data on a node (Permission denied)",
+        ),
+        (
+            ("error: pyxis: couldn't mkdir /run/pyxis/100005: No such file or directory",),
+            "pyxis could not make /run/pyxis/100005",
+        ),
+        (("ibgda.cpp:1889: NULL value cannot allocate mlx5dv_devx_uar",), "a privileged container alone"),
         (("nvshmem setup connections failed",), "NVSHMEM could not connect the ranks' adapters"),
         (
             (
@@ -540,6 +560,7 @@ def test_another_part_than_nccl_ended_the_job(lines: tuple[str, ...], reason: st
     [
         "Component: munge",
         "ssh: Could not resolve hostname worker-0: Name or service not known",
+        "ssh: connect to host worker-1 port 22: Connection refused",
         "WARN: init failed for transport: IBGDA",
     ],
 )

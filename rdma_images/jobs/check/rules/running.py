@@ -55,16 +55,21 @@ def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 @rule(
     "launcher.nodes",
     "warning",
-    "deepspeedai/DeepSpeed, deepspeed/launcher/runner.py, fetch_hostfile; huggingface/accelerate, issue 2601",
+    "deepspeedai/DeepSpeed, deepspeed/launcher/runner.py, fetch_hostfile; huggingface/accelerate, issue 2601; "
+    "Lightning-AI/pytorch-lightning, issue 8707",
 )
 def launcher_without_nodes(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """DeepSpeed's or Accelerate's launcher that is told of no other node, in a job on several."""
+    """A launcher that is told of no other node, or a program that nothing starts on others, in a job on several."""
     if part.lone_launcher and (part.job_nodes or 0) > 1:
         word = part.lone_launcher
         fix = "--num_machines, --num_processes, --machine_rank and --main_process_ip, or --config_file"
         if word.text == "deepspeed":
             fix = "--hostfile with --no_ssh, --node_rank and --master_addr on each node, or --hostfile alone over ssh"
         problem = f"{word.text} is told of no other node: it trains on one node, or on each by itself"
+        if word.text == "python":
+            problem = "python runs on the first node alone: nothing in the script starts it on the others"
+            yield word, problem, "start it with srun, once for each GPU, or torchrun with srun, once on each node"
+            return
         yield word, problem, f"give it {fix}"
 
 
