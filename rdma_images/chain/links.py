@@ -121,7 +121,7 @@ def nccl(case: Inspection) -> Link:
 
 
 def settings(case: Inspection, fabric: str) -> Link:
-    """Return the variables that decide about the network, and whether they take NCCL off this fabric."""
+    """Return the variables that decide about the network, and whether they keep NCCL from this fabric."""
     environment, version = nccl_environment(case.subject, case.measured), (nccl_in_use(case) or ("", ""))[1]
     relevant = {name: value for name, value in sorted(environment.items()) if SETTINGS.fullmatch(name)}
     net = environment.get("NCCL_NET", "").lower()

@@ -34,7 +34,7 @@ def opened_in(libraries: Libraries) -> set[str]:
 
 
 def suffixes(libraries: Libraries) -> set[str]:
-    """Return how the files of drivers end that libibverbs opens, as its text has it: "-rdmav34.so"."""
+    """Return the ending of the driver files that libibverbs opens, read from its text: "-rdmav34.so"."""
     return {word.rpartition("%s")[2] for word in looked_for(libraries) if "-rdmav" in word}
 
 

@@ -23,7 +23,7 @@ def main() -> None:
         """invoke's program, which lets the tasks' own imports be kept compiled."""
 
         def parse_core(self, argv: list[str] | None) -> None:
-            """Read invoke's own options. It turns the keeping of compiled modules off here."""
+            """Read invoke's own options. It turns off here that Python writes compiled modules."""
             super().parse_core(argv)
             start_quickly()
 

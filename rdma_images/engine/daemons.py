@@ -22,7 +22,7 @@ INHERITED = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FIL
 
 MNT_DETACH = 2  # sys/mount.h
 
-# Folders outside of ours that the daemons make and leave empty.
+# Folders outside the state folder that the daemons make and leave empty.
 LEFT_BEHIND = tuple(map(Path, ("/run/containerd/s", "/run/containerd", "/run/docker/plugins", "/run/docker")))
 
 

@@ -41,7 +41,7 @@ VersionUrl = Annotated[str, AfterValidator(_url_of_version)]  # {version} stands
 
 
 class Origin(Strict):
-    """Where facts were read: off a published file itself, from its vendor, or from someone else's record."""
+    """The source of facts: a published file itself, its vendor, or someone else's record."""
 
     what: str
     confidence: Confidence

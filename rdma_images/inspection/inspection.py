@@ -53,7 +53,7 @@ class ImageConfig(Value):
     history: list[Step]  # oldest first
 
     def label(self, name: str) -> str | None:
-        """Return a label of ours, by what follows the prefix."""
+        """Return the value of the label `name` below our prefix; None where the image lacks it."""
         return self.labels.get(f"{LABEL_PREFIX}.{name}")
 
     @property

@@ -58,7 +58,7 @@ class Report:
 
 
 def encode_report(report: Report) -> dict[str, object]:
-    """Return the report as JSON has it."""
+    """Return the report in the form of its JSON."""
     plain: dict[str, object] = _report_type().dump_python(report, mode="json")
     return plain
 

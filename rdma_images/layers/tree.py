@@ -45,7 +45,7 @@ _DAMAGE = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, Overfl
 
 ALGORITHMS = ("sha256", "sha384", "sha512")  # that a RECORD may have, by the wheel's specification
 
-IsDevel = Callable[[str], object]  # whether a path, as RECORD has it, is only for building software
+IsDevel = Callable[[str], object]  # whether a path of RECORD is only for building software
 
 
 class WheelError(RdmaImagesError):

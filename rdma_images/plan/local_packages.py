@@ -30,7 +30,7 @@ METADATA = ("pyproject.toml", "setup.cfg", "setup.py", "*.txt")
 
 @dataclass(frozen=True)
 class LocalPackage:
-    """The address of a package that no index has, as a lock's requirement has it."""
+    """The address of a package that no index has, as written in a lock's requirement."""
 
     kind: Literal["wheel", "folder", "commit"]
     address: str  # from the folder of matrix.yaml, "./wheels/x.whl"; of a commit "https://host/repository"

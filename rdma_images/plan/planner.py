@@ -99,7 +99,7 @@ def write(image: Image) -> Path:
 
 
 def written(image: Image) -> dict[str, object]:
-    """Return an image as plan.json has it: the details of its components in words."""
+    """Return an image in the form of plan.json: the details of its components in words."""
     words = {name: {"details": component.details.words()} for name, component in image.components.items()}
     plain = asdict(image)
     return plain | {"components": {name: fields | words[name] for name, fields in plain["components"].items()}}

@@ -119,7 +119,7 @@ class _Sending:
 
     def attempt(self) -> None:
         """Push once; where the registry fails at one part of the image, send that part and push again."""
-        # Anew each time: a layer that was cut off starts from zero again.
+        # New for each attempt: a layer that was cut off starts from zero again.
         self.pushes.append(PushProgress())
         try:
             _attempt(self.api, self.repository, self.tag, self.pushes[-1], self.watch, self.stall, self.refused > 0)
@@ -230,7 +230,7 @@ def _untag(api: docker.APIClient, name: str) -> None:
     try:
         api.remove_image(name, noprune=True)
     except (docker.errors.APIError, requests.RequestException):
-        return  # the name is a convenience of ours; that it stays harms nobody
+        return  # the name is only a convenience: if it stays, nothing breaks
 
 
 def read_back(repository: Repository, tag: str, digest: str) -> Manifest:

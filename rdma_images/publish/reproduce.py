@@ -89,7 +89,7 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class TarEntry:
-    """A file as a layer has it."""
+    """A file of a layer."""
 
     kind: str
     mode: str

@@ -130,7 +130,7 @@ def checker(trust: Trust) -> Callable[[bytes, str], SignedStatement]:
 
 
 class _SignerPolicy:
-    """The trusted signer as sigstore-python asks for it; the identity is a regular expression, as cosign has it."""
+    """The trusted signer as sigstore-python asks for it; the identity is a regular expression, as in cosign."""
 
     def __init__(self, trust: Trust) -> None:
         self._identity, self._issuer = trust.identity or "", trust.issuer or ""

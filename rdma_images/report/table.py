@@ -119,7 +119,7 @@ def _failure(check: Check, verbose: bool) -> Text:
 
 
 def headline(check: Check) -> str:
-    """Return what a failed check found as its first line has it: whole sentences, without their sources."""
+    """Return the first line of what a failed check found: whole sentences, without their sources."""
     return first_line(CITED.sub("", check.found), FIRST_LINE - len(check.id) - 2)
 
 

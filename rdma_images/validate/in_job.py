@@ -45,7 +45,7 @@ def command(tiers: Sequence[str]) -> tuple[str, ...]:
 
 
 def read(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
-    """Return what the nodes measured, by their names, off the lines of the job's logs. What came in part is lost.
+    """Return what the nodes measured, by name, from the lines of the job's logs. Incomplete answers are left out.
 
     Several processes may have measured under one name, as after a restart: the last whole answer counts.
     """

@@ -92,7 +92,7 @@ class JobPart:
     requests: Mapping[str, YamlWord] = field(default_factory=dict)  # of Kubernetes, by resource
     limits: Mapping[str, YamlWord] = field(default_factory=dict)
     environment: Mapping[str, YamlWord] = field(default_factory=dict)
-    settings: Mapping[str, YamlWord] = field(default_factory=dict)  # what a kind alone has, by a name of ours
+    settings: Mapping[str, YamlWord] = field(default_factory=dict)  # values that only some kinds have, by our own names
     network: Network | None = None  # whose interfaces the ranks see
     ranks: YamlWord | None = None  # that torchrun starts on each node
     rank_nodes: YamlWord | None = None  # that torchrun waits for

@@ -10,7 +10,7 @@ from rdma_images.jobs.results.result import ExpectedBandwidth, Measurement, Refe
 
 SPREAD = 0.1  # around what is published: runs of one job differ by a few percent, and most sizes have one run
 
-# bus bandwidth / algorithm bandwidth of n ranks, as nccl-tests' doc/PERFORMANCE.md has it.
+# bus bandwidth / algorithm bandwidth of n ranks, by nccl-tests' doc/PERFORMANCE.md.
 FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "alltoall": 1.0}
 
 

@@ -17,7 +17,7 @@ LABEL = "rdma-images.run"
 MISSED_LOOKS = 2  # looks in a row at which a pod that ran is missing, before the job has lost it
 DELETE_SECONDS = 180.0  # seconds until everything of a deleted job is gone
 CONDITIONS: dict[str, Phase] = {"Succeeded": "succeeded", "Complete": "succeeded", "Failed": "failed"}
-Object = dict[str, Any]  # as Kubernetes' API has it
+Object = dict[str, Any]  # of Kubernetes' API
 
 
 class Kubernetes:

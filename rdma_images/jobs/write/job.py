@@ -76,7 +76,7 @@ class Job:
     fabric: Fabric
     architecture: str  # "amd64"
     image: str  # "host/repository@sha256:…"
-    instance: str  # as the scheduler's label has it
+    instance: str  # as in the scheduler's label
     nodes: int
     starter: Starter
     counts: Counts

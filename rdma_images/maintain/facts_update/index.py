@@ -18,7 +18,7 @@ from rdma_images.core.platforms import MACHINES, Platform
 from rdma_images.facts import Facts
 from rdma_images.inputs import package_index
 
-# The C library of the oldest base; a wheel that asks for a newer one would fit none of ours.
+# The C library of the oldest base; a wheel that asks for a newer one fits none of the bases.
 MANYLINUX = "manylinux_2_35"
 PYTHONS = tuple(f"3.{minor}" for minor in range(8, 20))  # oldest first; from the oldest that torch 2.2 has a wheel for
 SECONDS = 300  # for one resolution; a cold one of torch takes 10 s here

@@ -32,7 +32,7 @@ def readings(index: IndexClient, facts: Facts, reread: Iterable[str]) -> Iterato
 
 
 def _read(index: IndexClient, version: str) -> dict[str, Value]:
-    """Return the row of a release as the index has it."""
+    """Return the row of a release, from the package index."""
     pythons = _pythons(index.wheels("torch", version), MACHINES["linux/amd64"])
     if not pythons:
         raise RdmaImagesError(

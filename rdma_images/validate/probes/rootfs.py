@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 SKIPPED = {"/proc", "/sys", "/dev"}
-MAX_LINKS = 40  # as the kernel has it
+MAX_LINKS = 40  # the kernel's limit: path_resolution(7)
 
 
 class RootEntry(NamedTuple):

@@ -102,7 +102,7 @@ def library_path(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     "plugin.missing", "error", "NVIDIA/nccl, src/plugin/plugin_open.cc; awsome-distributed-ai pull requests 878 and 936"
 )
 def missing_plugin(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """A plugin that is not in the image, as its report has it: NCCL runs without that network, or without the tuner."""
+    """A plugin that is not in the image, by its report: NCCL runs without that network, or without the tuner."""
     image = part.image
     for name, prefix in (("NCCL_NET_PLUGIN", "libnccl-net"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner")):
         word = part.environment.get(name)
