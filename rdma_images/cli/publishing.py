@@ -16,6 +16,7 @@ from rdma_images.selection import project, target_options
 
 if TYPE_CHECKING:
     from rdma_images.publish.send import Publisher
+    from rdma_images.publish.soci import SociProgram
 
 
 @verb(
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     | ONTO
     | PUBLISHING
     | {"image": "An image of the engine that was built elsewhere and passed `validate --image`; may be repeated."}
+    | {"lazy": "Publish each image a second time, for nodes that read it in part: soci, by that program."}
     | {"allow-red": "Publish despite this failed check, by its id; recorded. May be given more than once."}
     | POLICY
     | JSON,
@@ -41,6 +43,7 @@ def publish(
     allow_red: list[str] | None = None,
     policy: str = "",
     sign: str = "",
+    lazy: str = "",
     json: bool = False,
 ) -> None:
     """Push validated images with their evidence to registries.
@@ -55,6 +58,7 @@ def publish(
 
     places = registries.load().pick(to or ())
     rules = policies.chosen(policy)
+    converter = _converter(lazy)
     if image:
         if target or all or set or onto:
             raise RefusedError("--image names the image by itself\nleave out --target, --all, --set and --onto")
@@ -67,7 +71,7 @@ def publish(
         approved = publish_images.approved_images(
             images, all_images, loaded.matrix, suite.digest(), allow_red or (), rules
         )
-    outcomes = publish_images.publish(approved, places, publisher(sign))
+    outcomes = publish_images.publish(approved, places, publisher(sign, converter))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     if any(outcome.error for outcome in outcomes):
         raise Exit(code=1)
@@ -146,7 +150,16 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
         raise Exit(code=1)
 
 
-def publisher(sign: str) -> "Publisher":
+def _converter(lazy: str) -> "SociProgram | None":
+    """Return the program that `--lazy` names; None without one. Raises RefusedError for another word."""
+    from rdma_images.publish import soci
+
+    if lazy not in ("", "soci"):
+        raise RefusedError(f"--lazy {lazy} is not known\nwrite --lazy soci; docs/guides/lazy-pulls.md has other forms")
+    return soci.find_program() if lazy else None
+
+
+def publisher(sign: str, converter: "SociProgram | None" = None) -> "Publisher":
     """Return what publishing needs on this machine; the engine is looked for when something has to be sent."""
     from functools import cache
 
@@ -154,4 +167,6 @@ def publisher(sign: str) -> "Publisher":
     from rdma_images.publish import keys, send
     from rdma_images.publish import progress as shown
 
-    return send.Publisher(cache(lambda: engine.ensure(progress)), shown.watcher(), keys.parse_signer(sign))
+    return send.Publisher(
+        cache(lambda: engine.ensure(progress)), shown.watcher(), keys.parse_signer(sign), converter=converter
+    )

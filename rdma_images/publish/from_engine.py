@@ -54,11 +54,21 @@ def _copied(engine: Engine, image: str, digest: str, into: IO[bytes]) -> bool:
 @contextmanager
 def _saved(engine: Engine, digest: str) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
     """Yield the files of the image `digest` as it is saved, each to be read before the next is asked for."""
+    with archive(engine, digest) as chunks:
+        saved = io.BufferedReader(Chunks(chunks), CHUNK)
+        with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as tar:
+            yield ((member, file) for member in tar if (file := tar.extractfile(member)) is not None)
+
+
+@contextmanager
+def archive(engine: Engine, digest: str) -> Iterator[Iterator[bytes]]:
+    """Yield the image `digest` as it is saved, in pieces: a tar of an OCI layout.
+
+    Raises MissingError when the engine does not have it.
+    """
     client = docker.APIClient(base_url=engine.host)
     try:
-        saved = io.BufferedReader(Chunks(client.get_image(digest, chunk_size=CHUNK)), CHUNK)
-        with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as archive:
-            yield ((member, file) for member in archive if (file := archive.extractfile(member)) is not None)
+        yield client.get_image(digest, chunk_size=CHUNK)
     except docker.errors.ImageNotFound:
         raise faults.MissingError(f"the engine has no image {digest}\nbuild it again") from None
     finally:

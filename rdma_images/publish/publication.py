@@ -10,6 +10,16 @@ from rdma_images.publish.push import Traffic
 
 
 @dataclass(frozen=True)
+class LazyImage:
+    """The same image once more, converted for a snapshotter that reads it in part."""
+
+    form: Literal["soci"]
+    ref: str  # "host/repository@sha256:…": the index over it
+    tag: str
+    result: Literal["pushed", "there"]
+
+
+@dataclass(frozen=True)
 class PublishedCopy:
     """An image in one registry."""
 
@@ -25,6 +35,7 @@ class PublishedCopy:
     signed_by: str | None = None  # the key's name, "keyless", or None
     made: tuple[str, ...] = ()  # what was created in the registry for it
     finished: str = ""  # ISO 8601, UTC
+    lazy: LazyImage | None = None
 
 
 @dataclass(frozen=True)

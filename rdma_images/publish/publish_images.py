@@ -139,9 +139,13 @@ def publish(
 def _publish_to(items: Sequence[ApprovedImage], destination: Destination, publisher: Publisher) -> list[PublishResult]:
     """Publish all items to one registry; short tags of a target move when all its images have arrived."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
+        # A conversion reads a whole image: one at a time, like a push.
+        candidates = () if publisher.converter else items
         present = [
             item
-            for item, is_present in zip(items, pool.map(partial(_is_published, destination), items), strict=True)
+            for item, is_present in zip(
+                candidates, pool.map(partial(_is_published, destination), candidates), strict=True
+            )
             if is_present
         ]
         early = {result.image_id: result for result in pool.map(partial(_send, destination, publisher), present)}

@@ -1,25 +1,29 @@
 """Publish one image to one registry: prepare, push, read back, attach, sign, each only where it is needed."""
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
-from rdma_images.core.paths import COMMAND
+from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import megabytes
 from rdma_images.engine import Engine
-from rdma_images.publish import from_engine, gate, keys, push
+from rdma_images.publish import from_engine, gate, keys, push, soci
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
 from rdma_images.publish.destination import LAYERS, Destination, unsupported_types
 from rdma_images.publish.item import ApprovedImage, artifacts, license_archive
 from rdma_images.publish.moving_tags import advance_tags
 from rdma_images.publish.progress import Watcher
-from rdma_images.publish.publication import PUBLICATION, PublishedCopy
+from rdma_images.publish.publication import PUBLICATION, LazyImage, PublishedCopy
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.signing import ImageSigner
+from rdma_images.publish.soci import SociProgram
+from rdma_images.publish.soci_index import SUFFIX, originals
 from rdma_images.publish.tags import unique_tag
 from rdma_images.registry import faults
 from rdma_images.registry.client import Manifest, Repository, labels_of
@@ -30,12 +34,16 @@ _QUESTIONS = 8  # at once
 
 @dataclass(frozen=True)
 class Publisher:
-    """What publishing needs beside the image; the engine is asked for only when something is sent."""
+    """What publishing needs beside the image; the engine is asked for only when something is sent.
+
+    With a `converter`, each image is published a second time, as that program converts it.
+    """
 
     engine: Callable[[], Engine]
     watcher: Watcher
     signer: keys.Signer | None = None
     pace: push.PushPolicy = field(default_factory=push.PushPolicy)
+    converter: SociProgram | None = None
 
     def retry(self, action: Callable[[], Result]) -> Result:
         """Call `action`, and again after faults that may heal."""
@@ -99,6 +107,7 @@ def send(item: ApprovedImage, destination: Destination, publisher: Publisher) ->
         new = any(attachment.new for attachment in attached)  # which nobody can have signed
         if new or not (_signed_before(publisher.signer, item, destination, repository) or signing.has_signed(unsigned)):
             signing.sign(unsigned, publisher.retry)
+    lazy = _find_or_convert(item, arrival, destination, repository, publisher, publisher.converter)
     return PublishedCopy(
         registry=destination.name,
         ref=f"{repository.ref}@{item.build.digest}",
@@ -112,6 +121,7 @@ def send(item: ApprovedImage, destination: Destination, publisher: Publisher) ->
         signed_by=keys.key_label(publisher.signer.key) if publisher.signer else None,
         made=arrival.created,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        lazy=lazy,
     )
 
 
@@ -125,6 +135,8 @@ def _find_or_push(
         publisher.watcher.line(f"{destination.name}: {item.tags.full} stays with an earlier build: {digest} is {tag}")
     if current == digest:
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
+        if publisher.converter:
+            soci.require_gzip(manifest)
         traffic = push.Traffic(there=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
     _check_compression(digest, destination, publisher)
@@ -139,13 +151,18 @@ def _find_or_push(
 
 
 def _check_compression(digest: str, destination: Destination, publisher: Publisher) -> None:
-    """Raise ConflictError before a byte is sent when the registry's users could not pull the layers."""
-    if destination.compression == "any":
+    """Raise an error before a byte is sent when the registry's users could not pull the layers, or SOCI not read them.
+
+    Raises ConflictError for the one, RefusedError for the other.
+    """
+    if destination.compression == "any" and not publisher.converter:
         return
-    publisher.watcher.line(
-        f"{destination.name}: reading the layers' types, for it takes {destination.compression} only"
-    )
-    if types := unsupported_types(from_engine.manifest(publisher.engine(), digest), destination.compression):
+    wanted = destination.compression if destination.compression != "any" else "gzip"
+    publisher.watcher.line(f"{destination.name}: reading the layers' types, for {wanted} is wanted")
+    manifest = from_engine.manifest(publisher.engine(), digest)
+    if publisher.converter:
+        soci.require_gzip(manifest)
+    if types := unsupported_types(manifest, destination.compression):
         raise faults.ConflictError(
             f"{destination.name} takes layers of {destination.compression} only (compression in registries.yaml), and "
             f"{digest} has {', '.join(types)}\n"
@@ -166,6 +183,63 @@ def _attach(
         return files, attach(files, manifest.descriptor, repository, is_trusted)
 
     return publisher.retry(attach_all)
+
+
+def _find_or_convert(
+    item: ApprovedImage,
+    arrival: Arrival,
+    destination: Destination,
+    repository: Repository,
+    publisher: Publisher,
+    program: SociProgram | None,
+) -> LazyImage | None:
+    """Return the image as `program` converts it, published beside the original; None without a program.
+
+    What its tag leads to stays, where it is of this image and, with a signer, carries the same signer's signature: a
+    later version of the program may write another index.
+    """
+    if program is None:
+        return None
+    tag = f"{arrival.tag}{SUFFIX}"
+    current = publisher.retry(partial(digest_under, tag, repository))
+    if current and publisher.retry(partial(_is_converted, item, current, destination, repository, publisher)):
+        return LazyImage("soci", f"{repository.ref}@{current}", tag, "there")
+    publisher.watcher.line(f"{destination.name}: converting {item.build.digest} with soci {program.version}")
+    state_folder().mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="soci-", dir=state_folder()) as scratch,
+        from_engine.archive(publisher.engine(), item.build.digest) as archive,
+    ):
+        converted = soci.convert(program, archive, arrival.manifest, Path(scratch))
+    if current and current != converted.index.digest and destination.immutable:
+        raise faults.ConflictError(
+            f"{repository.ref}:{tag} is {current}, which this signer has not signed, and tags do not change there\n"
+            "have it deleted in the registry, and publish again"
+        )
+    publisher.retry(partial(_put_converted, converted, repository))
+    signing = publisher.signing(destination, repository, converted.index.digest)
+    if signing and not publisher.retry(partial(signing.has_signed, ())):
+        signing.sign((), publisher.retry)
+    publisher.retry(partial(repository.put_manifest, tag, converted.index))
+    return LazyImage("soci", f"{repository.ref}@{converted.index.digest}", tag, "pushed")
+
+
+def _is_converted(
+    item: ApprovedImage, digest: str, destination: Destination, repository: Repository, publisher: Publisher
+) -> bool:
+    """Return whether the index `digest` has this image converted, by this signer where there is one."""
+    if item.build.digest not in originals(repository.manifest(digest)).values():
+        return False
+    signing = publisher.signing(destination, repository, digest)
+    return signing is None or signing.has_signed(())
+
+
+def _put_converted(converted: soci.ConvertedImage, repository: Repository) -> None:
+    """Send what the registry lacks of a converted image, by digest alone."""
+    for content in converted.blobs:
+        repository.put_blob(content)
+    for manifest in (*converted.manifests, converted.index):
+        repository.put_manifest(manifest.digest, manifest)
 
 
 def _signed_before(signer: keys.Signer, item: ApprovedImage, destination: Destination, repository: Repository) -> bool:

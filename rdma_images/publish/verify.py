@@ -7,7 +7,7 @@ from typing import Any
 
 from rdma_images.core.errors import RefusedError, first_line
 from rdma_images.core.progress import Progress, silent
-from rdma_images.publish import cosign, sigstore_bundles, statement, tags
+from rdma_images.publish import cosign, sigstore_bundles, soci_index, statement, tags
 from rdma_images.publish.attach import FORM, fallback_tag, newest_first, read_content
 from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
 from rdma_images.publish.cosign import Cosign
@@ -111,18 +111,47 @@ def verify(
     verifier = open_verifier(repository, trust, progress)
     if manifest.media_type not in (OCI_INDEX, DOCKER_INDEX):
         return (image(repository, manifest, reference.selector, verifier, origin),)
-    images = {member.digest: repository.manifest(member.digest) for member in manifest.members()}
+    members = [member.digest for member in manifest.members() if not soci_index.is_soci_index(member)]
+    images = {digest: repository.manifest(digest) for digest in members}
+    converted = soci_index.originals(manifest)
     return (
         _index(repository, manifest, images, verifier),
-        *(image(repository, member, reference.selector, verifier, origin) for member in images.values()),
+        *(
+            _original(repository, member, converted[digest], reference.selector, verifier, origin)
+            if digest in converted
+            else image(repository, member, reference.selector, verifier, origin)
+            for digest, member in images.items()
+        ),
     )
+
+
+def _original(
+    repository: Repository,
+    converted: Manifest,
+    digest: str,
+    reference: str,
+    verifier: Verifier | None,
+    origin: OriginRules | None,
+) -> Verification:
+    """Check the image `digest`, of which `converted` has to have all content: it carries the evidence of both."""
+    ref = f"{repository.ref}@{digest}"
+    try:
+        original = repository.manifest(digest)
+    except faults.MissingError:
+        missing = f"{converted.digest} was converted from it, and it is not there: publish it again"
+        return Verification(ref, (VerifyFinding("original", False, missing),))
+    same = soci_index.has_same_content(converted, original)
+    relation = "has the same config and layers" if same else "has other content"
+    verification = image(repository, original, reference.removesuffix(soci_index.SUFFIX), verifier, origin)
+    original_finding = VerifyFinding("original", same, f"{converted.digest}, converted from it, {relation}")
+    return Verification(ref, (original_finding, *verification.findings))
 
 
 def _index(
     repository: Repository, index: Manifest, images: Mapping[str, Manifest], verifier: Verifier | None
 ) -> Verification:
     """Check whether the index is signed, lists anything, and calls each image by its platform; and jobs' results."""
-    listed = [(entry.digest, _platform(entry.platform)) for entry in index.members()]
+    listed = [(entry.digest, _platform(entry.platform)) for entry in index.members() if entry.digest in images]
     real = {digest: _platform(repository.config(manifest)) for digest, manifest in images.items()}
     wrong = [
         f"{digest} as {platform}, but it is {real[digest]}" for digest, platform in listed if platform != real[digest]
@@ -133,7 +162,8 @@ def _index(
     files, unreadable = _chosen(repository, index.digest, verifier)
     results = _attachment(statement.RESULTS, files.get(statement.RESULTS), index.digest, verifier, ref)
     signature = _signature(repository, index.digest, verifier)
-    return Verification(ref, (signature, platforms, *unreadable, *results))
+    tables = soci_index.findings(repository, index, images)
+    return Verification(ref, (signature, platforms, *tables, *unreadable, *results))
 
 
 def _platform(body: Mapping[str, Any]) -> str:

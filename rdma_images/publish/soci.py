@@ -1,0 +1,136 @@
+"""Convert an image with the `soci` program, so that SOCI's snapshotter can read its gzip layers in part.
+
+`soci` is looked up on the PATH. 0.13 converts without containerd, and 0.15 is the first that reads a layer of several
+gzip streams to its end (base images have such layers) and that needs no root.
+"""
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.paths import COMMAND
+from rdma_images.publish.soci_index import CONVERTED_FROM, has_same_content, is_soci_index
+from rdma_images.registry import client, faults
+from rdma_images.registry.client import OCI_INDEX, Descriptor, Manifest
+
+_OLDEST = (0, 15)
+_INSTALL = "install soci 0.15 or later from the releases of awslabs/soci-snapshotter"
+_TIMEOUT = 60  # seconds for its version
+
+
+@dataclass(frozen=True)
+class SociProgram:
+    """The soci program."""
+
+    path: Path
+    version: str
+
+
+@dataclass(frozen=True)
+class ConvertedImage:
+    """An image that soci converted: all of it that the original does not have."""
+
+    index: Manifest
+    manifests: tuple[Manifest, ...]  # which `index` lists: the image's, and SOCI's index of its layers
+    blobs: tuple[bytes, ...]  # of SOCI's index: the layers' tables of contents, and its config
+
+
+def find_program() -> SociProgram:
+    """Return soci. Raises RdmaImagesError with what to install where there is none, or one before 0.15."""
+    if not (path := shutil.which("soci")):
+        raise RdmaImagesError(f"there is no soci on the PATH\n{_INSTALL}")
+    return _inspect_program(Path(path))
+
+
+@functools.cache
+def _inspect_program(path: Path) -> SociProgram:
+    try:
+        process = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RdmaImagesError(f"{path} does not run: {error}\n{_INSTALL}") from None
+    version = re.search(r"^soci version v?((\d+)\.(\d+)\S*)", process.stdout, re.MULTILINE)
+    if version is None or (int(version[2]), int(version[3])) < _OLDEST:
+        named = version[1] if version else "it names none"
+        raise RdmaImagesError(f"{path} is older than soci 0.15, or no soci at all (its version: {named})\n{_INSTALL}")
+    return SociProgram(path, version[1])
+
+
+def require_gzip(manifest: Manifest) -> None:
+    """Raise RefusedError where a layer of an image is not of gzip: soci makes tables of no other."""
+    types = sorted({layer.media_type for layer in manifest.layers() if not layer.media_type.endswith("gzip")})
+    if types:
+        raise RefusedError(
+            f"--lazy soci: SOCI reads layers of gzip only, and {manifest.digest} has {', '.join(types)}\n"
+            f"build it with `{COMMAND} build --compression gzip`, or leave out --lazy: layers of zstd are read in part "
+            "by stargz-snapshotter as they are"
+        )
+
+
+def convert(program: SociProgram, archive: Iterable[bytes], original: Manifest, scratch: Path) -> ConvertedImage:
+    """Return the image `original` as soci converts it.
+
+    Args:
+        program: The program to run.
+        archive: The image as an engine saves it: a tar of an OCI layout.
+        original: The image's manifest.
+        scratch: An empty folder, which gets two copies of the image. The caller removes it.
+
+    Raises:
+        PublishError: The program failed, or made something else.
+    """
+    output = scratch / "converted"
+    command = [str(program.path), "convert", "--standalone", "--format", "oci-dir", "/dev/stdin", str(output)]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "TMPDIR": str(scratch)},
+        )
+        with suppress(BrokenPipeError), process:  # where it ends early, its own words say why
+            assert process.stdin
+            for chunk in archive:
+                process.stdin.write(chunk)
+        log.seek(0)
+        lines = log.read().decode(errors="replace").splitlines()
+    if process.returncode != 0:
+        reason = next((line for line in reversed(lines) if line.startswith("soci: ")), "soci: no reason given")
+        raise faults.PublishError(
+            f"soci {program.version} does not convert {original.digest}: {reason.removeprefix('soci: ')}\n"
+            f"it needs twice the image's size below {scratch.parent}, and a layer of 10 MiB or more"
+        )
+    try:
+        return _read(output, original)
+    except (OSError, ValueError, KeyError, TypeError, faults.MalformedError) as error:
+        raise faults.PublishError(
+            f"soci {program.version} made something else of {original.digest}: {error}\n{_INSTALL}"
+        ) from None
+
+
+def _read(layout: Path, original: Manifest) -> ConvertedImage:
+    """Return what is in an OCI layout that soci wrote. Raises ValueError where it is not of `original`."""
+
+    def read_blob(digest: str) -> bytes:
+        return (layout / "blobs" / digest.replace(":", "/")).read_bytes()
+
+    (root,) = json.loads((layout / "index.json").read_bytes())["manifests"]
+    entries = Manifest(OCI_INDEX, read_blob(root["digest"])).members()
+    (image_entry,) = (entry for entry in entries if not is_soci_index(entry))
+    (soci_entry,) = filter(is_soci_index, entries)
+    image, soci_index = (Manifest(entry.media_type, read_blob(entry.digest)) for entry in (image_entry, soci_entry))
+    if not has_same_content(image, original):
+        raise ValueError("its layers are others")
+    annotations = {**image_entry.annotations, CONVERTED_FROM: original.digest}
+    index = client.index([replace(image_entry, annotations=annotations), soci_entry])
+    parts = [Descriptor.from_json(soci_index.body["config"]), *soci_index.layers()]
+    return ConvertedImage(index, (image, soci_index), tuple(read_blob(part.digest) for part in parts))

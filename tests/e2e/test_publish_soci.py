@@ -1,0 +1,251 @@
+"""`publish --lazy soci` with the real parts: an engine, a registry with passwords, cosign, and soci itself.
+
+The last one has containerd with SOCI's snapshotter, too. Neither is in a package of the Debian that CI has: where they
+are not on the PATH, these tests are skipped.
+"""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdma_images import engine as engines
+from rdma_images.core import paths
+from rdma_images.engine.container_engine import Engine
+from rdma_images.plan import matrix
+from rdma_images.publish import publish_images, soci
+from rdma_images.publish.destination import open_destination
+from rdma_images.publish.keys import Signer, Trust
+from rdma_images.publish.progress import LineProgress
+from rdma_images.publish.push import PushPolicy
+from rdma_images.publish.send import Publisher
+from rdma_images.publish.verify import verify
+from tests.e2e.publish_parts import (
+    PASSWORD,
+    SUITE,
+    USER,
+    Registry,
+    Small,
+    build_small,
+    cosign_key,
+    green,
+    placed,
+    planned,
+    registry_program,
+    write_steps,
+)
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(shutil.which("soci") is None, reason="there is no soci on the PATH"),
+]
+SIZE = 12 << 20  # bytes: soci leaves layers below 10 MiB as they are
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return engines.ensure(print)
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    monkeypatch.setenv("TEST_REGISTRY_USER", USER)
+    monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
+    monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    server = Registry(registry_program(), tmp_path / "registry").start()
+    yield server
+    server.kill()
+
+
+@contextmanager
+def built(engine: Engine, folder: Path, compression: str) -> Iterator[Small]:
+    output = f"oci-mediatypes=true,compression={compression},force-compression=true"
+    small = build_small(engine, folder / "context", folder.name.lower(), layers=2, size=SIZE, output=output)
+    yield small
+    client = engines.client(engine)
+    client.images.remove(small.ref, force=True)
+    client.close()
+
+
+def publish(engine: Engine, registry: Registry, small: Small, key: Path | None = None) -> publish_images.PublishResult:
+    image = planned()
+    write_steps(image, *green(image, small))
+    publisher = Publisher(
+        engine=lambda: engine,
+        watcher=LineProgress(print),
+        signer=Signer(str(key)) if key else None,
+        pace=PushPolicy(3, 0.1, 60),
+        converter=soci.find_program(),
+    )
+    items = publish_images.approved_images([image], [image], matrix.load(), SUITE)
+    (result,) = publish_images.publish(items, {"local": registry.entry()}, publisher)
+    return result
+
+
+def test_the_converted_image_is_signed_and_names_the_original(
+    engine: Engine, registry: Registry, tmp_path: Path
+) -> None:
+    key, public = cosign_key(tmp_path / "key")
+    with built(engine, tmp_path, "gzip") as small:
+        first = placed(publish(engine, registry, small, key))
+        second = placed(publish(engine, registry, small, key))
+    image = planned()
+    assert first.lazy
+    assert second.lazy == replace(first.lazy, result="there")
+    assert first.ref.endswith(small.digest)
+    assert registry.tags("training/efa-pytorch") == {image.tag, f"{image.tag}-soci", "2.15", "latest"}
+    assert not list(paths.state_folder().glob("soci-*"))
+
+    trust = Trust(key=str(public))
+    index, original = verify(f"{registry.host}/training/efa-pytorch:{first.lazy.tag}", registry.entry(), trust)
+    assert index.ref == first.lazy.ref
+    assert {finding.what: finding.detail for finding in index.findings} == {
+        "signature": f"by {trust}",
+        "platforms": "linux/amd64",
+        "SOCI index": "2 of 2 layers can be read in part",
+    }
+    assert index.holds
+    assert original.ref == first.ref
+    assert {finding.what: finding.holds for finding in original.findings}.items() >= {
+        "original": True,
+        "signature": True,
+        "tag": True,
+        "signed report": True,
+        "signed provenance": True,
+    }.items()
+
+
+def test_what_another_signer_converted_is_converted_again(engine: Engine, registry: Registry, tmp_path: Path) -> None:
+    key, public = cosign_key(tmp_path / "key")
+    with built(engine, tmp_path, "gzip") as small:
+        unsigned = placed(publish(engine, registry, small)).lazy
+        signed = placed(publish(engine, registry, small, key)).lazy
+    assert unsigned
+    assert signed == unsigned  # soci writes the same bytes again
+    index, _ = verify(signed.ref, registry.entry(), Trust(key=str(public)))
+    assert index.holds
+
+
+def test_an_image_of_zstd_is_refused_before_it_is_sent(engine: Engine, registry: Registry, tmp_path: Path) -> None:
+    with built(engine, tmp_path, "zstd") as small:
+        result = publish(engine, registry, small)
+    assert "build it with `invoke build --compression gzip`" in result.error
+    assert result.place is None
+    assert registry.tags("training/efa-pytorch") == set()
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not all(map(shutil.which, ("containerd", "ctr", "soci-snapshotter-grpc"))),
+    reason="mounting a layer needs root, and containerd, ctr and soci-snapshotter-grpc on the PATH",
+)
+def test_the_snapshotter_reads_parts_of_the_published_layers(
+    engine: Engine, registry: Registry, tmp_path: Path
+) -> None:
+    with built(engine, tmp_path, "gzip") as small:
+        lazy = placed(publish(engine, registry, small)).lazy
+    assert lazy
+    image = f"{registry.host}/training/efa-pytorch:{lazy.tag}"
+    with node(tmp_path / "n", registry.host) as address:
+        ctr = ("ctr", "-a", address)
+        login = ("--plain-http", "--user", f"{USER}:{PASSWORD}")
+        run(*ctr, "images", "pull", *login, "--snapshotter", "soci", image)
+        log = (tmp_path / "n" / "soci-snapshotter-grpc.log").read_text()
+        assert log.count("remote snapshot successfully prepared") == 2, log
+        content = run(*ctr, "content", "list", "--quiet").split()
+        layers = open_destination("local", registry.entry()).repository("efa-pytorch").manifest(small.digest).layers()
+        assert not {layer.digest for layer in layers} & set(content)  # nothing of them was downloaded
+        view = tmp_path / "view"
+        view.mkdir()
+        run(*ctr, "images", "mount", "--snapshotter", "soci", image, str(view))
+        try:
+            for name in ("layer0", "layer1"):
+                assert (view / name).read_bytes() == (tmp_path / "context" / name).read_bytes()
+        finally:
+            run("umount", str(view))
+
+
+CONTAINERD = """\
+version = 3
+root = "{folder}/root"
+state = "{folder}/state"
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
+[grpc]
+address = "{folder}/containerd.sock"
+[[plugins.'io.containerd.transfer.v1.local'.unpack_config]]
+platform = "linux/amd64"
+snapshotter = "soci"
+differ = "walking"
+[proxy_plugins.soci]
+type = "snapshot"
+address = "{folder}/soci-snapshotter-grpc.sock"
+[proxy_plugins.soci.exports]
+enable_remote_snapshot_annotations = "true"
+"""
+SNAPSHOTTER = """\
+no_prometheus = true
+skip_check_snapshotter_supported = true
+[[resolver.host."{host}".mirrors]]
+host = "http://{host}"
+insecure = true
+"""
+
+
+@contextmanager
+def node(folder: Path, host: str) -> Iterator[str]:
+    """Yield the address of a containerd with SOCI's snapshotter, which read the registry `host` over plain HTTP."""
+    (folder / "snapshots").mkdir(parents=True)
+    login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    (folder / "config.json").write_text(json.dumps({"auths": {host: {"auth": login}}}))
+    snapshots = ("--root", str(folder / "snapshots"), "--address", str(folder / "soci-snapshotter-grpc.sock"))
+    with ExitStack() as stack:
+        stack.callback(unmount, folder)
+        for program, text, options in (
+            ("soci-snapshotter-grpc", SNAPSHOTTER, snapshots),
+            ("containerd", CONTAINERD, ()),
+        ):
+            config = folder / f"{program}.toml"
+            config.write_text(text.format(folder=folder, host=host))
+            stack.enter_context(daemon(folder, program, "--config", str(config), *options))
+        yield str(folder / "containerd.sock")
+
+
+@contextmanager
+def daemon(folder: Path, program: str, *options: str) -> Iterator[None]:
+    """Run a program until the end of the context; yields once it has made its socket."""
+    with (folder / f"{program}.log").open("wb") as log:
+        environ = {**os.environ, "DOCKER_CONFIG": str(folder)}
+        process = subprocess.Popen([program, *options], stdout=log, stderr=log, env=environ)
+    try:
+        deadline = time.monotonic() + 30
+        while not (folder / f"{program}.sock").exists():
+            log_text = (folder / f"{program}.log").read_text()
+            assert process.poll() is None, log_text
+            assert time.monotonic() < deadline, log_text
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def unmount(folder: Path) -> None:
+    """Take away what is mounted below a folder."""
+    for line in reversed(Path("/proc/mounts").read_text().splitlines()):
+        if line.split()[1].startswith(f"{folder}/"):
+            run("umount", "--lazy", line.split()[1])
+
+
+def run(*command: str) -> str:
+    """Return what a program prints; what it says on its other output is in the failure of a test."""
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
