@@ -51,7 +51,7 @@ MARKS = (
 WARNING = re.compile(r"NCCL (?<!\wNCCL )WARN +(?P<words>\S.*)")
 # A Python exception's last line, or a launcher's error. A metric of that name has no words.
 ERROR = re.compile(
-    r"(?<![\w.])(?:[A-Za-z_][\w.]*(?:Error|Exception)|(?:[\w-]+: )?[Ee]rror): (?=.*[A-Za-z]{3})\S.*", re.ASCII
+    r"(?<![\w.-])(?:[A-Za-z_][\w.]*(?:Error|Exception)|(?:[\w-]+: )?[Ee]rror): (?=.*[A-Za-z]{3})\S.*", re.ASCII
 )
 # How launchers say that a rank ended, and not why.
 CONSEQUENCE = re.compile(

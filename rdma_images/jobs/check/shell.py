@@ -38,7 +38,7 @@ NODES = re.compile(r"--nnodes[= ](?P<value>\"?[\w${}:-]+)")
 NOT_TORCHRUNS = re.compile(r"\bft_launcher\b|\.py\b")
 ENDED = re.compile(r"(?:^|[\s;])(?:fi|esac)\s*;?\s*$")
 ASSIGNED = re.compile(r"(?<![\w$-])(?P<name>[A-Za-z_]\w*)=")
-MAX_COMMAND_LENGTH = 1 << 14  # characters of a command over several lines
+MAX_COMMAND_LENGTH = 1 << 12  # characters of a command, over several lines, that are read
 MAX_WORD_LENGTH = 4096  # characters of a word whose variables are put in place
 COMMENT = re.compile(r"(?:^|\s)#.*")
 # A condition that only says which rank or node does something: what it guards happens in every run of the job.
@@ -129,7 +129,7 @@ def _lone_launcher(text: str, first: int) -> YamlWord | None:
         command += line.rstrip("\\") + " "
         if line.endswith("\\") and len(command) < MAX_COMMAND_LENGTH:
             continue
-        launcher = LAUNCHER.search(command) if is_certain else None
+        launcher = LAUNCHER.search(command[:MAX_COMMAND_LENGTH]) if is_certain else None
         command = ""
         if launcher:
             name = launcher["command"].split()[0]
