@@ -1,8 +1,12 @@
 """Make one layer from its wheels, in a process of its own; therefore it imports little."""
 
 import json
+import multiprocessing
+import os
 import re
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from fnmatch import translate
 from pathlib import Path
@@ -30,6 +34,11 @@ class LayerTask:
 def matcher(patterns: str) -> IsDevel:
     """Return whether a path matches one of `patterns`, a line each."""
     return re.compile("|".join(map(translate, patterns.splitlines()))).match
+
+
+def process_pool(count: int) -> ProcessPoolExecutor:
+    """Return a pool of `count` processes for `make_layer`; they end when this process does, also when it is killed."""
+    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _end_with_parent)
 
 
 def make_layer(task: LayerTask) -> None:
@@ -72,3 +81,15 @@ def describe(into: Path, runtime: blob.Blob, devel: blob.Blob, listed: Mapping[s
     (into / LISTING_FILE).write_text(json.dumps(listed), encoding="utf-8")
     record = {"runtime": asdict(runtime), "devel": asdict(devel)}
     (into / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended: it would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

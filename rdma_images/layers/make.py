@@ -1,6 +1,5 @@
 """Download wheels, and make layers of them in two processes while the next wheels download."""
 
-import multiprocessing
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -19,7 +18,7 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import digests, store
 from rdma_images.layers.digests import Digests
-from rdma_images.layers.layer_process import LayerTask, make_layer
+from rdma_images.layers.layer_process import LayerTask, make_layer, process_pool
 from rdma_images.layers.recipe import Recipe, devel_patterns
 from rdma_images.layers.store import StoredLayer
 
@@ -85,7 +84,7 @@ class LayerMaker:
         size = sum(recipe.size for recipe in missing)
         disk_space.require(SPACE_FACTOR * size, "making the wheels' layers")
         self._progress(f"making {len(missing)} layers of wheels, {megabytes(size)} to download")
-        processes = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"))
+        processes = process_pool(PROCESSES)
         self._stack.callback(processes.shutdown, cancel_futures=True)
         downloads = ThreadPoolExecutor(DOWNLOADS)
         waiters = ThreadPoolExecutor(len(missing))

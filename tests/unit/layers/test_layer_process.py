@@ -1,0 +1,40 @@
+"""The processes that make layers."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rdma_images.core import paths
+
+WAITING = """
+import os, time
+from rdma_images.layers.layer_process import process_pool
+
+if __name__ == "__main__":
+    print(process_pool(1).submit(os.getpid).result(), flush=True)
+    time.sleep(600)
+"""
+PATIENCE = 60  # seconds
+
+
+def test_they_end_with_a_build_that_is_killed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, text=True, cwd=paths.PROJECT
+    ) as build:
+        assert build.stdout
+        process = int(build.stdout.readline())
+        build.kill()
+    end = time.monotonic() + PATIENCE
+    while _runs(process) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not _runs(process)
+
+
+def _runs(process: int) -> bool:
+    """Return whether a process is there and is no zombie, which waits for its new parent to read how it ended."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
