@@ -1,12 +1,17 @@
 """Mirrors, logins and the CA bundle as BuildKit's secrets: a build needs them, and no image may have them."""
 
+import fcntl
+import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.paths import state_folder
 from rdma_images.core.pipeline import PackageIndex, Supply
 from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Mirrors, host
@@ -35,9 +40,7 @@ def provide_secrets(
 
     Raises RefusedError for one of `references` that is not there, and for a secret that BuildKit does not take.
     """
-    with tempfile.TemporaryDirectory(prefix="rdma-images-secrets-") as name:
-        folder = Path(name)
-        folder.chmod(0o700)
+    with _secrets_folder() as folder:
         _check_size(mirrors.ca_bundle)
         files = {"ca-bundle": mirrors.ca_bundle}
         own_texts = {
@@ -55,6 +58,35 @@ def provide_secrets(
             files[secret].touch(mode=0o600)
             files[secret].write_text(text, encoding="utf-8")
         yield files
+
+
+@contextmanager
+def _secrets_folder() -> Iterator[Path]:
+    """Provide a folder that only this user can enter, for the block; remove those that killed builds left.
+
+    Each is locked by its build (flock), so the kernel says which builds are no more.
+    """
+    root = state_folder() / "secrets"
+    with ExitStack() as stack:
+        with locking.hold("secrets", "making a folder for secrets"):
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for leftover in root.iterdir():
+                with suppress(BlockingIOError), _locked(leftover):
+                    shutil.rmtree(leftover)
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=root)))
+            stack.enter_context(_locked(folder))
+        yield folder
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder for the block. Raises BlockingIOError where another process has it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def secret_texts(supplies: Iterable[Supply], mirrors: Mirrors, indexes: Iterable[PackageIndex] = ()) -> dict[str, str]:

@@ -4,7 +4,10 @@ import functools
 import inspect
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, ParamSpec
 
 from invoke.exceptions import Exit
@@ -41,7 +44,7 @@ def verb(
         @functools.wraps(function)
         def guarded(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
             try:
-                with files.as_file_error():
+                with files.as_file_error(), _ended_in_order():
                     function(*arguments, **options)
             except RdmaImagesError as error:
                 if details := error.details():
@@ -51,8 +54,9 @@ def verb(
                 # The reader of our output has closed it (`| head`): what Python flushes at its end must not fail.
                 output.give_up(sys.stdout)
                 raise Exit(code=exit_codes.SIGNAL + signal.SIGPIPE) from None
-            except KeyboardInterrupt:
-                raise Exit(code=exit_codes.SIGNAL + signal.SIGINT) from None
+            except KeyboardInterrupt as interrupt:
+                number = next(iter(interrupt.args), signal.SIGINT)
+                raise Exit(code=exit_codes.SIGNAL + number) from None
 
         # invoke joins the lines of a paragraph: each example is a paragraph of its own.
         guarded.__doc__ = "\n\n".join(
@@ -70,6 +74,27 @@ def verb(
         return task
 
     return decorate
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Take an end by kill(1) and a lost terminal as Ctrl-C is taken, so that nothing is left behind."""
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        yield
+        return
+    # One that is ignored stays so: nohup ignores a lost terminal.
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def with_measured_base(loaded: "Project", targets: Sequence[str] | None, onto: str) -> "Project":

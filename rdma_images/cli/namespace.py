@@ -9,6 +9,7 @@ from rdma_images.cli import (
     jobs,
     licensing,
     maintaining,
+    output,
     parsing,
     planning,
     publishing,
@@ -23,6 +24,7 @@ from rdma_images.core import paths
 
 def namespace() -> Collection:
     """Return the tasks of a checkout; installed code has no tests to run, and starts a folder of one's own instead."""
+    output.replace_unencodable()
     parsing.install()
     tasks = Collection(
         planning.plan,

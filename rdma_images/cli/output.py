@@ -53,6 +53,12 @@ def whole_answer() -> Iterator[None]:
         sys.exit(UNWRITTEN.format(why=error.strerror))
 
 
+def replace_unencodable() -> None:
+    """Make standard output write "?" for a character that its encoding lacks, as ASCII lacks a help text's dots."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
 def give_up(stream: TextIO) -> None:
     """Discard what Python writes to `stream` at its end, so that it does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -76,6 +76,23 @@ def test_they_are_gone_after_a_build_that_failed(mirrors: Mirrors) -> None:
     assert not paths[0].parent.exists()
 
 
+def test_a_build_that_was_killed_leaves_them_to_the_next(
+    mirrors: Mirrors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    killed = tmp_path / "secrets" / "killed"
+    killed.mkdir(parents=True)
+    (killed / "netrc").write_text("machine x", encoding="utf-8")
+    with (
+        build_secrets.provide_secrets(SUPPLIES, mirrors) as first,
+        build_secrets.provide_secrets(SUPPLIES, mirrors) as second,
+    ):
+        assert not killed.exists()
+        assert first["netrc"].is_file()
+        assert second["netrc"].is_file()
+    assert not any((tmp_path / "secrets").iterdir())
+
+
 def test_a_bundle_that_buildkit_would_not_take_is_refused(mirrors: Mirrors, tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_bytes(bytes(build_secrets.MAX_SECRET_BYTES + 1))
     with (

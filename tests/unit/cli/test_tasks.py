@@ -278,3 +278,36 @@ def test_ctrl_c_ends_a_task_with_130() -> None:
         _, complaints = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"Traceback" not in complaints
+
+
+def test_kill_ends_a_task_in_order(tmp_path: Path) -> None:
+    script = """
+import tempfile, time
+from rdma_images.cli.base import verb
+@verb("work")
+def work(_):
+    with tempfile.TemporaryDirectory(dir=".") as name:
+        print(name, flush=True)
+        time.sleep(60)
+"""
+    (tmp_path / "tasks.py").write_text(script, encoding="utf-8")
+    command = [sys.executable, "-m", "invoke", "work"]
+    environment = {**os.environ, "PYTHONPATH": str(paths.PROJECT)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        folder = tmp_path / process.stdout.readline().strip()
+        assert folder.is_dir()
+        process.send_signal(signal.SIGTERM)
+        _, complaints = process.communicate(timeout=60)
+    assert (process.returncode, complaints) == (143, "")
+    assert not folder.exists()
+
+
+def test_an_output_that_takes_ascii_alone() -> None:
+    command = [sys.executable, "-m", "invoke", "--help", "plan"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=paths.PROJECT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "?" in done.stdout
