@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rdma_images.core.yaml_file import Written
+from rdma_images.jobs.check import shell
 from rdma_images.jobs.check.foreign_job import JobPart, YamlNode
 
 
@@ -27,6 +28,7 @@ def parts(document: Written) -> Iterator[JobPart]:
             },
             settings={key: service.with_text("given") for key in ("compose", "service", *_access(service.mapping))},
             network="host" if service.lookup("network_mode").value == "host" else "pod",
+            ranks=service.with_text(ranks) if (ranks := _ranks(service)) else None,
         )
 
 
@@ -48,6 +50,13 @@ def _gpus(service: YamlNode) -> str | None:
             count = str(device.lookup("count").value or "")
             return count if count.isdecimal() else ""
     return "" if service.lookup("gpus").value or service.lookup("runtime").value == "nvidia" else None
+
+
+def _ranks(service: YamlNode) -> str:
+    """Return how many ranks torchrun starts in a service; "" where its command does not say."""
+    command = service.lookup("command").value
+    ranks = shell.RANKS.search(command if isinstance(command, str) else " ".join(_texts(command)))
+    return ranks["value"] if ranks else ""
 
 
 def _access(service: dict[str, Any]) -> Iterator[str]:

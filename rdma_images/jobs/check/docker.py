@@ -32,7 +32,7 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
             continue
         pairs = [value.partition("=") for key in ("--env", "-e") for value in options.get(key, ())]
         networks = [value for key in ("--network", "--net") for value in options.get(key, ())]
-        gpus = next((count["count"] for value in options.get("--gpus", ()) if (count := GPUS.search(value))), None)
+        gpus = next((count for value in options.get("--gpus", ()) if (count := _gpus(value))), "")
         settings = {name: YamlWord("given", line) for name, value in _access(options).items() if value}
         yield JobPart(
             name,
@@ -47,6 +47,14 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
             ranks=lines.ranks,
             unread=lines.unread,
         )
+
+
+def _gpus(value: str) -> str:
+    """Return how many GPUs `--gpus` asks for, by their number or as a list; "" where it does not say."""
+    if value.strip('"').startswith("device="):
+        return str(len(value.split(",")))
+    count = GPUS.search(value)
+    return count["count"] if count else ""
 
 
 def _is_job(options: dict[str, list[str]]) -> bool:

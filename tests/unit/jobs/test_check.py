@@ -330,3 +330,22 @@ def test_what_a_container_may(tmp_path: Path, options: str, problems: list[str])
     script.write_text(f"#!/bin/sh\ndocker run --gpus all -e FI_PROVIDER=efa {options} image@sha256:{'5e' * 32} train\n")
     devices = [finding.what for finding in check([script]).findings if finding.rule == "docker.devices"]
     assert devices == problems
+
+
+@pytest.mark.parametrize("gpus", ["4", "'\"device=0,1,2,3\"'", "count=4"])
+def test_more_ranks_than_a_containers_gpus(tmp_path: Path, gpus: str) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"#!/bin/sh\ndocker run --gpus {gpus} image torchrun --nproc_per_node=8 train.py\n")
+    assert [finding.fix for finding in check([script]).findings if finding.rule == "ranks.gpus"] == [
+        "start 4, or ask for 8 GPUs"
+    ]
+
+
+def test_sockets_that_are_chosen_on_nodes_with_a_fabric(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    options = "--gpus all --privileged -e FI_PROVIDER=efa"
+    script.write_text(f"#!/bin/sh\ndocker run {options} -e NCCL_NET=Socket image train\n")
+    chosen = [finding for finding in check([script]).findings if finding.rule == "tcp.chosen"]
+    assert [(finding.severity, finding.what) for finding in chosen] == [
+        ("warning", "NCCL_NET=Socket: NCCL uses TCP sockets alone, and leaves the fabric (efa)")
+    ]

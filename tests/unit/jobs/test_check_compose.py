@@ -1,5 +1,6 @@
 """The check of jobs in Docker's compose files."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,12 @@ def test_what_a_merge_key_brings_counts(tmp_path: Path) -> None:
 def test_its_variables_are_checked_as_any_jobs(tmp_path: Path) -> None:
     text = f"{HEAD}{GPUS}{DEVICES}    cap_add: [ALL]\n    environment: {{FI_PROVIDER: efa, NCCL_SOCKET_IFNAME: lo}}\n"
     assert list(fixes_in(tmp_path, text)) == ["environment.harmful"]
+
+
+@pytest.mark.parametrize("command", ["torchrun --nproc_per_node=8 train.py", ["torchrun", "--nproc-per-node=8"]])
+def test_more_ranks_than_gpus(tmp_path: Path, command: object) -> None:
+    service = f"{HEAD}{GPUS}    command: {json.dumps(command)}\n"
+    assert fixes_in(tmp_path, service) == {"ranks.gpus": "start 4, or ask for 8 GPUs"}
 
 
 def test_one_without_gpus_is_no_job(tmp_path: Path) -> None:

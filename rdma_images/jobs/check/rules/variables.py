@@ -163,6 +163,15 @@ def lost_exports(part: JobPart, _: CheckContext) -> Iterator[Answer]:
             yield word, problem, f"add {name} to srun's --container-env"
 
 
+@rule("tcp.chosen", "warning", "NVIDIA/nccl, NCCL_NET: no other network than the one named is taken")
+def chosen_sockets(part: JobPart, context: CheckContext) -> Iterator[Answer]:
+    """TCP is chosen on nodes with a fabric: right for a comparison, and for nothing else."""
+    word = part.environment.get("NCCL_NET")
+    if word and word.text.lower() == "socket" and context.fabric:
+        problem = f"NCCL_NET={word.text}: NCCL uses TCP sockets alone, and leaves the fabric ({context.fabric})"
+        yield word, problem, "remove it, unless this job is the TCP leg of a comparison"
+
+
 @rule("tcp.leg", "error", "NVIDIA/nccl, NCCL_NET; libfabric's fi_fabric(7), FI_PROVIDER")
 def tcp_leg(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """A TCP leg of a comparison that only unsets what the image sets: the image's network stays in force."""
