@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -38,7 +39,7 @@ def matcher(patterns: str) -> IsDevel:
 
 def process_pool(count: int) -> ProcessPoolExecutor:
     """Return a pool of `count` processes for `make_layer`; they end when this process does, also when it is killed."""
-    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _end_with_parent)
+    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _end_with_build)
 
 
 def make_layer(task: LayerTask) -> None:
@@ -83,8 +84,9 @@ def describe(into: Path, runtime: blob.Blob, devel: blob.Blob, listed: Mapping[s
     (into / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def _end_with_parent() -> None:
-    """End this process when its parent has ended: it would wait for work for ever."""
+def _end_with_build() -> None:
+    """Let Ctrl-C end this process without a traceback, and the end of its parent, after which no work comes."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     assert parent
 

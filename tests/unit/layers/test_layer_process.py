@@ -1,5 +1,7 @@
 """The processes that make layers."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +17,20 @@ if __name__ == "__main__":
     print(process_pool(1).submit(os.getpid).result(), flush=True)
     time.sleep(600)
 """
+INTERRUPTED = """
+import os, time
+from rdma_images.layers.layer_process import process_pool
+
+if __name__ == "__main__":
+    pool = process_pool(1)
+    pool.submit(os.getpid).result()
+    print("waiting", flush=True)
+    try:
+        time.sleep(600)
+    except KeyboardInterrupt:
+        pool.shutdown(cancel_futures=True)
+        print("ended")
+"""
 PATIENCE = 60  # seconds
 
 
@@ -29,6 +45,22 @@ def test_they_end_with_a_build_that_is_killed() -> None:
     while _runs(process) and time.monotonic() < end:
         time.sleep(0.05)
     assert not _runs(process)
+
+
+def test_ctrl_c_ends_them_without_a_word() -> None:
+    """A terminal sends it to the processes, too."""
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=paths.PROJECT,
+        start_new_session=True,
+    ) as build:
+        assert build.stdout
+        build.stdout.readline()
+        os.killpg(build.pid, signal.SIGINT)
+        assert build.communicate(timeout=PATIENCE) == ("ended\n", "")
 
 
 def _runs(process: int) -> bool:
