@@ -14,6 +14,7 @@ FLAGS = re.compile(
     r"--(rm|detach|init|interactive|privileged|tty|read-only|publish-all|oom-kill-disable|no-healthcheck|quiet)|-[ditPq]+"
 )
 GPUS = re.compile(r"(?:count=|^)(?P<count>\d+)$")
+GPU_DEVICES = re.compile(r'device=(?P<names>[^"]+)')  # a list in quotes, before other settings
 
 
 def parts(text: str, name: str) -> Iterator[JobPart]:
@@ -51,8 +52,8 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
 
 def _gpus(value: str) -> str:
     """Return how many GPUs `--gpus` asks for, by their number or as a list; "" where it does not say."""
-    if value.strip('"').startswith("device="):
-        return str(len(value.split(",")))
+    if devices := GPU_DEVICES.search(value):
+        return str(sum("=" not in name for name in devices["names"].split(",")))
     count = GPUS.search(value)
     return count["count"] if count else ""
 

@@ -332,7 +332,7 @@ def test_what_a_container_may(tmp_path: Path, options: str, problems: list[str])
     assert devices == problems
 
 
-@pytest.mark.parametrize("gpus", ["4", "'\"device=0,1,2,3\"'", "count=4"])
+@pytest.mark.parametrize("gpus", ["4", "'\"device=0,1,2,3\"'", "'\"device=0,1,2,3\",capabilities=compute'", "count=4"])
 def test_more_ranks_than_a_containers_gpus(tmp_path: Path, gpus: str) -> None:
     script = tmp_path / "run.sh"
     script.write_text(f"#!/bin/sh\ndocker run --gpus {gpus} image torchrun --nproc_per_node=8 train.py\n")
