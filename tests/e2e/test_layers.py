@@ -310,7 +310,7 @@ def test_another_installer_runs_no_wheel(small: SmallBuild, capfd: pytest.Captur
     other.dockerfile.write_text(text.replace("./efa_installer.sh", f": {uuid.uuid4()}\n./efa_installer.sh"))
     small.build(other)
     steps = ran(capfd.readouterr().err)
-    assert "with-efa-installer 1/2" in steps
+    assert any(step.startswith("with-efa-installer ") for step in steps)
     assert not {step for step in steps if step.startswith(("wheel", "uv", "with-python"))}
 
 
