@@ -24,8 +24,8 @@ from rdma_images.layers.layer_process import process_pool
 if __name__ == "__main__":
     pool = process_pool(1)
     pool.submit(os.getpid).result()
-    print("waiting", flush=True)
     try:
+        print("waiting", flush=True)
         time.sleep(600)
     except KeyboardInterrupt:
         pool.shutdown(cancel_futures=True)
