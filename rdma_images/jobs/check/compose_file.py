@@ -5,30 +5,37 @@ from typing import Any
 
 from rdma_images.core.yaml_file import Written
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, YamlNode
+from rdma_images.jobs.check.foreign_job import JobPart, Network, YamlNode
 
 
 def parts(document: Written) -> Iterator[JobPart]:
     """Yield a part for each service with GPUs or RDMA devices; none for a document of another kind."""
     services = YamlNode(document, document.data).lookup("services")
+    hosts = sum(_merged(definition).get("network_mode") == "host" for definition in services.mapping.values())
     for name, definition in services.mapping.items():
         service = YamlNode(document, _merged(definition), (*services.path, name))
         gpus = _gpus(service)
         if gpus is None and not any("infiniband" in word for word in _texts(service.lookup("devices").value)):
             continue
+        command = _command(service)
+        network: Network = "host" if service.lookup("network_mode").value == "host" else "pod"
+        access = _access(service.mapping)
         yield JobPart(
             document.name,
             service.line,
             "docker",
             f"compose service {name}",
             gpus=service.with_text(gpus) if gpus else None,
-            image=service.lookup("image").word,
+            image=None if "build" in service.mapping else service.lookup("image").word,  # a name for what it builds
             environment={
                 key: service.with_text(value) for key, value in _environment(service.lookup("environment").value)
             },
-            settings={key: service.with_text("given") for key in ("compose", "service", *_access(service.mapping))},
-            network="host" if service.lookup("network_mode").value == "host" else "pod",
-            ranks=service.with_text(ranks) if (ranks := _ranks(service)) else None,
+            settings={key: service.with_text("given") for key in ("compose", *access)},
+            network=network,
+            ranks=command.ranks,
+            rank_nodes=command.rank_nodes,
+            # Several "nodes" that share one host's network do meet there.
+            first_node=None if network == "host" and hosts > 1 else command.first_node,
         )
 
 
@@ -52,11 +59,11 @@ def _gpus(service: YamlNode) -> str | None:
     return "" if service.lookup("gpus").value or service.lookup("runtime").value == "nvidia" else None
 
 
-def _ranks(service: YamlNode) -> str:
-    """Return how many ranks torchrun starts in a service; "" where its command does not say."""
-    command = service.lookup("command").value
-    ranks = shell.RANKS.search(command if isinstance(command, str) else " ".join(_texts(command)))
-    return ranks["value"] if ranks else ""
+def _command(service: YamlNode) -> shell.ShellSettings:
+    """Return what a service's command sets."""
+    command = service.lookup("command")
+    text = command.value if isinstance(command.value, str) else " ".join(_texts(command.value))
+    return shell.read(text, shell.block_start(command.line, text))
 
 
 def _access(service: dict[str, Any]) -> Iterator[str]:

@@ -24,6 +24,7 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
     joined = re.sub(r"\\\n", lambda _: "\\ ", text)  # a line that goes on, as one of the same length
     lines = shell.read(text)
     starts = shell.line_starts(text)
+    has_several = len(RUN.findall(joined)) > 1
     for match in RUN.finditer(joined):
         line = bisect_right(starts, match.start())
         if "#" in text[starts[line - 1] : match.start()]:
@@ -46,6 +47,9 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
             settings=settings,
             network="host" if networks == ["host"] else "pod",
             ranks=lines.ranks,
+            rank_nodes=lines.rank_nodes,
+            # Several "nodes" that share one host's network do meet there.
+            first_node=None if has_several and networks == ["host"] else lines.first_node,
             unread=lines.unread,
         )
 

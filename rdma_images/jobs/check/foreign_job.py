@@ -100,6 +100,7 @@ class JobPart:
     first_node: YamlWord | None = None  # where torchrun's ranks meet
     unread: YamlWord | None = None  # an option that the program reads for another of its backends
     lone_launcher: YamlWord | None = None  # what is told of no other node: a launcher, or python
+    mpi_ranks: YamlWord | None = None  # that mpirun starts on all nodes
     more_images: tuple[YamlWord, ...] = ()
 
     def __str__(self) -> str:

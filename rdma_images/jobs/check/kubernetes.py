@@ -11,6 +11,7 @@ from rdma_images.jobs.check.foreign_job import JobPart, Network, YamlNode, YamlW
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
 RANKS_OF_OPERATORS = ("nprocPerNode", "numProcPerNode")
+RANKS_PLACED = re.compile(r"(?<![\w-])-N\b|npernode|ppr\b")  # mpirun's ranks of each node
 GPU = "nvidia.com/gpu"
 ROLES = ("Launcher", "Worker", "Master", "Chief")
 
@@ -70,6 +71,7 @@ def _pod(top: YamlNode, pod: YamlNode) -> JobPart:
         first_node=command.first_node,
         lone_launcher=command.lone_launcher,
         unread=command.unread,
+        mpi_ranks=command.mpi_ranks,
     )
 
 
@@ -104,6 +106,11 @@ def _settings(top: YamlNode, pod: YamlNode, container: YamlNode) -> Iterator[tup
         yield "selector", selector.lookup(label).with_text(label)
     if nodes := _pytorch_nodes(top) or _ray_nodes(top, pod):
         yield "job-nodes", nodes
+    words = f"{container.lookup('command').value} {container.lookup('args').value}"
+    if (slots := _mpi_slots(top)) and "oversubscribe" not in words.lower():
+        yield "mpi-slots", slots
+    if RANKS_PLACED.search(words):
+        yield "ranks-placed", container.with_text("given")
 
 
 def _train_job(top: YamlNode) -> JobPart:
@@ -261,6 +268,16 @@ def _replicas(top: YamlNode, pod: YamlNode) -> YamlWord | None:
     return None
 
 
+def _mpi_slots(top: YamlNode) -> YamlWord | None:
+    """Return the slots of all hosts that mpi-operator names to mpirun; None for another job, and for an open number."""
+    workers = top.lookup("spec", "mpiReplicaSpecs", "Worker", "replicas")
+    slots = top.lookup("spec", "slotsPerWorker").word or YamlWord("1", workers.line)
+    if not workers.word or workers.word.number is None or slots.number is None:
+        return None
+    hosts = workers.word.number + (top.lookup("spec", "runLauncherAsWorker").value == "true")
+    return YamlWord(str(hosts * slots.number), slots.line)
+
+
 def _pytorch_nodes(top: YamlNode) -> YamlWord | None:
     """Return the nodes of a PyTorchJob, of which its master is one; None for another job, and for one that may grow."""
     roles = top.lookup("spec", "pytorchReplicaSpecs")
@@ -334,4 +351,5 @@ def _command(container: YamlNode) -> shell.ShellSettings:
         first_node=next((lines.first_node for lines in texts if lines.first_node), None),
         lone_launcher=next((lines.lone_launcher for lines in texts if lines.lone_launcher), None),
         unread=next((lines.unread for lines in texts if lines.unread), None),
+        mpi_ranks=next((lines.mpi_ranks for lines in texts if lines.mpi_ranks), None),
     )

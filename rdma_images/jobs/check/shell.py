@@ -19,6 +19,8 @@ REFERENCE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::?-(?P<default>[^}$]*))?\}|(?P
 IMAGE = re.compile(rf"--container-image[= ]\s*(?P<image>{VALUE})")
 CONTAINER_ENV = re.compile(r"--container-env[= ](?P<names>[A-Z0-9_,]+)")
 RANKS = re.compile(r"--nproc[-_]per[-_]node[= ](?P<value>\"?[\w${}:-]+)")
+# Of all nodes together; -n is also an option of nccl-tests.
+MPI_RANKS = re.compile(r"(?:(?<!\S)--?np|\bmpi(?:run|exec)\s+-n)[= ]\s*(?P<value>\"?[\w${}:-]+)")
 RESTARTS = re.compile(r"--max[-_]restarts[= ](?P<value>\"?[\w${}:-]+)")
 FIRST_NODE = re.compile(r"--(?:rdzv[-_]endpoint|master[-_]addr)[= ](?P<value>\"?[^\s\"')]+)")
 # Of SGLang: its devices are Mooncake's, and NIXL's transfers choose their own.
@@ -58,6 +60,7 @@ class ShellSettings:
     first_node: YamlWord | None = None  # where torchrun's ranks meet
     unread: YamlWord | None = None  # an option that the program reads for another of its backends
     lone_launcher: YamlWord | None = None  # DeepSpeed's or Accelerate's that is told of no other node
+    mpi_ranks: YamlWord | None = None  # that mpirun starts on all nodes
 
 
 def read(text: str, first: int = 1) -> ShellSettings:
@@ -68,6 +71,7 @@ def read(text: str, first: int = 1) -> ShellSettings:
     ranks: dict[str, YamlWord] = {}
     nodes: dict[str, YamlWord] = {}
     restarts: dict[str, YamlWord] = {}
+    mpi_ranks: dict[str, YamlWord] = {}
     first_nodes: dict[str, YamlWord] = {}
     unread = None
     uncertain: set[str] = set()  # what some condition sets
@@ -91,6 +95,7 @@ def read(text: str, first: int = 1) -> ShellSettings:
             (IMAGE, images, "image", line),
             (RANKS, ranks, "value", line),
             (NODES, nodes, "value", line),
+            (MPI_RANKS, mpi_ranks, "value", line),
             (RESTARTS, restarts, "value", torchruns),
             (FIRST_NODE, first_nodes, "value", line),
         ):
@@ -115,6 +120,7 @@ def read(text: str, first: int = 1) -> ShellSettings:
         _only(first_nodes),
         unread if BY_NIXL.search(text) else None,
         _lone_launcher(text, first),
+        _only(mpi_ranks),
     )
 
 

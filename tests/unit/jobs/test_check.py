@@ -341,6 +341,25 @@ def test_more_ranks_than_a_containers_gpus(tmp_path: Path, gpus: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "command", "count"),
+    [
+        ("", "torchrun --nnodes=2 --master_addr=localhost train.py", 1),
+        ("", "torchrun --nnodes=2 --master_addr=127.0.0.1 train.py", 1),
+        ("--ipc=host", "torchrun --nnodes=2 --rdzv-endpoint=localhost:29500 train.py", 1),
+        ("", "torchrun --nnodes=1 --master_addr=localhost train.py", 0),
+        ("", "torchrun --nnodes=2 --master_addr=node-1 train.py", 0),
+    ],
+)
+def test_an_address_that_is_each_containers_own(tmp_path: Path, options: str, command: str, count: int) -> None:
+    line = f"docker run --gpus all {options} image {command}\n"
+    found = [finding.rule for finding in findings_in(tmp_path, f"#!/bin/sh\n{line}", "run.sh")]
+    assert found.count("rendezvous.address") == count
+    two_on_one_host = line.replace(" image", " --network host image") * 2
+    found = [finding.rule for finding in findings_in(tmp_path, f"#!/bin/sh\n{two_on_one_host}", "run.sh")]
+    assert "rendezvous.address" not in found
+
+
 def test_sockets_that_are_chosen_on_nodes_with_a_fabric(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     options = "--gpus all --privileged -e FI_PROVIDER=efa"

@@ -8,7 +8,7 @@ import pytest
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs import check
 
-HEAD = "services:\n  db:\n    image: postgres:16\n  train:\n    image: team/train:1\n"
+HEAD = f"services:\n  db:\n    image: postgres:16\n  train:\n    image: team/train@sha256:{'5e' * 32}\n"
 GPUS = "    deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 4, capabilities: [gpu]}]}}}\n"
 EFA = "    environment: [FI_PROVIDER=efa]\n"
 DEVICES = "    devices: ['/dev/infiniband:/dev/infiniband']\n"
@@ -54,6 +54,22 @@ def test_its_variables_are_checked_as_any_jobs(tmp_path: Path) -> None:
 def test_more_ranks_than_gpus(tmp_path: Path, command: object) -> None:
     service = f"{HEAD}{GPUS}    command: {json.dumps(command)}\n"
     assert fixes_in(tmp_path, service) == {"ranks.gpus": "start 4, or ask for 8 GPUs"}
+
+
+@pytest.mark.parametrize("address", ["--master_addr=localhost", "--rdzv-endpoint 127.0.0.1:29500"])
+def test_an_address_that_is_each_containers_own(tmp_path: Path, address: str) -> None:
+    service = f"{HEAD}{GPUS}    command: torchrun --nnodes=2 {address} train.py\n"
+    assert fixes_in(tmp_path, service) == {"rendezvous.address": "write the first node's name"}
+    assert fixes_in(tmp_path, service.replace("--nnodes=2", "--nnodes=1")) == {}
+    two_on_one_host = service + "    network_mode: host\n"
+    two_on_one_host += two_on_one_host.partition("postgres:16\n")[2].replace("train:", "other:", 1)
+    assert fixes_in(tmp_path, two_on_one_host) == {}
+
+
+def test_an_image_by_tag(tmp_path: Path) -> None:
+    by_tag = (HEAD + GPUS).replace(f"@sha256:{'5e' * 32}", ":1")
+    assert fixes_in(tmp_path, by_tag) == {"image.tag": "name the image by its digest, @sha256:…"}
+    assert fixes_in(tmp_path, f"{by_tag}    build: .\n") == {}  # the tag is what the build gives
 
 
 def test_one_without_gpus_is_no_job(tmp_path: Path) -> None:

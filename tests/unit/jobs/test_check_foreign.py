@@ -245,6 +245,37 @@ def test_a_pytorchjobs_master_is_one_of_its_nodes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "spec", "expected"),
+    [
+        ("[mpirun, -np, '32', all_reduce_perf, -n, '100']", "slotsPerWorker: 8", ["error"]),
+        ('[sh, -c, "mpirun \\\\\n  -np 32 train"]', "slotsPerWorker: 8", ["error"]),
+        ("[mpirun, -n, '16', train]", "{}", ["error"]),  # a worker has one slot unless the job says more
+        ("[mpirun, -np, '8', train]", "slotsPerWorker: 8", ["warning"]),
+        ("[mpirun, -np, '2', -N, '1', train]", "slotsPerWorker: 8", []),
+        ("[mpirun, -np, '16', train]", "slotsPerWorker: 8", []),
+        ("[mpirun, all_reduce_perf, -n, '100']", "slotsPerWorker: 8", []),
+        ("[mpirun, --oversubscribe, -np, '32', train]", "slotsPerWorker: 8", []),
+        ("[mpirun, -np, '${NP}', train]", "slotsPerWorker: 8", []),
+        ("[mpirun, -np, '16', train]", "slotsPerWorker: '{{slots}}'", []),
+        ("[mpirun, -np, '24', train]", "slotsPerWorker: 8, runLauncherAsWorker: true", []),
+    ],
+)
+def test_mpiruns_ranks_and_the_slots_of_the_workers(
+    tmp_path: Path, command: str, spec: str, expected: list[str]
+) -> None:
+    gpus = "resources: {limits: {nvidia.com/gpu: 8}}"
+    text = f"""
+kind: MPIJob
+spec:
+  mpiReplicaSpecs:
+    Launcher: {{template: {{spec: {{containers: [{{command: {command}}}]}}}}}}
+    Worker: {{replicas: 2, template: {{spec: {{containers: [{{{gpus}}}]}}}}}}
+"""
+    text += "".join(f"  {setting}\n" for setting in spec.split(", ") if setting != "{}")
+    assert severities(tmp_path, "ranks.slots", job_yaml=text) == expected
+
+
+@pytest.mark.parametrize(
     ("line", "image"),
     [
         ('srun --container-image="nvcr.io#nvidia/pytorch:25.01-py3" train', "nvcr.io#nvidia/pytorch:25.01-py3"),

@@ -197,6 +197,21 @@ def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[Answer]:
         yield part.ranks, problem, f"start {gpus}, or ask for {ranks}", "warning"
 
 
+@rule("ranks.slots", "error", "kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go, newConfigMap")
+def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[Answer]:
+    """More of mpirun's ranks than the workers' slots, which it refuses; or fewer, so that some stay empty."""
+    slots = part.settings.get("mpi-slots")
+    ranks, total = part.mpi_ranks and part.mpi_ranks.number, slots and slots.number
+    if not (context.accelerated and part.mpi_ranks and ranks and total) or ranks == total:
+        return
+    fix = f"start {total}, or change slotsPerWorker or the workers' replicas"
+    problem = f"mpirun starts {ranks} rank{'s' if ranks > 1 else ''}, and the workers have {total} slots"
+    if ranks > total:
+        yield part.mpi_ranks, f"{problem}: it refuses to", fix
+    elif "ranks-placed" not in part.settings:
+        yield part.mpi_ranks, f"{problem}: {total - ranks} may lie idle", fix, "warning"
+
+
 @rule("ranks.nodes", "error", "pytorch/pytorch, torch/distributed/run.py: --nnodes")
 def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """Another number of nodes in torchrun than in the job: the ranks wait for nodes, or nodes are refused."""
