@@ -19,6 +19,10 @@ from rdma_images.selection import project, target_options
 PARAM_HELP = {
     "param": "name=value: a value that only you know; may be given more than once; a message names missing ones."
 }
+CLUSTER_EXAMPLE = (
+    "cluster --launcher eksctl --instance p5.48xlarge --nodes 2 --region us-west-2 --zone us-west-2a "
+    "--param second-zone=us-west-2b"
+)
 OUTPUT_HELP = {
     "out": "The folder to write; without it build/jobs/<name>/.",
     "json": "JSON on standard output, for programs.",
@@ -127,7 +131,8 @@ def _secrets(options: list[str] | None) -> dict[str, str]:
 
 
 @verb(
-    "cluster --launcher eksctl --instance p5.48xlarge --nodes 2 --region us-west-2 --zone us-west-2a",
+    CLUSTER_EXAMPLE,
+    f"{CLUSTER_EXAMPLE} --param capacity-block=cr-0123456789abcdef0",
     help={
         "launcher": "What makes the cluster: eksctl.",
         "instance": "The instance type of the nodes, as in p5.48xlarge.",
@@ -135,7 +140,7 @@ def _secrets(options: list[str] | None) -> dict[str, str]:
         "region": "The region, as in us-west-2.",
         "zone": "The zone of the region that the nodes are in.",
         "name": "The cluster's name; without it made of the instance type.",
-        **PARAM_HELP,
+        "param": f"name=value, as capacity-block=cr-…; may be given more than once; {COMMAND} job.launchers lists all.",
         **OUTPUT_HELP,
     },
     iterable=["param"],
@@ -178,7 +183,7 @@ def cluster(
 def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
     """Show what starts jobs, for which fabric and target.
 
-    Also the parameters of each launcher.
+    Also the parameters of each launcher, and of what makes a cluster.
     """
     from rdma_images.jobs.write import job_tables
 

@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.facts.launchers import Launchers
+from rdma_images.core.paths import COMMAND
+from rdma_images.facts.launchers import Launchers, Parameter
 from rdma_images.jobs.write import image
 from rdma_images.jobs.write.folder import JOB_FILE
 from rdma_images.jobs.write.job import JobValue
@@ -35,11 +36,12 @@ def job_json(folder: Path) -> str:
 
 
 def launchers(project: Project) -> list[dict[str, object]]:
-    """Return every launcher with the targets that it can start and what it asks for."""
+    """Return every launcher, and what makes clusters, with the targets that it can start and what it asks for."""
     planned = target_options.chosen_plan(project, None, False, None).images
-    return [
+    rows: list[dict[str, object]] = [
         {
             "launcher": name,
+            "task": "job",
             "summary": row.summary,
             "version": row.version,
             "fabrics": list(row.fabrics),
@@ -49,7 +51,7 @@ def launchers(project: Project) -> list[dict[str, object]]:
                 if row_.fabric in row.fabrics and set(image.starters(row_)) & set(row.starts)
             ],
             "parameters": {
-                key: {"what": row_.what, "default": row_.default, "required": row_.required, "when": row_.when}
+                key: _parameter(row_)
                 for key, row_ in {**row.parameters, **project.facts.launchers.parameters}.items()
                 if any(row_.applies(fabric, 2, row.kind) for fabric in row.fabrics)
             },
@@ -58,6 +60,25 @@ def launchers(project: Project) -> list[dict[str, object]]:
         }
         for name, row in project.facts.launchers.launchers.items()
     ]
+    rows += (
+        {
+            "launcher": name,
+            "task": "cluster",
+            "summary": maker.summary,
+            "version": "",
+            "fabrics": list(maker.fabrics),
+            "targets": [],
+            "parameters": {key: _parameter(row_) for key, row_ in maker.parameters.items()},
+            "fields": {},
+            "source": project.facts.launchers.cite(maker),
+        }
+        for name, maker in project.facts.launchers.clusters.items()
+    )
+    return rows
+
+
+def _parameter(row: Parameter) -> dict[str, object]:
+    return {"what": row.what, "default": row.default, "required": row.required, "when": row.when}
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
@@ -67,7 +88,8 @@ def table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
         version = f" ({row['version']})" if row["version"] else ""
         gap = "\n" if parts else ""
         parts.append(Text.assemble(gap, (str(row["launcher"]), "bold"), f"  {row['summary']}{version}"))
-        parts.append(Text(f"  targets: {_join(row['targets'])}"))
+        is_cluster = row["task"] == "cluster"
+        parts.append(Text(f"  for {COMMAND} cluster" if is_cluster else f"  targets: {_join(row['targets'])}"))
         choices = Table(box=None, pad_edge=False, show_header=False)
         parameters = row["parameters"]
         assert isinstance(parameters, dict)

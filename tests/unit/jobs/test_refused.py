@@ -243,7 +243,12 @@ def test_the_launchers_are_shown() -> None:
     rows = {row["launcher"]: row for row in json.loads(done.stdout)}
     assert rows["arena"]["targets"] == ["erdma-pytorch"]
     assert rows["sagemaker"]["parameters"]["role"]["required"]
-    assert "mpijob" in invoke("job.launchers").stdout
+    assert rows["eksctl"]["task"] == "cluster"
+    assert not rows["eksctl"]["parameters"]["capacity-block"]["required"]
+    shown = invoke("job.launchers").stdout
+    assert "mpijob" in shown
+    assert "--param  capacity-block" in shown
+    assert "capacity-block" in invoke("--help", "cluster").stdout
 
 
 def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
