@@ -18,6 +18,7 @@ from invoke.tasks import Task
 
 from rdma_images.cli import listing, output
 from rdma_images.core import exit_codes
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND, INSTALLED, MATRIX
 
 # The short form of an option, the same in every task.
@@ -112,6 +113,8 @@ class SuggestingParser(Parser):
             return f"{word}: no such option of {task or COMMAND}\n{_near(word, options)}{_help(error)}"
         if context is not None and "--target" in context.flag_names() and _is_target(word):
             return f"{word} is a target\nwrite {COMMAND} {task} --target {word}"
+        if context is not None and "--target" in context.flag_names() and (close := _near(word, _targets(), 0.6)):
+            return f"{word}: no such target\n{close}write {COMMAND} {task} --target NAME"
         if word == "init" and not INSTALLED:
             return (
                 "init: a task of the installed tool; a checkout works on itself\n"
@@ -138,8 +141,8 @@ def _typed_name(context: ParserContext) -> str | None:
     return next(iter(context.aliases), context.name)
 
 
-def _near(word: str, words: Sequence[str]) -> str:
-    close = get_close_matches(word, words, n=3, cutoff=0.5)
+def _near(word: str, words: Sequence[str], cutoff: float = 0.5) -> str:
+    close = get_close_matches(word, words, n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}? " if close else ""
 
 
@@ -154,6 +157,16 @@ def _is_target(word: str) -> bool:
         return re.search(rf"^ {{2,4}}{re.escape(word)}:", MATRIX.read_text(encoding="utf-8"), re.MULTILINE) is not None
     except (OSError, ValueError):
         return False
+
+
+def _targets() -> list[str]:
+    """Return the names of the matrix's targets; none where the matrix is not right."""
+    from rdma_images.plan import matrix
+
+    try:
+        return list(matrix.load().targets)
+    except (RdmaImagesError, OSError, ValueError):
+        return []
 
 
 def after_dashes(words: Sequence[str]) -> Sequence[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from docker import DockerClient
 from docker.errors import DockerException, ImageNotFound, NotFound
 
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.inspection.inspection import ImageConfig, Step
 from rdma_images.validate.probes import leftovers
@@ -49,7 +49,7 @@ def subject(client: DockerClient, ref: str, digest: str | None = None) -> ImageC
 
     The one with this `digest`, where it is known, whatever is called `ref` by now.
 
-    Raises RdmaImagesError where the engine has no such image or does not answer.
+    Raises RefusedError where the engine has no such image, and RdmaImagesError where it does not answer.
     """
     api: Any = client.api
     with _engine_errors(ref):
@@ -64,7 +64,7 @@ def _engine_errors(ref: str) -> Iterator[None]:
     try:
         yield
     except ImageNotFound:
-        raise RdmaImagesError(
+        raise RefusedError(
             f"the engine has no image {ref!r}\nbuild it with `{COMMAND} build`, or `docker pull` it into this engine"
         ) from None
     except DockerException as error:

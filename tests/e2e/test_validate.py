@@ -12,7 +12,7 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Build
 from rdma_images.debian import bootstrap
 from rdma_images.inspection.inspection import Inspection
@@ -280,7 +280,7 @@ def test_layers_saved_by_an_engine_are_read_like_those_that_lie_there(
 
 
 def test_an_image_that_is_not_there() -> None:
-    with pytest.raises(RdmaImagesError, match="the engine has no image 'no/such:image'"):
+    with pytest.raises(RefusedError, match="the engine has no image 'no/such:image'"):
         validate("no/such:image", validated.engine())
 
 
