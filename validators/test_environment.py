@@ -445,7 +445,7 @@ def _is_resolved_anyway(case: Inspection, path: str, other: Collection[str]) -> 
 def test_secret(case: Inspection, require: Requirement) -> None:
     """No secret is in the environment, the labels or the history."""
     values = {**case.subject.environment, **case.subject.labels}
-    named = [name for name, value in values.items() if leftovers.holds_secret(name, value)]
+    named = [name for name, value in values.items() if leftovers.is_secret(name, value)]
     steps = [kind for step in case.subject.history if (kind := leftovers.secret_in(step.made_by.encode()))]
     lines = [*named, *(f"a step of the history ({kind})" for kind in steps)]
     require(
@@ -453,4 +453,20 @@ def test_secret(case: Inspection, require: Requirement) -> None:
         expected="none",
         found=f"a secret, readable for all who pull the image, is in {', '.join(lines)}" if lines else "none",
         fix="give secrets to a build with --mount=type=secret, replace those that were published, and build again",
+    )
+
+
+@pytest.mark.validator(
+    "environment.secret-names", source="a configuration is readable by all who pull the image", severity="warning"
+)
+def test_secret_names(case: Inspection, require: Requirement) -> None:
+    """No variable or label that is called as secrets are has a value, also where that is of no known form."""
+    values = {**case.subject.environment, **case.subject.labels}
+    named = [name for name, value in values.items() if leftovers.named_as_secret(name, value)]
+    unknown = [name for name in named if not leftovers.is_secret(name, values[name])]
+    require(
+        not unknown,
+        expected="none",
+        found=f"{', '.join(unknown)} has a value that everybody who pulls the image can read" if unknown else "none",
+        fix="leave the variable out of the image, and give a secret to the job or with --mount=type=secret to a build",
     )

@@ -20,7 +20,7 @@ def masked(image_config: ImageConfig) -> ImageConfig:
     """
 
     def hidden(values: dict[str, str]) -> dict[str, str]:
-        return {k: "(not shown)" if leftovers.holds_secret(k, v) else v for k, v in values.items()}
+        return {k: "(not shown)" if leftovers.may_be_secret(k, v) else v for k, v in values.items()}
 
     def step(step_: Step) -> Step:
         return (

@@ -142,7 +142,8 @@ FAULTS = (
     ),
     ImageFault("settings.slow", "NCCL_PXN_DISABLE in nccl.conf", (f"{CONF} NCCL_PXN_DISABLE=1",)),
     ImageFault("settings.readable", "a shell's line in nccl.conf", (f"{CONF} export NCCL_DEBUG=INFO",)),
-    ImageFault("environment.secret", "a token in the environment", ("ENV REGISTRY_TOKEN=not-a-real-one",)),
+    ImageFault("environment.secret", "a token in the environment", (f"ENV MODELS=hf_{'a' * 34}",)),
+    ImageFault("environment.secret-names", "a variable called as tokens are", ("ENV REGISTRY_TOKEN=not-a-real-one",)),
     ImageFault("label.complete", "an empty label", ('LABEL org.opencontainers.image.revision=""',)),
     ImageFault("label.python", "a false label of Python", (f"{LABEL}component.python=3.9",)),
     ImageFault("label.pytorch", "a false label of PyTorch", (f"{LABEL}component.pytorch=2.4.0",)),
@@ -178,8 +179,9 @@ FAULTS = (
     ImageFault(
         "layers.secrets",
         "a secret that a later layer removes",
-        ("RUN echo 'login a password b' > /root/.netrc", "RUN rm /root/.netrc"),
+        ("RUN printf 'machine a login a %s b' password > /root/.netrc", "RUN rm /root/.netrc"),
     ),
+    ImageFault("layers.secret-names", "a file in which programs keep logins", ("RUN echo a > /root/.netrc",)),
     ImageFault(
         "layers.secrets",
         "the logins that docker, npm, apt and AWS leave behind",

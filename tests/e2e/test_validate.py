@@ -312,10 +312,10 @@ def test_a_name_may_be_any_bytes() -> None:
     steps = f'FROM {validated.good_image()}\nRUN ["python3", "-c", {json.dumps(code)}]\n'
     with validated.derived(steps, "bytes") as ref:
         report = validated.measure(ref)
-    assert validated.failed(report) == {"files.writable", "layers.secrets"}
+    assert validated.failed(report) == {"files.writable", "layers.secret-names"}
     failures = {c.id: c.found for c in report.checks if c.outcome == "failed"}
     assert failures["files.writable"] == r"everybody may write to /opt/caf?\x1b[2J"
-    assert r"\x1b[2J/.netrc" in failures["layers.secrets"]
+    assert r"\x1b[2J/.netrc" in failures["layers.secret-names"]
 
 
 def test_an_image_with_python_and_no_shell(context: Path) -> None:

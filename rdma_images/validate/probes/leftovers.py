@@ -44,14 +44,20 @@ SECRETS = {
     "a login to npm": re.compile(
         rb"(?://[^\s:]{1,200}:_(?:auth|password)|_authToken)\s{0,9}=\s{0,9}[\"']?[A-Za-z0-9_./+=-]{8}"
     ),
+    "a token of PyPI": re.compile(rb"\bpypi-[A-Za-z0-9_-]{50}"),
     "a login to a host": re.compile(
         rb"\bmachine\s{1,9}\S{1,200}\s{1,9}login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}[^\s$<{*]"
     ),
     "an address with a password": re.compile(rb"https?://[^/\s:@\"']+:[^/\s:@\"'$<{*]{3,}@"),
 }
+# HF_TOKEN, DB_PASSWORD and AWS_SECRET_ACCESS_KEY; neither TOKENIZERS_PARALLELISM nor MAX_TOKENS nor HF_TOKEN_PATH.
 SECRET_VARIABLE = re.compile(
-    r"(?i).*(?:passw(?:or)?d|secret|token|api_?key|access_?key|private_?key)(?!.*(?:_file|_path)$).*"
+    r"(?:.*(?:PASSW(?:OR)?D|(?:API|ACCESS|PRIVATE|SECRET)_?KEY)|(?:.*[^A-Z])?(?:SECRET|TOKEN))(?![A-Z])(?!.*_(?:FILE|PATH|DIR)$).*",
+    re.IGNORECASE,
 )
+# A number, a switch, a path, what is filled in later, or too short to be one.
+NO_SECRET = re.compile(r"[\d.]*|true|false|none|null|/.*|.*\$.*|<.*>|.{1,5}", re.IGNORECASE)
+BY_NAME = "by its name"
 TEXT_LIMIT = 64 * 1024  # bytes: keys and settings are small
 
 
@@ -71,9 +77,19 @@ def may_hold_secret(path: str, size: int) -> bool:
     return 0 < size <= TEXT_LIMIT and not INSTALLED.fullmatch(path) and bool(SECRET_PLACES.fullmatch(path))
 
 
-def holds_secret(variable: str, value: str) -> bool:
-    """Return whether a variable or a label is a secret, by its name or its value."""
-    return bool(value) and bool(SECRET_VARIABLE.fullmatch(variable) or secret_in(value.encode()))
+def may_be_secret(variable: str, value: str) -> bool:
+    """Return whether a variable or a label may be a secret, by its name or its value."""
+    return bool(value and SECRET_VARIABLE.fullmatch(variable)) or is_secret(variable, value)
+
+
+def is_secret(variable: str, value: str) -> bool:
+    """Return whether the value of a variable or a label is a secret by its form."""
+    return bool(value and secret_in(f"{variable}={value}".encode()))
+
+
+def named_as_secret(variable: str, value: str) -> bool:
+    """Return whether a variable or a label is called as secrets are, with a value that can be one."""
+    return bool(SECRET_VARIABLE.fullmatch(variable)) and not NO_SECRET.fullmatch(value)
 
 
 def secret_in(text: bytes) -> str | None:

@@ -53,7 +53,7 @@ def searched_paths(mapped: list[str]) -> list[str]:
 def _named_paths(mapped: list[str]) -> Iterator[str]:
     yield from sys.path
     for name, value in os.environ.items():
-        if not leftovers.holds_secret(name, value):
+        if not leftovers.may_be_secret(name, value):
             yield from (part for part in value.split(":") if part.startswith("/"))
     for module in list(sys.modules.values()):
         if file := getattr(module, "__file__", None):

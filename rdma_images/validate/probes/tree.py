@@ -119,8 +119,8 @@ def note_leftover(
 ) -> None:
     """Add the file to `leftovers_by_kind` (kind -> path -> why) where it has no business in an image."""
     kind = leftovers.kind(entry.path)
-    why = "by its name"
-    if kind is None and leftovers.may_hold_secret(entry.path, entry.size):
+    why = leftovers.BY_NAME
+    if kind in (None, "secret") and leftovers.may_hold_secret(entry.path, entry.size):
         content = text(entry.path)
         secret = leftovers.secret_in(content) if content else None
         if secret:

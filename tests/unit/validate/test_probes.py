@@ -285,6 +285,26 @@ def test_logins_by_content(text: str, kind: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("variable", "value", "secret", "named"),
+    [
+        ("HF_TOKEN", "hf_" + "a" * 34, True, True),
+        ("MODELS", "hf_" + "a" * 34, True, False),
+        ("AWS_SECRET_ACCESS_KEY", "0aZ/+" * 8, True, True),
+        ("DB_PASSWORD", "hunter22", False, True),
+        ("TOKENIZERS_PARALLELISM", "false", False, False),
+        ("MAX_TOKENS", "4096", False, False),
+        ("MAX_TOKEN", "4096", False, False),
+        ("HF_TOKEN_PATH", "/run/secrets/hf", False, False),
+        ("HF_TOKEN", "${HF_TOKEN}", False, False),
+        ("HF_TOKEN", "", False, False),
+    ],
+)
+def test_variables_of_secrets(variable: str, value: str, secret: bool, named: bool) -> None:
+    assert leftovers.is_secret(variable, value) == secret
+    assert leftovers.named_as_secret(variable, value) == named
+
+
+@pytest.mark.parametrize(
     "piece", [b'"auths":{', b"//a", b"machine a login ", b"https://", b"aws_secret_access_key ", b"A"]
 )
 def test_a_text_made_to_be_slow_is_read_in_no_time(piece: bytes) -> None:

@@ -48,7 +48,7 @@ def test_a_folder_is_checked_for_all_that_is_not_about_images(tmp_path: Path) ->
     ids = {check.id for check in checks}
     every = {check.id for check in suite_here.checks(case()).values()}
     parts = ("layers.", "label.", "user.", "sagemaker.", "size.")
-    others = {"environment.gpus", "environment.secret", "cuda.driver"}
+    others = {"environment.gpus", "environment.secret", "environment.secret-names", "cuda.driver"}
     assert every - ids == others | {check for check in every if check.startswith(parts)}
     assert {"cuda.single", "cuda.stub", "cuda.compat", "cuda.toolkit", "files.writable"} <= ids
 
@@ -87,7 +87,7 @@ def test_a_broken_case_has_expected_found_and_fix(tmp_path: Path) -> None:
     environment = REFUSES | {"NCCL_VERSION": "2.18.3-1", "NCCL_PROTO": "simple", "REGISTRY_TOKEN": "not-to-be-shown"}
     checks = suite.run(case(environment=environment), ("static", "device"), tmp_path / "report.xml")
     failed = {c.id: c for c in checks if c.outcome == "failed"}
-    assert set(failed) == {"nccl.environment", "environment.slow", "environment.secret"}
+    assert set(failed) == {"nccl.environment", "environment.slow", "environment.secret-names"}
     assert failed["nccl.environment"].found == "NCCL_VERSION=2.18.3-1, and NCCL 2.30.7 is in use"
     assert all(c.expected and c.fix for c in failed.values())
     assert "not-to-be-shown" not in (tmp_path / "report.xml").read_text()
