@@ -1,7 +1,6 @@
 """The task of the installed tool that starts a folder: init."""
 
 import json
-import shutil
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -62,8 +61,8 @@ def _requirement(root: Path) -> tuple[str, str]:
         return f"'rdma-images @ {exact}'", f"the workflow installs {exact}, as installed here"
     path = Path(unquote(urlsplit(address).path))
     if path.suffix == ".whl" and path.is_file():
-        root.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, root / path.name)
+        with atomic.replacing(root / path.name) as copy, files.as_file_error(root / path.name):
+            copy.write_bytes(path.read_bytes())
         return f"./{path.name}", f"the workflow installs {path.name}, which was copied here: commit it"
     name = f"rdma_images-{installed.version}-py3-none-any.whl"
     wheel = f"pip wheel --no-deps --wheel-dir {root} {exact if vcs else path}"

@@ -29,7 +29,8 @@ def ensure(progress: Progress = silent) -> Engine:
     if running := private.running():
         return running
     if obstacle := private.obstacle():
-        raise RdmaImagesError(f"no engine to build with: {reason}, and {obstacle}\n{private.fix(obstacle)}")
+        fix = discovery.FIXES.get(reason) or private.fix(obstacle)
+        raise RdmaImagesError(f"no engine to build with: {reason}, and {obstacle}\n{fix}")
     progress(f"{reason}: the private engine is used")
     return private.up(progress)
 

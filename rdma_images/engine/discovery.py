@@ -17,10 +17,13 @@ from rdma_images.engine.layout import layout
 # The oldest that are taken. The project's own engine has 26.1 and 0.13, so what those lack is not relied on either.
 DOCKER = (24, 0)
 BUILDX = (0, 12)
-SSH_REFUSAL = (
-    "ssh:// is not supported: forward its socket with `ssh -N -L /tmp/docker.sock:/var/run/docker.sock USER@HOST`, "
-    "and set DOCKER_HOST=unix:///tmp/docker.sock"
-)
+SSH = "ssh:// is not supported"
+SHUT = "this user may not open Docker's socket"
+FIXES = {  # by reason, where there is more to say than that it is to be fixed
+    SSH: "forward its socket with `ssh -N -L /tmp/docker.sock:/var/run/docker.sock USER@HOST`, and set "
+    "DOCKER_HOST=unix:///tmp/docker.sock",
+    SHUT: "add this user to the socket's group, as with `sudo usermod -aG docker USER`, and log in again",
+}
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 
 
@@ -43,7 +46,8 @@ def find() -> tuple[Engine | None, str]:
             return engine, ""
     if variable:
         other = f"unset {variable}" if variable in os.environ else "`docker context use default`"
-        raise RdmaImagesError(f"{variable} names an engine that cannot be used: {reason}\nfix that, or {other}")
+        fix = f"{FIXES.get(reason, 'fix that')}, or {other}"
+        raise RdmaImagesError(f"{variable} names an engine that cannot be used: {reason}\n{fix}")
     return None, reason
 
 
@@ -85,7 +89,9 @@ def _inspect_engine() -> tuple[Engine | None, str]:
     if not host:
         return None, complaint
     if host.startswith("ssh://"):
-        return None, SSH_REFUSAL
+        return None, SSH
+    if host.startswith("unix://") and _is_shut(Path(host.removeprefix("unix://"))):
+        return None, SHUT
     output, complaint = _docker("info", "--format", "{{json .}}")
     info = json.loads(output) if output else {}
     if not info.get("ServerVersion"):
@@ -112,6 +118,11 @@ def _inspect_engine() -> tuple[Engine | None, str]:
         ),
         "",
     )
+
+
+def _is_shut(path: Path) -> bool:
+    """Return whether something is at `path` that this user may not write to."""
+    return os.access(path, os.F_OK) and not os.access(path, os.W_OK)
 
 
 def _is_podman() -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -135,6 +136,19 @@ def test_the_workflow_installs_what_is_installed_here(
     assert f"- run: pip install {line}\n" in (folder / ".github/workflows/images.yml").read_text(encoding="utf-8")
     assert note.format(folder=folder) in shown
     assert ("the workflow cannot install" in shown) == line.startswith("./")
+
+
+def test_a_wheel_that_does_not_fit_is_not_left_half_copied(command: Path, folder: Path) -> None:
+    """As on a full disk, here by a limit of the system: the message names the copy, not the wheel."""
+    done = subprocess.run(
+        [command, "init"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+    )
+    assert done.stderr.startswith(f"{folder}/rdma_images-0.1.0-py3-none-any.whl: File too large\n")
+    assert files(folder) == []
 
 
 def test_a_home_that_is_no_folder_is_a_sentence(command: Path, folder: Path) -> None:

@@ -85,8 +85,28 @@ def test_a_context_that_cannot_be_used_is_left_by_dockers_own_command(
 ) -> None:
     (no_choice / "config.json").write_text('{"currentContext": "far"}')
     monkeypatch.setattr(discovery, "_docker", lambda *_: ("ssh://far", ""))
-    with pytest.raises(RdmaImagesError, match=r"'far' names .*\nfix that, or `docker context use default`$"):
+    with pytest.raises(RdmaImagesError, match=r"'far' names .*\nforward .*, or `docker context use default`$"):
         discovery.find()
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_a_user_outside_of_dockers_group_is_told_so(
+    no_choice: pathlib.Path, monkeypatch: pytest.MonkeyPatch, chosen: bool
+) -> None:
+    """Docker is there: to install it is no advice."""
+    (no_choice / "docker.sock").touch()
+    (no_choice / "config.json").write_text('{"currentContext": "farm"}' if chosen else "{}")
+    monkeypatch.setattr(discovery, "_docker", lambda *_: (f"unix://{no_choice}/docker.sock", ""))
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/docker")
+    monkeypatch.setattr(os, "access", lambda _, mode: mode == os.F_OK)
+    monkeypatch.setattr(private, "obstacle", lambda: private.NEEDS_ROOT)
+    monkeypatch.setattr(private, "running", lambda: None)
+    with pytest.raises(RdmaImagesError) as caught:
+        engine.ensure()
+    first_line, fix = str(caught.value).splitlines()
+    assert "this user may not open Docker's socket" in first_line
+    assert len(first_line) <= 160
+    assert fix.startswith("add this user to the socket's group, as with `sudo usermod -aG docker USER`, and log in")
 
 
 def test_a_complaint_of_several_lines_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,7 +483,7 @@ def test_an_engine_over_ssh_is_refused_before_its_host_is_asked(monkeypatch: pyt
     """The host may answer only after a question, as of its key, and the answer is the same."""
     answers = {"context": "ssh://user@host"}
     monkeypatch.setattr(discovery, "_docker", lambda command, *_: (answers[command], ""))
-    assert discovery._inspect_engine() == (None, discovery.SSH_REFUSAL)
+    assert discovery._inspect_engine() == (None, discovery.SSH)
 
 
 @pytest.mark.parametrize(
