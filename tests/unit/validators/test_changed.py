@@ -50,6 +50,10 @@ def nvcc(release: str) -> Changes:
     return {"nvcc --version": {**TOOL, "path": "/usr/bin/nvcc", "out": f"Cuda compilation tools, release {release}, V"}}
 
 
+def missing_file(variable: str) -> dict[str, Changes]:
+    return {"measured": settings(absent=["/etc/x"]), "environment": {variable: "/etc/x"}}
+
+
 CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("cuda.driver", {"files": {f"{LIB}/libnvidia-ml.so.580.65": LARGE}}, "failed"),
     (
@@ -186,6 +190,8 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
         {"measured": settings(("NCCL_TOPO_FILE", "/opt/gone.xml", "shell"), absent=["/opt/gone.xml"])},
         "failed: /etc/a:1: NCCL_TOPO_FILE=/opt/gone.xml is not there",
     ),
+    ("environment.slow", {"environment": {"NCCL_TOPO_FILE": "/etc/x"}}, "failed: NCCL_TOPO_FILE=/etc/x"),
+    ("environment.slow", missing_file("NCCL_TOPO_FILE"), "passed"),  # environment.files reports it
     ("environment.path", programs("/opt/amazon/openmpi/bin/mpirun"), "passed"),  # of the EFA installer
     ("environment.path", programs("/usr/bin/mpirun"), "failed: /usr/bin/mpirun finds neither ssh nor rsh, and ends"),
     (
@@ -205,10 +211,6 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
 @pytest.mark.parametrize(("check", "changes", "outcome"), CASES, ids=[check for check, _, _ in CASES])
 def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: str) -> None:
     assert outcome_of(check, **changes).startswith(outcome)
-
-
-def missing_file(variable: str) -> dict[str, Changes]:
-    return {"measured": settings(absent=["/etc/x"]), "environment": {variable: "/etc/x"}}
 
 
 @pytest.mark.parametrize(
