@@ -27,11 +27,12 @@ class PluginDetails(Details):
     configure: tuple[Option, ...]
     platform: str = field(metadata=UNWRITTEN)  # that it is built for, as its configure names it
     platform_headings: tuple[str, ...] = field(metadata=UNWRITTEN)  # before the platforms in what configure prints
+    other_net_names: tuple[str, ...] = field(default=(), metadata=UNWRITTEN)  # that NCCL_NET may say as well
 
     @property
-    def network(self) -> str:
-        """The network name of the plugin."""
-        return self.net_name
+    def networks(self) -> tuple[str, ...]:
+        """The names to which the plugin answers."""
+        return (self.net_name, *self.other_net_names)
 
 
 def is_from_source(combination: Combination, facts: Facts) -> bool:
@@ -50,6 +51,7 @@ def _details(combination: Combination, facts: Facts) -> PluginDetails:
         ),
         platform=plugin_facts.platform.name,
         platform_headings=plugin_facts.platform.says,
+        other_net_names=tuple(plugin_facts.network_names(version)[1:]),
     )
 
 

@@ -32,9 +32,9 @@ class Details:
         return {}
 
     @property
-    def network(self) -> str | None:
-        """The name by which NCCL selects the network that it brings; None where it brings none."""
-        return None
+    def networks(self) -> tuple[str, ...]:
+        """The names by which NCCL selects the network that it brings, the image's first; empty where it brings none."""
+        return ()
 
     def words(self) -> dict[str, str]:
         """Return the fields as text by their names in kebab-case: {"net-name": "AWS Libfabric"}.

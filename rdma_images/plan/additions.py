@@ -13,7 +13,7 @@ from rdma_images.core.pipeline import LABEL_PREFIX, AddedFile, AddedUser, Additi
 from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts import Facts, table
 from rdma_images.facts.environment import Environment
-from rdma_images.plan import entry_point
+from rdma_images.plan import entry_point, runtime
 
 WORKDIR = "/workspace"  # of an image whose target names none
 # useradd(8), the default of NAME_REGEX.
@@ -170,14 +170,19 @@ def broken_rules(image: Image, facts: Facts) -> tuple[Broken, ...]:
 
 
 def _broken(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[Broken]:
-    yield from _overrides(image, variables, where, facts)
-    yield from _harmful(image, variables, where)
+    harmful = list(_harmful(image, variables, where))
+    yield from (broken for _, broken in harmful)
+    names = {name for name, _ in harmful}
+    others = {name: value for name, value in variables.items() if name not in names}
+    yield from _overrides(image, others, where, facts)
 
 
 def _overrides(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[Broken]:
+    networks = {name.lower() for component in image.components.values() for name in component.details.networks}
     for name, value in variables.items():
         insisted = image.environment.get(name)
-        if insisted is not None and value != insisted:
+        is_same_network = name == runtime.NETWORK and value.lower() in networks
+        if insisted is not None and value != insisted and not is_same_network:
             reason = (
                 f"{where} sets {name}={value}, and the image sets {name}={insisted}, so that NCCL ends with an error "
                 "where the fabric is not there\n    leave it out, or --set fallback=allow for an image that may use TCP"
@@ -185,16 +190,15 @@ def _overrides(image: Image, variables: Mapping[str, str], where: str, facts: Fa
             yield Broken("own-environment", {}, reason, facts.running.cite(facts.running.insist[image.fabric]))
 
 
-def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator[Broken]:
+def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator[tuple[str, Broken]]:
     """Yield the variables that facts/environment.yaml calls harmful: validators report the same image as an error."""
     facts = table.read(Environment)
     versions = {name: component.version for name, component in image.components.items()}
     for row in facts.variables.values():
         is_certain = row.effect == "harmful" and not row.possible and not row.gpus
-        overrides = image.environment.get(row.name, variables.get(row.name)) != variables.get(row.name)
-        if is_certain and not overrides and row.applies_to(variables, image.fabric, versions):
+        if is_certain and row.applies_to(variables, image.fabric, versions):
             reason = f"{where} sets {row.name}={variables[row.name]}: {row.why}\n    leave it out"
-            yield Broken("own-environment", {}, reason, facts.cite(row))
+            yield row.name, Broken("own-environment", {}, reason, facts.cite(row))
 
 
 def _file_problems(entry: FileEntry, user: UserEntry | None) -> Iterator[tuple[YamlPath, str]]:

@@ -20,8 +20,7 @@ def environment(
     if axes["fallback"] == "allow":
         return {}
     insisted = facts.running.insist[fabric]
-    networks = (component.details.network for component in components.values())
-    network = next((name for name in networks if name), insisted.network)
+    network = next((name for component in components.values() for name in component.details.networks), insisted.network)
     return {name: value for name, value in ((NETWORK, network), (PROVIDER, insisted.provider)) if value}
 
 

@@ -181,8 +181,10 @@ def test_what_cannot_be_is_refused_with_its_line(fields: str, sentence: str) -> 
 @pytest.mark.parametrize(
     ("variable", "sentence"),
     [
-        ("NCCL_NET: Socket", "NCCL_NET=Socket, and the image sets NCCL_NET=Libfabric"),
-        ("FI_PROVIDER: tcp", "FI_PROVIDER=tcp, and the image sets FI_PROVIDER=efa"),
+        ("NCCL_NET: Socket", "NCCL_NET=Socket: NCCL then uses TCP alone"),
+        ("NCCL_NET: Foo", "NCCL_NET=Foo: the plugin answers to Libfabric, AWS Libfabric and OFI"),
+        ("FI_PROVIDER: tcp", "FI_PROVIDER=tcp: "),
+        ("FI_PROVIDER: ''", "FI_PROVIDER=, and the image sets FI_PROVIDER=efa"),
         ("NCCL_NET_PLUGIN: none", "NCCL_NET_PLUGIN=none: NCCL then loads no plugin and uses TCP"),
     ],
 )
@@ -195,13 +197,26 @@ def test_a_variable_that_takes_the_fabric_away_is_refused(variable: str, sentenc
     assert broken.source
 
 
+@pytest.mark.parametrize("name", ["AWS Libfabric", "OFI", "libfabric"])
+def test_a_network_by_another_of_its_names(name: str) -> None:
+    (image,) = planned(f"env: {{NCCL_NET: {name}}}").images
+    assert image.additions
+    assert image.additions.environment == {"NCCL_NET": name}
+
+
+def test_a_name_that_an_older_plugin_has_not() -> None:
+    (refusal,) = planned("env: {NCCL_NET: Libfabric}", **{"aws-ofi-nccl": "1.12.1"}).refusals
+    reason = next(broken.reason for broken in refusal.broken if broken.rule == "own-environment")
+    assert "NCCL_NET=Libfabric: this plugin answers to AWS Libfabric alone" in reason
+
+
 class TestEntryPoint:
     """A script of the user's that processes start through."""
 
     @pytest.mark.parametrize(
         ("line", "sentence"),
         [
-            ("export NCCL_NET=Socket", "start.sh:3 sets NCCL_NET=Socket, and the image sets NCCL_NET=Libfabric"),
+            ("export NCCL_NET=Socket", "start.sh:3 sets NCCL_NET=Socket: NCCL then uses TCP alone"),
             ("NCCL_NET='Socket'  # for laptops", "start.sh:3 sets NCCL_NET=Socket"),
             ("unset FI_PROVIDER", "start.sh:3 sets FI_PROVIDER=, and the image sets FI_PROVIDER=efa"),
             ("exec env FI_PROVIDER=tcp python train.py", "start.sh:3 sets FI_PROVIDER=tcp"),
