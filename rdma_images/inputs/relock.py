@@ -179,6 +179,7 @@ def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress
         digest, reason = None, str(error)
     if digest is None:
         if bootstrap.is_possible(source.extra.get("bootstrap", ""), source.extra["platform"]):
+            progress(f"{source.upstream} is not pinned: it is bootstrapped on this host")
             return Locked(source.upstream, "not needed", "bootstrapped on this host")
         return Locked(source.upstream, "failed", reason)
     pins.save("bases.yaml", {source.upstream: digest})
