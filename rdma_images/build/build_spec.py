@@ -67,7 +67,7 @@ def build_spec(
     under a licence that its target denies.
     """
     wheels = _wheel_lock(image, project.mirrors, rehearse, progress)
-    wheel_licenses.require_allowed(image, project.matrix.target(image.target))
+    wheel_licenses.require_allowed(image, project.matrix.target(image.target), wheels)
     pinned = sources.pinned(image, project.facts)
     toolkit = _toolkit_lock(image, project.mirrors, rehearse, progress)
     archive = sources.locked_archive(pinned)

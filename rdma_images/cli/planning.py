@@ -95,9 +95,11 @@ def _problems(images: Iterable[Image], current: project.Project) -> list[str]:
 
             problems.append(package_problems.problem(image, current.facts))
         if current.matrix.target(image.target).licenses:
-            from rdma_images.inputs import wheel_licenses
+            from rdma_images.inputs import lock, wheel_licenses
 
-            problems.append(wheel_licenses.license_problem(image, current.matrix.target(image.target)))
+            if lock.exists(lock.lock_request(image)):
+                target = current.matrix.target(image.target)
+                problems.append(wheel_licenses.license_problem(image, target, lock.load(image)))
     return list(dict.fromkeys(filter(None, problems)))
 
 

@@ -7,7 +7,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.facts import table
 from rdma_images.facts.licenses import Licenses
-from rdma_images.inputs import lock
+from rdma_images.inputs.wheels import Lock
 from rdma_images.plan.matrix import Target
 
 UNLISTED = "LicenseRef-unlisted"  # of a wheel whose licence is not known before the build
@@ -15,29 +15,27 @@ SYSTEM = "LicenseRef-{}-packages"  # of the base's packages, which the bill of m
 BASE_IMAGE = "LicenseRef-base-image"  # of everything in an image to which the fabric is added
 
 
-def wheel_licenses(image: Image) -> Mapping[str, str]:
-    """Return the SPDX expression of each wheel in the image's lock, "" where it is not known; none without a lock."""
-    if not lock.exists(lock.lock_request(image)):
-        return {}
+def wheel_licenses(lock: Lock) -> Mapping[str, str]:
+    """Return the SPDX expression of each wheel in a lock, "" where it is not known."""
     by_wheel = table.read(Licenses).by_wheel
-    return {wheel.name: by_wheel.get(wheel.name, "") for wheel in lock.load(image).wheels}
+    return {wheel.name: by_wheel.get(wheel.name, "") for wheel in lock.wheels}
 
 
-def label(image: Image) -> str:
+def label(image: Image, lock: Lock | None) -> str:
     """Return what the label org.opencontainers.image.licenses says: the wheels' licences, and whose the rest is."""
     if image.onto:
         return BASE_IMAGE
     distribution = image.axes["base"].rstrip("0123456789.").capitalize()
-    expressions = {expression or UNLISTED for expression in wheel_licenses(image).values()}
+    expressions = {expression or UNLISTED for expression in (wheel_licenses(lock) if lock else {}).values()}
     return spdx.conjunction({*expressions, SYSTEM.format(distribution)})
 
 
-def license_problem(image: Image, target: Target) -> str | None:
+def license_problem(image: Image, target: Target, lock: Lock) -> str | None:
     """Return which wheels are under a licence that the target denies; None where none is, or none is denied."""
     denied = frozenset(target.licenses.deny) if target.licenses else frozenset()
     refused = [
         f"{name} is under {expression}"
-        for name, expression in sorted(wheel_licenses(image).items() if denied else ())
+        for name, expression in sorted(wheel_licenses(lock).items())
         if spdx.is_denied(expression, denied)
     ]
     if not refused:
@@ -45,7 +43,7 @@ def license_problem(image: Image, target: Target) -> str | None:
     return f"{image.id}: {', '.join(refused)}, which the target denies\nleave the package out, or change `licenses`"
 
 
-def require_allowed(image: Image, target: Target) -> None:
+def require_allowed(image: Image, target: Target, lock: Lock) -> None:
     """Raise RefusedError where a wheel is under a licence that the target denies."""
-    if problem := license_problem(image, target):
+    if problem := license_problem(image, target, lock):
         raise RefusedError(problem)

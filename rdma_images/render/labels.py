@@ -57,7 +57,7 @@ def labels(
         "version": image.tag,
         "revision": revision.commit,
         "base.name": image.onto.base.ref.partition("@")[0] if image.onto else image.axes["base"],
-        "licenses": wheel_licenses.label(image),
+        "licenses": wheel_licenses.label(image, lock),
     }
     if image.onto:
         oci["base.digest"] = image.onto.base.digest

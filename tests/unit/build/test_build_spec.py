@@ -1,5 +1,6 @@
 """What a build locks by itself: a build to ship in locks/, to be committed; a rehearsal below build/."""
 
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import get_args
@@ -8,10 +9,13 @@ import pytest
 
 from rdma_images.build import build_spec
 from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.core.platforms import Platform
 from rdma_images.inputs import lock, resolve
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
+from rdma_images.plan.matrix import LicenseRules
+from rdma_images.render import labels
 from rdma_images.selection import project
 from tests.support.images import image
 
@@ -66,6 +70,20 @@ def test_a_rehearsal_changes_no_lock_of_the_user(tmp_path: Path, questions: list
     again = build_spec.build_spec(unlocked(), checkout, rehearse=True)
     assert again.inputs == first.inputs
     assert len(questions) == 1
+
+
+@pytest.mark.usefixtures("questions")
+def test_the_licences_of_a_rehearsal_are_those_of_its_own_lock() -> None:
+    checkout = project.load()
+    spec = build_spec.build_spec(unlocked(), checkout, rehearse=True)
+    assert not lock.exists(lock.lock_request(unlocked()))
+    revision = labels.Revision("x", 0, None)
+    of_wheels = labels.labels(spec.image, "", revision, [], spec.lock)["org.opencontainers.image.licenses"]
+    assert "BSD-3-Clause" in of_wheels
+    target = checkout.matrix.target("efa-pytorch").model_copy(update={"licenses": LicenseRules(deny=("BSD-3-Clause",))})
+    denying = checkout.matrix.model_copy(update={"targets": {"efa-pytorch": target}})
+    with pytest.raises(RefusedError, match=r"torch is under .*, which the target denies"):
+        build_spec.build_spec(unlocked(), replace(checkout, matrix=denying), rehearse=True)
 
 
 def test_a_build_to_ship_locks_and_says_what_to_commit(questions: list[LockRequest]) -> None:

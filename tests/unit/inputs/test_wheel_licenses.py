@@ -39,21 +39,21 @@ def test_every_wheel_of_the_default_images_is_listed_but_those_that_name_no_lice
         name
         for planned in planner.plan(matrix.load(), facts.load(), everything=True).images
         if lock.exists(lock.lock_request(planned))
-        for name, expression in wheel_licenses.wheel_licenses(planned).items()
+        for name, expression in wheel_licenses.wheel_licenses(lock.load(planned)).items()
         if not expression
     }
     assert unlisted == {"cuda-toolkit"}
 
 
 def test_a_denied_licence_is_refused_by_name(image: Image) -> None:
-    problem = wheel_licenses.license_problem(image, target("PSF-2.0"))
+    problem = wheel_licenses.license_problem(image, target("PSF-2.0"), lock.load(image))
     assert problem == (
         f"{image.id}: typing-extensions is under PSF-2.0, which the target denies\n"
         "leave the package out, or change `licenses`"
     )
     with pytest.raises(RefusedError, match=r"numpy is under .*, torch is under "):
-        wheel_licenses.require_allowed(image, target("Zlib"))
-    wheel_licenses.require_allowed(image, target("AGPL-3.0-only"))
+        wheel_licenses.require_allowed(image, target("Zlib"), lock.load(image))
+    wheel_licenses.require_allowed(image, target("AGPL-3.0-only"), lock.load(image))
 
 
 @pytest.mark.parametrize("expression", ["AGPL3", "GPL", "agpl-3.0-only", "'MIT OR'"])

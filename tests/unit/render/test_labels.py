@@ -4,6 +4,7 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core.pipeline import Image, Source
+from rdma_images.inputs import lock
 from rdma_images.plan import matrix, planner
 from rdma_images.render import labels
 from rdma_images.render.labels import Revision
@@ -24,10 +25,9 @@ def test_every_component_is_named(image: Image) -> None:
 
 def test_the_licences_are_those_of_the_content(image: Image) -> None:
     """An image holds NVIDIA's wheels and Debian's packages: the licence of its recipe is not that of its content."""
-    label_values = labels.labels(image, "a summary", MADE_FROM, [])["org.opencontainers.image.licenses"]
-    assert {"BSD-3-Clause", "LicenseRef-Debian-packages", "LicenseRef-NVIDIA-Proprietary"} <= set(
-        label_values.split(" AND ")
-    )
+    label_values = labels.labels(image, "a summary", MADE_FROM, [], lock.load(image))
+    licenses = label_values["org.opencontainers.image.licenses"].split(" AND ")
+    assert {"BSD-3-Clause", "LicenseRef-Debian-packages", "LicenseRef-NVIDIA-Proprietary"} <= set(licenses)
 
 
 def test_an_image_to_ship_is_no_rehearsal(image: Image) -> None:
