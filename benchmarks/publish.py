@@ -128,8 +128,8 @@ def ship(items: list[ApprovedImage], host: str, running: Engine | None) -> float
     entry = Oci(kind="oci", host=host, prefix="bench", credentials="none")
     pushing = 0.0
     for outcome in publish_images.publish(items, {"bench": entry}, publisher):
-        assert outcome.place, outcome.error
-        pushing += outcome.place.traffic.seconds
+        assert outcome.copy, outcome.error
+        pushing += outcome.copy.traffic.seconds
     return pushing
 
 

@@ -47,6 +47,6 @@ def _validated(report: Report | None) -> str:
 
 def _published_cells(image_id: str) -> Iterable[str]:
     published = publication.PUBLICATION.read_if_valid(image_id)
-    for name, copy in sorted(published.places.items()) if published else ():
+    for name, copy in sorted(published.copies.items()) if published else ():
         size = readable(copy.traffic.pushed)
         yield f"{name}: `{copy.ref}` ({', '.join(copy.tags)}; {size} sent)"

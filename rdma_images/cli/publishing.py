@@ -50,14 +50,13 @@ def publish(
 
     Sends only what a registry does not have.
     """
-    from rdma_images.plan import planner as planning
+    from rdma_images.plan import planner
     from rdma_images.publish import built_elsewhere, publication_table, publish_images
     from rdma_images.registry import registries
-    from rdma_images.scan import policy as policies
     from rdma_images.validate import suite
 
-    places = registries.load().pick(to or ())
-    rules = policies.chosen(policy)
+    chosen_registries = registries.load().pick(to or ())
+    rules = chosen_policy(policy)
     converter = _converter(lazy)
     if image:
         if target or all or set or onto:
@@ -67,11 +66,11 @@ def publish(
     else:
         loaded = with_measured_base(project.load(), target, onto)
         images = target_options.chosen_images(loaded, target, all, set)
-        all_images = planning.plan(loaded.matrix, loaded.facts, everything=True).images
+        all_images = planner.plan(loaded.matrix, loaded.facts, everything=True).images
         approved = publish_images.approved_images(
             images, all_images, loaded.matrix, suite.digest(), allow_red or (), rules
         )
-    outcomes = publish_images.publish(approved, places, publisher(sign, converter))
+    outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, converter))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     if any(outcome.error for outcome in outcomes):
         raise Exit(code=1)
@@ -107,9 +106,9 @@ def verify(
     from rdma_images.publish import keys, publication_table
     from rdma_images.publish import verify as verifying
     from rdma_images.registry import reference, registries
-    from rdma_images.scan import policy as policies
+    from rdma_images.scan.policy import chosen_policy
 
-    origin = policies.load(files.expand_user(policy)).require_origin() if policy else None
+    origin = load_policy(files.expand_user(policy)).require_origin() if policy else None
     if origin and (origin.identity or origin.issuer):
         if key or identity or issuer:
             raise RefusedError(f"{policy} names who must have signed\nleave out --key, --identity and --issuer")

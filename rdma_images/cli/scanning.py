@@ -73,13 +73,13 @@ def scan(
     """
     from datetime import UTC, datetime
 
-    from rdma_images.scan import decisions as deciding
-    from rdma_images.scan import policy as policies
     from rdma_images.scan import scan_table
+    from rdma_images.scan.decisions import decide
+    from rdma_images.scan.policy import chosen_policy
 
     if sum(map(bool, (with_, report, advisories))) != 1:
         raise RefusedError("a scan has one source\ngive one of --with PROGRAM, --report FILE and --advisories FOLDER")
-    rules, today = policies.chosen(policy), datetime.now(UTC).date()
+    rules, today = chosen_policy(policy), datetime.now(UTC).date()
     warnings = rules.check(today) if rules else []
     candidates = list(_candidates(target, all, set, image, published or ()))
     if report and len(candidates) != 1:
@@ -87,7 +87,7 @@ def scan(
     documents, is_refused = [], False
     for candidate in candidates:
         result = _scan(candidate, with_, report or (), advisories, digest)
-        decisions = deciding.decide(result, rules, today) if rules else None
+        decisions = decide(result, rules, today) if rules else None
         _write(candidate, result, decisions)
         is_refused |= any(decision.outcome == "refused" for decision in decisions or ())
         documents.append(scan_table.as_json(candidate.ref, result, decisions, warnings))
@@ -135,7 +135,7 @@ def _write(candidate: _Candidate, result: "Scan", decisions: "Sequence[Decision]
 def _candidates(
     target: list[str] | None, everything: bool, pairs: list[str] | None, ref: str, published: Sequence[str]
 ) -> Iterator[_Candidate]:
-    from rdma_images.plan import planner as planning
+    from rdma_images.plan import planner
     from rdma_images.publish import published_images
     from rdma_images.registry import reference, registries
 
@@ -148,7 +148,7 @@ def _candidates(
     images = target_options.chosen_images(loaded, target, everything, pairs)
     if published:
         registries_by_name = registries.load().pick(published)
-        all_images = planning.plan(loaded.matrix, loaded.facts, everything=True).images
+        all_images = planner.plan(loaded.matrix, loaded.facts, everything=True).images
         for name, registry in registries_by_name.items():
             for listed in published_images.published_refs(images, all_images, loaded.matrix, {name: registry}):
                 yield _registry_candidate(listed, registry)

@@ -96,7 +96,7 @@ def _member(image: Image, tag: str, destination: Destination, repository: Reposi
     Raises MissingError while it is not there, RefusedError for one without evidence.
     """
     record = publication.PUBLICATION.read_if_valid(image.id)
-    copy = record.places.get(destination.name) if record is not None else None
+    copy = record.copies.get(destination.name) if record is not None else None
     if record is None or copy is None or copy.ref != f"{repository.ref}@{record.digest}":
         return _published_elsewhere(image, tag, destination, repository, publisher)
     if publisher.signer is not None and copy.signed_by is None:

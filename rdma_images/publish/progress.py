@@ -28,7 +28,7 @@ class LineProgress:
             return
         self._last = self._clock()
         layers = push.layers.values()
-        finished = sum(layer.state in ("pushed", "mounted", "there") for layer in layers)
+        finished = sum(layer.state in ("pushed", "mounted", "present") for layer in layers)
         total = sum(layer.total for layer in layers)
         self.line(f"  {finished} of {len(layers)} layers, {readable(push.sent())} of {readable(total)} sent")
 
@@ -69,7 +69,7 @@ class Bars:
         """Move every bar; a layer that has arrived needs none any more."""
         for layer in push.layers.values():
             task = self._tasks.get(layer.id)
-            if layer.state in ("pushed", "mounted", "there"):
+            if layer.state in ("pushed", "mounted", "present"):
                 if task is not None:
                     self._progress.remove_task(self._tasks.pop(layer.id))
             elif task is None:

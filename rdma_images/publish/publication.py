@@ -16,7 +16,7 @@ class LazyImage:
     form: Literal["soci"]
     ref: str  # "host/repository@sha256:…": the index over it
     tag: str
-    result: Literal["pushed", "there"]
+    result: Literal["pushed", "present"]
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class PublishedCopy:
     registry: str  # its name in registries.yaml
     ref: str  # "host/repository@sha256:…": what a deployment should use
     tags: tuple[str, ...]  # the full one (or the build's own) first, then the short ones that lead to it
-    result: Literal["pushed", "there"]
+    result: Literal["pushed", "present"]
     media_type: str
     layers: int
     bytes: int  # of all layers, compressed
     traffic: Traffic
     attached: tuple[Attachment, ...] = ()
     signed_by: str | None = None  # the key's name, "keyless", or None
-    made: tuple[str, ...] = ()  # what was created in the registry for it
+    created: tuple[str, ...] = ()  # what was created in the registry for it
     finished: str = ""  # ISO 8601, UTC
     lazy: LazyImage | None = None
 
@@ -53,7 +53,7 @@ class Publication:
     suite: str
     allowed_red: tuple[str, ...]
     rehearsal: tuple[str, ...]
-    places: dict[str, PublishedCopy] = field(default_factory=dict)  # by registry name
+    copies: dict[str, PublishedCopy] = field(default_factory=dict)  # by registry name
     schema: int = 1
 
 
@@ -63,5 +63,5 @@ PUBLICATION = step_file("publication.json", "publish", Publication)
 def write(publication: Publication) -> Path:
     """Write publication.json. The copies of the same digest in other registries stay in it."""
     earlier = PUBLICATION.read_if_valid(publication.image_id)
-    copies = earlier.places if earlier is not None and earlier.digest == publication.digest else {}
-    return PUBLICATION.write(publication.image_id, replace(publication, places={**copies, **publication.places}))
+    copies = earlier.copies if earlier is not None and earlier.digest == publication.digest else {}
+    return PUBLICATION.write(publication.image_id, replace(publication, copies={**copies, **publication.copies}))

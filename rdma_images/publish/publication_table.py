@@ -30,8 +30,8 @@ def publish_text(results: Sequence[PublishResult]) -> Text:
     output = _empty()
     for result in results:
         output.append(f"{result.registry}  {result.image_id}\n", "bold")
-        if result.place is not None:
-            output.append(_copy_text(result.place))
+        if result.copy is not None:
+            output.append(_copy_text(result.copy))
         if result.error:
             output.append("  failed    ", "bold red").append(f"{_indented(result.error)}\n")
     output.rstrip()
@@ -52,8 +52,8 @@ def _copy_text(copy: PublishedCopy) -> Text:
     output.append(f"  layers    {', '.join(sizes)}\n")
     output.append(f"  attached  {attached}{signed}\n")
     if copy.lazy is not None:
-        there = "" if copy.lazy.result == "pushed" else ", there already"
-        output.append(f"  {copy.lazy.form:9} {copy.lazy.ref}, tag {copy.lazy.tag}{there}\n")
+        lazy_state = "" if copy.lazy.result == "pushed" else ", there already"
+        output.append(f"  {copy.lazy.form:9} {copy.lazy.ref}, tag {copy.lazy.tag}{lazy_state}\n")
     return output
 
 
@@ -64,7 +64,7 @@ def _indented(error: str) -> str:
 
 def _sizes(copy: PublishedCopy) -> dict[str, int]:
     traffic = copy.traffic
-    return {"sent": traffic.pushed, "mounted": traffic.mounted, "there already": traffic.there}
+    return {"sent": traffic.pushed, "mounted": traffic.mounted, "there already": traffic.present}
 
 
 def join_text(results: Sequence[JoinResult]) -> Text:

@@ -31,7 +31,7 @@ class PublishResult:
 
     image_id: str
     registry: str
-    place: PublishedCopy | None = None
+    copy: PublishedCopy | None = None
     error: str = ""
 
 
@@ -152,14 +152,14 @@ def _publish_to(items: Sequence[ApprovedImage], destination: Destination, publis
     # One at a time, and in this thread: docker is parallel within a push, layers that two images share would be sent
     # twice by two, and Ctrl-C ends a push only from here.
     results = [early.get(item.image.id) or _send(destination, publisher, item) for item in items]
-    broken = {item.image.target for item, result in zip(items, results, strict=True) if result.place is None}
+    broken = {item.image.target for item, result in zip(items, results, strict=True) if result.copy is None}
     finished = []
     for item, result in zip(items, results, strict=True):
-        copy = result.place
+        copy = result.copy
         if copy is not None and item.image.target not in broken:
             with_tags = _capture_error(item, destination, partial(move_tags, item, copy, destination, publisher))
-            copy = with_tags.place or copy
-            result = replace(with_tags, place=copy)
+            copy = with_tags.copy or copy
+            result = replace(with_tags, copy=copy)
         if copy is not None:
             publication.write(_publication(item, copy))
         finished.append(result)
@@ -180,7 +180,7 @@ def _send(destination: Destination, publisher: Publisher, item: ApprovedImage) -
 
 def _capture_error(item: ApprovedImage, destination: Destination, action: Callable[[], PublishedCopy]) -> PublishResult:
     try:
-        return PublishResult(item.image.id, destination.name, place=action())
+        return PublishResult(item.image.id, destination.name, copy=action())
     except RdmaImagesError as error:
         return PublishResult(item.image.id, destination.name, error=str(error))
 
@@ -199,5 +199,5 @@ def _publication(item: ApprovedImage, copy: PublishedCopy) -> Publication:
         suite=item.report.suite,
         allowed_red=item.allowed_red,
         rehearsal=item.build.rehearsal,
-        places={copy.registry: copy},
+        copies={copy.registry: copy},
     )

@@ -37,7 +37,7 @@ class Traffic:
 
     pushed: int = 0
     mounted: int = 0
-    there: int = 0
+    present: int = 0
     seconds: float = 0.0
 
 
@@ -272,16 +272,16 @@ def _traffic(manifest: Manifest, sending: _Sending, mounted: Collection[str], se
     """Sum the layers' bytes by result; the last attempt reports as present what an earlier one sent."""
     *earlier, last = sending.pushes
     sent_before = {layer.id for push in earlier for layer in push.layers.values() if layer.current}
-    sums = {"pushed": 0, "mounted": 0, "there": 0}
+    sums = {"pushed": 0, "mounted": 0, "present": 0}
     for layer in manifest.layers():
         name = layer.digest.removeprefix("sha256:")[:12]
         progress = last.layers.get(name)
-        state = progress.state if progress else "there"
+        state = progress.state if progress else "present"
         if state not in sums or (
-            state == "there" and (name in sent_before or f"blobs/{layer.digest}" in sending.repaired)
+            state == "present" and (name in sent_before or f"blobs/{layer.digest}" in sending.repaired)
         ):
             state = "pushed"
-        if state == "there" and layer.digest in mounted:
+        if state == "present" and layer.digest in mounted:
             state = "mounted"
         sums[state] += layer.size
     return Traffic(**sums, seconds=seconds)

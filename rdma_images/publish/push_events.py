@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from rdma_images.registry import faults
 
-LayerState = Literal["waiting", "pushing", "pushed", "mounted", "there"]
+LayerState = Literal["waiting", "pushing", "pushed", "mounted", "present"]
 
-_DONE: dict[str, LayerState] = {"Pushed": "pushed", "Layer already exists": "there"}
+_DONE: dict[str, LayerState] = {"Pushed": "pushed", "Layer already exists": "present"}
 _DIGEST = re.compile(r": digest: (sha256:[0-9a-f]{64}) size: \d+")
 # docker asks for a thing before it sends it (containerd's pusher).
 _FAILED_REQUEST = re.compile(r"HEAD request to \S+?/((?:blobs|manifests)/[^\s/?]+): 500\b")

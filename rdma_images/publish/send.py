@@ -112,14 +112,14 @@ def send(item: ApprovedImage, destination: Destination, publisher: Publisher) ->
         registry=destination.name,
         ref=f"{repository.ref}@{item.build.digest}",
         tags=(arrival.tag,),
-        result="pushed" if arrival.pushed else "there",
+        result="pushed" if arrival.pushed else "present",
         media_type=arrival.manifest.media_type,
         layers=len(arrival.manifest.layers()),
         bytes=sum(layer.size for layer in arrival.manifest.layers()),
         traffic=arrival.traffic,
         attached=attached,
         signed_by=keys.key_label(publisher.signer.key) if publisher.signer else None,
-        made=arrival.created,
+        created=arrival.created,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         lazy=lazy,
     )
@@ -137,7 +137,7 @@ def _find_or_push(
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
         if publisher.converter:
             soci.require_gzip(manifest)
-        traffic = push.Traffic(there=sum(layer.size for layer in manifest.layers()))
+        traffic = push.Traffic(present=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
     _check_compression(digest, destination, publisher)
     created = publisher.retry(lambda: destination.kind.prepare(repository.name, item.tags.short)).created
@@ -203,7 +203,7 @@ def _find_or_convert(
     tag = f"{arrival.tag}{SUFFIX}"
     current = publisher.retry(partial(digest_under, tag, repository))
     if current and publisher.retry(partial(_is_converted, item, current, destination, repository, publisher)):
-        return LazyImage("soci", f"{repository.ref}@{current}", tag, "there")
+        return LazyImage("soci", f"{repository.ref}@{current}", tag, "present")
     publisher.watcher.line(f"{destination.name}: converting {item.build.digest} with soci {program.version}")
     state_folder().mkdir(parents=True, exist_ok=True)
     with (
@@ -245,7 +245,7 @@ def _put_converted(converted: soci.ConvertedImage, repository: Repository) -> No
 def _signed_before(signer: keys.Signer, item: ApprovedImage, destination: Destination, repository: Repository) -> bool:
     publication = PUBLICATION.read_if_valid(item.image.id)
     copy = (
-        publication.places.get(destination.name)
+        publication.copies.get(destination.name)
         if publication is not None and publication.digest == item.build.digest
         else None
     )

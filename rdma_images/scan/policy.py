@@ -139,7 +139,7 @@ def load(path: Path) -> Policy:
     return yaml_file.load(path, Policy)
 
 
-def chosen(option: str) -> Policy | None:
+def chosen_policy(option: str) -> Policy | None:
     """Return the policy that `--policy` names, else the project's policy.yaml; None where there is neither."""
     if option:
         return load(files.expand_user(option))

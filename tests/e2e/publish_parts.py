@@ -42,8 +42,8 @@ USER, PASSWORD = "ci", "correct horse battery staple"
 
 def placed(outcome: PublishResult) -> PublishedCopy:
     """Return where the image of an outcome is."""
-    assert outcome.place, outcome.error
-    return outcome.place
+    assert outcome.copy, outcome.error
+    return outcome.copy
 
 
 class Registry:

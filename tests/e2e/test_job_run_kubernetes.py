@@ -87,7 +87,7 @@ def test_a_job_runs_and_leaves_its_logs_and_nothing_in_the_cluster(
     assert any("running" in line for line in lines)
     assert list(store.objects) == [("pytorchjobs", "another")]
     (entry,) = record.load(run_folder)
-    assert (entry.how, entry.left) == ("succeeded", "removed")
+    assert (entry.how, entry.cleanup) == ("succeeded", "removed")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_rayjob_ends_as_kuberay_says(
 
     store.steps = [pods("Running"), end]
     (entry,) = record.load(start(job(tmp_path, "rayjob"), []))
-    assert (entry.how, entry.left) == (ending, "removed")
+    assert (entry.how, entry.cleanup) == (ending, "removed")
     assert not store.objects
 
 
@@ -120,7 +120,7 @@ def test_a_job_that_cannot_be_removed_is_told_with_how_it_ended(
         start(job(tmp_path), [], limit=1)
     assert "no-efa-resource" in str(raised.value.details())
     (path,) = (tmp_path / "j" / "runs").iterdir()
-    assert [(entry.how, entry.left) for entry in record.load(path)] == [("late", "there")]
+    assert [(entry.how, entry.cleanup) for entry in record.load(path)] == [("late", "not removed")]
     store.objects.clear()
     store.steps = [pods("Running"), lambda store: store.ends("mpijobs", "j", "Succeeded")]
     with pytest.raises(RdmaImagesError, match=r"j succeeded\nj was not removed: .*MPIJob j"):
@@ -224,7 +224,7 @@ def test_arena_creates_and_deletes_under_a_name_of_this_run(
     request = jobs.request("arena", "erdma", "torchrun", name="j")
     run_folder = start(create.make(request, jobs.load_project(), str(tmp_path / "j"))[1], [])
     (entry,) = record.load(run_folder)
-    assert (entry.how, entry.left) == ("succeeded", "removed")
+    assert (entry.how, entry.cleanup) == ("succeeded", "removed")
     assert {path.name for path in (run_folder / "logs").iterdir()} == {f"j-{entry.tag}-{n}.log" for n in (0, 1)}
     assert store.objects == {}
 

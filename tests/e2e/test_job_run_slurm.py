@@ -82,7 +82,7 @@ def test_a_job_and_the_same_over_tcp(tmp_path: Path) -> None:
     (over_tcp,) = (run_folder / "tcp" / "logs").glob("measured-tcp-*.log")
     assert expected.read_text().count("on Libfabric") == over_tcp.read_text().count("on Socket") == 2
     assert len(list((run_folder / "logs").glob("*.log"))) == 3
-    assert [(entry.leg, entry.how, entry.left) for entry in record.load(run_folder)] == [
+    assert [(entry.run, entry.how, entry.cleanup) for entry in record.load(run_folder)] == [
         ("fabric", "succeeded", "removed"),
         ("tcp", "succeeded", "removed"),
     ]
@@ -134,7 +134,7 @@ def test_who_stops_leaves_nothing_and_touches_no_job_of_another(tmp_path: Path, 
         job_run.run_job(folder, jobs.load_project(), job_run.JobRunOptions(), terminal_is_gone)
     assert raised.value.exit_code == 128 + number
     assert queue() == ["other"]
-    assert ended(folder).left == "removed"
+    assert ended(folder).cleanup == "removed"
     subprocess.run(["scancel", "--name=other"], check=True)
 
 

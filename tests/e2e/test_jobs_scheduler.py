@@ -156,6 +156,6 @@ def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
             assert "docs/guides/troubleshooting.md, no-efa-resource" in str(raised.value.details())
         else:
             run_folder = job_run.run_job(folder, jobs.load_project(), job_run.JobRunOptions(limit=60), print)
-            assert [(entry.how, entry.left) for entry in record.load(run_folder)] == [("succeeded", "removed")]
+            assert [(entry.how, entry.cleanup) for entry in record.load(run_folder)] == [("succeeded", "removed")]
     assert cluster.get(operator_parts.JOBS)["items"] == []
     assert cluster.get(operator_parts.PODS)["items"] == []

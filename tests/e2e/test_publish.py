@@ -119,7 +119,7 @@ def test_an_image_arrives_with_its_evidence_and_is_not_sent_again(
 
     sender = dataclasses.replace(sender, engine=lambda: pytest.fail("nothing is to be sent"))
     (second,) = publish_images.publish(items(image), {"local": registry.entry()}, sender)
-    assert placed(second).result == "there"
+    assert placed(second).result == "present"
     assert not any(attachment.new for attachment in placed(second).attached)
     assert placed(second).tags == placed(first).tags
 
@@ -350,9 +350,9 @@ def test_one_registry_that_is_down_stops_no_other(
     outcomes = publish_images.publish(items(image), {"dead": dead.entry(), "local": registry.entry()}, sender)
     by_name = {outcome.registry: outcome for outcome in outcomes}
     assert "is unreachable" in by_name["dead"].error
-    assert (copy := by_name["local"].place)
+    assert (copy := by_name["local"].copy)
     assert copy.result == "pushed"
-    assert set(json.loads(publication.PUBLICATION.path(image.id).read_text())["places"]) == {"local"}
+    assert set(json.loads(publication.PUBLICATION.path(image.id).read_text())["copies"]) == {"local"}
 
 
 def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(
@@ -372,7 +372,7 @@ def test_a_rebuild_in_an_immutable_registry_gets_a_tag_of_its_own(
     assert [result.error for result in (first, rebuilt, again, late)] == [""] * 4
     assert placed(first).tags == (image.tag, "2.15", "latest")
     assert placed(rebuilt).tags == placed(again).tags == (unique_tag, "2.15", "latest")
-    assert (placed(rebuilt).result, placed(again).result) == ("pushed", "there")
+    assert (placed(rebuilt).result, placed(again).result) == ("pushed", "present")
     assert any(f"{image.tag} stays with an earlier build" in line for line in lines)
     assert placed(late).tags == (image.tag,)
     assert any(f":latest stays with {other.digest}" in line for line in lines)

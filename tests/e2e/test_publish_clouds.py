@@ -69,7 +69,7 @@ def twice(item: ApprovedImage, entry: Ecr | AcrAliyun) -> tuple[publish_images.P
     (first,) = publish_images.publish([item], {"cloud": entry}, publisher)
     (second,) = publish_images.publish([item], {"cloud": entry}, publisher)
     assert first.error == second.error == ""
-    assert placed(second).result == "there"
+    assert placed(second).result == "present"
     return first, lines
 
 
@@ -84,7 +84,7 @@ def test_an_image_goes_to_ecr_whose_repository_did_not_exist(
         first, lines = twice(item, entry)
     finally:
         registry.kill()
-    assert "repository training/efa-pytorch" in placed(first).made
+    assert "repository training/efa-pytorch" in placed(first).created
     (repository,) = aws.describe_repositories(repositoryNames=["training/efa-pytorch"])["repositories"]
     assert repository["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
     assert not any(password.decode() in line for line in lines)
@@ -112,6 +112,6 @@ def test_an_image_goes_to_alibaba_with_a_token_that_has_a_colon(
             first, lines = twice(item, entry)
     finally:
         registry.kill()
-    assert placed(first).made == ("namespace ai", "repository ai/efa-pytorch")
+    assert placed(first).created == ("namespace ai", "repository ai/efa-pytorch")
     assert registry.storage.joinpath("docker/registry/v2/repositories/ai/efa-pytorch/_manifests/tags/latest").is_dir()
     assert not any("pass:word" in line for line in lines)

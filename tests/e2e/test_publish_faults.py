@@ -201,7 +201,7 @@ def test_a_registry_killed_after_the_image_arrived_gets_its_evidence_in_the_next
         assert registry.tags(REPOSITORY) == {item.tags.full}
         second = run(engine, item, registry, Trap(1 << 40, never))
         assert second.error == ""
-        assert placed(second).result == "there"
+        assert placed(second).result == "present"
         assert_all_there_once(registry, item)
     finally:
         registry.kill()

@@ -100,7 +100,7 @@ def test_the_converted_image_is_signed_and_names_the_original(
         second = placed(publish(engine, registry, small, key))
     image = planned()
     assert first.lazy
-    assert second.lazy == replace(first.lazy, result="there")
+    assert second.lazy == replace(first.lazy, result="present")
     assert first.ref.endswith(small.digest)
     assert registry.tags("training/efa-pytorch") == {image.tag, f"{image.tag}-soci", "2.15", "latest"}
     assert not list(paths.state_folder().glob("soci-*"))
@@ -139,7 +139,7 @@ def test_an_image_of_zstd_is_refused_before_it_is_sent(engine: Engine, registry:
     with built(engine, tmp_path, "zstd") as small:
         result = publish(engine, registry, small)
     assert "build it with `invoke build --compression gzip`" in result.error
-    assert result.place is None
+    assert result.copy is None
     assert registry.tags("training/efa-pytorch") == set()
 
 

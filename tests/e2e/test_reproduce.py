@@ -127,9 +127,9 @@ def build_and_publish(folder: Folder, *onto: str) -> str:
     failed = {check["id"] for check in checks if (check["outcome"], check["severity"]) == ("failed", "error")}
     allowed = [option for name in sorted(failed) for option in ("--allow-red", name)]
     folder.run("rdma-images", "publish", *target, "--to", "local", *allowed)
-    places = folder.read("publication")["places"]
-    assert isinstance(places, dict)
-    return str(places["local"]["ref"])
+    copies = folder.read("publication")["copies"]
+    assert isinstance(copies, dict)
+    return str(copies["local"]["ref"])
 
 
 def test_an_image_is_reproduced_by_running_its_steps_again(folder: Folder) -> None:

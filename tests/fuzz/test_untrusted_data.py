@@ -330,7 +330,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         edited_bytes((RESULTS / "2.19.6-socket.txt").read_bytes()),
         in_file(lambda path: read_logs([path], verdict.load_wordings())),
     ),
-    "a result.json": (edited_bytes(b'{"job": "x", "image": "y", "legs": [], "time": ""}'), in_file(run_folder.load)),
+    "a result.json": (edited_bytes(b'{"job": "x", "image": "y", "runs": [], "time": ""}'), in_file(run_folder.load)),
     "bandwidths of pairs": (
         edited_bytes(b"n1 n2 310.5\nn1 n3 1e3 # slow\n"),
         in_file(lambda path: bandwidths.read_pairs(path, ("n1", "n2", "n3"))),

@@ -93,4 +93,4 @@ def result_of(
 
 def sentences(result: Result) -> list[str]:
     """Return what is wrong, of all legs."""
-    return [problem.sentence for leg in result.legs for problem in leg.problems]
+    return [problem.sentence for run in result.runs for problem in run.problems]

@@ -40,4 +40,4 @@ def report(reference: str) -> Report | None:
 
 
 def _places(published: publication.Publication | None) -> Collection[publication.PublishedCopy]:
-    return published.places.values() if published else ()
+    return published.copies.values() if published else ()

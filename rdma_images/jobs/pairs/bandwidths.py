@@ -79,7 +79,7 @@ def _busbw(path: Path) -> float:
         if path.is_file():
             raise
         return 0.0  # a folder without logs: the job never ran
-    return expected_bandwidth.best_busbw(result.legs[0].largest) or 0.0
+    return expected_bandwidth.best_busbw(result.runs[0].largest) or 0.0
 
 
 def parse_rate(text: str) -> float:

@@ -24,7 +24,7 @@ class Comparison:
 
 def compare(first: Result, second: Result) -> Comparison:
     """Compare the second result with the first. Raises RefusedError where they have no size in common."""
-    lines = tuple(line for line in speed.compare_sizes((second.legs[0], first.legs[0])) if line.other is not None)
+    lines = tuple(line for line in speed.compare_sizes((second.runs[0], first.runs[0])) if line.other is not None)
     if not lines:
         raise RefusedError(
             "the results have no size of a collective in common\nmeasure both with the same -b, -e and -f"
@@ -56,7 +56,7 @@ def _differences(first: Result, second: Result) -> Iterator[tuple[str, str, str]
 
 def _facts(result: Result) -> Iterator[tuple[str, str]]:
     """Yield what a result says about the job, apart from its rows."""
-    run = result.legs[0]
+    run = result.runs[0]
     yield "verdict", result.sentence
     yield "image", result.digest or "-"
     yield "instance type", result.instance or "-"
@@ -82,7 +82,7 @@ def html(comparison: Comparison, first: Result, second: Result) -> str:
     collective = max(comparison.lines, key=lambda line: line.size).collective
     runs = (("first", first), ("second", second))
     lines = [
-        page.chart_line(f"{name}: {result.job or result.time}", result.legs[0], collective) for name, result in runs
+        page.chart_line(f"{name}: {result.job or result.time}", result.runs[0], collective) for name, result in runs
     ]
     rate = first.expected.line_rate if first.instance == second.instance else None
     return page.render(

@@ -41,14 +41,14 @@ def job_result(
     bandwidth = expected_bandwidth.expected_bandwidth(runs[0], compared_with)
     if expected_bandwidth.is_below(bandwidth, runs[0].largest):
         bandwidth = replace(bandwidth, causes=causes.low_bandwidth_causes(runs[0], compared_with))
-    states = {leg.good for leg in runs}
+    states = {run.good for run in runs}
     return Result(
         job=job.name if job else "",
         digest=job.digest if job else "",
         instance=compared_with.instance,
         nodes=compared_with.nodes,
         fabric=compared_with.fabric,
-        legs=runs,
+        runs=runs,
         expected=bandwidth,
         sentence=_sentence(runs, bandwidth),
         exit_code=1 if False in states else 3 if None in states else 0,

@@ -35,9 +35,9 @@ class ResultPage:
 
 def result_page(result: Result) -> str:
     """Return the page of a result."""
-    bandwidth, row = result.expected, result.legs[0].largest
+    bandwidth, row = result.expected, result.runs[0].largest
     collective = row.collective if row else ""
-    lines = [chart_line(speed.run_title(run), run, collective) for run in result.legs]
+    lines = [chart_line(speed.run_title(run), run, collective) for run in result.runs]
     published = [(reference.size, reference.low, reference.high) for reference in bandwidth.published if reference.size]
     return render(
         ResultPage(
@@ -47,8 +47,8 @@ def result_page(result: Result) -> str:
             about=_about(result),
             heading=f"Bus bandwidth of {collective or 'the collective'}",
             chart=chart(lines, published, bandwidth.line_rate.low if bandwidth.line_rate else None),
-            tables=(tables.node_table(result.legs[0].nodes), tables.size_table(result)),
-            problems=[problem for run in result.legs for problem in run.problems],
+            tables=(tables.node_table(result.runs[0].nodes), tables.size_table(result)),
+            problems=[problem for run in result.runs for problem in run.problems],
             notes=tables.comparison_notes(result),
             causes=bandwidth.causes,
         )

@@ -125,13 +125,13 @@ class Result:
     instance: str
     nodes: int | None  # asked for
     fabric: Fabric | None  # that it should use
-    legs: tuple[RunResult, ...]
+    runs: tuple[RunResult, ...]
     expected: ExpectedBandwidth
     sentence: str
     exit_code: int  # as `verdict` ends: 0 good, 1 not good, 3 where the logs do not say
     time: str  # when the logs were read, ISO 8601, UTC
     schema: Literal[1] = 1
 
-    def leg(self, name: RunName) -> RunResult | None:
+    def run(self, name: RunName) -> RunResult | None:
         """Return the run of this name; None where there is none."""
-        return next((run for run in self.legs if run.name == name), None)
+        return next((run for run in self.runs if run.name == name), None)

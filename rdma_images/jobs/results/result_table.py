@@ -19,8 +19,8 @@ def result_table(result: Result) -> RenderableType:
     """Return the sentence, then what is wrong, the nodes, the rows, and what they are compared with."""
     headline = Text(result.sentence, STYLES[result.exit_code])
     parts: list[RenderableType] = [headline]
-    first = result.legs[0]
-    for run in result.legs:
+    first = result.runs[0]
+    for run in result.runs:
         for problem in run.problems:
             if len(parts) == 1 and result.sentence.startswith(problem.sentence):  # the headline says it
                 headline.append(_about(run, problem))
@@ -85,7 +85,7 @@ def _nodes(nodes: Sequence[NodeResult]) -> Iterable[RenderableType]:
 
 def _rows(result: Result) -> RenderableType:
     """Return size, bus bandwidth of the runs, speed-up, and a bar of the logarithm."""
-    lines = speed.compare_sizes(result.legs)
+    lines = speed.compare_sizes(result.runs)
     top = max((line.busbw for line in lines), default=0.0)
     rows = tables.size_table(result)
     return render_table(

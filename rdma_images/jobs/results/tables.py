@@ -20,7 +20,7 @@ class ResultTable:
 
 def comparison_notes(result: Result) -> list[str]:
     """Return what the row of the largest size is compared with."""
-    bandwidth, row = result.expected, result.legs[0].largest
+    bandwidth, row = result.expected, result.runs[0].largest
     band, busbw = expected_bandwidth.published_band(bandwidth, row), expected_bandwidth.best_busbw(row)
     if row is None or busbw is None:
         return []
@@ -37,7 +37,7 @@ def comparison_notes(result: Result) -> list[str]:
         sentences.append(f"published: {band.what}; {band.source}")
         sentences.append(f"{busbw:.4g} GB/s is {position} {band.low:.4g} to {band.high:.4g} GB/s")
     elif result.instance:
-        nodes = result.nodes or len(result.legs[0].nodes)
+        nodes = result.nodes or len(result.runs[0].nodes)
         sentences.append(
             f"nothing is published for {row.collective or 'this'} of {message(row.size)} on {nodes} x {result.instance}"
         )
@@ -77,11 +77,11 @@ def node_table(job_nodes: Sequence[NodeResult]) -> ResultTable:
 
 def size_table(result: Result) -> ResultTable:
     """Return size, bus bandwidth of the runs, speed-up, wrong elements, and where the row was read."""
-    with_tcp = result.leg("tcp") is not None and len(result.legs) > 1
+    with_tcp = result.run("tcp") is not None and len(result.runs) > 1
     heads = (
         "collective",
         "size",
-        f"{speed.run_title(result.legs[0])} GB/s",
+        f"{speed.run_title(result.runs[0])} GB/s",
         *(("TCP GB/s", "speed-up") if with_tcp else ()),
         "wrong",
         "read in",
@@ -99,7 +99,7 @@ def size_table(result: Result) -> ResultTable:
             "-" if line.wrong is None else str(line.wrong),
             line.where,
         )
-        for line in speed.compare_sizes(result.legs)
+        for line in speed.compare_sizes(result.runs)
     ]
     return ResultTable("Sizes", heads, lines, range(1, 6 if with_tcp else 4))
 

@@ -16,7 +16,7 @@ def fitting_entries(texts: Iterable[str], fabric: Fabric | None, facts: Troubles
 def fitting_result(result: Result, scheduler_lines: Iterable[str], facts: Troubleshooting) -> str:
     """Return the entries for a result that is not good, or a job that failed."""
     lines = list(scheduler_lines)
-    run = result.leg("fabric")
+    run = result.run("fabric")
     if run and result.exit_code:
         lines += [run.sentence, *(problem.sentence for problem in run.problems), *run.evidence]
     return fitting_entries(lines, result.fabric, facts)

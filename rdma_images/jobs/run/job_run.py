@@ -82,14 +82,14 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress
             submissions["tcp"] = _submission(
                 folder.load(run_path / run_folder.TCP), run_method, run_path / run_folder.TCP, run_path / run_folder.TCP
             )
-        session = _Session(run_path, options, stop, progress, project.facts.troubleshooting)
+        session = _JobRun(run_path, options, stop, progress, project.facts.troubleshooting)
         for name, submission in submissions.items():
             session.run(name, submission)
     return run_path
 
 
 @dataclass
-class _Session:
+class _JobRun:
     """The submissions of one run, one after the other."""
 
     folder: Path
@@ -110,20 +110,22 @@ class _Session:
             end = self._follow(runner, submission)
         except BaseException:
             remove(runner, self.progress)
-            self._record(replace(entry, left="removed"))
+            self._record(replace(entry, cleanup="removed"))
             raise
-        entry = replace(entry, ended=_now(), how=end.how, why=end.why, left="kept" if self.options.keep else "there")
+        entry = replace(
+            entry, ended=_now(), how=end.how, why=end.why, cleanup="kept" if self.options.keep else "not removed"
+        )
         self._record(entry)
         removal_error = ""
         if not self.options.keep:
             try:
                 remove(runner, self.progress)
-                entry = replace(entry, left="removed")
+                entry = replace(entry, cleanup="removed")
                 self._record(entry)
             except CommandError as error:
                 removal_error = f"\n{submission.job.name} was not removed: {error}"
         self.done.append(entry)
-        self.progress(f"{submission.job.name} {end.how}, {entry.left}; logs: {display_path(submission.logs)}")
+        self.progress(f"{submission.job.name} {end.how}, {entry.cleanup}; logs: {display_path(submission.logs)}")
         if end.how in ("late", "interrupted", "unreachable"):
             logs = f"\nlogs so far: {display_path(submission.logs)}" if any(submission.logs.iterdir()) else ""
             explanation = troubleshooting.fitting_entries([end.why], submission.job.fabric, self.troubleshooting)
@@ -150,7 +152,7 @@ class _Session:
         except RdmaImagesError as error:
             with contextlib.suppress(RdmaImagesError):
                 runner.delete()  # a part of it may be there
-                entry = replace(entry, left="removed")
+                entry = replace(entry, cleanup="removed")
             self._record(replace(entry, ended=_now(), how="not submitted", why=str(error)))
             explanation = troubleshooting.fitting_entries([str(error)], submission.job.fabric, self.troubleshooting)
             is_explained = explanation or "\n" in str(error)
@@ -216,16 +218,16 @@ def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
                 "and would differ in more than the network\n"
                 f"write the job again with `{COMMAND} job`, or run both and use `{COMMAND} job.compare`"
             )
-    return create.files(compose.tcp_leg(job, project.facts), project)
+    return create.files(compose.job_over_tcp(job, project.facts), project)
 
 
 def _remove_leftovers(job_folder: Path, run_method: RunMethod, progress: Progress) -> None:
     """Remove what earlier runs of this job submitted and, being killed, could not remove."""
-    for run_path, entries in record.left_behind(job_folder):
+    for run_path, entries in record.unremoved_runs(job_folder):
         for number, entry in enumerate(entries):
-            if entry.left == "there":
+            if entry.cleanup == "not removed":
                 progress(f"removing what the run of {run_path.name} left")
-                files_folder = run_path / run_folder.TCP if entry.leg == "tcp" else job_folder
+                files_folder = run_path / run_folder.TCP if entry.run == "tcp" else job_folder
                 remove(
                     RUNNERS[run_method.how](
                         Submission(
@@ -234,7 +236,7 @@ def _remove_leftovers(job_folder: Path, run_method: RunMethod, progress: Progres
                     ),
                     progress,
                 )
-                entries[number] = replace(entry, left="removed")
+                entries[number] = replace(entry, cleanup="removed")
         record.write(run_path, entries)
 
 

@@ -107,7 +107,7 @@ def _job_checks(job: Job, nodes: Mapping[str, Measured], result: Result) -> Iter
         ("passed" if alike else "failed") if any(kinds.values()) else "skipped",
         ("the same on every node", measured, "replace or repair the node that differs"),
     )
-    run = result.leg("fabric")
+    run = result.run("fabric")
     if run:
         errors = [problem for problem in run.problems if problem.severity == "error"]
         outcome: Outcome = "skipped" if run.good is None else "passed" if run.good and not errors else "failed"

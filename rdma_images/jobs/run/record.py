@@ -16,20 +16,20 @@ RUNS = "runs"  # in a job's folder
 class SubmissionRecord:
     """A submission of a run. Times are ISO 8601, UTC."""
 
-    leg: RunName
+    run: RunName
     tag: str
     submitted: str
     ended: str = ""
     how: str = ""  # it ended
     why: str = ""
-    left: Literal["there", "removed", "kept"] = "there"
+    cleanup: Literal["not removed", "removed", "kept"] = "not removed"
 
 
 @dataclass(frozen=True)
 class RunRecord:
     """The submissions of a run, in their order."""
 
-    legs: tuple[SubmissionRecord, ...]
+    submissions: tuple[SubmissionRecord, ...]
     schema: Literal[1] = 1
 
 
@@ -44,7 +44,7 @@ def write(folder: Path, entries: Iterable[SubmissionRecord]) -> None:
 def load(folder: Path) -> list[SubmissionRecord]:
     """Return the submissions of the run in `folder`; none where it has no record."""
     record = RUN_FILE.load(folder / RUN_FILE.name)
-    return list(record.legs) if record else []
+    return list(record.submissions) if record else []
 
 
 def last_run(folder: Path) -> Path:
@@ -52,9 +52,9 @@ def last_run(folder: Path) -> Path:
     return next((run for run in reversed(files.list_folder(folder / RUNS)) if run.is_dir()), folder)
 
 
-def left_behind(job: Path) -> Iterator[tuple[Path, list[SubmissionRecord]]]:
+def unremoved_runs(job: Path) -> Iterator[tuple[Path, list[SubmissionRecord]]]:
     """Yield the runs of the job in the folder `job` that did not remove what they had submitted."""
     for folder in files.list_folder(job / RUNS):
         entries = load(folder)
-        if any(entry.left == "there" for entry in entries):
+        if any(entry.cleanup == "not removed" for entry in entries):
             yield folder, entries

@@ -296,7 +296,7 @@ def _tcp_variables(fabric: Fabric, facts: Facts) -> Iterator[JobValue]:
         yield JobValue(name, str(value), reason, facts.running.cite(nothing))
 
 
-def tcp_leg(job: Job, facts: Facts) -> Job:
+def job_over_tcp(job: Job, facts: Facts) -> Job:
     """Return the same job over TCP, to compare with."""
     lifted = tuple(_tcp_variables(job.fabric, facts))
     return replace(

@@ -28,7 +28,7 @@ def reference(image: Image, requested: str, form: str | None, tcp: bool = False)
     """
     build = BUILD.read_if_valid(image.id)
     record = publication.PUBLICATION.read_if_valid(image.id)
-    if tcp and not requested and build and (record is None or record.rehearsal or not record.places):
+    if tcp and not requested and build and (record is None or record.rehearsal or not record.copies):
         return f"{build.ref.rpartition(':')[0]}@{build.digest}", f"build.json of {image.id}: it is in this engine alone"
     refs, source = ([requested], "--image") if requested else (_published(image), f"publication.json of {image.id}")
     fitting = [ref for ref in refs if form is None or re.fullmatch(form, ref)]
@@ -57,12 +57,12 @@ def _published(image: Image) -> list[str]:
         raise RefusedError(
             f"{image.id} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse, or add --tcp"
         )
-    if record is None or not record.places:
+    if record is None or not record.copies:
         raise RefusedError(
             f"{image.id} is not published\n"
             f"{COMMAND} publish --target {image.target} --to REGISTRY, or give --image host/repository@sha256:…"
         )
-    return [copy.ref for copy in record.places.values()]
+    return [copy.ref for copy in record.copies.values()]
 
 
 def starters(image: Image, launch: Launch | None = None) -> tuple[Starter, ...]:

@@ -60,7 +60,7 @@ def start(folder: Path, **options: Any) -> record.SubmissionRecord:
 )
 def test_what_runs_as_long_as_its_job(tmp_path: Path, calls: Path, launcher: str, begins: str, ends: str) -> None:
     done = start(write_job(tmp_path, launcher))
-    assert (done.how, done.left) == ("succeeded", "removed")
+    assert (done.how, done.cleanup) == ("succeeded", "removed")
     begun, *_, last = calls.read_text().splitlines()
     assert begins in begun
     assert f"j-{done.tag}" in begun
@@ -103,7 +103,7 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on(
         write_job(tmp_path, "docker"), jobs.load_project(), job_run.JobRunOptions(wait=wait), lines.append
     )
     (done,) = record.load(run)
-    assert done.left == "removed"
+    assert done.cleanup == "removed"
     assert (done.how, "did not answer over RDMA" in done.why) == (("succeeded", False) if wait else ("failed", True))
     assert any("refused: NCCL did not start: a peer did not answer over RDMA" in line for line in lines)
     assert calls.read_text().splitlines()[-1].startswith("docker rm --force j-")
@@ -182,7 +182,7 @@ def test_a_launcher_that_nobody_can_follow(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("calls")
 def test_a_job_that_was_edited_has_no_leg_over_tcp(tmp_path: Path) -> None:
     folder = write_job(tmp_path, "docker")
-    assert start(folder, tcp=True).leg == "tcp"
+    assert start(folder, tcp=True).run == "tcp"
     script = folder / "run.sh"
     script.write_text(script.read_text() + "# edited\n")
     with pytest.raises(RdmaImagesError, match=r"run\.sh was edited"):

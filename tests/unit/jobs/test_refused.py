@@ -144,7 +144,7 @@ def published(refs: Sequence[str], rehearsal: tuple[str, ...] = ()) -> None:
             suite="",
             allowed_red=(),
             rehearsal=rehearsal,
-            places=places,
+            copies=places,
         )
     )
 

@@ -34,7 +34,7 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
         (run / leg / "0.log").write_bytes((LOGS / log).read_bytes())
     result = from_logs.read_run(run)
     assert (result.job, result.digest, result.nodes) == (job.name, job.image.partition("@")[2], 2)
-    assert [leg.name for leg in result.legs] == ["fabric", "tcp"]
+    assert [run.name for run in result.runs] == ["fabric", "tcp"]
     assert folder.read(job_spec.NOTE, tmp_path).ranks == 16
 
 
@@ -53,7 +53,7 @@ def training(folder_: Path, logs: str) -> RunResult:
     (folder_ / "job.json").write_text(folder.job_text(job, {}))
     (run,) = from_logs.job_result(
         [LOGS / f"{logs}-{rank}.log" for rank in (0, 1)], folder.read(job_spec.NOTE, folder_)
-    ).legs
+    ).runs
     return run
 
 

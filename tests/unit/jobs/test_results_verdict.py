@@ -31,7 +31,7 @@ def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
         "all_reduce of 16 GiB at 487.1 GB/s, 122% of the line rate",
         "116.5 times TCP at 1 GiB",
     ]
-    (first, second) = result.legs[0].nodes
+    (first, second) = result.runs[0].nodes
     assert (first.name, first.ranks, second.ranks) == ("one", tuple(range(8)), tuple(range(8, 16)))
     assert first.adapters
     assert first.adapters.where == "logs/0.log:4"
@@ -39,7 +39,7 @@ def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
 
 
 def test_one_line_says_network_adapters_and_versions(tmp_path: Path) -> None:
-    line = result_table.summary_line(result_of(tmp_path).legs[0])
+    line = result_table.summary_line(result_of(tmp_path).runs[0])
     assert line.startswith("network: efa, 32 of 32 adapters on each of 2 nodes, GPUDirect yes, NCCL 2.")
     assert ", plugin 1." in line
     assert ", libfabric " in line
@@ -52,7 +52,7 @@ def test_one_of_four_adapters_is_told(tmp_path: Path) -> None:
     )
     assert result.exit_code == 1
     assert result.sentence == "every node: only 1 of the 4 adapters of p4d.24xlarge"
-    assert "vpc.amazonaws.com/efa: 4" in result.legs[0].problems[0].fix
+    assert "vpc.amazonaws.com/efa: 4" in result.runs[0].problems[0].fix
 
 
 def test_one_node_of_many_with_fewer_adapters_is_named(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_sockets_in_silence(tmp_path: Path) -> None:
 def test_one_node_on_sockets_among_others(tmp_path: Path) -> None:
     result = result_of(tmp_path, [LoggedNode("one"), TCP[1]])
     assert result.exit_code == 1
-    assert result.legs[0].nodes[1].adapters is None
+    assert result.runs[0].nodes[1].adapters is None
 
 
 def test_ranks_that_nobody_heard_of_leave_it_open(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_an_mtu_that_is_not_the_jobs(tmp_path: Path) -> None:
 def test_wrong_elements_name_their_line(tmp_path: Path) -> None:
     result = result_of(tmp_path, rows=(*P5[:2], (1 << 34, 66132.0, 259.78, 487.09, 3)))
     assert result.exit_code == 1
-    (problem,) = result.legs[0].problems
+    (problem,) = result.runs[0].problems
     assert problem.sentence == "wrong elements at 16 GiB"
     assert (tmp_path / "logs/0.log").read_text().split("\n")[int(problem.where[0].rpartition(":")[2]) - 1].endswith("3")
 
@@ -180,13 +180,13 @@ def test_nodes_of_different_versions(tmp_path: Path) -> None:
 def test_erdma_on_both_devices(tmp_path: Path) -> None:
     result = result_of(tmp_path, [verbs("one"), verbs("two")], against=ERDMA)
     assert (result.exit_code, sentences(result)) == (0, [])
-    assert result.legs[0].nodes[0].devices == ("erdma_0", "erdma_1")
+    assert result.runs[0].nodes[0].devices == ("erdma_0", "erdma_1")
 
 
 def test_a_pod_that_was_given_one_of_two_erdma_devices(tmp_path: Path) -> None:
     result = result_of(tmp_path, [verbs("one"), verbs("two", ("erdma_0",), 1)], against=ERDMA)
     assert sentences(result) == ["two: only 1 of the 2 adapters of ecs.ebmgn9gc.64xlarge"]
-    assert "allocateAllDevices" in result.legs[0].problems[0].fix
+    assert "allocateAllDevices" in result.runs[0].problems[0].fix
 
 
 def test_gpus_that_all_take_the_first_device(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_tcp_leg_that_ran_over_the_fabric(tmp_path: Path) -> None:
     result = result_of(tmp_path, tcp=TWO)
     assert result.exit_code == 1
     assert result.sentence.startswith("the TCP leg is not TCP alone: the channels use EFA")
-    assert "--container-env=NCCL_NET" in result.legs[1].problems[0].fix
+    assert "--container-env=NCCL_NET" in result.runs[1].problems[0].fix
 
 
 def test_the_tcp_leg_gives_the_speed_up(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_job_is_measured_by_its_largest_size_and_never_by_the_average(tmp_path
     """github.com/aws/aws-k8s-tester/pull/503: is "Avg bus bandwidth : 92.3405" right? It depends on -b and -e."""
     result = result_of(tmp_path)
     assert "92.3405" in (tmp_path / "logs/0.log").read_text()
-    assert expected_bandwidth.best_busbw(result.legs[0].largest) == 487.09
+    assert expected_bandwidth.best_busbw(result.runs[0].largest) == 487.09
     assert "92.3" not in run_folder.RESULT.text(result)
 
 
@@ -240,8 +240,8 @@ def test_the_table_of_the_sky_pilot_documentation(tmp_path: Path) -> None:
     """Size, EFA, TCP, speed-up of two p4d, as its page has them."""
     efa = {8: 0.0, 512: 0.01, 8 << 10: 0.08, 1 << 20: 4.61, 32 << 20: 31.85, 1 << 30: 75.34, 2 << 30: 77.35}
     tcp = {8: 0.0, 512: 0.01, 8 << 10: 0.06, 1 << 20: 1.65, 32 << 20: 3.58, 1 << 30: 4.08, 2 << 30: 4.13}
-    result = replace(result_of(tmp_path), legs=(leg("fabric", efa), leg("tcp", tcp)))
-    ratios = [f"{line.ratio:.1f}" if line.ratio else "-" for line in speed.compare_sizes(result.legs)]
+    result = replace(result_of(tmp_path), runs=(leg("fabric", efa), leg("tcp", tcp)))
+    ratios = [f"{line.ratio:.1f}" if line.ratio else "-" for line in speed.compare_sizes(result.runs)]
     assert ratios == ["-", "1.0", "1.3", "2.8", "8.9", "18.5", "18.7"]
 
 
@@ -252,7 +252,7 @@ def test_ranks_and_devices_of_a_node_name_their_lines(tmp_path: Path) -> None:
         name, _, number = where.rpartition(":")
         return (tmp_path / name).read_text().split("\n")[int(number) - 1]
 
-    for node in collected.read_logs([tmp_path]).legs[0].nodes:
+    for node in collected.read_logs([tmp_path]).runs[0].nodes:
         ranks = zip(node.ranks, node.ranks_where, strict=True)
         assert [f" rank {rank} " in line(where) for rank, where in ranks] == [True] * 8
         assert node.used == 8
@@ -271,7 +271,7 @@ def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
             f"export AWS_SECRET_ACCESS_KEY={secret}\none:1:1 [0] NCCL INFO NCCL_CONF set by environment to {secret}\n"
         )
     result = collected.read_logs([tmp_path])
-    assert len(result.legs[0].measurements) > 20
+    assert len(result.runs[0].measurements) > 20
     assert secret[:12] not in run_folder.RESULT.text(result) + page.result_page(result)
 
 
@@ -301,7 +301,7 @@ def test_places_of_both_legs_are_relative_to_what_holds_them(tmp_path: Path, mon
     parts.write(tmp_path / "sockets", TCP)
     monkeypatch.chdir(tmp_path)
     result = collected.read_logs([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
-    assert [leg.measurements[0].where.partition(":")[0] for leg in result.legs] == ["fabric/0.log", "sockets/0.log"]
+    assert [run.measurements[0].where.partition(":")[0] for run in result.runs] == ["fabric/0.log", "sockets/0.log"]
 
 
 FORMS: dict[str, Callable[[str], str]] = {
@@ -321,8 +321,8 @@ def test_a_real_log_says_the_same_in_every_form(tmp_path: Path, form: str) -> No
     lines = (DATA / "2.19.6-tcp-provider.txt").read_text().split("\n")
     (tmp_path / "0.log").write_text("\n".join(map(FORMS[form], lines)))
     (read,), (real,) = (
-        collected.read_logs([tmp_path]).legs,
-        collected.read_logs([DATA / "2.19.6-tcp-provider.txt"]).legs,
+        collected.read_logs([tmp_path]).runs,
+        collected.read_logs([DATA / "2.19.6-tcp-provider.txt"]).runs,
     )
     assert (read.sentence, read.channels, read.ranks) == (real.sentence, real.channels, real.ranks)
     assert [size_and_timing(row) for row in read.measurements] == [size_and_timing(row) for row in real.measurements]

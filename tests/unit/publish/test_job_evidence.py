@@ -26,7 +26,7 @@ GOOD = Result(
     instance="p5.48xlarge",
     nodes=2,
     fabric="efa",
-    legs=(),
+    runs=(),
     expected=ExpectedBandwidth(line_rate=None),
     sentence="the channels use EFA",
     exit_code=0,

@@ -71,7 +71,7 @@ def publish(repository: Repository, image: Image, rehearsal: tuple[str, ...] = (
             suite="sha256:2",
             allowed_red=(),
             rehearsal=rehearsal,
-            places={"local": copy},
+            copies={"local": copy},
         )
     )
     return manifest

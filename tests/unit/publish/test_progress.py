@@ -73,8 +73,8 @@ def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
         "  failed    far is unreachable",
     ]
     first, second = json.loads(publication_table.as_json(outcomes))
-    assert list(first) == ["image_id", "registry", "place", "error"]
-    assert (first["place"]["ref"], second["place"]) == (copy.ref, None)
+    assert list(first) == ["image_id", "registry", "copy", "error"]
+    assert (first["copy"]["ref"], second["copy"]) == (copy.ref, None)
 
 
 def test_a_verification_is_a_line_for_each_thing() -> None:

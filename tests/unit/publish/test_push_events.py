@@ -24,7 +24,7 @@ def test_a_push_of_docker_26_with_the_containerd_store() -> None:
     assert push.digest == DIGEST
     assert {name: layer.state for name, layer in push.layers.items()} == {
         "9d1c09127175": "pushed",
-        "2e4e218bcb8c": "there",
+        "2e4e218bcb8c": "present",
         "e40573a04a77": "mounted",
     }
     assert push.sent() == 30009344

@@ -172,8 +172,8 @@ def test_of_a_version_that_cannot_be_compared_the_last_fix_is_taken(installed: s
 
 def test_without_a_file_there_is_no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "PROJECT", tmp_path)
-    assert policies.chosen("") is None
+    assert policies.chosen_policy("") is None
     (tmp_path / "policy.yaml").write_text("grace-days: {critical: 1}\n")
-    assert policies.chosen("") is not None
+    assert policies.chosen_policy("") is not None
     with pytest.raises(RefusedError, match="no such file\ncopy "):
-        policies.chosen(str(tmp_path / "none.yaml"))
+        policies.chosen_policy(str(tmp_path / "none.yaml"))
