@@ -120,7 +120,10 @@ def layout() -> Layout:
 
 def write_configuration(folders: Layout) -> None:
     """Write the files that the daemons and the docker client read."""
-    for folder in (folders.run, folders.data, folders.log, folders.docker_config):
+    # containerd makes this one at its first write, once: where the disk is full then, every later write fails as that
+    # one did, until it is started again (seen with 1.7.24; content/local/store.go, ensureIngestRootOnce).
+    ingest = folders.data / "containerd" / "io.containerd.content.v1.content" / "ingest"
+    for folder in (folders.run, folders.data, folders.log, folders.docker_config, ingest):
         folder.mkdir(parents=True, exist_ok=True)
     folders.run.chmod(0o700)
     atomic.write(folders.root / "daemon.json", json.dumps(_dockerd(folders), indent=1))

@@ -192,6 +192,17 @@ def test_the_daemons_keep_to_their_folder(folders: layout.Layout) -> None:
     assert 0 < layout.cache_limit(folders) <= disk_space.CACHE_MAX_BYTES
 
 
+def test_a_full_disk_is_no_lasting_error_of_containerd(folders: layout.Layout) -> None:
+    """It makes this folder at its first write, and never tries again: later builds failed with 12 GB free."""
+    layout.write_configuration(folders)
+    root = next(
+        line.split('"')[1]
+        for line in (folders.root / "containerd.toml").read_text(encoding="utf-8").splitlines()
+        if line.startswith("root = ")
+    )
+    assert pathlib.Path(root, "io.containerd.content.v1.content", "ingest").is_dir()
+
+
 @pytest.mark.parametrize("before", [None, "", "{}", "not json", '{"auths": {"registry.example": {"auth": "eDp5"}}}'])
 def test_the_clients_file_keeps_a_login_and_repairs_the_rest(folders: layout.Layout, before: str | None) -> None:
     folders.docker_config.mkdir(parents=True)
