@@ -90,12 +90,11 @@ def _inspect_engine() -> tuple[Engine | None, str]:
         return None, complaint
     if host.startswith("ssh://"):
         return None, SSH
-    if host.startswith("unix://") and _is_shut(Path(host.removeprefix("unix://"))):
-        return None, SHUT
     output, complaint = _docker("info", "--format", "{{json .}}")
     info = json.loads(output) if output else {}
     if not info.get("ServerVersion"):
-        return None, complaint or " ".join(" ".join(info.get("ServerErrors") or ()).split()) or "it does not answer"
+        reason = complaint or " ".join(" ".join(info.get("ServerErrors") or ()).split()) or "it does not answer"
+        return None, SHUT if "permission denied while trying to connect" in reason else reason
     plugins = {plugin["Name"]: plugin for plugin in info.get("ClientInfo", {}).get("Plugins") or ()}
     buildx = plugins.get("buildx", {}).get("Version", "")
     problem = too_old("Docker", info["ServerVersion"], DOCKER)
@@ -118,11 +117,6 @@ def _inspect_engine() -> tuple[Engine | None, str]:
         ),
         "",
     )
-
-
-def _is_shut(path: Path) -> bool:
-    """Return whether something is at `path` that this user may not write to."""
-    return os.access(path, os.F_OK) and not os.access(path, os.W_OK)
 
 
 def _is_podman() -> bool:

@@ -96,9 +96,10 @@ def test_a_user_outside_of_dockers_group_is_told_so(
     """Docker is there: to install it is no advice."""
     (no_choice / "docker.sock").touch()
     (no_choice / "config.json").write_text('{"currentContext": "farm"}' if chosen else "{}")
-    monkeypatch.setattr(discovery, "_docker", lambda *_: (f"unix://{no_choice}/docker.sock", ""))
+    raw = "permission denied while trying to connect to the Docker daemon socket at unix:///x: Get … permission denied"
+    answers = {"context": ("unix:///x", ""), "info": ("", raw)}
+    monkeypatch.setattr(discovery, "_docker", lambda command, *_: answers[command])
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/docker")
-    monkeypatch.setattr(os, "access", lambda _, mode: mode == os.F_OK)
     monkeypatch.setattr(private, "obstacle", lambda: private.NEEDS_ROOT)
     monkeypatch.setattr(private, "running", lambda: None)
     with pytest.raises(RdmaImagesError) as caught:
