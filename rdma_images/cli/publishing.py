@@ -53,6 +53,7 @@ def publish(
     from rdma_images.plan import planner
     from rdma_images.publish import built_elsewhere, publication_table, publish_images
     from rdma_images.registry import registries
+    from rdma_images.scan.policy import chosen_policy
     from rdma_images.validate import suite
 
     chosen_registries = registries.load().pick(to or ())
@@ -106,9 +107,9 @@ def verify(
     from rdma_images.publish import keys, publication_table
     from rdma_images.publish import verify as verifying
     from rdma_images.registry import reference, registries
-    from rdma_images.scan.policy import chosen_policy
+    from rdma_images.scan import policy as policies
 
-    origin = load_policy(files.expand_user(policy)).require_origin() if policy else None
+    origin = policies.load(files.expand_user(policy)).require_origin() if policy else None
     if origin and (origin.identity or origin.issuer):
         if key or identity or issuer:
             raise RefusedError(f"{policy} names who must have signed\nleave out --key, --identity and --issuer")
