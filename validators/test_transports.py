@@ -241,17 +241,26 @@ def copies(files: Files) -> list[list[str]]:
     return sorted(twice, key=lambda paths: "libuct_ib.so" not in paths[0])
 
 
+def without_verbs(files: Files) -> str:
+    """Return the first UCX whose folder of modules has none for verbs; "" where each has it."""
+    folders = {path.rpartition("/")[0] for path in files.libraries if _stem(path) == "libuct_ib"}
+    ucx = sorted(path for path in files.libraries if _stem(path).partition("-")[0] == "libuct")
+    return next((path for path in ucx if f"{path.rpartition('/')[0]}/ucx" not in folders), "")
+
+
 @pytest.mark.validator("transports.backends", source=BACKENDS, severity="warning")
 def test_backends(case: Inspection, files: Files, require: Requirement) -> None:
-    """UCX has its modules once, the one for verbs in an image for a fabric, and NIXL LIBFABRIC in one for EFA."""
-    names = {base_name(path).partition(".")[0].partition("-")[0]: path for path in files.libraries}
+    """Each UCX has its modules once, with the one for verbs beside libibverbs, and NIXL LIBFABRIC for EFA."""
+    names = {_stem(path).partition("-")[0] for path in files.libraries}
     nixl = "libplugin_UCX" in names and (case.expected.fabric == "efa" or "libuct_ib_efa" in names)
-    ucx = "libuct" in names and case.expected.fabric is not None
+    ucx = "libuct" in names and (case.expected.fabric is not None or "libibverbs" in names)
     if not nixl and not ucx:
         pytest.skip("the image has neither NIXL nor UCX, or nothing in it reaches a fabric")
     faults = {}
-    if ucx and "libuct_ib" not in names:
-        faults[f"UCX at {names['libuct']} has no libuct_ib.so, and takes TCP"] = BUILD_UCX
+    if ucx and (path := without_verbs(files)):
+        faults[f"UCX at {path} has no libuct_ib.so beside it, and takes TCP instead of InfiniBand, EFA or eRDMA"] = (
+            BUILD_UCX
+        )
     if ucx and (twice := copies(files)):
         first, *others = twice[0]
         more = f", and so are {len(twice) - 1} other modules" if len(twice) > 1 else ""

@@ -69,7 +69,11 @@ NO_FILES = (*conditions.SPECIAL, "folder")
 NEEDS_CUDA = re.compile(r"lib(?:cudart|c10_cuda|torch_cuda)\.so")
 MAX_MODULES = 100
 TORCH_CUDA = re.compile(r"libtorch_cuda(?:_cpp)?\.so")
-TORCH = ("libtorch_cuda.so", "libtorch_cuda_cpp.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_global_deps.so")
+# Torch 0.4 to 1.1 has its CUDA code in libcaffe2_gpu.so.
+TORCH = (
+    *("libtorch_cuda.so", "libtorch_cuda_cpp.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_global_deps.so"),
+    "libcaffe2_gpu.so",
+)
 
 
 def fabric_libraries(

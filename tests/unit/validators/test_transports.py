@@ -60,6 +60,36 @@ def test_modules_of_ucx_that_are_copies(folder: str) -> None:
     assert ("are copies and no links" in message) is ("-packages/" in folder)
 
 
+@pytest.mark.parametrize(
+    ("files", "actual"),
+    [
+        ({"/opt/ucx/lib/libuct.so.0": UCT}, "UCX at /opt/ucx/lib/libuct.so.0 has no libuct_ib.so beside it"),
+        ({"/opt/ucx/lib/libuct.so.0": UCT, "/opt/ucx/lib/ucx/libuct_ib.so.0": VERBS}, ""),
+        (
+            {
+                **{"/opt/hpcx/ucx/lib/libuct.so.0": UCT, "/opt/hpcx/ucx/lib/ucx/libuct_ib.so.0": VERBS},
+                "/usr/local/ucx/lib/libuct.so.0": UCT,
+            },
+            "UCX at /usr/local/ucx/lib/libuct.so.0 has no libuct_ib.so beside it",
+        ),
+    ],
+)
+def test_each_ucx_has_its_module_for_verbs(files: dict[str, object], actual: str) -> None:
+    image = base("cuda-torch-ib").changed(ImageChange.model_validate({"files": files}))
+    (check,) = [check for check in run.checks({"image": image})["image"] if check.id == "transports.backends"]
+    assert check.found.startswith(actual)
+    assert check.outcome == ("failed" if actual else "passed")
+
+
+def test_torch_that_has_its_cuda_code_in_caffe2() -> None:
+    library = {"soname": "libcaffe2_gpu.so", "needed": ["libnccl.so.1"], "undefined": ["ncclAllReduce"]}
+    site = "/opt/venv/lib/python3.12/site-packages"
+    change = {"files": {f"{site}/torch/lib/libcaffe2_gpu.so": {"library": library}}}
+    image = base("plain").changed(ImageChange.model_validate(change))
+    (check,) = [check for check in run.checks({"image": image})["image"] if check.id == "torch.closure"]
+    assert check.found == "torch cannot be imported: it finds no libnccl.so.1"
+
+
 def test_what_horovod_gets_from_its_framework() -> None:
     needed = ["libmpi.so.40", "libtensorflow_framework.so.2"]
     module = {"library": {"needed": needed}}
