@@ -25,12 +25,19 @@ FIXES = {
     errno.ENOSPC: "free disk space",
     errno.EDQUOT: "free disk space, or ask for a larger quota",
 }
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class FileError(RdmaImagesError):
     """A file or a folder of the user's that cannot be used."""
 
     exit_code = exit_codes.USAGE
+
+
+class FullDiskError(FileError):
+    """A file that there is no space for: the command was used well, and failed."""
+
+    exit_code = exit_codes.NO
 
 
 def describe_file_error(error: OSError | ValueError, path: Path | str | None = None) -> FileError:
@@ -50,7 +57,8 @@ def describe_file_error(error: OSError | ValueError, path: Path | str | None = N
     if error.errno in (errno.ENOENT, errno.EEXIST) and (link := _dangling(where)):
         return FileError(f"{where}: {link} is a link to nothing\nremove the link, or make what it leads to")
     fix = FIXES.get(error.errno or 0, "see that it can be read and written").format(user=os.geteuid())
-    return FileError(f"{where}: {error.strerror or error}\n{fix}")
+    kind = FullDiskError if error.errno in FULL else FileError
+    return kind(f"{where}: {error.strerror or error}\n{fix}")
 
 
 @contextmanager
@@ -63,7 +71,7 @@ def as_file_error(path: Path | str | None = None) -> Iterator[None]:
         yield
     except OSError as error:
         if path is None and error.filename is None:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno in FULL:
                 raise _full_disk(error) from None
             raise
         raise describe_file_error(error, path) from None
@@ -131,7 +139,7 @@ def expand_user(text: str) -> Path:
         raise FileError(f"{text}: {user} has no home folder on this machine\nwrite the whole path") from None
 
 
-def _full_disk(error: OSError) -> FileError:
+def _full_disk(error: OSError) -> FullDiskError:
     """Return the error of a write that names no file: the folder with the least free space is the one meant."""
     from tempfile import gettempdir  # here, because few commands meet it
 
@@ -142,7 +150,7 @@ def _full_disk(error: OSError) -> FileError:
         folders.append(paths.state_folder())
     folder = min(folders, key=disk_space.free)
     fix = f"free disk space there; `{paths.COMMAND} engine.status` says what can be freed"
-    return FileError(f"{folder}: {error.strerror}\n{fix}")
+    return FullDiskError(f"{folder}: {error.strerror}\n{fix}")
 
 
 def _missing_program(error: OSError) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.ci import durations, job_summary
-from rdma_images.core import atomic, disk_space, files, locking, paths
+from rdma_images.core import atomic, disk_space, exit_codes, files, locking, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs import mirrors
 from rdma_images.publish import keys
@@ -82,10 +82,11 @@ def test_what_is_in_the_way_of_a_written_file_is_reported(tmp_path: Path, obstac
 def test_a_full_disk_and_a_long_path_are_reported() -> None:
     full = Path("/dev/full")
     with (
-        pytest.raises(files.FileError, match=rf"^{full}: No space left on device\nfree disk space"),
+        pytest.raises(files.FileError, match=rf"^{full}: No space left on device\nfree disk space") as caught,
         files.as_file_error(full),
     ):
         full.write_text("x")
+    assert caught.value.exit_code == exit_codes.NO
     with pytest.raises(files.FileError, match=r"File name too long\nchoose a shorter path"):
         atomic.write(Path("/tmp") / ("x" * 300), "")
 
