@@ -17,7 +17,7 @@ from invoke.parser.context import ParserContext
 from invoke.tasks import Task
 
 from rdma_images.cli import listing, output
-from rdma_images.core import exit_codes
+from rdma_images.core import exit_codes, files
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND, INSTALLED, MATRIX
 
@@ -154,8 +154,8 @@ def _help(error: ParseError) -> str:
 def _is_target(word: str) -> bool:
     """Return whether the matrix has a line for a target of this name, also where the matrix is not right."""
     try:
-        return re.search(rf"^ {{2,4}}{re.escape(word)}:", MATRIX.read_text(encoding="utf-8"), re.MULTILINE) is not None
-    except (OSError, ValueError):
+        return re.search(rf"^ {{2,4}}{re.escape(word)}:", files.read(MATRIX), re.MULTILINE) is not None
+    except RdmaImagesError:
         return False
 
 

@@ -39,7 +39,7 @@ def parts(path: Path) -> Iterator[JobPart]:
         TemplateError: for a file that is passed over.
     """
     is_rendered = str(path) == STANDARD_INPUT
-    text = sys.stdin.read() if is_rendered else files.read(path)
+    text = _standard_input() if is_rendered else files.read(path)
     name = "standard input" if is_rendered else str(path)
     is_program = path.suffix in PROGRAMS or text.startswith("#!")
     if scripts.is_script(text):
@@ -54,6 +54,13 @@ def parts(path: Path) -> Iterator[JobPart]:
         yield from requests.parts(_json(text, name), text, name)
     else:
         yield from _manifests(text, name)
+
+
+def _standard_input() -> str:
+    text = sys.stdin.read(files.MAX_TEXT_BYTES + 1)
+    if len(text) > files.MAX_TEXT_BYTES:
+        raise files.FileError(f"standard input: has more than {files.MAX_TEXT_BYTES // 2**20} MiB\ngive less of it")
+    return text
 
 
 def _manifests(text: str, name: str) -> Iterator[JobPart]:

@@ -139,3 +139,10 @@ def test_a_memory_of_5000_digits_and_a_file_without_end(tmp_path: Path) -> None:
     assert finding.what == f"memory: {'9' * 29}…, and no known instance type has more than 4096 GiB"
     (row,) = check([Path("/dev/zero")]).unreadable
     assert "has more than 16 MiB" in row.why
+
+
+def test_standard_input_without_an_end_is_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/zero").open(encoding="utf-8") as endless:
+        monkeypatch.setattr("sys.stdin", endless)
+        (row,) = check([Path("-")]).unreadable
+    assert "standard input: has more than 16 MiB" in row.why
