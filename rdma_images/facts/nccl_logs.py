@@ -55,7 +55,6 @@ class NcclLogs(FactsFile):
     networks: dict[str, Transport]
     causes: dict[str, Wording]
     notes: dict[str, Wording]
-    crashes: dict[str, Wording]
     slow: dict[str, Wording]
 
     @model_validator(mode="after")

@@ -1,19 +1,33 @@
 """Find the lines of a job's log that can mean something: of thousands that differ only in numbers, one is parsed."""
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from rdma_images.facts.failures import Failure
 from rdma_images.facts.nccl_logs import Wording
 
 NUMBERS = b"0123456789abcdef"  # deleted from lines; a mark may then be found where it was not, and is never missed
 MAX_SHAPES = 20_000  # shapes that are remembered
 MAX_SHAPE_BYTES = 1000  # bytes of one
+MAX_FAILURE_BYTES = 8192  # bytes of a line in which a failure is looked for
 # A terminal's colours, which some launchers give to the name before each line.
 COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 CONTROL_BYTES = re.compile(
     rb"[\x00-\x08\x0a-\x1f\x7f]|\xc2[\x80-\x9f]|\xed[\xa0-\xbf]"
 )  # control characters, surrogates
+# What colours a line or moves a cursor, and whatever else a terminal would act on, tabs left out; half a character,
+# which JSON can write and no terminal can show.
+CONTROL = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
+    r"|\x9b[0-?]*[ -/]*[@-~]|[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]"
+)
+# What a line has in it that can show a failure of a kind that no row knows.
+SUSPECT_MARKS = (
+    *("rror", "RROR", "xception", "Traceback (most", 'File "', "atal: ", "FATAL"),
+    *("Root Cause (first", "what():", "Check failed: "),
+)
 # The plain text that an expression begins with. A character is not part of it if a quantifier makes it optional.
 PLAIN = re.compile(r"(?:[\w /,:=<>'-](?![?*{]))*")
 ESCAPED = re.compile(r"\\.")
@@ -41,6 +55,8 @@ class Shape:
     nccl: bool = False  # it is NCCL's
     raw: bool = False  # it has to be unwrapped or cleaned before anything can be found in it
     rows: tuple[Wording, ...] = ()  # what it may mean
+    failures: tuple[Failure, ...] = ()  # the failures that it may show
+    suspect: bool = False  # it may show a failure, of those or of another kind
 
 
 FOREIGN, QUIET = Shape(), Shape(nccl=True)
@@ -53,10 +69,13 @@ MatchingLine = tuple[str, Shape]  # a line that can mean something
 class Shapes(dict[bytes, Shape]):
     """Map lines without their numbers to their shapes."""
 
-    def __init__(self, rows: Iterable[Wording], marks: Iterable[str]) -> None:
+    def __init__(self, rows: Iterable[Wording], marks: Iterable[str], failures: Iterable[Failure] = ()) -> None:
         """Take what makes a line matter: a mark, or the beginning of a wording."""
         super().__init__()
         self._rows = tuple((_without_numbers(_literal_prefix(row.says)), row) for row in rows)
+        self._failures = tuple(
+            (tuple(_without_numbers(_literal_prefix(pattern)) for pattern in row.says), row) for row in failures
+        )
         self._marks = tuple(_without_numbers(mark) for mark in marks)
 
     def shapes_of_lines(self, text: str) -> list[Shape]:
@@ -73,13 +92,18 @@ class Shapes(dict[bytes, Shape]):
 
     def _new_shape(self, text: bytes) -> Shape:
         rows = tuple(row for mark, row in self._rows if mark in text)
+        start = text[:MAX_FAILURE_BYTES]
+        failures = tuple(row for marks, row in self._failures if any(mark in start for mark in marks))
         is_nccl = NCCL in text
         if text.startswith(b"{") or CONTROL_BYTES.search(text):
-            return Shape(matters=True, nccl=is_nccl, raw=True, rows=rows)
+            return Shape(matters=True, nccl=is_nccl, raw=True, rows=rows, failures=failures)
         if is_nccl and not rows and all(mark in text for mark in IN_CHANNELS):
             return USUAL
+        suspect = bool(failures) or any(mark in start for mark in SUSPECT_BYTES)
         if rows or any(mark in text for mark in self._marks):
-            return Shape(matters=True, nccl=is_nccl, rows=rows)
+            return Shape(matters=True, nccl=is_nccl, rows=rows, failures=failures, suspect=suspect)
+        if suspect:
+            return Shape(nccl=is_nccl, failures=failures, suspect=True)
         return QUIET if is_nccl else FOREIGN
 
 
@@ -88,6 +112,7 @@ def _without_numbers(text: str) -> bytes:
 
 
 NCCL = _without_numbers("NCCL ")
+SUSPECT_BYTES = tuple(_without_numbers(mark) for mark in SUSPECT_MARKS)
 IN_CHANNELS = (_without_numbers("Channel "), _without_numbers(" via "))  # what no line about a channel to a rank lacks
 
 
@@ -98,6 +123,22 @@ def _literal_prefix(expression: str) -> str:
         simplified = reduced
     match = None if "|" in simplified else PLAIN.match(expression)
     return match.group() if match else ""
+
+
+def printable_parts(line: str) -> Iterator[str]:
+    """Yield a line of a job's output without control characters, and out of the JSON that engines wrap it in."""
+    for part in _unwrapped(line) if line.startswith("{") else (line,):
+        yield part if part.isprintable() else CONTROL.sub("", part)
+
+
+def _unwrapped(line: str) -> Iterator[str]:
+    """Yield all the text in an object of JSON; the line itself where it is none."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        yield line
+    else:
+        yield from (part for value in fields.values() if isinstance(value, str) for part in value.splitlines())
 
 
 @dataclass

@@ -1,21 +1,17 @@
 """Parse NCCL's log lines, as job runners leave them."""
 
-import json
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
-from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, MatchingLine, Shapes
+from rdma_images.nccl_logs.failures import MAX_QUOTE_LENGTH, FailureReader, JobFailure
+from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, MatchingLine, Shapes, printable_parts
 
-# What colours a line or moves a cursor, and whatever else a terminal would act on, tabs left out; half a character,
-# which JSON can write and no terminal can show.
-CONTROL = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
-    r"|\x9b[0-?]*[ -/]*[@-~]|[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]"
-)
 # An expression that begins with plain text is found twenty times as fast as one that begins with a choice or with \b.
 MESSAGE = re.compile(r"NCCL (?<!\wNCCL )(?:INFO|WARN|ERROR|TRACE) ")
 MAX_MESSAGE_LENGTH = 4096  # characters of a message; NCCL's own buffers are no longer
@@ -45,20 +41,8 @@ MARKS = (
     " nranks ",
     " nRanks ",
     "NCCL WARN ",
-    "rror: ",
-    "xception: ",
 )
 WARNING = re.compile(r"NCCL (?<!\wNCCL )WARN +(?P<words>\S.*)")
-# A Python exception's last line, or a launcher's error. A metric of that name has no words.
-ERROR = re.compile(
-    r"(?<![\w.-])(?:[A-Za-z_][\w.]*(?:Error|Exception)|(?:[\w-]+: )?[Ee]rror): (?=.*[A-Za-z]{3})\S.*", re.ASCII
-)
-# How launchers say that a rank ended, and not why.
-CONSEQUENCE = re.compile(
-    r"ChildFailedError|CalledProcessError|SystemExit|Exited with exit code|exit(?: ?code|ed| status)|Terminated|"
-    r"JOB \d+ ON|STEP [\d.]+ ON|task \d+: Killed"
-)
-MAX_QUOTE_LENGTH = 200  # characters of a line that is quoted
 
 
 @dataclass
@@ -80,9 +64,8 @@ class LogSummary:
     faults: tuple[str, ...] = ()  # those of the causes that leave no job good, whatever its channels use
     stopped: tuple[str, ...] = ()  # those of the faults that no job gets over
     notes: tuple[str, ...] = ()
-    crashes: tuple[str, ...] = ()
+    failure: JobFailure | None = None  # what ended the job, whichever part it was
     first_warning: str = ""  # of NCCL
-    last_error: str = ""  # of any other part
 
 
 class LogParser:
@@ -91,14 +74,15 @@ class LogParser:
     def __init__(self, wordings: NcclLogs) -> None:
         self._summary = LogSummary()
         self._wordings = wordings
-        crashes = tuple(wordings.crashes.values())
-        rows = (*wordings.causes.values(), *wordings.notes.values(), *crashes)
-        self._shapes = Shapes(rows, MARKS)
+        rows = (*wordings.causes.values(), *wordings.notes.values())
+        failures = facts_table.read(Failures)
+        self._shapes = Shapes(rows, MARKS, failures.failures.values())
+        self.failures = FailureReader(failures, self._shapes)
         self._nccl_lines: dict[str, dict[str, None]] = {
             row.says: {} for row in rows
         }  # and the lines of NCCL's that say it
         self._other_lines: dict[str, dict[str, None]] = {  # and the lines of others
-            row.says: {} for row in rows if row.anywhere or row in crashes
+            row.says: {} for row in rows if row.anywhere
         }
         self._beside = {row.beside: False for row in rows if row.beside}  # whether it was found
 
@@ -111,6 +95,7 @@ class LogParser:
         for line, shape in zip(text.split("\n"), shapes, strict=True):
             if shape.matters and not (shape is USUAL and channels.take(0, line)):
                 matching.append((line, shape))
+        self.failures.feed(text, text.split("\n"), shapes)
         self.feed_matching(text, matching, channels, any(shape.nccl for shape in set(shapes)))
 
     def feed_matching(self, text: str, matching: Sequence[MatchingLine], channels: Channels, is_nccl: bool) -> None:
@@ -170,7 +155,7 @@ class LogParser:
         summary.faults = self._meanings(row for row in causes if row.stops or row.degrades)
         summary.stopped = self._meanings(row for row in causes if row.stops)
         summary.notes = self._meanings(self._wordings.notes.values())
-        summary.crashes = self._meanings(self._wordings.crashes.values())
+        summary.failure = self.failures.failure(summary.nccl, summary.ranks)
         return summary
 
     def _interpret(self, messages: Iterable[str], other_lines: Iterable[str], patterns: Container[str] | None) -> None:
@@ -179,9 +164,6 @@ class LogParser:
         Of the wordings only `patterns` can be in the block; None: any.
         """
         _add_messages(self._summary, "\n".join(messages))
-        for line in other_lines:
-            if (error := ERROR.search(line)) and not CONSEQUENCE.search(line):
-                self._summary.last_error = error.group()[:MAX_QUOTE_LENGTH]
         for lines_by_pattern, lines in ((self._nccl_lines, messages), (self._other_lines, other_lines)):
             text = "\n".join(lines)
             for pattern, known_lines in lines_by_pattern.items():
@@ -208,22 +190,6 @@ class LogParser:
             for line in chain(self._nccl_lines[row.says], self._other_lines.get(row.says, ()))
         )
         return tuple(dict.fromkeys(meaning for meaning in meanings if meaning))
-
-
-def printable_parts(line: str) -> Iterator[str]:
-    """Yield a line of a job's output without control characters, and out of the JSON that engines wrap it in."""
-    for part in _unwrapped(line) if line.startswith("{") else (line,):
-        yield part if part.isprintable() else CONTROL.sub("", part)
-
-
-def _unwrapped(line: str) -> Iterator[str]:
-    """Yield all the text in an object of JSON; the line itself where it is none."""
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError):
-        yield line
-    else:
-        yield from (part for value in fields.values() if isinstance(value, str) for part in value.splitlines())
 
 
 def _parse_channel(summary: LogSummary, message: str, times: int) -> bool:

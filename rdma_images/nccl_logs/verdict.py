@@ -9,6 +9,7 @@ from typing import Literal
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.nccl_logs import log_blocks
+from rdma_images.nccl_logs.failures import JobFailure
 from rdma_images.nccl_logs.parser import LogParser, LogSummary
 
 Network = Literal["efa", "eRDMA", "InfiniBand", "one node", "fallback", "refused", "unknown"]
@@ -31,6 +32,7 @@ class Verdict:
     channels: Mapping[str, int]  # "NET/Libfabric/GDRDMA" -> how many
     causes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    failure: JobFailure | None = None  # what ended the job, whichever part it was
 
     @property
     def exit_code(self) -> int:
@@ -71,25 +73,48 @@ def verdict_of_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     network, sentence = _judge(summary, wordings)
     if network == "unknown" and summary.stopped:
         network, sentence = "refused", f"the job ended: {summary.stopped[-1]}"
-    if network == "unknown" and not summary.causes and (quote := summary.first_warning or summary.last_error):
-        sentence = f'{sentence}; the log says, quoted and not judged: "{quote}"'
+    if network == "unknown" and not summary.causes and summary.first_warning:
+        sentence = f'{sentence}; NCCL\'s first warning, quoted and not judged: "{summary.first_warning}"'
     good = network in GOOD and not summary.faults
     if network in GOOD and summary.faults:
         sentence = f"{sentence}, but {'; '.join(summary.faults[-MAX_FAULTS:])}"
-    return Verdict(network, good, sentence, summary.nccl, dict(summary.channels), summary.causes, summary.notes)
+    return Verdict(
+        network,
+        good,
+        _with_failure(network, sentence, summary),
+        summary.nccl,
+        dict(summary.channels),
+        summary.causes,
+        summary.notes,
+        summary.failure,
+    )
 
 
 def _judge(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
     """Return the network and the sentence: by the channels; without any, by what kept NCCL from having one."""
     if summary.networks:
         return _judge_channels(summary, wordings)
-    if summary.crashes and not summary.channels:
-        return "refused", f"the job ended before NCCL had a channel: {summary.crashes[-1]}"
-    if summary.stopped and not summary.channels:
+    failure = summary.failure
+    if summary.stopped and not summary.channels and not (failure and failure.certain and failure.network is False):
         return "refused", f"NCCL did not start: {summary.stopped[-1]}"
+    if failure and failure.certain and not summary.channels:
+        return "refused", f"the job ended before NCCL had a channel: {failure.sentence}"
     if _on_one_node(summary):
         return "one node", f"no channel uses a network: all are inside one node ({_channel_counts(summary.channels)})"
     return _judge_announcements(summary, wordings)
+
+
+def _with_failure(network: Network, sentence: str, summary: LogSummary) -> str:
+    """Add what ended the job: to a known network only where a line says that it ended.
+
+    Where NCCL says why, what follows from that is not added.
+    """
+    failure = summary.failure
+    if not failure or failure.sentence in sentence or (failure.is_effect and summary.faults):
+        return sentence
+    if failure.certain:
+        return f"{sentence}; the job ended: {failure.sentence}"
+    return f"the log's first failure: {failure.sentence}; {sentence}" if network == "unknown" else sentence
 
 
 def _on_one_node(summary: LogSummary) -> bool:

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.results import nccl_tests_json
 from rdma_images.jobs.results.nccl_tests import Table
 from rdma_images.jobs.results.processes import MARKS as OF_PROCESSES
 from rdma_images.jobs.results.processes import Processes
 from rdma_images.nccl_logs import log_blocks, parser
-from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, MatchingLine, Shapes
+from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, MatchingLine, Shapes, printable_parts
 
 MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a table
 
@@ -27,8 +29,9 @@ class Logs:
 def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> Logs:
     """Read the logs. Lines are named relative to `base`. Raises RdmaImagesError for what cannot be read."""
     reader, processes = parser.LogParser(wordings), Processes()
-    rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values(), *wordings.crashes.values())
-    shapes = Shapes(rows, (*MARKS, *parser.MARKS, *OF_PROCESSES))
+    rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values())
+    failures = facts_table.read(Failures).failures.values()
+    shapes = Shapes(rows, (*MARKS, *parser.MARKS, *OF_PROCESSES), failures)
     tables = []
     for path in logs:
         name = str(path.relative_to(base) if base and path.is_relative_to(base) else path)
@@ -54,8 +57,10 @@ class _Log:
         text = COLOUR.sub("", text).replace("\r\n", "\n")
         channels = Channels()
         matching: list[MatchingLine] = []
+        lines = text.split("\n")
         shapes = self.shapes.shapes_of_lines(text)
-        for line, shape in zip(text.split("\n"), shapes, strict=True):
+        self.reader.failures.feed(text, lines, shapes, self.name, number)
+        for line, shape in zip(lines, shapes, strict=True):
             if shape is USUAL and channels.take(number, line):
                 if self.table.open:
                     self.table.beside(line)
@@ -83,7 +88,7 @@ class _Log:
 
     def _line(self, line: str, where: str) -> None:
         """Read a line that says more than a channel."""
-        for part in parser.printable_parts(line):
+        for part in printable_parts(line):
             prefix, *messages = parser.MESSAGE.split(part[: log_blocks.MAX_LINE_LENGTH])
             if messages:
                 self.table.beside(prefix)

@@ -81,10 +81,12 @@ def _check_network(
         evidence = sorted(
             run_logs.processes.evidence.items(), key=lambda entry: entry[0] not in network_verdict.sentence
         )
+        failure = network_verdict.failure
+        ended_at = (failure.where,) if failure and failure.sentence in network_verdict.sentence else ()
         yield Problem(
             network_verdict.sentence,
             FIXES[expectations.fabric],
-            where or tuple(chain(*(lines for _, lines in evidence)))[:4],
+            where or (*ended_at, *chain(*(lines for _, lines in evidence)))[:4],
         )
 
 

@@ -69,8 +69,9 @@ def test_a_training_over_tcp_is_a_fallback_on_both_nodes(tmp_path: Path) -> None
 
 def test_a_job_whose_nodes_failed_their_check_is_told_so(tmp_path: Path) -> None:
     (problem,) = training(tmp_path, "training-check").problems
-    assert problem.sentence.startswith("the job ended before NCCL had a channel: the check of node1 ended the job ")
+    assert problem.sentence.startswith("the job ended before NCCL had a channel: the check of node0 ended the job ")
     assert "the kernel has no efa device" in problem.sentence
+    assert "training-check-0.log:1" in problem.where[0]
 
 
 def test_a_refusal_before_the_first_rank_is_the_only_problem(tmp_path: Path) -> None:

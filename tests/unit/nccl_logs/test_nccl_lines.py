@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.facts import table as facts_table
+from rdma_images.facts.failures import Failures
 from rdma_images.jobs.results import collected
 from rdma_images.nccl_logs import line_filter, verdict
 from rdma_images.nccl_logs.line_filter import FOREIGN, QUIET, USUAL, Channels, Shapes
@@ -13,8 +15,8 @@ ROWS = (
     *WORDINGS.causes.values(),
     *WORDINGS.notes.values(),
     *WORDINGS.slow.values(),
-    *WORDINGS.crashes.values(),
 )
+FAILURES = facts_table.read(Failures).failures
 RANK = "vm:1:1 [0] NCCL INFO "
 CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 
@@ -23,6 +25,12 @@ CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 def test_every_wording_begins_with_plain_text(wording: str) -> None:
     """Without it every line of a log would be looked into for this wording."""
     (shape,) = Shapes([row for row in ROWS if row.says == wording], ()).shapes_of_lines("a line of something else")
+    assert shape is FOREIGN
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_every_failure_begins_with_plain_text(name: str) -> None:
+    (shape,) = Shapes((), (), [FAILURES[name]]).shapes_of_lines("a line of something else")
     assert shape is FOREIGN
 
 

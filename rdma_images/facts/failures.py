@@ -1,0 +1,61 @@
+"""What is known about the lines with which jobs fail, whichever part writes them."""
+
+import re
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from rdma_images.facts.origin import FactsFile, Pattern, Row, Span
+
+Weight = Literal["cause", "effect", "retry"]
+
+
+class Failure(Span):
+    """A kind of failure by the wordings of its lines. `{name}` in `why` is what the group of that name matched."""
+
+    says: tuple[Pattern, ...]
+    why: str = ""  # what it is, and what to do; "" for a line that says only that something ended
+    weight: Weight = "cause"  # effect: of what ended before, mostly elsewhere; retry: it is tried again
+    ended: bool = False  # no job goes on after it
+    network: bool | None = None  # whether it can be the network's fault; None: the line does not say
+    beside: Pattern = ""  # found in some other line of the log, or this one means nothing
+    layer: str = ""  # the part of the system that failed; "" where that depends on who writes the line
+
+    @field_validator("says", mode="before")
+    @classmethod
+    def _one_or_more(cls, says: object) -> object:
+        return [says] if isinstance(says, str) else says
+
+    @model_validator(mode="after")
+    def _groups(self) -> Self:
+        for pattern in self.says:
+            try:
+                self.why.format(**dict.fromkeys(re.compile(pattern).groupindex, ""))
+            except (KeyError, IndexError, AttributeError, ValueError) as error:
+                raise ValueError(f"why names what is no group of {pattern}: {error}") from None
+        return self
+
+    def meaning(self, line: str) -> str | None:
+        """Return what `line` means; None for another line."""
+        for pattern in self.says:
+            if match := re.search(pattern, line):
+                return self.why.format(**{key: value or "" for key, value in match.groupdict().items()})
+        return None
+
+
+class Layer(Row):
+    """A part of the system, by the lines that it writes and the paths of its Python files."""
+
+    name: str
+    lines: Pattern = ""
+    files: Pattern = ""
+    network: bool = False  # it moves data between nodes
+
+
+class Failures(FactsFile):
+    """facts/failures.yaml."""
+
+    FILE = "failures.yaml"
+
+    layers: dict[str, Layer]
+    failures: dict[str, Failure] = Field(min_length=1)

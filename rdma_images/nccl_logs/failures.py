@@ -1,0 +1,469 @@
+"""Find what ended a job by the structure of its log: tracebacks, launchers' blocks, and the lines of other parts.
+
+A line that is quoted is a fact; its kind, by facts/failures.yaml, is inferred. Of the failures in a log the first one
+counts that is no effect of another: a traceback or a supervisor's report before other errors, these before signals.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from posixpath import basename
+
+from rdma_images.facts.failures import Failure, Failures
+from rdma_images.nccl_logs.line_filter import Shape, Shapes, printable_parts
+
+MAX_QUOTE_LENGTH = 200  # characters of a line that is quoted
+MAX_BLOCKS = 64  # tracebacks that are open at once, one a stream
+MAX_FRAMES = 200  # of a traceback
+MAX_MESSAGE_LINES = 12  # lines of an exception's message that are looked into
+MAX_LINE_LENGTH = 4096  # characters of a line that are looked into
+ROOT_FIELDS = 5  # lines of torchrun's block on the first failure
+MAX_RANKS = 1000  # ranks of which a hang is remembered
+QUIET_LINES = 200  # lines without a failure, after which the next one is another story
+
+# What of a line differs between lines of one stream: the time before them.
+TIME = re.compile(
+    r"(?:\d{4}[-/])?\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s?|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\s?"
+)
+HEADER = "Traceback (most recent call last)"
+FRAME = re.compile(r'^(?P<prefix>.*?)\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
+LINKS = ("During handling of the above exception", "The above exception was the direct cause")
+REPORTED = "terminated with the following error"  # torch.multiprocessing, before a child's traceback
+EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:\([\w.]*\))?(?::(?=\s|$)|\s*$)")
+# An exception's or a tool's error outside a traceback. A metric of that name has no words.
+ERROR = re.compile(
+    r"(?:(?<![\w.-])(?:[A-Za-z_][\w.]*(?:Error|Exception)|(?:[\w-]+: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL))"
+    r"(?:\]|\([\w.]*\))?: |what\(\): |Check failed: )(?=.*[A-Za-z]{3})\s*\S.*",
+    re.ASCII,
+)
+WARNING = re.compile(
+    r"\[W\d*\b|(?<!NCCL )\bWARN(?:ING)?\b|\bwarning:|[Rr]etry|RETRY|\bINFO\b|\bDEBUG\b|<info>|attempt \d"
+)
+LIBRARY = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+)")
+STANDARD = re.compile(r"/lib/python[\d.]+/(?!(?:site|dist)-packages/)|^<|/bin/[^/]+$|\.pyx$")
+# Exceptions that Python's own types name, in code that has nothing to do with a network.
+OWN = re.compile(
+    r"(?:\w+\.)*(?:AssertionError|AttributeError|ImportError|IndexError|KeyError|ModuleNotFoundError|NameError|"
+    r"NotImplementedError|RecursionError|SyntaxError|IndentationError|TypeError|UnboundLocalError|"
+    r"UnicodeDecodeError|ValueError|ZeroDivisionError)"
+)
+RANK = (
+    re.compile(r"\[(?:rank|default|Rank )(\d{1,6})\]"),
+    re.compile(r"\[PG [^\]]*Rank (\d{1,6})\]"),
+    re.compile(r"\[1,(\d{1,6})\]<std"),
+    re.compile(r"\b[Rr]ank[=: ]{1,2}(\d{1,6})\b"),
+    re.compile(r"\btask (\d{1,6})(?=:)"),
+    re.compile(r"^\s*(\d{1,6}): "),
+)
+NODE = (
+    re.compile(r"\berror: ([\w.-]+): tasks? \d"),
+    re.compile(r"\bSTEP [\w.+]+ ON ([\w.-]+)|\bJOB \d+ ON ([\w.-]+)"),
+    re.compile(r"\(\w[^()]*\bip=([\d.]+)[,)]"),
+    re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[-?\d+\]"),
+    re.compile(r"\[pod/([\w.-]+)/"),
+    re.compile(r"Worker IP address: ([\d.]+)"),
+    re.compile(r"\bon node (?=\S*[\d-])([A-Za-z][\w.-]*)"),
+    re.compile(r"^([A-Za-z][\w-]*-?\d+): (?=\[|Traceback|\s*File|\w+Error)"),
+)
+ROOT_CAUSE = "Root Cause (first observed failure)"
+ROOT_FIELD = re.compile(r"\s(?P<name>time|host|rank|exitcode|traceback) *: (?P<value>.+)")
+HANG = re.compile(r"\[Rank (?P<rank>\d{1,6})\] Watchdog caught collective operation timeout: \w+\((?P<work>[^)]*)")
+WORK = re.compile(r"SeqNum=(?P<number>\d+), OpType=(?P<operation>\w+)")
+
+
+@dataclass(frozen=True)
+class JobFailure:
+    """What ended a job, by one line of its log."""
+
+    quote: str
+    why: str = ""  # the kind and what to do, inferred; "" where the line alone is known
+    layer: str = ""  # the part of the system
+    rank: str = ""
+    node: str = ""
+    network: bool | None = None  # False: it has nothing to do with a network
+    where: str = ""  # "file:line"
+    certain: bool = False  # a line after which no job goes on is in the log
+    is_effect: bool = False  # mostly of what ended first, elsewhere; or it is tried again
+
+    @property
+    def sentence(self) -> str:
+        """What ended the job, where, and the line that says it, in one line."""
+        place = " of ".join(filter(None, (self.rank and f"rank {self.rank}", self.node)))
+        network = "not the network" if self.network is False else ""
+        places = ", ".join(filter(None, (place and f"on {place}", self.layer and f"in {self.layer}", network)))
+        where = f" ({places})" if places else ""
+        if not self.why:
+            return f'an error that is quoted and not judged{where}: "{self.quote}"'
+        return f'{self.why}{where}, inferred from "{self.quote}"'
+
+
+Match = tuple[Failure, str]  # a rule that fits a line, and what the line means by it
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line with what it can mean."""
+
+    text: str
+    matches: tuple[Match, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """An exception of a traceback."""
+
+    line: _Line
+    number: int
+    files: tuple[tuple[str, str], ...]  # path and line of its frames
+    is_direct: bool  # the one before is its cause
+    message: list[_Line] = field(default_factory=list)  # the lines after the first
+
+
+@dataclass
+class _Block:
+    """A traceback, with those that it is chained to."""
+
+    header: str
+    indent: int
+    files: list[tuple[str, str]] = field(default_factory=list)  # since the last exception
+    raised: list[_Raised] = field(default_factory=list)
+    continues: bool = False  # the next traceback belongs to it
+    is_direct: bool = False
+    lines: int = 0  # since the last exception
+
+
+@dataclass(frozen=True)
+class _Event:
+    """A failure that a line or a traceback shows."""
+
+    tier: int
+    number: int
+    line: _Line
+    context: str = ""  # another line that may name the rank or node
+    files: tuple[tuple[str, str], ...] = ()
+    where: str = ""
+
+
+# Of the tiers the first one counts that an event has.
+TRACEBACK, CAUSE, EFFECT, ERROR_LINE, RETRY = range(5)
+
+
+class FailureReader:
+    """Read the lines of a job that can show a failure; holds the first of each kind."""
+
+    def __init__(self, facts: Failures, shapes: Shapes) -> None:
+        """`shapes` says of each line which failures it may show."""
+        self._facts = facts
+        self._shapes = shapes
+        self._blocks: dict[str, _Block] = {}  # by what their lines begin with
+        self._events: dict[int, _Event] = {}  # the first of each tier
+        self._last: dict[int, int] = {}  # the number of the last line of each tier
+        self._by_rank: dict[str, _Event] = {}  # the first traceback of a rank
+        self._root = _RootCause()
+        self._hung: dict[int, str] = {}  # rank -> the collective
+        self._endings: dict[int, Failure] = {}  # the rules of lines after which no job goes on
+        self._ended_node = ""  # the first that a supervisor names
+        self._number = 0
+        self._where = ""
+        self._beside = {row.beside: False for row in facts.failures.values() if row.beside}
+
+    def feed(self, text: str, lines: Sequence[str], shapes: Sequence[Shape], name: str = "", number: int = 1) -> None:
+        """Read lines of a log; `name` and the number of the first say where they are."""
+        for pattern, occurred in self._beside.items():
+            self._beside[pattern] = occurred or re.search(pattern, text) is not None
+        for offset, (line, shape) in enumerate(zip(lines, shapes, strict=True)):
+            self._number += 1
+            if shape.suspect or shape.raw or self._blocks or self._root.is_open:
+                self._where = f"{name}:{number + offset}" if name else ""
+                self._parts(line, shape)
+
+    def _parts(self, line: str, shape: Shape) -> None:
+        for part in printable_parts(line) if shape.raw else (line,):
+            part_shape = self._shapes.shapes_of_lines(part)[0] if shape.raw else shape
+            self._line(TIME.sub("", part[:MAX_LINE_LENGTH]), part_shape.failures)
+
+    def _line(self, text: str, rules: Iterable[Failure]) -> None:
+        """Read a line without its time."""
+        if "NCCL INFO " in text:  # which the verdict on the network reads
+            return
+        matches = tuple((rule, meaning) for rule in rules if (meaning := rule.meaning(text)) is not None)
+        line = _Line(text, matches)
+        self._endings |= {id(rule): rule for rule, _ in matches if rule.ended}
+        if not self._ended_node and any(rule.ended for rule, _ in matches):
+            self._ended_node = _first(NODE, text)
+        self._root.feed(line)
+        if HEADER in text:
+            self._open(text)
+        elif frame := FRAME.match(text) if 'File "' in text else None:
+            self._add_frame(frame)
+        elif not self._in_block(line):
+            self._add_plain(line)
+
+    def _open(self, text: str) -> None:
+        prefix = text[: text.index(HEADER)]
+        key = prefix.rstrip()
+        block = self._blocks.get(key)
+        if block and block.continues:
+            block.continues = False
+            return
+        self._close(key)
+        if len(self._blocks) >= MAX_BLOCKS:
+            self._close(next(iter(self._blocks)))
+        self._blocks[key] = _Block(text, len(prefix) - len(key))
+
+    def _add_frame(self, frame: re.Match[str]) -> None:
+        key = frame["prefix"]
+        block = self._blocks.get(key)
+        if block is None:
+            # Its header is another one's line ("Scheduler hit an exception: Traceback"), or not in the log.
+            open_keys = [name for name, block in self._blocks.items() if not block.files and not block.raised]
+            block = self._blocks.pop(open_keys[-1]) if open_keys else _Block(key, 0)
+            block.indent = max(0, frame.start("path") - len('File "') - len(key) - 2)
+            self._close(key)
+            self._blocks[key] = block
+        block.lines = 0
+        block.files.append((frame["path"], frame["line"]))
+        del block.files[:-MAX_FRAMES]
+
+    def _in_block(self, line: _Line) -> bool:
+        """Return whether the line is a part of an open traceback that says nothing beside it."""
+        for key in reversed(self._blocks):
+            if line.text.startswith(key):
+                return self._in_this_block(key, self._blocks[key], line)
+        return False
+
+    def _in_this_block(self, key: str, block: _Block, line: _Line) -> bool:
+        rest = line.text[len(key) + block.indent :]
+        if block.files:
+            if not rest.strip() or rest[0].isspace():
+                return True
+            if not EXCEPTION.match(rest):
+                return False
+            block.raised.append(_Raised(line, self._number, tuple(block.files), block.is_direct))
+            block.files, block.is_direct, block.lines = [], False, 0
+            return True
+        if not block.raised:
+            return False
+        if REPORTED in rest:  # what a child raised follows, and is the cause
+            block.raised.clear()
+        if REPORTED in rest or any(link in rest for link in LINKS):
+            block.continues, block.is_direct = True, LINKS[1] in rest
+            return True
+        block.lines += 1
+        if block.lines > MAX_MESSAGE_LINES:
+            self._close(key)
+        elif rest.strip():
+            block.raised[-1].message.append(line)
+        return False
+
+    def _close(self, key: str) -> None:
+        if (block := self._blocks.pop(key, None)) and (event := self._event_of_block(block)):
+            self._add(event)
+
+    def _event_of_block(self, block: _Block) -> _Event | None:
+        """Return what a traceback shows: its first exception of a known kind, else the last without a direct cause."""
+        if not block.raised:
+            return None
+        judged = [(raised, self._telling_line(raised)) for raised in block.raised]
+        causes = [pair for pair in judged if _weight(pair[1]) != "effect"]
+        chosen, line = causes[-1] if causes else judged[0]
+        known = [pair for pair in causes if pair[1].matches]
+        if known:
+            chosen, line = known[0]
+        else:
+            for earlier in reversed(causes[:-1]):
+                if not chosen.is_direct:
+                    break
+                chosen, line = earlier
+        if not causes and not _says_why(line):
+            return None
+        tier = TRACEBACK if causes else EFFECT
+        return _Event(tier, chosen.number, line, f"{block.header} {chosen.line.text}", chosen.files, self._where)
+
+    def _telling_line(self, raised: _Raised) -> _Line:
+        """Return the first line of an exception's message that says why."""
+        lines = [raised.line, *raised.message]
+        for line in lines:
+            if line.matches and _weight(line) == "cause":
+                return line
+        if raised.line.text.rstrip().endswith(":") and raised.message:
+            return _Line(f"{raised.line.text.rstrip()} {raised.message[0].text.strip()}", raised.line.matches)
+        return raised.line
+
+    def _add_plain(self, line: _Line) -> None:
+        """Record what a line outside of tracebacks shows."""
+        if (hang := HANG.search(line.text)) and len(self._hung) < MAX_RANKS:
+            self._hung.setdefault(int(hang["rank"]), hang["work"])
+        is_warning = WARNING.search(line.text) is not None
+        if line.matches:
+            rule = line.matches[-1][0]
+            tiers = {"cause": CAUSE, "effect": EFFECT, "retry": RETRY}
+            tier = tiers[rule.weight]
+            if not rule.why:
+                return
+            if tier == CAUSE:
+                tier = TRACEBACK if rule.ended else RETRY if is_warning else CAUSE
+            self._add(_Event(tier, self._number, line, where=self._where))
+        elif not is_warning and ERROR.search(line.text):
+            self._add(_Event(ERROR_LINE, self._number, line, where=self._where))
+
+    def _add(self, event: _Event) -> None:
+        """Keep the event if it is the first of its tier, or the first after many lines without any."""
+        known = self._events.get(event.tier)
+        if not known or event.number < known.number or event.number > self._last[event.tier] + QUIET_LINES:
+            self._events[event.tier] = event
+        self._last[event.tier] = max(event.number, self._last.get(event.tier, 0))
+        rank = _first(RANK, f"{event.line.text} {event.context}")
+        if event.tier == TRACEBACK and rank and len(self._by_rank) < MAX_RANKS:
+            self._by_rank.setdefault(rank, event)
+
+    def failure(self, nccl: str | None, ranks: int = 0) -> JobFailure | None:
+        """Return what ended the job, as far as the lines show; None where they show nothing.
+
+        Args:
+            nccl: NCCL's version, where it is known.
+            ranks: of the job, 0 where that is not known.
+        """
+        reader = copy(self)
+        reader._events, reader._last, reader._by_rank = dict(self._events), dict(self._last), dict(self._by_rank)
+        for block in self._blocks.values():
+            if event := self._event_of_block(block):
+                reader._add(event)
+        return reader._judge(nccl, ranks)
+
+    def _judge(self, nccl: str | None, ranks: int) -> JobFailure | None:
+        events = dict(self._events)
+        if self._root.event and EFFECT in events:
+            events[EFFECT] = self._root.event
+        if TRACEBACK in events and self._root.rank in self._by_rank:
+            events[TRACEBACK] = self._by_rank[self._root.rank]
+        certain = any(self._fits(rule, nccl) for rule in self._endings.values())
+        for _, event in sorted(events.items()):
+            matches = [match for match in event.line.matches if self._fits(match[0], nccl)]
+            if event.line.matches and not (matches and matches[-1][0].why):
+                continue
+            return self._complete(event, matches, certain, ranks)
+        return None
+
+    def _fits(self, rule: Failure, nccl: str | None) -> bool:
+        return (not rule.beside or self._beside[rule.beside]) and (not nccl or rule.holds(nccl))
+
+    def _complete(self, event: _Event, matches: Sequence[Match], certain: bool, ranks: int) -> JobFailure:
+        rule, why = matches[-1] if matches else (None, "")
+        text = f"{event.line.text} {event.context}"
+        rank, node = _first(RANK, text), _first(NODE, text)
+        if not rank and event.tier in (TRACEBACK, EFFECT) and not node:
+            rank = self._root.rank
+        if rank and rank == self._root.rank and not node:
+            node = self._root.host
+        node = node or self._ended_node
+        layer, is_network = self._layer(event, rule)
+        if HANG.search(event.line.text):
+            why = f"{why} ({self._hang(ranks)})"
+        quote = _quote(event.line.text)
+        network = rule.network if rule else None
+        if not matches and (own := EXCEPTION.match(quote)) and OWN.fullmatch(own["type"]):
+            why = "an exception of Python code"
+            network = None if is_network else False
+        return JobFailure(quote, why, layer, rank, node, network, event.where, certain, event.tier in (EFFECT, RETRY))
+
+    def _layer(self, event: _Event, rule: Failure | None) -> tuple[str, bool]:
+        """Return the part of the system in which it failed, and whether that moves data between nodes."""
+        if rule and rule.layer:
+            return rule.layer, False
+        files = [path for path, _ in event.files if not STANDARD.search(path)]
+        own = [frame for frame in event.files if frame[0] in files and not LIBRARY.search(frame[0])]
+        own = [frame for frame in own if not self._layer_of(frame[0])[0]]
+        own_code = f"{basename(own[-1][0])}, line {own[-1][1]}" if own else ""
+        if files:
+            name, is_network = self._layer_of(files[-1])
+            if not name and (library := LIBRARY.search(files[-1])):
+                name = f"the library {library['name']}"
+            if not name:
+                return f"the job's own code, {own_code}", False
+            return f"{name}, called by {own_code}" if own_code else name, is_network
+        for row in self._facts.layers.values():
+            if row.lines and re.search(row.lines, event.line.text):
+                return row.name, row.network
+        return "", False
+
+    def _layer_of(self, path: str) -> tuple[str, bool]:
+        """Return the part that a Python file belongs to, and whether that moves data; "" for one that is not known."""
+        for row in self._facts.layers.values():
+            if row.files and (match := re.search(row.files, path)):
+                return row.name.format(**match.groupdict()), row.network
+        return "", False
+
+    def _hang(self, ranks: int) -> str:
+        """Return who waited for whom, of the ranks whose watchdog reported a collective."""
+        works = {rank: match.groups() for rank, work in self._hung.items() if (match := WORK.search(work))}
+        missing = sorted(set(range(ranks)) - self._hung.keys())
+        waiting = f"{_numbers(sorted(self._hung))} waited"
+        if len({number for number, _ in works.values()}) > 1:
+            first = min(int(number) for number, _ in works.values())
+            behind = sorted(rank for rank, (number, _) in works.items() if int(number) == first)
+            return f"{waiting}, and {_numbers(behind)} was the furthest behind, in number {first}"
+        if len({operation for _, operation in works.values()}) > 1:
+            return f"{waiting} in different operations, {', '.join(sorted({name for _, name in works.values()}))}"
+        return f"{waiting}, and {_numbers(missing)} did not report" if missing else waiting
+
+
+@dataclass
+class _RootCause:
+    """What torchrun's blocks say of the first failure, by the earliest time."""
+
+    rank: str = ""
+    host: str = ""
+    time: str = ""
+    event: _Event | None = None
+    _fields: dict[str, str] = field(default_factory=dict)
+    is_open: bool = False
+
+    def feed(self, line: _Line) -> None:
+        if ROOT_CAUSE in line.text:
+            self.is_open, self._fields = True, {}
+        elif self.is_open:
+            if match := ROOT_FIELD.search(line.text):
+                self._fields.setdefault(match["name"], match["value"].strip())
+                if line.matches and _says_why(line) and (not self.time or self._fields.get("time", "~") <= self.time):
+                    self.event = _Event(EFFECT, 0, line)
+            if "=====" in line.text or len(self._fields) >= ROOT_FIELDS:
+                self._end()
+
+    def _end(self) -> None:
+        self.is_open = False
+        time = self._fields.get("time", "~")
+        if not self.time or time < self.time:
+            self.time = time
+            self.rank = self._fields.get("rank", "").partition(" ")[0]
+            self.host = self._fields.get("host", "")
+
+
+def _says_why(line: _Line) -> bool:
+    return not line.matches or bool(line.matches[-1][0].why)
+
+
+def _weight(line: _Line) -> str:
+    return line.matches[-1][0].weight if line.matches else "cause"
+
+
+def _first(patterns: Iterable[re.Pattern[str]], text: str) -> str:
+    """Return what the first of the patterns finds; "" for nothing."""
+    for pattern in patterns:
+        if match := pattern.search(text):
+            return next(filter(None, match.groups()), "")
+    return ""
+
+
+def _quote(text: str) -> str:
+    """Return the part of a line that says something, without what launchers put before it."""
+    error = ERROR.search(text)
+    return (error.group() if error else text.strip())[:MAX_QUOTE_LENGTH]
+
+
+def _numbers(ranks: Sequence[int]) -> str:
+    """Return "rank 3", or "ranks 0, 1 and 2 others"."""
+    listed = ", ".join(map(str, ranks[:8]))
+    rest = f" and {len(ranks) - 8} others" if len(ranks) > 8 else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {listed}{rest}"
