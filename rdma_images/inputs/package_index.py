@@ -1,12 +1,10 @@
 """Find the package index that this machine's clients are configured for; no address is written down here."""
 
-import configparser
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from configparser import RawConfigParser
 from functools import cache
 from pathlib import Path
 
@@ -79,7 +77,9 @@ def _pip_index(environ: Mapping[str, str]) -> str | None:
     """
     if configured := environ.get("PIP_INDEX_URL"):
         return configured
-    configuration = RawConfigParser()
+    import configparser  # here, because an image whose wheels are locked needs no index
+
+    configuration = configparser.RawConfigParser()
     configuration.optionxform = lambda name: name.lower().replace("_", "-").removeprefix("--")  # type: ignore[method-assign,assignment]
     try:
         configuration.read(_pip_files(environ))

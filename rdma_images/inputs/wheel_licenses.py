@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from rdma_images.core import spdx
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.facts import table
@@ -23,6 +22,8 @@ def wheel_licenses(lock: Lock) -> Mapping[str, str]:
 
 def label(image: Image, lock: Lock | None) -> str:
     """Return what the label org.opencontainers.image.licenses says: the wheels' licences, and whose the rest is."""
+    from rdma_images.core import spdx  # here, because a build with nothing to do need not wait for the list of licences
+
     if image.onto:
         return BASE_IMAGE
     distribution = image.axes["base"].rstrip("0123456789.").capitalize()
@@ -32,6 +33,8 @@ def label(image: Image, lock: Lock | None) -> str:
 
 def license_problem(image: Image, target: Target, lock: Lock) -> str | None:
     """Return which wheels are under a licence that the target denies; None where none is, or none is denied."""
+    from rdma_images.core import spdx
+
     denied = frozenset(target.licenses.deny) if target.licenses else frozenset()
     refused = [
         f"{name} is under {expression}"

@@ -1,10 +1,8 @@
 """Python packages that no index has: wheels and project folders beside matrix.yaml, and commits of git repositories."""
 
-import configparser
 import hashlib
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,6 +176,8 @@ def _project(path: Path, name: str | None) -> tuple[str, str]:
 def _project_names(path: Path) -> Iterator[str]:
     """Yield the name that a project's pyproject.toml or setup.cfg says."""
     if (file := path / "pyproject.toml").is_file():
+        import tomllib  # here, as below, because few images have a project folder
+
         try:
             settings = tomllib.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
@@ -186,6 +186,8 @@ def _project_names(path: Path) -> Iterator[str]:
             if isinstance(table, dict) and isinstance(table.get("name"), str):
                 yield table["name"]
     if (file := path / "setup.cfg").is_file():
+        import configparser
+
         parser = configparser.ConfigParser(interpolation=None)
         parser.read(file, encoding="utf-8")
         if parser.has_option("metadata", "name"):

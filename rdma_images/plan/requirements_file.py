@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,6 +114,8 @@ def _uv_lock(file: Path, extras: str) -> Iterator[_Line]:
 
 def _extras(project: Path) -> set[str]:
     """Return the extras of a project; none where uv will say what is wrong with its file."""
+    import tomllib  # here, because few images have a uv.lock
+
     try:
         return {*tomllib.loads(project.read_text(encoding="utf-8"))["project"]["optional-dependencies"]}
     except (OSError, ValueError, LookupError, TypeError):
