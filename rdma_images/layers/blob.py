@@ -54,7 +54,7 @@ def write(entries: Iterable[LayerMember], to: IO[bytes], compression: Compressio
 
     No more than a piece of one file is in memory. Raises WheelError for a content that is not what its wheel says.
     """
-    out = _Writer(to, compression)
+    out = LayerWriter(to, compression)
     folders_: set[str] = set()
     linked: dict[tuple[str, int, bool], str] = {}
     with ExitStack() as stack:
@@ -71,9 +71,10 @@ def write(entries: Iterable[LayerMember], to: IO[bytes], compression: Compressio
                     pass
                 out.header(entry.path, tarfile.LNKTYPE, entry.executable, link=first)
                 continue
-            out.header(entry.path, tarfile.REGTYPE, entry.executable, entry.size)
-            out.content(entry, pieces)
-    return out.finish()
+            member = out.header(entry.path, tarfile.REGTYPE, entry.executable, entry.size)
+            out.content(member, pieces, entry.digest if entry.algorithm == "sha256" else "")
+    out.end(bytes(END_BLOCKS[compression] * tarfile.BLOCKSIZE))
+    return out.blob()
 
 
 class _Stream:
@@ -89,12 +90,12 @@ class _Stream:
     def member(self, member: tarfile.TarInfo, time: str) -> None:
         """Do nothing: a stream has no table."""
 
-    def content(self, _entry: LayerMember, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def content(self, _member: tarfile.TarInfo, pieces: Iterable[bytes], _sha256: str) -> Iterator[bytes]:
         """Compress the content of a member."""
         return map(self.compress, pieces)
 
 
-class _Writer:
+class LayerWriter:
     """A tar on its way through the compressor into a file."""
 
     def __init__(self, to: IO[bytes], compression: Compression) -> None:
@@ -104,23 +105,31 @@ class _Writer:
         self._digest, self._diff_id = hashlib.sha256(), hashlib.sha256()
         self._size = 0
 
-    def header(self, path: str, type: bytes, executable: bool, size: int = 0, link: str = "") -> None:
-        """Write the header of one member."""
+    def header(self, path: str, type: bytes, executable: bool, size: int = 0, link: str = "") -> tarfile.TarInfo:
+        """Write the header of a member, and return the member."""
         info = tarfile.TarInfo(path)
         info.type, info.size, info.linkname = type, size, link
         info.mode, info.mtime = 0o755 if executable else 0o644, TIME
-        self._compressor.member(info, TIME_IN_TABLE)
-        self._write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
+        self.member(info, TIME_IN_TABLE, info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
+        return info
 
-    def content(self, entry: LayerMember, pieces: Iterable[bytes]) -> None:
-        """Write the content of the member whose header was written last."""
-        for data in self._compressor.content(entry, map(self._hashed, pieces)):
+    def member(self, member: tarfile.TarInfo, time: str, header: bytes) -> None:
+        """Write the header of a member, which is there already; `time` is in RFC 3339."""
+        self._compressor.member(member, time)
+        self._write(header)
+
+    def content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> None:
+        """Write the content of the member whose header was written last, padded; `sha256` as `Frames` takes it."""
+        for data in self._compressor.content(member, map(self._hashed, pieces), sha256):
             self._put(data)
-        self._write(bytes(-entry.size % tarfile.BLOCKSIZE))
+        self._write(bytes(-member.size % tarfile.BLOCKSIZE))
 
-    def finish(self) -> Blob:
-        """End the tar, and return what it is."""
-        self._write(bytes(END_BLOCKS[self._compression] * tarfile.BLOCKSIZE))
+    def end(self, data: bytes) -> None:
+        """Write what comes after the last member."""
+        self._write(data)
+
+    def blob(self) -> Blob:
+        """End the compression, and return what was written."""
         self._put(self._compressor.finish())
         digest, diff_id = (f"sha256:{hasher.hexdigest()}" for hasher in (self._digest, self._diff_id))
         return Blob(MEDIA_TYPES[self._compression], digest, diff_id, self._size, self._compressor.toc)

@@ -4,23 +4,36 @@ Its form is zstd:chunked as containerd's stargz-snapshotter reads it (its reposi
 estargz/zstdchunked, that of the table in docs/estargz.md). Other readers skip the table: zstd has frames for that.
 """
 
+import base64
 import hashlib
+import io
 import json
 import struct
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
 
 import zstandard
-
-from rdma_images.layers.tree import LayerMember
 
 ANNOTATION = "containerd.io/snapshot/stargz/toc.digest"  # of a layer's descriptor: a node verifies the table by it
 PIECE = 4 << 20  # bytes of a file in one frame, as the snapshotter's own converter cuts them
 FOOTER = struct.Struct("<4Q8s")  # offset and size of the compressed table, its own size, its kind, MAGIC
 MAGIC = b"GnUlInUx"
 TABLE_KIND = 1
+MAX_TABLE = 1 << 28  # bytes: a file has some 200 in it, and a layer at most some 100,000 files
 SKIPPABLE = 0x184D2A50
-TYPES = {tarfile.DIRTYPE: "dir", tarfile.REGTYPE: "reg", tarfile.LNKTYPE: "hardlink"}
+TYPES = {
+    tarfile.DIRTYPE: "dir",
+    tarfile.REGTYPE: "reg",
+    tarfile.AREGTYPE: "reg",
+    tarfile.LNKTYPE: "hardlink",
+    tarfile.SYMTYPE: "symlink",
+    tarfile.CHRTYPE: "char",
+    tarfile.BLKTYPE: "block",
+    tarfile.FIFOTYPE: "fifo",
+}
+XATTR = "SCHILY.xattr."  # before an extended attribute's name in a tar
 # Without it, a node that prefetches the first bytes of each layer (ctr-remote: 10 MiB) fetches whole files for them.
 NO_PREFETCH: Mapping[str, object] = {"name": ".no.prefetch.landmark", "type": "reg"}
 
@@ -38,7 +51,15 @@ class Frames:
     def member(self, member: tarfile.TarInfo, time: str) -> None:
         """Note a member of the tar in the table; its header is compressed next."""
         row = {"name": member.name, "type": TYPES[member.type], "mode": member.mode, "modtime": time}
-        optional = {"size": member.size, "linkName": member.linkname}
+        optional = {
+            "size": member.size,
+            "linkName": member.linkname,
+            "uid": member.uid,
+            "gid": member.gid,
+            "devMajor": member.devmajor,
+            "devMinor": member.devminor,
+            "xattrs": _extended_attributes(member),
+        }
         self._rows.append(row | {name: value for name, value in optional.items() if value})
 
     def compress(self, data: bytes) -> bytes:
@@ -46,20 +67,23 @@ class Frames:
         self._between += data
         return b""
 
-    def content(self, entry: LayerMember, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Compress the content of the member that was noted last; no piece lies in two multiples of PIECE."""
-        if not entry.size:  # the next frame may hold its header, too
+    def content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> Iterator[bytes]:
+        """Compress the content of the member that was noted last; no piece lies in two multiples of PIECE.
+
+        `sha256` is the content's, in hexadecimal, where it is known.
+        """
+        if not member.size:  # the next frame may hold its header, too
             yield from pieces
             return
         yield self._end_between()
-        digest = entry.digest if entry.algorithm == "sha256" and entry.size <= PIECE else None
+        digest = sha256 if member.size <= PIECE else ""
         position = begin = 0
         for piece in pieces:
             if position == begin:
-                length = min(PIECE, entry.size - begin)
+                length = min(PIECE, member.size - begin)
                 frame, hasher = self._compressor.compressobj(size=length), hashlib.sha256()
                 row: dict[str, object] = {"offset": self._offset, "chunkSize": length}
-            if digest is None:
+            if not digest:
                 hasher.update(piece)
             position += len(piece)
             yield self._count(frame.compress(piece))
@@ -67,7 +91,7 @@ class Frames:
                 yield self._count(frame.flush())
                 row["chunkDigest"] = f"sha256:{digest or hasher.hexdigest()}"
                 if begin:
-                    self._rows.append({"name": entry.path, "type": "chunk", "chunkOffset": begin, **row})
+                    self._rows.append({"name": member.name, "type": "chunk", "chunkOffset": begin, **row})
                 else:
                     self._rows[-1] |= row
                 begin = position
@@ -90,6 +114,46 @@ class Frames:
     def _count(self, data: bytes) -> bytes:
         self._offset += len(data)
         return data
+
+
+@dataclass(frozen=True)
+class Table:
+    """The table of contents in a layer: its digest, and a row for each file and each further piece of one."""
+
+    digest: str  # "sha256:…"
+    rows: tuple[dict[str, Any], ...]
+
+    def says_the_same(self, other: "Table") -> bool:
+        """Return whether both are of the same files, at whatever places in the compressed bytes."""
+        mine, theirs = ([{**row, "offset": 0} for row in table.rows] for table in (self, other))
+        return mine == theirs
+
+
+def read_table(layer: IO[bytes]) -> Table:
+    """Return the table of contents at the end of a layer. Raises ValueError where it has none that can be read."""
+    try:
+        end = layer.seek(-FOOTER.size, io.SEEK_END)
+        offset, packed, size, kind, magic = FOOTER.unpack(layer.read(FOOTER.size))
+        if (kind, magic) != (TABLE_KIND, MAGIC) or offset + packed > end or size > MAX_TABLE:
+            raise ValueError("its end says of none")
+        layer.seek(offset)
+        with zstandard.ZstdDecompressor().stream_reader(layer.read(packed)) as stream:
+            raw = stream.read(size + 1)
+        rows = json.loads(raw)["entries"]
+        if len(raw) != size or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("it has another size or form")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, struct.error, zstandard.ZstdError) as error:
+        raise ValueError(f"there is no table of contents: {error}") from None
+    return Table(f"sha256:{hashlib.sha256(raw).hexdigest()}", tuple(rows))
+
+
+def _extended_attributes(member: tarfile.TarInfo) -> dict[str, str]:
+    """Return a member's extended attributes, each value in base64."""
+    return {
+        name.removeprefix(XATTR): base64.b64encode(value.encode("utf-8", "surrogateescape")).decode()
+        for name, value in sorted(member.pax_headers.items())
+        if name.startswith(XATTR)
+    }
 
 
 def _skippable(content: bytes) -> bytes:
