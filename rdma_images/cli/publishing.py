@@ -15,8 +15,8 @@ from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 
 if TYPE_CHECKING:
+    from rdma_images.publish.conversion import Converter
     from rdma_images.publish.send import Publisher
-    from rdma_images.publish.soci import SociProgram
 
 
 @verb(
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     | ONTO
     | PUBLISHING
     | {"image": "An image of the engine that was built elsewhere and passed `validate --image`; may be repeated."}
-    | {"lazy": "Publish each image a second time, for nodes that read it in part: soci, by that program."}
+    | {"lazy": "Publish each image once more, for nodes that read it in part with this snapshotter: stargz or soci."}
     | {"allow-red": "Publish despite this failed check, by its id; recorded. May be given more than once."}
     | POLICY
     | JSON,
@@ -150,16 +150,18 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
         raise Exit(code=1)
 
 
-def _converter(lazy: str) -> "SociProgram | None":
-    """Return the program that `--lazy` names; None without one. Raises RefusedError for another word."""
-    from rdma_images.publish import soci
+def _converter(lazy: str) -> "Converter | None":
+    """Return what converts images as `--lazy` names it; None without one. Raises RefusedError for another word."""
+    from rdma_images.publish import soci, stargz
 
-    if lazy not in ("", "soci"):
-        raise RefusedError(f"--lazy {lazy} is not known\nwrite --lazy soci; docs/guides/lazy-pulls.md has other forms")
+    if lazy not in ("", "soci", "stargz"):
+        raise RefusedError(f"--lazy {lazy} is not known\nwrite --lazy stargz or --lazy soci; docs/guides/lazy-pulls.md")
+    if lazy == "stargz":
+        return stargz.StargzConverter()
     return soci.find_program() if lazy else None
 
 
-def publisher(sign: str, converter: "SociProgram | None" = None) -> "Publisher":
+def publisher(sign: str, converter: "Converter | None" = None) -> "Publisher":
     """Return what publishing needs on this machine; the engine is looked for when something has to be sent."""
     from functools import cache
 

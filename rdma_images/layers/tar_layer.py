@@ -26,6 +26,7 @@ def write(tar: IO[bytes], to: IO[bytes]) -> Blob:
     Raises TarError for a damaged tar, and for one that no table can describe.
     """
     out, names, end = LayerWriter(to, "zstd"), set[str](), 0
+    tar.seek(0)
     try:
         with tarfile.open(fileobj=tar, mode="r:", encoding="utf-8", errors="surrogateescape") as archive:
             for member in archive:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from rdma_images.core.step_files import step_file
 from rdma_images.publish.attach import Attachment
+from rdma_images.publish.conversion import LazyForm
 from rdma_images.publish.push import Traffic
 
 
@@ -13,7 +14,7 @@ from rdma_images.publish.push import Traffic
 class LazyImage:
     """The same image once more, converted for a snapshotter that reads it in part."""
 
-    form: Literal["soci"]
+    form: LazyForm
     ref: str  # "host/repository@sha256:…": the index over it
     tag: str
     result: Literal["pushed", "present"]

@@ -13,8 +13,9 @@ from typing import TypeVar
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import megabytes
 from rdma_images.engine import Engine
-from rdma_images.publish import from_engine, gate, keys, push, soci
+from rdma_images.publish import from_engine, gate, keys, push
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
+from rdma_images.publish.conversion import ConvertedImage, Converter, lazy_tag, originals
 from rdma_images.publish.destination import LAYERS, Destination, unsupported_types
 from rdma_images.publish.item import ApprovedImage, artifacts, license_archive
 from rdma_images.publish.moving_tags import advance_tags
@@ -22,8 +23,6 @@ from rdma_images.publish.progress import Watcher
 from rdma_images.publish.publication import PUBLICATION, LazyImage, PublishedCopy
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.signing import ImageSigner
-from rdma_images.publish.soci import SociProgram
-from rdma_images.publish.soci_index import SUFFIX, originals
 from rdma_images.publish.tags import unique_tag
 from rdma_images.registry import faults
 from rdma_images.registry.client import Manifest, Repository, labels_of
@@ -36,14 +35,14 @@ _QUESTIONS = 8  # at once
 class Publisher:
     """What publishing needs beside the image; the engine is asked for only when something is sent.
 
-    With a `converter`, each image is published a second time, as that program converts it.
+    With a `converter`, each image is published a second time, as that converts it.
     """
 
     engine: Callable[[], Engine]
     watcher: Watcher
     signer: keys.Signer | None = None
     pace: push.PushPolicy = field(default_factory=push.PushPolicy)
-    converter: SociProgram | None = None
+    converter: Converter | None = None
 
     def retry(self, action: Callable[[], Result]) -> Result:
         """Call `action`, and again after faults that may heal."""
@@ -136,7 +135,7 @@ def _find_or_push(
     if current == digest:
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
         if publisher.converter:
-            soci.require_gzip(manifest)
+            publisher.converter.require(manifest)
         traffic = push.Traffic(present=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
     _check_compression(digest, destination, publisher)
@@ -151,17 +150,17 @@ def _find_or_push(
 
 
 def _check_compression(digest: str, destination: Destination, publisher: Publisher) -> None:
-    """Raise an error before a byte is sent when the registry's users could not pull the layers, or SOCI not read them.
+    """Raise an error before a byte is sent when users could not pull the layers, or they cannot be converted.
 
     Raises ConflictError for the one, RefusedError for the other.
     """
     if destination.compression == "any" and not publisher.converter:
         return
-    wanted = destination.compression if destination.compression != "any" else "gzip"
-    publisher.watcher.line(f"{destination.name}: reading the layers' types, for {wanted} is wanted")
+    reader = f"--lazy {publisher.converter.form}" if publisher.converter else destination.compression
+    publisher.watcher.line(f"{destination.name}: reading the layers' types, for {reader}")
     manifest = from_engine.manifest(publisher.engine(), digest)
     if publisher.converter:
-        soci.require_gzip(manifest)
+        publisher.converter.require(manifest)
     if types := unsupported_types(manifest, destination.compression):
         raise faults.ConflictError(
             f"{destination.name} takes layers of {destination.compression} only (compression in registries.yaml), and "
@@ -191,37 +190,35 @@ def _find_or_convert(
     destination: Destination,
     repository: Repository,
     publisher: Publisher,
-    program: SociProgram | None,
+    converter: Converter | None,
 ) -> LazyImage | None:
-    """Return the image as `program` converts it, published beside the original; None without a program.
+    """Return the image as `converter` converts it, published beside the original; None without one.
 
     What its tag leads to stays, where it is of this image and, with a signer, carries the same signer's signature: a
-    later version of the program may write another index.
+    later version of the converter may write other bytes.
     """
-    if program is None:
+    if converter is None:
         return None
-    tag = f"{arrival.tag}{SUFFIX}"
+    form, tag = converter.form, lazy_tag(arrival.tag, converter.form)
     current = publisher.retry(partial(digest_under, tag, repository))
     if current and publisher.retry(partial(_is_converted, item, current, destination, repository, publisher)):
-        return LazyImage("soci", f"{repository.ref}@{current}", tag, "present")
-    publisher.watcher.line(f"{destination.name}: converting {item.build.digest} with soci {program.version}")
+        return LazyImage(form, f"{repository.ref}@{current}", tag, "present")
+    publisher.watcher.line(f"{destination.name}: converting {item.build.digest} for --lazy {form}: {converter.title}")
     state_folder().mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="soci-", dir=state_folder()) as scratch,
-        from_engine.archive(publisher.engine(), item.build.digest) as archive,
-    ):
-        converted = soci.convert(program, archive, arrival.manifest, Path(scratch))
-    if current and current != converted.index.digest and destination.immutable:
-        raise faults.ConflictError(
-            f"{repository.ref}:{tag} is {current}, which this signer has not signed, and tags do not change there\n"
-            "have it deleted in the registry, and publish again"
-        )
-    publisher.retry(partial(_put_converted, converted, repository))
+    with tempfile.TemporaryDirectory(prefix=f"{form}-", dir=state_folder()) as scratch:
+        convert = partial(converter.convert, arrival.manifest, repository, publisher.engine, Path(scratch))
+        converted = publisher.retry(convert)
+        if current and current != converted.index.digest and destination.immutable:
+            raise faults.ConflictError(
+                f"{repository.ref}:{tag} is {current}, which this signer has not signed, and tags do not change there\n"
+                "have it deleted in the registry, and publish again"
+            )
+        publisher.retry(partial(_put_converted, converted, repository))
     signing = publisher.signing(destination, repository, converted.index.digest)
     if signing and not publisher.retry(partial(signing.has_signed, ())):
         signing.sign((), publisher.retry)
     publisher.retry(partial(repository.put_manifest, tag, converted.index))
-    return LazyImage("soci", f"{repository.ref}@{converted.index.digest}", tag, "pushed")
+    return LazyImage(form, f"{repository.ref}@{converted.index.digest}", tag, "pushed")
 
 
 def _is_converted(
@@ -234,10 +231,14 @@ def _is_converted(
     return signing is None or signing.has_signed(())
 
 
-def _put_converted(converted: soci.ConvertedImage, repository: Repository) -> None:
+def _put_converted(converted: ConvertedImage, repository: Repository) -> None:
     """Send what the registry lacks of a converted image, by digest alone."""
     for content in converted.blobs:
         repository.put_blob(content)
+    for digest, path in converted.files.items():
+        if not repository.has_blob(digest, path.stat().st_size):
+            with path.open("rb") as file:
+                repository.upload(repository.begin_upload(digest), digest, file)
     for manifest in (*converted.manifests, converted.index):
         repository.put_manifest(manifest.digest, manifest)
 

@@ -11,16 +11,19 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.publish.soci_index import CONVERTED_FROM, has_same_content, is_soci_index
-from rdma_images.registry import client, faults
-from rdma_images.registry.client import OCI_INDEX, Descriptor, Manifest
+from rdma_images.engine import Engine
+from rdma_images.publish import from_engine
+from rdma_images.publish.conversion import ConvertedImage, LazyForm, index_over
+from rdma_images.publish.soci_index import has_same_content, is_soci_index
+from rdma_images.registry import faults
+from rdma_images.registry.client import OCI_INDEX, Descriptor, Manifest, Repository
 
 _OLDEST = (0, 15)
 _INSTALL = "install soci 0.15 or later from the releases of awslabs/soci-snapshotter"
@@ -33,15 +36,28 @@ class SociProgram:
 
     path: Path
     version: str
+    form: LazyForm = "soci"
 
+    @property
+    def title(self) -> str:
+        """The program with its version."""
+        return f"soci {self.version}"
 
-@dataclass(frozen=True)
-class ConvertedImage:
-    """An image that soci converted: all of it that the original does not have."""
+    def require(self, manifest: Manifest) -> None:
+        """Raise RefusedError where a layer of an image is not of gzip: soci makes tables of no other."""
+        types = sorted({layer.media_type for layer in manifest.layers() if not layer.media_type.endswith("gzip")})
+        if types:
+            raise RefusedError(
+                f"--lazy soci: SOCI reads layers of gzip only, and {manifest.digest} has {', '.join(types)}\n"
+                f"build it with `{COMMAND} build --compression gzip`, or publish it with --lazy stargz"
+            )
 
-    index: Manifest
-    manifests: tuple[Manifest, ...]  # which `index` lists: the image's, and SOCI's index of its layers
-    blobs: tuple[bytes, ...]  # of SOCI's index: the layers' tables of contents, and its config
+    def convert(
+        self, original: Manifest, _repository: Repository, engine: Callable[[], Engine], scratch: Path
+    ) -> ConvertedImage:
+        """Return the image as soci converts it, from the engine. `scratch` gets two copies of it."""
+        with from_engine.archive(engine(), original.digest) as archive:
+            return convert(self, archive, original, scratch)
 
 
 def find_program() -> SociProgram:
@@ -62,17 +78,6 @@ def _inspect_program(path: Path) -> SociProgram:
         named = version[1] if version else "it names none"
         raise RdmaImagesError(f"{path} is older than soci 0.15, or no soci at all (its version: {named})\n{_INSTALL}")
     return SociProgram(path, version[1])
-
-
-def require_gzip(manifest: Manifest) -> None:
-    """Raise RefusedError where a layer of an image is not of gzip: soci makes tables of no other."""
-    types = sorted({layer.media_type for layer in manifest.layers() if not layer.media_type.endswith("gzip")})
-    if types:
-        raise RefusedError(
-            f"--lazy soci: SOCI reads layers of gzip only, and {manifest.digest} has {', '.join(types)}\n"
-            f"build it with `{COMMAND} build --compression gzip`, or leave out --lazy: layers of zstd are read in part "
-            "by stargz-snapshotter as they are"
-        )
 
 
 def convert(program: SociProgram, archive: Iterable[bytes], original: Manifest, scratch: Path) -> ConvertedImage:
@@ -130,7 +135,6 @@ def _read(layout: Path, original: Manifest) -> ConvertedImage:
     image, soci_index = (Manifest(entry.media_type, read_blob(entry.digest)) for entry in (image_entry, soci_entry))
     if not has_same_content(image, original):
         raise ValueError("its layers are others")
-    annotations = {**image_entry.annotations, CONVERTED_FROM: original.digest}
-    index = client.index([replace(image_entry, annotations=annotations), soci_entry])
+    index = index_over(image_entry, original, soci_entry)
     parts = [Descriptor.from_json(soci_index.body["config"]), *soci_index.layers()]
     return ConvertedImage(index, (image, soci_index), tuple(read_blob(part.digest) for part in parts))

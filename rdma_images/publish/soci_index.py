@@ -11,10 +11,7 @@ from rdma_images.publish.attachment_checks import VerifyFinding
 from rdma_images.registry import faults
 from rdma_images.registry.client import Descriptor, Manifest, Repository
 
-SUFFIX = "-soci"  # of the tag under which the converted image is
 TYPE = "application/vnd.amazon.soci.index.v2+json"
-# On the converted image's entry in the index: the digest of the image that was built, validated and published.
-CONVERTED_FROM = "io.rdma-images.converted-from"
 _INDEX = "com.amazon.soci.index-digest"  # on a converted image: its SOCI index
 _IMAGE = "com.amazon.soci.image-manifest-digest"  # on a SOCI index's entry: its image
 _LAYER = "com.amazon.soci.image-layer-digest"  # on a table of contents: its layer
@@ -23,12 +20,6 @@ _LAYER = "com.amazon.soci.image-layer-digest"  # on a table of contents: its lay
 def is_soci_index(entry: Descriptor) -> bool:
     """Return whether an entry of an index leads to a SOCI index, and not to an image."""
     return entry.artifact_type == TYPE
-
-
-def originals(index: Manifest) -> dict[str, str]:
-    """Return the digests of the images that `index` has converted, by those of the converted ones."""
-    entries = (entry for entry in index.members() if not is_soci_index(entry))
-    return {entry.digest: source for entry in entries if (source := entry.annotations.get(CONVERTED_FROM))}
 
 
 def has_same_content(image: Manifest, other: Manifest) -> bool:

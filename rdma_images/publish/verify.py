@@ -7,9 +7,10 @@ from typing import Any
 
 from rdma_images.core.errors import RefusedError, first_line
 from rdma_images.core.progress import Progress, silent
-from rdma_images.publish import cosign, sigstore_bundles, soci_index, statement, tags
+from rdma_images.publish import cosign, sigstore_bundles, soci_index, stargz, statement, tags
 from rdma_images.publish.attach import FORM, fallback_tag, newest_first, read_content
 from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
+from rdma_images.publish.conversion import original_tag, originals
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import open_repository
 from rdma_images.publish.keys import Trust
@@ -113,7 +114,7 @@ def verify(
         return (image(repository, manifest, reference.selector, verifier, origin),)
     members = [member.digest for member in manifest.members() if not soci_index.is_soci_index(member)]
     images = {digest: repository.manifest(digest) for digest in members}
-    converted = soci_index.originals(manifest)
+    converted = originals(manifest)
     return (
         _index(repository, manifest, images, verifier),
         *(
@@ -140,9 +141,8 @@ def _original(
     except faults.MissingError:
         missing = f"{converted.digest} was converted from it, and it is not there: publish it again"
         return Verification(ref, (VerifyFinding("original", False, missing),))
-    same = soci_index.has_same_content(converted, original)
-    relation = "has the same config and layers" if same else "has other content"
-    verification = image(repository, original, reference.removesuffix(soci_index.SUFFIX), verifier, origin)
+    same, relation = stargz.compare(repository, converted, original)
+    verification = image(repository, original, original_tag(reference), verifier, origin)
     original_finding = VerifyFinding("original", same, f"{converted.digest}, converted from it, {relation}")
     return Verification(ref, (original_finding, *verification.findings))
 

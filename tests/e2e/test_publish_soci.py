@@ -4,14 +4,10 @@ The last one has containerd with SOCI's snapshotter, too. Neither is in a packag
 are not on the PATH, these tests are skipped.
 """
 
-import base64
-import json
 import os
 import shutil
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +24,7 @@ from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
+from tests.e2e.lazy_parts import HOST, mounted, node, run, write_login
 from tests.e2e.publish_parts import (
     PASSWORD,
     SUITE,
@@ -154,98 +151,23 @@ def test_the_snapshotter_reads_parts_of_the_published_layers(
         lazy = placed(publish(engine, registry, small)).lazy
     assert lazy
     image = f"{registry.host}/training/efa-pytorch:{lazy.tag}"
-    with node(tmp_path / "n", registry.host) as address:
-        ctr = ("ctr", "-a", address)
+    folder = tmp_path / "n"
+    write_login(folder, registry.host)
+    host = HOST.format(host=registry.host, address=f"http://{registry.host}")
+    with node(folder, "soci", "soci-snapshotter-grpc", f"{SNAPSHOTTER}{host}") as ctr:
         login = ("--plain-http", "--user", f"{USER}:{PASSWORD}")
         run(*ctr, "images", "pull", *login, "--snapshotter", "soci", image)
-        log = (tmp_path / "n" / "soci-snapshotter-grpc.log").read_text()
+        log = (folder / "soci-snapshotter-grpc.log").read_text()
         assert log.count("remote snapshot successfully prepared") == 2, log
         content = run(*ctr, "content", "list", "--quiet").split()
         layers = open_destination("local", registry.entry()).repository("efa-pytorch").manifest(small.digest).layers()
         assert not {layer.digest for layer in layers} & set(content)  # nothing of them was downloaded
-        view = tmp_path / "view"
-        view.mkdir()
-        run(*ctr, "images", "mount", "--snapshotter", "soci", image, str(view))
-        try:
+        with mounted(ctr, "soci", image, tmp_path / "view") as view:
             for name in ("layer0", "layer1"):
                 assert (view / name).read_bytes() == (tmp_path / "context" / name).read_bytes()
-        finally:
-            run("umount", str(view))
 
 
-CONTAINERD = """\
-version = 3
-root = "{folder}/root"
-state = "{folder}/state"
-disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
-[grpc]
-address = "{folder}/containerd.sock"
-[[plugins.'io.containerd.transfer.v1.local'.unpack_config]]
-platform = "linux/amd64"
-snapshotter = "soci"
-differ = "walking"
-[proxy_plugins.soci]
-type = "snapshot"
-address = "{folder}/soci-snapshotter-grpc.sock"
-[proxy_plugins.soci.exports]
-enable_remote_snapshot_annotations = "true"
-"""
 SNAPSHOTTER = """\
 no_prometheus = true
 skip_check_snapshotter_supported = true
-[[resolver.host."{host}".mirrors]]
-host = "http://{host}"
-insecure = true
 """
-
-
-@contextmanager
-def node(folder: Path, host: str) -> Iterator[str]:
-    """Yield the address of a containerd with SOCI's snapshotter, which read the registry `host` over plain HTTP."""
-    (folder / "snapshots").mkdir(parents=True)
-    login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-    (folder / "config.json").write_text(json.dumps({"auths": {host: {"auth": login}}}))
-    snapshots = ("--root", str(folder / "snapshots"), "--address", str(folder / "soci-snapshotter-grpc.sock"))
-    with ExitStack() as stack:
-        stack.callback(unmount, folder)
-        for program, text, options in (
-            ("soci-snapshotter-grpc", SNAPSHOTTER, snapshots),
-            ("containerd", CONTAINERD, ()),
-        ):
-            config = folder / f"{program}.toml"
-            config.write_text(text.format(folder=folder, host=host))
-            stack.enter_context(daemon(folder, program, "--config", str(config), *options))
-        yield str(folder / "containerd.sock")
-
-
-@contextmanager
-def daemon(folder: Path, program: str, *options: str) -> Iterator[None]:
-    """Run a program until the end of the context; yields once it has made its socket."""
-    with (folder / f"{program}.log").open("wb") as log:
-        environ = {**os.environ, "DOCKER_CONFIG": str(folder)}
-        process = subprocess.Popen([program, *options], stdout=log, stderr=log, env=environ)
-    try:
-        deadline = time.monotonic() + 30
-        while not (folder / f"{program}.sock").exists():
-            log_text = (folder / f"{program}.log").read_text()
-            assert process.poll() is None, log_text
-            assert time.monotonic() < deadline, log_text
-            time.sleep(0.05)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def unmount(folder: Path) -> None:
-    """Take away what is mounted below a folder."""
-    for line in reversed(Path("/proc/mounts").read_text().splitlines()):
-        if line.split()[1].startswith(f"{folder}/"):
-            run("umount", "--lazy", line.split()[1])
-
-
-def run(*command: str) -> str:
-    """Return what a program prints; what it says on its other output is in the failure of a test."""
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert process.returncode == 0, process.stderr
-    return process.stdout

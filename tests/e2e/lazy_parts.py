@@ -1,0 +1,105 @@
+"""A node of its own for tests: containerd with a snapshotter that reads layers in part. It needs root."""
+
+import base64
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.e2e.publish_parts import PASSWORD, USER
+
+CONTAINERD = """\
+version = 3
+root = "{folder}/root"
+state = "{folder}/state"
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
+[grpc]
+address = "{folder}/containerd.sock"
+[[plugins.'io.containerd.transfer.v1.local'.unpack_config]]
+platform = "linux/amd64"
+snapshotter = "{name}"
+differ = "walking"
+[[plugins.'io.containerd.transfer.v1.local'.unpack_config]]
+platform = "linux/amd64"
+snapshotter = "overlayfs"
+differ = "walking"
+[proxy_plugins.{name}]
+type = "snapshot"
+address = "{folder}/{program}.sock"
+[proxy_plugins.{name}.exports]
+enable_remote_snapshot_annotations = "true"
+"""
+HOST = """\
+[[resolver.host."{host}".mirrors]]
+host = "{address}"
+insecure = true
+"""
+
+
+@contextmanager
+def node(folder: Path, name: str, program: str, config: str) -> Iterator[tuple[str, ...]]:
+    """Yield ctr's command line for a containerd with the snapshotter `name`, which is `program` with this config."""
+    (folder / "snapshots").mkdir(parents=True)
+    snapshots = ("--root", str(folder / "snapshots"), "--address", str(folder / f"{program}.sock"))
+    containerd = CONTAINERD.format(folder=folder, name=name, program=program)
+    with ExitStack() as stack:
+        stack.callback(unmount, folder)
+        for started, text, options in ((program, config, snapshots), ("containerd", containerd, ())):
+            file = folder / f"{started}.toml"
+            file.write_text(text)
+            stack.enter_context(daemon(folder, started, "--config", str(file), *options))
+        yield ("ctr", "-a", str(folder / "containerd.sock"))
+
+
+def write_login(folder: Path, host: str) -> None:
+    """Write the registry's login where the daemons of a node look for it."""
+    login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"auths": {host: {"auth": login}}}))
+
+
+@contextmanager
+def mounted(ctr: tuple[str, ...], snapshotter: str, image: str, view: Path) -> Iterator[Path]:
+    """Mount an image that was pulled."""
+    view.mkdir()
+    run(*ctr, "images", "mount", "--snapshotter", snapshotter, image, str(view))
+    try:
+        yield view
+    finally:
+        run("umount", str(view))
+
+
+@contextmanager
+def daemon(folder: Path, program: str, *options: str) -> Iterator[None]:
+    """Run a program until the end of the context; yields once it has made its socket."""
+    with (folder / f"{program}.log").open("wb") as log:
+        environ = {**os.environ, "DOCKER_CONFIG": str(folder)}
+        process = subprocess.Popen([program, *options], stdout=log, stderr=log, env=environ)
+    try:
+        deadline = time.monotonic() + 30
+        while not (folder / f"{program}.sock").exists():
+            log_text = (folder / f"{program}.log").read_text()
+            assert process.poll() is None, log_text
+            assert time.monotonic() < deadline, log_text
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def unmount(folder: Path) -> None:
+    """Take away what is mounted below a folder."""
+    for line in reversed(Path("/proc/mounts").read_text().splitlines()):
+        if line.split()[1].startswith(f"{folder}/"):
+            run("umount", "--lazy", line.split()[1])
+
+
+def run(*command: str) -> str:
+    """Return what a program prints; what it says on its other output is in the failure of a test."""
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
