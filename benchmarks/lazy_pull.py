@@ -1,10 +1,11 @@
-"""How soon an empty node runs `import torch`: containerd with stargz-snapshotter, and with a whole pull, in turn.
+"""How soon an empty node runs `import torch`: containerd with stargz-snapshotter, SOCI's, and a whole pull, in turn.
 
 As root: python benchmarks/lazy_pull.py HOST:PORT/NAME:TAG --namespaces NODE --interface DEVICE --programs FOLDER
 
 A node is a network namespace whose interface is its link to a registry that speaks plain HTTP. It pulls and runs the
-images, zstd images of torch targets, one after another; several nodes do so at once. docs/guides/lazy-pulls.md says
-what FOLDER contains, and how the namespaces were made.
+images, zstd images of torch targets, one after another; several nodes do so at once. With `--soci` it pulls those,
+gzip images that soci converted, with SOCI's snapshotter. docs/guides/lazy-pulls.md says what FOLDER contains, and how
+the namespaces were made.
 """
 
 import argparse
@@ -29,14 +30,30 @@ state = "{folder}/state"
 disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
 [grpc]
 address = "{folder}/containerd.sock"
+[[plugins.'io.containerd.transfer.v1.local'.unpack_config]]
+platform = "linux/amd64"
+snapshotter = "{snapshotter}"
+differ = "walking"
 [proxy_plugins.stargz]
 type = "snapshot"
 address = "{folder}/stargz.sock"
+[proxy_plugins.soci]
+type = "snapshot"
+address = "{folder}/soci.sock"
+[proxy_plugins.soci.exports]
+enable_remote_snapshot_annotations = "true"
 """
 STARGZ = """[[resolver.host."{host}".mirrors]]
 host = "{host}"
 insecure = true
 """
+SOCI = """no_prometheus = true
+skip_check_snapshotter_supported = true
+[[resolver.host."{host}".mirrors]]
+host = "http://{host}"
+insecure = true
+"""
+SNAPSHOTTERS = {"lazy": "stargz", "soci": "soci", "whole": "overlayfs"}
 
 
 @dataclass(frozen=True)
@@ -85,29 +102,33 @@ def processor_seconds(processes: list[int]) -> float:
 
 def measure(node: Node, images: Sequence[str], way: str, rest: bool) -> None:
     """Pull and run the images on an empty node; print a row for each. With `rest`, wait for all their bytes."""
-    lazy = way == "lazy"
-    (node.folder / "containerd.toml").write_text(CONTAINERD.format(folder=node.folder))
-    (node.folder / "stargz.toml").write_text(STARGZ.format(host=images[0].partition("/")[0]))
-    ctr = node.command("ctr-remote" if lazy else "ctr", "--address", node.folder / "containerd.sock")
+    host, folder = images[0].partition("/")[0], node.folder
+    (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder, snapshotter=SNAPSHOTTERS[way]))
+    (folder / "stargz.toml").write_text(STARGZ.format(host=host))
+    (folder / "soci.toml").write_text(SOCI.format(host=host))
+    ctr = node.command("ctr-remote" if way == "lazy" else "ctr", "--address", folder / "containerd.sock")
     with ExitStack() as stack:
         processes = []
-        if lazy:
-            paths = [node.folder / name for name in ("stargz.toml", "stargz", "stargz.sock")]
+        if way == "lazy":
+            paths = [folder / name for name in ("stargz.toml", "stargz", "stargz.sock")]
             processes.append(stack.enter_context(node.daemon("stargz.sock", "stargz-grpc", *paths)))
-        config = ("--config", node.folder / "containerd.toml")
+        if way == "soci":
+            options = ("--config", folder / "soci.toml", "--root", folder / "soci", "--address", folder / "soci.sock")
+            processes.append(stack.enter_context(node.daemon("soci.sock", "soci-snapshotter-grpc", *options)))
+        config = ("--config", folder / "containerd.toml")
         processes.append(stack.enter_context(node.daemon("containerd.sock", "containerd", *config)))
         subprocess.run([*ctr, "version"], check=True, capture_output=True)
         for image in images:
             row = {"way": way, "node": node.namespace, "image": image, "load": round(os.getloadavg()[0], 1)}
-            print(json.dumps(row | pull_and_run(node, ctr, image, processes, lazy, rest and lazy)), flush=True)
+            print(json.dumps(row | pull_and_run(node, ctr, image, processes, way, rest)), flush=True)
 
 
 def pull_and_run(
-    node: Node, ctr: Sequence[str], image: str, processes: list[int], lazy: bool, rest: bool
+    node: Node, ctr: Sequence[str], image: str, processes: list[int], way: str, rest: bool
 ) -> dict[str, object]:
     """Return for each event the seconds, bytes and daemons' processor seconds since the pull began."""
-    snapshotter = f"--snapshotter={'stargz' if lazy else 'overlayfs'}"
-    pull = ["rpull"] if lazy else ["pull", snapshotter]
+    snapshotter = f"--snapshotter={SNAPSHOTTERS[way]}"
+    pull = ["rpull"] if way == "lazy" else ["pull", snapshotter]
     begin, base, row = time.monotonic(), node.received(), dict[str, object]()
     processor = processor_seconds(processes)
 
@@ -123,7 +144,7 @@ def pull_and_run(
         assert running.stdout
         for line in running.stdout:
             note(line.strip())
-    if rest:
+    if rest and way != "whole":
         wait_until_quiet(node, lambda: note("everything"))
     return row
 
@@ -159,14 +180,16 @@ def main() -> None:
     parser.add_argument("--interface", required=True)
     parser.add_argument("--programs", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--ways", nargs="+", default=["lazy", "whole"])
+    parser.add_argument("--ways", nargs="+", choices=SNAPSHOTTERS, default=["lazy", "whole"])
+    parser.add_argument("--soci", nargs="+", default=[], help="the images of the way soci")
     parser.add_argument("--no-rest", action="store_true", help="do not wait for what a lazy pull brings later")
     options = parser.parse_args()
     for way in options.ways * options.rounds:
         with ExitStack() as stack, ThreadPoolExecutor(len(options.namespaces)) as pool:
             nodes = [stack.enter_context(empty_node(options, name)) for name in options.namespaces]
             rest = not options.no_rest
-            for run in [pool.submit(measure, node, options.images, way, rest) for node in nodes]:
+            images = options.soci if way == "soci" else options.images
+            for run in [pool.submit(measure, node, images, way, rest) for node in nodes]:
                 run.result()
 
 
