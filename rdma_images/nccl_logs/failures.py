@@ -27,10 +27,12 @@ TIME = re.compile(
     r"(?:\d{4}[-/])?\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s?|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\s?"
 )
 HEADER = "Traceback (most recent call last)"
-FRAME = re.compile(r'^(?P<prefix>.*?)\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
+FRAME = re.compile(r'^(?P<prefix>.*?)\s*File ["“](?P<path>[^"”]+)["”], line (?P<line>\d+)')
 LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 REPORTED = "terminated with the following error"  # torch.multiprocessing, before a child's traceback
-EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:\([\w.]*\))?(?::(?=\s|$)|\s*$)")
+EXCEPTION = re.compile(
+    r"(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*|\w*(?:error|timeout)))(?:\([\w.]*\))?(?::(?=\s|$)|\s*$)"
+)
 # An exception's or a tool's error outside a traceback. A metric of that name has no words.
 ERROR = re.compile(
     r"(?:(?<![\w.-])(?:[A-Za-z_][\w.]*(?:Error|Exception)|(?:[\w-]+: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL))"
@@ -94,7 +96,8 @@ class JobFailure:
         places = ", ".join(filter(None, (place and f"on {place}", self.layer and f"in {self.layer}", network)))
         where = f" ({places})" if places else ""
         if not self.why:
-            return f'an error that is quoted and not judged{where}: "{self.quote}"'
+            kind = "an exception of the program" if EXCEPTION.match(self.quote) else "an error"
+            return f'{kind}, quoted and not judged{where}: "{self.quote}"'
         return f'{self.why}{where}, inferred from "{self.quote}"'
 
 
@@ -195,7 +198,7 @@ class FailureReader:
         self._root.feed(line)
         if HEADER in text:
             self._open(text)
-        elif frame := FRAME.match(text) if 'File "' in text else None:
+        elif frame := FRAME.match(text) if "File " in text else None:
             self._add_frame(frame)
         elif not self._in_block(line):
             self._add_plain(line)
@@ -204,6 +207,9 @@ class FailureReader:
         prefix = text[: text.index(HEADER)]
         key = prefix.rstrip()
         block = self._blocks.get(key)
+        if block and block.raised and _introduces(block.raised[-1]):
+            block.raised.clear()
+            block.continues = True
         if block and block.continues:
             block.continues = False
             return
@@ -438,6 +444,12 @@ class _RootCause:
             self.time = time
             self.rank = self._fields.get("rank", "").partition(" ")[0]
             self.host = self._fields.get("host", "")
+
+
+def _introduces(raised: _Raised) -> bool:
+    """Return whether an exception's message ends with a colon: the traceback after it is its cause."""
+    lines = [line for line in (raised.line, *raised.message) if line.text.strip()]
+    return lines[-1].text.rstrip().endswith(":")
 
 
 def _says_why(line: _Line) -> bool:

@@ -73,7 +73,7 @@ def verdict_of_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     network, sentence = _judge(summary, wordings)
     if network == "unknown" and summary.stopped:
         network, sentence = "refused", f"the job ended: {summary.stopped[-1]}"
-    if network == "unknown" and not summary.causes and summary.first_warning:
+    if network in ("unknown", "refused") and not summary.causes and summary.first_warning:
         sentence = f'{sentence}; NCCL\'s first warning, quoted and not judged: "{summary.first_warning}"'
     good = network in GOOD and not summary.faults
     if network in GOOD and summary.faults:
@@ -114,7 +114,10 @@ def _with_failure(network: Network, sentence: str, summary: LogSummary) -> str:
         return sentence
     if failure.certain:
         return f"{sentence}; the job ended: {failure.sentence}"
-    return f"the log's first failure: {failure.sentence}; {sentence}" if network == "unknown" else sentence
+    if network != "unknown":
+        return sentence
+    told = f"the log's first failure: {failure.sentence}"
+    return told if failure.network is False and not summary.has_nccl_lines else f"{told}; {sentence}"
 
 
 def _on_one_node(summary: LogSummary) -> bool:

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from rdma_images.core import paths
+from rdma_images.nccl_logs.failures import JobFailure
 from rdma_images.nccl_logs.verdict import Verdict, load_wordings, verdict_of_lines
 
 SAMPLE = paths.PROJECT / "tests" / "incidents" / "samples" / "2026-11-26-logs.yaml"
@@ -21,3 +22,175 @@ def test_what_ended_a_public_job_is_told(source: str) -> None:
     print(result.network, result.sentence)
     assert [word for word in report["told"] if word not in result.sentence] == []
     assert not result.good
+
+
+FRAME = '  File "/srv/train.py", line 12, in <module>'
+LIBRARY = '  File "/venv/lib/python3.12/site-packages/datasets/builder.py", line 5, in train'
+TRACEBACK = "Traceback (most recent call last):"
+
+
+def failure_of(*lines: str) -> JobFailure:
+    failure = verdict_on(*lines).failure
+    assert failure
+    return failure
+
+
+def test_the_jobs_own_code_is_not_the_network() -> None:
+    failure = failure_of(TRACEBACK, FRAME, "    x = batch['labels']", "KeyError: 'labels'")
+    assert (failure.quote, failure.network) == ("KeyError: 'labels'", False)
+    assert failure.layer == "the job's own code, train.py, line 12"
+
+
+def test_a_library_is_named_with_the_line_that_called_it() -> None:
+    failure = failure_of(TRACEBACK, FRAME, LIBRARY, "ValueError: bad config")
+    assert failure.layer == "the library datasets, called by train.py, line 12"
+
+
+@pytest.mark.parametrize(
+    ("link", "quote"),
+    [
+        ("During handling of the above exception, another exception occurred:", "RuntimeError: second"),
+        ("The above exception was the direct cause of the following exception:", "LookupError: first"),
+    ],
+)
+def test_of_a_chain_the_exception_counts_that_says_why(link: str, quote: str) -> None:
+    chain = (TRACEBACK, FRAME, "LookupError: first", "", link, "", TRACEBACK, FRAME, "RuntimeError: second")
+    assert failure_of(*chain).quote == quote
+    known = (*chain[:2], "socket.gaierror: [Errno -2] Name or service not known", *chain[3:])
+    assert failure_of(*known).quote.startswith("socket.gaierror")
+
+
+def test_a_traceback_in_a_message_is_its_cause() -> None:
+    lines = ("RuntimeError: the actor did not start:", "", TRACEBACK, FRAME, "ModuleNotFoundError: No module named 'x'")
+    assert "the Python module x is not in the image" in failure_of(TRACEBACK, LIBRARY, *lines).why
+
+
+def test_what_a_child_of_torch_multiprocessing_raised_is_the_cause() -> None:
+    lines = ("torch.multiprocessing.spawn.ProcessRaisedException: ", "")
+    report = (
+        "-- Process 1 terminated with the following error:",
+        TRACEBACK,
+        FRAME,
+        "OSError: [Errno 28] No space left on device",
+    )
+    failure = failure_of(TRACEBACK, FRAME, *lines, *report)
+    assert "a disk is full" in failure.why
+
+
+def test_tracebacks_of_ranks_that_are_mixed_are_read_apart() -> None:
+    one = [f"[rank1]: {line}" for line in (TRACEBACK, FRAME, "ValueError: of one")]
+    two = [f"[rank2]: {line}" for line in (TRACEBACK, LIBRARY, "TypeError: of two")]
+    mixed = [line for pair in zip(two, one, strict=True) for line in pair]
+    failure = failure_of(*mixed)
+    assert (failure.rank, failure.quote) == ("2", "TypeError: of two")
+
+
+def test_torchruns_first_failure_decides_which_rank_counts() -> None:
+    one = [f"[rank1]: {line}" for line in (TRACEBACK, FRAME, "ValueError: of one")]
+    two = [f"[rank2]: {line}" for line in (TRACEBACK, FRAME, "ValueError: of two")]
+    block = [
+        *("Root Cause (first observed failure):", "[0]:", "  time      : 2026-03-25_20:57:27", "  host      : node7"),
+        *("  rank      : 2 (local_rank: 2)", "  exitcode  : 1 (pid: 2630)", "  error_file: <N/A>"),
+        *("  traceback : To enable traceback see: https://pytorch.org", "=========="),
+    ]
+    failure = failure_of(*one, *two, *block)
+    assert (failure.rank, failure.node, failure.quote) == ("2", "node7", "ValueError: of two")
+
+
+def test_of_torchruns_blocks_the_earliest_counts() -> None:
+    lines: list[str] = []
+    for time, rank, code in (("45:52", 0, -15), ("45:01", 4, -9)):
+        lines += [
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+            "Root Cause (first observed failure):",
+        ]
+        lines += [
+            f"  time      : 2026-06-03_22:{time}",
+            "  host      : gpu187",
+            f"  rank      : {rank} (local_rank: 0)",
+        ]
+        lines += [f"  exitcode  : {code} (pid: 1)", "  error_file: <N/A>", "  traceback : -", "====="]
+    failure = failure_of(*lines)
+    assert (failure.rank, failure.node) == ("4", "gpu187")
+    assert "SIGKILL" in failure.why
+
+
+@pytest.mark.parametrize(
+    ("works", "told"),
+    [
+        ({0: (7, "ALLREDUCE"), 1: (7, "ALLREDUCE")}, "ranks 0, 1 waited"),
+        ({0: (7, "ALLREDUCE"), 1: (6, "ALLGATHER")}, "rank 1 was the furthest behind, in number 6"),
+        ({0: (7, "ALLREDUCE"), 1: (7, "BROADCAST")}, "in different operations, ALLREDUCE, BROADCAST"),
+    ],
+)
+def test_a_hang_names_who_waited(works: dict[int, tuple[int, str]], told: str) -> None:
+    lines = [
+        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
+        f"WorkNCCL(SeqNum={number}, OpType={name}, NumelIn=1, Timeout(ms)=600000) ran for 600020 milliseconds"
+        for rank, (number, name) in works.items()
+    ]
+    assert told in failure_of(*lines).why
+    size = "node:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 3 cudaDev 0 - Init START"
+    if "waited" in told[-6:]:
+        assert "and rank 2 did not report" in failure_of(size, *lines).why
+
+
+def test_what_ended_first_counts_before_its_effects() -> None:
+    effects = ("RuntimeError: Connection reset by peer", "srun: error: n1: task 3: Exited with exit code 1")
+    failure = failure_of(*effects, "[rank0]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
+    assert (failure.rank, failure.network) == ("0", False)
+    assert "a GPU has not enough memory" in failure.why
+    assert failure_of(*effects).is_effect
+
+
+def test_an_exception_long_before_the_end_was_caught() -> None:
+    caught = (TRACEBACK, FRAME, "ImportError: cannot import name 'fast' from 'kernels'")
+    quiet = [f"step {n}" for n in range(300)]
+    failure = failure_of(*caught, *quiet, TRACEBACK, FRAME, "ValueError: loss is nan")
+    assert failure.quote == "ValueError: loss is nan"
+
+
+def test_warnings_are_no_cause_where_something_failed() -> None:
+    warning = (
+        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node-0]:29500 "
+        "(errno: 111 - Connection refused)."
+    )
+    assert "does not reach the first one at node-0, port 29500" in failure_of(warning).why
+    assert failure_of(warning, TRACEBACK, FRAME, "KeyError: 'x'").quote == "KeyError: 'x'"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (TRACEBACK, FRAME, "ImportError: libcudart.so.12: cannot open shared object file", "step 1 loss 0.3"),
+        ("[rank0]:[W socket.cpp:601] [c10d] The client socket has failed to connect to [n]:1 (errno: 111).",),
+    ],
+)
+def test_a_job_that_goes_on_has_not_ended(lines: tuple[str, ...]) -> None:
+    """A caught exception or a warning makes no network bad."""
+    channels = [
+        "node:1:1 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)",
+        "node:1:1 [0] NCCL INFO Channel 00/0 : 3[3] -> 14[6] [send] via NET/Libfabric/3/GDRDMA",
+    ]
+    result = verdict_on(*lines, *channels)
+    assert (result.network, result.good, "failure" in result.sentence) == ("efa", True, False)
+    assert verdict_on(*lines).exit_code == 3
+
+
+def test_a_job_on_a_good_network_that_ended_says_why() -> None:
+    channels = [
+        "node:1:1 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)",
+        "node:1:1 [0] NCCL INFO Channel 00/0 : 3[3] -> 14[6] [send] via NET/Libfabric/3/GDRDMA",
+    ]
+    ended = ("slurmstepd: error: *** JOB 12 ON node3 CANCELLED AT 2026-08-31T18:04:42 DUE TO TIME LIMIT ***",)
+    result = verdict_on(*channels, *ended)
+    assert result.good
+    assert "the job ended: the scheduler ended it at its time limit (on node3" in result.sentence
+
+
+def test_a_name_that_torchruns_first_node_gives_and_others_do_not_resolve() -> None:
+    """The words are those of torch/csrc/distributed/c10d/socket.cpp; pytorch issue 150532 is such a job."""
+    name = "[W socket.cpp:752] [c10d] The IPv4 network addresses of (node-0.internal, 36123) cannot be retrieved"
+    failure = failure_of(f"{name} (gai error: -2 - Name or service not known).")
+    assert failure.why.startswith("a node does not resolve node-0.internal, ")
+    assert "--local-addr" in failure.why
