@@ -28,6 +28,7 @@ TIME = re.compile(
 )
 HEADER = "Traceback (most recent call last)"
 FRAME = re.compile(r'^(?P<prefix>.*?)\s*File ["“](?P<path>[^"”]+)["”], line (?P<line>\d+)')
+RICH_FRAME = re.compile(r"^(?P<prefix>.*?)[│|]\s+(?P<path>/[^\s:│]+\.py):(?P<line>\d+) in ")  # as rich writes it
 LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 REPORTED = "terminated with the following error"  # torch.multiprocessing, before a child's traceback
 EXCEPTION = re.compile(
@@ -63,6 +64,7 @@ NODE = (
     re.compile(r"\bSTEP [\w.+]+ ON ([\w.-]+)|\bJOB \d+ ON ([\w.-]+)"),
     re.compile(r"\(\w[^()]*\bip=([\d.]+)[,)]"),
     re.compile(r"^([A-Za-z][\w.-]*):\d+:\d+ \[-?\d+\]"),
+    re.compile(r"\[\[([\w.-]+)\]:\d+\] failed"),
     re.compile(r"\[pod/([\w.-]+)/"),
     re.compile(r"Worker IP address: ([\d.]+)"),
     re.compile(r"\bon node (?=\S*[\d-])([A-Za-z][\w.-]*)"),
@@ -86,7 +88,8 @@ class JobFailure:
     network: bool | None = None  # False: it has nothing to do with a network
     where: str = ""  # "file:line"
     certain: bool = False  # a line after which no job goes on is in the log
-    is_effect: bool = False  # mostly of what ended first, elsewhere; or it is tried again
+    is_effect: bool = False  # mostly of what ended first, elsewhere
+    is_warning: bool = False  # which a job can get over
 
     @property
     def sentence(self) -> str:
@@ -194,11 +197,11 @@ class FailureReader:
         line = _Line(text, matches)
         self._endings |= {id(rule): rule for rule, _ in matches if rule.ended}
         if not self._ended_node and any(rule.ended for rule, _ in matches):
-            self._ended_node = _first(NODE, text)
+            self._ended_node = _first(NODE[:1], text)
         self._root.feed(line)
         if HEADER in text:
             self._open(text)
-        elif frame := FRAME.match(text) if "File " in text else None:
+        elif frame := FRAME.match(text) or RICH_FRAME.match(text) if "File " in text or ".py:" in text else None:
             self._add_frame(frame)
         elif not self._in_block(line):
             self._add_plain(line)
@@ -242,7 +245,7 @@ class FailureReader:
     def _in_this_block(self, key: str, block: _Block, line: _Line) -> bool:
         rest = line.text[len(key) + block.indent :]
         if block.files:
-            if not rest.strip() or rest[0].isspace():
+            if not rest.strip() or rest[0].isspace() or rest[0] in "│╰":
                 return True
             if not EXCEPTION.match(rest):
                 return False
@@ -372,7 +375,9 @@ class FailureReader:
         if not matches and (own := EXCEPTION.match(quote)) and OWN.fullmatch(own["type"]):
             why = "an exception of Python code"
             network = None if is_network else False
-        return JobFailure(quote, why, layer, rank, node, network, event.where, certain, event.tier in (EFFECT, RETRY))
+        return JobFailure(
+            quote, why, layer, rank, node, network, event.where, certain, event.tier == EFFECT, event.tier == RETRY
+        )
 
     def _layer(self, event: _Event, rule: Failure | None) -> tuple[str, bool]:
         """Return the part of the system in which it failed, and whether that moves data between nodes."""

@@ -110,13 +110,14 @@ def _with_failure(network: Network, sentence: str, summary: LogSummary) -> str:
     Where NCCL says why, what follows from that is not added.
     """
     failure = summary.failure
-    if not failure or failure.sentence in sentence or (failure.is_effect and summary.faults):
+    if not failure or failure.sentence in sentence or ((failure.is_effect or failure.is_warning) and summary.faults):
         return sentence
-    if failure.certain:
+    if failure.certain and not failure.is_warning:
         return f"{sentence}; the job ended: {failure.sentence}"
     if network != "unknown":
         return sentence
-    told = f"the log's first failure: {failure.sentence}"
+    lead = "the log warns, which a job can get over" if failure.is_warning else "the log's first failure"
+    told = f"{lead}: {failure.sentence}"
     return told if failure.network is False and not summary.has_nccl_lines else f"{told}; {sentence}"
 
 

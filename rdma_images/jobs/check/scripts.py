@@ -28,6 +28,9 @@ STARTS_OTHERS = re.compile(
 ACTIVATION = re.compile(r"^.*\bactivate\b.*$", re.MULTILINE)  # of an environment
 MAX_COMMAND_LINES = 200  # lines of a command
 COUNT = re.compile(r"(?:[\w.-]+:)?(?P<count>\d+)")
+EARLY_RANK = re.compile(r"--(?:machine|node)[_-]rank[= ]\s*(?P<value>\$\{?SLURM_(?:PROCID|NODEID)\b\}?)")
+# What a shell reads as one: a comment, a character behind a backslash, text in single quotes.
+LITERAL = re.compile(r"(?:(?<=\s)|^)#[^\n]*|\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL | re.MULTILINE)
 OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
 
 
@@ -63,6 +66,8 @@ def _slurm(text: str, name: str, what: str) -> JobPart:
         settings["container-env"] = lines.container_env
     if SRUN.search(text):
         settings["srun"] = YamlWord("srun", 1)
+    if options and (rank := _early_rank(text)):
+        settings["early-rank"] = YamlWord(rank["value"], bisect_right(starts, rank.start("value")))
     commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
     has_own_nodes = OWN_NODES.search(commands) is not None
@@ -85,6 +90,14 @@ def _slurm(text: str, name: str, what: str) -> JobPart:
         lone_launcher=None if has_own_nodes else lines.lone_launcher or _lone_program(commands, options),
         more_images=images[1:],
     )
+
+
+def _early_rank(text: str) -> re.Match[str] | None:
+    """Return a rank of a node that the shell of the sbatch script puts in place, before srun starts anything."""
+    if "<<" in text:  # which may quote it
+        return None
+    literal = LITERAL.sub(lambda match: match[0] if match[0].startswith('"') else " " * len(match[0]), text)
+    return EARLY_RANK.search(literal)
 
 
 def _lone_program(commands: str, options: Mapping[str, YamlWord]) -> YamlWord | None:

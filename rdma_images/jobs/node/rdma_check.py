@@ -195,6 +195,11 @@ CAUSES: list[tuple[str, str, bool]] = [
         False,
     ),
     (
+        "Bootstrap ?: Using (?:\\[0\\])?(?P<name>[\\w.-]+):169\\.254\\.",
+        "NCCL starts over the interface {name}, whose address is link-local and not reached from other nodes: set NCCL_SOCKET_IFNAME",
+        False,
+    ),
+    (
         "onnect to (?P<address>[\\w.:]+?)(?:%\\w+)?<\\d+> (?:failed|returned .*exceeded|returned \\d+\\()",
         "a rank does not reach {address} over TCP: a firewall, a security group, or an interface that the nodes do not share",
         True,

@@ -341,6 +341,24 @@ def test_an_address_that_is_each_nodes_own(tmp_path: Path, line: str, expected: 
     assert severities(tmp_path, "rendezvous.address", job_sbatch=one_node) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('LAUNCH="accelerate launch --num_machines 2 --machine_rank=$SLURM_PROCID"; srun bash -c "$LAUNCH a.py"', 1),
+        ("srun torchrun --nnodes=2 --node_rank $SLURM_NODEID train.py", 1),
+        ('srun bash -c "torchrun --node-rank=${SLURM_NODEID} train.py"', 1),
+        ("srun bash -c 'torchrun --node-rank=$SLURM_NODEID train.py'", 0),
+        ('srun bash -c "torchrun --node-rank=\\$SLURM_NODEID train.py"', 0),
+        ("# don't: torchrun --node-rank=$SLURM_NODEID\nsrun torchrun --nnodes=2 train.py", 0),
+        ("srun bash <<'EOF'\ntorchrun --node-rank=$SLURM_NODEID train.py\nEOF", 0),
+    ],
+)
+def test_a_rank_that_the_sbatch_script_itself_puts_in_place(tmp_path: Path, line: str, expected: int) -> None:
+    text = sbatch("FIRST=n1", line)
+    assert severities(tmp_path, "rendezvous.rank", job_sbatch=text) == ["warning"] * expected
+    assert severities(tmp_path, "rendezvous.rank", job_sbatch=text.replace("--nodes=2", "--nodes=1")) == []
+
+
 def test_the_node_where_srun_is_called_is_not_the_first(tmp_path: Path) -> None:
     text = (
         "#!/bin/bash\nARGS+=(--nnodes=$SLURM_NNODES --node-rank=${SLURM_NODEID:-0})\n"

@@ -194,3 +194,31 @@ def test_a_name_that_torchruns_first_node_gives_and_others_do_not_resolve() -> N
     failure = failure_of(f"{name} (gai error: -2 - Name or service not known).")
     assert failure.why.startswith("a node does not resolve node-0.internal, ")
     assert "--local-addr" in failure.why
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "libfabric:21:1722447956::core:core:cuda_hmem_dl_init():499<warn> Failed to dlopen libnvidia-ml.so.",
+        "libfabric:22:1722447956::core:core:cuda_gdrcopy_hmem_init():192<warn> gdrcopy_dl_hmem_init failed!",
+        "[W socket.cpp:558] [c10d] The client socket has failed to connect to [localhost]:12355 (errno: 99 - Cannot "
+        "assign requested address).",
+        "slurmstepd: error: xcpuinfo_hwloc_topo_load: failed (load will be required after read failures).",
+        "slurmstepd: error: Could not run slurm task_prolog [/nfs/taskprolog]: No such file or directory",
+        "slurmstepd: error: TMPDIR [/scratch-local/user] is not writeable",
+        "W0916 17:38:41.930000 139955215721408 torch/distributed/run.py:757] Setting OMP_NUM_THREADS environment",
+        "libfabric:72089:core:core:fi_getinfo_():889<warn> fi_getinfo: provider ofi_mrail returned -61 (No data)",
+        "[0]:wandb: ERROR Failed to sample metric: No such file or directory",
+        "WARNING: No preset parameters were found for the device that Open MPI detected:",
+        "step 12 error: 0.031 failed requests: 0 killed: 0",
+    ],
+)
+def test_what_jobs_that_succeed_print_ends_none(line: str) -> None:
+    """From public logs of jobs that went on: aws-k8s-tester 464, pyxis 29, LlamaFactory 5450, aws/libfabric 3."""
+    channels = [
+        "node:1:1 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)",
+        "node:1:1 [0] NCCL INFO Channel 00/0 : 3[3] -> 14[6] [send] via NET/Libfabric/3/GDRDMA",
+    ]
+    assert verdict_on(line).network == "unknown"
+    healthy = verdict_on(line, *channels)
+    assert (healthy.good, healthy.sentence) == (True, verdict_on(*channels).sentence)

@@ -52,6 +52,14 @@ def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[Answer]:
             yield word, problem, fix, "warning"
 
 
+@rule("rendezvous.rank", "warning", "huggingface/accelerate issue 1645; SchedMD, sbatch(1), SLURM_PROCID")
+def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """A node's rank that the sbatch script itself puts in place: each node then has the rank of the first."""
+    if (part.job_nodes or 0) > 1 and (word := part.settings.get("early-rank")):
+        problem = f"the script itself puts its own {word.text} in place, before srun starts: each node gets rank 0"
+        yield word, problem, "write srun bash -c '…' in single quotes, or a backslash before the dollar sign"
+
+
 @rule(
     "launcher.nodes",
     "warning",
