@@ -162,6 +162,12 @@ def test_the_page_shows_what_matters() -> None:
     assert len(re.findall("<rect ", page)) == len(CASE.measured.layers or ())
 
 
+def test_the_page_counts_images_with_warnings_apart() -> None:
+    page = page_of.report_page((report(PASSED), report(PASSED, WARNED), report(FAILED, WARNED)))
+    assert '<p class="soft">2 passed, 1 with warnings</p>' in page
+    assert '<p class="soft">2 passed</p>' in page_of.report_page((report(PASSED), report(PASSED)))
+
+
 def shown(width: int = 100) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(reports.report_table(report(PASSED, FAILED, WARNED, SKIPPED)))
