@@ -4,7 +4,6 @@ A registration holds for the whole machine. So ours has a name of its own, is ma
 programs, and `unregister` removes no other.
 """
 
-import ctypes
 import os
 import platform
 import struct
@@ -186,6 +185,8 @@ def _mount() -> None:
     """Mount binfmt_misc where it is not, and note in which boot we did."""
     if _mounted():
         return
+    import ctypes  # here, as below, because few commands mount anything
+
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"binfmt_misc", os.fsencode(REGISTRY), b"binfmt_misc", 0, None):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -201,6 +202,8 @@ def _mounted_by_us() -> bool:
 
 def _unmount() -> None:
     """Unmount binfmt_misc by libc: a small host has no umount(8)."""
+    import ctypes
+
     ctypes.CDLL(None).umount2(os.fsencode(REGISTRY), 0)
 
 

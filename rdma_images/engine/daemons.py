@@ -1,6 +1,5 @@
 """Start, find and end the private engine's processes."""
 
-import ctypes
 import os
 import shutil
 import time
@@ -112,6 +111,8 @@ def _wait_until_ready(ready: Callable[[], bool], started: process.Process, name:
 
 def _unmount(path: str) -> None:
     """Unmount `path` from view now, and wholly once nobody uses it. By libc: a small host has no umount(8)."""
+    import ctypes  # here, because few commands unmount anything
+
     ctypes.CDLL(None).umount2(os.fsencode(path), MNT_DETACH)
 
 
