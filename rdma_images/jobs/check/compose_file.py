@@ -5,7 +5,7 @@ from typing import Any
 
 from rdma_images.core.yaml_file import Written
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, Network, YamlNode
+from rdma_images.jobs.check.foreign_job import JobPart, Network, RankStart, YamlNode
 
 
 def parts(document: Written) -> Iterator[JobPart]:
@@ -17,7 +17,7 @@ def parts(document: Written) -> Iterator[JobPart]:
         gpus = _gpus(service)
         if gpus is None and not any("infiniband" in word for word in _texts(service.lookup("devices").value)):
             continue
-        command = _command(service)
+        start = _command(service).start
         network: Network = "host" if service.lookup("network_mode").value == "host" else "pod"
         access = _access(service.mapping)
         yield JobPart(
@@ -32,10 +32,12 @@ def parts(document: Written) -> Iterator[JobPart]:
             },
             settings={key: service.with_text("given") for key in ("compose", *access)},
             network=network,
-            ranks=command.ranks,
-            rank_nodes=command.rank_nodes,
-            # Several "nodes" that share one host's network do meet there.
-            first_node=None if network == "host" and hosts > 1 else command.first_node,
+            start=RankStart(
+                ranks=start.ranks,
+                nodes=start.nodes,
+                # Several "nodes" that share one host's network do meet there.
+                first_node=None if network == "host" and hosts > 1 else start.first_node,
+            ),
         )
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, RankStart, YamlWord
 
 RUN = re.compile(r"(?<![\w-])(?:docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
 # Options of `docker run` without a value; any other takes the next word, where it has no "=".
@@ -46,11 +46,13 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
             environment={key: YamlWord(value, line) for key, equals, value in pairs if equals},
             settings=settings,
             network="host" if networks == ["host"] else "pod",
-            ranks=lines.ranks,
-            rank_nodes=lines.rank_nodes,
-            # Several "nodes" that share one host's network do meet there.
-            first_node=None if has_several and networks == ["host"] else lines.first_node,
-            unread=lines.unread,
+            start=RankStart(
+                ranks=lines.start.ranks,
+                nodes=lines.start.nodes,
+                # Several "nodes" that share one host's network do meet there.
+                first_node=None if has_several and networks == ["host"] else lines.start.first_node,
+                ignored_option=lines.start.ignored_option,
+            ),
         )
 
 

@@ -78,13 +78,26 @@ class YamlNode:
 
 
 @dataclass(frozen=True)
+class RankStart:
+    """How a command starts its ranks. What it does not say, or says in several ways, is None."""
+
+    ranks: YamlWord | None = None  # that torchrun starts on each node
+    nodes: YamlWord | None = None  # that torchrun waits for
+    restarts: YamlWord | None = None  # that torchrun makes of failed ranks
+    first_node: YamlWord | None = None  # where torchrun's ranks meet
+    ignored_option: YamlWord | None = None  # that the program reads for another of its backends
+    lone_launcher: YamlWord | None = None  # what is told of no other node: a launcher, or python
+    mpi_ranks: YamlWord | None = None  # that mpirun starts on all nodes
+
+
+@dataclass(frozen=True)
 class JobPart:
     """What a job asks for on each node, or in each pod of one kind. What the job does not say is None or absent."""
 
     file: str
     line: int
     kind: Kind
-    what: str  # "MPIJob Worker", "sbatch script"
+    title: str  # "MPIJob Worker", "sbatch script"
     instance: YamlWord | None = None
     nodes: YamlWord | None = None
     gpus: YamlWord | None = None  # on each node
@@ -94,19 +107,13 @@ class JobPart:
     environment: Mapping[str, YamlWord] = field(default_factory=dict)
     settings: Mapping[str, YamlWord] = field(default_factory=dict)  # values that only some kinds have, by our own names
     network: Network | None = None  # whose interfaces the ranks see
-    ranks: YamlWord | None = None  # that torchrun starts on each node
-    rank_nodes: YamlWord | None = None  # that torchrun waits for
-    restarts: YamlWord | None = None  # that torchrun makes of failed ranks
-    first_node: YamlWord | None = None  # where torchrun's ranks meet
-    unread: YamlWord | None = None  # an option that the program reads for another of its backends
-    lone_launcher: YamlWord | None = None  # what is told of no other node: a launcher, or python
-    mpi_ranks: YamlWord | None = None  # that mpirun starts on all nodes
+    start: RankStart = RankStart()
     more_images: tuple[YamlWord, ...] = ()
 
     def __str__(self) -> str:
         nodes = f"{self.nodes.text} node{'s' if self.nodes.number != 1 else ''}" if self.nodes else ""
         words = [nodes, self.instance.text if self.instance else ""]
-        return f"{self.file}:{self.line}: {self.what}{''.join(f', {word}' for word in words if word)}"
+        return f"{self.file}:{self.line}: {self.title}{''.join(f', {word}' for word in words if word)}"
 
     @property
     def job_nodes(self) -> int | None:

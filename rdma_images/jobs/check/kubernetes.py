@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rdma_images.core.yaml_file import Written
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, Network, YamlNode, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, Network, RankStart, YamlNode, YamlWord
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
@@ -64,14 +65,12 @@ def _pod(top: YamlNode, pod: YamlNode) -> JobPart:
         environment={**_environment(container), **command.variables},
         settings=dict(_settings(top, pod, container)),
         network="host" if network and network.text == "true" else "pod",
-        ranks=command.ranks
-        or next((word for key in RANKS_OF_OPERATORS if (word := top.lookup("spec", key).word)), None),
-        rank_nodes=None if is_elastic else command.rank_nodes,
-        restarts=command.restarts,
-        first_node=command.first_node,
-        lone_launcher=command.lone_launcher,
-        unread=command.unread,
-        mpi_ranks=command.mpi_ranks,
+        start=replace(
+            command.start,
+            ranks=command.start.ranks
+            or next((word for key in RANKS_OF_OPERATORS if (word := top.lookup("spec", key).word)), None),
+            nodes=None if is_elastic else command.start.nodes,
+        ),
     )
 
 
@@ -135,12 +134,7 @@ def _train_job(top: YamlNode) -> JobPart:
         limits=limits,
         environment={**_environment(trainer), **command.variables},
         settings=settings,
-        ranks=command.ranks or trainer.lookup("numProcPerNode").word,
-        rank_nodes=command.rank_nodes,
-        restarts=command.restarts,
-        first_node=command.first_node,
-        lone_launcher=command.lone_launcher,
-        unread=command.unread,
+        start=replace(command.start, ranks=command.start.ranks or trainer.lookup("numProcPerNode").word),
     )
 
 
@@ -175,12 +169,7 @@ def _skypilot(top: YamlNode) -> JobPart:
         environment={**top.lookup("envs").words, **run.variables},
         settings={key: word for key, word in words.items() if word},
         network=network,
-        ranks=run.ranks,
-        rank_nodes=run.rank_nodes,
-        restarts=run.restarts,
-        first_node=run.first_node,
-        lone_launcher=run.lone_launcher,
-        unread=run.unread,
+        start=run.start,
     )
 
 
@@ -341,15 +330,7 @@ def _command(container: YamlNode) -> shell.ShellSettings:
     variables: dict[str, YamlWord] = {}
     for lines in reversed(texts):  # what a word says has its line, and what the whole says has not
         variables |= lines.variables
-    return shell.ShellSettings(
-        variables,
-        (),
-        None,
-        ranks=next((lines.ranks for lines in texts if lines.ranks), None),
-        rank_nodes=next((lines.rank_nodes for lines in texts if lines.rank_nodes), None),
-        restarts=next((lines.restarts for lines in texts if lines.restarts), None),
-        first_node=next((lines.first_node for lines in texts if lines.first_node), None),
-        lone_launcher=next((lines.lone_launcher for lines in texts if lines.lone_launcher), None),
-        unread=next((lines.unread for lines in texts if lines.unread), None),
-        mpi_ranks=next((lines.mpi_ranks for lines in texts if lines.mpi_ranks), None),
-    )
+    start = RankStart()
+    for lines in reversed(texts):  # likewise
+        start = replace(start, **{name: word for name, word in vars(lines.start).items() if word})
+    return shell.ShellSettings(variables, (), None, start)

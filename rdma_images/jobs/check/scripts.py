@@ -4,6 +4,7 @@ import re
 import shlex
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from rdma_images.jobs.check import shell
 from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
@@ -51,7 +52,7 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
             yield _arena([row[match.start() :], *rows[number : number + MAX_COMMAND_LINES]], number, name)
 
 
-def _slurm(text: str, name: str, what: str) -> JobPart:
+def _slurm(text: str, name: str, title: str) -> JobPart:
     starts = shell.line_starts(text)
     options = {
         match["option"]: YamlWord((match["value"] or "").strip("'\""), bisect_right(starts, match.start("option")))
@@ -69,25 +70,23 @@ def _slurm(text: str, name: str, what: str) -> JobPart:
     if options and (rank := _early_rank(text)):
         settings["early-rank"] = YamlWord(rank["value"], bisect_right(starts, rank.start("value")))
     commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    lone_launcher = lines.start.lone_launcher or _lone_program(commands, options)
+    start = replace(lines.start, lone_launcher=lone_launcher)
     # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
-    has_own_nodes = OWN_NODES.search(commands) is not None
+    if OWN_NODES.search(commands):
+        start = replace(lines.start, nodes=None, lone_launcher=None)
     return JobPart(
         name,
         min((word.line for word in options.values()), default=1),
         "slurm",
-        what,
+        title,
         nodes=options.get("--nodes") or options.get("-N"),
         gpus=_gpus(options),
         image=images[0] if images else None,
         environment=lines.variables,
         settings=settings,
         network="host",
-        ranks=lines.ranks,
-        rank_nodes=None if has_own_nodes else lines.rank_nodes,
-        restarts=lines.restarts,
-        first_node=lines.first_node,
-        unread=lines.unread,
-        lone_launcher=None if has_own_nodes else lines.lone_launcher or _lone_program(commands, options),
+        start=start,
         more_images=images[1:],
     )
 

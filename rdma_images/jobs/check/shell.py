@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rdma_images.jobs.check.foreign_job import YamlWord
+from rdma_images.jobs.check.foreign_job import RankStart, YamlWord
 
 VALUE = r"'[^']*'|\"[^\"]*\"|(?:[^\s;'\"][^\s;]*)?"
 PAIR = re.compile(rf"(?<![\w$])(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>{VALUE})")
@@ -54,13 +54,7 @@ class ShellSettings:
     variables: Mapping[str, YamlWord]
     images: tuple[YamlWord, ...]
     container_env: YamlWord | None
-    ranks: YamlWord | None  # of torchrun on each node; None where it is not written, or different in several places
-    rank_nodes: YamlWord | None
-    restarts: YamlWord | None  # that torchrun makes of failed ranks
-    first_node: YamlWord | None = None  # where torchrun's ranks meet
-    unread: YamlWord | None = None  # an option that the program reads for another of its backends
-    lone_launcher: YamlWord | None = None  # DeepSpeed's or Accelerate's that is told of no other node
-    mpi_ranks: YamlWord | None = None  # that mpirun starts on all nodes
+    start: RankStart
 
 
 def read(text: str, first: int = 1) -> ShellSettings:
@@ -73,7 +67,7 @@ def read(text: str, first: int = 1) -> ShellSettings:
     restarts: dict[str, YamlWord] = {}
     mpi_ranks: dict[str, YamlWord] = {}
     first_nodes: dict[str, YamlWord] = {}
-    unread = None
+    devices = None
     uncertain: set[str] = set()  # what some condition sets
     container_env = None
     is_foreign = False  # whether the line goes on with words that are not torchrun's
@@ -106,7 +100,7 @@ def read(text: str, first: int = 1) -> ShellSettings:
                 word = written if has_default else resolved(written, values)
                 words.setdefault(word, YamlWord(word, number))
         if match := DEVICES_OF_MOONCAKE.search(line):
-            unread = YamlWord(match[0], number)
+            devices = YamlWord(match[0], number)
         if match := CONTAINER_ENV.search(line):
             container_env = YamlWord(match["names"], number)
     variables = {name: word for name, word in variables.items() if name not in uncertain}
@@ -114,13 +108,15 @@ def read(text: str, first: int = 1) -> ShellSettings:
         variables,
         tuple(images.values()),
         container_env,
-        _only(ranks),
-        _only(nodes),
-        _only(restarts),
-        _only(first_nodes),
-        unread if BY_NIXL.search(text) else None,
-        _lone_launcher(text, first),
-        _only(mpi_ranks),
+        RankStart(
+            _only(ranks),
+            _only(nodes),
+            _only(restarts),
+            _only(first_nodes),
+            devices if BY_NIXL.search(text) else None,
+            _lone_launcher(text, first),
+            _only(mpi_ranks),
+        ),
     )
 
 

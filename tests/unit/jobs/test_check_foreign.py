@@ -305,7 +305,7 @@ docker run --rm -it --gpus 4 --network=host \\
 def test_a_docker_command_line_is_read(tmp_path: Path) -> None:
     result = checked(tmp_path, run_sh=DOCKER)
     (part,) = result.parts
-    assert (part.what, part.line) == ("docker run", 4)
+    assert (part.title, part.line) == ("docker run", 4)
     assert {finding.rule for finding in result.findings} == {
         "image.tag",
         "ranks.gpus",
@@ -317,7 +317,7 @@ def test_a_docker_command_line_is_read(tmp_path: Path) -> None:
 def test_our_own_docker_job_is_read(tmp_path: Path) -> None:
     text = job_parts.files(job_parts.job("docker", "efa", "torchrun"))["run.sh"]
     result = checked(tmp_path, run_sh=text)
-    assert [part.what for part in result.parts] == ["docker run"]
+    assert [part.title for part in result.parts] == ["docker run"]
     assert result.findings == ()
 
 

@@ -27,7 +27,7 @@ def check(parts: Sequence[JobPart], tables: Tables) -> Iterator[JobFinding]:
     runtimes = {
         part.settings["name"].text
         for part in parts
-        if "name" in part.settings and part.what.startswith(RUNTIMES) and _asks_for_adapters(part)
+        if "name" in part.settings and part.title.startswith(RUNTIMES) and _asks_for_adapters(part)
     }
     images = {part.image.text for part in parts if part.image}
     versions = {image: image_reports.versions(image) for image in images}

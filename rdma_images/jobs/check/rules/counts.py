@@ -160,7 +160,7 @@ def no_selector(part: JobPart, _: CheckContext) -> Iterator[Answer]:
         and not part.instance
         and "selector" not in part.settings  # a label of the cluster's own may stand for a type
         and part.kind in ("kubernetes", "arena")
-        and part.what != "TrainJob"
+        and part.title != "TrainJob"
         and not is_service(part)
     ):
         fix = "add nodeSelector node.kubernetes.io/instance-type"
@@ -184,44 +184,44 @@ def _short(text: str) -> str:
 @rule("ranks.gpus", "error", "NVIDIA/nccl, src/init.cc: two ranks of a communicator on one GPU are an error")
 def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """More ranks than GPUs on a node: NCCL refuses two on one. Fewer leave GPUs idle."""
-    ranks, gpus = part.ranks and part.ranks.number, part.gpus and part.gpus.number
-    if not (part.ranks and part.gpus and ranks and gpus) or ranks == gpus:
+    ranks, gpus = part.start.ranks and part.start.ranks.number, part.gpus and part.gpus.number
+    if not (part.start.ranks and part.gpus and ranks and gpus) or ranks == gpus:
         return
     if ranks > gpus:
         problem = (
             f"{ranks} ranks on each node, and {gpus} GPU{'s' if gpus > 1 else ''}: NCCL refuses two ranks on one GPU"
         )
-        yield part.ranks, problem, f"start {gpus}, or ask for {ranks} GPUs"
+        yield part.start.ranks, problem, f"start {gpus}, or ask for {ranks} GPUs"
     else:
         problem = f"{ranks} rank{'s' if ranks > 1 else ''} on each node, and {gpus} GPUs: {gpus - ranks} may lie idle"
-        yield part.ranks, problem, f"start {gpus}, or ask for {ranks}", "warning"
+        yield part.start.ranks, problem, f"start {gpus}, or ask for {ranks}", "warning"
 
 
 @rule("ranks.slots", "error", "kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go, newConfigMap")
 def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     """More of mpirun's ranks than the workers' slots, which it refuses; or fewer, so that some stay empty."""
     slots = part.settings.get("mpi-slots")
-    ranks, total = part.mpi_ranks and part.mpi_ranks.number, slots and slots.number
-    if not (context.accelerated and part.mpi_ranks and ranks and total) or ranks == total:
+    ranks, total = part.start.mpi_ranks and part.start.mpi_ranks.number, slots and slots.number
+    if not (context.accelerated and part.start.mpi_ranks and ranks and total) or ranks == total:
         return
     fix = f"start {total}, or change slotsPerWorker or the workers' replicas"
     problem = f"mpirun starts {ranks} rank{'s' if ranks > 1 else ''}, and the workers have {total} slots"
     if ranks > total:
-        yield part.mpi_ranks, f"{problem}: it refuses to", fix
+        yield part.start.mpi_ranks, f"{problem}: it refuses to", fix
     elif "ranks-placed" not in part.settings:
-        yield part.mpi_ranks, f"{problem}: {total - ranks} may lie idle", fix, "warning"
+        yield part.start.mpi_ranks, f"{problem}: {total - ranks} may lie idle", fix, "warning"
 
 
 @rule("ranks.nodes", "error", "pytorch/pytorch, torch/distributed/run.py: --nnodes")
 def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """Another number of nodes in torchrun than in the job: the ranks wait for nodes, or nodes are refused."""
-    match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", part.rank_nodes.text) if part.rank_nodes else None
+    match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", part.start.nodes.text) if part.start.nodes else None
     nodes = part.job_nodes
-    if not (match and part.rank_nodes and nodes):
+    if not (match and part.start.nodes and nodes):
         return
     least, most = int(match[1]), int(match[2] or match[1])
     if nodes < least:
-        yield part.rank_nodes, f"torchrun waits for {least} nodes, and the job has {nodes}", f"write --nnodes={nodes}"
+        yield part.start.nodes, f"torchrun waits for {least} nodes, and the job has {nodes}", f"write --nnodes={nodes}"
     elif nodes > most:
         problem = f"torchrun takes {most} node{'s' if most > 1 else ''}, and the job has {nodes}"
-        yield part.rank_nodes, problem, f"write --nnodes={nodes}"
+        yield part.start.nodes, problem, f"write --nnodes={nodes}"

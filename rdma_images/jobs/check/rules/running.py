@@ -30,19 +30,20 @@ def image_by_tag(part: JobPart, context: CheckContext) -> Iterator[Answer]:
 def store_of_restarts(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """torchrun that starts failed ranks again with the store of the attempt before, where old addresses are."""
     variable = part.environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
-    if part.restarts and re.fullmatch("[1-9][0-9]*", part.restarts.text) and not (variable and variable.text == "1"):
+    restarts = part.start.restarts
+    if restarts and re.fullmatch("[1-9][0-9]*", restarts.text) and not (variable and variable.text == "1"):
         problem = "torchrun of torch 2.6 to 2.15 keeps its store over a restart: a rank takes an old address and hangs"
-        yield part.restarts, problem, "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+        yield restarts, problem, "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
 
 
 @rule("rendezvous.address", "error", "pytorch/pytorch issue 76069; SchedMD, srun(1), SLURM_LAUNCH_NODE_IPADDR")
 def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """An address of the first node that is each node's own, or the one where srun was called."""
-    several = (part.job_nodes or (part.rank_nodes and part.rank_nodes.number) or 0) > 1
+    several = (part.job_nodes or (part.start.nodes and part.start.nodes.number) or 0) > 1
     fix = 'write the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
     if part.kind != "slurm":
         fix = "write the first node's name"
-    for word in filter(None, (part.first_node, part.environment.get("MASTER_ADDR"))):
+    for word in filter(None, (part.start.first_node, part.environment.get("MASTER_ADDR"))):
         if several and LOOPBACK.fullmatch(word.text):
             yield word, f"{word.text} is each node itself: no node meets the others", fix
         elif "SLURM_LAUNCH_NODE_IPADDR" in word.text and "srun" not in part.settings:
@@ -68,8 +69,8 @@ def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 )
 def launcher_without_nodes(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """A launcher that is told of no other node, or a program that nothing starts on others, in a job on several."""
-    if part.lone_launcher and (part.job_nodes or 0) > 1:
-        word = part.lone_launcher
+    if part.start.lone_launcher and (part.job_nodes or 0) > 1:
+        word = part.start.lone_launcher
         fix = "--num_machines, --num_processes, --machine_rank and --main_process_ip, or --config_file"
         if word.text == "deepspeed":
             fix = "--hostfile with --no_ssh, --node_rank and --master_addr on each node, or --hostfile alone over ssh"
@@ -84,9 +85,9 @@ def launcher_without_nodes(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 @rule("transfer.devices", "warning", "sgl-project/sglang, python/sglang/srt/disaggregation/nixl/conn.py @007ba53")
 def devices_of_another_backend(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """Devices that are named for Mooncake, where NIXL moves the cache."""
-    if part.unread:
-        problem = f"{part.unread.text} is read for Mooncake alone: NIXL's UCX chooses devices by itself"
-        yield part.unread, problem, "set UCX_NET_DEVICES, as mlx5_0:1, on prefill and decode"
+    if part.start.ignored_option:
+        problem = f"{part.start.ignored_option.text} is read for Mooncake alone: NIXL's UCX chooses devices by itself"
+        yield part.start.ignored_option, problem, "set UCX_NET_DEVICES, as mlx5_0:1, on prefill and decode"
 
 
 @rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")
