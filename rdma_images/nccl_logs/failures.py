@@ -70,6 +70,12 @@ NODE = (
     re.compile(r"\bon node (?=\S*[\d-])([A-Za-z][\w.-]*)"),
     re.compile(r"^([A-Za-z][\w-]*-?\d+): (?=\[|Traceback|\s*File|\w+Error)"),
 )
+# Addresses that mean another machine, or none, on each node.
+LOCAL = {
+    "is link-local": re.compile(r"\b169\.254\.\d+\.\d+"),
+    "is of Docker's bridge": re.compile(r"\b172\.17\.\d+\.\d+"),
+    "is each node itself": re.compile(r"\b127\.\d+\.\d+\.\d+|\blocalhost\b|\[::1\]"),
+}
 ROOT_CAUSE = "Root Cause (first observed failure)"
 ROOT_FIELD = re.compile(r"\s(?P<name>time|host|rank|exitcode|traceback) *: (?P<value>.+)")
 HANG = re.compile(r"\[Rank (?P<rank>\d{1,6})\] Watchdog caught collective operation timeout: \w+\((?P<work>[^)]*)")
@@ -347,6 +353,8 @@ class FailureReader:
             events[EFFECT] = self._root.event
         if TRACEBACK in events and self._root.rank in self._by_rank:
             events[TRACEBACK] = self._by_rank[self._root.rank]
+        if _precedes(events.get(CAUSE), events.get(TRACEBACK)):
+            del events[TRACEBACK]
         certain = any(self._fits(rule, nccl) for rule in self._endings.values())
         for _, event in sorted(events.items()):
             matches = [match for match in event.line.matches if self._fits(match[0], nccl)]
@@ -370,6 +378,8 @@ class FailureReader:
         layer, is_network = self._layer(event, rule)
         if HANG.search(event.line.text):
             why = f"{why} ({self._hang(ranks)})"
+        if rule and rule.network:
+            why += "".join(f"; {match[0]} {what}" for what, local in LOCAL.items() if (match := local.search(text)))
         quote = _quote(event.line.text)
         network = rule.network if rule else None
         if not matches and (own := EXCEPTION.match(quote)) and OWN.fullmatch(own["type"]):
@@ -449,6 +459,13 @@ class _RootCause:
             self.time = time
             self.rank = self._fields.get("rank", "").partition(" ")[0]
             self.host = self._fields.get("host", "")
+
+
+def _precedes(cause: _Event | None, raised: _Event | None) -> bool:
+    """Return whether an error of the network comes before an exception of a kind that no rule knows."""
+    if not cause or not raised or raised.line.matches or cause.number > raised.number:
+        return False
+    return any(rule.network for rule, _ in cause.line.matches)
 
 
 def _introduces(raised: _Raised) -> bool:

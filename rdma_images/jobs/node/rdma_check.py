@@ -195,7 +195,7 @@ CAUSES: list[tuple[str, str, bool]] = [
         False,
     ),
     (
-        "Bootstrap ?: Using (?:\\[0\\])?(?P<name>[\\w.-]+):169\\.254\\.",
+        "Bootstrap ?: Using (?:\\[0\\])?(?P<name>[\\w.-]+):(?:169\\.254\\.|fe80::)",
         "NCCL starts over the interface {name}, whose address is link-local and not reached from other nodes: set NCCL_SOCKET_IFNAME",
         False,
     ),

@@ -222,3 +222,24 @@ def test_what_jobs_that_succeed_print_ends_none(line: str) -> None:
     assert verdict_on(line).network == "unknown"
     healthy = verdict_on(line, *channels)
     assert (healthy.good, healthy.sentence) == (True, verdict_on(*channels).sentence)
+
+
+@pytest.mark.parametrize(
+    ("address", "what"),
+    [
+        ("169.254.0.1:4", "169.254.0.1 is link-local"),
+        ("172.17.0.2:4", "172.17.0.2 is of Docker's bridge"),
+        ("localhost:4", "localhost is each node itself"),
+        ("192.0.2.1:4", ""),
+    ],
+)
+def test_an_address_inside_a_node_is_named(address: str, what: str) -> None:
+    assert failure_of(f"ConnectionError: {address}: Connection refused").why.rpartition("; ")[2] == what or not what
+
+
+def test_an_error_of_the_network_before_an_unknown_exception_is_the_cause() -> None:
+    error = "[1.9] [n1:6274 :0]     ib_mlx5_log.c:179  UCX  ERROR Local protection error on mlx5_0:1/RoCE"
+    raised = (TRACEBACK, FRAME, "SomeError: transfer failed")
+    assert failure_of(error, *raised).layer == "UCX"
+    later = [f"error: {n}" for n in range(20)]  # the message of an exception is no longer
+    assert failure_of(*raised, *later, error).quote == "SomeError: transfer failed"
