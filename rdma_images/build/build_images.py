@@ -15,7 +15,7 @@ from rdma_images.engine import Engine, docker_command, image_id
 from rdma_images.render import labels
 from rdma_images.selection.project import Project
 
-AT_ONCE = 8  # questions to an engine
+MAX_QUESTIONS = 8  # to an engine, at once
 REPOSITORY = "rdma-images"  # of every image in the engine: rdma-images/<target>:<tag>
 
 
@@ -90,7 +90,9 @@ def image_digests(names: Sequence[str], engine: Engine) -> dict[str, str]:
     """Return name -> id of the images that the engine has; with the containerd store, the manifest's digest."""
     if not names:
         return {}
-    with ThreadPoolExecutor(min(len(names), AT_ONCE)) as pool:  # one after the other, an engine took 0.01 s for each
+    with ThreadPoolExecutor(
+        min(len(names), MAX_QUESTIONS)
+    ) as pool:  # one after the other, an engine took 0.01 s for each
         digests = dict(zip(names, pool.map(partial(image_id, engine), names), strict=True))
     if all(digests.values()):
         return digests

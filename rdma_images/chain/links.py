@@ -43,7 +43,7 @@ NO_DRIVER = re.compile(r"Failed to (?:resolve CUDA function|query CUDA)|CUDA dri
 NO_RUNTIME = "Failed to find CUDA Runtime library"
 DRIVER_LIBRARY = re.compile(r"libcuda\.so|libnvidia-ml\.so")
 GENERIC = re.compile(r"(?:CUDA )?initialization failed|Initializing plugin failed")
-NOT_THERE = "cannot open shared object file: No such file or directory"  # dlerror(3)
+NO_SUCH_FILE = "cannot open shared object file: No such file or directory"  # dlerror(3)
 FABRIC_TITLES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
 WARNING = 2
@@ -203,7 +203,7 @@ def entry_point_choice(case: Inspection) -> str:
 def _unopened(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
     """Return why none of the names that NCCL tries opened."""
     errors = {attempt.name: attempt.error.removeprefix(f"{attempt.name}: ") for attempt in tried}
-    reasons = [_cause(case, name, error) for name, error in errors.items() if error != NOT_THERE]
+    reasons = [_cause(case, name, error) for name, error in errors.items() if error != NO_SUCH_FILE]
     if reasons:
         return f"no network plugin can be opened: {'; '.join(reasons)}"
     return _no_plugin(case, list(errors))
@@ -211,7 +211,7 @@ def _unopened(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
 
 def _cause(case: Inspection, name: str, error: str) -> str:
     """Return why the loader refuses the library that it finds for a name."""
-    library = error.removesuffix(f": {NOT_THERE}")
+    library = error.removesuffix(f": {NO_SUCH_FILE}")
     return _refused(name, error) if library == error else f"{name} finds no {unfound(case, [library])}"
 
 

@@ -112,7 +112,8 @@ def _libibverbs(case: Inspection) -> Link:
     played, tree = case.measured.network.verbs if case.measured.network else None, case.measured.tree
     if played:
         reason = played.error.removeprefix(f"{VERBS}: ")
-        fault = "" if played.path else NO_VERBS if reason == links.NOT_THERE else f"NCCL cannot open {VERBS}: {reason}"
+        problem = NO_VERBS if reason == links.NO_SUCH_FILE else f"NCCL cannot open {VERBS}: {reason}"
+        fault = "" if played.path else problem
         return Link(name="libibverbs", value=base_name(played.path), how="executed", fault=fault)
     answer = tree.libraries.resolved[VERBS] if tree else None
     if not answer:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 class Holder:
     """Who holds a lock."""
 
-    what: str  # "invoke build --target efa-pytorch"
+    purpose: str  # "invoke build --target efa-pytorch"
     pid: int
     since: str  # ISO 8601, UTC
 
     def __str__(self) -> str:
-        return f"process {self.pid} ({self.what}) since {self.since}"
+        return f"process {self.pid} ({self.purpose}) since {self.since}"
 
 
 class HeldLock:

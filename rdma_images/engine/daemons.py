@@ -22,7 +22,7 @@ INHERITED = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FIL
 MNT_DETACH = 2  # sys/mount.h
 
 # Folders outside the state folder that the daemons make and leave empty.
-LEFT_BEHIND = tuple(map(Path, ("/run/containerd/s", "/run/containerd", "/run/docker/plugins", "/run/docker")))
+HOST_LEFTOVERS = tuple(map(Path, ("/run/containerd/s", "/run/containerd", "/run/docker/plugins", "/run/docker")))
 
 
 def running(layout: Layout) -> dict[str, process.Process]:
@@ -85,7 +85,7 @@ def end(layout: Layout) -> bool:
     ]:
         raise RdmaImagesError(f"the private engine could not be ended, {', '.join(survivors)} stayed\nsee {layout.log}")
     shutil.rmtree(layout.run, ignore_errors=True)
-    for folder in LEFT_BEHIND:
+    for folder in HOST_LEFTOVERS:
         with suppress(OSError):  # not there, or another engine's: not empty
             folder.rmdir()
     return bool(recorded or processes)

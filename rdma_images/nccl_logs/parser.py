@@ -33,7 +33,7 @@ DEVICES = re.compile(r"NET/IB : Using (?P<devices>[^;\n]*)")
 DEVICE = re.compile(r"\[\d+\] ?(?P<name>[\w.-]+):\d+/")  # in braces where NCCL merged several into one
 RANKS = re.compile(r" n[Rr]anks (?P<ranks>\d{1,6})\b(?: nNodes (?P<nodes>\d{1,6})\b)?")
 # What a line has in it that one of these expressions finds.
-MARKS = (
+LINE_MARKS = (
     "NCCL version ",
     "Using network ",
     "NET/OFI Selected ",
@@ -76,7 +76,7 @@ class LogParser:
         self._wordings = wordings
         rows = (*wordings.causes.values(), *wordings.notes.values())
         failures = facts_table.read(Failures)
-        self._shapes = Shapes(rows, MARKS, failures.failures.values())
+        self._shapes = Shapes(rows, LINE_MARKS, failures.failures.values())
         self.failures = FailureReader(failures, self._shapes)
         self._nccl_lines: dict[str, dict[str, None]] = {
             row.says: {} for row in rows

@@ -63,9 +63,9 @@ def _item(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> App
         build=build,
         report=report,
         tags=Tags(tag + ending),
-        allowed_red=gate.approve(build, report, suite, allow_red, built_here=False),
+        allowed_red=gate.approve(build, report, suite, allow_red, is_built_here=False),
         measured=measured,
-        built_here=False,
+        is_built_here=False,
     )
 
 

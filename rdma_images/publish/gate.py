@@ -14,14 +14,14 @@ COMMITTED = "source.committed"
 
 
 def approve(
-    build: Build, report: Report | None, suite: str, allow_red: Sequence[str] = (), built_here: bool = True
+    build: Build, report: Report | None, suite: str, allow_red: Sequence[str] = (), is_built_here: bool = True
 ) -> tuple[str, ...]:
     """Let `build` pass; return the failed checks that the user allowed by name.
 
     Args:
         suite: The digest of the validators as they are now.
         allow_red: Ids of checks that may fail; each must be a failed check of some report (`check_exceptions`).
-        built_here: Whether its sources must be in a commit: those of an image that was built elsewhere are not known.
+        is_built_here: Whether its sources must be in a commit: those of one built elsewhere are not known.
 
     Raises:
         RefusedError: `report` does not validate `build`; the error says what to do.
@@ -40,7 +40,7 @@ def approve(
         raise RefusedError(f"{build.image_id}: no check passed in its report{retry_advice}")
     if set(report.rehearsal) != set(build.rehearsal):
         raise RefusedError(f"{build.image_id}: build and report name different stand-ins{retry_advice}")
-    failed = _failed(report, built_here)
+    failed = _failed(report, is_built_here)
     unexcused = [failure for failure in failed if failure.id not in allow_red]
     if unexcused:
         listed = "; ".join(
@@ -72,11 +72,11 @@ def check_rehearsal_host(build: Build, host: str) -> None:
         )
 
 
-def _failed(report: Report, built_here: bool = True) -> tuple[Check, ...]:
+def _failed(report: Report, is_built_here: bool = True) -> tuple[Check, ...]:
     """Return the failed checks of the report, and the gate's own of an image that was built here."""
     failed = tuple(check for check in report.checks if check.outcome == "failed" and check.severity == "error")
     commit = revision(report)
-    return failed if is_commit(commit) or not built_here else (*failed, _uncommitted(commit))
+    return failed if is_commit(commit) or not is_built_here else (*failed, _uncommitted(commit))
 
 
 def _uncommitted(commit: str) -> Check:

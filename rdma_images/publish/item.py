@@ -35,7 +35,7 @@ class ApprovedImage:
     measured: dict[str, str]  # component -> version, inside the image
     scan: Scan | None = None  # by which a policy let it pass
     decisions: tuple[Decision, ...] = ()  # of the policy, on what the scan found
-    built_here: bool = True  # else it was validated here alone, and has no provenance
+    is_built_here: bool = True  # else it was validated here alone, and has no provenance
     beside: tuple[str, ...] = ()  # the other targets of the matrix, whose images may have the same layers
 
 
@@ -58,7 +58,7 @@ def artifacts(item: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ..
         name, digest, statement.REPORT, statement.report_predicate(item.report, item.allowed_red)
     )
     built, measured = item.build.finished, item.report.started
-    if item.built_here:
+    if item.is_built_here:
         provenance = _cached_file(item, "provenance.json", lambda: _provenance(item, labels))
         origin = Artifact(statement.IN_TOTO, "provenance.json", provenance, built, statement.PROVENANCE)
     else:
@@ -93,7 +93,7 @@ def license_archive(item: ApprovedImage, engine: Callable[[], Engine] | None) ->
     if item.build.digest.removeprefix("sha256:").encode() not in content[:128]:  # gzip's header has the name
         if engine is None:
             return ()
-        listed = parts.parts(item.report, item.image if item.built_here else None)
+        listed = parts.parts(item.report, item.image if item.is_built_here else None)
         content = license_texts.pack(engine(), item.build.digest, listed)
         if not content:
             return ()
@@ -105,7 +105,7 @@ def license_archive(item: ApprovedImage, engine: Callable[[], Engine] | None) ->
 def _bills(item: ApprovedImage, labels: dict[str, str]) -> Iterator[Artifact]:
     """Yield the bill of materials in both forms."""
     name, report = item.image.target, item.report
-    listed = parts.parts(report, item.image if item.built_here else None, labels)
+    listed = parts.parts(report, item.image if item.is_built_here else None, labels)
     for title, media_type, form, write in (
         ("sbom.cdx.json", cyclonedx_bill.CYCLONEDX, cyclonedx_bill.PREDICATE, cyclonedx_bill.cyclonedx_bill),
         ("sbom.spdx.json", spdx_bill.SPDX, spdx_bill.PREDICATE, spdx_bill.spdx_bill),

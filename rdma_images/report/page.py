@@ -18,7 +18,7 @@ from rdma_images.report import table
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 OUTCOMES = {"fabric": "passed", "tcp": "failed", "end": "failed", "unknown": "warned"}  # of a chain: its colour
-MARKS = {"passed": "✓", "failed": "✗", "warned": "!", "noted": "i", "skipped": "·"}
+SYMBOLS = {"passed": "✓", "failed": "✗", "warned": "!", "noted": "i", "skipped": "·"}
 # The title of each subject, the first word of a validator's id, in the order of the page.
 SUBJECTS = {
     "measured": "Measuring",
@@ -160,7 +160,7 @@ def report_page(reports: Sequence[Report]) -> str:
     return _template().render(
         columns=columns,
         groups=groups,
-        marks=MARKS,
+        marks=SYMBOLS,
         state=shown_outcome,
         outcomes=OUTCOMES,
         how=EVIDENCE_TITLES,
@@ -192,7 +192,7 @@ def _groups(reports: Sequence[Report]) -> list[tuple[str, list[ValidatorRow]]]:
 
 def _column(report: Report) -> ImageColumn:
     states = [shown_outcome(check) for check in report.checks]
-    counts = {name: states.count(name) for name in MARKS}
+    counts = {name: states.count(name) for name in SYMBOLS}
     slices = measured_slices(report)
     pulled = sum(part.bytes for part in slices)
     findings = [check for check in table.findings(report) if check.severity != "note"]

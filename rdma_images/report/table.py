@@ -19,7 +19,7 @@ CITED = re.compile(r" \[([^\[\]]*\((?:vendor|artefact|third-party)[^()\[\]]*\))\
 DEEP_PATH = re.compile(r"(/[\w.+-]+/)(?:[\w.+@-]+/)+([\w.+@-]+)")
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan", "skipped": "dim"}
 ANSWERS = {"fabric": "bold green", "tcp": "bold red", "end": "bold red", "unknown": "bold yellow"}
-MARKS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "noted": "note", "skipped": "skipped"}
+OUTCOME_WORDS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "noted": "note", "skipped": "skipped"}
 
 
 def report_table(report: Report, verbose: bool = False) -> RenderableType:
@@ -34,7 +34,7 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
         rows.add_column(column, overflow="fold")
     for check in report.checks:
         shown = shown_outcome(check)
-        rows.add_row(Text(MARKS[shown], STYLES[shown]), check.id, _check_text(check))
+        rows.add_row(Text(OUTCOME_WORDS[shown], STYLES[shown]), check.id, _check_text(check))
     parts: list[RenderableType] = [answer_text(report.chain, verbose)] if report.chain else []
     parts += [rows, Text()] if verbose else []
     parts += [_failure(check, verbose) for check in findings(report) if verbose or check.severity != "note"]

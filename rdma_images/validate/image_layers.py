@@ -30,7 +30,7 @@ from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
 from rdma_images.validate.probes import leftovers, rootfs, tree
 
 BLOBS = "containerd/io.containerd.content.v1.content/blobs/sha256"
-MAX_PLACES = 10_000
+MAX_CATEGORIES = 10_000
 SMALL = 16 << 20  # bytes of a layer of scripts, which is read in less time than torch is imported
 ZSTD, GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
@@ -41,8 +41,8 @@ Open = Callable[[str], IO[bytes]]
 class LayerContent:
     """What is gathered while a layer's files stream by."""
 
-    left: dict[str, dict[str, str]] = field(default_factory=lambda: {"secret": {}, "cache": {}, "temporary": {}})
-    places: dict[str, int] = field(default_factory=dict)  # bytes by place, of the first MAX_PLACES
+    leftovers: dict[str, dict[str, str]] = field(default_factory=lambda: {"secret": {}, "cache": {}, "temporary": {}})
+    bytes_by_category: dict[str, int] = field(default_factory=dict)  # of the first MAX_CATEGORIES
     count: int = 0
     unpacked: int = 0  # bytes
 
@@ -53,10 +53,12 @@ class LayerContent:
             return
         self.unpacked += member.size
         category = _category(_path(member))
-        if category in self.places or len(self.places) < MAX_PLACES:
-            self.places[category] = self.places.get(category, 0) + member.size
+        if category in self.bytes_by_category or len(self.bytes_by_category) < MAX_CATEGORIES:
+            self.bytes_by_category[category] = self.bytes_by_category.get(category, 0) + member.size
         tree.note_leftover(
-            rootfs.RootEntry(_path(member), member.mode, member.size, ""), self.left, lambda _: _start(archive, member)
+            rootfs.RootEntry(_path(member), member.mode, member.size, ""),
+            self.leftovers,
+            lambda _: _start(archive, member),
         )
 
 
@@ -178,14 +180,14 @@ def _read(digest: str, blob: IO[bytes]) -> MeasuredLayer:
         with open_layer(blob) as archive:
             for member in stream.members(archive):
                 content.take(archive, member)
-    mostly = max(content.places.items(), key=lambda pair: pair[1], default=("", 0))[0]
+    mostly = max(content.bytes_by_category.items(), key=lambda pair: pair[1], default=("", 0))[0]
     layer = MeasuredLayer(
         digest=digest,
         bytes=size,
         unpacked=content.unpacked,
         count=content.count,
         mostly=mostly,
-        leftovers=Leftovers(**content.left),
+        leftovers=Leftovers(**content.leftovers),
     )
     atomic.write(_cache_file(digest), layer.model_dump_json())
     return layer

@@ -21,7 +21,7 @@ HEADER, ENTRY = 48, 24  # bytes, glibc's sysdeps/generic/dl-cache.h
 DEFAULT = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 # The loader, as programs name it: Debian's also knows the folder that it lies in itself, /usr/lib/x86_64-linux-gnu.
 LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
-CACHE_KEPT = 32 << 20  # bytes: of a system with thousands of libraries it has 200,000
+MAX_CACHE_BYTES = 32 << 20  # bytes: of a system with thousands of libraries it has 200,000
 PROGRAMS = ("no-library",)  # the loader lists programs, too
 
 
@@ -37,7 +37,7 @@ class ComputedLoader:
         """
         self.root, self.machine, self.environment, self.program = root, machine, environment, program
         self.library_path = tuple(filter(None, environment.get("LD_LIBRARY_PATH", "").split(":")))
-        self.cache = cache(root.start("/etc/ld.so.cache", CACHE_KEPT) or b"")
+        self.cache = cache(root.start("/etc/ld.so.cache", MAX_CACHE_BYTES) or b"")
         loaders = (posixpath.dirname(root.real(path)) for path in LOADERS)
         self.folders = tuple(dict.fromkeys((*loaders, *DEFAULT)))
         self.condition = functools.lru_cache(maxsize=None)(lambda file: conditions.path_condition(root, file, machine))

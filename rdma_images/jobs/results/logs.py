@@ -9,12 +9,11 @@ from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.results import nccl_tests_json
 from rdma_images.jobs.results.nccl_tests import Table
-from rdma_images.jobs.results.processes import MARKS as OF_PROCESSES
-from rdma_images.jobs.results.processes import Processes
+from rdma_images.jobs.results.processes import PROCESS_MARKS, Processes
 from rdma_images.nccl_logs import log_blocks, parser
 from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, MatchingLine, Shapes, printable_parts
 
-MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a table
+TEST_MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a table
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> 
     reader, processes = parser.LogParser(wordings), Processes()
     rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values())
     failures = facts_table.read(Failures).failures.values()
-    shapes = Shapes(rows, (*MARKS, *parser.MARKS, *OF_PROCESSES), failures)
+    shapes = Shapes(rows, (*TEST_MARKS, *parser.LINE_MARKS, *PROCESS_MARKS), failures)
     tables = []
     for path in logs:
         name = str(path.relative_to(base) if base and path.is_relative_to(base) else path)

@@ -75,7 +75,7 @@ def _used_devices(group: Iterable[RankProcess], wordings: NcclLogs) -> dict[tupl
     """Return the devices that channels over RDMA use, each with the line of its first channel."""
     devices: dict[tuple[str, str], str] = {}
     for process in group:
-        for channel, line in process.places.items():
+        for channel, line in process.first_lines.items():
             network, device, _ = channel
             if wordings.over(network) != "tcp":
                 devices.setdefault((network, device), line)
@@ -89,7 +89,7 @@ def _gpudirect(group: Iterable[RankProcess]) -> SourcedValue | None:
     for process in group:
         for key, times in process.channels.items():
             counts[key[2]] += times
-            lines.setdefault(key[2], process.places[key])
+            lines.setdefault(key[2], process.first_lines[key])
     if not counts:
         return None
     if counts[False] and counts[True]:

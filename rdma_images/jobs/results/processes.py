@@ -12,7 +12,7 @@ from rdma_images.nccl_logs import parser
 Channel = tuple[str, str, bool]  # network, device, GPUDirect
 
 # Of the messages that are looked into.
-MARKS = (
+PROCESS_MARKS = (
     " rank ",
     "NET/OFI Initializing ",
     "NET/OFI Using ",
@@ -44,7 +44,7 @@ class RankProcess:
     host: str
     communicators: dict[int, dict[int, str]] = field(default_factory=dict)  # ranks of it -> own rank -> where
     channels: Counter[Channel] = field(default_factory=Counter)  # network, device, GPUDirect
-    places: dict[Channel, str] = field(default_factory=dict)  # of the first such channel
+    first_lines: dict[Channel, str] = field(default_factory=dict)  # of the first such channel
     devices: tuple[str, ...] = ()  # of libibverbs
     hostid: str = ""
     values: dict[str, SourcedValue] = field(default_factory=dict)  # "nccl", "plugin", "provider", "adapters", …
@@ -57,7 +57,7 @@ class RankProcess:
         """Count channels over a network; `where` is the line of the first."""
         if key in self.channels or len(self.channels) < MAX_CHANNELS:
             self.channels[key] += times
-            self.places.setdefault(key, where)
+            self.first_lines.setdefault(key, where)
 
 
 class Processes:

@@ -64,9 +64,9 @@ def _check_network(
     name: RunName, network_verdict: Verdict, expectations: Expectations, run_logs: Logs
 ) -> Iterator[Problem]:
     """Yield what is wrong with the network that the channels use."""
-    where = tuple(line for process in run_logs.processes.by_host_and_pid.values() for line in process.places.values())[
-        :4
-    ]
+    where = tuple(
+        line for process in run_logs.processes.by_host_and_pid.values() for line in process.first_lines.values()
+    )[:4]
     if network_verdict.network == "unknown":
         yield Problem(network_verdict.sentence, DEBUG_FIX, where, "unknown")
     elif name == "tcp":

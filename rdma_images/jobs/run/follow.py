@@ -19,7 +19,7 @@ from rdma_images.nccl_logs import live
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 QUICK, SLOW = 0.5, 5.0  # seconds between two looks, at first and later
-AT_FIRST = 10.0  # seconds
+QUICK_SECONDS = 10.0  # seconds from the start in which looks are quick
 UNREACHABLE = 300.0  # seconds without an answer after which nothing more is expected
 REMOVAL = 120.0  # seconds in which a removal that fails is tried again
 
@@ -133,7 +133,7 @@ def follow(
         if now - started > limit:
             late = "did not start" if state.phase == "waiting" else "did not end"
             return JobEnd("late", f"it {late} in {_minutes(limit)} minutes: {state.why or 'nothing says why'}")
-        if stop.wait(min(QUICK if now - started < AT_FIRST else SLOW, max(0.1, started + limit - now))):
+        if stop.wait(min(QUICK if now - started < QUICK_SECONDS else SLOW, max(0.1, started + limit - now))):
             return JobEnd("interrupted", f"{signal.Signals(stop.number).name} while it was {state.phase}")
 
 

@@ -15,8 +15,8 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 LIMIT = 120  # seconds for one all-reduce, start of the processes included
-LOG_KEPT = 400000  # characters
-PLACES = "/opt/nccl-tests/bin:/opt/amazon/openmpi/bin:/usr/local/bin:/usr/bin"
+MAX_LOG_CHARACTERS = 400000  # characters
+PROGRAM_FOLDERS = "/opt/nccl-tests/bin:/opt/amazon/openmpi/bin:/usr/local/bin:/usr/bin"
 # One process a GPU. Integers below 2**24 are exact in a float, so the sum can be compared without a tolerance.
 WORKER = """
 import json, os, sys, time, torch, torch.distributed as dist
@@ -76,7 +76,13 @@ def all_reduce(world: int, settings: Settings, sizes: tuple[int, ...], nodes: in
     with tempfile.TemporaryDirectory() as folder:
         codes, rows, texts = run(world, environment, sizes, hosts, folder)
     set_here = {**settings, **({"NCCL_HOSTID": ",".join(hosts)} if hosts else {})}
-    return {"program": path, "settings": set_here, "codes": codes, "rows": rows, "log": "\n".join(texts)[:LOG_KEPT]}
+    return {
+        "program": path,
+        "settings": set_here,
+        "codes": codes,
+        "rows": rows,
+        "log": "\n".join(texts)[:MAX_LOG_CHARACTERS],
+    }
 
 
 Done = Tuple[List[Optional[int]], List[List[Dict[str, Any]]], List[str]]  # codes, rows and texts by process
@@ -158,4 +164,4 @@ def _read(path: str) -> str:
 
 
 def _tool_path(tool: str) -> str:
-    return shutil.which(tool) or shutil.which(tool, path=PLACES) or ""
+    return shutil.which(tool) or shutil.which(tool, path=PROGRAM_FOLDERS) or ""

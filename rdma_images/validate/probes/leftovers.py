@@ -18,7 +18,7 @@ SECRET_NAMES = re.compile(
     r"|\.azure/(?:accessTokens|msal_token_cache|service_principal_entries)\.(?:json|bin)|\.ssh/[^/]*_key)"
 )
 # Where a setting, a key or a token is left behind; installed packages bring keys for their own tests.
-SECRET_PLACES = re.compile(
+SECRET_PATHS = re.compile(
     r"/(?:root|home|etc|opt|run|srv|app|workspace|tmp|usr/local/etc|build|[^/]+$)(?:/|$).*|/[^/]+"
 )
 INSTALLED = re.compile(r".*/(?:site-packages|dist-packages|node_modules|share|ssl/certs|ca-certificates)/.*")
@@ -74,7 +74,7 @@ def kind(path: str) -> str | None:
 
 def may_hold_secret(path: str, size: int) -> bool:
     """Return whether the file's content is worth reading for a secret."""
-    return 0 < size <= TEXT_LIMIT and not INSTALLED.fullmatch(path) and bool(SECRET_PLACES.fullmatch(path))
+    return 0 < size <= TEXT_LIMIT and not INSTALLED.fullmatch(path) and bool(SECRET_PATHS.fullmatch(path))
 
 
 def may_be_secret(variable: str, value: str) -> bool:

@@ -22,7 +22,7 @@ EXPORTED = re.compile(rb"nccl(?:Net|Tuner|Gin|Rma)Plugin_v\d+(?=\0)")
 PROGRAM = re.compile(r"\w+_perf")  # those of nccl-tests
 FABRIC = re.compile(r"lib(?:fabric|efa|ibverbs)\.so(\.\d+)*")
 HEADER = re.compile(r"nccl\.h")
-HEADER_KEPT = 1 << 20  # bytes: a nccl.h has some 30,000
+MAX_HEADER_BYTES = 1 << 20  # bytes: a nccl.h has some 30,000
 HEADER_VERSION = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MULTILINE)
 # The suffix of its providers, the folder that it opens them in first, and the one with their announcements.
 VERBS = re.compile(rb"(?:/[\w.+/-]{1,200}/lib%s)?-rdmav\d+\.so|/[\w.+/-]{1,200}/libibverbs\.d(?=\0)")
@@ -42,7 +42,7 @@ OFI_ON_AWS = re.compile(rb"Configuring AWS-specific options")
 # `.topology` in src/platform-aws.c(pp), 1.7.0 to 1.21.1.
 XML_FOLDER = re.compile(rb"/[\w.+/-]{1,200}/xml(?=\0)")
 XML_FILE = re.compile(rb"[\w.-]{1,60}-topo\.xml(?=\0)")
-XML_KEPT = 1 << 20  # bytes: the longest has some 6,000
+MAX_XML_BYTES = 1 << 20  # bytes: the longest has some 6,000
 PROCESSOR = re.compile(r"<cpu\b[^>]*>")
 # What a plugin opens by its name, after the message of each that does, or an aws-ofi-nccl after the name itself:
 # src/nccl_ofi_cuda.c(pp), 1.5.0 to 1.22.0. Those of configure's --enable-cudart-dynamic do, and all before it had the
@@ -120,7 +120,7 @@ def fabric_libraries(
         "verbs_looks_for": {path: root.apply(verbs_words, path) for path in real_files(files, IBVERBS)},
         "libfabric": {path: root.apply(libfabric_version, path) for path in fabrics},
         "opens": {path: names for path, names in opens.items() if names},
-        "topologies": topology_faults(topologies, lambda path: root.text(path, XML_KEPT)),
+        "topologies": topology_faults(topologies, lambda path: root.text(path, MAX_XML_BYTES)),
         "method": loaders.method,
     }
 
@@ -323,7 +323,7 @@ def topology_faults(paths: list[str], text: Callable[[str], str | None]) -> dict
 
 def headers(root: rootfs.Root, paths: list[str]) -> dict[str, str]:
     """Return the versions of NCCL's own headers by path; torch has a nccl.h of another kind."""
-    versions = {path: header_version(root.text(path, HEADER_KEPT) or "") for path in paths}
+    versions = {path: header_version(root.text(path, MAX_HEADER_BYTES) or "") for path in paths}
     return {path: version for path, version in versions.items() if version}
 
 
@@ -373,7 +373,7 @@ def torch_libraries(root: rootfs.Root, folders: Iterable[str]) -> list[str]:
 
 def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
     """Return the programs of the fabric that are on PATH, or in their usual places."""
-    folders = [*environment.get("PATH", "").split(":"), *tools.PLACES.split(":")]
+    folders = [*environment.get("PATH", "").split(":"), *tools.PROGRAM_FOLDERS.split(":")]
     paths = [next((p for p in ("%s/%s" % (f, tool) for f in folders) if root.is_file(p)), "") for tool in TOOLS]
     return [path for path in paths if path]
 

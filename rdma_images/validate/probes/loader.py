@@ -13,7 +13,7 @@ from typing import Any
 from rdma_images.validate.probes import conditions, elf, rootfs, tools
 
 PRELOADED = "/etc/ld.so.preload"
-PRELOADED_KEPT = 1 << 16  # bytes
+MAX_PRELOADED_BYTES = 1 << 16  # bytes
 LIMIT = 10  # seconds for one question to the loader
 MAX_ANSWER_BYTES = 1 << 20  # bytes of its answer: torch's is some 10,000
 FIND = """
@@ -42,7 +42,7 @@ LINE = re.compile(r"\s*(?P<name>\S+)(?: => (?P<path>not found|\S+))?(?: \(0x[0-9
 
 def preloads(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
     """Return what the loader maps before all else, by path or name: LD_PRELOAD, then PRELOADED, see ld.so(8)."""
-    lines = (root.text(PRELOADED, PRELOADED_KEPT) or "").splitlines()
+    lines = (root.text(PRELOADED, MAX_PRELOADED_BYTES) or "").splitlines()
     words = re.split(r"[:\s]+", environment.get("LD_PRELOAD", ""))
     words += [word for line in lines for word in re.split(r"[:\s]+", line.partition("#")[0])]
     return list(dict.fromkeys(filter(None, words)))

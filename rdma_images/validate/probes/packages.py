@@ -12,8 +12,8 @@ from rdma_images.validate.probes import pythons, rootfs, tools
 
 HEAD = 64 * 1024  # bytes: a wheel's METADATA begins with its name and version
 DPKG = "/var/lib/dpkg/status"
-DPKG_KEPT = 32 << 20  # bytes: a system with some thousand packages has a few million
-RPM_KEPT = 4 << 20  # bytes: a system has some thousand packages
+MAX_DPKG_BYTES = 32 << 20  # bytes: a system with some thousand packages has a few million
+MAX_RPM_BYTES = 4 << 20  # bytes: a system has some thousand packages
 NAME = re.compile(r"[-_.]+")
 FIELD = re.compile(
     r"^(Package|Version|Status|Source|Architecture|Maintainer|Depends|Pre-Depends): *(.*)$", re.MULTILINE
@@ -93,7 +93,7 @@ def dpkg(root: rootfs.Root) -> dict[str, dict[str, str]]:
     """Return the fields of each installed Debian package, from the database or the pieces that images keep of it."""
     packages: dict[str, dict[str, str]] = {}
     for path in (DPKG, *root.glob(DPKG + ".d/*")):
-        for paragraph in re.split(r"\n\s*\n", root.text(path, DPKG_KEPT) or ""):
+        for paragraph in re.split(r"\n\s*\n", root.text(path, MAX_DPKG_BYTES) or ""):
             fields = dict(FIELD.findall(paragraph))
             if "Package" in fields and fields.get("Status", "ok installed").endswith("ok installed"):
                 packages[fields["Package"]] = fields
@@ -117,7 +117,7 @@ def rpm() -> dict[str, str]:
     """Return the installed RPM packages; none where there is no rpm to ask."""
     command = ["rpm", "-qa", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\n"]
     try:
-        _, out, _ = tools.bounded(command, 30, RPM_KEPT)
+        _, out, _ = tools.bounded(command, 30, MAX_RPM_BYTES)
     except OSError:
         return {}
     lines = out.decode("utf-8", "replace").splitlines()

@@ -26,7 +26,7 @@ NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE and cudaErrorNoDevice: no GPU is claimed
 # What aws-ofi-nccl takes of CUDA's runtime where it opens it by its name: src/nccl_ofi_cuda.c(pp), 1.5.0 to 1.21.1.
 RUNTIME = ("cudaRuntimeGetVersion", "cudaGetDriverEntryPoint", "cudaGetDriverEntryPointByVersion")
 UNKNOWN_RUNTIME = 12000
-KEPT_LINES, KEPT_TEXT = 200, 500
+MAX_LOG_LINES, MAX_LINE_BYTES = 200, 500
 # fi_getinfo's flag for names of providers alone, and fi_info's first fields: ofiwg/libfabric include/rdma/fabric.h.
 FI_PROV_ATTR_ONLY = 1 << 54
 FI_VERSION = (1 << 16) | 18
@@ -166,13 +166,13 @@ def logger() -> Any:
     lines = [0]
 
     def log(level: int, _: int, file: bytes, line: int, text: bytes, *values: Any) -> None:
-        if level in SILENT_LEVELS or lines[0] >= KEPT_LINES:
+        if level in SILENT_LEVELS or lines[0] >= MAX_LOG_LINES:
             return
         lines[0] += 1
-        buffer = ctypes.create_string_buffer(KEPT_TEXT)
+        buffer = ctypes.create_string_buffer(MAX_LINE_BYTES)
         # The caller's variable arguments: in both conventions, numbers and pointers are apart from fractions.
         numbers = [ctypes.c_double(value) for value in values[:8]] + [ctypes.c_uint64(value) for value in values[8:]]
-        printf(buffer, ctypes.c_size_t(KEPT_TEXT), ctypes.c_char_p(text), *numbers)
+        printf(buffer, ctypes.c_size_t(MAX_LINE_BYTES), ctypes.c_char_p(text), *numbers)
         where = "%s:%d" % ((file or b"").decode("utf-8", "replace"), line)
         event(step="log", level=level, where=where, text=buffer.value.decode("utf-8", "replace").strip())
 
@@ -187,7 +187,7 @@ def opened(name: str) -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL(name, mode=NOW)
     except OSError as error:
-        event(step="opened", name=name, error=str(error)[:KEPT_TEXT])
+        event(step="opened", name=name, error=str(error)[:MAX_LINE_BYTES])
         return None
     event(step="opened", name=name, path=path_of(library))
     return library
@@ -205,7 +205,7 @@ def plugin(request: dict[str, Any]) -> None:
             stand_in("libcudart.so", cuda(runtime_of(request["shim"])))
             event(step="shim", names=list(RUNTIME))
         except (OSError, KeyError, AttributeError) as error:
-            event(step="shim", error=str(error)[:KEPT_TEXT])
+            event(step="shim", error=str(error)[:MAX_LINE_BYTES])
     library = opened(request["name"])
     if library is None:
         return

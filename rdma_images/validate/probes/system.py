@@ -10,8 +10,8 @@ from typing import Any
 
 from rdma_images.validate.probes import access, rootfs
 
-USERS_KEPT = 1 << 20  # bytes of /etc/passwd or /etc/group
-RELEASE_KEPT = 1 << 16  # bytes of os-release
+MAX_USERS_BYTES = 1 << 20  # bytes of /etc/passwd or /etc/group
+MAX_RELEASE_BYTES = 1 << 16  # bytes of os-release
 PREFIXES = ("NCCL_", "FI_", "OFI_", "LD_", "RDMAV_", "CUDA_", "PATH")
 
 
@@ -41,13 +41,13 @@ def running_system() -> dict[str, Any]:
 
 def user(name: str, root: rootfs.Root) -> access.User | None:
     """Return the user that an image names; see access.user."""
-    passwd, group = (root.text(path, USERS_KEPT) or "" for path in ("/etc/passwd", "/etc/group"))
+    passwd, group = (root.text(path, MAX_USERS_BYTES) or "" for path in ("/etc/passwd", "/etc/group"))
     return access.user(name, passwd, group)
 
 
 def os_release(root: rootfs.Root) -> dict[str, str]:
     """Return the fields of os-release; empty where there is none."""
-    texts = (root.text(path, RELEASE_KEPT) for path in ("/etc/os-release", "/usr/lib/os-release"))
+    texts = (root.text(path, MAX_RELEASE_BYTES) for path in ("/etc/os-release", "/usr/lib/os-release"))
     lines = next((text for text in texts if text is not None), "").splitlines()
     pairs = (line.strip().split("=", 1) for line in lines if "=" in line)
     return {key: value.strip("\"'") for key, value in pairs}

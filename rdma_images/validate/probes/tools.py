@@ -12,7 +12,7 @@ from typing import IO, Any, cast
 
 LIMIT = 15  # seconds
 MAX_OUTPUT_BYTES = 20000  # bytes of output, and of errors
-PLACES = "/opt/amazon/efa/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+PROGRAM_FOLDERS = "/opt/amazon/efa/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 COMMANDS = {
     "fi_info --version": ["fi_info", "--version"],
     "fi_info -l": ["fi_info", "-l"],
@@ -21,7 +21,7 @@ COMMANDS = {
     "nvcc --version": ["nvcc", "--version"],
 }
 TRAIN = "train --help"
-TRAIN_PLACE = "/opt/sagemaker/"
+TRAIN_FOLDER = "/opt/sagemaker/"
 
 
 def tool_runs() -> dict[str, dict[str, Any]]:
@@ -38,14 +38,14 @@ def train() -> dict[str, Any]:
     Only ours is started: another one may begin to train.
     """
     path = tool_path("train")
-    if path and not os.path.realpath(path).startswith(TRAIN_PLACE):
-        return {**not_run(path), "err": "not started: it is not in %s" % TRAIN_PLACE}
+    if path and not os.path.realpath(path).startswith(TRAIN_FOLDER):
+        return {**not_run(path), "err": "not started: it is not in %s" % TRAIN_FOLDER}
     return run(["train", "--help"])
 
 
 def tool_path(tool: str) -> str:
     """Return where the tool is: on the PATH, else in a usual place; "" where it is not."""
-    return shutil.which(tool) or shutil.which(tool, path=PLACES) or ""
+    return shutil.which(tool) or shutil.which(tool, path=PROGRAM_FOLDERS) or ""
 
 
 def not_run(path: str) -> dict[str, Any]:

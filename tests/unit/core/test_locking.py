@@ -52,7 +52,7 @@ def test_the_second_waits_names_the_holder_and_continues(holding_process: subpro
     with locking.hold("build", "ours", lines.append):
         holder = locking.holder("build")
         assert holder
-        assert holder.what == "ours"
+        assert holder.purpose == "ours"
     assert lines == [
         f"waiting for build: held by process {holding_process.pid} (a build) since {lines[0].rpartition(' ')[2]}"
     ]
@@ -85,9 +85,9 @@ def test_a_lock_is_free_while_it_is_released() -> None:
     with locking.hold("build", "ours") as lock:
         with lock.released():
             with locking.hold("build", "another", timeout=0):
-                assert locking.holders()["build"].what == "another"
+                assert locking.holders()["build"].purpose == "another"
             assert locking.holders() == {}
-        assert locking.holders()["build"].what == "ours"
+        assert locking.holders()["build"].purpose == "ours"
     assert locking.holders() == {}
 
 
@@ -97,7 +97,7 @@ def test_an_error_does_not_wait_for_a_released_lock() -> None:
     with contextlib.suppress(ZeroDivisionError), lock.released():
         competitor.acquire()
         raise ZeroDivisionError
-    assert locking.holders()["build"].what == "another"
+    assert locking.holders()["build"].purpose == "another"
     competitor.release()
 
 

@@ -335,7 +335,7 @@ def test_a_size_below_zero_does_not_lead_back(tmp_path: Path, monkeypatch: pytes
 def test_a_layer_is_read_whatever_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path)
     secret = ("root/.netrc", b"machine x login y password z")
-    monkeypatch.setattr(image_layers, "MAX_PLACES", 2)
+    monkeypatch.setattr(image_layers, "MAX_CATEGORIES", 2)
     blob = io.BytesIO(archive(secret, (LATIN[1:] + "/large", b"x" * 100_000), ("srv/a/b", b"12345")))
     layer = image_layers._read("sha256:1", blob)
     assert layer.mostly == "/opt/caf\N{REPLACEMENT CHARACTER}"

@@ -199,7 +199,7 @@ def test_what_is_wrong_with_a_topology_file(tmp_path: Path) -> None:
     bare.write_text('<system><cpu numaid="0" arch="x86_64"></cpu><cpu numaid="1"></cpu></system>')
     folder.mkdir()
     paths = [str(path) for path in (complete, bare, folder, tmp_path / "none")]
-    assert libraries.topology_faults(paths, lambda path: Root().text(path, libraries.XML_KEPT)) == dict(
+    assert libraries.topology_faults(paths, lambda path: Root().text(path, libraries.MAX_XML_BYTES)) == dict(
         zip(paths[1:], ("no arch", "absent", "absent"), strict=True)
     )
 
@@ -404,7 +404,7 @@ def test_only_our_own_train_is_started(tmp_path: Path, monkeypatch: pytest.Monke
     result = tools.train()
     assert (result["path"], result["rc"]) == (str(tmp_path / "train"), None)
     assert not (tmp_path / "trained").exists()
-    monkeypatch.setattr(tools, "TRAIN_PLACE", str(tmp_path))
+    monkeypatch.setattr(tools, "TRAIN_FOLDER", str(tmp_path))
     assert tools.train()["out"] == "usage\n"
 
 
