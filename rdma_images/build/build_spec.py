@@ -39,18 +39,18 @@ class BuildSpec:
 
     @property
     def inputs(self) -> str:
-        """The digest of all inputs; with equal ones an image need not be built again. A build may make a base first."""
+        """Return the digest of all inputs: with equal ones nothing is built again. A build may make a base first."""
         bases = {bootstrap.key(*base_key): debian_lock.last_bootstrapped(*base_key) for base_key in self.bases}
         return input_digest({"others": self.others, "bases": {name: base.tar for name, base in bases.items() if base}})
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
-        """Everything the image downloads. Computed only for a build: asking uv and pip for their index takes 0.5 s."""
+        """Return all that the image downloads. For a build alone: asking uv and pip for their index takes 0.5 s."""
         return sources.sources(self.image, self.facts)
 
     @property
     def dockerfile(self) -> Path:
-        """The file of its rendered Dockerfile."""
+        """Return the file of its rendered Dockerfile."""
         return paths.image_folder(self.image.id) / "Dockerfile"
 
 

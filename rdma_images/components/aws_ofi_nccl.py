@@ -31,7 +31,7 @@ class PluginDetails(Details):
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """The names to which the plugin answers."""
+        """Return the names to which the plugin answers."""
         return (self.net_name, *self.other_net_names)
 
 

@@ -31,7 +31,7 @@ class BaseDetails(Details):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The folders of the toolkit's programs."""
+        """Return the folders of the toolkit's programs."""
         return self.bin or ()
 
 

@@ -22,7 +22,7 @@ class CudaDetails(Details):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The folders of the toolkit's programs."""
+        """Return the folders of the toolkit's programs."""
         return self.bin or ()
 
 

@@ -15,7 +15,7 @@ class Combination(Protocol):
 
     @property
     def fabric(self) -> Fabric:
-        """The fabric of the target."""
+        """Return the fabric of the target."""
 
     def __contains__(self, component: str) -> bool:
         """Return whether it has the component, or the property."""

@@ -35,12 +35,12 @@ class InstallerDetails(Details):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The folders of libfabric's and Open MPI's programs."""
+        """Return the folders of libfabric's and Open MPI's programs."""
         return self.bin
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The options that the installer was called with."""
+        """Return the options that the installer was called with."""
         return {"flags": " ".join(map(str, self.flags))}
 
 

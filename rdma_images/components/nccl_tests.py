@@ -41,12 +41,12 @@ class NcclTestsDetails(Details):
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The folders of the programs."""
+        """Return the folders of the programs."""
         return self.bin
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The architectures of their code."""
+        """Return the architectures of their code."""
         return {"architectures": " ".join(self.architectures)}
 
 

@@ -23,17 +23,17 @@ class Details:
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The folders of its programs, to be on the PATH."""
+        """Return the folders of its programs, to be on the PATH."""
         return ()
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The values of the image's labels about it beside its version, by the end of the label's name."""
+        """Return the values of the image's labels about it beside its version, by the end of the label's name."""
         return {}
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """The names by which NCCL selects the network that it brings, the image's first; empty where it brings none."""
+        """Return the names by which NCCL selects the network that it brings, the image's first; empty for none."""
         return ()
 
     def words(self) -> dict[str, str]:
@@ -163,7 +163,7 @@ class ExistingImage:
 
     @property
     def digest(self) -> str:
-        """Its digest, "sha256:…"."""
+        """Return the digest of its content, "sha256:…"."""
         return self.ref.rpartition("@")[2]
 
 
@@ -237,7 +237,7 @@ class Image:
 
     @property
     def options(self) -> str:
-        """The options that choose its target on a command line."""
+        """Return the options that choose its target on a command line."""
         return f"--target {self.target}" + (f" --onto {self.onto.base.ref}" if self.onto else "")
 
     def version(self, component: str) -> str:

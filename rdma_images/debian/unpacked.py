@@ -33,7 +33,7 @@ class Apt:
 
     @property
     def sources(self) -> Path:
-        """The file that names the archives."""
+        """Return the file that names the archives."""
         return self.folder / "sources.list.d" / "debian.sources"
 
     def run(self, *arguments: str, cwd: Path | None = None) -> str:

@@ -30,7 +30,7 @@ class Layout:
 
     @property
     def docker(self) -> Bundle:
-        """Debian 13's Docker: it runs on Debian 12 as it is (libc 2.34), whose own is too old for us."""
+        """Return Debian 13's Docker: it runs on Debian 12 as it is (libc 2.34), whose own is too old for us."""
         packages = ("docker.io", "docker-cli", "docker-buildx", "containerd")
         programs = (
             "usr/sbin/dockerd",
@@ -43,57 +43,57 @@ class Layout:
 
     @property
     def runtime(self) -> Bundle:
-        """The host's own runc: Debian 13's does not run on Debian 12."""
+        """Return the host's own runc: Debian 13's does not run on Debian 12."""
         return Bundle(self.root / "packages" / "runc", None, ("runc", "tini"), ("usr/sbin/runc", "usr/bin/tini-static"))
 
     @property
     def run(self) -> Path:
-        """The folder of sockets and process ids."""
+        """Return the folder of sockets and process ids."""
         return self.root / "run"
 
     @property
     def temporary(self) -> Path:
-        """The daemons' folder for temporary files; containerd mounts there."""
+        """Return the daemons' folder for temporary files; containerd mounts there."""
         return self.run / "tmp"
 
     @property
     def data(self) -> Path:
-        """The folder of images, layers and the build cache."""
+        """Return the folder of images, layers and the build cache."""
         return self.root / "data"
 
     @property
     def log(self) -> Path:
-        """The folder of the daemons' logs."""
+        """Return the folder of the daemons' logs."""
         return self.root / "log"
 
     @property
     def docker_config(self) -> Path:
-        """The folder of the docker client's settings."""
+        """Return the folder of the docker client's settings."""
         return self.root / "docker-config"
 
     @property
     def description(self) -> Path:
-        """The file with the measured properties of the running engine."""
+        """Return the file with the measured properties of the running engine."""
         return self.root / "run" / "engine.json"
 
     @property
     def socket(self) -> Path:
-        """The socket of dockerd."""
+        """Return the socket of dockerd."""
         return self.run / "docker.sock"
 
     @property
     def containerd_socket(self) -> Path:
-        """The socket of containerd."""
+        """Return the socket of containerd."""
         return self.run / "containerd.sock"
 
     @property
     def host(self) -> str:
-        """The engine's address as DOCKER_HOST takes it."""
+        """Return the engine's address as DOCKER_HOST takes it."""
         return f"unix://{self.socket}"
 
     @property
     def path(self) -> tuple[Path, ...]:
-        """The folders of the engine's programs, for PATH."""
+        """Return the folders of the engine's programs, for PATH."""
         return tuple(bundle.folder / part for bundle in (self.docker, self.runtime) for part in ("usr/bin", "usr/sbin"))
 
     def program(self, name: str) -> Path:

@@ -75,14 +75,14 @@ class Facts:
 
     @cached_property
     def launchers(self) -> "Launchers":
-        """The launchers of jobs."""
+        """Return the launchers of jobs."""
         from rdma_images.facts.launchers import Launchers  # here, because only the tasks of jobs need it
 
         return self.table(Launchers)
 
     @cached_property
     def troubleshooting(self) -> "Troubleshooting":
-        """What goes wrong with jobs."""
+        """Return what goes wrong with jobs."""
         from rdma_images.facts.troubleshooting import Troubleshooting  # as above
 
         return self.table(Troubleshooting)

@@ -33,7 +33,7 @@ class Variable(Span):
 
     @property
     def effect_in_images(self) -> Effect:
-        """The effect in an image, whose GPUs and network are not known: what goes wrong in some places is "slow"."""
+        """Return the effect in an image, whose GPUs and network are not known: "slow" for what goes wrong on some."""
         in_places = self.possible or self.gpus or self.in_pods or self.on_hosts
         return "slow" if self.effect == "harmful" and in_places else self.effect
 

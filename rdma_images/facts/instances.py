@@ -25,7 +25,7 @@ class InstanceType(Row):
 
     @property
     def cards(self) -> int:
-        """The number of its network cards."""
+        """Return the number of its network cards."""
         return self.interfaces + (self.first_card == "ena")
 
 

@@ -36,7 +36,7 @@ class Parameter(Strict):
 
     @property
     def when(self) -> str:
-        """When the parameter is required, or its default."""
+        """Return when the parameter is required, or its default."""
         if not self.required:
             return self.default or ""
         fabric = f" on {FABRIC_TITLES[self.only]}" if self.only else ""
@@ -44,7 +44,7 @@ class Parameter(Strict):
 
     @property
     def required(self) -> bool:
-        """Whether there is no job without it."""
+        """Return whether there is no job without it."""
         return self.default is None and not self.optional
 
 

@@ -21,5 +21,5 @@ class Licenses(FactsFile):
 
     @cached_property
     def by_wheel(self) -> Mapping[str, str]:
-        """The expression of each wheel."""
+        """Return the expression of each wheel."""
         return {wheel: expression for expression, row in self.licenses.items() for wheel in row.wheels}

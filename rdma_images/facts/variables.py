@@ -23,7 +23,7 @@ class Variables(FactsFile):
 
     @property
     def names(self) -> frozenset[str]:
-        """The variables of all libraries."""
+        """Return the variables of all libraries."""
         return frozenset(name for library in self.libraries.values() for name in library.names)
 
     def closest_name(self, name: str) -> str | None:

@@ -44,12 +44,12 @@ class PackageRelease:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is a newer release."""
+        """Return whether there is a newer release."""
         return bool(self.newest) and Version(self.newest) > Version(self.version)
 
     @property
     def is_placeholder(self) -> bool:
-        """Whether it reserves a name: version 0.0.0, or next to nothing beside a newest release that is a source."""
+        """Return whether it reserves a name: version 0.0.0, or next to nothing beside a newest source release."""
         release = Version(self.version).release
         if not any(release):
             return True
@@ -58,7 +58,7 @@ class PackageRelease:
 
     @property
     def warning(self) -> str:
-        """The warning for whoever builds it; "" for none."""
+        """Return the warning for whoever builds it; "" for none."""
         if self.newest_is_source and self.version != self.newest:
             return f"{self.newest} is there as source alone: name {self.name} under source-packages to have it built"
         if self.is_behind and self.days_behind is None:

@@ -38,27 +38,27 @@ class Wheel(yaml_file.Strict):
 
     @property
     def is_source(self) -> bool:
-        """Whether it is to be built first."""
+        """Return whether it is to be built first."""
         return not self.file.endswith(".whl")
 
     @property
     def subfolder(self) -> str:
-        """The folder of a repository that has the project; "" for the topmost."""
+        """Return the folder of a repository that has the project; "" for the topmost."""
         return self.origin.partition("#subdirectory=")[2]
 
     @property
     def title(self) -> str:
-        """Name and version; of a project or commit, whose build says the version, where it is."""
+        """Return name and version; of a project or commit, whose build says the version, where it is."""
         return f"{self.name} {self.version or f'from {self.origin}'}"
 
     @property
     def requirement(self) -> str:
-        """A requirements line that only this very file satisfies."""
+        """Return a requirements line that only this very file satisfies."""
         return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
 
     @property
     def tags(self) -> frozenset[Tag]:
-        """The tags of its file name: what it runs on."""
+        """Return the tags of its file name: what it runs on."""
         return parse_wheel_filename(self.file)[3]
 
 
@@ -71,7 +71,7 @@ class Tool(yaml_file.Strict):
 
     @property
     def requirement(self) -> str:
-        """A requirements line that only these files satisfy."""
+        """Return a requirements line that only these files satisfy."""
         return " ".join([f"{self.name}=={self.version}", *(f"--hash=sha256:{value}" for value in self.hashes)])
 
 
@@ -88,7 +88,7 @@ class LockRequest(yaml_file.Strict):
 
     @property
     def key(self) -> str:
-        """The lock's file name: "torch-2.15.0+numpy-py3.13-linux-amd64". What is too long is there as a digest."""
+        """Return the lock's file name: "torch-2.15.0+numpy-py3.13-linux-amd64". A digest replaces what is too long."""
         matches = [_VERSIONED.fullmatch(line) for line in (*self.requirements, *self.overrides)]
         versions = "-".join(f"{match[1]}-{match[2]}" for match in matches if match)
         compiler = [match[1] for match in map(_TOOLKIT.fullmatch, self.requirements) if match]
@@ -111,12 +111,12 @@ class Lock(yaml_file.Strict):
 
     @property
     def sources(self) -> tuple[Wheel, ...]:
-        """The packages that are built first or lie beside matrix.yaml: installed above the wheels of an index."""
+        """Return the packages built first or beside matrix.yaml: they are installed above the wheels of an index."""
         return tuple(wheel for wheel in self.wheels if wheel.is_source or wheel.origin)
 
     @property
     def size(self) -> int:
-        """Bytes to download."""
+        """Return the bytes to download."""
         return sum(wheel.size for wheel in self.wheels)
 
     def text(self) -> str:

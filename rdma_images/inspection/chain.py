@@ -28,7 +28,7 @@ class Link(Value):
 
     @property
     def text(self) -> str:
-        """Its fault, else its value, and in brackets the evidence: run, read, or from facts."""
+        """Return its fault, else its value, and in brackets the evidence: run, read, or from facts."""
         note = f"; {self.note}" if self.note else ""
         return f"{self.fault or self.unknown or self.value} ({EVIDENCE_TITLES[self.how]}{note})"
 
@@ -47,7 +47,7 @@ class Chain(Value):
 
     @property
     def evidence(self) -> str:
-        """The links by their evidence: which were run, and how far, and which were only read."""
+        """Return the links by their evidence: which were run, and how far, and which were only read."""
         links_by_evidence = {how: [link for link in self.links if link.how == how] for how in EVIDENCE_TITLES}
         parts = [
             f"{EVIDENCE_TITLES[how]}: {', '.join(map(_reach, links))}"

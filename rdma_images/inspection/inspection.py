@@ -58,13 +58,13 @@ class ImageConfig(Value):
 
     @property
     def machine(self) -> str:
-        """The machine of its platform as ELF files name it, such as "x86_64"; "" where it is not known."""
+        """Return the machine of its platform as ELF files name it, such as "x86_64"; "" where it is not known."""
         architecture = self.platform.partition("/")[2].partition("/")[0]
         return machine_of(self.platform) or architecture
 
     @property
     def rehearsal(self) -> tuple[str, ...]:
-        """The ids of the sources that stand-ins replaced."""
+        """Return the ids of the sources that stand-ins replaced."""
         return tuple(filter(None, plain(self.label("rehearsal") or "").split(",")))
 
 

@@ -63,12 +63,12 @@ class NcclFile(Value):
 
     @property
     def version(self) -> str:
-        """The banner without the CUDA it was built with."""
+        """Return the banner without the CUDA it was built with."""
         return self.banner.partition("+")[0]
 
     @property
     def cuda(self) -> str:
-        """The CUDA that it was built with, "" where the banner does not say."""
+        """Return the CUDA that it was built with, "" where the banner does not say."""
         return self.banner.partition("+cuda")[2]
 
 
@@ -169,7 +169,7 @@ class MeasuredPackages(Value):
 
     @property
     def installed(self) -> list[tuple[str, str]]:
-        """Each wheel and its version, once for every folder that it is in."""
+        """Return each wheel and its version, once for every folder that it is in."""
         return [wheel for folder in self.wheels.values() for wheel in folder.items()]
 
 

@@ -42,18 +42,18 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of checks that passed, failed, warned and were skipped, in this order, without zeros."""
+        """Return the number of checks that passed, failed, warned and were skipped, in this order, without zeros."""
         outcomes = [shown_outcome(check) for check in self.checks]
         return {word: outcomes.count(word) for word in OUTCOMES if word in outcomes}
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The ids of the checks that warn."""
+        """Return the ids of the checks that warn."""
         return tuple(check.id for check in self.checks if shown_outcome(check) == "warned")
 
     @property
     def passed(self) -> bool:
-        """Whether no check of severity error failed."""
+        """Return whether no check of severity error failed."""
         return not any(c.outcome == "failed" and c.severity == "error" for c in self.checks)
 
 

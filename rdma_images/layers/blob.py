@@ -37,7 +37,7 @@ class Blob:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """The annotations of the layer in a manifest."""
+        """Return the annotations of the layer in a manifest."""
         return {lazy.ANNOTATION: self.toc} if self.toc else {}
 
     def is_in(self, file: Path) -> bool:

@@ -24,7 +24,7 @@ class LayerImage:
 
     @property
     def descriptor(self) -> Descriptor:
-        """Its config, as the manifest names it."""
+        """Return its config, as the manifest names it."""
         return Descriptor.from_json(self.manifest.body["config"])
 
 

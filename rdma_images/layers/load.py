@@ -42,17 +42,17 @@ class LayerSet:
 
     @property
     def compression(self) -> Compression:
-        """The compression of all the layers."""
+        """Return the compression of all the layers."""
         return self.recipes[0].compression
 
     @property
     def tag(self) -> str:
-        """The tag of the image of these layers in a repository."""
+        """Return the tag of the image of these layers in a repository."""
         return f"{self.part}-{layers_key(self.recipes)}"
 
     @property
     def ref(self) -> str:
-        """The name of their image in an engine."""
+        """Return the name of their image in an engine."""
         return f"{REPOSITORY}:{self.tag}"
 
 

@@ -36,7 +36,7 @@ class Recipe:
 
     @cached_property
     def key(self) -> str:
-        """The digest of everything that decides the bytes: 64 hexadecimal digits."""
+        """Return the digest of everything that decides the bytes: 64 hexadecimal digits."""
         inputs = {
             "edition": EDITIONS[self.compression],
             "wheels": sorted((wheel.file, wheel.sha256) for wheel in self.wheels),
@@ -49,12 +49,12 @@ class Recipe:
 
     @property
     def size(self) -> int:
-        """Bytes to download."""
+        """Return the bytes to download."""
         return sum(wheel.size for wheel in self.wheels)
 
     @property
     def title(self) -> str:
-        """The content of the layer in words, for an image's history."""
+        """Return the content of the layer in words, for an image's history."""
         wheels = [f"{wheel.name} {wheel.version}" for wheel in self.wheels]
         return f"wheel {wheels[0]}" if len(wheels) == 1 else f"{len(wheels)} wheels: {', '.join(wheels)}"
 

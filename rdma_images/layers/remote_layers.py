@@ -33,12 +33,12 @@ class RemoteLayers:
 
     @property
     def missing(self) -> tuple[Recipe, ...]:
-        """The layers that are to be made."""
+        """Return the layers that are to be made."""
         return () if self.whole else tuple(recipe for recipe in self.layer_set.recipes if recipe.key not in self.blobs)
 
     @property
     def diff_ids(self) -> set[str]:
-        """The diff ids of the layers that the registry has."""
+        """Return the diff ids of the layers that the registry has."""
         return {blob.diff_id for blob in self.blobs.values()}
 
 

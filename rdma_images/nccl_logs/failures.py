@@ -99,7 +99,7 @@ class JobFailure:
 
     @property
     def sentence(self) -> str:
-        """What ended the job, where, and the line that says it, in one line."""
+        """Return what ended the job, where, and the line that says it, in one line."""
         place = " of ".join(filter(None, (self.rank and f"rank {self.rank}", self.node)))
         network = "not the network" if self.network is False else ""
         places = ", ".join(filter(None, (place and f"on {place}", self.layer and f"in {self.layer}", network)))

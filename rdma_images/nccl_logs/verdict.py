@@ -36,7 +36,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a process that was asked for it: 0 good, 1 not good, 3 where the log does not say."""
+        """Return the exit code of a process that was asked for it: 0 good, 1 not good, 3 where the log does not say."""
         return 0 if self.good else 3 if self.network == "unknown" else 1
 
 

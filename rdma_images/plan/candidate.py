@@ -36,7 +36,7 @@ class Candidate:
 
     @cached_property
     def components(self) -> dict[str, Component]:
-        """The components by name, each with what decided its version. Made on demand: most are only checked."""
+        """Return the components by name, each with what decided its version. Made on demand: most are only checked."""
         versions = {name: version for name, version in self.versions.items() if name not in (*PROPERTIES, "fabric")}
         return {name: Component(name, version, self._decided_by(name)) for name, version in versions.items()}
 

@@ -37,14 +37,14 @@ class LocalPackage:
 
     @property
     def origin(self) -> str:
-        """Its origin, as locks and the image's label have it."""
+        """Return its origin, as locks and the image's label have it."""
         if self.kind != "commit":
             return self.address
         return f"git+{self.address}@{self.digest}" + (f"#subdirectory={self.subfolder}" if self.subfolder else "")
 
     @property
     def path(self) -> Path:
-        """The wheel or folder on this machine; a commit has none."""
+        """Return the wheel or folder on this machine; a commit has none."""
         return paths.PROJECT / self.address
 
 

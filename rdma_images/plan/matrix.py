@@ -172,7 +172,7 @@ class Matrix(Document):
 
     @property
     def package_indexes(self) -> tuple[PackageIndex, ...]:
-        """The package indexes as images have them."""
+        """Return the package indexes as images have them."""
         return tuple(PackageIndex(name, index.address, index.packages) for name, index in self.indexes.items())
 
     def check(self, facts: Facts) -> None:

@@ -30,7 +30,7 @@ class Artifact:
 
     @property
     def annotations(self) -> dict[str, str]:
-        """The annotations of its manifest."""
+        """Return the annotations of its manifest."""
         own_annotations = {FORM: self.form, EDITION: self.edition}
         return {CREATED: self.created, **{name: value for name, value in own_annotations.items() if value}}
 

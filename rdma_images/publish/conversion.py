@@ -30,11 +30,11 @@ class Converter(Protocol):
 
     @property
     def form(self) -> LazyForm:
-        """The snapshotter."""
+        """Return the snapshotter."""
 
     @property
     def title(self) -> str:
-        """What converts, with its version."""
+        """Return what converts, with its version."""
 
     def require(self, manifest: Manifest) -> None:
         """Raise RefusedError for an image that cannot be converted, with what to build instead."""

@@ -40,7 +40,7 @@ class SociProgram:
 
     @property
     def title(self) -> str:
-        """The program with its version."""
+        """Return the program with its version."""
         return f"soci {self.version}"
 
     def require(self, manifest: Manifest) -> None:

@@ -32,7 +32,7 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether no check failed."""
+        """Return whether no check failed."""
         return not any(finding.holds is False for finding in self.findings)
 
 

@@ -84,17 +84,17 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """The digest, computed from the bytes, so that no header has to be trusted."""
+        """Return the digest, computed from the bytes, so that no header has to be trusted."""
         return digest_of(self.raw)
 
     @property
     def body(self) -> dict[str, Any]:
-        """The bytes as JSON. Raises MalformedError where they are none."""
+        """Return the bytes as JSON. Raises MalformedError where they are none."""
         return parse_document(self.raw, f"the manifest {self.digest}")
 
     @property
     def descriptor(self) -> Descriptor:
-        """The descriptor that points to it."""
+        """Return the descriptor that points to it."""
         artifact_type = str(self.body.get("artifactType") or "")
         return Descriptor(self.media_type, self.digest, len(self.raw), artifact_type=artifact_type)
 

@@ -22,12 +22,12 @@ class WheelLayer:
 
     @property
     def size(self) -> int:
-        """Bytes to download."""
+        """Return the bytes to download."""
         return sum(wheel.size for wheel in self.wheels)
 
     @property
     def python(self) -> str | None:
-        """The oldest Python that its wheels fit, "3.13"; None where any does.
+        """Return the oldest Python that its wheels fit, "3.13"; None where any does.
 
         The layer depends only on this, so that images with different Pythons share it.
         """
@@ -36,7 +36,7 @@ class WheelLayer:
 
     @property
     def comment(self) -> str:
-        """The description of the layer in the Dockerfile."""
+        """Return the description of the layer in the Dockerfile."""
         if len(self.wheels) == 1:
             wheel = self.wheels[0]
             return f"# {wheel.name} {wheel.version}: {megabytes(self.size)} to download."

@@ -104,7 +104,7 @@ class _CycloneRating(ReportPart):
 
     @property
     def common(self) -> Severity:
-        """The severity by its word, else by its score or its vector."""
+        """Return the severity by its word, else by its score or its vector."""
         score = base_score(self.vector) if self.score is None else self.score
         return severity(self.severity) if self.severity or score is None else severity_of_score(score)
 

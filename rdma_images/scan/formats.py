@@ -213,7 +213,7 @@ class OsvAdvisory(ReportPart):
 
     @property
     def rated(self) -> Severity:
-        """The severity in the database's own word, else of its CVSS 3 vector; "unknown" where it has neither."""
+        """Return the severity in the database's own word, else of its CVSS 3 vector; "unknown" where it has neither."""
         scores = [score for rating in self.severity if (score := base_score(rating.score)) is not None]
         word = severity(str(self.worded))
         return severity_of_score(max(scores)) if word == "unknown" and scores else word

@@ -44,7 +44,7 @@ class Vulnerability:
 
     @property
     def ids(self) -> frozenset[str]:
-        """All ids by which it is known."""
+        """Return all ids by which it is known."""
         return frozenset((self.id, *self.aliases))
 
 
@@ -60,7 +60,7 @@ class Scan:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of vulnerabilities by severity, the worst first, without zeros."""
+        """Return the number of vulnerabilities by severity, the worst first, without zeros."""
         counted = Counter(vulnerability.severity for vulnerability in self.vulnerabilities)
         return {severity: counted[severity] for severity in SEVERITIES if counted[severity]}
 

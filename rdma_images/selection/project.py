@@ -22,7 +22,7 @@ class Project:
 
     @cached_property
     def mirrors(self) -> "Mirrors":
-        """The mirrors of this machine."""
+        """Return the mirrors of this machine."""
         from rdma_images.inputs import mirrors  # here, because a plan needs none
 
         return mirrors.load()

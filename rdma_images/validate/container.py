@@ -42,7 +42,7 @@ class Sealed:
 
     @property
     def volumes(self) -> tuple[str, ...]:
-        """The folders that the image declares as volumes."""
+        """Return the folders that the image declares as volumes."""
         return tuple(self.mounted)
 
     def goes_on(self) -> bool:

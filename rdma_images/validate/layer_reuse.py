@@ -52,7 +52,7 @@ class EarlierMeasurement(Value):
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is the same in the other image, by the probe's name; without the tree, see tree_with."""
+        """Return what is the same in the other image, by the probe's name; without the tree, see tree_with."""
         values = {name: getattr(self, name) for name in ("torch", "packages", "contents", "tools")}
         return {name: value for name, value in values.items() if value is not None}
 

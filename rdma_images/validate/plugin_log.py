@@ -29,13 +29,13 @@ class PluginSteps:
 
     @property
     def whole(self) -> bool:
-        """Whether the log shows every step, and no channel uses anything else."""
+        """Return whether the log shows every step, and no channel uses anything else."""
         steps = self.interfaces and self.version and self.providers and self.channels
         return bool(steps) and self.nodes != 1 and not self.others
 
     @property
     def sentence(self) -> str:
-        """The steps in one line."""
+        """Return the steps in one line."""
         memory = f"{len(self.registered)} regions of memory registered ({sum(self.registered) >> 20} MiB)"
         steps = (
             f"loaded as {', '.join(self.interfaces)}" if self.interfaces else "not loaded",

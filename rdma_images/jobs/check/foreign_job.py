@@ -20,7 +20,7 @@ class YamlWord:
 
     @property
     def number(self) -> int | None:
-        """The value as a whole number, of at most ten digits; None for other text, such as a template's ${VARIABLE}."""
+        """Return the value as a whole number of at most ten digits; None for others, as a template's ${VARIABLE}."""
         return int(self.text[:10]) if self.text.isdecimal() else None
 
 
@@ -44,32 +44,32 @@ class YamlNode:
 
     @property
     def mapping(self) -> dict[str, Any]:
-        """Its value, where that is a mapping; else an empty one."""
+        """Return its value, where that is a mapping; else an empty one."""
         return self.value if isinstance(self.value, dict) else {}
 
     @property
     def items(self) -> list["YamlNode"]:
-        """The entries of a list; none of anything else."""
+        """Return the entries of a list; none of anything else."""
         return [self.lookup(index) for index in range(len(self.value))] if isinstance(self.value, list) else []
 
     @property
     def children(self) -> list["YamlNode"]:
-        """The values of a mapping, or the entries of a list."""
+        """Return the values of a mapping, or the entries of a list."""
         return [self.lookup(key) for key in self.mapping] or self.items
 
     @property
     def line(self) -> int:
-        """The line of the value, from 1; where it is missing, of the nearest object around it."""
+        """Return the line of the value, from 1; where it is missing, of the nearest object around it."""
         return self.document.line(*self.path)
 
     @property
     def word(self) -> YamlWord | None:
-        """The value as a word; None for none, and for a mapping or a list."""
+        """Return the value as a word; None for none, and for a mapping or a list."""
         return YamlWord(self.value, self.line) if isinstance(self.value, str) and self.value else None
 
     @property
     def words(self) -> dict[str, YamlWord]:
-        """The words of a mapping."""
+        """Return the words of a mapping."""
         return {key: self.lookup(key).with_text(value) for key, value in self.mapping.items() if isinstance(value, str)}
 
     def with_text(self, text: str) -> YamlWord:
@@ -117,7 +117,7 @@ class JobPart:
 
     @property
     def job_nodes(self) -> int | None:
-        """The nodes of the whole job, of which this may be some; None where that is not written."""
+        """Return the nodes of the whole job, of which this may be some; None where that is not written."""
         word = self.settings.get("job-nodes") or self.nodes
         return word.number if word else None
 

@@ -262,7 +262,7 @@ class Log:
 
     @property
     def reason(self) -> str:
-        """Why the training must end; "" where nothing says so."""
+        """Return why the training must end; "" where nothing says so."""
         if self.stopped:
             return self.stopped
         if self.sockets and (self.nodes > 1 or "channels" in self.sockets):

@@ -26,7 +26,7 @@ class Inference:
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """The nodes that have to be measured again, each with a good one: suspects first."""
+        """Return the nodes that have to be measured again, each with a good one: suspects first."""
         return (*self.suspects, *self.unmeasured)
 
 

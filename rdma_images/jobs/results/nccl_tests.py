@@ -49,7 +49,7 @@ class Table:
 
     @property
     def open(self) -> bool:
-        """Whether rows may follow."""
+        """Return whether rows may follow."""
         return bool(self._columns)
 
     def line(self, line: str, where: str) -> None:

@@ -91,7 +91,7 @@ class RunResult:
 
     @property
     def largest(self) -> Measurement | None:
-        """The row of the largest size, which is compared with published runs; of rows of one size the last."""
+        """Return the row of the largest size, which is compared with published runs; of rows of one size the last."""
         return max(reversed(self.measurements), key=lambda measurement: measurement.size, default=None)
 
 

@@ -71,17 +71,17 @@ class LogWatch:
 
     @property
     def sentence(self) -> str:
-        """The nodes on which the job cannot run, or the verdict so far."""
+        """Return the nodes on which the job cannot run, or the verdict so far."""
         return self.bad_nodes or self._watch.verdict.sentence
 
     @property
     def bad_nodes(self) -> str:
-        """The nodes whose check failed, each with its first error; "" for none."""
+        """Return the nodes whose check failed, each with its first error; "" for none."""
         return "; ".join(f"node {node}: {errors[0]}" for node, errors in self._watch.bad_nodes.items())
 
     @property
     def bad_node_names(self) -> str:
-        """The names of the nodes whose check failed, with commas between.
+        """Return the names of the nodes whose check failed, with commas between.
 
         A node that only does not reach its neighbour is not among them: it may be the neighbour's fault.
         """

@@ -99,17 +99,17 @@ class Kubernetes:
 
     @property
     def _name(self) -> str:
-        """The job's name in the cluster."""
+        """Return the job's name in the cluster."""
         return self._submission.job.name
 
     @property
     def _selector(self) -> str:
-        """The labels of the job's pods."""
+        """Return the labels of the job's pods."""
         return self._submission.run.pods.format(name=self._name)
 
     @cached_property
     def _program(self) -> list[str]:
-        """kubectl with the context and namespace of the whole run: the user may switch to others meanwhile."""
+        """Return kubectl with the context and namespace of the whole run: the user may switch to others meanwhile."""
         namespace = ["--namespace", self._submission.job.parameters["namespace"]]
         try:
             context = output(["kubectl", "config", "current-context"]).strip()

@@ -31,12 +31,12 @@ class Submission:
 
     @property
     def file(self) -> Path:
-        """The file that is submitted."""
+        """Return the file that is submitted."""
         return self.files.absolute() / self.run.file
 
     @property
     def name(self) -> str:
-        """A name that no other run has, for launchers in which two jobs cannot have the same."""
+        """Return a name that no other run has, for launchers in which two jobs cannot have the same."""
         return f"{self.job.name}-{self.tag}"
 
 

@@ -39,12 +39,12 @@ class JobWatch:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict so far."""
+        """Return the verdict so far."""
         return self._live.verdict
 
     @property
     def is_over(self) -> bool:
-        """Whether a line that stops every job came, and the time in which others may say more is over."""
+        """Return whether a line that stops every job came, and the time in which others may say more is over."""
         return time.monotonic() > self._stopped_at + GRACE
 
     def feed(self, text: str) -> None:

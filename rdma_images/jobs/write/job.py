@@ -100,25 +100,25 @@ class Job:
 
     @property
     def ssh_port(self) -> int:
-        """The port of sshd between ranks: only root may listen below 1024, and a host has its own on 22."""
+        """Return the port of sshd between ranks: only root may listen below 1024, and a host has its own on 22."""
         return 2222 if self.user or self.launcher == "docker" else 22
 
     @property
     def ranks(self) -> int:
-        """Processes of the whole job, one a GPU."""
+        """Return the processes of the whole job, one a GPU."""
         return sum(role.ranks for role in self.roles) or self.nodes * self.counts.gpus
 
     @property
     def role(self) -> str:
-        """The name of the role that this job is; empty for a job of its own."""
+        """Return the name of the role that this job is; empty for a job of its own."""
         return self.name.removeprefix(f"{self.server}-") if self.server else ""
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables of a rank's environment: the image's, replaced by the job's."""
+        """Return the variables of a rank's environment: the image's, replaced by the job's."""
         return {**self.baked, **self.environment}
 
     @property
     def variable_names(self) -> tuple[str, ...]:
-        """The names of all variables of a rank, including those of secrets."""
+        """Return the names of all variables of a rank, including those of secrets."""
         return tuple({**self.variables, **self.work.secrets})

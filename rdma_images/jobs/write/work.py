@@ -46,7 +46,7 @@ class Mount:
 
     @property
     def parts(self) -> dict[str, str]:
-        """The parts of the source, by the names of its pattern in SOURCES."""
+        """Return the parts of the source, by the names of its pattern in SOURCES."""
         match = SOURCES[self.kind].fullmatch(self.source)
         return {name: value or "" for name, value in match.groupdict().items()} if match else {}
 
@@ -86,7 +86,7 @@ class Work:
 
     @property
     def toleration_parts(self) -> list[dict[str, str | None]]:
-        """The key, value and effect of each toleration; a value of None tolerates any."""
+        """Return the key, value and effect of each toleration; a value of None tolerates any."""
         return [match.groupdict() for text in self.tolerations if (match := TOLERATION.fullmatch(text))]
 
     def fields(self) -> Iterator[str]:

@@ -29,12 +29,12 @@ class Update:
 
     @property
     def new(self) -> tuple[Reading, ...]:
-        """Versions that the facts do not have."""
+        """Return the versions that the facts do not have."""
         return tuple(reading for reading in self.readings if reading.known is None)
 
     @property
     def changed(self) -> tuple[Reading, ...]:
-        """Versions of which the facts say something else."""
+        """Return the versions of which the facts say something else."""
         return tuple(reading for reading in self.readings if reading.changes)
 
 

@@ -26,7 +26,7 @@ class Reading:
 
     @property
     def changes(self) -> dict[str, tuple[Value, Value]]:
-        """The values that differ: name -> (known, found), with "" for a missing one; none for a new version."""
+        """Return the values that differ: name -> (known, found), with "" for a missing one; none for a new version."""
         if self.known is None:
             return {}
         names = [*self.found, *(name for name in self.known if name not in self.found)]

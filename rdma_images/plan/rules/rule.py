@@ -40,7 +40,7 @@ class PlanRule:
 
     @property
     def summary(self) -> str:
-        """The rule in a sentence."""
+        """Return the rule in a sentence."""
         return (self.test.__doc__ or "").split("\n")[0]
 
     def reason(self, candidate: Candidate, facts: Facts) -> Reason | None:

@@ -19,11 +19,11 @@ class Kind(Protocol):
 
     @property
     def host(self) -> str:
-        """The host, with the port where there is one, under which docker and this tool address it."""
+        """Return the host, with the port where there is one, under which docker and this tool address it."""
 
     @property
     def tls(self) -> bool | None:
-        """Whether to use TLS; None for TLS unless the host is on the loopback interface."""
+        """Return whether to use TLS; None for TLS unless the host is on the loopback interface."""
 
     def login(self) -> Login | None:
         """Return fresh credentials, or None for none. Raises a PublishError or RefusedError."""

@@ -40,7 +40,7 @@ class EcrKind:
 
     @cached_property
     def host(self) -> str:
-        """The host of registries.yaml, or what AWS says: it ends in .com.cn in China, and in other ways elsewhere."""
+        """Return the host of registries.yaml, or what AWS says: it ends in .com.cn in China, elsewhere otherwise."""
         if self._registry.host:
             return self._registry.host
         data = self._authorization()
