@@ -36,6 +36,8 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
         networks = [value for key in ("--network", "--net") for value in options.get(key, ())]
         gpus = next((count for value in options.get("--gpus", ()) if (count := _gpus(value))), "")
         settings = {name: YamlWord("given", line) for name, value in _access(options).items() if value}
+        if not networks and not has_several and "$" not in (image or ""):
+            settings["default-network"] = YamlWord("docker run", line)
         yield JobPart(
             name,
             line,

@@ -371,6 +371,17 @@ def test_the_node_where_srun_is_called_is_not_the_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "count"), [("", 1), ("--network=host", 0), ("--net host", 0), ("--network mine", 0), ("$OPTIONS", 0)]
+)
+def test_a_container_of_several_nodes_in_dockers_own_network(tmp_path: Path, options: str, count: int) -> None:
+    """As in deepinsight/insightface issue 1444."""
+    start = "python -m torch.distributed.launch --nproc_per_node=8 --nnodes={} --master_addr=192.168.1.10 train.py"
+    run = f"docker run --gpus all {options} example.com/arcface:1 \\\n  {start}\n"
+    assert severities(tmp_path, "docker.network", job_sh=run.format(2)) == ["warning"] * count
+    assert severities(tmp_path, "docker.network", job_sh=run.format(1)) == []
+
+
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("deepspeed --num_gpus 8 train.py --hostfile data.txt", ["warning"]),

@@ -53,6 +53,15 @@ def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[Answer]:
             yield word, problem, fix, "warning"
 
 
+@rule("docker.network", "warning", "Docker, Bridge network driver; deepinsight/insightface issue 1444")
+def network_of_docker(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """A container for several nodes in docker's own network, whose addresses the other nodes do not reach."""
+    nodes = part.start.nodes.number if part.start.nodes else None
+    if (nodes or 0) > 1 and (word := part.settings.get("default-network")):
+        problem = f"{nodes} nodes, and the container is in docker's own network, which the others do not reach"
+        yield word, problem, "add --network=host"
+
+
 @rule("rendezvous.rank", "warning", "huggingface/accelerate issue 1645; SchedMD, sbatch(1), SLURM_PROCID")
 def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     """A node's rank that the sbatch script itself puts in place: each node then has the rank of the first."""
