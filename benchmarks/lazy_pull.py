@@ -49,6 +49,8 @@ insecure = true
 """
 SOCI = """no_prometheus = true
 skip_check_snapshotter_supported = true
+[content_store]
+containerd_address = "{folder}/containerd.sock"
 [[resolver.host."{host}".mirrors]]
 host = "http://{host}"
 insecure = true
@@ -105,7 +107,7 @@ def measure(node: Node, images: Sequence[str], way: str, rest: bool) -> None:
     host, folder = images[0].partition("/")[0], node.folder
     (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder, snapshotter=SNAPSHOTTERS[way]))
     (folder / "stargz.toml").write_text(STARGZ.format(host=host))
-    (folder / "soci.toml").write_text(SOCI.format(host=host))
+    (folder / "soci.toml").write_text(SOCI.format(host=host, folder=folder))
     ctr = node.command("ctr-remote" if way == "lazy" else "ctr", "--address", folder / "containerd.sock")
     with ExitStack() as stack:
         processes = []
@@ -113,6 +115,7 @@ def measure(node: Node, images: Sequence[str], way: str, rest: bool) -> None:
             paths = [folder / name for name in ("stargz.toml", "stargz", "stargz.sock")]
             processes.append(stack.enter_context(node.daemon("stargz.sock", "stargz-grpc", *paths)))
         if way == "soci":
+            (folder / "soci").mkdir()  # its daemon does not make it
             options = ("--config", folder / "soci.toml", "--root", folder / "soci", "--address", folder / "soci.sock")
             processes.append(stack.enter_context(node.daemon("soci.sock", "soci-snapshotter-grpc", *options)))
         config = ("--config", folder / "containerd.toml")
