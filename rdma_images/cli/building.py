@@ -60,9 +60,8 @@ def build(
     An image whose inputs are unchanged is up to date, and is not built again.
     """
     from rdma_images import engine
-    from rdma_images import report as reporting
     from rdma_images.build import build_images, build_spec, run_bake
-    from rdma_images.report import build_summary
+    from rdma_images.report import build_summary, report_table
     from rdma_images.validate import validation
 
     loaded = with_measured_base(project.load(), target, onto)
@@ -83,7 +82,7 @@ def build(
     )
     for report in reports:
         if not report.passed:
-            show(reporting.report_table(report), file=sys.stderr)
+            show(report_table(report), file=sys.stderr)
     show(build_summary.as_json(built, reports) if json else build_summary.summary_text(built, reports, images))
     _exit_on_failure(reports)
 
@@ -131,7 +130,7 @@ def validate(
     Measures an image, a pod or a machine, and checks what must hold.
     """
     from rdma_images import engine
-    from rdma_images import report as reporting
+    from rdma_images.report import as_json, report_table
     from rdma_images.validate import validation
 
     if host.startswith("folder:"):
@@ -155,15 +154,15 @@ def validate(
     running = None if host else engine.ensure(progress)
     reports = []
     for report in validation.validate_all(candidates, running, tiers, host or None, progress, fabric, instance):
-        show(reporting.as_json(report) if json else reporting.report_table(report, verbose))
+        show(as_json(report) if json else report_table(report, verbose))
         reports.append(report)
     _exit_on_failure(reports)
 
 
 def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
     """Validate the nodes of a job and the job itself, in its own pods or ranks."""
-    from rdma_images import report as reporting
     from rdma_images.jobs.run import job_run, multinode
+    from rdma_images.report import as_json, report_table
 
     if not job or "multinode" not in tiers:
         raise RefusedError(f"--tier multinode and --job belong together\ngive both; {COMMAND} job writes the job")
@@ -171,7 +170,7 @@ def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
         raise RefusedError(f"--tier {' '.join(strange)}: a job's nodes are measured for device and gpu\nleave it out")
     node_tiers = [tier for tier in tiers if tier != "multinode"] or ["device", "gpu"]
     report = multinode.validate(Path(job), project.load(), node_tiers, job_run.JobRunOptions(), progress)
-    show(reporting.as_json(report) if json else reporting.report_table(report))
+    show(as_json(report) if json else report_table(report))
     _exit_on_failure([report])
 
 

@@ -96,7 +96,7 @@ def job(
 
     from rdma_images.jobs.write import create, job_tables, jobs_file
 
-    typed = {
+    options = {
         "target": target,
         "launcher": launcher,
         "instance": instance,
@@ -113,7 +113,7 @@ def job(
         "allow": allow,
         "param": target_options.parse_changes(param, "--param", "name=value"),
     }
-    entry = jobs_file.with_options(jobs_file.load(job) if job else jobs_file.JobEntry(), typed)
+    entry = jobs_file.with_options(jobs_file.load(job) if job else jobs_file.JobEntry(), options)
     request = jobs_file.request(
         entry, tuple(after_dashes(sys.argv)), name or job, tcp=tcp, changes=target_options.parse_changes(set)
     )
@@ -126,8 +126,8 @@ def _secrets(options: list[str] | None) -> dict[str, str]:
     """Return secrets as typed, NAME or NAME=SOURCE, by name. Raises RefusedError without repeating what is wrong."""
     from rdma_images.jobs.write import work
 
-    typed = (option.partition("=") for option in options or ())
-    return {name: work.secret(name, source if equals else f"env:{name}") for name, equals, source in typed}
+    pairs = (option.partition("=") for option in options or ())
+    return {name: work.secret(name, source if equals else f"env:{name}") for name, equals, source in pairs}
 
 
 @verb(
@@ -256,8 +256,7 @@ def job_run(
     logs show it, collects the logs, and removes the job. It ends 10 seconds after a line after which no job goes on.
     Ctrl-C removes the job, too.
     """
-    from rdma_images.jobs.results import from_logs, run_folder, troubleshooting
-    from rdma_images.jobs.results import result_table as results
+    from rdma_images.jobs.results import from_logs, result_table, run_folder, troubleshooting
     from rdma_images.jobs.run import job_run, record
     from rdma_images.jobs.write import folder as job_folder
 
@@ -269,7 +268,7 @@ def job_run(
     run_path = job_run.run_job(Path(folder), loaded, options, progress)
     result = from_logs.read_run(run_path)
     run_folder.write(result, run_path)
-    show(run_folder.RESULT.text(result).rstrip() if json else results.result_table(result))
+    show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
     failed = [entry for entry in record.load(run_path) if entry.how == "failed"]
     for entry in failed:
         show(f"the job failed: {entry.why}", file=sys.stderr)

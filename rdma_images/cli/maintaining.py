@@ -48,9 +48,9 @@ def variables(_: Context, library: str, tree: str) -> None:
     """
     from rdma_images.facts import table
     from rdma_images.facts.variables import Variables
-    from rdma_images.maintain import variables as reading
+    from rdma_images.maintain.variables import compare_variables
 
-    difference = reading.compare_variables(Path(tree), library, table.read(Variables))
+    difference = compare_variables(Path(tree), library, table.read(Variables))
     show(f"not in facts/variables.yaml: {', '.join(difference.new) or 'none'}")
     show(f"not read by this tree: {', '.join(difference.not_read) or 'none'}")
 

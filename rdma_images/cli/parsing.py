@@ -52,12 +52,12 @@ class Verb(Task[Any]):
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Return the task's options, as the parser takes them."""
-        return [_typed(argument) for argument in super().get_arguments(ignore_unknown_help)]
+        return [_typed_argument(argument) for argument in super().get_arguments(ignore_unknown_help)]
 
 
-def _typed(argument: Argument) -> TypedArgument:
+def _typed_argument(argument: Argument) -> TypedArgument:
     name = argument.names[0]
-    typed = TypedArgument(
+    typed_argument = TypedArgument(
         names=(name, *([SHORT[name]] if name in SHORT else [])),
         kind=argument.kind,
         default=argument.default,
@@ -68,8 +68,8 @@ def _typed(argument: Argument) -> TypedArgument:
         attr_name=argument.attr_name,
     )
     if argument.kind is list:
-        typed.raw_value = None
-    return typed
+        typed_argument.raw_value = None
+    return typed_argument
 
 
 class SuggestingParser(Parser):
@@ -131,9 +131,9 @@ def _misread(context: ParserContext) -> str | None:
 
 def _repeated(context: ParserContext, words: Sequence[str]) -> str | None:
     """Return the option that takes one value and is among `words` twice; None for no such option."""
-    typed = [word.partition("=")[0] for word in words]
+    names = [word.partition("=")[0] for word in words]
     once = (name for name, flag in context.flags.items() if flag.takes_value and flag.kind is not list)
-    return next((name for name in once if typed.count(name) > 1), None)
+    return next((name for name in once if names.count(name) > 1), None)
 
 
 def _typed_name(context: ParserContext) -> str | None:

@@ -105,18 +105,18 @@ def verify(
     Reads its signature, its report and its provenance.
     """
     from rdma_images.publish import keys, publication_table
-    from rdma_images.publish import verify as verifying
+    from rdma_images.publish.verify import verify as verify_image
     from rdma_images.registry import reference, registries
-    from rdma_images.scan import policy as policies
+    from rdma_images.scan.policy import load as load_policy
 
-    origin = policies.load(files.expand_user(policy)).require_origin() if policy else None
+    origin = load_policy(files.expand_user(policy)).require_origin() if policy else None
     if origin and (origin.identity or origin.issuer):
         if key or identity or issuer:
             raise RefusedError(f"{policy} names who must have signed\nleave out --key, --identity and --issuer")
         identity, issuer = origin.identity, origin.issuer
     trust = keys.parse_trust(key, identity, issuer, trusted_root)
     host = reference.parse_reference(image).host
-    verifications = verifying.verify(image, registries.load_if_present().for_host(host), trust, progress, origin)
+    verifications = verify_image(image, registries.load_if_present().for_host(host), trust, progress, origin)
     show(publication_table.as_json(verifications) if json else publication_table.verify_text(verifications))
     if not builtins.all(verification.holds for verification in verifications):
         raise Exit(code=1)
@@ -135,15 +135,15 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
     """
     from rdma_images import engine
     from rdma_images.publish import publication_table, published_images
-    from rdma_images.publish import reproduce as reproducing
+    from rdma_images.publish import reproduce as rebuild
     from rdma_images.registry import reference, registries
 
     registry = registries.load_if_present().for_host(reference.parse_reference(ref).host)
     published = published_images.read_published(ref, registry)
-    evidence = reproducing.read_evidence(published)
-    reproducing.require_same_origin(published, evidence)
+    evidence = rebuild.read_evidence(published)
+    rebuild.require_same_origin(published, evidence)
     loaded = with_measured_base(project.load(), [evidence.target], evidence.onto)
-    outcome = reproducing.reproduce(published, evidence, loaded, engine.ensure(progress), progress)
+    outcome = rebuild.reproduce(published, evidence, loaded, engine.ensure(progress), progress)
     render = publication_table.reproduction_json if json else publication_table.reproduction_text
     show(render(outcome))
     if not outcome.is_equal:
@@ -167,8 +167,8 @@ def publisher(sign: str, converter: "Converter | None" = None) -> "Publisher":
 
     from rdma_images import engine
     from rdma_images.publish import keys, send
-    from rdma_images.publish import progress as shown
+    from rdma_images.publish.progress import watcher
 
     return send.Publisher(
-        cache(lambda: engine.ensure(progress)), shown.watcher(), keys.parse_signer(sign), converter=converter
+        cache(lambda: engine.ensure(progress)), watcher(), keys.parse_signer(sign), converter=converter
     )

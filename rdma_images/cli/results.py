@@ -175,17 +175,16 @@ def job_pairs(
     """
     from dataclasses import asdict
 
-    from rdma_images.jobs.pairs import bandwidths as read
-    from rdma_images.jobs.pairs import pair_report
+    from rdma_images.jobs.pairs import bandwidths, pair_report
 
-    node_names = read.read_nodes(Path(nodes))
-    bandwidths = read.read_pairs(Path(measured), node_names) if measured else {}
+    node_names = bandwidths.read_nodes(Path(nodes))
+    measured_pairs = bandwidths.read_pairs(Path(measured), node_names) if measured else {}
     answer = (
-        pair_report.next_report(node_names, bandwidths, read.parse_rate(expected))
-        if bandwidths
+        pair_report.next_report(node_names, measured_pairs, bandwidths.parse_rate(expected))
+        if measured_pairs
         else pair_report.first_report(node_names, rounds)
     )
-    show(dumps(asdict(answer), indent=2) if json else "\n".join(pair_report.report_lines(answer, bandwidths)))
+    show(dumps(asdict(answer), indent=2) if json else "\n".join(pair_report.report_lines(answer, measured_pairs)))
     if answer.inference and (answer.inference.slow or answer.inference.links):
         raise Exit(code=1)
 

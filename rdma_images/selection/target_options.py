@@ -48,9 +48,9 @@ def chosen_plan(
     rehearse: bool = False,
 ) -> Plan:
     """Return the plan of the chosen images; with `rehearse`, on bases that this machine can reach or make."""
-    from rdma_images.plan import planner as planning  # here, for the same reason as in project.py
+    from rdma_images.plan import planner  # here, for the same reason as in project.py
 
-    plan = planning.plan(project.matrix, project.facts, targets or (), everything, parse_changes(pairs))
+    plan = planner.plan(project.matrix, project.facts, targets or (), everything, parse_changes(pairs))
     if not rehearse:
         return plan
     from rdma_images.selection import rehearsal  # here, because it imports the network clients

@@ -25,8 +25,8 @@ def refuse(command: Sequence[str], starters: Mapping[str, RankStarter]) -> None:
         for start, word in enumerate(words):
             if match := _match(words[start:], starters):
                 name, length = match
-                typed = " ".join(words[start : start + length])
-                raise RefusedError(_message(typed, words[start + length :], starters[name]))
+                command = " ".join(words[start : start + length])
+                raise RefusedError(_message(command, words[start + length :], starters[name]))
             if not prefixed or _is_script(word):
                 break
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.write import compose as jobs
+from rdma_images.jobs.write.compose import compose as compose_job
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue, RoleRequest
 from rdma_images.selection.project import Project
 
@@ -46,7 +46,7 @@ def _role(server: str, name: str, part: RoleRequest, request: JobRequest, projec
         parameters={**request.parameters, "replicas": str(part.replicas)},
         work=replace(request.work, launch=launch if part.gpus != 0 else "plain", env={**request.work.env, **part.env}),
     )
-    job = replace(jobs.compose(role_request, project), server=server)
+    job = replace(compose_job(role_request, project), server=server)
     return replace(job, counts=NO_COUNTS, node_check=False) if part.gpus == 0 else job
 
 
