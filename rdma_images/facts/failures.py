@@ -35,6 +35,10 @@ class Failure(Span):
                 raise ValueError(f"why names what is no group of {pattern}: {error}") from None
         return self
 
+    def position(self, line: str) -> int:
+        """Return where in `line` the first wording is; 0 where none is."""
+        return next((match.start() for pattern in self.says if (match := re.search(pattern, line))), 0)
+
     def meaning(self, line: str) -> str | None:
         """Return what `line` means; None for another line."""
         for pattern in self.says:

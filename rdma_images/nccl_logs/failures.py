@@ -5,6 +5,7 @@ counts that is no effect of another: a traceback or a supervisor's report before
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -14,11 +15,14 @@ from rdma_images.facts.failures import Failure, Failures
 from rdma_images.nccl_logs.line_filter import Shape, Shapes, printable_parts
 
 MAX_QUOTE_LENGTH = 200  # characters of a line that is quoted
+QUOTED_BEFORE = 40  # characters before what says the kind, in a line that is too long
 MAX_BLOCKS = 64  # tracebacks that are open at once, one a stream
 MAX_FRAMES = 200  # of a traceback
 MAX_MESSAGE_LINES = 12  # lines of an exception's message that are looked into
 MAX_LINE_LENGTH = 4096  # characters of a line that are looked into
 ROOT_FIELDS = 5  # lines of torchrun's block on the first failure
+MAX_ALIKE = 1000  # lines that differ only in numbers, and shapes of lines that are counted
+MAX_BLOCK_LINES = 500  # lines between two frames of a traceback, of whichever stream
 MAX_RANKS = 1000  # ranks of which a hang is remembered
 QUIET_LINES = 200  # lines without a failure, after which the next one is another story
 
@@ -37,11 +41,18 @@ EXCEPTION = re.compile(
 # An exception's or a tool's error outside a traceback. A metric of that name has no words.
 ERROR = re.compile(
     r"(?:(?<![\w.-])(?:[A-Za-z_][\w.]*(?:Error|Exception)|(?:[\w-]+: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL))"
-    r"(?:\]|\([\w.]*\))?: |what\(\): |Check failed: )(?=.*[A-Za-z]{3})\s*\S.*",
+    r"(?:\]|\([\w.]*\))?: |what\(\): |Value error, |(?:^|: )[EF](?:\d{4})? .*\.(?:cc|cpp|h|cu|go):\d+\] )"
+    r"(?=.*[A-Za-z]{3})\s*\S.*",
     re.ASCII,
 )
+RAISED = re.compile(r"(?<![\w.-])[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]*\))?: ")
+# What a message says of reasons that it cannot know; none of them is a fact of this job.
+GUESSES = re.compile(
+    r"(?:This|It) (?:can|could|may|might) |(?:potential|possible) (?:root )?causes|"
+    r"usually (?:is )?(?:due to|caused by)|likely due to|\(?e\.g\.|for example"
+)
 WARNING = re.compile(
-    r"\[W\d*\b|(?<!NCCL )\bWARN(?:ING)?\b|\bwarning:|[Rr]etry|RETRY|\bINFO\b|\bDEBUG\b|<info>|attempt \d"
+    r"\[W\d*\b|(?<!NCCL )\bWARN(?:ING)?\b|\bwarning:|[Rr]etry(?! count)|RETRY|\bINFO\b|\bDEBUG\b|<info>|attempt \d"
 )
 LIBRARY = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+)")
 STANDARD = re.compile(r"/lib/python[\d.]+/(?!(?:site|dist)-packages/)|^<|/bin/[^/]+$|\.pyx$")
@@ -176,6 +187,7 @@ class FailureReader:
         self._hung: dict[int, str] = {}  # rank -> the collective
         self._endings: dict[int, Failure] = {}  # the rules of lines after which no job goes on
         self._ended_node = ""  # the first that a supervisor names
+        self._alike: Counter[Shape] = Counter()
         self._number = 0
         self._where = ""
         self._beside = {row.beside: False for row in facts.failures.values() if row.beside}
@@ -186,20 +198,30 @@ class FailureReader:
             self._beside[pattern] = occurred or re.search(pattern, text) is not None
         for offset, (line, shape) in enumerate(zip(lines, shapes, strict=True)):
             self._number += 1
-            if shape.suspect or shape.raw or self._blocks or self._root.is_open:
+            if self._blocks or self._root.is_open or shape.raw or (shape.suspect and self._is_new(shape)):
                 self._where = f"{name}:{number + offset}" if name else ""
                 self._parts(line, shape)
+
+    def _is_new(self, shape: Shape) -> bool:
+        """Return whether few lines were like this one but for their numbers."""
+        if len(self._alike) > MAX_ALIKE:
+            self._alike.clear()
+        self._alike[shape] += 1
+        return self._alike[shape] <= MAX_ALIKE
 
     def _parts(self, line: str, shape: Shape) -> None:
         for part in printable_parts(line) if shape.raw else (line,):
             part_shape = self._shapes.shapes_of_lines(part)[0] if shape.raw else shape
-            self._line(TIME.sub("", part[:MAX_LINE_LENGTH]), part_shape.failures)
+            is_read = self._blocks or self._root.is_open or not shape.raw
+            if "NCCL INFO " in part:  # which the verdict on the network reads
+                continue
+            if is_read or (part_shape.suspect and self._is_new(part_shape)):
+                self._line(TIME.sub("", part[:MAX_LINE_LENGTH]), part_shape.failures)
 
     def _line(self, text: str, rules: Iterable[Failure]) -> None:
         """Read a line without its time."""
-        if "NCCL INFO " in text:  # which the verdict on the network reads
-            return
-        matches = tuple((rule, meaning) for rule in rules if (meaning := rule.meaning(text)) is not None)
+        known = GUESSES.split(text, maxsplit=1)[0]
+        matches = tuple((rule, meaning) for rule in rules if (meaning := rule.meaning(known)) is not None)
         line = _Line(text, matches)
         self._endings |= {id(rule): rule for rule, _ in matches if rule.ended}
         if not self._ended_node and any(rule.ended for rule, _ in matches):
@@ -250,6 +272,10 @@ class FailureReader:
 
     def _in_this_block(self, key: str, block: _Block, line: _Line) -> bool:
         rest = line.text[len(key) + block.indent :]
+        block.lines += 1
+        if block.lines > (MAX_BLOCK_LINES if block.files or not block.raised else MAX_MESSAGE_LINES):
+            self._close(key)
+            return False
         if block.files:
             if not rest.strip() or rest[0].isspace() or rest[0] in "│╰":
                 return True
@@ -265,10 +291,7 @@ class FailureReader:
         if REPORTED in rest or any(link in rest for link in LINKS):
             block.continues, block.is_direct = True, LINKS[1] in rest
             return True
-        block.lines += 1
-        if block.lines > MAX_MESSAGE_LINES:
-            self._close(key)
-        elif rest.strip():
+        if rest.strip():
             block.raised[-1].message.append(line)
         return False
 
@@ -380,7 +403,7 @@ class FailureReader:
             why = f"{why} ({self._hang(ranks)})"
         if rule and rule.network:
             why += "".join(f"; {match[0]} {what}" for what, local in LOCAL.items() if (match := local.search(text)))
-        quote = _quote(event.line.text)
+        quote = _quote(event.line.text, rule)
         network = rule.network if rule else None
         if not matches and (own := EXCEPTION.match(quote)) and OWN.fullmatch(own["type"]):
             why = "an exception of Python code"
@@ -490,10 +513,14 @@ def _first(patterns: Iterable[re.Pattern[str]], text: str) -> str:
     return ""
 
 
-def _quote(text: str) -> str:
+def _quote(text: str, rule: Failure | None) -> str:
     """Return the part of a line that says something, without what launchers put before it."""
-    error = ERROR.search(text)
-    return (error.group() if error else text.strip())[:MAX_QUOTE_LENGTH]
+    start = RAISED.search(text) if rule else ERROR.search(text)
+    quote = text[start.start() :] if start else text.strip()
+    position = rule.position(quote) if rule else 0
+    if position > MAX_QUOTE_LENGTH // 2:
+        quote = f"…{quote[position - QUOTED_BEFORE :]}"
+    return quote[:MAX_QUOTE_LENGTH].strip()
 
 
 def _numbers(ranks: Sequence[int]) -> str:

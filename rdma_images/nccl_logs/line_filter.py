@@ -11,7 +11,7 @@ from rdma_images.facts.nccl_logs import Wording
 NUMBERS = b"0123456789abcdef"  # deleted from lines; a mark may then be found where it was not, and is never missed
 MAX_SHAPES = 20_000  # shapes that are remembered
 MAX_SHAPE_BYTES = 1000  # bytes of one
-MAX_FAILURE_BYTES = 8192  # bytes of a line in which a failure is looked for
+MAX_FAILURE_BYTES = 2048  # bytes of a line in which a failure is looked for
 # A terminal's colours, which some launchers give to the name before each line.
 COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 CONTROL_BYTES = re.compile(
@@ -26,7 +26,7 @@ CONTROL = re.compile(
 # What a line has in it that can show a failure of a kind that no row knows.
 SUSPECT_MARKS = (
     *("rror", "RROR", "xception", "Traceback (most", 'File "', "atal: ", "FATAL"),
-    *("Root Cause (first", "what():", "Check failed: "),
+    *("Root Cause (first", "what():", "Value error, ", ".cc:", ".cpp:"),
 )
 # The plain text that an expression begins with. A character is not part of it if a quantifier makes it optional.
 PLAIN = re.compile(r"(?:[\w /,:=<>'-](?![?*{]))*")

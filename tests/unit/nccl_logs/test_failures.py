@@ -7,8 +7,9 @@ from rdma_images.core import paths
 from rdma_images.nccl_logs.failures import JobFailure
 from rdma_images.nccl_logs.verdict import Verdict, load_wordings, verdict_of_lines
 
-SAMPLE = paths.PROJECT / "tests" / "incidents" / "samples" / "2026-11-26-logs.yaml"
-REPORTS = {report["source"]: report for report in yaml.safe_load(SAMPLE.read_text())}
+SAMPLES = paths.PROJECT / "tests" / "incidents" / "samples"
+REPORTS = {report["source"]: report for report in yaml.safe_load((SAMPLES / "2026-11-26-logs.yaml").read_text())}
+HELD_OUT = yaml.safe_load((SAMPLES / "2026-11-26-logs-held-out.yaml").read_text())
 
 
 def verdict_on(*lines: str) -> Verdict:
@@ -19,7 +20,6 @@ def verdict_on(*lines: str) -> Verdict:
 def test_what_ended_a_public_job_is_told(source: str) -> None:
     report = REPORTS[source]
     result = verdict_on(*report["lines"])
-    print(result.network, result.sentence)
     assert [word for word in report["told"] if word not in result.sentence] == []
     assert not result.good
 
@@ -243,3 +243,34 @@ def test_an_error_of_the_network_before_an_unknown_exception_is_the_cause() -> N
     assert failure_of(error, *raised).layer == "UCX"
     later = [f"error: {n}" for n in range(20)]  # the message of an exception is no longer
     assert failure_of(*raised, *later, error).quote == "SomeError: transfer failed"
+
+
+def test_lines_that_state_no_cause_are_given_none() -> None:
+    without_cause = [report for report in HELD_OUT if not report["cause"]]
+    assert [report["source"] for report in without_cause if verdict_on(*report["lines"]).failure] == []
+
+
+def test_reasons_that_a_message_guesses_are_no_facts() -> None:
+    line = "Task failed because its node is dead or unavailable. This can happen if it was preempted or OOMKilled."
+    assert failure_of(line).why.startswith("a node failed or was lost")
+
+
+@pytest.mark.parametrize(
+    ("line", "quote"),
+    [
+        ("2026-04-05 18:39:10.8: E external/xla/pjrt/client.cc:962] the plan is gone", "the plan is gone"),
+        ("E0405 18:39:10.837983     387 agent.cc:455] the plan is gone", "the plan is gone"),
+        ("  what():  the plan is gone", "the plan is gone"),
+        ("Value error, the plan is gone", "the plan is gone"),
+        ("srun: fatal: the plan is gone", "srun: fatal: the plan is gone"),
+    ],
+)
+def test_an_error_is_quoted_in_whatever_form_it_comes(line: str, quote: str) -> None:
+    failure = failure_of("all is well", line)
+    assert failure.quote.endswith(quote)
+    assert "quoted and not judged" in failure.sentence
+
+
+def test_of_a_line_that_is_too_long_the_part_is_quoted_that_says_the_kind() -> None:
+    failure = failure_of(f"Error: {'x' * 500} nvidia-container-cli: initialization error: driver error: timed out")
+    assert failure.quote.endswith("nvidia-container-cli: initialization error: driver error: timed out")
