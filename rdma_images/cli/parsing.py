@@ -87,6 +87,10 @@ class SuggestingParser(Parser):
             for context in result:
                 if option := _misread(context):
                     raise ParseError(f"No idea what {option!r} is!", context)
+                last = context.flags[options[-1]] if options and options[-1] in context.flags else None
+                if last and last.takes_value and not last.optional:
+                    # invoke takes no notice of it after an earlier value of the same option.
+                    raise ParseError(f"Flag <str: {last.name.replace('_', '-')}> has no value", context)
         except ParseError as error:
             raise Exit(self.message(error, options), code=exit_codes.USAGE) from None
         return result

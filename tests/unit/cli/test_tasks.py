@@ -76,7 +76,9 @@ def test_a_mistake_gets_a_sentence(words: list[str], sentence: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [["--target"], ["--target", "--all"], ["--set"]])
+@pytest.mark.parametrize(
+    "words", [["--target"], ["--target", "--all"], ["--set"], ["--target", "efa-pytorch", "--target"]]
+)
 def test_an_option_without_its_value_is_a_mistake(words: list[str]) -> None:
     done = invoke("plan", *words)
     assert done.returncode == 2
