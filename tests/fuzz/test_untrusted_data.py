@@ -26,6 +26,7 @@ from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.logs import read as read_logs
 from rdma_images.jobs.run import follow, kubernetes, slurm
 from rdma_images.jobs.run.runner import Submission
+from rdma_images.layers import lazy, tar_layer
 from rdma_images.nccl_logs import verdict
 from rdma_images.publish import attachment_checks, reproduce, sigstore_bundles, statement
 from rdma_images.publish.keys import Trust
@@ -42,6 +43,7 @@ from rdma_images.validate.probes import contents, elf, fatbin, libraries, packag
 from rdma_images.validate.probes.rootfs import Root
 from tests.support import job_parts, scan_parts
 from tests.support.odd_input import edited, edited_bytes, generated, words
+from tests.unit.layers.test_tar_layer import MEMBERS, tar_of
 from tests.unit.scan import test_advisories
 
 USUAL, EXHAUSTIVE = 15, 5_000
@@ -63,6 +65,7 @@ services:
     environment: [NCCL_DEBUG=INFO]
     deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: 8}]}}}
 """
+SMALL = [(info, content) for info, content in MEMBERS if len(content) < 100 and "large" not in info.linkname]
 SCONTROL = "JobId=7 JobName=x JobState=PENDING Reason=Resources ExitCode=0:0 NodeList=(null) BatchHost=n1\n"
 POD = {
     "metadata": {"name": "x-0", "uid": "u", "creationTimestamp": "2026-11-24T00:00:00Z"},
@@ -171,6 +174,15 @@ def read_layer(content: bytes) -> None:
         image_layers._read(DIGEST, io.BytesIO(content))
 
 
+def write_with_table(content: bytes) -> None:
+    tar_layer.write(io.BytesIO(content), io.BytesIO())
+
+
+def read_table(content: bytes) -> None:
+    with suppress(ValueError):
+        lazy.read_table(io.BytesIO(content))
+
+
 def read_provenance(content: bytes) -> None:
     class Published(PublishedImage):
         def predicate(self, _form: str) -> dict[str, Any]:
@@ -251,6 +263,12 @@ def a_layer() -> bytes:
     return buffer.getvalue()
 
 
+def with_table(tar: bytes) -> bytes:
+    buffer = io.BytesIO()
+    tar_layer.write(io.BytesIO(tar), buffer)
+    return buffer.getvalue()
+
+
 def a_source() -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
@@ -313,6 +331,8 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         in_file(lambda path: list(reading.parts(path)), reading.TemplateError),
     ),
     "a layer": (edited_bytes(a_layer()), read_layer),
+    "a layer's tar": (edited_bytes(tar_of(*SMALL)), write_with_table),
+    "a layer's table": (edited_bytes(with_table(tar_of(*SMALL))), read_table),
     "a layer to compare": (edited_bytes(a_layer()), in_file(reproduce.read_entries)),
     "a provenance": (edited_bytes(as_bytes(PROVENANCE)), read_provenance),
     "a provenance to judge": (edited_bytes(as_bytes(PROVENANCE["predicate"])), read_origin),
