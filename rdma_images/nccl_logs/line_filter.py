@@ -1,5 +1,6 @@
 """Find the lines of a job's log that can mean something: of thousands that differ only in numbers, one is parsed."""
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -116,6 +117,7 @@ SUSPECT_BYTES = tuple(_without_numbers(mark) for mark in SUSPECT_MARKS)
 IN_CHANNELS = (_without_numbers("Channel "), _without_numbers(" via "))  # what no line about a channel to a rank lacks
 
 
+@functools.lru_cache(maxsize=4096)
 def _literal_prefix(expression: str) -> str:
     """Return the plain text that every match begins with; "" for an expression that has none."""
     simplified = ESCAPED.sub("", expression)
