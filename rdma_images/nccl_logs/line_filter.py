@@ -93,7 +93,7 @@ class Shapes(dict[bytes, Shape]):
 
     def _new_shape(self, text: bytes) -> Shape:
         rows = tuple(row for mark, row in self._rows if mark in text)
-        start = text[:MAX_FAILURE_BYTES]
+        start = b"" if NCCL_INFO in text else text[:MAX_FAILURE_BYTES]  # in which no failure is looked for
         failures = tuple(row for marks, row in self._failures if any(mark in start for mark in marks))
         is_nccl = NCCL in text
         if text.startswith(b"{") or CONTROL_BYTES.search(text):
@@ -114,6 +114,7 @@ def _without_numbers(text: str) -> bytes:
 
 NCCL = _without_numbers("NCCL ")
 SUSPECT_BYTES = tuple(_without_numbers(mark) for mark in SUSPECT_MARKS)
+NCCL_INFO = _without_numbers("NCCL INFO ")
 IN_CHANNELS = (_without_numbers("Channel "), _without_numbers(" via "))  # what no line about a channel to a rank lacks
 
 
