@@ -37,7 +37,10 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """Return the exit code of a process that was asked for it: 0 good, 1 not good, 3 where the log does not say."""
-        return 0 if self.good else 3 if self.network == "unknown" else 1
+        ended = self.failure is not None and self.failure.certain and not self.failure.is_warning
+        if self.network == "unknown":
+            return 3
+        return 0 if self.good and not ended else 1
 
 
 def verdict(path: Path) -> Verdict:

@@ -186,6 +186,7 @@ def test_a_job_on_a_good_network_that_ended_says_why() -> None:
     result = verdict_on(*channels, *ended)
     assert result.good
     assert "the job ended: the scheduler ended it at its time limit (on node3" in result.sentence
+    assert result.exit_code == 1
 
 
 def test_a_name_that_torchruns_first_node_gives_and_others_do_not_resolve() -> None:
