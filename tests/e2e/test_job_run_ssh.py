@@ -42,7 +42,7 @@ def test_containers_on_two_machines(tmp_path: Path, job: str, how: str) -> None:
     done = subprocess.run(start, cwd=PROJECT, capture_output=True, text=True, timeout=120)
     (run_folder,) = (folder / "runs").iterdir()
     (entry,) = json.loads((run_folder / "run.json").read_text())["submissions"]
-    assert (entry["how"], entry["left"]) == (how, "removed"), done.stderr
+    assert (entry["how"], entry["cleanup"]) == (how, "removed"), done.stderr
     logs = {path.name: path.read_text() for path in (run_folder / "logs").iterdir()}
     assert {f"{written_job.name}-0.log", f"{written_job.name}-1.log"} <= set(logs)
     assert all(f"--name=j-{entry['tag']}" in logs[f"{written_job.name}-{rank}.log"] for rank in (0, 1))
