@@ -189,6 +189,12 @@ def test_a_job_on_a_good_network_that_ended_says_why() -> None:
     assert result.exit_code == 1
 
 
+def test_a_closed_rendezvous_is_no_unreachable_node() -> None:
+    """torch/distributed/elastic/rendezvous/dynamic_rendezvous.py raises it for a rendezvous that an agent closed."""
+    failure = failure_of("torch.distributed.elastic.rendezvous.api.RendezvousClosedError")
+    assert failure.why.startswith("torchrun's rendezvous was closed before this node joined")
+
+
 def test_a_name_that_torchruns_first_node_gives_and_others_do_not_resolve() -> None:
     """The words are those of torch/csrc/distributed/c10d/socket.cpp; pytorch issue 150532 is such a job."""
     name = "[W socket.cpp:752] [c10d] The IPv4 network addresses of (node-0.internal, 36123) cannot be retrieved"
