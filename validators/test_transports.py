@@ -207,6 +207,11 @@ def _stem(path: str) -> str:
     return base_name(path).partition(".")[0]
 
 
+def _unmangled(path: str) -> str:
+    """Return a library's name without the digits that auditwheel adds, too: "libuct" of libuct-0b9a4c55.so.0."""
+    return _stem(path).partition("-")[0]
+
+
 def another_nvshmem(files: Files, version: str) -> list[str]:
     """Return the files of NVSHMEM's host library beside Python's packages that have another version in their name."""
     named = {path: NVSHMEM_FILE.fullmatch(base_name(path)) for path in files.libraries if WHEELS not in path}
@@ -243,15 +248,15 @@ def copies(files: Files) -> list[list[str]]:
 
 def without_verbs(files: Files) -> str:
     """Return the first UCX whose folder of modules has none for verbs; "" where each has it."""
-    folders = {path.rpartition("/")[0] for path in files.libraries if _stem(path) == "libuct_ib"}
-    ucx = sorted(path for path in files.libraries if _stem(path).partition("-")[0] == "libuct")
+    folders = {path.rpartition("/")[0] for path in files.libraries if _unmangled(path) == "libuct_ib"}
+    ucx = sorted(path for path in files.libraries if _unmangled(path) == "libuct")
     return next((path for path in ucx if f"{path.rpartition('/')[0]}/ucx" not in folders), "")
 
 
 @pytest.mark.validator("transports.backends", source=BACKENDS, severity="warning")
 def test_backends(case: Inspection, files: Files, require: Requirement) -> None:
     """Each UCX has its modules once, with the one for verbs beside libibverbs, and NIXL LIBFABRIC for EFA."""
-    names = {_stem(path).partition("-")[0] for path in files.libraries}
+    names = {_unmangled(path) for path in files.libraries}
     nixl = "libplugin_UCX" in names and (case.expected.fabric == "efa" or "libuct_ib_efa" in names)
     ucx = "libuct" in names and (case.expected.fabric is not None or "libibverbs" in names)
     if not nixl and not ucx:

@@ -57,7 +57,7 @@ WARNING = re.compile(
 LIBRARY = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+)")
 STANDARD = re.compile(r"/lib/python[\d.]+/(?!(?:site|dist)-packages/)|^<|/bin/[^/]+$|\.pyx$")
 # Exceptions that Python's own types name, in code that has nothing to do with a network.
-OWN = re.compile(
+PROGRAM_EXCEPTION = re.compile(
     r"(?:\w+\.)*(?:AssertionError|AttributeError|ImportError|IndexError|KeyError|ModuleNotFoundError|NameError|"
     r"NotImplementedError|RecursionError|SyntaxError|IndentationError|TypeError|UnboundLocalError|"
     r"UnicodeDecodeError|ValueError|ZeroDivisionError)"
@@ -111,9 +111,9 @@ class JobFailure:
     @property
     def sentence(self) -> str:
         """Return what ended the job, where, and the line that says it, in one line."""
-        place = " of ".join(filter(None, (self.rank and f"rank {self.rank}", self.node)))
+        process = " of ".join(filter(None, (self.rank and f"rank {self.rank}", self.node)))
         network = "not the network" if self.network is False else ""
-        places = ", ".join(filter(None, (place and f"on {place}", self.layer and f"in {self.layer}", network)))
+        places = ", ".join(filter(None, (process and f"on {process}", self.layer and f"in {self.layer}", network)))
         where = f" ({places})" if places else ""
         if not self.why:
             kind = "an exception of the program" if EXCEPTION.match(self.quote) else "an error"
@@ -405,7 +405,7 @@ class FailureReader:
             why += "".join(f"; {match[0]} {what}" for what, local in LOCAL.items() if (match := local.search(text)))
         quote = _quote(event.line.text, rule)
         network = rule.network if rule else None
-        if not matches and (own := EXCEPTION.match(quote)) and OWN.fullmatch(own["type"]):
+        if not matches and (exception := EXCEPTION.match(quote)) and PROGRAM_EXCEPTION.fullmatch(exception["type"]):
             why = "an exception of Python code"
             network = None if is_network else False
         return JobFailure(
@@ -417,16 +417,16 @@ class FailureReader:
         if rule and rule.layer:
             return rule.layer, False
         files = [path for path, _ in event.files if not STANDARD.search(path)]
-        own = [frame for frame in event.files if frame[0] in files and not LIBRARY.search(frame[0])]
-        own = [frame for frame in own if not self._layer_of(frame[0])[0]]
-        own_code = f"{basename(own[-1][0])}, line {own[-1][1]}" if own else ""
+        frames = [frame for frame in event.files if frame[0] in files and not LIBRARY.search(frame[0])]
+        frames = [frame for frame in frames if not self._layer_of(frame[0])[0]]
+        job_code = f"{basename(frames[-1][0])}, line {frames[-1][1]}" if frames else ""
         if files:
             name, is_network = self._layer_of(files[-1])
             if not name and (library := LIBRARY.search(files[-1])):
                 name = f"the library {library['name']}"
             if not name:
-                return f"the job's own code, {own_code}", False
-            return f"{name}, called by {own_code}" if own_code else name, is_network
+                return f"the job's own code, {job_code}", False
+            return f"{name}, called by {job_code}" if job_code else name, is_network
         for row in self._facts.layers.values():
             if row.lines and re.search(row.lines, event.line.text):
                 return row.name, row.network

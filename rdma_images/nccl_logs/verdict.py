@@ -120,8 +120,8 @@ def _with_failure(network: Network, sentence: str, summary: LogSummary) -> str:
     if network != "unknown":
         return sentence
     lead = "the log warns, which a job can get over" if failure.is_warning else "the log's first failure"
-    told = f"{lead}: {failure.sentence}"
-    return told if failure.network is False and not summary.has_nccl_lines else f"{told}; {sentence}"
+    statement = f"{lead}: {failure.sentence}"
+    return statement if failure.network is False and not summary.has_nccl_lines else f"{statement}; {sentence}"
 
 
 def _on_one_node(summary: LogSummary) -> bool:
