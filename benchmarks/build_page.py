@@ -20,11 +20,11 @@ BARS = ("cold", "next torch", "push", "pull")
 
 @dataclass(frozen=True)
 class Goal:
-    """What was set out to be reached, and what says whether it was."""
+    """A goal of performance, and how to tell whether it is reached."""
 
-    what: str
+    title: str
     least: str
-    found: Callable[[Results], tuple[str, bool] | None]  # None where it is not measured
+    measure: Callable[[Results], tuple[str, bool] | None]  # None where it is not measured
 
 
 def write(results: Results) -> None:
@@ -63,7 +63,7 @@ def write(results: Results) -> None:
 def measured(goal: Goal, results: Results, letters: Mapping[BenchmarkRun, str]) -> tuple[str, str]:
     """Return what was measured of a goal, and "yes" or "no"; nothing is reached by figures of two runs."""
     try:
-        verdict = goal.found(results)
+        verdict = goal.measure(results)
     except MixedRunsError as error:
         return f"of two runs ({', '.join(sorted(letters[run] for run in error.runs))}), not compared", ""
     return (verdict[0], "yes" if verdict[1] else "**no**") if verdict else ("not measured", "")

@@ -21,7 +21,7 @@ from rdma_images.validate.pytest_plugin import Requirement
 
 ENTRY = "set by the entry point"
 SEALED = ("", "lo")  # what an entry point that looks for interfaces and GPUs finds where it was started
-INSTALL = re.compile(r"install (?P<what>.+) (?P<version>\d[\d.]*) or later")
+INSTALL = re.compile(r"install (?P<part>.+) (?P<version>\d[\d.]*) or later")
 OF_RDMA_CORE = re.compile(r"\.so\.\d+\.\d+\.(\d+(?:\.\d+)?)$")  # rdma-core CMakeLists.txt: PACKAGE_VERSION comes last
 OF_GDRCOPY = re.compile(r"libgdrapi\.so\.(\d+\.\d+)")  # NVIDIA/gdrcopy src/Makefile: LIB_DYNAMIC
 NOT_ASKED = "not asked"  # what the probe says of a library for which its time was over
@@ -157,7 +157,7 @@ def newest(fixes: Iterable[str]) -> str:
     """Return all that is to do; of fixes that only ask for a version of the same component, the one for the newest."""
     all_fixes = list(fixes)
     installs = {fix: match for fix in all_fixes if (match := INSTALL.fullmatch(fix))}
-    latest = {match["what"]: fix for fix, match in sorted(installs.items(), key=lambda item: key(item[1]["version"]))}
+    latest = {match["part"]: fix for fix, match in sorted(installs.items(), key=lambda item: key(item[1]["version"]))}
     return "; ".join(fix for fix in all_fixes if fix not in installs or fix in latest.values())
 
 

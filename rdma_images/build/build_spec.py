@@ -76,7 +76,7 @@ def build_spec(
         "dockerfile": dockerfile,
         "pins": {source.id: source.pin for source in pinned},
         "platform": image.platform,
-        "settings": {setting.what: setting.value for setting in image.settings},
+        "settings": {setting.name: setting.value for setting in image.settings},
         "compression": compression,
         "layers": [layer_recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
         "stand-ins": stand_ins.digest(_replaceable(pinned)) if rehearse else None,

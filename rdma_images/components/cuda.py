@@ -51,7 +51,7 @@ def _requirements(combination: Combination, facts: Facts) -> Iterator[HostRequir
     major = versions.major(combination[NAME])
     driver = facts.cuda.majors[str(major)]
     yield HostRequirement(
-        what="nvidia-driver",
+        name="nvidia-driver",
         at_least=driver.driver,
         reason=f"CUDA {major} runs on no older driver",
         source=facts.cuda.cite(driver),

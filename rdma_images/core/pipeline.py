@@ -72,7 +72,7 @@ class Component:
 class HostRequirement:
     """What a host must bring for the image to work: shown, labelled, never checked at build time."""
 
-    what: str  # "nvidia-driver"
+    name: str  # "nvidia-driver"
     at_least: str  # "580.65.06"
     reason: str
     source: str
@@ -82,7 +82,7 @@ class HostRequirement:
 class Setting:
     """What an image asks of its host or job: shown and labelled, never set in the image."""
 
-    what: str  # "devices", "variable.NCCL_SOCKET_IFNAME"
+    name: str  # "devices", "variable.NCCL_SOCKET_IFNAME"
     value: str
     docker: str  # how `docker run` says it, empty where it cannot
     why: str
@@ -94,7 +94,7 @@ class Limit:
     """What does not work in an image, though a user may expect it: shown and labelled."""
 
     name: str  # "torch-compile"
-    what: str
+    feature: str
     why: str
     fix: str
     source: str
@@ -172,7 +172,7 @@ class Change:
     """What happens to a part of an image that a fabric is added to, and why."""
 
     kind: Literal["added", "replaced", "kept"]
-    what: str
+    part: str
     why: str
 
 

@@ -77,9 +77,9 @@ def command_on_host(
     Raises:
         RefusedError: An option is not of its form, or names what is not there.
     """
-    usable = [setting for setting in _for_docker(settings) if setting.what not in host.missing]
+    usable = [setting for setting in _for_docker(settings) if setting.name not in host.missing]
     if options.gpus:
-        usable = [setting for setting in usable if setting.what != "gpus"]
+        usable = [setting for setting in usable if setting.name != "gpus"]
     run, *docker_options = command(ref, usable)[1:-1]
     arguments = [run, "--rm", "--interactive", "--pull=never", f"--label={LABEL}={ref}"]
     if terminal:
@@ -102,9 +102,9 @@ def command_on_host(
 def describe_omitted(settings: Sequence[Setting], host: Host, options: ContainerOptions) -> str:
     """Return what the image asks for and `host` cannot give, with the reasons; "" where that is nothing."""
     return ", ".join(
-        f"{setting.docker} ({host.missing[setting.what]})"
+        f"{setting.docker} ({host.missing[setting.name]})"
         for setting in _for_docker(settings)
-        if setting.what in host.missing and not (setting.what == "gpus" and options.gpus)
+        if setting.name in host.missing and not (setting.name == "gpus" and options.gpus)
     )
 
 
@@ -120,7 +120,7 @@ def measure_host(engine: Engine, settings: Sequence[Setting]) -> Host:
         init=info.get("InitCommit", {}).get("ID") != "N/A",
         is_local=is_local,
         missing={
-            setting.what: reason
+            setting.name: reason
             for setting in _for_docker(settings)
             if (reason := _obstacle(setting, engine, info, is_local))
         },
@@ -159,18 +159,18 @@ def exec_docker(engine: Engine, arguments: Sequence[str]) -> NoReturn:
 
 def _for_docker(settings: Sequence[Setting]) -> list[Setting]:
     """Return those settings that `docker run` has an option for; a job's variables are the job's."""
-    return [setting for setting in settings if setting.docker and not setting.what.startswith("variable.")]
+    return [setting for setting in settings if setting.docker and not setting.name.startswith("variable.")]
 
 
 def _obstacle(setting: Setting, engine: Engine, info: Mapping[str, Any], is_local: bool) -> str:
     """Return why the machine cannot give what a setting asks for; "" where it can."""
-    if setting.what == "gpus":
+    if setting.name == "gpus":
         return _gpu_obstacle(info, is_local)
-    if setting.what == "devices":
+    if setting.name == "devices":
         if not is_local:
             return f"the engine is on another machine; give --device {setting.value} if that has it"
         return "" if Path(setting.value).exists() else "this machine has none"
-    if setting.what == "ulimits":
+    if setting.name == "ulimits":
         if any("rootless" in option for option in info.get("SecurityOptions") or ()):
             return "the engine is rootless, and may not raise a limit"
         if is_local and not _may_raise_limits(engine.host):

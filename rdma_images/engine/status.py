@@ -23,7 +23,7 @@ COUNTING = 60.0  # seconds that the builder may count its cache
 class Space:
     """Bytes on the disk that a command frees."""
 
-    what: str
+    title: str
     bytes: int
     command: str
     is_limit: bool = False  # of what shares layers with others: at most so many bytes
@@ -113,7 +113,7 @@ def table(state: Status) -> Table:
         rows.add_row("build cache", limit)
     for space in state.space:
         size = f"{'at most ' * space.is_limit}{_gb(space.bytes)}"
-        rows.add_row(f"can be freed: {space.what}", f"{size}: {space.command}")
+        rows.add_row(f"can be freed: {space.title}", f"{size}: {space.command}")
     for name, holder in state.locks.items():
         rows.add_row(f"lock: {name}", str(holder))
     return rows

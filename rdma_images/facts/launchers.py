@@ -21,7 +21,7 @@ Kind = Literal["kubernetes", "skypilot", "sagemaker", "slurm", "docker", "other"
 class Parameter(Strict):
     """Something that only the user knows, given as --param name=value. `form` is a regular expression."""
 
-    what: str
+    description: str
     form: str
     default: str | None = None
     optional: bool = False

@@ -43,13 +43,13 @@ VersionUrl = Annotated[str, AfterValidator(_url_of_version)]  # {version} stands
 class Origin(Strict):
     """The source of facts: a published file itself, its vendor, or someone else's record."""
 
-    what: str
+    title: str
     confidence: Confidence
     read: date  # the day on which it was read, or last compared
 
     def __str__(self) -> str:
         """Return the source and how reliable it is, for the end of a refusal."""
-        return f"{self.what} ({self.confidence}, read {self.read})"
+        return f"{self.title} ({self.confidence}, read {self.read})"
 
 
 class Row(Strict):

@@ -16,7 +16,7 @@ REQUIRED_ROWS = ("efa", "erdma", "nothing")
 class HostSetting(Row):
     """What a host or an orchestrator must provide. `docker` is docker run's option for it, empty without one."""
 
-    what: str  # "devices"
+    name: str  # "devices"
     value: str
     fabric: Fabric | None = None
     docker: str = ""
@@ -42,7 +42,7 @@ class RequiredNetwork(Row):
 class Limitation(Row):
     """What does not work in images with `component`, though a user may expect it, and what to do."""
 
-    what: str
+    feature: str
     component: str = Field(alias="of")
     variant: Literal["runtime", "devel"] | None = None
     fabric: Fabric | None = None

@@ -70,7 +70,7 @@ def _images(plan: Plan) -> RenderableType:
     for image in plan.images:
         cells = (_cell(image, name) for name in columns)
         driver = next(
-            (f">= {requirement.at_least}" for requirement in image.requirements if requirement.what == "nvidia-driver"),
+            (f">= {requirement.at_least}" for requirement in image.requirements if requirement.name == "nvidia-driver"),
             "",
         )
         grid.add_row(image.target, *cells, image.platform.removeprefix("linux/"), driver)
@@ -104,7 +104,7 @@ def _changes(image: Image, onto: Onto) -> RenderableType:
     text = Text(f"\n{image.target} onto {onto.base.ref}\n", overflow="fold")
     styles = {"added": "green", "replaced": "yellow", "kept": ""}
     for change in onto.changes:
-        text.append(f"  {change.kind:9}", styles[change.kind]).append(f"{change.what}: {change.why}\n")
+        text.append(f"  {change.kind:9}", styles[change.kind]).append(f"{change.part}: {change.why}\n")
     text.rstrip()
     return text
 

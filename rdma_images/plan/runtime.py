@@ -29,7 +29,7 @@ def settings(fabric: Fabric, facts: Facts) -> Iterator[Setting]:
     running = facts.running
     for row in running.settings.values():
         if row.fabric in (None, fabric):
-            yield Setting(row.what, row.value, row.docker, row.why, running.cite(row))
+            yield Setting(row.name, row.value, row.docker, row.why, running.cite(row))
     for job in running.variables.values():
         if job.fabric == fabric:
             yield Setting(
@@ -44,7 +44,7 @@ def limits(image: Image, facts: Facts) -> Iterator[Limit]:
         applies = row.component in image.components and row.fabric in (None, image.fabric)
         applies = applies and row.variant in (None, image.axes["variant"])
         if applies and not set(row.unless_packages) & set(image.debian_packages):
-            yield Limit(name, row.what, row.why, row.fix, table.cite(row))
+            yield Limit(name, row.feature, row.why, row.fix, table.cite(row))
 
 
 def lift(image: Image, facts: Facts) -> str | None:

@@ -38,7 +38,7 @@ _MALFORMED = (ValidationError, ValueError, KeyError, IndexError, TypeError, Attr
 class VerifyFinding:
     """The result of one check. `holds` is None where there was nothing to compare with."""
 
-    what: str
+    check: str
     holds: bool | None
     detail: str
 

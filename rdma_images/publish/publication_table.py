@@ -89,10 +89,10 @@ def verify_text(verifications: Sequence[Verification]) -> Text:
     output = _empty()
     for verification in verifications:
         output.append(f"{verification.ref}\n", "bold")
-        width = max(len(finding.what) for finding in verification.findings)
+        width = max(len(finding.check) for finding in verification.findings)
         for finding in verification.findings:
             word, style = _WORDS[finding.holds]
-            output.append(f"  {word:12}", style).append(f"{finding.what:{width}}  {finding.detail}\n")
+            output.append(f"  {word:12}", style).append(f"{finding.check:{width}}  {finding.detail}\n")
     output.rstrip()
     return output
 

@@ -195,7 +195,7 @@ def _publication(item: ApprovedImage, copy: PublishedCopy) -> Publication:
         platform=image.platform,
         versions={name: component.version for name, component in sorted(image.components.items())},
         measured=item.measured,
-        requires={requirement.what: requirement.at_least for requirement in image.requirements},
+        requires={requirement.name: requirement.at_least for requirement in image.requirements},
         suite=item.report.suite,
         allowed_red=item.allowed_red,
         rehearsal=item.build.rehearsal,

@@ -70,10 +70,10 @@ def labels(
         "fabric": image.fabric,
         "fallback": image.axes["fallback"],
         **{f"component.{c.name}": c.version for c in parts},
-        **{f"requires.{r.what}": f">={r.at_least}" for r in image.requirements},
+        **{f"requires.{r.name}": f">={r.at_least}" for r in image.requirements},
         **{f"{c.name}.{suffix}": words for c in parts for suffix, words in c.details.labels.items()},
-        **{f"run.{setting.what}": setting.value for setting in image.settings},
-        **{f"limit.{limit.name}": f"{limit.what}: {limit.why}; {limit.fix}" for limit in image.limits},
+        **{f"run.{setting.name}": setting.value for setting in image.settings},
+        **{f"limit.{limit.name}": f"{limit.feature}: {limit.why}; {limit.fix}" for limit in image.limits},
     }
     for wheel in lock.wheels if lock else ():
         if wheel.origin or wheel.index:

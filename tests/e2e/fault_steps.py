@@ -27,7 +27,7 @@ class ImageFault:
     """
 
     validator: str
-    what: str
+    title: str
     steps: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     tag: str = ""

@@ -29,7 +29,7 @@ def main(chosen: Collection[str]) -> None:
     rows = ["| validator | fault | what it says |", "|---|---|---|"]
     with tempfile.TemporaryDirectory() as parts, validated.reports_in(Path(parts) / "reports"):
         for fault in FAULTS:
-            start = (f"| `{fault.validator}`", fault.what)
+            start = (f"| `{fault.validator}`", fault.title)
             if chosen and fault.validator not in chosen:
                 rows.append(rows_by_key[start])
                 continue

@@ -109,6 +109,6 @@ def test_both_platforms_are_joined_and_verified(registry: Registry) -> None:
         ref.partition("@")[2] for ref in published
     ]
     failed = {
-        finding.what for verification in verifications for finding in verification.findings if finding.holds is False
+        finding.check for verification in verifications for finding in verification.findings if finding.holds is False
     }
     assert failed == {"rehearsal"}, "nothing else is wrong with them"

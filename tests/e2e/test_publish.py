@@ -169,7 +169,7 @@ def test_what_is_attached_can_be_verified_by_anybody_with_the_key(
 
     (good,) = verify(ref, registry.entry(), Trust(key=str(public)))
     assert good.holds, good
-    assert {"BuildKit's record", "signed BuildKit's record"} <= {problem.what for problem in good.findings}
+    assert {"BuildKit's record", "signed BuildKit's record"} <= {problem.check for problem in good.findings}
     assert good.ref.endswith(small.digest)
     (bad,) = verify(ref, registry.entry(), Trust(key=str(stranger)))
     assert not bad.holds
@@ -288,7 +288,7 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     repository.put_manifest(amd.tag, without_arm)
     dropped, remaining = verify(f"{registry.host}/training/efa-pytorch:{amd.tag}", registry.entry(), trust)
     assert (dropped.holds, remaining.holds) == (False, True), "each image is ours, the list is not"
-    assert [finding.what for finding in dropped.findings if finding.holds is False] == ["signature"]
+    assert [finding.check for finding in dropped.findings if finding.holds is False] == ["signature"]
 
     forged = repository.manifest(arm_small.digest).body | {"annotations": {"by": "somebody who may push"}}
     repository.put_manifest(f"{amd.tag}-arm64", Manifest(OCI_MANIFEST, canonical(forged)))

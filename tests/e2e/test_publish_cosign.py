@@ -179,6 +179,6 @@ def test_a_jobs_result_is_signed_and_another_s_is_not_believed(
     assert evidence.fetch(image) == (forged,)
     assert evidence.fetch(image, Trust(key=str(public))) == (signed,)
     verifications = verify.verify(image, registries.load_if_present().for_host(host), Trust(key=str(public)))
-    findings_by_what = {finding.what: finding for finding in verifications[0].findings}
-    assert findings_by_what["signed job results"].holds
-    assert findings_by_what["job result"].detail.startswith("2 x p5.48xlarge: the channels use EFA; ")
+    findings_by_check = {finding.check: finding for finding in verifications[0].findings}
+    assert findings_by_check["signed job results"].holds
+    assert findings_by_check["job result"].detail.startswith("2 x p5.48xlarge: the channels use EFA; ")

@@ -105,14 +105,14 @@ def test_the_converted_image_is_signed_and_names_the_original(
     trust = Trust(key=str(public))
     index, original = verify(f"{registry.host}/training/efa-pytorch:{first.lazy.tag}", registry.entry(), trust)
     assert index.ref == first.lazy.ref
-    assert {finding.what: finding.detail for finding in index.findings} == {
+    assert {finding.check: finding.detail for finding in index.findings} == {
         "signature": f"by {trust}",
         "platforms": "linux/amd64",
         "SOCI index": "2 of 2 layers can be read in part",
     }
     assert index.holds
     assert original.ref == first.ref
-    assert {finding.what: finding.holds for finding in original.findings}.items() >= {
+    assert {finding.check: finding.holds for finding in original.findings}.items() >= {
         "original": True,
         "signature": True,
         "tag": True,

@@ -103,13 +103,13 @@ def test_the_converted_image_is_signed_and_names_the_original(
 
     trust = Trust(key=str(public))
     index, original = verify(f"{registry.host}/training/efa-pytorch:{first.lazy.tag}", registry.entry(), trust)
-    assert {finding.what: finding.detail for finding in index.findings} == {
+    assert {finding.check: finding.detail for finding in index.findings} == {
         "signature": f"by {trust}",
         "platforms": "linux/amd64",
     }
     assert original.ref == first.ref
     assert original.holds
-    (same,) = (finding for finding in original.findings if finding.what == "original")
+    (same,) = (finding for finding in original.findings if finding.check == "original")
     assert same.detail.endswith("has the same config; 2 of its 2 layers have a table, and the same tar")
 
 

@@ -29,7 +29,7 @@ def text(checked: CheckedJobs) -> Text:
 
 def _add(output: Text, finding: JobFinding) -> None:
     output.append(f"{finding.severity:<7}", "bold red" if finding.severity == "error" else "yellow")
-    output.append(f"  {finding.where[0]}: {finding.what}\n")
+    output.append(f"  {finding.where[0]}: {finding.message}\n")
     other_places = finding.where[1:]
     for other in other_places[: MAX_SHOWN - 1]:
         output.append(f"         {other}\n")

@@ -133,7 +133,7 @@ class JobFinding:
     rule: str
     severity: Severity
     where: tuple[str, ...]  # "file:line"
-    what: str
+    message: str
     fix: str
     source: str
 

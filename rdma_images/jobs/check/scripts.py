@@ -9,7 +9,7 @@ from dataclasses import replace
 from rdma_images.jobs.check import shell
 from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
 
-ARENA = re.compile(r"\barena\s+submit\s+(?P<what>[a-z]+)")
+ARENA = re.compile(r"\barena\s+submit\s+[a-z]+")
 DIRECTIVE = re.compile(
     r"^[ \t]*#SBATCH[ \t]+(?P<option>--?[A-Za-z-]+)(?:[= \t][ \t]*(?P<value>[^\s#]+))?", re.MULTILINE
 )

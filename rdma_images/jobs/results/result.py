@@ -99,7 +99,7 @@ class RunResult:
 class ReferenceBandwidth:
     """What somebody published for such a job at one size, or what the network cards can carry."""
 
-    what: str
+    title: str
     size: int | None  # bytes; None for the line rate
     low: float  # GB/s
     high: float  # GB/s

@@ -30,11 +30,11 @@ def comparison_notes(result: Result) -> list[str]:
             "; on few nodes a tree moves less over the network than the formula supposes" if bandwidth.share > 1 else ""
         )
         sentences.append(
-            f"{rate.what} = {rate.low:g} GB/s: {message(row.size)} is at {bandwidth.share:.0%} of it{above}"
+            f"{rate.title} = {rate.low:g} GB/s: {message(row.size)} is at {bandwidth.share:.0%} of it{above}"
         )
     if band:
         position = "below" if busbw < band.low else "above" if busbw > band.high else "in"
-        sentences.append(f"published: {band.what}; {band.source}")
+        sentences.append(f"published: {band.title}; {band.source}")
         sentences.append(f"{busbw:.4g} GB/s is {position} {band.low:.4g} to {band.high:.4g} GB/s")
     elif result.instance:
         nodes = result.nodes or len(result.runs[0].nodes)

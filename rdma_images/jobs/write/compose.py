@@ -103,7 +103,7 @@ def _parameter_values(
 ) -> Iterator[JobValue]:
     """Yield the launcher's parameters, each with its purpose and who chose its value."""
     for name, value in values.items():
-        yield JobValue(name, value, rows[name].what, "--param" if name in request.parameters else "its default")
+        yield JobValue(name, value, rows[name].description, "--param" if name in request.parameters else "its default")
 
 
 def _parameters(parts: _Parts, facts: Facts) -> dict[str, Parameter]:
@@ -335,7 +335,7 @@ def _count_values(job: Job, parts: _Parts, facts: Facts) -> Iterator[JobValue]:
 def _docker(planned: Image, gpus: int, node: InstanceType) -> tuple[str, ...]:
     """Return what `docker run` gives the container: what the image asks for, with as many GPUs as the job has."""
     options = {
-        setting.what: setting.docker for setting in planned.settings if setting.docker and "." not in setting.what
+        setting.name: setting.docker for setting in planned.settings if setting.docker and "." not in setting.name
     }
     if gpus < node.gpus:
         options["gpus"] = f"--gpus={gpus}"

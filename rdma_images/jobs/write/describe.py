@@ -39,7 +39,7 @@ def _plain(image: Image, facts: Facts) -> dict[str, Any]:
     return {
         "image": image.id,
         "components": {component.name: component.version for component in image.components.values()},
-        "requires": {requirement.what: requirement.at_least for requirement in image.requirements},
+        "requires": {requirement.name: requirement.at_least for requirement in image.requirements},
         "environment": image.environment,
         "settings": [vars(setting) for setting in image.settings],
         "limits": [vars(limit) for limit in image.limits],
@@ -54,18 +54,18 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
     for component in image.components.values():
         table.add_row(component.name, component.version, f"by {component.decided_by}")
     for requirement in image.requirements:
-        table.add_row(requirement.what, f">= {requirement.at_least}", requirement.reason)
+        table.add_row(requirement.name, f">= {requirement.at_least}", requirement.reason)
     yield table
     settings = Table("\nasks for", "", "\nwhy", "\nsource", box=None, pad_edge=False, header_style="bold")
     for setting in image.settings:
         settings.add_row(
-            setting.what.removeprefix(VARIABLE), setting.value, setting.why, Text(setting.source, style="dim")
+            setting.name.removeprefix(VARIABLE), setting.value, setting.why, Text(setting.source, style="dim")
         )
     yield settings
     if image.limits:
         limits = Table("\ndoes not work", "\nwhy", "\nwhat to do", box=None, pad_edge=False, header_style="bold")
         for limit in image.limits:
-            limits.add_row(limit.what, limit.why, limit.fix)
+            limits.add_row(limit.feature, limit.why, limit.fix)
         yield limits
     yield Text.assemble("\n", ("run", "bold"), f"  {command(image)}")
     yield from _fallback(image, facts)

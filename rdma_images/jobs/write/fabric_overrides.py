@@ -20,7 +20,7 @@ class Override:
     """A variable or mount, by its name or path, that takes the fabric away."""
 
     name: str
-    what: str
+    value: str  # as the job sets it
     why: str
     source: str
 
@@ -43,7 +43,7 @@ def check(
     """
     overrides = [*_variables(work, baked, node, network, versions), *_mounts(work, facts)]
     if refused := [override for override in overrides if override.name not in work.allow]:
-        lines = [f"{override.what}: {override.why} [{override.source}]" for override in refused]
+        lines = [f"{override.value}: {override.why} [{override.source}]" for override in refused]
         names = " ".join(f"--allow {override.name}" for override in refused)
         raise RefusedError("\n".join([*lines, f"remove it, or write it all the same with {names}"]))
     for name in work.allow:
@@ -53,7 +53,7 @@ def check(
                 f"--allow {name}: the job has no such variable or mount that takes the fabric away\n{advice}"
             )
     return tuple(
-        JobValue(f"allowed {override.name}", override.what, f"takes the fabric away: {override.why}", override.source)
+        JobValue(f"allowed {override.name}", override.value, f"takes the fabric away: {override.why}", override.source)
         for override in overrides
     )
 

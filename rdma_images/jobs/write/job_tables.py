@@ -78,7 +78,7 @@ def launchers(project: Project) -> list[dict[str, object]]:
 
 
 def _parameter(row: Parameter) -> dict[str, object]:
-    return {"what": row.what, "default": row.default, "required": row.required, "when": row.when}
+    return {"description": row.description, "default": row.default, "required": row.required, "when": row.when}
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
@@ -94,7 +94,7 @@ def table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
         parameters = row["parameters"]
         assert isinstance(parameters, dict)
         for key, parameter in parameters.items():
-            choices.add_row("  --param", key, parameter["when"], parameter["what"])
+            choices.add_row("  --param", key, parameter["when"], parameter["description"])
         parts.append(choices)
     return Group(*parts)
 

@@ -17,11 +17,11 @@ def read(parameters: Mapping[str, Parameter], values: Mapping[str, str], subject
             raise RefusedError(f"--param {name}: {subject} takes no such parameter\n{near(name, parameters)}")
         if not re.fullmatch(parameters[name].form, value):
             raise RefusedError(
-                f"--param {name}={value}: not of the form {parameters[name].form}\ngive {parameters[name].what}"
+                f"--param {name}={value}: not of the form {parameters[name].form}\ngive {parameters[name].description}"
             )
     missing_rows = {name: row for name, row in parameters.items() if row.required and name not in values}
     if missing_rows:
-        lines = [f"  --param {name}=…  {row.what}" for name, row in missing_rows.items()]
+        lines = [f"  --param {name}=…  {row.description}" for name, row in missing_rows.items()]
         raise RefusedError("\n".join([f"{subject} cannot know, and needs:", *lines]))
     defaults = {name: row.default for name, row in parameters.items() if row.default is not None}
     return {**defaults, **values}

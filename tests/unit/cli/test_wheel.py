@@ -166,7 +166,7 @@ def test_own_templates_facts_and_subfolders_extend_what_the_wheel_brings(command
     write_file(folder, "dockerfiles/targets/my-training.j2", f"{{{{ stages({stages}) }}}}\n")
     write_file(folder, "dockerfiles/stages/hello.j2", "FROM {{ previous }} AS {{ stage }}\nRUN echo hello > /hello\n")
     write_file(
-        folder, "facts/gpus.yaml", "sources: {mine: {what: my desk, confidence: third-party, read: 2026-01-01}}\n"
+        folder, "facts/gpus.yaml", "sources: {mine: {title: my desk, confidence: third-party, read: 2026-01-01}}\n"
     )
     matrix = (folder / "matrix.yaml").read_text(encoding="utf-8")
     write_file(folder, "matrix.yaml", matrix.replace("template: efa-pytorch ", "# "))

@@ -44,7 +44,7 @@ def refused(folder: Path, name: str, old: str, new: str) -> str:
         (
             "bases.yaml",
             "sources:\n",
-            "sources:\n  spare: {what: x, confidence: vendor, read: 2026-11-21}\n",
+            "sources:\n  spare: {title: x, confidence: vendor, read: 2026-11-21}\n",
             "no row names the source 'spare': remove it",
         ),
         ("erdma.yaml", "sources: {codenames: ack}", "sources: {codename: ack}", "no value 'codename' in this row"),

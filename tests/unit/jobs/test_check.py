@@ -187,7 +187,7 @@ def test_a_plugin_is_looked_up_in_the_images_report(tmp_path: Path, variable: st
     debug, planted = f'{debug}"INFO"\n', f"{planted}{value}\n"
     assert debug in WORKER
     sentences = [
-        finding.what
+        finding.message
         for finding in findings_in(tmp_path, WORKER.replace(debug, planted))
         if finding.rule == "plugin.missing"
     ]
@@ -243,7 +243,7 @@ def test_the_line_is_that_of_the_fault(tmp_path: Path) -> None:
     (finding,) = [candidate for candidate in findings_in(tmp_path, text) if candidate.rule == "efa.count"]
     line = int(finding.where[0].rpartition(":")[2])
     assert "vpc.amazonaws.com/efa: 4" in text.splitlines()[line - 1]
-    assert "28 of 32 lie idle" in finding.what
+    assert "28 of 32 lie idle" in finding.message
 
 
 def test_the_manifest_of_a_document_on_eks() -> None:
@@ -268,7 +268,7 @@ def test_the_command_line_of_a_document_on_ack() -> None:
         word
         for finding in findings
         for word in ("NCCL_ALGO", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL")
-        if word in finding.what
+        if word in finding.message
     }
     assert named == {"NCCL_ALGO", "NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL"}
     assert {finding.rule for finding in findings} == {"environment.obsolete", "image.tag", "node.selector"}
@@ -328,7 +328,7 @@ def test_the_task_ends_with_one_where_it_finds_an_error(tmp_path: Path) -> None:
 def test_what_a_container_may(tmp_path: Path, options: str, problems: list[str]) -> None:
     script = tmp_path / "run.sh"
     script.write_text(f"#!/bin/sh\ndocker run --gpus all -e FI_PROVIDER=efa {options} image@sha256:{'5e' * 32} train\n")
-    devices = [finding.what for finding in check([script]).findings if finding.rule == "docker.devices"]
+    devices = [finding.message for finding in check([script]).findings if finding.rule == "docker.devices"]
     assert devices == problems
 
 
@@ -365,6 +365,6 @@ def test_sockets_that_are_chosen_on_nodes_with_a_fabric(tmp_path: Path) -> None:
     options = "--gpus all --privileged -e FI_PROVIDER=efa"
     script.write_text(f"#!/bin/sh\ndocker run {options} -e NCCL_NET=Socket image train\n")
     chosen = [finding for finding in check([script]).findings if finding.rule == "tcp.chosen"]
-    assert [(finding.severity, finding.what) for finding in chosen] == [
+    assert [(finding.severity, finding.message) for finding in chosen] == [
         ("warning", "NCCL_NET=Socket: NCCL uses TCP sockets alone, and leaves the fabric (efa)")
     ]

@@ -59,7 +59,7 @@ def test_a_tuners_path_is_a_condition_where_the_version_of_nccl_is_not_known(tmp
     text = pods("NCCL_TUNER_PLUGIN=/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so")
     (finding,) = findings(tmp_path, "environment.harmful", job_yaml=text)
     assert finding.severity == "warning"
-    assert "if nccl is 2.27.3 or later and older than 2.27.5" in finding.what
+    assert "if nccl is 2.27.3 or later and older than 2.27.5" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_variables_of_a_batch_script_are_judged_as_those_of_a_pod(tmp_path: Path
         "NCCL_PROTO=simple srun train.sh",
         "srun --export=ALL,NCCL_NVLS_ENABLE=0 mpirun -x NCCL_BUFFSIZE=8388608 train",
     )
-    named = {word for finding in checked(tmp_path, job_sbatch=text).findings for word in finding.what.split("=")[:1]}
+    named = {word for finding in checked(tmp_path, job_sbatch=text).findings for word in finding.message.split("=")[:1]}
     assert named == {"FI_EFA_FORK_SAFE", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_BUFFSIZE"}
 
 
@@ -149,7 +149,7 @@ run: |
 def test_a_skypilot_script_is_read_but_for_what_a_condition_leaves_open(tmp_path: Path) -> None:
     result = checked(tmp_path, job_yaml=SKYPILOT)
     (finding,) = [finding for finding in result.findings if "environment" in finding.rule]
-    assert finding.what.startswith("FI_EFA_FORK_SAFE=1")
+    assert finding.message.startswith("FI_EFA_FORK_SAFE=1")
     line = int(finding.where[0].rpartition(":")[2])
     assert "FI_EFA_FORK_SAFE" in SKYPILOT.splitlines()[line - 1]
 
@@ -237,7 +237,7 @@ spec:
 
 def test_a_pytorchjobs_master_is_one_of_its_nodes(tmp_path: Path) -> None:
     (finding,) = findings(tmp_path, "ranks.nodes", job_yaml=PYTORCH_JOB)
-    assert finding.what == "torchrun takes 2 nodes, and the job has 4"
+    assert finding.message == "torchrun takes 2 nodes, and the job has 4"
     right = PYTORCH_JOB.replace("--nnodes=2", "--nnodes=4")
     assert findings(tmp_path, "ranks.nodes", job_yaml=right) == []
     elastic = PYTORCH_JOB.replace("spec:\n  pytorch", "spec:\n  elasticPolicy: {maxReplicas: 9}\n  pytorch")
@@ -290,7 +290,7 @@ spec:
 )
 def test_an_image_of_a_batch_script(tmp_path: Path, line: str, image: str | None) -> None:
     tagged = findings(tmp_path, "image.tag", job_sbatch=sbatch(*line.split("\n")))
-    assert [finding.what.split(" ")[0] for finding in tagged] == ([image] if image else [])
+    assert [finding.message.split(" ")[0] for finding in tagged] == ([image] if image else [])
 
 
 DOCKER = """#!/bin/bash

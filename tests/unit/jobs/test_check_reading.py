@@ -120,7 +120,7 @@ def test_memory_without_an_instance_type(tmp_path: Path, memory: str, severity: 
 
 def test_gpus_of_5000_digits(tmp_path: Path) -> None:
     (finding,) = findings(tmp_path, "gpus.node", job_yaml=pods(gpus="9" * 5000))
-    assert finding.what == "9999999999 GPUs, and p5.48xlarge has 8"
+    assert finding.message == "9999999999 GPUs, and p5.48xlarge has 8"
 
 
 def test_a_file_with_marks_for_another_program_is_a_template(tmp_path: Path) -> None:
@@ -133,10 +133,10 @@ def test_a_file_with_marks_for_another_program_is_a_template(tmp_path: Path) -> 
 def test_a_memory_of_5000_digits_and_a_file_without_end(tmp_path: Path) -> None:
     text = pods().replace(f"{EFA}: 32", f"{EFA}: 32, memory: {'9' * 5000}")
     (finding,) = findings(tmp_path, "memory.node", job_yaml=text)
-    assert finding.what == f"memory: {'9' * 29}…, and p5.48xlarge has 2048 GiB"
+    assert finding.message == f"memory: {'9' * 29}…, and p5.48xlarge has 2048 GiB"
     (finding,) = findings(tmp_path, "memory.node", job_yaml=text.replace("p5.48xlarge", "$(TYPE)"))
     assert finding.severity == "error"
-    assert finding.what == f"memory: {'9' * 29}…, and no known instance type has more than 4096 GiB"
+    assert finding.message == f"memory: {'9' * 29}…, and no known instance type has more than 4096 GiB"
     (row,) = check([Path("/dev/zero")]).unreadable
     assert "has more than 16 MiB" in row.why
 

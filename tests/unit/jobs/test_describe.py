@@ -79,7 +79,7 @@ def test_what_is_described() -> None:
 def test_what_an_erdma_pod_needs() -> None:
     """Locked memory is refused to a container that is neither privileged nor allowed it."""
     planned = image("erdma-pytorch")
-    settings_by_name = {setting.what: setting for setting in planned.settings}
+    settings_by_name = {setting.name: setting for setting in planned.settings}
     assert settings_by_name["capabilities"].docker == "--cap-add=IPC_LOCK"
     assert settings_by_name["network"].value == "host"
     assert "privileged" in settings_by_name["kubernetes"].why
@@ -88,7 +88,7 @@ def test_what_an_erdma_pod_needs() -> None:
 
 @pytest.mark.parametrize("target", OURS.targets)
 def test_every_image_says_what_it_asks_for_also_where_that_is_nothing(target: str) -> None:
-    settings_by_name = {setting.what: setting for setting in image(target).settings}
+    settings_by_name = {setting.name: setting for setting in image(target).settings}
     assert {"gpus", "devices", "ulimits", "capabilities", "shm", "hugepages", "kubernetes"} <= set(settings_by_name)
     if OURS.target(target).fabric == "erdma":
         assert (settings_by_name["hugepages"].value, settings_by_name["hugepages"].docker) == ("none", "")
@@ -109,8 +109,8 @@ def test_a_job_variable_is_not_in_the_command() -> None:
 def test_for_programs() -> None:
     (data,) = json.loads(describe.as_json([image("erdma-pytorch")], FACTS))
     assert data["environment"] == {"NCCL_NET": "IB"}
-    assert {"what": "kubernetes", "value": "aliyun/erdma"}.items() <= next(
-        setting for setting in data["settings"] if setting["what"] == "kubernetes"
+    assert {"name": "kubernetes", "value": "aliyun/erdma"}.items() <= next(
+        setting for setting in data["settings"] if setting["name"] == "kubernetes"
     ).items()
     assert all(setting["source"] for setting in data["settings"])
 
@@ -119,7 +119,7 @@ def test_labels_say_the_same() -> None:
     planned = image("efa-pytorch")
     label_values = labels.labels(planned, "x", labels.Revision("c", 0, None), ())
     for setting in planned.settings:
-        assert label_values[f"io.rdma-images.run.{setting.what}"] == setting.value
+        assert label_values[f"io.rdma-images.run.{setting.name}"] == setting.value
     assert label_values["io.rdma-images.fallback"] == "refuse"
     assert "--disable-ngc" in label_values["io.rdma-images.efa-installer.flags"]
 
@@ -133,7 +133,7 @@ def test_nothing_obsolete_is_asked_for() -> None:
     for target in OURS.targets:
         planned = image(target)
         settings_by_name = {
-            s.what.removeprefix("variable."): s.value for s in planned.settings if s.what.startswith("variable.")
+            s.name.removeprefix("variable."): s.value for s in planned.settings if s.name.startswith("variable.")
         }
         versions = {component.name: component.version for component in planned.components.values()}
         assert [
@@ -162,7 +162,7 @@ def test_what_does_not_work_is_said_wherever_a_user_looks(
     assert [limit["name"] for limit in plain["limits"]] == limits
     text = described(planned)
     assert ("does not work" in text) is bool(limits)
-    assert all(limit.what in text for limit in planned.limits)
+    assert all(limit.feature in text for limit in planned.limits)
 
 
 def test_a_target_that_brings_a_compiler_compiles() -> None:

@@ -89,7 +89,7 @@ def test_a_plugin_that_comes_first_is_replaced_and_named() -> None:
     assert plan_.hidden_folders == ("/opt/hpcx/nccl_rdma_sharp_plugin/lib",)
     assert plan_.removed_files == ("/usr/lib/x86_64-linux-gnu/libnccl-net.so",)
     assert plan_.environment["LD_LIBRARY_PATH"] == "/usr/local/cuda/lib64"
-    replaced = [change.what for change in plan_.changes if change.kind == "replaced"]
+    replaced = [change.part for change in plan_.changes if change.kind == "replaced"]
     assert "/opt/hpcx/nccl_rdma_sharp_plugin/lib on the loader's path" in replaced
     assert "rdma-core 50.0-2build2" in replaced
 
@@ -108,17 +108,17 @@ def test_an_older_efa_is_replaced() -> None:
         plugins=("/opt/aws-ofi-nccl/lib/libnccl-net.so",),
     )
     _, plan_ = added(base)
-    replaced = [change.what for change in plan_.changes if change.kind == "replaced"]
+    replaced = [change.part for change in plan_.changes if change.kind == "replaced"]
     assert replaced[:2] == ["EFA installer 1.42.0", "/opt/aws-ofi-nccl/lib/libnccl-net.so"]
-    assert not any(change.what.startswith("aws-ofi-nccl") for change in plan_.changes)
+    assert not any(change.part.startswith("aws-ofi-nccl") for change in plan_.changes)
     assert plan_.environment["LD_LIBRARY_PATH"] == "/opt/lib"
-    assert not any(change.what == "FI_PROVIDER=efa" for change in plan_.changes)
+    assert not any(change.part == "FI_PROVIDER=efa" for change in plan_.changes)
     assert plan_.hidden_folders == ("/opt/aws-ofi-nccl/lib",)
 
 
 def test_what_stays_is_named() -> None:
     _, plan_ = added(ngc())
-    words = " ".join(change.what for change in plan_.changes if change.kind == "kept")
+    words = " ".join(change.part for change in plan_.changes if change.kind == "kept")
     assert "2 layers" in words
     assert "/opt/nvidia/nvidia_entrypoint.sh" in words
 
@@ -163,7 +163,7 @@ def test_the_nearest_plugin_is_compiled_where_the_installer_brings_none() -> Non
     assert set(refusal.nearest) == {"aws-ofi-nccl"}
     image, plan_ = added(existing(system="debian12"), **{"aws-ofi-nccl": refusal.nearest["aws-ofi-nccl"]})
     assert image.toolkit
-    assert any("compiled on it" in change.what for change in plan_.changes)
+    assert any("compiled on it" in change.part for change in plan_.changes)
 
 
 def test_a_nearest_combination_never_changes_the_image() -> None:

@@ -61,7 +61,7 @@ def test_default_row() -> None:
     assert image.python_packages == ("numpy",)
     assert image.template == "efa-pytorch"
     (need,) = image.requirements
-    assert (need.what, need.at_least) == ("nvidia-driver", "580")
+    assert (need.name, need.at_least) == ("nvidia-driver", "580")
 
 
 def test_whole_matrix_has_no_refusal_and_unique_tags() -> None:

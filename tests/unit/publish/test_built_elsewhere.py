@@ -74,7 +74,7 @@ def test_verify_says_that_it_was_built_elsewhere() -> None:
     write()
     origin, *_ = artifacts(approved(), {})
     (finding,) = attachment_checks.check_attachment(statement.TEST_RESULT, origin.content, DIGEST, ())
-    assert finding.what == "origin"
+    assert finding.check == "origin"
     assert finding.holds
     assert "built elsewhere" in finding.detail
     (other,) = attachment_checks.check_attachment(statement.TEST_RESULT, origin.content, "sha256:cd", ())

@@ -113,11 +113,11 @@ def jobs_of(ref: str) -> dict[str, list[str]]:
     """Return the jobs' results that `invoke verify` shows of each manifest, by its digest."""
     verifications = verify.verify(ref, registries.load_if_present().for_host(ref.partition("/")[0]), None)
     shown = {
-        verification.ref.partition("@")[2]: [f.detail for f in verification.findings if f.what == "job result"]
+        verification.ref.partition("@")[2]: [f.detail for f in verification.findings if f.check == "job result"]
         for verification in verifications
     }
     assert not any(
-        f.holds is False for verification in verifications for f in verification.findings if f.what == "job result"
+        f.holds is False for verification in verifications for f in verification.findings if f.check == "job result"
     )
     return {digest: details for digest, details in shown.items() if details}
 

@@ -31,7 +31,7 @@ def provenance(*pinned: Source, repository: str = "https://github.com/team/image
 
 
 def results(content: bytes | None, rules: OriginRules = RULES, is_signed: bool | None = True) -> dict[str, object]:
-    return {finding.what: finding.holds for finding in check_origin(content, rules, is_signed)}
+    return {finding.check: finding.holds for finding in check_origin(content, rules, is_signed)}
 
 
 def test_what_the_policy_asks_holds() -> None:
@@ -49,7 +49,7 @@ def test_another_source_builder_or_an_input_without_a_digest_does_not_hold() -> 
     rules = RULES.model_copy(update={"builders": ("https://example.com/builder",)})
     content = provenance(LOCKED, archive, repository="https://github.com/team/images-evil")
     assert results(content, rules) == {"builder": False, "source": False, "inputs": False}
-    (finding,) = [candidate for candidate in check_origin(content, rules, True) if candidate.what == "inputs"]
+    (finding,) = [candidate for candidate in check_origin(content, rules, True) if candidate.check == "inputs"]
     assert finding.detail == "not locked: debian-trixie"
 
 

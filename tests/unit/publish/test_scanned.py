@@ -101,7 +101,7 @@ def test_scan_and_openvex_are_attached_and_read_back(image: Image, remote: tuple
     assert json.loads(documents[VULNERABILITIES].content)["predicateType"] == VULNERABILITIES
     attach(artifacts_of(item), manifest.descriptor, repository)
     (verification,) = verify(f"{repository.ref}:v1", registry, None)
-    details = {finding.what: finding.detail for finding in verification.findings}
+    details = {finding.check: finding.detail for finding in verification.findings}
     assert verification.holds
     assert details["vulnerabilities"].startswith("2 critical (1 accepted, 1 not affected); scanned 20")
     assert details["vulnerabilities"].endswith("by trivy 0.74.0 with data of 2026-11-19")
@@ -114,7 +114,7 @@ def test_a_refused_vulnerability_that_is_attached_fails(image: Image, remote: tu
     repository.put_manifest("v1", manifest)
     attach(artifacts_of(scanned_item(image, manifest.digest, "CVE-2026-9")), manifest.descriptor, repository)
     (verification,) = verify(f"{repository.ref}:v1", registry, None)
-    assert [finding.what for finding in verification.findings if finding.holds is False] == ["vulnerabilities"]
+    assert [finding.check for finding in verification.findings if finding.holds is False] == ["vulnerabilities"]
 
 
 def test_a_published_image_is_read_for_a_scan(image: Image, remote: tuple[Repository, Oci]) -> None:

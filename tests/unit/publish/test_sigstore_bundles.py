@@ -54,7 +54,7 @@ class TestPublic:
         signed = checker(Trust(identity=f"^{GENERATOR}@", issuer=ISSUER))(content, GENERATED)
         assert signed.signer == f"{GENERATOR}@refs/heads/main"
         rules = OriginRules(builders=(GENERATOR,), sources=("github.com/slsa-framework/example-package",))
-        findings = {finding.what: finding.holds for finding in check_origin(None, rules, False, Bundles([signed]))}
+        findings = {finding.check: finding.holds for finding in check_origin(None, rules, False, Bundles([signed]))}
         assert findings == {"builder": True, "source": True}
 
     def test_a_builder_that_did_not_sign_is_none(self) -> None:
@@ -152,7 +152,7 @@ class TestVerify:
             attach(artifacts, manifest.descriptor, repository)
             trust = Trust(identity=identity, issuer=ISSUER, root=root)
             (verification,) = verify(f"{repository.ref}:v1", entry, trust, origin=rules)
-            return {finding.what: finding for finding in verification.findings}
+            return {finding.check: finding for finding in verification.findings}
 
         return attach_and_verify
 

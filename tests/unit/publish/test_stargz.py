@@ -102,7 +102,7 @@ def put(repository: Repository, converted: ConvertedImage) -> None:
 def findings(repository: Repository) -> dict[str, tuple[bool | None, str]]:
     entry = Oci(kind="oci", host=repository.ref.partition("/")[0], credentials="none")
     verifications = verify(f"{repository.ref}:v1-stargz", entry, None)
-    return {found.what: (found.holds, found.detail) for checked in verifications for found in checked.findings}
+    return {found.check: (found.holds, found.detail) for checked in verifications for found in checked.findings}
 
 
 def test_only_the_layer_without_a_table_is_written(repository: Repository, image: Image, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class TestVerify:
         attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
         (verification,) = self.verify_published(published)
         assert verification.holds
-        assert {finding.what: finding.holds for finding in verification.findings} == {
+        assert {finding.check: finding.holds for finding in verification.findings} == {
             "signature": None,
             "report": True,
             "provenance": True,
@@ -73,7 +73,7 @@ class TestVerify:
         bundle = Manifest(OCI_MANIFEST, canonical(body))
         repository.put_manifest(bundle.digest, bundle)
         (verification,) = self.verify_published(published)
-        assert verification.findings[0].what == "signature"
+        assert verification.findings[0].check == "signature"
         assert verification.findings[0].detail.partition(":")[0] == sentence
 
     def test_an_image_without_evidence_does_not(self, published: tuple[Repository, Manifest, Oci]) -> None:
@@ -102,7 +102,7 @@ class TestVerify:
         repository, manifest, _ = published
         attach(artifacts_of(item_of(image, "sha256:" + "9" * 64)), manifest.descriptor, repository)
         (verification,) = self.verify_published(published)
-        assert [finding.what for finding in verification.findings if finding.holds is False] == [
+        assert [finding.check for finding in verification.findings if finding.holds is False] == [
             "report",
             "provenance",
             "bill of materials",
@@ -139,7 +139,7 @@ class TestVerify:
         repository.put_manifest("joint", index)
         whole, verification = verify(f"{repository.ref}:joint", entry, None)
         assert whole.ref.endswith(index.digest)
-        assert {finding.what: (finding.holds, finding.detail) for finding in whole.findings}["platforms"] == (
+        assert {finding.check: (finding.holds, finding.detail) for finding in whole.findings}["platforms"] == (
             True,
             "linux/amd64",
         )
@@ -176,7 +176,7 @@ class TestVerify:
         (good,) = verify(f"{repository.ref}:{image.tag}", entry, None)
         (bad,) = verify(f"{repository.ref}:{lie}", entry, None)
         assert good.holds
-        assert [finding.what for finding in bad.findings if finding.holds is False] == ["tag"]
+        assert [finding.check for finding in bad.findings if finding.holds is False] == ["tag"]
 
     @pytest.mark.parametrize("revision", ["b" * 40 + "-dirty", "unknown", ""])
     def test_what_no_commit_has_does_not_hold_unless_it_was_allowed(
@@ -185,7 +185,7 @@ class TestVerify:
         repository, manifest, _ = published
         attach(artifacts_of(item_of(image, manifest.digest), revision), manifest.descriptor, repository)
         (verification,) = [
-            finding for finding in self.verify_published(published)[0].findings if finding.what == "provenance"
+            finding for finding in self.verify_published(published)[0].findings if finding.check == "provenance"
         ]
         assert verification.holds is False
         assert "and uncommitted files" in verification.detail
@@ -218,7 +218,7 @@ class TestVerify:
         (verification,) = self.verify_published(published)
         assert verification.holds
         assert any(
-            finding.what == "report" and finding.holds is None and odd.digest in finding.detail
+            finding.check == "report" and finding.holds is None and odd.digest in finding.detail
             for finding in verification.findings
         )
         destination = open_destination("here", entry)
