@@ -54,7 +54,8 @@ class ImageSigner:
             if trust is None:
                 return ("outside of GitHub Actions a keyless signer has no identity to compare with",)
             verification = verify.image(self._repository, manifest, tag, verify.Verifier(lambda: self._cosign, trust))
-        return tuple(f"{finding.check}: {finding.detail}" for finding in verification.findings if finding.holds is False)
+        failures = [finding for finding in verification.findings if finding.holds is False]
+        return tuple(f"{finding.check}: {finding.detail}" for finding in failures)
 
     def sign(self, artifacts: Sequence[Artifact], retry: Retry) -> None:
         """Sign the image, and each of `artifacts` as a statement on it."""
