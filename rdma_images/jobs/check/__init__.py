@@ -20,7 +20,7 @@ from rdma_images.jobs.check import reading, rules
 from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding, JobPart, UncheckedFile
 
 # Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
-JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|sbatch|slurm|py|txt)")
+JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|txt)")
 
 
 def check(paths: Sequence[Path]) -> CheckedJobs:
@@ -46,9 +46,9 @@ def check(paths: Sequence[Path]) -> CheckedJobs:
         templates_text = "".join(f"\n{row.file}: {row.why}" for row in templates[:3])
         raise RefusedError(
             f"{names}: no job in it{templates_text}\n"
-            "give a Kubernetes manifest, a SkyPilot or eksctl file, an sbatch script, a script with "
-            "`docker run --gpus`, a compose file with GPUs, an `arena submit` command line or a CreateTrainingJob "
-            "request"
+            "give a Kubernetes manifest, a SkyPilot or eksctl file, an sbatch script, a script with a launcher, as "
+            "torchrun or mpirun, or with `docker run --gpus`, a compose file with GPUs, an `arena submit` command line "
+            "or a CreateTrainingJob request"
         )
     tables = rules.Tables(
         table.read(Instances),

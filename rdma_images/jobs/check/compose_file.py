@@ -1,11 +1,12 @@
 """Compose files of Docker: the services that have GPUs or RDMA devices."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from rdma_images.core.yaml_file import Written
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, Network, RankStart, YamlNode
+from rdma_images.jobs.check.foreign_job import JobPart, Network, YamlNode
 
 
 def parts(document: Written) -> Iterator[JobPart]:
@@ -32,12 +33,8 @@ def parts(document: Written) -> Iterator[JobPart]:
             },
             settings={key: service.with_text("given") for key in ("compose", *access)},
             network=network,
-            start=RankStart(
-                ranks=start.ranks,
-                nodes=start.nodes,
-                # Several "nodes" that share one host's network do meet there.
-                first_node=None if network == "host" and hosts > 1 else start.first_node,
-            ),
+            # Several "nodes" that share one host's network do meet there.
+            start=replace(start, first_node=None) if network == "host" and hosts > 1 else start,
         )
 
 

@@ -4,9 +4,10 @@ import re
 import shlex
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, RankStart, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
 
 RUN = re.compile(r"(?<![\w-])(?:docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
 # Options of `docker run` without a value; any other takes the next word, where it has no "=".
@@ -48,13 +49,8 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
             environment={key: YamlWord(value, line) for key, equals, value in pairs if equals},
             settings=settings,
             network="host" if networks == ["host"] else "pod",
-            start=RankStart(
-                ranks=lines.start.ranks,
-                nodes=lines.start.nodes,
-                # Several "nodes" that share one host's network do meet there.
-                first_node=None if has_several and networks == ["host"] else lines.start.first_node,
-                ignored_option=lines.start.ignored_option,
-            ),
+            # Several "nodes" that share one host's network do meet there.
+            start=replace(lines.start, first_node=None) if has_several and networks == ["host"] else lines.start,
         )
 
 

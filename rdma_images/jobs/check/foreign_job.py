@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rdma_images.core.yaml_file import Written, YamlPath
 
-Kind = Literal["kubernetes", "eksctl", "skypilot", "slurm", "arena", "sagemaker", "docker"]
+Kind = Literal["kubernetes", "eksctl", "skypilot", "slurm", "arena", "sagemaker", "docker", "script"]
 Network = Literal["pod", "host"]
 Severity = Literal["error", "warning"]
 
@@ -78,6 +78,33 @@ class YamlNode:
 
 
 @dataclass(frozen=True)
+class ShellFault:
+    """What a shell does not read as it is meant, and what to write in its place."""
+
+    word: YamlWord
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command that starts ranks or servers on this node, by its launcher.
+
+    Options are named without their dashes, with _ for -; a flag's value is "".
+    """
+
+    program: str  # torchrun, accelerate, deepspeed, mpirun, horovodrun, ray, vllm, sglang, python
+    line: int
+    options: Mapping[str, YamlWord]  # the launcher's own
+    arguments: Mapping[str, YamlWord]  # of the script that it starts: options, and Hydra's key=value
+    is_certain: bool  # whether every run executes it
+    srun: Mapping[str, YamlWord] | None = None  # the options of the srun that starts it; None for none
+    on_nodes: bool = False  # whether each node's own shell puts its variables in place
+    sent_variables: frozenset[str] | None = None  # what mpirun's -x or docker's -e passes on; None for all
+    is_open: bool = False  # whether a variable may hold more of its options
+
+
+@dataclass(frozen=True)
 class RankStart:
     """How a command starts its ranks. What it does not say, or says in several ways, is None."""
 
@@ -88,6 +115,9 @@ class RankStart:
     ignored_option: YamlWord | None = None  # that the program reads for another of its backends
     lone_launcher: YamlWord | None = None  # what is told of no other node: a launcher, or python
     mpi_ranks: YamlWord | None = None  # that mpirun starts on all nodes
+    launches: tuple[Launch, ...] = ()
+    faults: tuple[ShellFault, ...] = ()
+    assigned: frozenset[str] = frozenset()  # variables that the text sets anywhere
 
 
 @dataclass(frozen=True)

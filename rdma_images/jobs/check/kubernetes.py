@@ -322,7 +322,8 @@ def _command(container: YamlNode) -> shell.ShellSettings:
         if isinstance(word, str) and ("\n" in word or " " in word):
             texts.append(shell.read(word, shell.block_start(node.line, word)))
         elif isinstance(word, str):
-            texts.append(shell.read(f"-x {word}" if words and words[-1] == "-x" else word, node.line))
+            lines = shell.read(f"-x {word}" if words and words[-1] == "-x" else word, node.line)
+            texts.append(replace(lines, start=replace(lines.start, launches=())))  # one word is no command
             words.append(word)
     texts.append(
         shell.read(" ".join(words), container.lookup("args" if container.lookup("args").value else "command").line)

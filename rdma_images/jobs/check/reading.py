@@ -12,7 +12,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import compose_file, docker, kubernetes, requests, scripts
 from rdma_images.jobs.check.foreign_job import JobPart
 
-PROGRAMS = (".sh", ".py", ".txt", ".sbatch", ".slurm")  # no YAML, whatever is in them
+PROGRAMS = (".sh", ".bash", ".py", ".txt", ".sbatch", ".slurm", ".sub")  # no YAML, whatever is in them
 STANDARD_INPUT = "-"
 MAX_DEPTH = 60  # levels of somebody else's manifest; an affinity in a runtime's pods is 21 levels down
 # What Helm or Jinja replaces: an action of their languages, and not Argo's {{workflow.name}}.
@@ -45,7 +45,8 @@ def parts(path: Path) -> Iterator[JobPart]:
     if scripts.is_script(text):
         yield from scripts.parts(text, name)
     elif is_program:
-        yield from docker.parts(text, name) if path.suffix != ".py" else ()
+        if path.suffix != ".py":
+            yield from list(docker.parts(text, name)) or scripts.launch_parts(text, name)
     elif HELM.search(text) and not is_rendered:
         raise TemplateError("a Helm template: check what `helm template` makes of it")
     elif JINJA.search(text) and not is_rendered:

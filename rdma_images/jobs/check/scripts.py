@@ -32,6 +32,8 @@ COUNT = re.compile(r"(?:[\w.-]+:)?(?P<count>\d+)")
 EARLY_RANK = re.compile(r"--(?:machine|node)[_-]rank[= ]\s*(?P<value>\$\{?SLURM_(?:PROCID|NODEID)\b\}?)")
 # What a shell reads as one: a comment, a character behind a backslash, text in single quotes.
 LITERAL = re.compile(r"(?:(?<=\s)|^)#[^\n]*|\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL | re.MULTILINE)
+FIRST_COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
+NODE_COUNTS = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
 
 
@@ -52,13 +54,31 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
             yield _arena([row[match.start() :], *rows[number : number + MAX_COMMAND_LINES]], number, name)
 
 
+def launch_parts(text: str, name: str) -> Iterator[JobPart]:
+    """Yield the part of a shell's script that starts ranks or servers, and that no scheduler reads."""
+    lines = shell.read(text)
+    if lines.start.launches:
+        launch = lines.start.launches[0]
+        yield JobPart(
+            name,
+            launch.line,
+            "script",
+            f"script with {launch.program}",
+            environment=lines.variables,
+            network="host",
+            start=lines.start,
+        )
+
+
 def _slurm(text: str, name: str, title: str) -> JobPart:
     starts = shell.line_starts(text)
     options = {
         match["option"]: YamlWord((match["value"] or "").strip("'\""), bisect_right(starts, match.start("option")))
         for match in DIRECTIVE.finditer(text)
     }
-    lines = shell.read(text)
+    nodes = options.get("--nodes") or options.get("-N")
+    known = dict.fromkeys(NODE_COUNTS, nodes.text) if nodes and nodes.number else {}
+    lines = shell.read(text, known=known)
     images = tuple(YamlWord(word.text.removeprefix("docker://"), word.line) for word in lines.images)
     if directive := options.get("--container-image"):
         images = (YamlWord(directive.text.removeprefix("docker://"), directive.line), *images)
@@ -67,6 +87,10 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
         settings["container-env"] = lines.container_env
     if SRUN.search(text):
         settings["srun"] = YamlWord("srun", 1)
+    if late := _late_directive(text):
+        settings["late-directive"] = YamlWord(late["option"], bisect_right(starts, late.start("option")))
+    if options and not text.startswith("#!"):
+        settings["no-shebang"] = YamlWord("#SBATCH", 1)
     if options and (rank := _early_rank(text)):
         settings["early-rank"] = YamlWord(rank["value"], bisect_right(starts, rank.start("value")))
     commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
@@ -80,7 +104,7 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
         min((word.line for word in options.values()), default=1),
         "slurm",
         title,
-        nodes=options.get("--nodes") or options.get("-N"),
+        nodes=nodes,
         gpus=_gpus(options),
         image=images[0] if images else None,
         environment=lines.variables,
@@ -89,6 +113,12 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
         start=start,
         more_images=images[1:],
     )
+
+
+def _late_directive(text: str) -> re.Match[str] | None:
+    """Return the first directive after the first command, which sbatch does not read any more."""
+    command = FIRST_COMMAND.search(text)
+    return DIRECTIVE.search(text, command.start()) if command and "<<" not in text else None
 
 
 def _early_rank(text: str) -> re.Match[str] | None:

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from rdma_images.jobs.check import commands, launches
 from rdma_images.jobs.check.foreign_job import RankStart, YamlWord
 
-VALUE = r"'[^']*'|\"[^\"]*\"|(?:[^\s;'\"][^\s;]*)?"
+VALUE = r"'[^']*'|\"[^\"]*\"|\$\([^()\n]*\)|(?:[^\s;'\"][^\s;]*)?"
 PAIR = re.compile(rf"(?<![\w$])(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>{VALUE})")
 EXPORT = re.compile(r"\s*(?:export|declare\s+-x)\s+(?P<pairs>.+)")
 UNSET = re.compile(r"\s*unset\s+(?P<names>[A-Z0-9_\s]+)$")
@@ -57,8 +58,15 @@ class ShellSettings:
     start: RankStart
 
 
-def read(text: str, first: int = 1) -> ShellSettings:
-    """Return what the lines of a shell set; `first` is the number of the first line."""
+def read(text: str, first: int = 1, known: Mapping[str, str] | None = None) -> ShellSettings:
+    """Return what the lines of a shell set.
+
+    Args:
+        text: the lines of a shell.
+        first: the number of its first line.
+        known: variables that the launcher sets.
+    """
+    shell_text = commands.read(text, first, known)
     variables: dict[str, YamlWord] = {}
     plain: dict[str, str] = {}
     images: dict[str, YamlWord] = {}
@@ -116,6 +124,9 @@ def read(text: str, first: int = 1) -> ShellSettings:
             devices if BY_NIXL.search(text) else None,
             _lone_launcher(text, first),
             _only(mpi_ranks),
+            launches.launches(shell_text),
+            shell_text.faults,
+            shell_text.assigned,
         ),
     )
 

@@ -58,7 +58,7 @@ def test_more_ranks_than_gpus(tmp_path: Path, command: object) -> None:
 
 @pytest.mark.parametrize("address", ["--master_addr=localhost", "--rdzv-endpoint 127.0.0.1:29500"])
 def test_an_address_that_is_each_containers_own(tmp_path: Path, address: str) -> None:
-    service = f"{HEAD}{GPUS}    command: torchrun --nnodes=2 {address} train.py\n"
+    service = f"{HEAD}{GPUS}    command: torchrun --nnodes=2 --node-rank=$RANK {address} train.py\n"
     assert fixes_in(tmp_path, service) == {"rendezvous.address": "write the first node's name"}
     assert fixes_in(tmp_path, service.replace("--nnodes=2", "--nnodes=1")) == {}
     two_on_one_host = service + "    network_mode: host\n"

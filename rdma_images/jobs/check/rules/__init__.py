@@ -11,14 +11,17 @@ from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import JobFinding, JobPart
-from rdma_images.jobs.check.rules import counts, running, variables
+from rdma_images.jobs.check.rules import counts, launch, running, variables
 from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, JobRule, Tables
 
 __all__ = ["RULES", "Tables", "check"]
 
 RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 RULES: tuple[JobRule, ...] = tuple(
-    value for module in (counts, variables, running) for value in vars(module).values() if isinstance(value, JobRule)
+    value
+    for module in (counts, variables, launch, running)
+    for value in vars(module).values()
+    if isinstance(value, JobRule)
 )
 
 

@@ -1,0 +1,365 @@
+"""The commands of a shell's text as a shell reads them: words, quotes, arrays, heredocs and lines that go on."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rdma_images.jobs.check.foreign_job import ShellFault, YamlWord
+
+MAX_TEXT_LENGTH = 1 << 18  # characters of a text that are read
+MAX_WORD_LENGTH = 4096  # characters of a word that are kept
+BLANK_BEHIND = re.compile(r"\\[ \t]+(?=\n)")
+HEREDOC = re.compile(r"<<-?[ \t]*(?P<quote>['\"]?)(?P<end>[\w.-]+)(?P=quote)")
+PLAIN = re.compile(r"[^\s'\"\\$`;&|()<>]+")
+REFERENCE = re.compile(r"\$(?:\{(?P<braced>\w+)(?:\[[@*]\])?\}|(?P<plain>\w+))")
+SETTING = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<plus>\+?)=(?P<value>.*)", re.DOTALL)
+NAME = re.compile(r"[A-Za-z_]\w*")
+ESAC = re.compile(r"esac\b")
+# Words before a command, which change nothing of what it starts.
+BEFORE = ("then", "do", "else", "{", "!", "time", "exec", "nohup")
+SETS = ("export", "declare", "readonly", "local", "typeset")
+SETS_LATER = ("for", "read", "mapfile", "readarray", "getopts", "select")
+PRINTS = ("echo", "printf", "cat")
+# A condition that only says which rank or node does something: what it guards happens in every run of the job.
+ABOUT_RANKS = re.compile(r"RANK|PROCID|NODEID|hostname|head|master", re.IGNORECASE)
+CLOSING = {"(": ")", "{": "}"}
+OPTION = re.compile(r"--?[A-Za-z]")
+ARITHMETIC = re.compile(r"\$\(\((?P<formula>\s*\w{1,40}(?:\s*[*/]\s*\w{1,40}){0,5}\s*)\)\)")
+FACTOR = re.compile(r"([*/]?)\s*(\w+)")
+SHELLS = re.compile(r"#!.*\b(?:ba|da|z|k)?sh\b")
+SET_APART = re.compile(r"[A-Z_][A-Z0-9_]*")  # a variable's name, as no program has it
+PLAIN_VALUE = re.compile(r"\d[\d.:]*")
+TYPOGRAPHIC = re.compile(r"[\u2012-\u2015\u2212][\w-]|.*[\u201c\u201d\u2018\u2019\u00a0]")
+
+Value = str | tuple["ShellWord", ...] | None  # of a variable: a text, an array's words, or not known
+
+
+@dataclass(frozen=True)
+class ShellWord:
+    """A word without its quotes, and its line. `quote` is the one that is around all of it, "" for none."""
+
+    text: str
+    line: int
+    quote: str = ""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A simple command; `is_certain` says whether every run of the script executes it on some node."""
+
+    words: tuple[ShellWord, ...]
+    is_certain: bool
+    values: Mapping[str, Value]  # of the variables where it begins
+
+    @property
+    def line(self) -> int:
+        """Return the line of its first word."""
+        return self.words[0].line
+
+
+@dataclass(frozen=True)
+class ShellText:
+    """The commands of a text with the variables in place that the text itself sets, and what is broken in it."""
+
+    commands: tuple[Command, ...]
+    faults: tuple[ShellFault, ...]
+    assigned: frozenset[str]  # the variables that the text sets anywhere
+
+
+def read(text: str, first: int = 1, known: Mapping[str, Value] | None = None) -> ShellText:
+    """Return the commands of a shell's text.
+
+    Args:
+        text: the lines of a shell.
+        first: the number of its first line.
+        known: variables that a text around this one sets.
+    """
+    if text.startswith("#!") and not SHELLS.match(text):
+        return ShellText((), (), frozenset())
+    lexer = _Lexer(text[:MAX_TEXT_LENGTH], first)
+    values = dict(known or {})
+    commands: list[Command] = []
+    faults: list[ShellFault] = []
+    assigned: set[str] = set()
+    ended = 0
+    for words, is_certain in lexer.commands():
+        faults += _faults(words, ended, lexer)
+        ended = words[-1].line
+        before = values.copy()
+        plain = tuple(word for word in words if not (words[0].text in SETS and not SETTING.fullmatch(word.text)))
+        settings = [(match, word) for word in plain if (match := SETTING.fullmatch(word.text))]
+        assigned.update(match["name"] for match, _ in settings)
+        if settings and len(settings) == len(plain):
+            for match, word in settings:
+                values[match["name"]] = _value(match, word, values) if is_certain else None
+        elif words[0].text in SETS_LATER:
+            names = [word.text for word in words[1:] if NAME.fullmatch(word.text)]
+            assigned.update(names)
+            values.update(dict.fromkeys(names))
+        commands.append(Command(tuple(_expanded(words, before)), is_certain, before))
+    faults += [
+        ShellFault(
+            YamlWord("\\", line),
+            "a blank follows the backslash at the end of the line, so the command ends there",
+            "delete the blank: the backslash has to be the last character of the line",
+        )
+        for line in lexer.blanks
+    ]
+    return ShellText(tuple(commands), tuple(faults) if lexer.is_whole else (), frozenset(assigned))
+
+
+@dataclass
+class _Lexer:
+    text: str
+    line: int
+    position: int = 0
+    words: list[ShellWord] = field(default_factory=list)
+    heredocs: list[str] = field(default_factory=list)
+    blanks: list[int] = field(default_factory=list)  # lines that end with a backslash and blanks, before another
+    conditions: list[bool] = field(default_factory=list)  # of each `if` and `case` around: whether it is about ranks
+    patterns: list[bool] = field(default_factory=list)  # of each `case` around: whether a pattern comes next
+    in_test: bool = False
+    is_whole: bool = True  # whether every quote is closed
+
+    def commands(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
+        """Yield the words of each command, and whether it is certain to run; ends where a quote is not closed."""
+        while self.position < len(self.text):
+            character = self.text[self.position]
+            if self.patterns and self.patterns[-1] and not character.isspace():
+                self._skip_pattern()
+            elif character in " \t\r\f\v":
+                self.position += 1
+            elif character == "\n":
+                if not self.in_test:
+                    yield from self._end()
+                self._newline()
+            elif character == "#":
+                self._skip_line()
+            elif self.text.startswith("\\\n", self.position):
+                self.position += 2
+                self.line += 1
+            elif blank := BLANK_BEHIND.match(self.text, self.position):
+                if self.text[blank.end() + 1 :].partition("\n")[0].strip():
+                    self.blanks.append(self.line)
+                self.position = blank.end()
+            elif character in ";&|()" and not self.text.startswith("&>", self.position):
+                if self.in_test:
+                    self.position += 1
+                    continue
+                yield from self._end()
+                is_arithmetic = self.text.startswith("((", self.position)
+                end = _closing(self.text, self.position) if is_arithmetic else None
+                if self.text.startswith(";;", self.position) and self.patterns:
+                    self.patterns[-1] = True
+                    end = self.position + 2
+                self.line += self.text.count("\n", self.position, end or self.position)
+                self.position = end or self.position + 1
+            elif heredoc := HEREDOC.match(self.text, self.position):
+                self.heredocs.append(heredoc["end"])
+                self.position = heredoc.end()
+            elif not self._word():
+                self.is_whole = False
+                return
+            elif self.words[0].text == "case" and len(self.words) > 2 and self.words[-1].text == "in":
+                yield from self._end()
+        yield from self._end()
+
+    def _newline(self) -> None:
+        self.position += 1
+        self.line += 1
+        for end in self.heredocs:
+            match = re.compile(rf"^[ \t]*{re.escape(end)}[ \t]*$", re.MULTILINE).search(self.text, self.position)
+            stop = match.end() if match else len(self.text)
+            self.line += self.text.count("\n", self.position, stop)
+            self.position = stop
+        self.heredocs.clear()
+
+    def _skip_line(self) -> None:
+        end = self.text.find("\n", self.position)
+        self.position = len(self.text) if end < 0 else end
+
+    def _skip_pattern(self) -> None:
+        if self.text[self.position] == "#":
+            self._skip_line()
+            return
+        self.patterns[-1] = False
+        if not ESAC.match(self.text, self.position):
+            end = self.text.find(")", self.position)
+            stop = len(self.text) if end < 0 else end + 1
+            self.line += self.text.count("\n", self.position, stop)
+            self.position = stop
+
+    def _end(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
+        words, self.words, self.in_test = self.words, [], False
+        while words and words[0].text in BEFORE and not words[0].quote:
+            words = words[1:]
+        if not words:
+            return
+        head = words[0].text
+        is_certain = not self.conditions or self.conditions[-1]  # what is within a condition has that one, too
+        about_ranks = head in ("if", "elif") and ABOUT_RANKS.search(" ".join(word.text for word in words)) is not None
+        if head in ("if", "case"):
+            self.conditions.append(is_certain and about_ranks)
+            if head == "case":
+                self.patterns.append(True)
+        elif head == "elif" and self.conditions:
+            self.conditions[-1] = self.conditions[-1] and about_ranks
+        elif head in ("fi", "esac"):
+            if self.conditions:
+                self.conditions.pop()
+            if head == "esac" and self.patterns:
+                self.patterns.pop()
+        else:
+            yield tuple(words), is_certain
+
+    def _word(self) -> bool:
+        """Read a word; False where a quote, a parenthesis or a brace is not closed."""
+        line, start = self.line, self.position
+        parts: list[str] = []
+        while self.position < len(self.text):
+            character = self.text[self.position]
+            if character in " \t\r\f\v\n;|)" or self.text.startswith("\\\n", self.position):
+                break
+            if (character == "&" and not self._is_redirect()) or BLANK_BEHIND.match(self.text, self.position):
+                break
+            if plain := PLAIN.match(self.text, self.position):
+                parts.append(plain[0])
+                self.position = plain.end()
+            elif character == "\\":
+                parts.append(self.text[self.position : self.position + 2])
+                self.position += 2
+            elif character in "'\"`(" or self.text.startswith(("$(", "${"), self.position):
+                end = _closing(self.text, self.position)
+                if end is None:
+                    self.position = len(self.text)
+                    return False
+                part = self.text[self.position : end]
+                self.line += part.count("\n")
+                self.position = end
+                if character in "'\"":
+                    part = part[1:-1]
+                parts.append(part if character == "'" else part.replace("\\\n", ""))
+            else:
+                parts.append(character)
+                self.position += 1
+        raw = self.text[start : self.position]
+        is_quoted = raw[0] in "'\"" and _closing(raw, 0) == len(raw)
+        self.words.append(ShellWord("".join(parts)[:MAX_TEXT_LENGTH], line, raw[0] if is_quoted else ""))
+        self.in_test = (self.in_test or raw == "[[") and raw != "]]"
+        return True
+
+    def _is_redirect(self) -> bool:
+        return self.text[self.position - 1 : self.position] in ("<", ">") or self.text.startswith("&>", self.position)
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Return the end of the quote, parenthesis or expansion that begins at `start`; None where it is not closed."""
+    if text[start] == "'":
+        end = text.find("'", start + 1)
+        return None if end < 0 else end + 1
+    position = start + 1 if text[start] == "$" else start
+    stack = [CLOSING.get(text[position], text[position])]
+    position += 1
+    while position < len(text):
+        character = text[position]
+        if character == "\\":
+            position += 1
+        elif character == stack[-1]:
+            stack.pop()
+            if not stack:
+                return position + 1
+        elif character == "$" and text[position + 1 : position + 2] in CLOSING:
+            position += 1
+            stack.append(CLOSING[text[position]])
+        elif stack[-1] != '"' and character in '"`':
+            stack.append(character)
+        elif stack[-1] == ")" and character == "(":
+            stack.append(")")
+        elif stack[-1] == ")" and (character == "'" or (character == "#" and text[position - 1] in " \t\n(")):
+            end = text.find("'" if character == "'" else "\n", position + 1)
+            if end < 0:
+                return None
+            position = end if character == "'" else end - 1
+        position += 1
+    return None
+
+
+def _value(match: re.Match[str], word: ShellWord, values: Mapping[str, Value]) -> Value:
+    """Return the value of an assignment; None for one that is added to an unknown one."""
+    value, before = match["value"], values.get(match["name"])
+    if value.startswith("(") and value.endswith(")"):
+        inner = _Lexer(value[1:-1], word.line).commands()
+        items = tuple(item for words, _ in inner for item in _expanded(words, values))
+        return items if not match["plus"] else (*before, *items) if isinstance(before, tuple) else None
+    text = expanded(value, values)
+    if match["plus"]:
+        return before + text if isinstance(before, str) else None
+    return text
+
+
+def expanded(text: str, values: Mapping[str, Value]) -> str:
+    """Return a text with the variables in place whose value is known; others stay as they are written."""
+
+    def value(match: re.Match[str]) -> str:
+        known = values.get(match["braced"] or match["plain"])
+        return known if isinstance(known, str) else match[0]
+
+    if "$" not in text or len(text) > MAX_WORD_LENGTH:
+        return text
+    return ARITHMETIC.sub(lambda match: _result(match, values), REFERENCE.sub(value, text)[:MAX_WORD_LENGTH])
+
+
+def _result(match: re.Match[str], values: Mapping[str, Value]) -> str:
+    """Return the product or quotient of known numbers; the text itself for anything else."""
+    number = None
+    for operator, operand in FACTOR.findall(match["formula"]):
+        known = values.get(operand, operand)
+        if not isinstance(known, str) or not known.isdecimal() or (operator == "/" and not int(known)):
+            return match[0]
+        number = int(known) if number is None else number * int(known) if operator == "*" else number // int(known)
+    return match[0] if number is None else str(number)
+
+
+def _expanded(words: tuple[ShellWord, ...], values: Mapping[str, Value]) -> Iterator[ShellWord]:
+    """Yield words with known variables in place, several where a shell makes several of one."""
+    for word in words:
+        reference = REFERENCE.fullmatch(word.text)
+        known = values.get(reference["braced"] or reference["plain"]) if reference and word.quote != "'" else None
+        if word.quote == "'":
+            yield word
+        elif isinstance(known, tuple):
+            yield from (ShellWord(item.text, word.line, item.quote) for item in known)
+        elif isinstance(known, str) and not word.quote:
+            yield from (ShellWord(item, word.line) for item in _split(known))
+        else:
+            yield ShellWord(expanded(word.text, values), word.line, word.quote)
+
+
+def _split(text: str) -> list[str]:
+    """Return the words that a shell makes of a variable's value; $(a program's output) is in one of them."""
+    if "$(" not in text:
+        return text.split()
+    return [word.text for words, _ in _Lexer(text.replace("\n", " "), 1).commands() for word in words]
+
+
+def _faults(words: tuple[ShellWord, ...], ended: int, lexer: _Lexer) -> Iterator[ShellFault]:
+    """Yield what is broken at a command's beginning; `ended` is the line in which the one before ended, 0 for none."""
+    head = words[0]
+    word = YamlWord(head.text, head.line)
+    if ended and OPTION.match(head.text) and not head.quote and ended not in lexer.blanks:
+        problem = f"a command begins with {head.text[:40]}: the one before ended in line {ended}"
+        fix = f"end line {ended} with a backslash"
+        if head.line - ended > 1:
+            fix = "leave no empty line and no comment between the lines of a command"
+        yield ShellFault(word, problem, fix)
+    names = words[1:] if head.text == "export" else words
+    if len(names) > 1 and SET_APART.fullmatch(names[0].text) and names[1].text == "=" and not names[1].quote:
+        yield ShellFault(
+            word, f"{names[0].text} is not set: a blank stands before the =", "write no blank around the ="
+        )
+    elif len(names) == 2 and names[0].text.endswith("=") and PLAIN_VALUE.fullmatch(names[1].text):
+        yield ShellFault(word, f"{names[0].text[:-1]} is empty: a blank follows the =", "write no blank around the =")
+    for item in () if head.text in PRINTS else words:
+        if not item.quote and TYPOGRAPHIC.match(item.text):
+            problem = f"{item.text[:40]} has a typographic dash, quote or blank, as word processors write it"
+            yield ShellFault(YamlWord(item.text, item.line), problem, "type it anew: -, \", ' or a plain blank")

@@ -1,0 +1,210 @@
+"""The commands of a shell's text that start ranks or servers: torchrun, mpirun, accelerate, Ray and others."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from rdma_images.jobs.check import commands
+from rdma_images.jobs.check.commands import Command, ShellWord
+from rdma_images.jobs.check.foreign_job import Launch, YamlWord
+
+MAX_DEPTH = 4  # commands within the words of others
+# What runs the command that follows its own options.
+WRAPPERS = re.compile(
+    r"srun|env|sudo|numactl|taskset|timeout|nice|stdbuf|singularity|apptainer|docker|podman|nerdctl|enroot|shifter|"
+    r"ssh|pdsh|clush|uv|poetry|conda|pixi|micromamba|nsys|ncu|strace|bash|sh|zsh|eval|mpirun|mpiexec|kubectl|"
+    r"ibrun|jsrun|prun|parallel|horovodrun|python[\d.]*|tini|dumb-init|wait|if|while|until|source|set|ray|\$.*"
+)
+SHELL = re.compile(r"(?:ba|z|da)?sh")
+SHELL_OPTION = re.compile(r"-[a-z]*c")
+MODULES = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "torchrun": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+    "sglang.launch_server": "sglang",
+    "vllm.entrypoints.openai.api_server": "vllm",
+}
+PROGRAMS = {
+    "torchrun": "torchrun",
+    "deepspeed": "deepspeed",
+    "mpirun": "mpirun",
+    "mpiexec": "mpirun",
+    "horovodrun": "horovodrun",
+}
+SUBCOMMANDS = {
+    ("accelerate", "launch"): "accelerate",
+    ("ray", "start"): "ray",
+    ("vllm", "serve"): "vllm",
+    ("sglang", "serve"): "sglang",
+}
+SERVERS = ("ray", "vllm", "sglang")  # whose words are all their own
+PYTHON = re.compile(r"python[\d.]*")
+SCRIPT = re.compile(r".*\.(?:py|sh|pyz)|-m|--module")
+OPTION = re.compile(r"-{1,2}[A-Za-z]")
+HYDRA = re.compile(r"\+{0,2}[a-z][\w.]*\.\w+=.*|[a-z_]\w*=.*")
+# A variable that may hold options of the launcher.
+OPEN_WORDS = re.compile(r"\$.*(?:ARG|OPT|CONF|PARAM|FLAG|LAUNCH|DIST|RDZV|TORCHRUN|@|\*)", re.IGNORECASE)
+SRUN_SHORT = {"N": "nodes", "n": "ntasks", "w": "nodelist", "c": "cpus_per_task", "G": "gpus", "r": "relative"}
+MPI_VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class _Context:
+    is_certain: bool
+    srun: Mapping[str, YamlWord] | None = None
+    on_nodes: bool = False
+    sent_variables: frozenset[str] | None = None
+    depth: int = 0
+
+
+def launches(text: commands.ShellText) -> tuple[Launch, ...]:
+    """Return the launches among a text's commands, those within quotes for another shell, too."""
+    return tuple(
+        launch for command in text.commands for launch in _of(command.words, command, _Context(command.is_certain))
+    )
+
+
+def _of(words: tuple[ShellWord, ...], command: Command, context: _Context) -> Iterator[Launch]:
+    """Yield the launches of a command's words."""
+    start = next((n for n, word in enumerate(words) if not commands.SETTING.fullmatch(word.text)), len(words))
+    words = words[start:]
+    if not words:
+        return
+    head = words[0].text.rpartition("/")[2]
+    program, length = _program(words)
+    if program and program not in ("mpirun", "horovodrun"):
+        yield _launch(program, words[length:], words[0].line, context)
+        return
+    if program:
+        context = replace(context, sent_variables=_sent(words) if program == "mpirun" else None)
+        yield _launch(program, words[length:], words[0].line, context)
+        context = replace(context, on_nodes=True)
+    elif not WRAPPERS.fullmatch(head):
+        return
+    if head == "srun":
+        context = replace(context, srun=_options(_before_program(words[1:]), SRUN_SHORT))
+    if head in ("docker", "podman", "nerdctl") and len(words) > 1 and words[1].text in ("run", "container"):
+        context = replace(context, sent_variables=_passed(words))
+    if head in ("ssh", "pdsh", "clush"):
+        names = frozenset(re.findall(r"\b([A-Z_][A-Z0-9_]*)=", " ".join(word.text for word in words)))
+        context = replace(context, sent_variables=names)
+    for position in range(1, len(words)):
+        before, word = words[position - 1].text, words[position]
+        is_script = SHELL_OPTION.fullmatch(before) and any(
+            SHELL.fullmatch(item.text.rpartition("/")[2]) for item in words[:position]
+        )
+        if (is_script or head in ("ssh", "eval")) and re.search(r"\s", word.text) and context.depth < MAX_DEPTH:
+            yield from _inner(word, command, context, on_nodes=word.quote == "'" and head != "eval")
+            if is_script:
+                return
+        if word.quote and re.search(r"\s", word.text):
+            continue
+        inner, _ = _program(words[position:])
+        if inner and inner != "python":
+            yield from _of(words[position:], command, context)
+            return
+    if head == "srun":
+        yield from _python(words, context)
+
+
+def _inner(word: ShellWord, command: Command, context: _Context, *, on_nodes: bool) -> Iterator[Launch]:
+    """Yield the launches of a text that another shell reads; in single quotes only that shell knows its variables."""
+    text = word.text.replace('\\"', '"').replace("\\$", "$")
+    inner = commands.read(text, word.line, {} if on_nodes else command.values)
+    context = replace(context, on_nodes=context.on_nodes or on_nodes, depth=context.depth + 1)
+    for each in inner.commands:
+        yield from _of(each.words, each, context)
+
+
+def _python(words: tuple[ShellWord, ...], context: _Context) -> Iterator[Launch]:
+    """Yield a program that srun itself starts."""
+    for position, word in enumerate(words):
+        if PYTHON.fullmatch(word.text.rpartition("/")[2]):
+            script = next((n for n in range(position, len(words)) if SCRIPT.fullmatch(words[n].text)), None)
+            if script is not None:
+                yield _launch("python", words[position + 1 :], word.line, context)
+            return
+
+
+def _program(words: tuple[ShellWord, ...]) -> tuple[str, int]:
+    """Return the launcher that words begin with, and how many of them name it; "" for none."""
+    names = [word.text.rpartition("/")[2] for word in words[:4]]
+    if names[0] in PROGRAMS:
+        return PROGRAMS[names[0]], 1
+    if len(names) > 1 and (names[0], names[1]) in SUBCOMMANDS:
+        return SUBCOMMANDS[names[0], names[1]], 2
+    if PYTHON.fullmatch(names[0]) or names[0].endswith("$PYTHON"):
+        for position in range(1, len(names) - 1):
+            if names[position] == "-m":
+                return MODULES.get(names[position + 1], ""), position + 2
+    return "", 0
+
+
+def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Context) -> Launch:
+    script = len(words)
+    if program not in SERVERS:
+        script = next((n for n, word in enumerate(words) if SCRIPT.fullmatch(word.text)), len(words))
+    return Launch(
+        program,
+        line,
+        _options(words[:script], {}),
+        _options(words[script + 1 :], {}),
+        context.is_certain,
+        context.srun,
+        context.on_nodes,
+        context.sent_variables,
+        any(OPEN_WORDS.match(word.text) for word in words[:script]),
+    )
+
+
+def _before_program(words: tuple[ShellWord, ...]) -> tuple[ShellWord, ...]:
+    """Return srun's own words: its options, each with the word that may be its value."""
+    for position, word in enumerate(words):
+        before = words[position - 1].text if position else ""
+        if not OPTION.match(word.text) and not (OPTION.match(before) and "=" not in before and len(before) != 3):
+            return words[:position]
+    return words
+
+
+def _options(words: tuple[ShellWord, ...], short: Mapping[str, str]) -> dict[str, YamlWord]:
+    """Return options by name, the last of each; "name=" stands for one whose value is empty behind an equals sign."""
+    options: dict[str, YamlWord] = {}
+    for position, word in enumerate(words):
+        following = words[position + 1] if position + 1 < len(words) else None
+        if OPTION.match(word.text):
+            name, equals, value = word.text.partition("=")
+            if short and not equals and not name.startswith("--") and len(name) > 2 and name[1] in short:
+                name, equals, value = name[:2], "=", name[2:]
+            key = name.lstrip("-").replace("-", "_")
+            if not equals and following and not OPTION.match(following.text):
+                value = following.text
+            options[short.get(key, key)] = YamlWord(value, word.line)
+            if equals and not value:
+                options[f"{key}="] = YamlWord(word.text, word.line)
+        elif HYDRA.fullmatch(word.text):
+            name, _, value = word.text.lstrip("+").partition("=")
+            options[name] = YamlWord(value, word.line)
+    return options
+
+
+def _sent(words: tuple[ShellWord, ...]) -> frozenset[str] | None:
+    """Return the variables that Open MPI sends to other nodes with -x; None for another MPI's options."""
+    texts = [word.text for word in words]
+    if any(text.startswith(("-genv", "-env", "-ppn", "-f")) for text in texts) or "mca_base_env_list" in texts:
+        return None
+    sent = {after.partition("=")[0] for before, after in pairwise(texts) if before == "-x"}
+    return None if any(not MPI_VARIABLE.fullmatch(name) for name in sent) else frozenset(sent)
+
+
+def _passed(words: tuple[ShellWord, ...]) -> frozenset[str] | None:
+    """Return the variables that a container gets by its command line; None where a file or a variable has more."""
+    texts = [word.text for word in words]
+    if any(text.startswith(("--env-file", "$", "-e$")) or text == "--env-host" for text in texts):
+        return None
+    names = {text.removeprefix("--env=") for text in texts if text.startswith("--env=")}
+    names |= {after for before, after in pairwise(texts) if before in ("-e", "--env")}
+    names |= {text[2:] for text in texts if re.match(r"-e[A-Z]", text)}
+    return frozenset(name.partition("=")[0] for name in names)

@@ -1,0 +1,261 @@
+"""Rules on the commands that start ranks: what a shell does not read as meant, and how the nodes meet."""
+
+import re
+from collections.abc import Iterator
+
+from rdma_images.jobs.check.foreign_job import JobPart, Launch, YamlWord
+from rdma_images.jobs.check.rules.rule import Answer, CheckContext, rule
+
+LOOPBACK = re.compile(r"(?:tcp://)?(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)(?::\d+)?")
+# Of each launcher: how many nodes there are, which one this is, where the first one is, and at which port.
+NODE_OPTIONS = {
+    "torchrun": ("nnodes", "node_rank", "master_addr", "master_port"),
+    "accelerate": ("num_machines", "machine_rank", "main_process_ip", "main_process_port"),
+    "deepspeed": ("num_nodes", "node_rank", "master_addr", "master_port"),
+    "sglang": ("nnodes", "node_rank", "dist_init_addr", ""),
+    "vllm": ("nnodes", "node_rank", "master_addr", "master_port"),
+}
+MEETING_OPTIONS = (
+    "nnodes",
+    "num_machines",
+    "num_nodes",
+    "nproc_per_node",
+    "num_processes",
+    "node_rank",
+    "machine_rank",
+    "master_addr",
+    "master_port",
+    "main_process_ip",
+    "main_process_port",
+    "rdzv_endpoint",
+    "rdzv_id",
+    "rdzv_backend",
+    "dist_init_addr",
+    "hostfile",
+)
+PORTS = re.compile(r"\d+")
+OWN_ADDRESS = re.compile(
+    r"\$\(\s*(?:/bin/)?hostname(?:\s+(?:-\w+|--[\w-]+))*\s*(?:\|[^)]*)?\)(?::\d+)?|\$\{?HOSTNAME\}?(?::\d+)?"
+)
+ALL_ADDRESSES = re.compile(r"\$\(\s*hostname\s+(?:-I|--all-ip-addresses)\s*\)(?::\d+)?")
+NODE_LIST = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?(?::\d+)?")
+DRAWN_PORT = re.compile(r"\$\{?RANDOM\b|\$\(\(.*RANDOM|\$\(.*(?:shuf|python|socket|\bss\b|netstat)")
+FALLBACK = re.compile(r"\|\|\s*echo\s+['\"]?(?:localhost|127\.0\.0\.1)")
+OPERATORS = ("PyTorchJob", "TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")  # which set PET_ variables
+
+
+def node_count(part: JobPart, launch: Launch) -> int:
+    """Return how many nodes a launch is for; 0 where that is not written."""
+    name = NODE_OPTIONS.get(launch.program, ("",))[0]
+    if word := launch.options.get(name):
+        counts = re.fullmatch(r"(?:\d{1,6}:)?(\d{1,6})", word.text)
+        return int(counts[1]) if counts else part.job_nodes or 0
+    return 0
+
+
+def is_on_each_node(part: JobPart, launch: Launch) -> bool:
+    """Return whether each node's own shell reads the command: what it puts in place may differ."""
+    return launch.on_nodes or (part.kind == "kubernetes" and (part.job_nodes or 0) > 1)
+
+
+def srun_nodes(part: JobPart, launch: Launch) -> int | None:
+    """Return the nodes on which srun starts a command; None where srun does not start it, or does not say."""
+    if launch.srun is None or "nodelist" in launch.srun or "relative" in launch.srun:
+        return None
+    word = launch.srun.get("nodes")
+    return word.number if word else part.job_nodes
+
+
+@rule(
+    "shell.broken", "error", "bash(1): a backslash joins lines only as the last character; an assignment has no blanks"
+)
+def broken_commands(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """Lines that a shell reads as other commands than they look."""
+    for fault in part.start.faults:
+        yield fault.word, fault.message, fault.fix
+
+
+@rule(
+    "slurm.directives",
+    "error",
+    "SchedMD, sbatch(1): directives are read up to the first command; the first line names a shell",
+)
+def lost_directives(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """Directives that sbatch does not read, and a script that it refuses."""
+    if word := part.settings.get("late-directive"):
+        problem = f"#SBATCH {word.text} stands after the first command: sbatch does not read it, nor those below"
+        yield word, problem, "move all directives before the first command"
+    if word := part.settings.get("no-shebang"):
+        yield word, "the first line is not #!/bin/bash: sbatch refuses the script", "begin the file with #!/bin/bash"
+
+
+@rule(
+    "rendezvous.torchrun",
+    "error",
+    "pytorch/pytorch, torch/distributed/run.py: defaults of --node-rank, --master-addr and --rdzv-endpoint",
+)
+def torchrun_alone(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """torchrun for several nodes, each of which starts by itself or as the first."""
+    is_operators = part.kind == "kubernetes" and part.title.startswith(OPERATORS)
+    if is_operators or any(name.startswith("PET_") for name in part.environment):
+        return
+    for launch in part.start.launches:
+        options, nodes = launch.options, node_count(part, launch)
+        if launch.program != "torchrun" or nodes < 2 or launch.is_open or not launch.is_certain:
+            continue
+        word = options["nnodes"]
+        backend = options.get("rdzv_backend")
+        if "standalone" in options:
+            problem = f"--standalone is for one node: each of the {nodes} nodes trains by itself"
+            yield word, problem, "replace it by --rdzv-backend=c10d --rdzv-endpoint=FIRST_NODE:29500"
+        elif backend and backend.text not in ("static", "") and "$" not in backend.text:
+            if "rdzv_endpoint" not in options:
+                problem = f"--rdzv-backend={backend.text} without --rdzv-endpoint: each node meets itself at localhost"
+                yield backend, problem, "add --rdzv-endpoint=FIRST_NODE:29500; --master-addr is not read here"
+        elif not backend and (missing := _missing(options)):
+            default = (
+                "each node is rank 0" if "node_rank" not in options else "each node looks for the first at 127.0.0.1"
+            )
+            problem = (
+                f"torchrun for {nodes} nodes without {missing}, and it reads no MASTER_ADDR or NODE_RANK: {default}"
+            )
+            yield word, problem, "add it, or --rdzv-backend=c10d --rdzv-endpoint=FIRST_NODE:29500"
+
+
+def _missing(options: object) -> str:
+    names = options if isinstance(options, dict) else {}
+    missing = [] if "node_rank" in names else ["--node-rank"]
+    if "master_addr" not in names and "rdzv_endpoint" not in names:
+        missing.append("--master-addr")
+    return " and ".join(missing)
+
+
+@rule("rendezvous.node-rank", "error", "pytorch/pytorch, torch/distributed/run.py; huggingface/accelerate, issue 2362")
+def wrong_node_rank(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """A node's rank that every node has, or that is beyond the last."""
+    for launch in part.start.launches:
+        names, nodes = NODE_OPTIONS.get(launch.program), node_count(part, launch)
+        rank = launch.options.get(names[1]) if names else None
+        if not rank or rank.number is None or nodes < 2:
+            continue
+        if rank.number >= nodes:
+            problem = f"rank {rank.text} of {nodes} nodes: ranks of nodes go from 0 to {nodes - 1}"
+            yield rank, problem, "count the nodes from 0"
+        elif (srun_nodes(part, launch) or 0) > 1 or (is_on_each_node(part, launch) and part.kind == "kubernetes"):
+            backend = launch.options.get("rdzv_backend")
+            if launch.program == "torchrun" and backend and backend.text != "static":
+                continue  # which chooses ranks by itself
+            yield (
+                rank,
+                f"each of the {nodes} nodes is started with rank {rank.text}",
+                "write \\$SLURM_NODEID, in quotes for the shell of each node"
+                if part.kind == "slurm"
+                else "give each pod its own rank",
+            )
+
+
+@rule("rendezvous.empty", "error", "bash(1): a blank ends a word")
+def empty_options(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """An option of the launcher with nothing behind its equals sign."""
+    for launch in part.start.launches:
+        for name in MEETING_OPTIONS:
+            if word := launch.options.get(f"{name}="):
+                yield word, f"{word.text[:40]} is empty", "write the value right behind the equals sign"
+
+
+@rule("rendezvous.port", "error", "pytorch/pytorch, torch/distributed/rendezvous.py: a port is less than 2^16")
+def wrong_port(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """A port that does not exist, or that each node draws for itself."""
+    words: list[tuple[YamlWord, Launch | None]] = []
+    if port := part.environment.get("MASTER_PORT"):
+        words.append((port, None))
+    for launch in part.start.launches:
+        names = NODE_OPTIONS.get(launch.program, ("", "", "", ""))
+        ports = [launch.options[name] for name in (names[3],) if name in launch.options]
+        for name in ("rdzv_endpoint", "dist_init_addr"):
+            if (word := launch.options.get(name)) and ":" in word.text:
+                ports.append(YamlWord(word.text.rpartition(":")[2], word.line))
+        words += [(word, launch) for word in ports]
+    for word, starter in words:
+        if (word.number or 0) >= 1 << 16:
+            yield word, f"port {word.text}: ports go up to 65535", "choose one from 1024 to 65535, as 29500"
+        elif DRAWN_PORT.search(word.text) and _is_read_by_each(part, starter):
+            yield word, f"each node draws its own port by {word.text[:60]}", "choose one port for all nodes"
+
+
+def _is_read_by_each(part: JobPart, launch: Launch | None) -> bool:
+    """Return whether several nodes each read the value themselves, of a launch or of a pod's variable."""
+    is_each = is_on_each_node(part, launch) if launch else part.kind == "kubernetes"
+    return is_each and _nodes(part, launch) > 1
+
+
+def _nodes(part: JobPart, launch: Launch | None) -> int:
+    return max(part.job_nodes or 0, node_count(part, launch) if launch else 0)
+
+
+@rule(
+    "rendezvous.address-form",
+    "error",
+    "pytorch/pytorch, torch/distributed/elastic/rendezvous/utils.py, parse_rendezvous_endpoint",
+)
+def wrong_address(part: JobPart, _: CheckContext) -> Iterator[Answer]:
+    """An address of the first node that is none, or that each node reads as its own."""
+    for word, launch in _addresses(part):
+        text, nodes = word.text.removeprefix("tcp://"), _nodes(part, launch)
+        is_endpoint = launch is not None and word in (
+            launch.options.get("rdzv_endpoint"),
+            launch.options.get("dist_init_addr"),
+        )
+        if re.match(r"https?://", text):
+            yield word, f"{text} is a URL, and no host name", "write the host's name or address alone"
+        elif not is_endpoint and re.fullmatch(r"[\w.-]+:\d+", text):
+            yield (
+                word,
+                f"{text} has a port: the address and the port are two settings",
+                "write the port as the launcher's port",
+            )
+        elif nodes > 1 and NODE_LIST.fullmatch(text):
+            yield (
+                word,
+                f"{text} is a list of nodes, as node[01-02], and no name",
+                'write $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+            )
+        elif ALL_ADDRESSES.fullmatch(text):
+            yield (
+                word,
+                "hostname -I prints all addresses of the node with a blank behind each",
+                "take one: $(hostname -I | awk '{print $1}')",
+                "warning",
+            )
+        elif OWN_ADDRESS.fullmatch(text) and _is_read_by_each(part, launch):
+            yield (
+                word,
+                f"{text} is each node's own name: no node meets the others",
+                "write the first node's name on all nodes",
+            )
+        elif (
+            nodes > 1
+            and launch
+            and launch.program != "torchrun"
+            and LOOPBACK.fullmatch(word.text)
+            and not _is_shared_host(part)
+        ):
+            yield (
+                word,
+                f"{text} is each node itself: no node meets the others",
+                "write the first node's name or address",
+            )
+
+
+def _is_shared_host(part: JobPart) -> bool:
+    return part.kind == "docker" and part.network == "host"
+
+
+def _addresses(part: JobPart) -> Iterator[tuple[YamlWord, Launch | None]]:
+    """Yield the addresses of the first node, with the launch that has them; the variable's has none."""
+    if word := part.environment.get("MASTER_ADDR"):
+        yield word, None
+    for launch in part.start.launches:
+        for name in {NODE_OPTIONS.get(launch.program, ("", "", "", ""))[2], "rdzv_endpoint"}:
+            if word := launch.options.get(name):
+                yield word, launch

@@ -1,0 +1,117 @@
+"""What a shell does not read as it is meant, in scripts of any kind."""
+
+from pathlib import Path
+
+import pytest
+
+from rdma_images.jobs.check import check, commands
+from tests.support.foreign_jobs import checked, findings
+
+SCRIPT = """#!/bin/bash
+torchrun --nproc_per_node=8 \\
+{middle}
+"""
+
+
+@pytest.mark.parametrize(
+    ("middle", "line", "problem"),
+    [
+        ("    --nnodes=1 \\\n    train.py", 0, ""),
+        (
+            "    --nnodes=1 \\ \n    train.py",
+            3,
+            "a blank follows the backslash at the end of the line, so the command ends there",
+        ),
+        ("    --nnodes=1 \\ \n\n", 0, ""),  # nothing is lost
+        (
+            "    # on one node\n    --nnodes=1 train.py",
+            4,
+            "a command begins with --nnodes=1: the one before ended in line 2",
+        ),
+        ("\n    --nnodes=1 train.py", 4, "a command begins with --nnodes=1: the one before ended in line 2"),
+        ("    train.py\n    --lr 1e-4", 4, "a command begins with --lr: the one before ended in line 3"),
+        ("    train.py\nNCCL_DEBUG = INFO", 4, "NCCL_DEBUG is not set: a blank stands before the ="),
+        ("    train.py\nexport NCCL_DEBUG = INFO", 4, "NCCL_DEBUG is not set: a blank stands before the ="),
+        ("    train.py\nMASTER_ADDR= 10.0.0.1", 4, "MASTER_ADDR is empty: a blank follows the ="),
+        (
+            "    \u2013-nnodes=1 train.py",
+            3,
+            "\u2013-nnodes=1 has a typographic dash, quote or blank, as word processors write it",
+        ),
+        ("    train.py\necho a \u2013 b = c", 0, ""),
+        ('    train.py\nif [[ -n "$A" &&\n  -z "$B" ]] || [ "$A" = b ]; then echo a; fi', 0, ""),
+        ('    train.py\ncase "$1" in --help|-h) echo a;; --x)\n echo b;; esac', 0, ""),
+        ("    train.py\ncat > options <<EOF\n--lr 1\nEOF", 0, ""),
+        ("    train.py\nOPTIONS=(\n  --lr 1 # a\n  --x 2\n)", 0, ""),
+        ("    train.py\necho 'a\n--lr 1", 0, ""),  # a quote that is not closed
+        ("    train.py\ncommand -v nvcc", 0, ""),
+    ],
+)
+def test_what_a_shell_reads_as_other_commands(tmp_path: Path, middle: str, line: int, problem: str) -> None:
+    found = findings(tmp_path, "shell.broken", job_sh=SCRIPT.format(middle=middle))
+    assert [(row.severity, row.where[0].rpartition(":")[2], row.message) for row in found] == (
+        [("error", str(line), problem)] if problem else []
+    )
+
+
+def test_directives_after_the_first_command_are_not_read(tmp_path: Path) -> None:
+    text = "#!/bin/bash\n#SBATCH --nodes=2\nmodule load cuda\n#SBATCH --gpus-per-node=8\nsrun train\n"
+    (finding,) = findings(tmp_path, "slurm.directives", job_sbatch=text)
+    assert finding.message == (
+        "#SBATCH --gpus-per-node stands after the first command: sbatch does not read it, nor those below"
+    )
+    assert finding.where == (f"{tmp_path / 'job.sbatch'}:4",)
+    good = text.replace("module load cuda\n#SBATCH", "\n# a comment\n#SBATCH")
+    assert not findings(tmp_path, "slurm.directives", job_sbatch=good)
+    (finding,) = findings(tmp_path, "slurm.directives", job_sbatch=good.replace("#!/bin/bash\n", ""))
+    assert finding.message == "the first line is not #!/bin/bash: sbatch refuses the script"
+
+
+@pytest.mark.parametrize(
+    ("command", "title"),
+    [
+        ("torchrun --nnodes=2 train.py", "torchrun"),
+        ("python -m torch.distributed.launch --nnodes=2 train.py", "torchrun"),
+        ("NCCL_DEBUG=INFO accelerate launch --num_machines 2 train.py", "accelerate"),
+        ("deepspeed --num_nodes 2 train.py", "deepspeed"),
+        ("mpirun -np 16 ./all_reduce_perf", "mpirun"),
+        ("horovodrun -np 16 python train.py", "horovodrun"),
+        ("python3 -m sglang.launch_server --nnodes 2", "sglang"),
+        ("ray start --head", "ray"),
+        ('LAUNCHER="torchrun \\\n --nnodes=2 \\\n"\n$LAUNCHER train.py', "torchrun"),
+        ('ssh node1 "cd /work && torchrun --nnodes=2 train.py"', "torchrun"),
+        ("docker run image bash -c 'torchrun --nnodes=2 train.py'", "torchrun"),
+        ("uv run torchrun --nnodes=2 train.py", "torchrun"),
+        ("echo torchrun --nnodes=2", ""),
+        ("pip install deepspeed", ""),
+        ("# torchrun train.py", ""),
+    ],
+)
+def test_a_script_with_a_launcher_is_a_job(tmp_path: Path, command: str, title: str) -> None:
+    path = tmp_path / "job.sh"
+    path.write_text(f"#!/bin/bash\n{command}\n")
+    other = tmp_path / "other.sbatch"
+    other.write_text("#!/bin/bash\n#SBATCH --nodes=1\nsrun train\n")
+    titles = [part.title for part in check([path, other]).parts]
+    assert titles == ([f"script with {title}"] if title else []) + ["sbatch script"]
+
+
+def test_variables_and_arrays_are_put_in_place() -> None:
+    text = commands.read(
+        'A=(--x 1)\nA+=(--y "b c")\nN=2; G=4\nB="--n $N --w $((N * G))"\nrun "${A[@]}" $B \'$N\' "$N" ${C[@]} ${D:-1}\n'
+    )
+    assert [word.text for word in text.commands[-1].words] == [
+        *("run", "--x", "1", "--y", "b c", "--n", "2", "--w", "8", "$N", "2", "${C[@]}", "${D:-1}")
+    ]
+    assert text.assigned == {"A", "B", "N", "G"}
+
+
+def test_a_variable_of_a_condition_is_not_known() -> None:
+    text = commands.read('A=1\nif [ -n "$X" ]; then A=2; fi\nif [ "$RANK" = 0 ]; then B=3; fi\nrun $A $B\n')
+    assert [word.text for word in text.commands[-1].words] == ["run", "$A", "3"]
+
+
+def test_a_script_of_another_language_is_no_shell(tmp_path: Path) -> None:
+    text = "#!/usr/bin/env python\n#SBATCH --nodes=2\nx = 1\n"
+    assert [part.title for part in checked(tmp_path, job_sbatch=text).parts] == ["sbatch script"]
+    assert not findings(tmp_path, "shell.broken", job_sbatch=text)
