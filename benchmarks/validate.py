@@ -68,7 +68,7 @@ def _median(run: Callable[[], None], runs: int) -> float:
 def _measured(ref: str, engine: Engine, probes: tuple[str, ...]) -> Measured:
     with (
         closing(engines.client(engine)) as client,
-        container.sealed(client, subject.subject(client, ref).digest) as box,
+        container.sealed_container(client, subject.subject(client, ref).digest) as box,
     ):
         measured = probing.probe(transport.host(f"docker://{box.container.id}", 120, engine.environ()), probes)
     if isinstance(measured, str):

@@ -31,7 +31,7 @@ DESCRIPTIONS = {
 class BrokenFile(NamedTuple):
     """A file that is no library: what it is instead, and what to do."""
 
-    found: str
+    actual: str
     fix: str
 
 

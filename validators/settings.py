@@ -113,17 +113,17 @@ def _because(row: Variable, versions: Mapping[str, str]) -> str:
 class SettingFaults(NamedTuple):
     """The known faults of versions, as a finding words them, and what to do."""
 
-    found: str
+    actual: str
     fix: str
     everywhere: bool = False  # whether one of them is so on every machine
 
     def require_none(self, require: Requirement, component: str, version: str) -> None:
         """Report them, of `component` ("an NCCL") in this version; as advice if none is so on every machine."""
         require(
-            not self.found,
-            severity="note" if self.found and not self.everywhere else None,
+            not self.actual,
+            severity="note" if self.actual and not self.everywhere else None,
             expected=f"{component} of which no such fault is known",
-            found=self.found or f"none is known of {version}",
+            actual=self.actual or f"none is known of {version}",
             fix=self.fix,
         )
 

@@ -42,7 +42,7 @@ def test_holds(case: Inspection, files: Files, libraries: Libraries, fabric: str
     require(
         broken is None,
         expected="NCCL reaches the fabric: docs/reference/validators.md, The answer",
-        found=broken.fault if broken else chain.answer,
+        actual=broken.fault if broken else chain.answer,
         fix=FIXES.get(broken.name, LIBFABRIC) if broken else "",
     )
 

@@ -79,7 +79,7 @@ def test_secrets(case: Inspection, require: Requirement) -> None:
     require(
         not secrets,
         expected="none",
-        found=f"everybody who pulls the image can read {some(secrets)}" if secrets else "none",
+        actual=f"everybody who pulls the image can read {some(secrets)}" if secrets else "none",
         fix="replace the secret: everybody who pulled the image has it; use --mount=type=secret in builds",
     )
 
@@ -91,7 +91,7 @@ def test_secret_names(case: Inspection, require: Requirement) -> None:
     require(
         not files,
         expected="none",
-        found=f"programs keep logins in {some(files)}, which everybody who pulls the image can read"
+        actual=f"programs keep logins in {some(files)}, which everybody who pulls the image can read"
         if files
         else "none",
         fix="remove the file in the step that makes it, or mount it with --mount=type=secret",
@@ -105,7 +105,7 @@ def test_host_keys(case: Inspection, require: Requirement) -> None:
     require(
         not keys,
         expected="none",
-        found=f"{some([entry.partition(' ')[0] for entry in keys])}: all containers are the same host"
+        actual=f"{some([entry.partition(' ')[0] for entry in keys])}: all containers are the same host"
         if keys
         else "none",
         fix="remove them in the layer that installs openssh-server, and run `ssh-keygen -A` when the container starts",
@@ -119,7 +119,7 @@ def test_caches(case: Inspection, require: Requirement) -> None:
     require(
         not caches,
         expected="none",
-        found=some(caches) or "none",
+        actual=some(caches) or "none",
         fix="use --mount=type=cache, or remove them in the same RUN: rm -rf /var/lib/apt/lists/*, pip --no-cache-dir",
     )
 
@@ -129,7 +129,7 @@ def test_temporary(case: Inspection, require: Requirement) -> None:
     """No temporary file lies in any layer."""
     temporary = left_in(case, "temporary")
     require(
-        not temporary, expected="none", found=some(temporary) or "none", fix="remove them in the RUN that makes them"
+        not temporary, expected="none", actual=some(temporary) or "none", fix="remove them in the RUN that makes them"
     )
 
 
@@ -140,7 +140,7 @@ def test_writable(files: Files, require: Requirement) -> None:
     require(
         not files.world_writable,
         expected="none",
-        found=f"everybody may write to {some(files.world_writable)}{keys}" if files.world_writable else "none",
+        actual=f"everybody may write to {some(files.world_writable)}{keys}" if files.world_writable else "none",
         fix=f"chmod o-w {' '.join(files.world_writable[:MAX_SHOWN])}",
     )
 
@@ -172,7 +172,7 @@ def test_cuda_single(case: Inspection, files: Files, require: Requirement) -> No
     require(
         not twice,
         expected=f"{len(copies)} libraries, each once" + (", beside a toolkit's own" if apart else ""),
-        found="; ".join(f"{name}: {', '.join(paths)}" for name, paths in twice.items()) or "each once",
+        actual="; ".join(f"{name}: {', '.join(paths)}" for name, paths in twice.items()) or "each once",
         fix="keep the wheels' and leave the toolkit out, or the other way round",
     )
 
@@ -189,7 +189,7 @@ def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> 
     require(
         not stub,
         expected="no libcuda.so.1 (the runtime brings the driver's), or a whole one",
-        found=(f"{answer.file}, {size}" if answer.file else "none")
+        actual=(f"{answer.file}, {size}" if answer.file else "none")
         + (', comes before the driver\'s: NCCL ends with "CUDA driver is a stub library"' if stub else ""),
         fix="take the stubs folder out of ld.so.conf.d and LD_LIBRARY_PATH, run ldconfig",
     )
@@ -208,7 +208,7 @@ def test_compat(case: Inspection, libraries: Libraries, require: Requirement) ->
     require(
         is_new,
         expected=f"{row.driver} or later, which CUDA {cuda} asks for [{table.cite(row)}]",
-        found=f"{match.group(1)} at {answer.file}"
+        actual=f"{match.group(1)} at {answer.file}"
         + ("" if on_machine else " comes before the host's")
         + ("" if is_new else f": too old for CUDA {cuda}, which does not start"),
         fix=f"update the driver, or install the cuda-compat of CUDA {cuda}"
@@ -249,7 +249,7 @@ def test_cuda_driver(case: Inspection, files: Files, libraries: Libraries, requi
     require(
         not drivers,
         expected="no libcuda or libnvidia-ml of a driver, as the runtime brings the host's",
-        found="; ".join(
+        actual="; ".join(
             f"{path} of driver {driver} hides the host's"
             if driver
             else f"{path}, empty, is left of a build with GPUs, in the place of the driver's"
@@ -282,7 +282,7 @@ def test_account(case: Inspection, files: Files, require: Requirement) -> None:
     require(
         not faults,
         expected="a name, and the right to write to its home and /tmp",
-        found="; ".join(faults) or "all of it",
+        actual="; ".join(faults) or "all of it",
         fix="; ".join(faults.values()),
     )
 
@@ -296,7 +296,7 @@ def test_memlock(case: Inspection, files: Files, libraries: Libraries, require: 
     require(
         not (files.user and files.user.number),
         expected="root, whom the capability IPC_LOCK frees from the limit memlock",
-        found=f"the image runs as {name}, for whom IPC_LOCK has no effect: RDMA needs a host that raises memlock"
+        actual=f"the image runs as {name}, for whom IPC_LOCK has no effect: RDMA needs a host that raises memlock"
         if name
         else "root",
         fix="raise memlock (docker run --ulimit memlock=-1, LimitMEMLOCK of containerd), or run it as root",
@@ -320,6 +320,6 @@ def test_budget(case: Inspection, require: Requirement) -> None:
     require(
         size <= budget,
         expected=f"at most {megabytes(budget)}",
-        found=f"{megabytes(size)}; unpacked, most is in {largest}",
+        actual=f"{megabytes(size)}; unpacked, most is in {largest}",
         fix="take out what the target does not need, or raise the budget in validators/budgets.yaml with a reason",
     )

@@ -36,7 +36,7 @@ def test_nodes(devices: Devices, fabric: str, require: Requirement) -> None:
     require(
         instance.interfaces - 1 <= len(nodes) <= instance.interfaces,
         expected=f"{instance.interfaces} on {devices.instance}, or one fewer in a pod [{table.cite(instance)}]",
-        found=f"{len(nodes)}: {', '.join(nodes) or 'none, though the machine has devices'}",
+        actual=f"{len(nodes)}: {', '.join(nodes) or 'none, though the machine has devices'}",
         fix="give the container its devices: --device=/dev/infiniband, vpc.amazonaws.com/efa or aliyun/erdma",
     )
 
@@ -48,7 +48,7 @@ def test_efa_domains(devices: Devices, require: Requirement) -> None:
     require(
         len(devices.efa_domains) == len(present),
         expected=f"{len(present)}, one for each of {', '.join(present)}",
-        found=f"{len(devices.efa_domains)}: {', '.join(devices.efa_domains) or devices.tools['fi_info -p efa'].err}",
+        actual=f"{len(devices.efa_domains)}: {', '.join(devices.efa_domains) or devices.tools['fi_info -p efa'].err}",
         fix="run `FI_LOG_LEVEL=info fi_info -p efa -t FI_EP_RDM`; look at the container's devices and memlock limit",
     )
 
@@ -64,7 +64,7 @@ def test_erdma_port(devices: Devices, require: Requirement) -> None:
     require(
         not down and "PORT_ACTIVE" in shown,
         expected=f"PORT_ACTIVE for {', '.join(present)}",
-        found=", ".join(f"{name}: {device.state or 'no state'}" for name, device in present.items()),
+        actual=", ".join(f"{name}: {device.state or 'no state'}" for name, device in present.items()),
         fix="install Alibaba's libibverbs and provider in the image, and look at `dmesg` of the host for erdma",
     )
 
@@ -75,7 +75,7 @@ def test_memlock(devices: Devices, require: Requirement) -> None:
     require(
         devices.memlock is None,
         expected="unlimited",
-        found="unlimited" if devices.memlock is None else f"{devices.memlock} bytes",
+        actual="unlimited" if devices.memlock is None else f"{devices.memlock} bytes",
         fix="docker run --ulimit memlock=-1; for pods LimitMEMLOCK=infinity in containerd's unit, then restart it",
     )
 
@@ -94,7 +94,7 @@ def test_huge_pages(devices: Devices, require: Requirement) -> None:
     require(
         pages.free > 0,
         expected="at least one free",
-        found=f"{pages.free} of {pages.total} free, {pages.bytes} bytes each",
+        actual=f"{pages.free} of {pages.total} free, {pages.bytes} bytes each",
         fix="set vm.nr_hugepages on the host, or FI_EFA_USE_HUGE_PAGE=0 in jobs whose data loaders fork",
     )
 
@@ -106,7 +106,7 @@ def test_compat_mode(devices: Devices, require: Requirement) -> None:
     require(
         devices.compat_mode == "Y",
         expected="Y in /sys/module/erdma/parameters/compat_mode",
-        found=devices.compat_mode or "no such parameter",
+        actual=devices.compat_mode or "no such parameter",
         fix="on the host: rmmod erdma; modprobe erdma compat_mode=Y, and the same in /etc/modprobe.d",
     )
 
@@ -129,7 +129,7 @@ def test_gpudirect(devices: Devices, fabric: str, require: Requirement) -> None:
     require(
         bool(ways),
         expected="nvidia_peermem, dma-buf with NVIDIA's open kernel module, or a peer in EFA's driver",
-        found=", ".join(ways) or "none of them",
+        actual=", ".join(ways) or "none of them",
         fix="modprobe nvidia_peermem on the host, or install NVIDIA's open kernel module",
     )
 
@@ -143,6 +143,6 @@ def test_mtu(devices: Devices, require: Requirement) -> None:
     require(
         all(mtu in (JUMBO, PLAIN) for mtu in present.values()),
         expected=f"{JUMBO} with jumbo frames (which NCCL's LL128 needs), {PLAIN} without",
-        found=", ".join(f"{name}: {mtu}" for name, mtu in present.items()),
+        actual=", ".join(f"{name}: {mtu}" for name, mtu in present.items()),
         fix=f"ip link set <interface> mtu {JUMBO} where the instance has jumbo frames, else {PLAIN}",
     )

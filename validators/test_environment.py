@@ -13,7 +13,7 @@ from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import Running
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use, missing_in, resolve_links, same_nccl
-from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages, Python, Settings
+from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages, PythonOnPath, Settings
 from rdma_images.plan.runtime import NETWORK, PROVIDER
 from rdma_images.validate.probes import leftovers
 from rdma_images.validate.probes.settings import FILE_VARIABLES
@@ -108,7 +108,7 @@ def test_harmful(case: Inspection, require: Requirement) -> None:
     require(
         not findings,
         expected="none of the variables that take the fabric or the GPUs away",
-        found=variables_text(case, findings),
+        actual=variables_text(case, findings),
         fix=f"{removal_fix(findings)}: a job can set what it needs",
     )
 
@@ -125,7 +125,7 @@ def test_slow(case: Inspection, require: Requirement) -> None:
     require(
         not findings,
         expected="none of the variables that make the fabric slower, or keep a job from it in some places",
-        found=variables_text(case, findings),
+        actual=variables_text(case, findings),
         fix=f"{removal_fix(findings)}: a job can set what it needs",
     )
 
@@ -142,7 +142,7 @@ def test_obsolete(case: Inspection, require: Requirement) -> None:
     require(
         not findings,
         expected="no variable that these versions do not need any more",
-        found=variables_text(case, findings),
+        actual=variables_text(case, findings),
         fix=removal_fix(findings),
     )
 
@@ -160,7 +160,7 @@ def test_needed(case: Inspection, require: Requirement) -> None:
     require(
         not missing,
         expected=", ".join(f"{row.name}={row.value}" for row in missing) or "nothing: these versions know it",
-        found="; ".join(
+        actual="; ".join(
             f"{row.name} is not set for {row.component} {versions[row.component]}: {row.why} [{environment.cite(row)}]"
             for row in missing
         )
@@ -191,7 +191,7 @@ def test_misspelt(case: Inspection, require: Requirement) -> None:
     require(
         not lines,
         expected="names that NCCL, aws-ofi-nccl, libfabric or rdma-core read, and values without quotes",
-        found="; ".join(lines) or "no other name, and no quotes",
+        actual="; ".join(lines) or "no other name, and no quotes",
         fix="; ".join(fixes),
     )
 
@@ -216,7 +216,7 @@ def test_refusal(case: Inspection, require: Requirement) -> None:
         expected=f"neither {NETWORK} nor {PROVIDER}: the label says allow"
         if label == "allow"
         else " and ".join(required),
-        found=(" and ".join(f"{name}={value}" for name, value in current.items()) or "neither") + says,
+        actual=(" and ".join(f"{name}={value}" for name, value in current.items()) or "neither") + says,
         fix=f"leave out {', '.join(current)}"
         if label == "allow"
         else f"set {' and '.join(required)}: without them NCCL falls back to TCP where the fabric is missing",
@@ -262,7 +262,7 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
     require(
         not lines,
         expected="the libraries that the loader finds without LD_LIBRARY_PATH, and none of the fabric's in LD_PRELOAD",
-        found="; ".join(lines) or "the same libraries as without them",
+        actual="; ".join(lines) or "the same libraries as without them",
         fix="; ".join(fixes),
     )
 
@@ -303,7 +303,7 @@ def test_files(case: Inspection, settings: Settings, require: Requirement) -> No
     require(
         not lines and not lacking,
         expected="every file that a variable names, and every library that a preloaded one needs",
-        found="; ".join([*lines, *lacking]) or "no variable names a file that is not there",
+        actual="; ".join([*lines, *lacking]) or "no variable names a file that is not there",
         fix="; ".join([*([fix] if lines else []), *([SAY_PRELOAD] if lacking else [])]),
         severity=None if ends else "warning",
     )
@@ -358,7 +358,7 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
     require(
         not faults,
         expected="folders that are there, the Python of torch first on PATH, and one Open MPI with its ssh",
-        found="; ".join(faults) or "all are there",
+        actual="; ".join(faults) or "all are there",
         fix="; ".join(faults.values()),
         severity="note" if faults and faults.keys() <= advice else None,
     )
@@ -390,7 +390,7 @@ def _passed_over(settings: Settings, packages: MeasuredPackages | None) -> list[
     return lines[:1]
 
 
-def _has_torch(python: Python, wheels: Mapping[str, Mapping[str, str]]) -> bool:
+def _has_torch(python: PythonOnPath, wheels: Mapping[str, Mapping[str, str]]) -> bool:
     return any("torch" in wheels.get(folder, {}) for folder in python.folders)
 
 
@@ -418,7 +418,7 @@ def test_gpus(case: Inspection, libraries: Libraries, require: Requirement) -> N
         bool(value) and not newer and bool(environment.get("NVIDIA_DRIVER_CAPABILITIES")),
         expected="NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         + (f", and a driver for CUDA {cuda}, which is in use" if newer else ""),
-        found=f"NVIDIA_REQUIRE_CUDA={requirement} refuses drivers that would do for CUDA {cuda}, which is in use"
+        actual=f"NVIDIA_REQUIRE_CUDA={requirement} refuses drivers that would do for CUDA {cuda}, which is in use"
         if value and newer
         else actual,
         fix=f"set NVIDIA_REQUIRE_CUDA=cuda>={cuda}: NVIDIA's runtime refuses drivers that would do"
@@ -456,7 +456,7 @@ def test_secret(case: Inspection, require: Requirement) -> None:
     require(
         not lines,
         expected="none",
-        found=f"a secret, readable for all who pull the image, is in {', '.join(lines)}" if lines else "none",
+        actual=f"a secret, readable for all who pull the image, is in {', '.join(lines)}" if lines else "none",
         fix="give secrets to a build with --mount=type=secret, replace those that were published, and build again",
     )
 
@@ -472,6 +472,6 @@ def test_secret_names(case: Inspection, require: Requirement) -> None:
     require(
         not unknown,
         expected="none",
-        found=f"{', '.join(unknown)} has a value that everybody who pulls the image can read" if unknown else "none",
+        actual=f"{', '.join(unknown)} has a value that everybody who pulls the image can read" if unknown else "none",
         fix="leave the variable out of the image, and give a secret to the job or with --mount=type=secret to a build",
     )

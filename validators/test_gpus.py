@@ -26,7 +26,7 @@ def select_run(gpus: MeasuredGpus, name: str, least: int = 1) -> AllReduceRun:
 
 def verdict_on(run: AllReduceRun) -> verdict.Verdict:
     """Return the verdict on the log of an all-reduce."""
-    return verdict.verdict_of_lines(run.log.splitlines(), verdict.load_wordings())
+    return verdict.judge_lines(run.log.splitlines(), verdict.load_wordings())
 
 
 def wrong_in(run: AllReduceRun) -> int:
@@ -52,7 +52,7 @@ def test_visible(gpus: MeasuredGpus, require: Requirement) -> None:
     require(
         len(set(gpus.names)) == 1,
         expected="at least one GPU, all of one kind",
-        found=f"{gpus.count}: {', '.join(gpus.names)}",
+        actual=f"{gpus.count}: {', '.join(gpus.names)}",
         fix="look at `nvidia-smi -L`: a GPU of another kind slows every collective down to its own speed",
     )
 
@@ -64,7 +64,7 @@ def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
     require(
         complete(run) and not wrong_in(run),
         expected=f"0 wrong elements on all {gpus.count} GPUs",
-        found=f"{wrong_in(run)} wrong elements; {speeds(run)}; exit codes {run.codes}, by {run.program}",
+        actual=f"{wrong_in(run)} wrong elements; {speeds(run)}; exit codes {run.codes}, by {run.program}",
         fix="look at NCCL's log in the report's facts, and at `dmesg` and `nvidia-smi -q` for errors of the GPUs",
     )
 
@@ -76,7 +76,7 @@ def test_peers(gpus: MeasuredGpus, require: Requirement) -> None:
     require(
         verdict.network == "one node",
         expected="channels over NVLink, PCIe or shared memory",
-        found=verdict.sentence,
+        actual=verdict.sentence,
         fix="unset NCCL_P2P_DISABLE and NCCL_SHM_DISABLE; give the container a larger /dev/shm (--shm-size)",
     )
 
@@ -90,7 +90,7 @@ def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     require(
         verdict.network == VERDICTS[fabric],
         expected=f"channels over {FABRIC_TITLES[fabric]}",
-        found=verdict.sentence,
+        actual=verdict.sentence,
         fix="the sentence found says why; the static and device checks say what to do",
     )
 
@@ -108,7 +108,7 @@ def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     require(
         work.whole and complete(run) and not wrong_in(run),
         expected="loaded, started, connected to another node over libfabric, 0 wrong elements",
-        found=f"{work.sentence}; {wrong_in(run)} wrong elements; {speeds(run)}; exit codes {run.codes}{over}",
+        actual=f"{work.sentence}; {wrong_in(run)} wrong elements; {speeds(run)}; exit codes {run.codes}{over}",
         fix="look at NCCL's log in the report's facts: it shows which of these steps failed; the checks plugin.* and "
         "libfabric.* of the static tier say what to do",
     )
@@ -126,6 +126,6 @@ def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     require(
         verdict.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),
         expected=f"an error of every process, before it moves data, since there is no {FABRIC_TITLES[fabric]}",
-        found=f"exit codes {run.codes}; {speeds(run)}; {verdict.sentence}",
+        actual=f"exit codes {run.codes}; {speeds(run)}; {verdict.sentence}",
         fix=REFUSE[fabric],
     )

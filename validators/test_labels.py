@@ -41,7 +41,7 @@ def same(require: Requirement, label: str, actual: str, component: str, goes_on:
     require(
         re.fullmatch(f"{re.escape(label)}(?:{goes_on}.*)?", actual) is not None,
         expected=f"{label}, as the label {LABEL_PREFIX}.component.{component} says",
-        found=f"the label {LABEL_PREFIX}.component.{component} says {label}, and the image has {actual or 'none'}",
+        actual=f"the label {LABEL_PREFIX}.component.{component} says {label}, and the image has {actual or 'none'}",
         fix="set labels from what was built: build the image again, or correct the label",
     )
 
@@ -55,7 +55,7 @@ def test_complete(case: Inspection, require: Requirement) -> None:
     require(
         not missing,
         expected=", ".join(REQUIRED),
-        found=f"missing or empty: {', '.join(missing)}" if missing else "all of them",
+        actual=f"missing or empty: {', '.join(missing)}" if missing else "all of them",
         fix=f"build the image with `{COMMAND} build`, which sets them",
     )
 
@@ -139,7 +139,7 @@ def test_architectures(case: Inspection, system: System, libraries: Libraries, r
     require(
         bool(lacking) and not without,
         expected=f"code for {label} in each, as the label {LABEL_PREFIX}.{name} says",
-        found="; ".join(without) or (f"{len(lacking)} programs with it" if lacking else "no program of nccl-tests"),
+        actual="; ".join(without) or (f"{len(lacking)} programs with it" if lacking else "no program of nccl-tests"),
         fix="build the image again, with `--set gpu=` for a single GPU; on other GPUs its programs end with an error",
     )
 
@@ -172,7 +172,7 @@ def test_rehearsal(case: Inspection, packages: MeasuredPackages, require: Requir
     require(
         not faults,
         expected=f"none, or some of {', '.join(sorted(possible))}" if possible else "none",
-        found="; ".join(faults) or ", ".join(named) or "none",
+        actual="; ".join(faults) or ", ".join(named) or "none",
         fix=f"build the image with `{COMMAND} build`, which says what it stood in for; leave its labels as they are",
     )
 

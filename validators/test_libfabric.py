@@ -60,7 +60,7 @@ def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requ
     require(
         not missing and not opened,
         expected="nothing missing",
-        found="; ".join(problems) or f"complete for {library}",
+        actual="; ".join(problems) or f"complete for {library}",
         fix="; ".join(fixes),
     )
 
@@ -92,7 +92,7 @@ def test_libfabric_single(case: Inspection, libraries: Libraries, require: Requi
     require(
         not spare,
         expected="one file",
-        found=f"beside the libfabric in use there is {', '.join(spare)}" if spare else ", ".join(paths),
+        actual=f"beside the libfabric in use there is {', '.join(spare)}" if spare else ", ".join(paths),
         fix=f"remove {', '.join(spare)} or the package that brings it",
         severity="note" if spare and not taken & set(spare) else None,
     )
@@ -134,7 +134,7 @@ def test_libfabric_version(
     require(
         not other and not older,
         expected=f"{' and '.join(filter(None, requirements))}, of the EFA installer {installer}",
-        found="; ".join(stated)
+        actual="; ".join(stated)
         or ", ".join([*by_path.values(), *(f"rdma-core {major}" for major in dict.fromkeys(verbs.values()))]),
         fix="run the EFA installer last, and build no other libfabric into its folder: AWS tests its plugin, NIXL and "
         "rdma-core with its own"
@@ -168,7 +168,7 @@ def test_providers(case: Inspection, files: Files, libraries: Libraries, require
     require(
         not faults,
         expected="no provider that libfabric gives up",
-        found="; ".join(faults) or ", ".join(opened),
+        actual="; ".join(faults) or ", ".join(opened),
         fix="remove the provider, or install what it needs",
         severity="note" if faults and not any(base_name(path) in OF_EFA for path in affected) else None,
     )
@@ -194,7 +194,7 @@ def test_fi_info(case: Inspection, libraries: Libraries, require: Requirement) -
     require(
         run.rc == 0 and "libfabric:" in run.out,
         expected="`fi_info --version` prints libfabric's version",
-        found=summary(run),
+        actual=summary(run),
         fix="install libfabric's tools with the EFA installer and put /opt/amazon/efa/bin on the PATH",
         severity=None if run.path else "warning",
     )
@@ -207,7 +207,7 @@ def test_asks_efa(fi_info: dict[str, ToolRun], require: Requirement) -> None:
     require(
         run.rc == 0 or (run.rc == NO_DATA and f"fi_getinfo: -{NO_DATA}" in run.err),
         expected="domains of EFA, or exit code 61 without a device",
-        found=summary(run),
+        actual=summary(run),
         fix="run `fi_info -p efa -t FI_EP_RDM` in the image with FI_LOG_LEVEL=info",
     )
 
@@ -223,6 +223,6 @@ def test_same_libfabric(libraries: Libraries, fi_info: dict[str, ToolRun], requi
     require(
         shown == used,
         expected=used,
-        found=f"{tool} takes {shown}",
+        actual=f"{tool} takes {shown}",
         fix="remove the second libfabric, or the RUNPATH that leads fi_info to it",
     )

@@ -58,7 +58,7 @@ def test_intact(case: Inspection, files: Files, libraries: Libraries, require: R
     require(
         not faults,
         expected=f"libraries for {case.subject.machine or 'the machine of the image'}",
-        found="; ".join(fault.found for fault in faults[:MAX_SHOWN]) or "every one is",
+        actual="; ".join(fault.actual for fault in faults[:MAX_SHOWN]) or "every one is",
         fix=faults[0].fix if faults else "",
     )
 
@@ -79,7 +79,7 @@ def test_readable(case: Inspection, files: Files, libraries: Libraries, require:
     require(
         not closed,
         expected=f"readable for {user or 'root'}",
-        found="; ".join(lines[:MAX_SHOWN]) or "all of them",
+        actual="; ".join(lines[:MAX_SHOWN]) or "all of them",
         fix=f"chmod a+rX {' '.join(barred[:MAX_SHOWN])}, or put the library into a folder that every user may enter",
     )
 
@@ -100,7 +100,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
     require(
         not lines,
         expected="no word of refusal",
-        found="; ".join(map(explain_refusal, lines[:MAX_SHOWN]))
+        actual="; ".join(map(explain_refusal, lines[:MAX_SHOWN]))
         or f"{len(used)} libraries are taken, with what they need",
         fix=next(
             (fix for word, fix in FIXES if lines and re.search(word, lines[0])), "install it again from its source"
@@ -126,7 +126,7 @@ def test_bundled(files: Files, require: Requirement) -> None:
     require(
         not paths,
         expected="none: a process then has two, each with its own devices and providers",
-        found=f"a wheel's own {', '.join(paths[:MAX_SHOWN])} finds none of the image's providers, and so no device"
+        actual=f"a wheel's own {', '.join(paths[:MAX_SHOWN])} finds none of the image's providers, and so no device"
         if paths
         else "none",
         fix="install a build of that wheel which takes the image's own library (auditwheel repair --exclude), or leave "
@@ -144,7 +144,7 @@ def test_providers(case: Inspection, files: Files, libraries: Libraries, fabric:
     require(
         not missing,
         expected="nothing missing",
-        found="; ".join(f"{path} is not loaded: it finds no {unfound(case, lacks)}" for path, lacks in missing.items())
+        actual="; ".join(f"{path} is not loaded: it finds no {unfound(case, lacks)}" for path, lacks in missing.items())
         or f"complete for {', '.join(mine)}",
         fix=f"install what brings {', '.join(name for lacks in missing.values() for name in lacks)}, "
         "or ibverbs-providers again",
@@ -171,7 +171,7 @@ def test_others(case: Inspection, files: Files, libraries: Libraries, require: R
     require(
         not faults,
         expected="a provider that loads for each file in /etc/libibverbs.d",
-        found="; ".join(faults[:MAX_SHOWN]) or f"{len(announced)} have one",
+        actual="; ".join(faults[:MAX_SHOWN]) or f"{len(announced)} have one",
         fix="remove the .driver files of what is not used, or install ibverbs-providers whole",
         severity="note" if faults and len(faults) == announced_alone else None,
     )

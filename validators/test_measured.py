@@ -24,7 +24,7 @@ def test_complete(case: Inspection, require: Requirement) -> None:
     require(
         not lost,
         expected="an answer to every question asked",
-        found="; ".join(f"{name}: {measured.missing.get(name, 'no reason is known')}" for name in lost)
+        actual="; ".join(f"{name}: {measured.missing.get(name, 'no reason is known')}" for name in lost)
         + (f" ({settings} is set)" if lost and settings else "")
         or "all of them",
         fix=f"leave {' and '.join(set_for_python)} out of the image, then validate again"

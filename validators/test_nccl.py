@@ -63,7 +63,7 @@ def test_found(case: Inspection, files: Files, libraries: Libraries, require: Re
     require(
         any(not about.error for about in libraries.nccl.values()) and not nameless,
         expected=f"at least one {NCCL}",
-        found=f"{nameless}, and no link {NCCL} to it, which is what programs ask for"
+        actual=f"{nameless}, and no link {NCCL} to it, which is what programs ask for"
         if nameless
         else ", ".join(libraries.nccl) or f"no {NCCL} in the whole file system",
         fix=f"ln -s {base_name(nameless)} {PurePosixPath(nameless).parent}/{NCCL}, or run ldconfig after the copy: "
@@ -96,7 +96,7 @@ def test_loaded(case: Inspection, libraries: Libraries, require: Requirement) ->
     require(
         mapped is not None and mapped.path == required,
         expected=required,
-        found="no libnccl is mapped after import torch"
+        actual="no libnccl is mapped after import torch"
         if not mapped
         else mapped.path
         if mapped.path == required
@@ -122,7 +122,7 @@ def test_version(case: Inspection, libraries: Libraries, require: Requirement) -
     require(
         answered in wheels.values(),
         expected=" or ".join(f"{version} ({name})" for name, version in wheels.items()),
-        found=f"{wheel} is {f'NCCL {answered}' if answered else 'a file without a version'}"
+        actual=f"{wheel} is {f'NCCL {answered}' if answered else 'a file without a version'}"
         + ("" if answered in wheels.values() else f", and its wheel says {', '.join(wheels.values())}"),
         fix="the file was overwritten after the wheel was installed: install the wheel last",
         severity=_severity(case),
@@ -141,7 +141,7 @@ def test_compiled(case: Inspection, torch: ImportedTorch, nccl: tuple[str, str],
         newer,
         expected=f"{torch.compiled_nccl} or later of the same major version"
         + (f" ({chosen} chosen)" if chosen else ""),
-        found=nccl[1] if newer else f"NCCL {nccl[1]} is in use, and torch was compiled with {torch.compiled_nccl}",
+        actual=nccl[1] if newer else f"NCCL {nccl[1]} is in use, and torch was compiled with {torch.compiled_nccl}",
         fix=f"install the NCCL that torch {torch.version} asks for, or a later one",
     )
 
@@ -174,7 +174,7 @@ def test_cuda(case: Inspection, libraries: Libraries, nccl: tuple[str, str], req
     require(
         built_for.partition(".")[0] == major,
         expected=f"for CUDA {major}, as {'the label says' if declared and not torch else 'torch is'}",
-        found=f"NCCL {nccl[1]} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}",
+        actual=f"NCCL {nccl[1]} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}",
         fix=f"install nvidia-nccl-cu{major} in its place",
     )
 
@@ -194,7 +194,7 @@ def test_matrix(case: Inspection, nccl: tuple[str, str], require: Requirement) -
     require(
         nccl[1] == chosen,
         expected=chosen,
-        found=f"NCCL {nccl[1]} is in use, at {nccl[0]}, and {chosen} was planned" if nccl[1] != chosen else nccl[1],
+        actual=f"NCCL {nccl[1]} is in use, at {nccl[0]}, and {chosen} was planned" if nccl[1] != chosen else nccl[1],
         fix="build the image again: what it holds is not what was planned",
     )
 
@@ -209,7 +209,7 @@ def test_wheels(case: Inspection, require: Requirement) -> None:
     require(
         len(wheels) == 1,
         expected="one wheel of nvidia-nccl-cu*",
-        found=" and ".join(f"{name} {version}" for name, version in wheels.items())
+        actual=" and ".join(f"{name} {version}" for name, version in wheels.items())
         + (" write the same libnccl.so.2, and the last one decides" if len(wheels) > 1 else ""),
         fix="uninstall both, then install the one of torch's CUDA: removing one alone also removes the other's file",
     )
@@ -228,7 +228,7 @@ def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], r
     require(
         not other,
         expected=f"{nccl[0]}, or nothing",
-        found=f"two NCCL: torch takes {torch_version}, and {users[0] if users else 'what loads NCCL without torch'} "
+        actual=f"two NCCL: torch takes {torch_version}, and {users[0] if users else 'what loads NCCL without torch'} "
         f"{banner or 'another'} at {other}"
         if other
         else answer.file or "nothing: only torch finds its own",
@@ -268,7 +268,7 @@ def test_single(case: Inspection, libraries: Libraries, require: Requirement) ->
     require(
         not spare or (len(spare) == 1 and not has_users),
         expected="one file",
-        found=f"{len(libraries.nccl)} NCCL; neither torch nor the loader takes {_with_version(libraries, spare)}"
+        actual=f"{len(libraries.nccl)} NCCL; neither torch nor the loader takes {_with_version(libraries, spare)}"
         if spare and has_users
         else _with_version(libraries, libraries.nccl),
         fix=f"remove {', '.join(spare)}, or the package or wheel that brings it",
@@ -288,7 +288,7 @@ def test_closure(case: Inspection, libraries: Libraries, nccl: tuple[str, str], 
     require(
         not missing,
         expected="nothing missing",
-        found=f"NCCL {nccl[1]} cannot be loaded: {no_library(case, missing)}"
+        actual=f"NCCL {nccl[1]} cannot be loaded: {no_library(case, missing)}"
         if missing
         else f"{len(libraries.closures[nccl[0]].libraries)} libraries found",
         fix=f"install the package that brings {', '.join(missing)}",
@@ -310,7 +310,7 @@ def test_packages(
     require(
         not packages_of_nccl or (only and agree),
         expected=f"none beside the wheel's {nccl[1]}" if not only else f"{nccl[1]}, which is in use",
-        found=f"the system's packages {', '.join(f'{name} {version}' for name, version in packages_of_nccl.items())} "
+        actual=f"the system's packages {', '.join(f'{name} {version}' for name, version in packages_of_nccl.items())} "
         f"are installed beside NCCL {nccl[1]}, which torch uses"
         if packages_of_nccl
         else "none",
@@ -331,7 +331,7 @@ def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requiremen
     require(
         all(version == nccl[1] for version in libraries.headers.values()),
         expected=nccl[1],
-        found=", ".join(f"{path} is of NCCL {version or 'no version'}" for path, version in libraries.headers.items())
+        actual=", ".join(f"{path} is of NCCL {version or 'no version'}" for path, version in libraries.headers.items())
         + f", and {nccl[1]} is in use",
         fix="remove the header of the other version, or install the library's own",
     )
@@ -346,7 +346,7 @@ def test_environment(case: Inspection, libraries: Libraries, nccl: tuple[str, st
     require(
         plain(stated) == nccl[1],
         expected=nccl[1],
-        found=f"NCCL_VERSION={stated}, and NCCL {nccl[1]} is in use",
+        actual=f"NCCL_VERSION={stated}, and NCCL {nccl[1]} is in use",
         fix="leave NCCL_VERSION out: it comes from a base image and nothing keeps it true",
     )
 
@@ -358,7 +358,7 @@ def test_label(case: Inspection, nccl: tuple[str, str], require: Requirement) ->
     require(
         plain(stated) == nccl[1],
         expected=nccl[1],
-        found=f"the label io.rdma-images.component.nccl says {stated}, and NCCL {nccl[1]} is in use",
+        actual=f"the label io.rdma-images.component.nccl says {stated}, and NCCL {nccl[1]} is in use",
         fix="set the label from what is in the image, not from what was asked for",
     )
 
@@ -371,7 +371,7 @@ def test_tag(case: Inspection, nccl: tuple[str, str], require: Requirement) -> N
     require(
         nccl[1] == stated or nccl[1].startswith(f"{stated}."),
         expected=nccl[1],
-        found=f"the tag {case.subject.ref} names NCCL {stated}, and {nccl[1]} is in use",
+        actual=f"the tag {case.subject.ref} names NCCL {stated}, and {nccl[1]} is in use",
         fix="tag the image with what is in it",
     )
 
@@ -392,7 +392,7 @@ def test_on_erdma(nccl: tuple[str, str], require: Requirement) -> None:
     require(
         not problem,
         expected=f"{least.nccl} or later, and none of {', '.join(table.broken_nccl)}",
-        found=f"NCCL {nccl[1]}: {problem}" if problem else nccl[1],
+        actual=f"NCCL {nccl[1]}: {problem}" if problem else nccl[1],
         fix=fix,
         severity=None if broken else "warning",
     )

@@ -70,7 +70,7 @@ def test_found(case: Inspection, libraries: Libraries, nccl: tuple[str, str], re
     require(
         path is not None,
         expected=" or ".join(names),
-        found=path or f"{asked}NCCL finds no {lacking}, and so no EFA; {plugins}",
+        actual=path or f"{asked}NCCL finds no {lacking}, and so no EFA; {plugins}",
         fix="put the plugin's folder into /etc/ld.so.conf.d, give it the link libnccl-net.so, run ldconfig; or set "
         "NCCL_NET_PLUGIN=ofi for libnccl-net-ofi.so",
     )
@@ -95,7 +95,7 @@ def test_fabric(case: Inspection, files: Files, libraries: Libraries, require: R
     require(
         plugin is not None,
         expected=f"aws-ofi-nccl with libfabric for EFA, or {other}: without them NCCL takes TCP",
-        found=plugin or f"no libnccl-net.so for EFA{lacks}: on instances with {on} NCCL uses TCP sockets",
+        actual=plugin or f"no libnccl-net.so for EFA{lacks}: on instances with {on} NCCL uses TCP sockets",
         fix="run the EFA installer, or install Alibaba's packages for eRDMA; InfiniBand and one node need nothing",
     )
 
@@ -121,7 +121,7 @@ def test_project(
     require(
         about.project in KNOWS[fabric],
         expected=f"{' or '.join(KNOWS[fabric])}" if fabric == "efa" else "no plugin that takes NCCL off eRDMA",
-        found=actual,
+        actual=actual,
         fix=f"remove {path}, put the folder of aws-ofi-nccl before its own, or set NCCL_NET_PLUGIN=ofi"
         if fabric == "efa"
         else f"remove {path}, or set NCCL_NET_PLUGIN=none: NCCL {nccl[1]} reaches eRDMA by itself",
@@ -139,7 +139,7 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
     require(
         not newer,
         expected="the newest aws-ofi-nccl of the image",
-        found=f"{'the older ' if newer else ''}aws-ofi-nccl {about.version} at {path} comes first"
+        actual=f"{'the older ' if newer else ''}aws-ofi-nccl {about.version} at {path} comes first"
         + (f", before {', '.join(newer)}" if newer else ""),
         fix=f"remove {path}, or take its folder off LD_LIBRARY_PATH and /etc/ld.so.conf.d and run ldconfig",
     )
@@ -171,7 +171,7 @@ def test_reopened(
     require(
         by_default == plugin[0],
         expected=f"{plugin[0]} by the name {DEFAULT}, too",
-        found=f"{by_default} by both names" if by_default == plugin[0] else forgotten,
+        actual=f"{by_default} by both names" if by_default == plugin[0] else forgotten,
         fix=f"install NCCL {CURED} or later, give {plugin[0]} the link {DEFAULT} where the loader finds it first, "
         "or set NCCL_NET_PLUGIN_REF_COUNT=1",
     )
@@ -188,7 +188,7 @@ def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
     require(
         about.aws_platform,
         expected="an aws-ofi-nccl with the AWS platform",
-        found=f"{path} was built {'with' if about.aws_platform else 'without'} the AWS platform, which has "
+        actual=f"{path} was built {'with' if about.aws_platform else 'without'} the AWS platform, which has "
         "its tuner and its topology files",
         fix="configure aws-ofi-nccl with --enable-platform-aws, or install the EFA installer's plugin: without the "
         "platform NCCL runs on EFA with no tuner, no topology file and no settings for the instance type",
@@ -218,7 +218,7 @@ def test_topology(case: Inspection, libraries: Libraries, plugin: tuple[str, Plu
     require(
         not wrong,
         expected="each topology file that the plugin names, with the arch of its processors",
-        found="; ".join(wrong) or "all are there",
+        actual="; ".join(wrong) or "all are there",
         fix="; ".join(wrong.values()),
     )
 
@@ -242,13 +242,14 @@ def test_tuner(
     require(
         not beside,
         expected=f"NCCL_TUNER_PLUGIN={beside[0] if beside else ''}, as the tuner is a library of its own",
-        found=f"NCCL_TUNER_PLUGIN is not set, and NCCL does not open {', '.join(beside)}: it does without this tuner",
+        actual=f"NCCL_TUNER_PLUGIN is not set, and NCCL does not open {', '.join(beside)}: it does without this tuner",
         fix=f"set NCCL_TUNER_PLUGIN={beside[0] if beside else ''}, or install aws-ofi-nccl 1.16 or later",
     )
     require(
         bool(set(accepted) & set(offered)),
         expected=f"one of v{', v'.join(map(str, accepted))}" if accepted else f"NCCL {nccl[1]} looks for no tuner",
-        found=f"the tuner of {named or plugin[0]} is v{', v'.join(map(str, offered))}: NCCL {nccl[1]} does not take it",
+        actual=f"the tuner of {named or plugin[0]} is v{', v'.join(map(str, offered))}: "
+        f"NCCL {nccl[1]} does not take it",
         fix="install an aws-ofi-nccl that is as new as this NCCL; without its tuner NCCL picks algorithms itself",
     )
 
@@ -274,7 +275,7 @@ def test_others(case: Inspection, libraries: Libraries, require: Requirement) ->
     require(
         not others,
         expected="the plugin's own tuner, and no profiler that nobody asked for",
-        found="; ".join(
+        actual="; ".join(
             f"NCCL opens {file} by its name without being asked, and it is not aws-ofi-nccl's" for file in others
         )
         or "no other",
@@ -299,7 +300,7 @@ def test_libfabric(
     require(
         row is None,
         expected=f"libfabric {row.libfabric} or later" if row else "",
-        found=f"libfabric {version} at {file} is too old for aws-ofi-nccl {plugin[1].version}, which asks for "
+        actual=f"libfabric {version} at {file} is too old for aws-ofi-nccl {plugin[1].version}, which asks for "
         f"{row.libfabric} over EFA; NCCL takes TCP, or stops if NCCL_NET names the plugin [{facts.cite(row)}]"
         if row
         else "",
@@ -311,7 +312,7 @@ def test_libfabric(
     require(
         file in intended,
         expected=" or ".join(intended),
-        found=f"the plugin takes {file}, not {intended[0]} of the EFA installer: "
+        actual=f"the plugin takes {file}, not {intended[0]} of the EFA installer: "
         "without a provider efa it leads to TCP",
         fix=f"remove {file}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
         severity="warning",

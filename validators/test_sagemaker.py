@@ -37,7 +37,7 @@ def test_train(case: Inspection, require: Requirement) -> None:
     require(
         run is not None and run.rc == 0,
         expected=f"`{TRAIN}` ends with 0",
-        found=summary(run) if run else "there is no such tool in the image",
+        actual=summary(run) if run else "there is no such tool in the image",
         fix="put dockerfiles/scripts/sagemaker_*.py into /opt/sagemaker, and a link to sagemaker_train.py as "
         "/usr/local/bin/train",
     )
@@ -50,7 +50,7 @@ def test_toolkit(case: Inspection, require: Requirement) -> None:
     require(
         not lines,
         expected="none: when a job starts, it sets NCCL_PROTO, which switches the plugin's tuner off, and others",
-        found=f"{', '.join(lines)}: it sets NCCL_PROTO as a job starts, and the plugin's tuner is off"
+        actual=f"{', '.join(lines)}: it sets NCCL_PROTO as a job starts, and the plugin's tuner is off"
         if lines
         else "none",
         fix=f"leave {TOOLKIT} out, and start jobs with the `train` of the target sagemaker-efa-pytorch",

@@ -30,7 +30,7 @@ def test_harmful(case: Inspection, settings: Settings, require: Requirement) -> 
     require(
         not findings,
         expected="none of the variables that take the fabric or the GPUs away",
-        found="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
+        actual="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
         fix=f"remove {lines(findings)}",
     )
 
@@ -43,7 +43,7 @@ def test_slow(case: Inspection, settings: Settings, require: Requirement) -> Non
     require(
         not findings,
         expected="no variable that makes the fabric slower, keeps a job from it in some places, or is not needed",
-        found="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
+        actual="; ".join(map(str, findings)) or f"none in {len(settings.assigned)} settings",
         fix=f"remove {lines(findings)}",
         severity="note" if findings and not slow else None,
     )
@@ -59,7 +59,7 @@ def test_launchers(case: Inspection, settings: Settings, require: Requirement) -
     require(
         not findings,
         expected=f"none of {', '.join(CHOOSING)} that takes the fabric away",
-        found="; ".join(map(str, findings)) or f"none in {len(read)} scripts that set variables",
+        actual="; ".join(map(str, findings)) or f"none in {len(read)} scripts that set variables",
         fix=f"remove {lines(findings)}, or start the job with another script",
     )
 
@@ -92,7 +92,7 @@ def test_readable(case: Inspection, settings: Settings, require: Requirement) ->
     require(
         not problems,
         expected="NAME=value, without export, quotes or spaces, in lines as Unix ends them, where a job reads it",
-        found="; ".join(problems) or "every line sets a variable",
+        actual="; ".join(problems) or "every line sets a variable",
         fix="write the line as NAME=value, with the very name that is read; take carriage returns out with dos2unix; "
         "set what is in .bashrc in the image's environment (ENV) in place of it",
     )

@@ -70,7 +70,7 @@ def test_tag(case: Inspection, require: Requirement) -> None:
     require(
         not other,
         expected=", ".join(f"{component} {measured[component]}" for component in compared),
-        found=", ".join(f"{component} {version}" for component, version in (other or compared).items())
+        actual=", ".join(f"{component} {version}" for component, version in (other or compared).items())
         + f" in {case.subject.ref}",
         fix="tag the image with what is in it",
     )

@@ -48,7 +48,7 @@ def test_toolkit(case: Inspection, nvcc: ToolRun, require: Requirement) -> None:
     require(
         on_path and f"{actual}.".startswith(f"{required}." if required else ""),
         expected=f"nvcc of CUDA {required or 'any version'}, on the PATH",
-        found=f"{nvcc.path}, {'on' if on_path else 'not on'} the PATH, is of CUDA {actual}"
+        actual=f"{nvcc.path}, {'on' if on_path else 'not on'} the PATH, is of CUDA {actual}"
         + (f", and the image of {required}" if required else ""),
         fix="put the toolkit's folder on the PATH, and make /usr/local/cuda a link to the one of the image's CUDA",
     )

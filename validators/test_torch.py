@@ -72,7 +72,7 @@ def test_closure(case: Inspection, libraries: Libraries, require: Requirement) -
     require(
         not actual,
         expected="nothing missing but the driver's libcuda.so.1",
-        found=actual or f"complete for {len(paths)} libraries",
+        actual=actual or f"complete for {len(paths)} libraries",
         fix=f"take {other} out of LD_PRELOAD, or its folder out of LD_LIBRARY_PATH: torch then gets its wheel's"
         if other
         else "install the wheels that torch requires (pip check names them)"
@@ -96,7 +96,7 @@ def test_imports(case: Inspection, libraries: Libraries, packages: MeasuredPacka
     require(
         torch is not None,
         expected="the version of torch",
-        found=torch.version if torch else f"import torch fails: {why}",
+        actual=torch.version if torch else f"import torch fails: {why}",
         fix="run `python3 -c 'import torch'` in the image: its message names the file at fault",
     )
 
@@ -116,7 +116,7 @@ def test_cuda(case: Inspection, packages: MeasuredPackages, require: Requirement
     require(
         not of_other,
         expected=f"wheels of CUDA {torch.cuda.split('.')[0]}, which torch {torch.version} was built for",
-        found=f"of another: {', '.join(of_other)}" if of_other else f"all of CUDA {torch.cuda}",
+        actual=f"of another: {', '.join(of_other)}" if of_other else f"all of CUDA {torch.cuda}",
         fix=f"uninstall {' '.join(of_other)}",
     )
 
@@ -133,7 +133,7 @@ def test_extensions(case: Inspection, require: Requirement) -> None:
     require(
         not broken,
         expected=f"modules for torch {torch.version}",
-        found="; ".join(faults[:MAX_SHOWN]) + more if faults else f"{len(torch.extensions)}, all load",
+        actual="; ".join(faults[:MAX_SHOWN]) + more if faults else f"{len(torch.extensions)}, all load",
         fix="install wheels made for this torch and CUDA, or name the packages in source-packages, which compiles them",
     )
 

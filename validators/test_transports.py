@@ -149,7 +149,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
         lines = [words for words in refused(closure(libraries, path)) if words not in elsewhere]
         words = _refusal(path, lines[0]) if lines else ""
         faults |= {path: words} if words and path not in faults else {}
-        faults |= {path: reason.found} if ".so" in path and (reason := broken(case, path)) else {}
+        faults |= {path: reason.actual} if ".so" in path and (reason := broken(case, path)) else {}
     lacking = dict.fromkeys(name for names in lacks.values() for name in names)
     faults |= {
         path: f"{path} cannot be loaded: {no_library(case, names)}" for path, names in cuda_modules.items() if names
@@ -158,7 +158,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
     require(
         not faults,
         expected="no backend or module that is given up when it is opened",
-        found="; ".join(list(faults.values())[:MAX_SHOWN]) or ", ".join([*mine, *cuda_modules][:MAX_SHOWN]),
+        actual="; ".join(list(faults.values())[:MAX_SHOWN]) or ", ".join([*mine, *cuda_modules][:MAX_SHOWN]),
         fix=f"{cuda_fix}, or what it lacks into a folder of the loader"
         if any(cuda_modules.values()) and not lacking
         else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"
@@ -197,7 +197,7 @@ def test_own(
     require(
         not by_path and not two,
         expected="the libraries that each brings, and one UCX in a process",
-        found="; ".join([*by_path, *two]) or "they do",
+        actual="; ".join([*by_path, *two]) or "they do",
         fix="; ".join(fixes),
     )
 
@@ -276,7 +276,7 @@ def test_backends(case: Inspection, files: Files, require: Requirement) -> None:
     require(
         not faults,
         expected="libuct_ib.so of UCX, and libplugin_LIBFABRIC.so beside libplugin_UCX.so of NIXL",
-        found="; ".join(faults) or "they are there",
+        actual="; ".join(faults) or "they are there",
         fix="; ".join(faults.values()),
     )
 
@@ -301,7 +301,7 @@ def test_packages(
     require(
         not faulty,
         expected="packages of which no such fault is known",
-        found="; ".join(f"{name} {version}: {row.why} [{facts.cite(row)}]" for name, version, row in faulty)
+        actual="; ".join(f"{name} {version}: {row.why} [{facts.cite(row)}]" for name, version, row in faulty)
         or f"none is known of {len(every)} packages",
         fix="; ".join(dict.fromkeys(row.fix for _, _, row in faulty)),
     )

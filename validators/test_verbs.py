@@ -31,7 +31,7 @@ def test_ibv_devinfo(case: Inspection, libraries: Libraries, require: Requiremen
     require(
         run.rc == 0 or (run.rc == 255 and bool(NO_DEVICE.search(run.out + run.err))),
         expected="devices, or the message that there are none",
-        found=summary(run),
+        actual=summary(run),
         fix="install ibverbs-utils from the same source as libibverbs (the EFA installer, or Alibaba's repository)",
         severity=None if run.path else "warning",
     )
@@ -67,7 +67,7 @@ def test_provider(case: Inspection, files: Files, libraries: Libraries, fabric: 
         is_opened and is_announced,
         expected=f"lib{fabric}-rdmav<ABI>.so in {' or '.join(sorted(opened)) or 'any folder'}, "
         f"and {fabric}.driver in {' or '.join(sorted(read)) or '/etc/libibverbs.d'}",
-        found=", ".join(provider + driver)
+        actual=", ".join(provider + driver)
         if is_opened and is_announced
         else f"libibverbs opens no provider of {FABRIC_TITLES[fabric]}: {reason}",
         fix=f"install ibverbs-providers with {fabric} (the EFA installer's, or Alibaba's for eRDMA)",
@@ -92,7 +92,7 @@ def test_verbs_loader(case: Inspection, files: Files, libraries: Libraries, fabr
     require(
         not other,
         expected=" and ".join(" or ".join(paths) for paths in intended.values()),
-        found=f"a process takes {', '.join(other)}, of another rdma-core than the provider of {FABRIC_TITLES[fabric]}"
+        actual=f"a process takes {', '.join(other)}, of another rdma-core than the provider of {FABRIC_TITLES[fabric]}"
         if other
         else "the same, for all that need them",
         fix=f"remove {', '.join(other)}, or the ld.so.conf.d entry that puts it first, and run ldconfig",
@@ -123,7 +123,7 @@ def test_usable(case: Inspection, files: Files, libraries: Libraries, require: R
     require(
         bool(file and providers and driver),
         expected="libibverbs.so.1 with a provider: without it NCCL takes TCP on every RDMA network but EFA",
-        found=(", ".join(providers) if providers and driver else without)
+        actual=(", ".join(providers) if providers and driver else without)
         if file
         else "NCCL finds no libibverbs.so.1: it takes TCP on InfiniBand, RoCE and eRDMA",
         fix="install libibverbs1 and ibverbs-providers (rpm: libibverbs and rdma-core), or the fabric's own packages",
@@ -153,7 +153,7 @@ def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> Non
     require(
         not other,
         expected=f"every provider ends with {endings}",
-        found=f"{in_use or VERBS} opens lib*{endings} alone, and so no device with {with_others(other)}"
+        actual=f"{in_use or VERBS} opens lib*{endings} alone, and so no device with {with_others(other)}"
         if other
         else f"all {len(providers)} do",
         fix="install libibverbs and its providers from one source: a provider of another ABI is never opened",
@@ -175,7 +175,7 @@ def test_verbs_single(case: Inspection, files: Files, libraries: Libraries, fabr
     require(
         is_single,
         expected="one file",
-        found=paths[0] if is_single else f"a process takes {used}{no_provider}, and not {with_others(rest)}",
+        actual=paths[0] if is_single else f"a process takes {used}{no_provider}, and not {with_others(rest)}",
         fix=f"remove {', '.join(spare)} or the package that brings it",
         severity=None if is_single or no_provider else "note",
     )

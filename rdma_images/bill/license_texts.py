@@ -11,7 +11,7 @@ import docker
 
 from rdma_images.bill.parts import BillPart
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.stream import CHUNK, Chunks
+from rdma_images.core.stream import CHUNK, ChunkReader
 from rdma_images.engine import Engine
 
 MEDIA_TYPE = "application/vnd.rdma-images.licenses.v1.tar+gzip"
@@ -86,7 +86,7 @@ def _files(
                 content, _ = client.get_archive(container, status["linkTarget"], chunk_size=CHUNK)
         except docker.errors.NotFound:
             continue
-        with tarfile.open(fileobj=io.BufferedReader(Chunks(content), CHUNK), mode="r|") as archive:
+        with tarfile.open(fileobj=io.BufferedReader(ChunkReader(content), CHUNK), mode="r|") as archive:
             for member in archive:
                 below = member.name.partition("/")[2]
                 file_path = f"{path}/{below}" if below else path

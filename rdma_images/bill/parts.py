@@ -14,7 +14,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import LABEL_PREFIX, PACKAGE_ORIGIN, Image
 from rdma_images.inputs import debian_lock, lock, sources
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.inspection.measurements import Contents, DebianContents, MeasuredPackages, WheelContents
+from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
 from rdma_images.inspection.report import Report
 
 NO_LABELS: Mapping[str, str] = {}
@@ -50,7 +50,7 @@ def parts(report: Report, image: Image | None = None, labels: Mapping[str, str] 
         raise RdmaImagesError(
             f"the report of {report.ref} has measured no packages\nrun `{COMMAND} validate` for the image again"
         )
-    contents = measured.contents or Contents()
+    contents = measured.contents or PackageContents()
     distribution = _distribution(measured.system.os if measured.system else {})
     locked = {(wheel.name, wheel.version): wheel for wheel in _locked(image)}
     wheels = list(_wheels(packages, contents, locked, _origins(labels)))
@@ -80,7 +80,7 @@ def _python_purl(name: str, version: str, origins: Mapping[str, str]) -> Package
 
 def _wheels(
     packages: MeasuredPackages,
-    contents: Contents,
+    contents: PackageContents,
     locked: Mapping[tuple[str, str], Wheel],
     origins: Mapping[str, str],
 ) -> Iterator[BillPart]:
@@ -123,7 +123,7 @@ def _bundled(ref: str, folder: str, details: WheelContents) -> Iterator[BillPart
 
 
 def _debian(
-    packages: MeasuredPackages, contents: Contents, distribution: str, hashes: Mapping[tuple[str, str, str], str]
+    packages: MeasuredPackages, contents: PackageContents, distribution: str, hashes: Mapping[tuple[str, str, str], str]
 ) -> Iterator[BillPart]:
     vendor = distribution.partition("-")[0] or None
 
@@ -158,7 +158,7 @@ def _rpm(packages: MeasuredPackages, distribution: str) -> Iterator[BillPart]:
 
 
 def _downloads(
-    image: Image | None, rehearsal: Sequence[str], contents: Contents, debian: Sequence[BillPart]
+    image: Image | None, rehearsal: Sequence[str], contents: PackageContents, debian: Sequence[BillPart]
 ) -> Iterator[BillPart]:
     """Yield what was compiled or installed from a download, with its digest.
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import AddedFile, Image
-from rdma_images.core.sizes import megabytes
+from rdma_images.core.sizes import format_megabytes
 
 NAME = "files.tar"  # beside the image's Dockerfile, which adds it
 IGNORE = ".dockerignore"
@@ -44,8 +44,9 @@ def pack(image: Image) -> str | None:
                     total += _add(archive, source, destination, entry)
                     if total > MAX_BYTES:
                         raise RefusedError(
-                            f"files of {image.target}: {megabytes(total)} up to {entry.path}, and an image takes "
-                            f"{megabytes(MAX_BYTES)}\nleave data out with {IGNORE}, and mount it when the image runs"
+                            f"files of {image.target}: {format_megabytes(total)} up to {entry.path}, and an image "
+                            f"takes {format_megabytes(MAX_BYTES)}\nleave data out with {IGNORE}, and mount it when the "
+                            "image runs"
                         )
         with new.open("rb") as written:
             return f"sha256:{hashlib.file_digest(written, 'sha256').hexdigest()}"
@@ -77,8 +78,8 @@ def folder_digest(folder: str, ignored: Sequence[str] = ()) -> str:
                 total += status.st_size
                 if total > MAX_BYTES:
                     raise RefusedError(
-                        f"{paths.PROJECT / folder}: more than {megabytes(MAX_BYTES)} of files, and a stage takes the "
-                        f"folder as its context\nleave out what no image needs, with {IGNORE}"
+                        f"{paths.PROJECT / folder}: more than {format_megabytes(MAX_BYTES)} of files, and a stage "
+                        f"takes the folder as its context\nleave out what no image needs, with {IGNORE}"
                     )
                 with path.open("rb") as content:
                     digest.update(hashlib.file_digest(content, "sha256").digest())

@@ -8,7 +8,7 @@ from rdma_images.build.build_images import REPOSITORY
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import LABEL_PREFIX, Fabric, Setting
+from rdma_images.core.pipeline import LABEL_PREFIX, Fabric, RunSetting
 from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
 from rdma_images.plan import runtime
@@ -48,7 +48,7 @@ def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> B
     raise RefusedError(f"{image.id} was not built here\nrun `{command}` first{choice}")
 
 
-def settings_by_label(labels: Mapping[str, str], facts: Facts) -> list[Setting]:
+def settings_by_label(labels: Mapping[str, str], facts: Facts) -> list[RunSetting]:
     """Return what an image asks for by its label of the fabric; without one, what images of every fabric ask for."""
     if label := labels.get(f"{LABEL_PREFIX}.fabric"):
         return list(runtime.settings(cast(Fabric, label), facts))

@@ -12,7 +12,7 @@ from packaging.utils import parse_wheel_filename
 
 from rdma_images.core import files
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.sizes import megabytes
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.registry import faults
 from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Repository, artifact
 
@@ -39,7 +39,7 @@ def fetch(key: str, repository: Repository, folder: Path, progress: Progress = s
         raise faults.MalformedError(f"{repository.ref}:{_tag(key)} is no wheel\ndelete the tag there")
     save = partial(repository.save, wheel.digest, folder / name, threading.Event())
     faults.retry(save, faults.CACHE_ATTEMPTS, faults.CACHE_FIRST_WAIT, progress=progress)
-    progress(f"{name}: compiled before, {megabytes(wheel.size)} taken from {repository.ref}")
+    progress(f"{name}: compiled before, {format_megabytes(wheel.size)} taken from {repository.ref}")
     return True
 
 

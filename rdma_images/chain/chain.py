@@ -8,7 +8,7 @@ from rdma_images.chain import links
 from rdma_images.chain.environment import DEFAULT, nccl_environment, plugin_names
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.chain.verbs_links import DRIVERS, OWN_NETWORK, verbs
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.plain import plain
 from rdma_images.facts import table as facts_table
 from rdma_images.facts.instances import Instances
@@ -33,7 +33,7 @@ def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | N
         RefusedError: There is no such fabric or instance type, or they contradict each other.
     """
     if fabric and fabric not in FABRICS:
-        raise RefusedError(f"--fabric {fabric}: no such fabric\n{near(fabric, FABRICS)}")
+        raise RefusedError(f"--fabric {fabric}: no such fabric\n{suggestion(fabric, FABRICS)}")
     type_ = facts_table.read(Instances).find(instance) if instance else None
     if type_ and fabric and fabric not in (type_.fabric, "none"):
         raise RefusedError(

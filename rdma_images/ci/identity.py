@@ -20,7 +20,7 @@ import requests
 
 from rdma_images.core import atomic, http
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.progress import progress, repeating
+from rdma_images.core.progress import progress, run_periodically
 
 # What GitHub gives to a job with `id-token: write`. Source: docs.github.com, "OpenID Connect reference".
 URL, TOKEN = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"
@@ -119,7 +119,7 @@ def _refreshed(files: Mapping[Cloud, Path], environ: Mapping[str, str], fresh: f
             return RETRY_AFTER
         return fresh
 
-    with repeating(refresh, fresh):
+    with run_periodically(refresh, fresh):
         yield
 
 

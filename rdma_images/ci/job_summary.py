@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rdma_images.core import files, paths
 from rdma_images.core.pipeline import Build
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 from rdma_images.core.step_files import BUILD
 from rdma_images.inspection.report import Report
 from rdma_images.publish import publication
@@ -48,5 +48,5 @@ def _validated(report: Report | None) -> str:
 def _published_cells(image_id: str) -> Iterable[str]:
     published = publication.PUBLICATION.read_if_valid(image_id)
     for name, copy in sorted(published.copies.items()) if published else ():
-        size = readable(copy.traffic.pushed)
+        size = format_bytes(copy.traffic.pushed)
         yield f"{name}: `{copy.ref}` ({', '.join(copy.tags)}; {size} sent)"

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from rdma_images import components
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.pipeline import Image
 from rdma_images.plan.matrix import Matrix
 
@@ -47,7 +47,7 @@ def jobs(
     """
     for platform in runners or ():
         if platform not in RUNNERS:
-            raise RefusedError(f"--runner: no platform {platform!r}\n{near(platform, RUNNERS)}")
+            raise RefusedError(f"--runner: no platform {platform!r}\n{suggestion(platform, RUNNERS)}")
     runner_by_platform = RUNNERS | dict(runners or {})
     return tuple(
         CiJob(

@@ -13,7 +13,7 @@ from rdma_images.core import atomic
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
-from rdma_images.core.sizes import megabytes
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.selection import project, target_options
 
 if TYPE_CHECKING:
@@ -81,4 +81,4 @@ def _write_archive(path: Path, report: "Report", listed: "list[BillPart]") -> No
         raise RefusedError(f"{report.ref} has no file with a licence's text")
     with atomic.replacing(path) as temporary:
         temporary.write_bytes(content)
-    progress(f"{path}: {megabytes(len(content))}")
+    progress(f"{path}: {format_megabytes(len(content))}")

@@ -63,7 +63,7 @@ def publish(
         if target or all or set or onto:
             raise RefusedError("--image names the image by itself\nleave out --target, --all, --set and --onto")
         elsewhere = built_elsewhere.approved_images(image, suite.digest(), allow_red or ())
-        approved = publish_images.scanned(elsewhere, rules)
+        approved = publish_images.with_decisions(elsewhere, rules)
     else:
         loaded = with_measured_base(project.load(), target, onto)
         images = target_options.chosen_images(loaded, target, all, set)
@@ -167,8 +167,8 @@ def publisher(sign: str, converter: "Converter | None" = None) -> "Publisher":
 
     from rdma_images import engine
     from rdma_images.publish import keys, send
-    from rdma_images.publish.progress import watcher
+    from rdma_images.publish.progress import progress_display
 
     return send.Publisher(
-        cache(lambda: engine.ensure(progress)), watcher(), keys.parse_signer(sign), converter=converter
+        cache(lambda: engine.ensure(progress)), progress_display(), keys.parse_signer(sign), converter=converter
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rdma_images.inspection.report import Report
     from rdma_images.registry.registries import Registry
     from rdma_images.scan.decisions import Decision
-    from rdma_images.scan.read_reports import Subject
+    from rdma_images.scan.read_reports import ScannedImage
     from rdma_images.scan.scan_result import Scan
 
 
@@ -30,7 +30,7 @@ class _Candidate(NamedTuple):
     image_id: str  # of an image that was built here; "" for one in a registry
     target: str
     ref: str
-    subject: "Subject"
+    subject: "ScannedImage"
     report: "Callable[[], Report | None]"
 
 
@@ -160,22 +160,22 @@ def _built_candidate(image: "Image") -> _Candidate:
     """Return an image that was built here."""
     from rdma_images.publish.item import read_build
     from rdma_images.report.files import REPORT
-    from rdma_images.scan.read_reports import Subject
+    from rdma_images.scan.read_reports import ScannedImage
 
     build = read_build(image)
     measured = REPORT.read_if_valid(image.id)
     facts = measured.facts if measured and measured.digest == build.digest else None
     layers = tuple(facts.subject.layers) if facts else ()
     return _Candidate(
-        image.id, image.target, build.ref, Subject(build.ref, build.digest, layers), lambda: REPORT.read(image.id)
+        image.id, image.target, build.ref, ScannedImage(build.ref, build.digest, layers), lambda: REPORT.read(image.id)
     )
 
 
 def _registry_candidate(ref: str, registry: "Registry") -> _Candidate:
     from rdma_images.publish.published_images import read_published
-    from rdma_images.scan.read_reports import Subject
+    from rdma_images.scan.read_reports import ScannedImage
 
     published = read_published(ref, registry)
-    subject = Subject(ref, published.digest, published.layers)
+    subject = ScannedImage(ref, published.digest, published.layers)
     target = published.repository.name.rpartition("/")[2]
     return _Candidate("", target, published.ref, subject, published.report)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 
 GB = 10**9  # bytes
 
@@ -42,8 +42,8 @@ def require(size: int, purpose: str, folder: Path | None = None) -> None:
         # The folder of an engine that is not ours stays where it is.
         elsewhere = ", or set RDMA_IMAGES_STATE to a folder on a larger disk" * path.is_relative_to(state_folder())
         raise RdmaImagesError(
-            f"{purpose} needs {readable(size)}, and {path} has {readable(free_bytes)} free\n"
-            f"free {readable(size - free_bytes)} there{elsewhere}"
+            f"{purpose} needs {format_bytes(size)}, and {path} has {format_bytes(free_bytes)} free\n"
+            f"free {format_bytes(size - free_bytes)} there{elsewhere}"
         )
 
 
@@ -56,7 +56,7 @@ def used(folder: Path) -> int:
     return int(output.split()[0])
 
 
-def freed(folder: Path) -> int:
+def bytes_freed(folder: Path) -> int:
     """Return the bytes that removing `folder` frees: not those of a file that has a name elsewhere, too."""
     names_seen: Counter[tuple[int, int, int, int]] = Counter()
     for parent, _, names in os.walk(folder):

@@ -30,7 +30,7 @@ def first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def near(word: str, words: Iterable[str]) -> str:
+def suggestion(word: str, words: Iterable[str]) -> str:
     """Return the known words nearest to `word`, as the end of a sentence: "did you mean x? Choose from x, y, z".
 
     Of a version that is typed in part, the releases of it are nearest, the last one first: 2.10.0 of 2.10, and of 2.1,

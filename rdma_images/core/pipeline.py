@@ -79,7 +79,7 @@ class HostRequirement:
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunSetting:
     """What an image asks of its host or job: shown and labelled, never set in the image."""
 
     name: str  # "devices", "variable.NCCL_SOCKET_IFNAME"
@@ -168,7 +168,7 @@ class ExistingImage:
 
 
 @dataclass(frozen=True)
-class Change:
+class ImageChange:
     """What happens to a part of an image that a fabric is added to, and why."""
 
     kind: Literal["added", "replaced", "kept"]
@@ -181,7 +181,7 @@ class Onto:
     """The image that a fabric is added to, and how."""
 
     base: ExistingImage
-    changes: tuple[Change, ...]
+    changes: tuple[ImageChange, ...]
     environment: dict[str, str]  # set in the place of the base's own
     hidden_folders: tuple[str, ...]  # that the loader is not to search any more
     removed_files: tuple[str, ...]  # plugins in folders that the loader must search
@@ -227,7 +227,7 @@ class Image:
     requirements: tuple[HostRequirement, ...] = ()
     unknown: tuple[str, ...] = ()  # what no fact says of this combination, and only its use can show
     environment: dict[str, str] = field(default_factory=dict)  # variables that are set in the image
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[RunSetting, ...] = ()
     limits: tuple[Limit, ...] = ()
     toolkit: tuple[str, ...] = ()  # requirements of the wheels that compile a stage, and are not in the image
     template: str = ""  # the file under dockerfiles/targets/, without its ending
@@ -253,7 +253,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenRule:
     """A rule that a combination breaks."""
 
     rule: str  # id, "nccl-on-erdma"
@@ -268,7 +268,7 @@ class Refusal:
 
     target: str
     axes: dict[str, str]
-    broken: tuple[Broken, ...]
+    broken: tuple[BrokenRule, ...]
     nearest: dict[str, str] | None = None  # axis -> value to change; None where no change of two axes helps
     leave_out: dict[str, str] = field(default_factory=dict)  # what was asked for of axes that the target does not have
 
@@ -361,7 +361,7 @@ class Check:
     severity: Severity
     outcome: Outcome
     expected: str = ""
-    found: str = ""
+    actual: str = ""
     fix: str = ""  # what to do, where it failed
     reason: str = ""  # why it was skipped
     source: str = ""  # where the rule is from
@@ -369,5 +369,5 @@ class Check:
 
     def __post_init__(self) -> None:
         """Make the texts plain."""
-        for name in ("title", "expected", "found", "fix", "reason"):
+        for name in ("title", "expected", "actual", "fix", "reason"):
             object.__setattr__(self, name, plain(getattr(self, name)))

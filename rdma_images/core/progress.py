@@ -20,7 +20,7 @@ WAIT = 20.0  # seconds between two lines about what is waited for
 
 
 @contextmanager
-def waiting(progress: Progress, describe: Callable[[], str], every: float = WAIT) -> Iterator[None]:
+def report_waiting(progress: Progress, describe: Callable[[], str], every: float = WAIT) -> Iterator[None]:
     """Report what `describe()` says is waited for, every `every` seconds until the block ends."""
     start = time.monotonic()
 
@@ -28,7 +28,7 @@ def waiting(progress: Progress, describe: Callable[[], str], every: float = WAIT
         progress(f"waiting for {describe()}, {time.monotonic() - start:.0f} s by now")
         return every
 
-    with repeating(report_wait, every):
+    with run_periodically(report_wait, every):
         yield
 
 
@@ -37,7 +37,7 @@ def silent(line: str) -> None:
 
 
 @contextmanager
-def repeating(work: Callable[[], float], first: float) -> Iterator[None]:
+def run_periodically(work: Callable[[], float], first: float) -> Iterator[None]:
     """Call `work` in a thread until the block ends: after `first` seconds, then after as many as it returns.
 
     The end of the block waits for a call that has begun. An exception of `work` ends the calls.

@@ -3,7 +3,7 @@
 UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
-def readable(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Return a number of bytes in three digits or the whole number: 2.77 GB, 12.9 MB, 351 kB, 93 bytes."""
     for unit, factor in UNITS:
         if count >= factor:
@@ -12,12 +12,12 @@ def readable(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
-def megabytes(count: float) -> str:
+def format_megabytes(count: float) -> str:
     """Return a number of bytes in whole megabytes, where several are to be compared: 2,965 bytes are 0 MB."""
     return f"{count / 1e6:.0f} MB"
 
 
-def message(count: int) -> str:
+def format_size(count: int) -> str:
     """Return the size of a message as nccl-tests are asked for it: 8 B, 64 KiB, 1.5 MiB, 16 GiB."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if count >= 1 << power:

@@ -8,7 +8,7 @@ from typing import Any, cast
 CHUNK = 1 << 20  # bytes
 
 
-class Chunks(io.RawIOBase):
+class ChunkReader(io.RawIOBase):
     """An iterator of bytes as a file that is read from start to end."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:

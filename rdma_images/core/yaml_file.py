@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, Valida
 from yaml.composer import Composer
 
 from rdma_images.core import files
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 
 MAX_DEPTH = 20  # levels; no file of ours has more than 6, and an alias inside its own anchor would never end
 MAX_VALUES = 100_000  # values, each alias counted as what it stands for; no file of ours has more than 1,000
@@ -172,7 +172,7 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[YamlPath, int]]:
 
 
 @dataclass(frozen=True)
-class Written:
+class ForeignDocument:
     """A document that somebody else wrote: mappings, lists, and every scalar as the text that stands there."""
 
     name: str
@@ -185,18 +185,18 @@ class Written:
         return self.lines.get(nearest, 1)
 
 
-def documents(text: str, name: str, deepest: int = MAX_DEPTH) -> list[Written]:
+def documents(text: str, name: str, deepest: int = MAX_DEPTH) -> list[ForeignDocument]:
     """Return the documents of a YAML text of any form, of at most `deepest` levels; `name` is what errors call it.
 
     Raises RefusedError with file and line for what is no YAML, and for what is written twice.
     """
-    parsed: list[Written] = []
+    parsed: list[ForeignDocument] = []
     with _readable(text, name) as clean:
         loader = Loader(clean, deepest)
         while loader.check_node():
             lines: dict[YamlPath, int] = {}
             if node := loader.get_node():
-                parsed.append(Written(name, _plain(node, (), lines, deepest), lines))
+                parsed.append(ForeignDocument(name, _plain(node, (), lines, deepest), lines))
     return parsed
 
 
@@ -266,7 +266,7 @@ def _sentence(error: Any, lines: Mapping[YamlPath, tuple[str, int]], name: str, 
     match error["type"]:
         case "extra_forbidden":
             allowed = _known_keys(model, loc[:-1])
-            return f"{where}: unknown key {str(loc[-1])!r} in {inside}: {near(str(loc[-1]), allowed)}"
+            return f"{where}: unknown key {str(loc[-1])!r} in {inside}: {suggestion(str(loc[-1]), allowed)}"
         case "missing":
             return f"{where}: {inside} has no {str(loc[-1])!r}: add it"
         case "literal_error":
@@ -277,7 +277,7 @@ def _sentence(error: Any, lines: Mapping[YamlPath, tuple[str, int]], name: str, 
             key, tag = error["ctx"]["discriminator"].strip("'"), error["ctx"]["tag"]
             where = _where(lines.get((*position, key), (name, 1)))
             allowed = [word.strip(" '") for word in error["ctx"]["expected_tags"].split(",")]
-            return f"{where}: {'.'.join(map(str, (*position, key)))} is {tag!r}: {near(tag, allowed)}"
+            return f"{where}: {'.'.join(map(str, (*position, key)))} is {tag!r}: {suggestion(tag, allowed)}"
         case "union_tag_not_found":
             return f"{where}: {'.'.join(map(str, position))} has no {error['ctx']['discriminator']}: add it"
         case wrong if wrong in SHAPES:

@@ -10,8 +10,8 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Check, Fabric, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.datapath import accelerator, kit, lab, steps
-from rdma_images.datapath.disk import Disk
-from rdma_images.datapath.guest import MEMORY, GuestError, Machine, NoGuestError
+from rdma_images.datapath.disk import ImageDisk
+from rdma_images.datapath.guest import MEMORY, GuestError, GuestMachine, NoGuestError
 from rdma_images.datapath.kit import Kit
 from rdma_images.datapath.limits import verdict
 from rdma_images.engine.container_engine import Engine
@@ -48,12 +48,12 @@ def run(
 
 
 def check(
-    files: Disk, guest_kit: Kit, fabric: Fabric | None, folder: Path, progress: Progress = silent
+    files: ImageDisk, guest_kit: Kit, fabric: Fabric | None, folder: Path, progress: Progress = silent
 ) -> tuple[Check, ...]:
     """Return the checks for a disk; if one fails, write the consoles of both machines into `folder`."""
     if files.architecture != "amd64":
         return steps.all_skipped(f"the image is for {files.architecture}, and the emulated machines are amd64", fabric)
-    machine = Machine(guest_kit.qemu, guest_kit.kernel, guest_kit.initramfs, accelerator.choose(guest_kit))
+    machine = GuestMachine(guest_kit.qemu, guest_kit.kernel, guest_kit.initramfs, accelerator.choose(guest_kit))
     progress(f"datapath: starting two machines ({machine.accelerator})")
     (folder / CONSOLE).unlink(missing_ok=True)
     try:
@@ -63,7 +63,7 @@ def check(
 
 
 def _check_between(
-    machine: Machine, files: Disk, fabric: Fabric | None, folder: Path, progress: Progress
+    machine: GuestMachine, files: ImageDisk, fabric: Fabric | None, folder: Path, progress: Progress
 ) -> tuple[Check, ...]:
     """Return the checks between two machines with these files. Raises NoGuestError where no machine can run."""
     checks: list[Check] = []

@@ -18,12 +18,12 @@ class CheckSubject:
 
 def passed(subject: CheckSubject, finding: str) -> Check:
     """Return a passed check with what shows it."""
-    return replace(_untried(subject), outcome="passed", found=finding)
+    return replace(_untried(subject), outcome="passed", actual=finding)
 
 
 def failed(subject: CheckSubject, finding: str) -> Check:
     """Return a failed check with what was found instead."""
-    return replace(_untried(subject), outcome="failed", found=finding, fix=subject.fix)
+    return replace(_untried(subject), outcome="failed", actual=finding, fix=subject.fix)
 
 
 def skipped(subject: CheckSubject, reason: str) -> Check:

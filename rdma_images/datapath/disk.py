@@ -18,7 +18,7 @@ DEFAULT_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bi
 
 
 @dataclass(frozen=True)
-class Disk:
+class ImageDisk:
     """An image for a guest: an open, read-only file descriptor of its files, and how its programs are run."""
 
     descriptor: int
@@ -29,11 +29,11 @@ class Disk:
 
 
 @contextlib.contextmanager
-def folder_disk(folder: Path, mkfs: Sequence[str]) -> Iterator[Disk]:
+def folder_disk(folder: Path, mkfs: Sequence[str]) -> Iterator[ImageDisk]:
     """Yield the disk of a root filesystem in a folder."""
     descriptor = write_disk(mkfs, folder)
     try:
-        yield Disk(descriptor)
+        yield ImageDisk(descriptor)
     finally:
         os.close(descriptor)
 

@@ -32,7 +32,7 @@ MEMORY = 256 * 1024 * 1024  # bytes for the tar
 
 
 @contextlib.contextmanager
-def image_disk(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.Disk]:
+def image_disk(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.ImageDisk]:
     """Yield the disk of an image. Raises RdmaImagesError where the engine does not have it or cannot read it out."""
     client = engines.client(engine)
     try:
@@ -138,11 +138,11 @@ def _read(container: Container, engine: Engine, kit: Kit) -> int:
     return descriptor
 
 
-def _disk(descriptor: int, attributes: dict[str, Any]) -> disk.Disk:
+def _disk(descriptor: int, attributes: dict[str, Any]) -> disk.ImageDisk:
     """Return the disk with the image's settings for its programs."""
     configuration = attributes["Config"]
     fabric = (configuration.get("Labels") or {}).get(f"{LABEL_PREFIX}.fabric")
-    return disk.Disk(
+    return disk.ImageDisk(
         descriptor,
         environment=disk.DEFAULT_ENVIRONMENT | dict(_environment(configuration)),
         user=configuration.get("User") or "0",

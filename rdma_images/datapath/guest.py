@@ -33,7 +33,7 @@ class NoGuestError(RdmaImagesError):
 
 
 @dataclass(frozen=True)
-class Machine:
+class GuestMachine:
     """What every guest is started with: a QEMU command with its firmware, a kernel, the first root filesystem."""
 
     qemu: tuple[str, ...]
@@ -62,7 +62,7 @@ class Guest:
     it ends when its wire closes: no exit of this process, not even SIGKILL, leaves one behind.
     """
 
-    machine: Machine
+    machine: GuestMachine
     address: str
     disk: int
     link: int

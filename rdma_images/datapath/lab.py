@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rdma_images.datapath import survey
-from rdma_images.datapath.disk import Disk
-from rdma_images.datapath.guest import Guest, Machine, TaskResult
+from rdma_images.datapath.disk import ImageDisk
+from rdma_images.datapath.guest import Guest, GuestMachine, TaskResult
 from rdma_images.datapath.survey import OUTSIDE, SHELL, Survey
 
 ADDRESSES = ("192.168.111.1", "192.168.111.2")  # as in the guests' own init
@@ -22,7 +22,7 @@ WITHHELD = "cap_ipc_lock,cap_net_admin,cap_sys_admin,cap_sys_rawio,cap_sys_resou
 
 
 @dataclass(frozen=True)
-class Session:
+class GuestSession:
     """How programs of the image are run: as which user, with which environment and limit."""
 
     environment: dict[str, str]
@@ -51,7 +51,7 @@ class Lab:
 
     server: Guest
     client: Guest
-    session: Session
+    session: GuestSession
     survey: Survey
     login: TaskResult | None = None
     libfabric: TaskResult | None = None
@@ -62,7 +62,7 @@ class Lab:
 
 
 @contextlib.contextmanager
-def guests(machine: Machine, disk: Disk) -> Iterator[tuple[Guest, Guest]]:
+def guests(machine: GuestMachine, disk: ImageDisk) -> Iterator[tuple[Guest, Guest]]:
     """Start both guests.
 
     Their wire is a pair of datagram sockets: a full one makes the sender wait, so no packet is lost.
@@ -74,7 +74,7 @@ def guests(machine: Machine, disk: Disk) -> Iterator[tuple[Guest, Guest]]:
         yield first, second
 
 
-def lab(pair: tuple[Guest, Guest], disk: Disk) -> Lab:
+def lab(pair: tuple[Guest, Guest], disk: ImageDisk) -> Lab:
     """Return the lab of two guests, once both are ready. Raises NoGuestError or GuestError when one does not start."""
     for guest in pair:
         guest.ready()
@@ -82,7 +82,7 @@ def lab(pair: tuple[Guest, Guest], disk: Disk) -> Lab:
     command = f"PATH={shlex.quote(path)} exec chroot /image {survey.command(disk.user)}"
     image_survey = survey.parse(pair[0].run(command, 30).output)
     login = _login(pair[0], image_survey)
-    session = Session(
+    session = GuestSession(
         without_refusal(disk.environment) | {"PATH": path}, *image_survey.user[1:], memlock=limit(login) or "unlimited"
     )
     provider_list = pair[0].run(session.script("exec fi_info -l"), 30) if image_survey.libfabric else None

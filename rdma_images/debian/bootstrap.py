@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rdma_images.core import atomic, disk_space, locking
-from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line, near
+from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line, suggestion
 from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import emulation, host_apt, unpacked
@@ -166,7 +166,7 @@ def base(
     unreachable, fails verification or is not in the state of `snapshot`.
     """
     if name not in SUITES:
-        raise RefusedError(f"no base {name!r} can be bootstrapped\n{near(name, SUITES)}")
+        raise RefusedError(f"no base {name!r} can be bootstrapped\n{suggestion(name, SUITES)}")
     label = key(name, platform)
     with locking.hold(f"base-{label}", f"bootstrapping {label}", progress):
         locked = snapshot.archive if snapshot else ""

@@ -15,7 +15,7 @@ class Engine:
     """
 
     name: str  # "private", or the name of the docker context
-    kind: Literal["found", "private"]
+    kind: Literal["existing", "private"]
     host: str  # "unix:///…/docker.sock"
     version: str  # of the daemon
     buildx: str

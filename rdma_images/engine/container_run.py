@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import LABEL_PREFIX, Setting
+from rdma_images.core.pipeline import LABEL_PREFIX, RunSetting
 from rdma_images.engine import docker_command
 from rdma_images.engine.container_engine import Engine
 
@@ -42,7 +42,7 @@ class ContainerOptions:
 
 
 @dataclass(frozen=True)
-class Host:
+class DockerHost:
     """What the machine of an engine can give to a container; `missing` says why not, by the setting's name."""
 
     network: str = ""  # the network where the engine's default one reaches nothing
@@ -51,15 +51,15 @@ class Host:
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
-def command(ref: str, settings: Sequence[Setting]) -> list[str]:
+def command(ref: str, settings: Sequence[RunSetting]) -> list[str]:
     """Return the `docker run` of an image on a machine that has all that its settings ask for."""
     return docker_command.words("run", *(setting.docker for setting in _for_docker(settings)), ref)
 
 
 def command_on_host(
     ref: str,
-    settings: Sequence[Setting],
-    host: Host,
+    settings: Sequence[RunSetting],
+    host: DockerHost,
     options: ContainerOptions,
     words: Sequence[str] = (),
     terminal: bool = False,
@@ -99,7 +99,7 @@ def command_on_host(
     return docker_command.words(*arguments, ref, *words)
 
 
-def describe_omitted(settings: Sequence[Setting], host: Host, options: ContainerOptions) -> str:
+def describe_omitted(settings: Sequence[RunSetting], host: DockerHost, options: ContainerOptions) -> str:
     """Return what the image asks for and `host` cannot give, with the reasons; "" where that is nothing."""
     return ", ".join(
         f"{setting.docker} ({host.missing[setting.name]})"
@@ -108,14 +108,14 @@ def describe_omitted(settings: Sequence[Setting], host: Host, options: Container
     )
 
 
-def measure_host(engine: Engine, settings: Sequence[Setting]) -> Host:
+def measure_host(engine: Engine, settings: Sequence[RunSetting]) -> DockerHost:
     """Return what the engine's machine can give of what `settings` ask for.
 
     An engine that is not on this machine is asked for its runtimes alone: nothing else of its machine can be seen.
     """
     info = json.loads(docker_command.output(engine, "info", "--format", "{{json .}}"))
     is_local = engine.kind == "private" or info.get("Name") == socket.gethostname()
-    return Host(
+    return DockerHost(
         network="host" if engine.build_network == "host" else "",
         init=info.get("InitCommit", {}).get("ID") != "N/A",
         is_local=is_local,
@@ -157,12 +157,12 @@ def exec_docker(engine: Engine, arguments: Sequence[str]) -> NoReturn:
     os.execvpe(arguments[0], list(arguments), engine.environ())
 
 
-def _for_docker(settings: Sequence[Setting]) -> list[Setting]:
+def _for_docker(settings: Sequence[RunSetting]) -> list[RunSetting]:
     """Return those settings that `docker run` has an option for; a job's variables are the job's."""
     return [setting for setting in settings if setting.docker and not setting.name.startswith("variable.")]
 
 
-def _obstacle(setting: Setting, engine: Engine, info: Mapping[str, Any], is_local: bool) -> str:
+def _obstacle(setting: RunSetting, engine: Engine, info: Mapping[str, Any], is_local: bool) -> str:
     """Return why the machine cannot give what a setting asks for; "" where it can."""
     if setting.name == "gpus":
         return _gpu_obstacle(info, is_local)

@@ -108,7 +108,7 @@ def _inspect_engine() -> tuple[Engine | None, str]:
     return (
         Engine(
             name=info["ClientInfo"].get("Context", "default"),
-            kind="found",
+            kind="existing",
             host=host,
             version=info["ServerVersion"],
             buildx=buildx,

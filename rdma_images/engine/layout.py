@@ -13,7 +13,7 @@ SOCKET_LENGTH = 107  # bytes a unix socket's path may have, unix(7)
 
 
 @dataclass(frozen=True)
-class Bundle:
+class PackageBundle:
     """Packages of one suite in one folder. `suite` is None for the host's own; `programs` are what makes it whole."""
 
     folder: Path
@@ -29,7 +29,7 @@ class Layout:
     root: Path
 
     @property
-    def docker(self) -> Bundle:
+    def docker(self) -> PackageBundle:
         """Return Debian 13's Docker: it runs on Debian 12 as it is (libc 2.34), whose own is too old for us."""
         packages = ("docker.io", "docker-cli", "docker-buildx", "containerd")
         programs = (
@@ -39,12 +39,14 @@ class Layout:
             "usr/bin/docker",
             BUILDX,
         )
-        return Bundle(self.root / "packages" / "docker", "trixie", packages, programs)
+        return PackageBundle(self.root / "packages" / "docker", "trixie", packages, programs)
 
     @property
-    def runtime(self) -> Bundle:
+    def runtime(self) -> PackageBundle:
         """Return the host's own runc: Debian 13's does not run on Debian 12."""
-        return Bundle(self.root / "packages" / "runc", None, ("runc", "tini"), ("usr/sbin/runc", "usr/bin/tini-static"))
+        return PackageBundle(
+            self.root / "packages" / "runc", None, ("runc", "tini"), ("usr/sbin/runc", "usr/bin/tini-static")
+        )
 
     @property
     def run(self) -> Path:

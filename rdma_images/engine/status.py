@@ -10,7 +10,7 @@ from rich.table import Table
 from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND, state_folder
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 from rdma_images.debian import emulation
 from rdma_images.engine import daemon_api, daemons, discovery, private
 from rdma_images.engine.container_engine import Engine
@@ -20,7 +20,7 @@ COUNTING = 60.0  # seconds that the builder may count its cache
 
 
 @dataclass(frozen=True)
-class Space:
+class FreeableSpace:
     """Bytes on the disk that a command frees."""
 
     title: str
@@ -34,7 +34,7 @@ class Status:
     """One look at the engine. Sizes are in bytes; None is what this kind of engine does not tell."""
 
     engine: Engine | None  # None where none runs
-    trouble: str = ""  # why there is none
+    problem: str = ""  # why there is none
     versions: Mapping[str, str] = field(default_factory=dict)  # by program
     pids: Mapping[str, int] = field(default_factory=dict)  # of the private engine's daemons
     emulated: tuple[str, ...] = ()  # platforms whose programs run here until the private engine is ended
@@ -43,7 +43,7 @@ class Status:
     disk_free: int | None = None
     cache_used: int | None = None
     cache_limit: int | None = None  # above it the least used cache goes
-    space: tuple[Space, ...] = ()  # what can be freed, the largest first
+    space: tuple[FreeableSpace, ...] = ()  # what can be freed, the largest first
     locks: Mapping[str, locking.Holder] = field(default_factory=dict)  # who holds what
 
     def json(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def status(layers_limit: int) -> Status:
     `layers_limit` are the bytes that the layers made of wheels may take.
     """
     try:
-        engine, trouble = discovery.find()
+        engine, problem = discovery.find()
     except RdmaImagesError as error:
         return Status(None, str(error), locks=locking.holders())
     if engine:
@@ -76,7 +76,7 @@ def status(layers_limit: int) -> Status:
     }
     if private_engine is None:
         why_none = private.obstacle() or f"no private engine runs: `{COMMAND} engine.up` starts one"
-        return Status(None, f"{trouble}, and {why_none}", **common)
+        return Status(None, f"{problem}, and {why_none}", **common)
     return Status(
         private_engine,
         versions={"docker": private_engine.version, "buildx": private_engine.buildx, **_components(private_engine)},
@@ -94,7 +94,7 @@ def table(state: Status) -> Table:
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column()
     engine = state.engine
-    rows.add_row("engine", f"{engine.name} ({engine.kind})" if engine else f"none: {state.trouble}")
+    rows.add_row("engine", f"{engine.name} ({engine.kind})" if engine else f"none: {state.problem}")
     if engine:
         rows.add_row("answers at", engine.host)
         rows.add_row("image store", engine.store)
@@ -119,7 +119,7 @@ def table(state: Status) -> Table:
     return rows
 
 
-def _space(folders: Layout, cache_used: int | None, layers_limit: int) -> tuple[Space, ...]:
+def _space(folders: Layout, cache_used: int | None, layers_limit: int) -> tuple[FreeableSpace, ...]:
     """Return what can be freed, each with the command, the largest first."""
     try:
         images = int(daemon_api.get(folders.socket, "/system/df?type=image", COUNTING)["LayersSize"] or 0)
@@ -131,13 +131,17 @@ def _space(folders: Layout, cache_used: int | None, layers_limit: int) -> tuple[
         "bases": ("bootstrapped bases", None),
     }
     spaces = [
-        Space("build cache", cache_used or 0, f"`{COMMAND} engine.prune --cache`", is_limit=True),
-        Space("images", images, f"`{COMMAND} engine.prune` removes those that the default matrix no longer has", True),
+        FreeableSpace("build cache", cache_used or 0, f"`{COMMAND} engine.prune --cache`", is_limit=True),
+        FreeableSpace(
+            "images", images, f"`{COMMAND} engine.prune` removes those that the default matrix no longer has", True
+        ),
     ]
     for name, (kind, limit) in kinds.items():
         folder = state_folder() / name
         trimmed = f"; above {_gb(limit)} a build removes those unused for an hour" if limit else ""
-        spaces.append(Space(kind, disk_space.freed(folder), f"`rm -r {folder}`: made again when needed{trimmed}"))
+        spaces.append(
+            FreeableSpace(kind, disk_space.bytes_freed(folder), f"`rm -r {folder}`: made again when needed{trimmed}")
+        )
     return tuple(sorted((space for space in spaces if space.bytes), key=lambda space: -space.bytes))
 
 
@@ -161,4 +165,4 @@ def _components(engine: Engine) -> dict[str, str]:
 
 
 def _gb(size: int | None) -> str:
-    return "unknown" if size is None else readable(size)
+    return "unknown" if size is None else format_bytes(size)

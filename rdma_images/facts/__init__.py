@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
 from rdma_images.core import paths
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.facts import table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.bases import Bases
@@ -127,5 +127,5 @@ def _dangling(
     first_rows = {getattr(row, key): name for name, row in reversed(list(rows_by_name.items()))}
     for other, name in first_rows.items():
         if other is not None and other not in known_rows:
-            where = file.where(rows, name, key)
-            yield f"{where}: {key} {other!r} has no row in {other_file.where(other_rows)}\n{near(other, known_rows)}"
+            fault = f"{file.where(rows, name, key)}: {key} {other!r} has no row in {other_file.where(other_rows)}"
+            yield f"{fault}\n{suggestion(other, known_rows)}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from rdma_images.core.yaml_file import YamlPath
-from rdma_images.facts.origin import FactsFile, Row, Span, Version, VersionUrl
+from rdma_images.facts.origin import FactsFile, Row, Version, VersionedRow, VersionUrl
 
 NAME = "aws-ofi-nccl"
 
@@ -18,26 +18,26 @@ class PluginRelease(Row):
     sha512: str | None = None  # of the release tarball, the one that has `configure`
 
 
-class NetName(Span):
+class NetName(VersionedRow):
     """A name to which the plugin answers: what NCCL_NET may say."""
 
     name: str
 
 
-class InstalledFile(Span):
+class InstalledFile(VersionedRow):
     """A file that the plugin installs, relative to its prefix."""
 
     path: str
 
 
-class Switch(Span):
+class ConfigureSwitch(VersionedRow):
     """A switch of the plugin's configure, and why an image is built with it."""
 
     switch: str
     why: str
 
 
-class Platform(Span):
+class PluginPlatform(VersionedRow):
     """What a plugin for EFA is built with: its name, and the words before it in what configure says at its end."""
 
     name: str
@@ -51,20 +51,20 @@ class CudaFixes(Row):
     plugin: Version
 
 
-class Tarball(Span):
+class TarballUrl(VersionedRow):
     """Where the release tarballs of some versions are, those with `configure`; {version} stands for the version."""
 
     url: VersionUrl
 
 
-class Topology(Span):
+class TopologyFile(VersionedRow):
     """A topology file of the plugin with processors without `arch`, and what happens where NCCL takes it so."""
 
     file: str
     why: str
 
 
-class RequiredLibfabric(Span):
+class RequiredLibfabric(VersionedRow):
     """The oldest libfabric with which some versions of the plugin take the provider efa."""
 
     libfabric: Version
@@ -76,20 +76,20 @@ class Plugin(FactsFile):
     FILE = f"{NAME}.yaml"
 
     asks: tuple[RequiredLibfabric, ...]
-    topologies: tuple[Topology, ...]
+    topologies: tuple[TopologyFile, ...]
     releases: dict[Version, PluginRelease]
     net_names: tuple[NetName, ...]
     files: tuple[InstalledFile, ...]
-    configure: tuple[Switch, ...]
-    platform: Platform
-    tarballs: tuple[Tarball, ...]
+    configure: tuple[ConfigureSwitch, ...]
+    platform: PluginPlatform
+    tarballs: tuple[TarballUrl, ...]
     cuda_fixes: tuple[CudaFixes, ...]
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield also each release that no row gives a name, or an address."""
         yield from super().problems()
         for version in self.releases:
-            tables: tuple[tuple[str, Sequence[Span]], ...] = (
+            tables: tuple[tuple[str, Sequence[VersionedRow]], ...] = (
                 ("net-names", self.net_names),
                 ("tarballs", self.tarballs),
             )

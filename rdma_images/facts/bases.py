@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.core.errors import near
+from rdma_images.core.errors import suggestion
 from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.origin import FactsFile, Row, Version
 
@@ -46,4 +46,4 @@ class Bases(FactsFile):
         for name, base in self.bases.items():
             if base.stand_in is not None and base.stand_in not in self.bases:
                 steps = ("bases", name, "stand-in")
-                yield steps, f"no base {base.stand_in!r}: {near(base.stand_in, self.bases)}"
+                yield steps, f"no base {base.stand_in!r}: {suggestion(base.stand_in, self.bases)}"

@@ -6,7 +6,7 @@ from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.origin import FactsFile, Row, Version
 
 
-class Major(Row):
+class CudaMajor(Row):
     """What a CUDA major asks of the host, and what compiles for it."""
 
     driver: Version  # oldest NVIDIA driver that runs it
@@ -21,7 +21,7 @@ class Cuda(FactsFile):
 
     FILE = "cuda.yaml"
 
-    majors: dict[Version, Major]
+    majors: dict[Version, CudaMajor]
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield the problems of every facts file, and each compiler without capabilities."""

@@ -1,7 +1,7 @@
 """What is known about AWS's EFA installer: what it brings, where it installs, how it wants to be called."""
 
 from rdma_images.core.platforms import Platform
-from rdma_images.facts.origin import FactsFile, Row, Span, Version, VersionUrl
+from rdma_images.facts.origin import FactsFile, Row, Version, VersionedRow, VersionUrl
 
 
 class InstallerRelease(Row):
@@ -13,33 +13,33 @@ class InstallerRelease(Row):
     sha256: str | None = None  # of the tarball
 
 
-class Supported(Span):
+class SupportedDistribution(VersionedRow):
     """Installer versions that install on a distribution."""
 
     distribution: str  # "debian13"
 
 
-class PluginBrought(Span):
+class BundledPlugin(VersionedRow):
     """Installer versions that bring the plugin on a distribution and platform."""
 
     distribution: str
     platform: Platform
 
 
-class Flag(Span):
+class InstallerFlag(VersionedRow):
     """A flag of efa_installer.sh, and why an image is built with it."""
 
     flag: str
     why: str
 
 
-class NgcTrap(Span):
+class NgcTrap(VersionedRow):
     """Installer versions that behave otherwise on a base with NVIDIA's entrypoint, unless called with `flags`."""
 
     flags: tuple[str, ...]
 
 
-class Download(Row):
+class InstallerDownload(Row):
     """Where the tarballs are and who signs them; {version} stands for the installer's version."""
 
     url: VersionUrl
@@ -54,11 +54,11 @@ class Efa(FactsFile):
     FILE = "efa-installer.yaml"
 
     releases: dict[Version, InstallerRelease]
-    supported: tuple[Supported, ...]
-    plugin_brought: tuple[PluginBrought, ...]
-    flags: tuple[Flag, ...]
+    supported: tuple[SupportedDistribution, ...]
+    plugin_brought: tuple[BundledPlugin, ...]
+    flags: tuple[InstallerFlag, ...]
     ngc_trap: NgcTrap
-    download: Download
+    download: InstallerDownload
 
     def flags_for(self, version: str) -> tuple[str, ...]:
         """Return what efa_installer.sh of this version is called with in an image."""

@@ -8,12 +8,12 @@ from pydantic import Field
 
 from rdma_images.core.pipeline import Fabric
 from rdma_images.core.versions import at_least
-from rdma_images.facts.origin import FactsFile, Pattern, Span, Version
+from rdma_images.facts.origin import FactsFile, Pattern, Version, VersionedRow
 
 Effect = Literal["harmful", "slow", "obsolete"]  # see facts/environment.yaml
 
 
-class Variable(Span):
+class Variable(VersionedRow):
     """A variable, and why it should not be set. `component` is the one whose version decides whether the row holds."""
 
     name: str
@@ -53,7 +53,7 @@ class Variable(Span):
         return is_reached and (self.holds(version) if version else not self.known_only)
 
 
-class Needed(Span):
+class NeededVariable(VersionedRow):
     """A variable that some versions of `component` need, and to what it is set."""
 
     name: str
@@ -69,4 +69,4 @@ class Environment(FactsFile):
     FILE = "environment.yaml"
 
     variables: dict[str, Variable]
-    needed: dict[str, Needed]
+    needed: dict[str, NeededVariable]

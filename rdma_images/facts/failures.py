@@ -5,12 +5,12 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rdma_images.facts.origin import FactsFile, Pattern, Row, Span
+from rdma_images.facts.origin import FactsFile, Pattern, Row, VersionedRow
 
 Weight = Literal["cause", "effect", "retry"]
 
 
-class Failure(Span):
+class Failure(VersionedRow):
     """A kind of failure by the wordings of its lines. `{name}` in `why` is what the group of that name matched."""
 
     says: tuple[Pattern, ...]
@@ -47,7 +47,7 @@ class Failure(Span):
         return None
 
 
-class Layer(Row):
+class SystemLayer(Row):
     """A part of the system, by the lines that it writes and the paths of its Python files."""
 
     name: str
@@ -61,5 +61,5 @@ class Failures(FactsFile):
 
     FILE = "failures.yaml"
 
-    layers: dict[str, Layer]
+    layers: dict[str, SystemLayer]
     failures: dict[str, Failure] = Field(min_length=1)

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from rdma_images.core.pipeline import Fabric
-from rdma_images.facts.origin import FactsFile, Range, Span
+from rdma_images.facts.origin import FactsFile, VersionedRow, VersionRange
 
 
-class Fault(Span):
+class Fault(VersionedRow):
     """What does not work in some versions of something, and the variables that decide whether it is so."""
 
     unless: str | None = None  # "NAME=value", or "NAME" for any value: a variable that avoids it
@@ -26,7 +26,9 @@ class KnownFault(Fault):
 
     component: str = Field(alias="of")
     fabric: Fabric | None = None
-    beside: dict[str, Range] = Field(default_factory=dict)  # the versions of other components with which it is so
+    beside: dict[str, VersionRange] = Field(
+        default_factory=dict
+    )  # the versions of other components with which it is so
     machine: str | None = None  # as ELF files call it
     without: str | None = None  # a library, by its name: it is so where the loader finds none
     refuses: bool = True  # whether a plan is refused for it

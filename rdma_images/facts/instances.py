@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.origin import FactsFile, Row
@@ -29,13 +29,13 @@ class InstanceType(Row):
         return self.interfaces + (self.first_card == "ena")
 
 
-class Node(Row):
+class NodeResources(Row):
     """What a node has before anything is changed on it."""
 
     hugepages: int  # MiB, in pages of 2 MiB
 
 
-class Unsettled(Row):
+class UnsettledType(Row):
     """An instance type whose sources contradict each other or leave out what a job needs."""
 
     fabric: Fabric
@@ -47,9 +47,9 @@ class Instances(FactsFile):
 
     FILE = "instances.yaml"
 
-    nodes: dict[Fabric, Node]
+    nodes: dict[Fabric, NodeResources]
     types: dict[str, InstanceType]
-    unsettled: dict[str, Unsettled]
+    unsettled: dict[str, UnsettledType]
 
     def find(self, name: str) -> InstanceType:
         """Return the type called `name`, also as SageMaker writes it ("ml.p5.48xlarge") and without Alibaba's "ecs.".
@@ -66,7 +66,7 @@ class Instances(FactsFile):
                 f"what the instance type {key} has is not settled: {row.why} [{self.cite(row, 'why')}]\n"
                 "look at what a node of yours has, and add a row to `types` in facts/instances.yaml"
             )
-        raise RefusedError(f"unknown instance type {name!r}\n{near(short_name, self.types)}")
+        raise RefusedError(f"unknown instance type {name!r}\n{suggestion(short_name, self.types)}")
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
         """Yield also each type that is settled and unsettled at once."""

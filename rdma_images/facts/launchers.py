@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rdma_images.core.errors import near
+from rdma_images.core.errors import suggestion
 from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts.origin import FactsFile, Row
@@ -48,7 +48,7 @@ class Parameter(Strict):
         return self.default is None and not self.optional
 
 
-class Pods(Row):
+class PodResources(Row):
     """What a pod with all GPUs of a node asks for."""
 
     hugepages: int  # MiB
@@ -93,7 +93,7 @@ class FabricFolders(Row):
         )
 
 
-class Nodes(Strict):
+class NodeCount(Strict):
     """How many nodes a launcher starts a job on."""
 
     least: int = 1
@@ -133,7 +133,7 @@ class Launcher(Row):
     run: RunMethod | None = None  # None where only the README knows
     starts: tuple[Starter, ...]
     fabrics: tuple[Fabric, ...]
-    nodes: Nodes = Nodes()
+    nodes: NodeCount = NodeCount()
     version: str = ""  # of the launcher that the templates are right for
     instances: str | None = None  # a regular expression for the only types that it has
     image: str | None = None  # a regular expression for the only images that it starts
@@ -164,7 +164,7 @@ class Launchers(FactsFile):
 
     FILE = "launchers.yaml"
 
-    pods: Pods
+    pods: PodResources
     variables: dict[str, LauncherVariable]
     parameters: dict[str, Parameter]  # of every launcher
     fields: dict[str, str]  # the fields of a job: their meaning, by name
@@ -182,7 +182,7 @@ class Launchers(FactsFile):
             for field, row in launcher.fields.items():
                 steps: YamlPath = ("launchers", name, "fields", field)
                 if field not in self.fields:
-                    yield steps, f"no field of a job: {near(field, self.fields)}"
+                    yield steps, f"no field of a job: {suggestion(field, self.fields)}"
                 if row.parameter and row.parameter not in launcher.parameters:
                     yield steps, f"the launcher has no parameter {row.parameter}: add it"
         for form_steps, form in self._forms():

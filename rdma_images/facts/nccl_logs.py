@@ -5,12 +5,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from rdma_images.facts.origin import FactsFile, Pattern, Row, Span
+from rdma_images.facts.origin import FactsFile, Pattern, Row, VersionedRow
 
-Way = Literal["libfabric", "verbs", "tcp"]
+Carrier = Literal["libfabric", "verbs", "tcp"]
 
 
-class Wording(Span):
+class Wording(VersionedRow):
     """A line by its wording, and what it means. `{name}` in `why` is what the group of that name matched."""
 
     says: Pattern
@@ -44,7 +44,7 @@ class Transport(Row):
     """A network by the name that NCCL knows it by, a regular expression, and what it sends over."""
 
     name: Pattern
-    over: Way
+    over: Carrier
 
 
 class NcclLogs(FactsFile):
@@ -64,6 +64,6 @@ class NcclLogs(FactsFile):
             raise ValueError(f"instead_of names no cause: {', '.join(sorted(unknown_causes))}")
         return self
 
-    def over(self, network: str) -> Way | None:
+    def over(self, network: str) -> Carrier | None:
         """Return what the network of this name sends over; None for one that is not known."""
         return next((row.over for row in self.networks.values() if re.fullmatch(row.name, network)), None)

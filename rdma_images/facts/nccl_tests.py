@@ -23,14 +23,14 @@ class Backends(Row):
     only_on: dict[Backend, tuple[str, ...]] = Field(default_factory=dict)  # instance types, where not on all
 
 
-class Measure(Row):
+class DefaultMeasurement(Row):
     """What a job measures with it where its user does not say."""
 
     program: str
     arguments: tuple[str, ...]
 
 
-class Programs(Row):
+class ProgramNames(Row):
     """Its programs."""
 
     names: tuple[str, ...]
@@ -41,7 +41,7 @@ class NcclTests(FactsFile):
 
     FILE = "nccl-tests.yaml"
 
-    measure: Measure
-    programs: Programs
+    measure: DefaultMeasurement
+    programs: ProgramNames
     releases: dict[Version, NcclTestsRelease]
     backends: dict[Fabric, Backends]

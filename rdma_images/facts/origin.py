@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from rdma_images.core import versions
-from rdma_images.core.errors import near
+from rdma_images.core.errors import suggestion
 from rdma_images.core.yaml_file import Document, Strict, YamlPath
 
 Confidence = Literal["artefact", "vendor", "third-party"]
@@ -59,7 +59,7 @@ class Row(Strict):
     sources: dict[str, str] = Field(default_factory=dict)
 
 
-class Range(Strict):
+class VersionRange(Strict):
     """A range of versions."""
 
     since: Version | None = None  # the first version of it
@@ -71,7 +71,7 @@ class Range(Strict):
         return is_reached and (self.before is None or not versions.at_least(version, self.before))
 
 
-class Span(Row, Range):
+class VersionedRow(Row, VersionRange):
     """Something that is so for a range of versions."""
 
 
@@ -104,12 +104,12 @@ class FactsFile(Document):
         for steps, row in self.rows():
             cited |= {row.source, *row.sources.values()}
             if row.source not in self.sources:
-                yield (*steps, "source"), f"unknown source {row.source!r}: {near(row.source, self.sources)}"
+                yield (*steps, "source"), f"unknown source {row.source!r}: {suggestion(row.source, self.sources)}"
             values = [field.alias or name for name, field in type(row).model_fields.items()]
             for value, source in row.sources.items():
                 if source not in self.sources:
-                    yield (*steps, "sources", value), f"unknown source {source!r}: {near(source, self.sources)}"
+                    yield (*steps, "sources", value), f"unknown source {source!r}: {suggestion(source, self.sources)}"
                 if value not in values:
-                    yield (*steps, "sources", value), f"no value {value!r} in this row: {near(value, values)}"
+                    yield (*steps, "sources", value), f"no value {value!r} in this row: {suggestion(value, values)}"
         for source in self.sources.keys() - cited:
             yield ("sources", source), f"no row names the source {source!r}: remove it"

@@ -8,7 +8,7 @@ from rdma_images.core import files, paths, yaml_file
 from rdma_images.facts.origin import FactsFile
 
 Table = TypeVar("Table", bound=FactsFile)
-Version = tuple[int, int, int]  # of a file: inode, size, time of the last change
+FileState = tuple[int, int, int]  # of a file: inode, size, time of the last change
 
 
 def read(model: type[Table], folder: Path | None = None) -> Table:
@@ -30,7 +30,7 @@ def read(model: type[Table], folder: Path | None = None) -> Table:
 def _read(tables: tuple[Path, ...], model: type[Table]) -> Table:
     """Return the first file as `model`, extended by the others."""
     try:
-        versions = tuple(_version(path) for path in tables)
+        versions = tuple(_file_state(path) for path in tables)
     except OSError:
         return yaml_file.load(tables[0], model, *tables[1:])  # which says what is wrong with the file
     table = _parse(tables, versions, model)
@@ -38,12 +38,12 @@ def _read(tables: tuple[Path, ...], model: type[Table]) -> Table:
     return table
 
 
-def _version(path: Path) -> Version:
+def _file_state(path: Path) -> FileState:
     """Return what changes when somebody writes the file."""
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=64)
-def _parse(tables: tuple[Path, ...], _versions: tuple[Version, ...], model: type[FactsFile]) -> FactsFile:
+def _parse(tables: tuple[Path, ...], _versions: tuple[FileState, ...], model: type[FactsFile]) -> FactsFile:
     return yaml_file.load(tables[0], model, *tables[1:])

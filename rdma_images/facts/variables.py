@@ -8,7 +8,7 @@ PREFIXES = ("NCCL_", "FI_", "OFI_NCCL_", "RDMAV_", "IBV_")
 MIN_SIMILARITY = 0.88  # as difflib measures it: one letter of eight
 
 
-class Library(Row):
+class LibraryVariables(Row):
     """The variables that a library reads."""
 
     names: tuple[str, ...]
@@ -19,7 +19,7 @@ class Variables(FactsFile):
 
     FILE = "variables.yaml"
 
-    libraries: dict[str, Library]
+    libraries: dict[str, LibraryVariables]
 
     @property
     def names(self) -> frozenset[str]:

@@ -23,7 +23,7 @@ from rdma_images.debian import bootstrap, host_apt, unpacked
 from rdma_images.inputs.mirrors import Mirrors
 
 if TYPE_CHECKING:  # a plan does not wait for an HTTP client
-    from rdma_images.inputs.reachable import Answer
+    from rdma_images.inputs.reachable import Reachability
 
 COMPONENT = "debian-snapshot"
 ADDRESS_FIX = (
@@ -104,7 +104,7 @@ def sources(role: str, base: str, locked: DebianLock) -> Iterator[Source]:
         )
 
 
-def answer(source: Source, address: str, mirrors: Mirrors) -> "Answer":
+def answer(source: Source, address: str, mirrors: Mirrors) -> "Reachability":
     """Return whether a snapshot has the locked release files of its suites."""
     import requests
 

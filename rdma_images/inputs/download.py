@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 from rdma_images.core import http
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.sizes import megabytes
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 
@@ -116,7 +116,7 @@ def _write_body(response: requests.Response, file: Path, offset: int, job: Downl
     """Write the body after the first `offset` bytes. Raise _IncompleteError where it is shorter than announced."""
     length = response.headers.get("Content-Length", "")
     total = offset + int(length) if length.isdigit() else None
-    total_part = f" of {megabytes(total)}" if total else ""
+    total_part = f" of {format_megabytes(total)}" if total else ""
     reported = time.monotonic()
     with file.open("r+b" if offset else "wb") as stream:
         stream.seek(offset)
@@ -128,7 +128,7 @@ def _write_body(response: requests.Response, file: Path, offset: int, job: Downl
                 raise RdmaImagesError(f"{job.name}: stopped, because another download failed")
             if time.monotonic() - reported > REPORT_EVERY:
                 reported = time.monotonic()
-                job.progress(f"{job.name}: {megabytes(offset)}{total_part}")
+                job.progress(f"{job.name}: {format_megabytes(offset)}{total_part}")
     if total is not None and offset < total:
         raise _IncompleteError(f"the connection ended after {offset} of {total} bytes")
 

@@ -12,7 +12,7 @@ import certifi
 from pydantic import Field, field_validator
 
 from rdma_images.core import files, paths, yaml_file
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.pipeline import Source
 from rdma_images.registry import credentials
 from rdma_images.registry.credentials import Login
@@ -36,7 +36,7 @@ class Credential(yaml_file.Strict):
         return credentials.check_reference(text)
 
 
-class File(yaml_file.Document):
+class MirrorsFile(yaml_file.Document):
     """mirrors.yaml; see docs/guides/mirrors.md."""
 
     sources: dict[str, str] = Field(
@@ -103,7 +103,7 @@ class Mirrors:
                 name == variable_suffix(word) or re.match(rf"{variable_suffix(word)}_\d", name) for word in names
             ):
                 word = name.lower().replace("_", "-")
-                raise RefusedError(f"{where}: {word} is no source\n{near(word, names)}")
+                raise RefusedError(f"{where}: {word} is no source\n{suggestion(word, names)}")
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Mirrors:
@@ -114,7 +114,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
     """
     named_file = path or (Path(environ["RDMA_IMAGES_MIRRORS"]) if environ.get("RDMA_IMAGES_MIRRORS") else None)
     file = named_file or paths.PROJECT / "mirrors.yaml"
-    content = yaml_file.load(file, File) if named_file or files.exists(file) else File()
+    content = yaml_file.load(file, MirrorsFile) if named_file or files.exists(file) else MirrorsFile()
     entries = {
         variable_suffix(name): (address, content.where("sources", name)) for name, address in content.sources.items()
     }
@@ -133,7 +133,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> M
         _check_address(address, where)
         plain_address, login = split_login(address)
         if "://" in plain_address and (scheme := urlsplit(plain_address).scheme) not in SCHEMES:
-            raise RefusedError(f"{where}: {scheme}:// is no supported scheme\n{near(scheme, SCHEMES)}")
+            raise RefusedError(f"{where}: {scheme}:// is no supported scheme\n{suggestion(scheme, SCHEMES)}")
         addresses[name] = (plain_address, where)
         if login:
             logins[host(plain_address)] = login

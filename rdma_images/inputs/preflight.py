@@ -14,7 +14,7 @@ from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError, first_line
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import UNPINNED, Image, Source, Supply
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import debian_lock, store
@@ -23,7 +23,7 @@ from rdma_images.inputs.sources import COMPONENTS, pinned
 from rdma_images.registry.reference import with_registry
 
 if TYPE_CHECKING:
-    from rdma_images.inputs.reachable import Answer
+    from rdma_images.inputs.reachable import Reachability
 
 DEADLINE = 6.0  # seconds for all answers together: to connect, to answer, and a slow name server
 Via = Literal["upstream", "mirror", "stand-in", "bootstrap", "cache"]
@@ -189,7 +189,7 @@ def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors)
     answers: Answers = {}
     failed: list[Exception] = []
 
-    def query(question: Question, send: "Callable[[], Answer]") -> None:
+    def query(question: Question, send: "Callable[[], Reachability]") -> None:
         """Send one query, and note its answer or its defect."""
         started = time.monotonic()
         try:
@@ -214,14 +214,14 @@ def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors)
     return {question: answers.get(question, late) for question in questions}
 
 
-def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Callable[[], Answer]":
+def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Callable[[], Reachability]":
     """Return the request that shows whether a source is reachable."""
     via, address = route
     if via == "cache" and source.kind == "base":
         return lambda: (True, "in the engine, which was measured there")
     if via == "cache":
         size = store.cached_file(source)
-        return lambda: (True, f"verified before, {readable(size.stat().st_size) if size else ''}")
+        return lambda: (True, f"verified before, {format_bytes(size.stat().st_size) if size else ''}")
     if not _has_pin(route, source):
         return lambda: (False, UNPINNED)
     if source.kind == "base" and via in ("bootstrap", "stand-in"):
@@ -242,7 +242,7 @@ def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Call
     return lambda: reachable.download(address, mirror_settings)
 
 
-def _bootstrap_answer(name: str, image_platform: str) -> "Answer":
+def _bootstrap_answer(name: str, image_platform: str) -> "Reachability":
     """Return the answer for a base that is, or will be, bootstrapped on this host; its archive is another source."""
     base = debian_lock.last_bootstrapped(name, image_platform)
     return True, f"made before, {base.tar}" if base else "made from Debian's archive on this host"

@@ -4,7 +4,7 @@ import requests
 
 from rdma_images.core import files, http
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry import client
@@ -15,14 +15,14 @@ TIMEOUT = (2.5, 3.0)  # seconds to connect, seconds to the first byte: a preflig
 RETRY_POLICY = http.RetryPolicy(retries=1, longest_wait=2.0)
 HUB = "registry-1.docker.io"  # where the registry of docker.io answers. Source: docs.docker.com/reference/api/registry
 
-Answer = tuple[bool, str]  # whether it has the source, and the reason or size in words
+Reachability = tuple[bool, str]  # whether it has the source, and the reason or size in words
 
 
-def download(address: str, mirrors: Mirrors) -> Answer:
+def download(address: str, mirrors: Mirrors) -> Reachability:
     """Return whether a file is there, and its size where the server says it."""
     if path := web.local_path(address):
         with files.as_file_error(path):
-            return (True, readable(path.stat().st_size)) if path.is_file() else (False, "no such file")
+            return (True, format_bytes(path.stat().st_size)) if path.is_file() else (False, "no such file")
     try:
         with web.request("HEAD", address, mirrors, TIMEOUT, retry_policy=RETRY_POLICY) as response:
             return True, ", ".join([str(response.status_code), *_size(response)])
@@ -35,19 +35,19 @@ def download(address: str, mirrors: Mirrors) -> Answer:
     return _first_byte(address, mirrors)
 
 
-def apt(address: str, suite: str, mirrors: Mirrors) -> Answer:
+def apt(address: str, suite: str, mirrors: Mirrors) -> Reachability:
     """Return whether an apt archive has the signed index of a suite."""
     answers, reason = download(f"{address}/dists/{suite}/InRelease", mirrors)
     return answers, f"{suite}: {reason}"
 
 
-def index(address: str, project: str, mirrors: Mirrors) -> Answer:
+def index(address: str, project: str, mirrors: Mirrors) -> Reachability:
     """Return whether a package index knows a project."""
     answers, reason = download(f"{address.rstrip('/')}/{project}/", mirrors)
     return answers, reason.split(",")[0] if answers else reason
 
 
-def image(reference: str, mirrors: Mirrors) -> Answer:
+def image(reference: str, mirrors: Mirrors) -> Reachability:
     """Return whether a registry has the image with this tag or digest."""
     try:
         digest = registry_digest(reference, mirrors)
@@ -72,7 +72,7 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
     return client.Repository(connection, parsed.repository).head(parsed.selector)
 
 
-def _first_byte(address: str, mirrors: Mirrors) -> Answer:
+def _first_byte(address: str, mirrors: Mirrors) -> Reachability:
     try:
         with web.request("GET", address, mirrors, TIMEOUT, {"Range": "bytes=0-0"}, RETRY_POLICY) as response:
             return True, str(response.status_code)
@@ -84,4 +84,4 @@ def _first_byte(address: str, mirrors: Mirrors) -> Answer:
 
 def _size(response: requests.Response) -> list[str]:
     length = response.headers.get("Content-Length", "")
-    return [readable(int(length))] if length.isdigit() and int(length) else []
+    return [format_bytes(int(length))] if length.isdigit() and int(length) else []

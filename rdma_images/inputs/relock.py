@@ -12,7 +12,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import UNPINNED, Image, Source
 from rdma_images.core.platforms import Platform
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import debian_lock, fetch, lock, pins, preflight, reachable, sources
@@ -24,7 +24,7 @@ PARALLEL = 4  # resolutions and registries at a time: each waits for its index m
 
 
 @dataclass(frozen=True)
-class Locked:
+class LockOutcome:
     """The outcome of one lock."""
 
     name: str
@@ -34,7 +34,7 @@ class Locked:
 
 def relock(
     images: Iterable[Image], facts: Facts, mirror_settings: Mirrors, upgrade: bool = False, progress: Progress = silent
-) -> tuple[Locked, ...]:
+) -> tuple[LockOutcome, ...]:
     """Lock the wheels, pulled bases and unpinned downloads of images, and the builder's tools.
 
     A lock that fits stays as it is unless `upgrade`. What cannot be reached fails by itself and stops nothing else.
@@ -43,7 +43,7 @@ def relock(
     images = list(images)
     by_id = {source.id: source for image in images for source in sources.sources(image, facts)}
     preflight.require_names(by_id.values(), mirror_settings)
-    jobs: dict[str, Callable[[], Locked]] = {}
+    jobs: dict[str, Callable[[], LockOutcome]] = {}
     for image in images:
         load, lock_now = partial(lock.load, image), partial(lock.lock, image, mirror_settings)
         name = lock.lock_request(image).key
@@ -75,7 +75,7 @@ def relock_debian(
     mirror_settings: Mirrors,
     upgrade: bool = False,
     progress: Progress = silent,
-) -> tuple[Locked, ...]:
+) -> tuple[LockOutcome, ...]:
     """Lock the state of Debian's archive for bases; `installed` has the packages of images by their base."""
     outcomes = []
     for base, names in installed.items():
@@ -83,11 +83,11 @@ def relock_debian(
         try:
             locked = debian_lock.lock(base, names, mirror_settings, upgrade, progress)
         except RdmaImagesError as error:
-            outcomes.append(Locked(base, "failed", str(error)))
+            outcomes.append(LockOutcome(base, "failed", str(error)))
             continue
         outcome: Literal["new", "kept", "changed"] = "changed" if earlier else "new"
         detail = f"{locked.snapshot}, {len(locked.packages)} packages"
-        outcomes.append(Locked(base, "kept" if locked == earlier else outcome, detail))
+        outcomes.append(LockOutcome(base, "kept" if locked == earlier else outcome, detail))
     return tuple(outcomes)
 
 
@@ -106,14 +106,14 @@ def release_table(images: Iterable[Image], mirror_settings: Mirrors) -> Table | 
                 release.name,
                 release.version,
                 release.newest or "unknown",
-                readable(release.size),
+                format_bytes(release.size),
                 release.warning,
             )
             table.add_row(*cells, style=style)
     return table if rows else None
 
 
-def relock_table(outcomes: Iterable[Locked]) -> Table:
+def relock_table(outcomes: Iterable[LockOutcome]) -> Table:
     """Return what became of the locks, for a terminal; without those that nothing needs."""
     table = Table("lock", "", "", box=None, pad_edge=False, header_style="bold")
     styles = {"new": "green", "changed": "yellow", "failed": "red"}
@@ -126,19 +126,19 @@ def relock_table(outcomes: Iterable[Locked]) -> Table:
 
 def _make_job(
     name: str, load: Callable[[], Lock], lock_now: Callable[[], Lock], upgrade: bool, progress: Progress
-) -> Callable[[], Locked]:
+) -> Callable[[], LockOutcome]:
     """Return a job that makes a lock of wheels, or keeps the one that fits."""
 
-    def job() -> Locked:
+    def job() -> LockOutcome:
         """Keep the lock that fits, or resolve a new one."""
         earlier = _load_or_none(load)
         if earlier and not upgrade:
-            return Locked(name, "kept", readable(earlier.size))
+            return LockOutcome(name, "kept", format_bytes(earlier.size))
         progress(f"resolving {name}")
         try:
             return _compare(name, earlier, lock_now())
         except RdmaImagesError as error:
-            return Locked(name, "failed", str(error))
+            return LockOutcome(name, "failed", str(error))
 
     return job
 
@@ -151,9 +151,9 @@ def _load_or_none(load: Callable[[], Lock]) -> Lock | None:
         return None
 
 
-def _compare(name: str, earlier: Lock | None, lock: Lock) -> Locked:
+def _compare(name: str, earlier: Lock | None, lock: Lock) -> LockOutcome:
     if earlier is None:
-        return Locked(name, "new", f"{len(lock.wheels)} wheels, {readable(lock.size)}")
+        return LockOutcome(name, "new", f"{len(lock.wheels)} wheels, {format_bytes(lock.size)}")
     old_versions = {wheel.name: wheel.version for wheel in earlier.wheels}
     new_versions = {wheel.name: wheel.version for wheel in lock.wheels}
     moves = [
@@ -162,14 +162,14 @@ def _compare(name: str, earlier: Lock | None, lock: Lock) -> Locked:
         if old_versions.get(n) != new_versions.get(n)
     ]
     is_same = earlier == lock
-    return Locked(name, "kept" if is_same else "changed", ", ".join(moves) or readable(lock.size))
+    return LockOutcome(name, "kept" if is_same else "changed", ", ".join(moves) or format_bytes(lock.size))
 
 
-def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> Locked:
+def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
     """Pin the digest that the registry has for a pulled base today."""
     earlier = pins.bases().get(source.upstream)
     if earlier and not upgrade:
-        return Locked(source.upstream, "kept", earlier[:19])
+        return LockOutcome(source.upstream, "kept", earlier[:19])
     progress(f"asking for {source.upstream}")
     try:
         reference = with_registry(mirror_settings.address(source) or source.upstream)
@@ -180,26 +180,26 @@ def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress
     if digest is None:
         if bootstrap.is_possible(source.extra.get("bootstrap", ""), source.extra["platform"]):
             progress(f"{source.upstream} is not pinned: it is bootstrapped on this host")
-            return Locked(source.upstream, "not needed", "bootstrapped on this host")
-        return Locked(source.upstream, "failed", reason)
+            return LockOutcome(source.upstream, "not needed", "bootstrapped on this host")
+        return LockOutcome(source.upstream, "failed", reason)
     pins.save("bases.yaml", {source.upstream: digest})
     return _digest_outcome(source.upstream, earlier, digest)
 
 
-def _lock_download(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> Locked:
+def _lock_download(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
     """Download a file whose vendor states no digest once, and pin its digest."""
     earlier = pins.downloads().get(source.id)
     if earlier and not upgrade:
-        return Locked(source.id, "kept", earlier[:19])
+        return LockOutcome(source.id, "kept", earlier[:19])
     try:
         digest = fetch.digest(source, mirror_settings, progress)
     except RdmaImagesError as error:
-        return Locked(source.id, "failed", str(error))
+        return LockOutcome(source.id, "failed", str(error))
     pins.save("downloads.yaml", {source.id: digest})
     return _digest_outcome(source.id, earlier, digest)
 
 
-def _digest_outcome(name: str, earlier: str | None, digest: str) -> Locked:
+def _digest_outcome(name: str, earlier: str | None, digest: str) -> LockOutcome:
     if earlier in (None, digest):
-        return Locked(name, "kept" if earlier else "new", digest[:19])
-    return Locked(name, "changed", f"{earlier[:19] if earlier else ''} -> {digest[:19]}")
+        return LockOutcome(name, "kept" if earlier else "new", digest[:19])
+    return LockOutcome(name, "changed", f"{earlier[:19] if earlier else ''} -> {digest[:19]}")

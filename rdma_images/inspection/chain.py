@@ -4,14 +4,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.inspection.values import Value
+from rdma_images.inspection.values import MeasuredValue
 
 Evidence = Literal["executed", "read", "facts"]
 Outcome = Literal["fabric", "tcp", "end", "unknown"]
 EVIDENCE_TITLES: dict[Evidence, str] = {"executed": "run", "read": "read, not run", "facts": "from facts"}
 
 
-class Link(Value):
+class Link(MeasuredValue):
     """One link: what it is, what was found, and how: by running the image's parts, by reading its files, from facts.
 
     `fault` is why the chain breaks here, `unknown` why nothing can be said from here on, `note` how far it was run;
@@ -33,7 +33,7 @@ class Link(Value):
         return f"{self.fault or self.unknown or self.value} ({EVIDENCE_TITLES[self.how]}{note})"
 
 
-class Chain(Value):
+class Chain(MeasuredValue):
     """What NCCL would do on a fabric: `outcome` "tcp" is TCP sockets, "end" a job that ends, "unknown" neither.
 
     `fabric` is "none" where neither the question nor the image names one.

@@ -12,7 +12,7 @@ from rdma_images.core.pipeline import LABEL_PREFIX
 from rdma_images.core.plain import plain
 from rdma_images.core.platforms import machine_of
 from rdma_images.inspection.measurements import Files, Libraries, MappedNccl, Measured
-from rdma_images.inspection.values import Value
+from rdma_images.inspection.values import MeasuredValue
 
 # The driver's own libraries: mounted into a container by the runtime, in no image.
 DRIVER_LIBRARIES = frozenset({"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1"})
@@ -26,14 +26,14 @@ NO_SYMBOL = re.compile(r"(?:[^\s:]+: )?(?P<asker>/[^\s:]+): undefined symbol: (?
 NO_SYMBOL_OF_A_FILE = re.compile(r"(?:[^\s:]+: )?undefined symbol: (?P<symbol>\w+) \((?P<asker>[^)\s]+)\)")
 
 
-class Step(Value):
+class HistoryStep(MeasuredValue):
     """One step of the image's history: what made it, and the bytes it added."""
 
     made_by: str
     bytes: int
 
 
-class ImageConfig(Value):
+class ImageConfig(MeasuredValue):
     """An image's configuration.
 
     `digest` identifies its content: of the manifest where the engine keeps one, else of the configuration.
@@ -50,7 +50,7 @@ class ImageConfig(Value):
     bytes: int
     created: str
     layers: list[str]  # digests of the uncompressed layers, lowest first
-    history: list[Step]  # oldest first
+    history: list[HistoryStep]  # oldest first
 
     def label(self, name: str) -> str | None:
         """Return the value of the label `name` below our prefix; None where the image lacks it."""
@@ -68,7 +68,7 @@ class ImageConfig(Value):
         return tuple(filter(None, plain(self.label("rehearsal") or "").split(",")))
 
 
-class Expected(Value):
+class Expected(MeasuredValue):
     """The expectations of an image.
 
     `fabric` is None for an image that is not for either fabric; `because` says how that is known. `components` are the
@@ -81,7 +81,7 @@ class Expected(Value):
     components: dict[str, str] = Field(default_factory=dict)
 
 
-class Inspection(Value):
+class Inspection(MeasuredValue):
     """One image and everything that is known about it; the input of every validator."""
 
     subject: ImageConfig

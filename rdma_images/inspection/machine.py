@@ -1,9 +1,9 @@
 """What the probes return of a machine: its devices, its GPUs, and the all-reduces that ran on them."""
 
-from rdma_images.inspection.values import Count, ToolRun, Value
+from rdma_images.inspection.values import Count, MeasuredValue, ToolRun
 
 
-class RdmaDevice(Value):
+class RdmaDevice(MeasuredValue):
     """An RDMA device: `state` and `p2p` as the kernel writes them, `mtu` 0 where it has no network interface."""
 
     driver: str
@@ -12,7 +12,7 @@ class RdmaDevice(Value):
     p2p: str
 
 
-class HugePages(Value):
+class HugePages(MeasuredValue):
     """Huge pages in all and free, and the bytes of one."""
 
     total: Count
@@ -20,7 +20,7 @@ class HugePages(Value):
     bytes: Count
 
 
-class Devices(Value):
+class Devices(MeasuredValue):
     """What a machine brings to a container. `memlock` is in bytes, None for no limit."""
 
     instance: str
@@ -36,7 +36,7 @@ class Devices(Value):
     tools: dict[str, ToolRun]
 
 
-class AllReduceRow(Value):
+class AllReduceRow(MeasuredValue):
     """One size of an all-reduce: bytes, elements that were wrong, bus bandwidth in GB/s."""
 
     bytes: Count
@@ -44,7 +44,7 @@ class AllReduceRow(Value):
     busbw: float
 
 
-class AllReduceRun(Value):
+class AllReduceRun(MeasuredValue):
     """An all-reduce: what did it, what was set beyond the image's environment (None: taken away), and what came of it.
 
     Exit codes (None: stopped) and rows are by process; of nccl-tests there is one, which reports for all ranks.
@@ -57,7 +57,7 @@ class AllReduceRun(Value):
     log: str
 
 
-class RequestedNetwork(Value):
+class RequestedNetwork(MeasuredValue):
     """What the image brings NCCL to the network with: `plugin` for libfabric, "" for what NCCL has itself.
 
     `insists` is NCCL_NET of the image's environment; `device` is whether the machine has a device for the network.
@@ -68,7 +68,7 @@ class RequestedNetwork(Value):
     device: bool
 
 
-class MeasuredGpus(Value):
+class MeasuredGpus(MeasuredValue):
     """The GPUs, the image's network, and the all-reduces: "default", "two-nodes" and "refusal"."""
 
     count: Count

@@ -6,10 +6,10 @@ from pydantic import Field, ValidationError
 
 from rdma_images.core.plain import first_misfit
 from rdma_images.inspection.machine import Devices, MeasuredGpus
-from rdma_images.inspection.values import Count, Probe, ToolRun, Value
+from rdma_images.inspection.values import Count, MeasuredValue, Probe, ToolRun
 
 
-class Leftovers(Value):
+class Leftovers(MeasuredValue):
     """Files that have no business in an image: path -> why."""
 
     secret: dict[str, str] = Field(default_factory=dict)
@@ -17,7 +17,7 @@ class Leftovers(Value):
     temporary: dict[str, str] = Field(default_factory=dict)
 
 
-class LibraryFile(Value):
+class LibraryFile(MeasuredValue):
     """A library's file or link: size in bytes, the link's target, and what identifies the file behind several names.
 
     `condition` is why it can be no library of this machine, see probes/conditions.py; `closed` is the file or folder
@@ -31,7 +31,7 @@ class LibraryFile(Value):
     closed: str = ""
 
 
-class FileUser(Value):
+class FileUser(MeasuredValue):
     """The image's user: whether /etc/passwd names it, and whether it may write into /tmp, /root and homes."""
 
     number: int
@@ -39,7 +39,7 @@ class FileUser(Value):
     may_write: dict[str, bool]
 
 
-class Files(Value):
+class Files(MeasuredValue):
     """The file tree in short. `sizes` are bytes by place, the largest only."""
 
     count: Count
@@ -52,7 +52,7 @@ class Files(Value):
     user: FileUser | None = None
 
 
-class NcclFile(Value):
+class NcclFile(MeasuredValue):
     """A libnccl: the version in its banner ("2.28.9+cuda13.0") and the plugin ABIs and file names it looks for."""
 
     error: str = ""
@@ -72,7 +72,7 @@ class NcclFile(Value):
         return self.banner.partition("+cuda")[2]
 
 
-class PluginFile(Value):
+class PluginFile(MeasuredValue):
     """A network or tuner plugin: its version if it is an aws-ofi-nccl, the ABIs it exports by kind, what it needs.
 
     `aws_platform` is whether an aws-ofi-nccl was built with the AWS platform, None for another plugin. `project` is
@@ -90,7 +90,7 @@ class PluginFile(Value):
     topologies: list[str] = Field(default_factory=list)
 
 
-class Resolved(Value):
+class ResolvedLibrary(MeasuredValue):
     """What the loader makes of a name: the path it found, the file behind it, and why it does not open it."""
 
     path: str = ""
@@ -98,7 +98,7 @@ class Resolved(Value):
     error: str = ""
 
 
-class Closure(Value):
+class Closure(MeasuredValue):
     """Every library a file pulls in, the names that nothing answers to, and why the loader refuses it, in its words."""
 
     libraries: dict[str, str] = Field(default_factory=dict)
@@ -107,7 +107,7 @@ class Closure(Value):
     error: str = ""
 
 
-class Libraries(Value):
+class Libraries(MeasuredValue):
     """The fabric's libraries. `method` says who resolved the names: the image's loader, or its cache, read without it.
 
     `gpu_code` are the architectures that each program of nccl-tests holds code for, `libfabric` the version that each
@@ -119,7 +119,7 @@ class Libraries(Value):
     plugins: dict[str, PluginFile]
     headers: dict[str, str] = Field(default_factory=dict)
     gpu_code: dict[str, list[str]] = Field(default_factory=dict)
-    resolved: dict[str, Resolved]
+    resolved: dict[str, ResolvedLibrary]
     closures: dict[str, Closure]
     verbs_looks_for: dict[str, list[str]]
     libfabric: dict[str, str] = Field(default_factory=dict)
@@ -128,21 +128,21 @@ class Libraries(Value):
     method: str
 
 
-class Tree(Value):
+class Tree(MeasuredValue):
     """The tree, and the libraries found in it."""
 
     files: Files
     libraries: Libraries
 
 
-class MappedNccl(Value):
+class MappedNccl(MeasuredValue):
     """A libnccl that a process mapped, and what its ncclGetVersion() answered ("" for no answer)."""
 
     path: str
     version: str
 
 
-class ImportedTorch(Value):
+class ImportedTorch(MeasuredValue):
     """What `import torch` brought. `compiled_nccl` is a constant of torch's build, not what is loaded."""
 
     version: str
@@ -155,7 +155,7 @@ class ImportedTorch(Value):
     searched: list[str] = Field(default_factory=list)  # folders and files that decided this, see probes/pytorch.py
 
 
-class MeasuredPackages(Value):
+class MeasuredPackages(MeasuredValue):
     """Versions by name: wheels by the folder they are in, Debian's and RPM's packages; "" for no EFA installer.
 
     `dpkg_sources` has the source package of each of Debian's, with its version: "glibc 2.41-12".
@@ -173,7 +173,7 @@ class MeasuredPackages(Value):
         return [wheel for folder in self.wheels.values() for wheel in folder.items()]
 
 
-class WheelContents(Value):
+class WheelContents(MeasuredValue):
     """A wheel's metadata: licences in the three ways they are written, and bundled libraries with their SHA-256."""
 
     license: str = ""  # License-Expression
@@ -186,7 +186,7 @@ class WheelContents(Value):
     vendored: dict[str, str] = Field(default_factory=dict)  # Python packages inside the wheel, with their versions
 
 
-class DebianContents(Value):
+class DebianContents(MeasuredValue):
     """A Debian package's metadata. A licence that begins with "/" is only referred to, as a common licence."""
 
     architecture: str = ""
@@ -196,7 +196,7 @@ class DebianContents(Value):
     copyright: str = ""  # the file in the image
 
 
-class Contents(Value):
+class PackageContents(MeasuredValue):
     """What a bill of materials says of packages: wheels by folder and name, Debian's by name, the EFA installer's."""
 
     wheels: dict[str, dict[str, WheelContents]] = Field(default_factory=dict)
@@ -204,7 +204,7 @@ class Contents(Value):
     efa: list[str] = Field(default_factory=list)
 
 
-class System(Value):
+class System(MeasuredValue):
     """The system the probes found themselves in."""
 
     os: dict[str, str]
@@ -216,7 +216,7 @@ class System(Value):
     environment: dict[str, str]
 
 
-class AssignedVariable(Value):
+class AssignedVariable(MeasuredValue):
     """A variable that a file of the image sets, as it stands there; `reader` is who reads it: NCCL takes any name."""
 
     file: str
@@ -226,7 +226,7 @@ class AssignedVariable(Value):
     reader: str  # see rdma_images/validate/probes/settings.py
 
 
-class Python(Value):
+class PythonOnPath(MeasuredValue):
     """A Python on PATH: the folder there, its names in it, and the folders of packages that it imports from."""
 
     path: str
@@ -234,7 +234,7 @@ class Python(Value):
     folders: list[str]
 
 
-class Settings(Value):
+class Settings(MeasuredValue):
     """What sets variables beside the environment, and the paths in variables that are not there.
 
     `pythons` are those on PATH, in its order; none where what starts in the image may choose another.
@@ -243,25 +243,25 @@ class Settings(Value):
 
     assigned: list[AssignedVariable]
     absent: list[str]
-    pythons: list[Python] = Field(default_factory=list)
+    pythons: list[PythonOnPath] = Field(default_factory=list)
     without_path: dict[str, str] = Field(default_factory=dict)
 
 
-class EntryPointChanges(Value):
+class EntryPointChanges(MeasuredValue):
     """What the entry point changes for the process that it starts: variables of ours `given`, or `removed`."""
 
     given: dict[str, str] = Field(default_factory=dict)
     removed: list[str] = Field(default_factory=list)
 
 
-class LogLine(Value):
+class LogLine(MeasuredValue):
     """What a plugin said through NCCL's logger; `level` is ncclDebugLogLevel: 1 version, 2 warning, 3 information."""
 
     level: int
     text: str
 
 
-class StartedLibrary(Value):
+class StartedLibrary(MeasuredValue):
     """A library that was started as NCCL starts it, see probes/network.py.
 
     `error` is why the loader did not open it, `interfaces` the newest of each kind that this NCCL takes, `network` its
@@ -288,7 +288,7 @@ class StartedLibrary(Value):
     complaints: list[str] = Field(default_factory=list)
 
 
-class StartedNetwork(Value):
+class StartedNetwork(MeasuredValue):
     """What NCCL's plugins, in the order in which it tries them, libfabric and libibverbs do in the image."""
 
     plugins: list[StartedLibrary]
@@ -297,7 +297,7 @@ class StartedNetwork(Value):
     gpu: bool  # whether the machine has one, whose driver answers in place of the shim
 
 
-class MeasuredLayer(Value):
+class MeasuredLayer(MeasuredValue):
     """A layer: bytes as it is pulled and as it is unpacked, the place that takes most of them, and leftovers."""
 
     digest: str  # of the uncompressed layer
@@ -308,7 +308,7 @@ class MeasuredLayer(Value):
     leftovers: Leftovers
 
 
-class Measured(Value):
+class Measured(MeasuredValue):
     """Everything measured in one image, pod or host. What has no value has its reason in `missing`, by probe.
 
     A field with a `Probe` is what the probe of its name returns; probes/measure.py has the function.
@@ -320,7 +320,7 @@ class Measured(Value):
     settings: Annotated[Settings | None, Probe("static")] = None
     tools: Annotated[dict[str, ToolRun] | None, Probe("static", "device")] = None
     packages: Annotated[MeasuredPackages | None, Probe("static", "gpu")] = None
-    contents: Annotated[Contents | None, Probe("static")] = None
+    contents: Annotated[PackageContents | None, Probe("static")] = None
     tree: Annotated[Tree | None, Probe("static")] = None
     user_files: Annotated[Files | None, Probe()] = None  # the part of it that a changed script changes
     torch: Annotated[ImportedTorch | None, Probe("static", "gpu", nothing="the image has no torch")] = None

@@ -17,7 +17,7 @@ class Probe:
         self.tiers, self.nothing = tiers, nothing
 
 
-class Value(BaseModel):
+class MeasuredValue(BaseModel):
     """Base of everything measured. Frozen; keys that a newer probe adds are left out."""
 
     model_config = ConfigDict(
@@ -28,7 +28,7 @@ class Value(BaseModel):
     )
 
 
-class ToolRun(Value):
+class ToolRun(MeasuredValue):
     """One command: `path` is "" where there is no such tool, `rc` None where it did not run or did not end."""
 
     path: str

@@ -77,7 +77,7 @@ def write(entries: Iterable[LayerMember], to: IO[bytes], compression: Compressio
     return out.blob()
 
 
-class _Stream:
+class _GzipStream:
     """Compresses a tar as one stream of gzip."""
 
     toc = ""
@@ -101,7 +101,7 @@ class LayerWriter:
     def __init__(self, to: IO[bytes], compression: Compression) -> None:
         self._to = to
         self._compression = compression
-        self._compressor = (lazy.Frames if compression == "zstd" else _Stream)(LEVELS[compression])
+        self._compressor = (lazy.FrameCompressor if compression == "zstd" else _GzipStream)(LEVELS[compression])
         self._digest, self._diff_id = hashlib.sha256(), hashlib.sha256()
         self._size = 0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from rdma_images.core import disk_space, files, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.sizes import megabytes
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.layers import store
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.engine_layers import EngineLayers
@@ -91,7 +91,7 @@ def fetching(
     disk_space.require(size, f"downloading wheels' layers from {repository.ref}")
     with files.as_file_error(folder):
         folder.mkdir(parents=True)
-    progress(f"downloading {megabytes(size)} of wheel layers from {repository.ref}")
+    progress(f"downloading {format_megabytes(size)} of wheel layers from {repository.ref}")
     try:
         with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
             downloads = {

@@ -38,7 +38,7 @@ XATTR = "SCHILY.xattr."  # before an extended attribute's name in a tar
 NO_PREFETCH: Mapping[str, object] = {"name": ".no.prefetch.landmark", "type": "reg"}
 
 
-class Frames:
+class FrameCompressor:
     """Compresses a tar: each file's content in frames of its own, and what lies between them in others."""
 
     def __init__(self, level: int) -> None:
@@ -117,19 +117,19 @@ class Frames:
 
 
 @dataclass(frozen=True)
-class Table:
+class ContentsTable:
     """The table of contents in a layer: its digest, and a row for each file and each further piece of one."""
 
     digest: str  # "sha256:…"
     rows: tuple[dict[str, Any], ...]
 
-    def says_the_same(self, other: "Table") -> bool:
+    def says_the_same(self, other: "ContentsTable") -> bool:
         """Return whether both are of the same files, at whatever places in the compressed bytes."""
         mine, theirs = ([{**row, "offset": 0} for row in table.rows] for table in (self, other))
         return mine == theirs
 
 
-def read_table(layer: IO[bytes]) -> Table:
+def read_table(layer: IO[bytes]) -> ContentsTable:
     """Return the table of contents at the end of a layer. Raises ValueError where it has none that can be read."""
     try:
         end = layer.seek(-FOOTER.size, io.SEEK_END)
@@ -144,7 +144,7 @@ def read_table(layer: IO[bytes]) -> Table:
             raise ValueError("it has another size or form")
     except (OSError, ValueError, KeyError, TypeError, RecursionError, struct.error, zstandard.ZstdError) as error:
         raise ValueError(f"there is no table of contents: {error}") from None
-    return Table(f"sha256:{hashlib.sha256(raw).hexdigest()}", tuple(rows))
+    return ContentsTable(f"sha256:{hashlib.sha256(raw).hexdigest()}", tuple(rows))
 
 
 def _extended_attributes(member: tarfile.TarInfo) -> dict[str, str]:

@@ -12,7 +12,7 @@ import requests
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.sizes import megabytes
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine, docker_command
 from rdma_images.layers import store
 from rdma_images.layers.blob import CHUNK, Blob
@@ -135,7 +135,7 @@ def load(
             engine_layers.add(layer.blob(layer_set.part) for layer in unsent)
             partial_names += [] if is_last else [name]
             if unsent:
-                sent = megabytes(sum(layer.blob(layer_set.part).size for layer in unsent))
+                sent = format_megabytes(sum(layer.blob(layer_set.part).size for layer in unsent))
                 progress(f"the engine has {len(layers)} of {len(layer_set.recipes)} wheel layers, {sent} new")
     remove_names(engine, *partial_names)
     return LoadedImage(layer_set.ref, tuple(layer.blob(layer_set.part) for _, layer in layers))

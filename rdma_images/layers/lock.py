@@ -7,11 +7,11 @@ from rdma_images.components.base import BaseDetails
 from rdma_images.core import locking, yaml_file
 from rdma_images.core.pipeline import Image
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 from rdma_images.inputs import lock as wheel_lock
 from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.inputs.relock import Locked
+from rdma_images.inputs.relock import LockOutcome
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import digests
 from rdma_images.layers.make import LayerMaker
@@ -20,7 +20,9 @@ from rdma_images.render import wheel_layers
 from rdma_images.render.bake import Compression
 
 
-def lock(images: Iterable[Image], mirrors: Mirrors, compression: Compression, progress: Progress = silent) -> Locked:
+def lock(
+    images: Iterable[Image], mirrors: Mirrors, compression: Compression, progress: Progress = silent
+) -> LockOutcome:
     """Write down the digests of the layers of images' wheels; what became of the file.
 
     A layer that the file has stays as it is; one that was made here before is taken, any other is made. Raises
@@ -38,9 +40,9 @@ def lock(images: Iterable[Image], mirrors: Mirrors, compression: Compression, pr
         maker = stack.enter_context(LayerMaker(missing_recipes, index, opened, progress, indexes=indexes))
         layers = {missing_recipe: maker.ready(missing_recipe).result() for missing_recipe in missing_recipes}
         digests.save(layers, recipes.keys() | _recipes(_locks(), compression).keys())
-    size = readable(sum(layer.runtime.size for layer in layers.values()))
+    size = format_bytes(sum(layer.runtime.size for layer in layers.values()))
     detail = f"{len(recipes)} known" + (f", {len(layers)} of them new ({size})" if layers else "")
-    return Locked(digests.NAME, "new" if layers else "kept", detail)
+    return LockOutcome(digests.NAME, "new" if layers else "kept", detail)
 
 
 def _has_layers(image: Image) -> bool:

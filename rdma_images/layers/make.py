@@ -11,7 +11,7 @@ from types import TracebackType
 from rdma_images.core import disk_space
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.sizes import megabytes
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.inputs import wheel_files
 from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.mirrors import Mirrors
@@ -83,7 +83,7 @@ class LayerMaker:
         """Start to make the missing layers, the largest first: a large one at the end would leave one process idle."""
         size = sum(recipe.size for recipe in missing)
         disk_space.require(SPACE_FACTOR * size, "making the wheels' layers")
-        self._progress(f"making {len(missing)} layers of wheels, {megabytes(size)} to download")
+        self._progress(f"making {len(missing)} layers of wheels, {format_megabytes(size)} to download")
         processes = process_pool(PROCESSES)
         self._stack.callback(processes.shutdown, cancel_futures=True)
         downloads = ThreadPoolExecutor(DOWNLOADS)

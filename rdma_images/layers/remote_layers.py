@@ -10,7 +10,7 @@ from functools import partial
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.sizes import megabytes
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.layers import digests, lazy, store
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.digests import Digests
@@ -106,7 +106,10 @@ def complete_registry(
         blobs, digest = remote.blobs, remote.whole
     sent_bytes = sum(blobs[recipe.key].size for recipe in remote.missing)
     present = sum(blob.size for blob in blobs.values()) - sent_bytes
-    progress(f"{repository.ref} had {megabytes(present)} of wheel layers; {megabytes(sent_bytes)} were sent there")
+    progress(
+        f"{repository.ref} had {format_megabytes(present)} of wheel layers; "
+        f"{format_megabytes(sent_bytes)} were sent there"
+    )
     return LoadedImage(f"{repository.ref}@{digest}", tuple(blobs[recipe.key] for recipe in remote.layer_set.recipes))
 
 

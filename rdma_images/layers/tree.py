@@ -26,7 +26,7 @@ from installer.sources import WheelFile
 from installer.utils import Scheme, construct_record_file, fix_shebang
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 from rdma_images.layers.recipe import PREFIX
 
 SITE = f"{PREFIX}/site-packages"
@@ -206,7 +206,9 @@ def _check(archive: zipfile.ZipFile, wheel: Path, size: int) -> None:
         raise bad(wheel, f"it brings {twice[0]} twice")
     unpacked = sum(member.file_size for member in members)
     if unpacked > size * RATIO:
-        raise bad(wheel, f"{readable(size)} would unpack to {readable(unpacked)}, more than {RATIO} times as much")
+        raise bad(
+            wheel, f"{format_bytes(size)} would unpack to {format_bytes(unpacked)}, more than {RATIO} times as much"
+        )
 
 
 def _check_path(path: str, wheel: Path) -> None:

@@ -19,7 +19,7 @@ VERSIONED = tuple(component.name for component in components.ALL if component.is
 
 
 @dataclass(frozen=True)
-class Bump:
+class AxisBump:
     """One axis of one target's default row that can be newer."""
 
     target: str
@@ -28,16 +28,16 @@ class Bump:
     new: str
 
 
-def find_bumps(current: Matrix, facts: Facts) -> tuple[Bump, ...]:
+def find_bumps(current: Matrix, facts: Facts) -> tuple[AxisBump, ...]:
     """Return what could be newer in the default rows, all of a target's changes working together."""
-    bumps: list[Bump] = []
+    bumps: list[AxisBump] = []
     for name, target in current.targets.items():
         newest = _newest_row(name, target, facts)
-        bumps += [Bump(name, axis, target.default[axis], value) for axis, value in newest.items()]
+        bumps += [AxisBump(name, axis, target.default[axis], value) for axis, value in newest.items()]
     return tuple(bumps)
 
 
-def edit_matrix(text: str, current: Matrix, bumps: tuple[Bump, ...]) -> str:
+def edit_matrix(text: str, current: Matrix, bumps: tuple[AxisBump, ...]) -> str:
     """Return `text` of matrix.yaml with the changes wherever a target has the old value: default row, values, excludes.
 
     Where the new value is among a target's values already, only the default row changes.
@@ -86,7 +86,7 @@ def _comments(old_lines: list[str], new_lines: list[str], name: str) -> Iterator
             yield f'{name}:{number}: is the comment still true? "{comment}"'
 
 
-def _gaps(bumps: tuple[Bump, ...], current: Matrix, facts: Facts) -> Iterator[str]:
+def _gaps(bumps: tuple[AxisBump, ...], current: Matrix, facts: Facts) -> Iterator[str]:
     """Yield what the facts do not know about the new rows."""
     for name in dict.fromkeys(bump.target for bump in bumps):
         row = {bump.axis: bump.new for bump in bumps if bump.target == name}

@@ -19,7 +19,7 @@ from rdma_images.scan import policy
 FOLDER = "schemas"
 MODELS: Mapping[str, type[BaseModel]] = {
     "matrix": matrix.Matrix,
-    "mirrors": mirrors.File,
+    "mirrors": mirrors.MirrorsFile,
     "registries": registries.Registries,
     "policy": policy.Policy,
     "jobs": jobs_file.JobsFile,

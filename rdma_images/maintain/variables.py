@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.facts import aws_ofi_nccl
 from rdma_images.facts.variables import Variables
 
@@ -57,7 +57,7 @@ def variable_names(tree: Path, library: str) -> frozenset[str]:
     """Return the variables that the library of this source tree reads. Raises RefusedError where it is another tree."""
     if library not in PATTERNS:
         raise RefusedError(
-            f"--library {library}: nothing is known of how it reads variables\n{near(library, PATTERNS)}"
+            f"--library {library}: nothing is known of how it reads variables\n{suggestion(library, PATTERNS)}"
         )
     names = frozenset(name for pattern in PATTERNS[library] for name in _names(tree / pattern.folder, pattern))
     if not names:

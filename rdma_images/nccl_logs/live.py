@@ -11,7 +11,7 @@ from pathlib import Path
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.nccl_logs import log_blocks
 from rdma_images.nccl_logs.parser import LogParser
-from rdma_images.nccl_logs.verdict import Verdict, verdict_of_summary
+from rdma_images.nccl_logs.verdict import Verdict, judge_summary
 
 BLOCK = 1 << 20  # bytes read at once
 MAX_READ_BYTES = 32 << 20  # bytes of a file read in one look
@@ -24,7 +24,7 @@ class LiveVerdict:
     def __init__(self, wordings: NcclLogs) -> None:
         self._wordings = wordings
         self._parser = LogParser(wordings)
-        self.verdict = verdict_of_summary(self._parser.summary(), wordings)
+        self.verdict = judge_summary(self._parser.summary(), wordings)
         self.stopped = False  # a line after which no job goes on was fed
 
     def feed(self, text: str) -> bool:
@@ -33,7 +33,7 @@ class LiveVerdict:
         if block := log_blocks.lines(text):
             self._parser.feed(block)
             summary = self._parser.summary()
-            self.verdict = verdict_of_summary(summary, self._wordings)
+            self.verdict = judge_summary(summary, self._wordings)
             self.stopped = bool(summary.stopped)
         return self.verdict.network != "unknown" and _outcome(earlier_verdict) != _outcome(self.verdict)
 

@@ -50,7 +50,7 @@ def verdict(path: Path) -> Verdict:
     for _, text in log_blocks.pieces(path):
         if not log_parser.is_cut(text):
             log_parser.feed(log_blocks.lines(text))
-    return verdict_of_summary(log_parser.summary(), wordings)
+    return judge_summary(log_parser.summary(), wordings)
 
 
 def load_wordings() -> NcclLogs:
@@ -58,20 +58,20 @@ def load_wordings() -> NcclLogs:
     return facts_table.read(NcclLogs)
 
 
-def verdict_of_lines(lines: Iterable[str], wordings: NcclLogs) -> Verdict:
+def judge_lines(lines: Iterable[str], wordings: NcclLogs) -> Verdict:
     """Return the verdict on the lines of a log."""
-    return verdict_of_blocks([list(lines)], wordings)
+    return judge_blocks([list(lines)], wordings)
 
 
-def verdict_of_blocks(blocks: Iterable[Sequence[str]], wordings: NcclLogs) -> Verdict:
+def judge_blocks(blocks: Iterable[Sequence[str]], wordings: NcclLogs) -> Verdict:
     """Return the verdict on blocks of lines: of one log, or of the logs of all ranks of a job one after another."""
     log_parser = LogParser(wordings)
     for block in blocks:
         log_parser.feed(block)
-    return verdict_of_summary(log_parser.summary(), wordings)
+    return judge_summary(log_parser.summary(), wordings)
 
 
-def verdict_of_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
+def judge_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     """Return the verdict on the summary of a job's logs."""
     network, sentence = _judge(summary, wordings)
     if network == "unknown" and summary.stopped:

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from rdma_images.core import files
-from rdma_images.core.pipeline import LABEL_PREFIX, AddedFile, AddedUser, Additions, Broken, Image
+from rdma_images.core.pipeline import LABEL_PREFIX, AddedFile, AddedUser, Additions, BrokenRule, Image
 from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts import Facts, table
 from rdma_images.facts.environment import Environment
@@ -156,7 +156,7 @@ def additions(target: TargetAdditions, workdir: str | None = None) -> Additions 
     )
 
 
-def broken_rules(image: Image, facts: Facts) -> tuple[Broken, ...]:
+def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return why an image's own variables, or its entry point, would take its fabric away; empty where they do not."""
     if image.additions is None:
         return ()
@@ -169,7 +169,7 @@ def broken_rules(image: Image, facts: Facts) -> tuple[Broken, ...]:
     return tuple(broken)
 
 
-def _broken(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[Broken]:
+def _broken(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[BrokenRule]:
     harmful = list(_harmful(image, variables, where))
     yield from (broken for _, broken in harmful)
     names = {name for name, _ in harmful}
@@ -177,7 +177,7 @@ def _broken(image: Image, variables: Mapping[str, str], where: str, facts: Facts
     yield from _overrides(image, others, where, facts)
 
 
-def _overrides(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[Broken]:
+def _overrides(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[BrokenRule]:
     networks = {name.lower() for component in image.components.values() for name in component.details.networks}
     for name, value in variables.items():
         insisted = image.environment.get(name)
@@ -187,10 +187,10 @@ def _overrides(image: Image, variables: Mapping[str, str], where: str, facts: Fa
                 f"{where} sets {name}={value}, and the image sets {name}={insisted}, so that NCCL ends with an error "
                 "where the fabric is not there\n    leave it out, or --set fallback=allow for an image that may use TCP"
             )
-            yield Broken("own-environment", {}, reason, facts.running.cite(facts.running.insist[image.fabric]))
+            yield BrokenRule("own-environment", {}, reason, facts.running.cite(facts.running.insist[image.fabric]))
 
 
-def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator[tuple[str, Broken]]:
+def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator[tuple[str, BrokenRule]]:
     """Yield the variables that facts/environment.yaml calls harmful: validators report the same image as an error."""
     facts = table.read(Environment)
     versions = {name: component.version for name, component in image.components.items()}
@@ -198,7 +198,7 @@ def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator
         is_certain = row.effect == "harmful" and not row.possible and not row.gpus
         if is_certain and row.applies_to(variables, image.fabric, versions):
             reason = f"{where} sets {row.name}={variables[row.name]}: {row.why}\n    leave it out"
-            yield row.name, Broken("own-environment", {}, reason, facts.cite(row))
+            yield row.name, BrokenRule("own-environment", {}, reason, facts.cite(row))
 
 
 def _file_problems(entry: FileEntry, user: UserEntry | None) -> Iterator[tuple[YamlPath, str]]:

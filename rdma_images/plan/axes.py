@@ -6,7 +6,7 @@ from typing import get_args
 
 from rdma_images import components
 from rdma_images.components.definition import Axis
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.platforms import Platform
 from rdma_images.facts import Facts
 
@@ -22,7 +22,7 @@ BY_NAME = {axis.name: axis for axis in AXES}
 def named(name: str) -> Axis:
     """Return the axis of that name. Raises RefusedError with similar names for an unknown one."""
     if name not in BY_NAME:
-        raise RefusedError(f"no axis {name!r}\n{near(name, BY_NAME)}")
+        raise RefusedError(f"no axis {name!r}\n{suggestion(name, BY_NAME)}")
     return BY_NAME[name]
 
 
@@ -38,7 +38,9 @@ def check(name: str, value: str, facts: Facts) -> None:
     known_values = values(axis, facts)
     if value not in known_values:
         alias = axis.aliases(facts).get(value.lower())
-        raise RefusedError(f"{name} {value!r} is not known\n{f'write {alias}' if alias else near(value, known_values)}")
+        raise RefusedError(
+            f"{name} {value!r} is not known\n{f'write {alias}' if alias else suggestion(value, known_values)}"
+        )
 
 
 def complete(row: Mapping[str, str]) -> dict[str, str]:

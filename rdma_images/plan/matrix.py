@@ -16,7 +16,7 @@ from rdma_images.components import gpus, nccl_tests
 from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
 from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core import files, paths, yaml_file
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.pipeline import Fabric, PackageIndex
 from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath
 from rdma_images.facts import Facts
@@ -167,7 +167,7 @@ class Matrix(Document):
     def target(self, name: str) -> Target:
         """Return the target of that name. Raises RefusedError with similar names for an unknown one."""
         if name not in self.targets:
-            raise RefusedError(f"no target {name!r}\n{near(name, self.targets)}")
+            raise RefusedError(f"no target {name!r}\n{suggestion(name, self.targets)}")
         return self.targets[name]
 
     @property
@@ -215,7 +215,7 @@ def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield what is wrong in one target, place by place."""
     for steps, axis, _ in values_of(target):
         if axis not in axes.BY_NAME:
-            yield steps, f"no axis {axis!r}: {near(axis, axes.BY_NAME)}"
+            yield steps, f"no axis {axis!r}: {suggestion(axis, axes.BY_NAME)}"
     yield from _package_problems(target)
     yield from target.addition_problems()
     defaults = target.complete()
@@ -228,7 +228,7 @@ def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
         if axis in axes.BY_NAME and axis not in defaults:
             yield ("values", axis), f"the default row has no {axis}: remove the values, or add it there"
         elif axis in defaults and defaults[axis] not in values:
-            hint = near(defaults[axis], values)
+            hint = suggestion(defaults[axis], values)
             yield ("values", axis), f"the default {axis} {defaults[axis]!r} is not among the values: add it, or {hint}"
         yield from _repeated(("values", axis), values)
     rows = math.prod(len(values) for values in target.values.values())

@@ -5,7 +5,7 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations
 
 from rdma_images import components
-from rdma_images.core.pipeline import Broken, Image
+from rdma_images.core.pipeline import BrokenRule, Image
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, rules
 from rdma_images.plan.candidate import Candidate, candidate
@@ -23,7 +23,7 @@ def nearest(
     target: Target,
     facts: Facts,
     requested: Changes,
-    broken: tuple[Broken, ...],
+    broken: tuple[BrokenRule, ...],
     fixed: Collection[str] = (),
 ) -> Changes | None:
     """Return the axes to change, and their values, so that `refused` works; None where no change of two axes helps.
@@ -66,7 +66,7 @@ def _steps(axis: str, refused: Candidate, facts: Facts, requested: Changes) -> I
             yield (int(axis in requested), int(untested), distance), value
 
 
-def _culprits(refused: Candidate, broken: Broken) -> set[str]:
+def _culprits(refused: Candidate, broken: BrokenRule) -> set[str]:
     """Return the axes of which one must change.
 
     Those that a broken rule compares (any, if it compares none), what decides

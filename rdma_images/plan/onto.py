@@ -10,7 +10,7 @@ from rdma_images.components.efa_installer import RDMA_CORE, InstallerDetails
 from rdma_images.components.erdma_apt import NAME as ERDMA
 from rdma_images.core import versions
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Broken, Change, Component, Details, ExistingImage, Image, Onto
+from rdma_images.core.pipeline import BrokenRule, Component, Details, ExistingImage, Image, ImageChange, Onto
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.plan.candidate import Candidate
@@ -56,10 +56,12 @@ def measured_target(target: Target, base: ExistingImage, changes: Mapping[str, s
     return target.model_copy(update={"default": row | target.default})
 
 
-def broken_rules(base: ExistingImage, target: Target, facts: Facts) -> tuple[Broken, ...]:
+def broken_rules(base: ExistingImage, target: Target, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return why the fabric cannot be added to an image, whatever the versions; empty where it may."""
     problems = _problems(base, target, facts)
-    return tuple(Broken(f"onto-{name}", {}, f"{reason}\n    {fix}", source) for name, reason, fix, source in problems)
+    return tuple(
+        BrokenRule(f"onto-{name}", {}, f"{reason}\n    {fix}", source) for name, reason, fix, source in problems
+    )
 
 
 def _problems(base: ExistingImage, target: Target, facts: Facts) -> Iterator[tuple[str, str, str, str]]:
@@ -101,7 +103,7 @@ def _verbs_problems(base: ExistingImage) -> Iterator[tuple[str, str, str, str]]:
         yield RDMA_CORE.name, reason, "remove it in a Dockerfile of your own first", SOURCE
 
 
-def related(broken: Broken) -> bool:
+def related(broken: BrokenRule) -> bool:
     """Return whether a broken rule matters to an image that has its NCCL already."""
     return broken.rule not in UNRELATED
 
@@ -165,50 +167,50 @@ def _environment(image: Image, base: ExistingImage, hidden: tuple[str, ...]) -> 
     return {name: value for name, value in variables.items() if current.get(name) != value}
 
 
-def _added(image: Image, base: ExistingImage) -> Iterator[Change]:
+def _added(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
     if INSTALLER in image.components:
         with_ = f"libfabric {image.components['libfabric'].version}" if "libfabric" in image.components else "libfabric"
         reason = f"{with_}, rdma-core and Open MPI of EFA"
         if base.installer:
-            yield Change("replaced", f"EFA installer {base.installer}", f"by {image.version(INSTALLER)}: {reason}")
+            yield ImageChange("replaced", f"EFA installer {base.installer}", f"by {image.version(INSTALLER)}: {reason}")
         else:
-            yield Change("added", f"EFA installer {image.version(INSTALLER)}", reason)
+            yield ImageChange("added", f"EFA installer {image.version(INSTALLER)}", reason)
     if ERDMA in image.components:
-        yield Change("added", f"Alibaba's verbs libraries for {image.version(ERDMA)}", "they know eRDMA's devices")
+        yield ImageChange("added", f"Alibaba's verbs libraries for {image.version(ERDMA)}", "they know eRDMA's devices")
     if PLUGIN in image.components:
         origin = "compiled on it" if image.details(PluginDetails).from_ == "source" else "the installer's"
         plugin, reason = f"aws-ofi-nccl {image.version(PLUGIN)}, {origin}", f"for its NCCL {base.nccl}"
         if base.installer and base.plugins:
-            yield Change("replaced", ", ".join(base.plugins), f"by {plugin}, {reason}")
+            yield ImageChange("replaced", ", ".join(base.plugins), f"by {plugin}, {reason}")
         else:
-            yield Change("added", plugin, reason)
+            yield ImageChange("added", plugin, reason)
     if image.environment:
         words = " ".join(f"{name}={value}" for name, value in image.environment.items())
-        yield Change("added", words, "NCCL ends with an error where the fabric is not there, instead of using TCP")
+        yield ImageChange("added", words, "NCCL ends with an error where the fabric is not there, instead of using TCP")
     for package in image.debian_packages:
-        yield Change("added", package, "debian-packages of the target")
+        yield ImageChange("added", package, "debian-packages of the target")
 
 
 def _replaced(
     base: ExistingImage, environment: Mapping[str, str], hidden: tuple[str, ...], removed: tuple[str, ...]
-) -> Iterator[Change]:
+) -> Iterator[ImageChange]:
     if base.verbs:
         package = f" {base.verbs_package}" if base.verbs_package else ""
-        yield Change("replaced", f"{RDMA_CORE.name}{package}", "the fabric's own has the provider for its devices")
+        yield ImageChange("replaced", f"{RDMA_CORE.name}{package}", "the fabric's own has the provider for its devices")
     for folder in hidden:
-        yield Change("replaced", f"{folder} on the loader's path", "a library of a fabric, or a plugin, is in it")
+        yield ImageChange("replaced", f"{folder} on the loader's path", "a library of a fabric, or a plugin, is in it")
     for file in removed:
-        yield Change("replaced", file, "NCCL would find it in the place of the fabric's plugin")
+        yield ImageChange("replaced", file, "NCCL would find it in the place of the fabric's plugin")
     for name, value in environment.items():
         current = base.environment.get(name)
         if current and name != "PATH" and current != value:
-            yield Change("replaced", f"{name}={current}", f"by {value!r}")
+            yield ImageChange("replaced", f"{name}={current}", f"by {value!r}")
 
 
-def _unchanged(base: ExistingImage) -> Iterator[Change]:
+def _unchanged(base: ExistingImage) -> Iterator[ImageChange]:
     entry = f", entry point {' '.join(base.entrypoint)}" if base.entrypoint else ", no entry point"
-    yield Change("kept", f"its {len(base.layers)} layers", "nodes that have them pull what is above them alone")
-    yield Change("kept", f"user {base.user or 'root'}{entry}", "as the image has them")
+    yield ImageChange("kept", f"its {len(base.layers)} layers", "nodes that have them pull what is above them alone")
+    yield ImageChange("kept", f"user {base.user or 'root'}{entry}", "as the image has them")
 
 
 def _base_name(base: ExistingImage, facts: Facts) -> str:

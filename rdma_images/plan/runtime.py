@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from rdma_images.core.pipeline import Component, Fabric, Image, Limit, Setting
+from rdma_images.core.pipeline import Component, Fabric, Image, Limit, RunSetting
 from rdma_images.facts import Facts
 
 NETWORK = "NCCL_NET"
@@ -24,15 +24,15 @@ def environment(
     return {name: value for name, value in ((NETWORK, network), (PROVIDER, insisted.provider)) if value}
 
 
-def settings(fabric: Fabric, facts: Facts) -> Iterator[Setting]:
+def settings(fabric: Fabric, facts: Facts) -> Iterator[RunSetting]:
     """Yield what an image of a fabric needs from its host, and the variables that its jobs may need."""
     running = facts.running
     for row in running.settings.values():
         if row.fabric in (None, fabric):
-            yield Setting(row.name, row.value, row.docker, row.why, running.cite(row))
+            yield RunSetting(row.name, row.value, row.docker, row.why, running.cite(row))
     for job in running.variables.values():
         if job.fabric == fabric:
-            yield Setting(
+            yield RunSetting(
                 f"variable.{job.name}", job.value, f"--env={job.name}={job.value}", job.why, running.cite(job)
             )
 

@@ -7,7 +7,7 @@ from packaging.version import Version
 from rdma_images.components import cuda, gpus, nccl_tests
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import versions
-from rdma_images.core.pipeline import Broken, Image, SourceBuild
+from rdma_images.core.pipeline import BrokenRule, Image, SourceBuild
 from rdma_images.facts import Facts
 from rdma_images.facts.source_packages import SourcePackages
 from rdma_images.plan.candidate import Candidate
@@ -41,7 +41,7 @@ def source_builds(candidate: Candidate, packages: Iterable[str], facts: Facts) -
     }
 
 
-def broken_rules(image: Image, facts: Facts) -> tuple[Broken, ...]:
+def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return which source packages need a compiler of the image's CUDA, where neither a wheel nor the base has one."""
     if not image.source_packages:
         return ()
@@ -62,4 +62,4 @@ def broken_rules(image: Image, facts: Facts) -> tuple[Broken, ...]:
     )
     major = facts.cuda.majors[str(versions.major(image.version(cuda.NAME)))]
     relates = {cuda.NAME: image.version(cuda.NAME)}
-    return (Broken("compiler-of-cuda", relates, reason, facts.cuda.cite(major, "toolkit")),)
+    return (BrokenRule("compiler-of-cuda", relates, reason, facts.cuda.cite(major, "toolkit")),)

@@ -3,7 +3,7 @@
 import re
 
 from rdma_images.core import files, paths
-from rdma_images.core.errors import near
+from rdma_images.core.errors import suggestion
 from rdma_images.core.pipeline import Image
 
 # stages("base", "python") with nothing but names; what Jinja computes is known when it renders.
@@ -16,13 +16,13 @@ def template_problem(image: Image) -> str | None:
     """Return which template an image's target lacks, its own or a stage's; None where none is missing."""
     path = paths.find_data(f"dockerfiles/targets/{image.template}.j2")
     if not path.is_file():
-        fix = f"write it, or correct `template`: {near(image.template, _names('targets'))}"
+        fix = f"write it, or correct `template`: {suggestion(image.template, _names('targets'))}"
         return f"{path}: no such template, for target {image.target}\n{fix}"
     for stages in STAGES.finditer(files.read(path)):
         for name in NAME.findall(stages[1]):
             stage = paths.find_data(f"dockerfiles/stages/{name}.j2")
             if not stage.is_file():
-                fix = f"write {stage}, or correct the name: {near(name, _names('stages'))}"
+                fix = f"write {stage}, or correct the name: {suggestion(name, _names('stages'))}"
                 return f"{path}: names the stage {name}, which has no template\n{fix}"
     return None
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.publish.kinds import Kind, open_kind
+from rdma_images.publish.kinds import RegistryKind, open_kind
 from rdma_images.registry import registries
 from rdma_images.registry.client import Manifest, Repository
 from rdma_images.registry.http import Connection
@@ -18,7 +18,7 @@ class Destination:
     """One registry of registries.yaml, in use."""
 
     name: str
-    kind: Kind
+    kind: RegistryKind
     compression: Compression
     immutable: bool
     connection: Connection = field(repr=False)

@@ -11,7 +11,7 @@ from typing import IO
 
 import docker
 
-from rdma_images.core.stream import CHUNK, Chunks
+from rdma_images.core.stream import CHUNK, ChunkReader
 from rdma_images.engine import Engine
 from rdma_images.registry import faults
 from rdma_images.registry.client import Manifest
@@ -55,7 +55,7 @@ def _copied(engine: Engine, image: str, digest: str, into: IO[bytes]) -> bool:
 def _saved(engine: Engine, digest: str) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
     """Yield the files of the image `digest` as it is saved, each to be read before the next is asked for."""
     with archive(engine, digest) as chunks:
-        saved = io.BufferedReader(Chunks(chunks), CHUNK)
+        saved = io.BufferedReader(ChunkReader(chunks), CHUNK)
         with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as tar:
             yield ((member, file) for member in tar if (file := tar.extractfile(member)) is not None)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Build, Check
 from rdma_images.inspection.report import Report
@@ -44,7 +44,7 @@ def approve(
     unexcused = [failure for failure in failed if failure.id not in allow_red]
     if unexcused:
         listed = "; ".join(
-            f"{failure.id}: {failure.title}{f' (found {failure.found})' if failure.found else ''}"
+            f"{failure.id}: {failure.title}{f' (found {failure.actual})' if failure.actual else ''}"
             for failure in unexcused
         )
         fix = unexcused[0].fix or "fix what the check reports"
@@ -59,8 +59,8 @@ def check_exceptions(reports: Sequence[Report], allow_red: Sequence[str]) -> Non
     failed = {check.id for report in reports for check in _failed(report)}
     for check_id in allow_red:
         if check_id not in failed:
-            suggestion = near(check_id, sorted(failed)) if failed else "no check failed"
-            raise RefusedError(f"--allow-red {check_id}: no such failed check\n{suggestion}")
+            advice = suggestion(check_id, sorted(failed)) if failed else "no check failed"
+            raise RefusedError(f"--allow-red {check_id}: no such failed check\n{advice}")
 
 
 def check_rehearsal_host(build: Build, host: str) -> None:
@@ -87,6 +87,6 @@ def _uncommitted(commit: str) -> Check:
         tier="static",
         severity="error",
         outcome="failed",
-        found=commit or "no commit",
+        actual=commit or "no commit",
         fix="commit the sources and build again",
     )

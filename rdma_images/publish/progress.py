@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 from rdma_images.publish.push_events import PushProgress
 
 _EVERY = 10.0  # seconds between two plain lines: a log is read afterwards
@@ -30,7 +30,7 @@ class LineProgress:
         layers = push.layers.values()
         finished = sum(layer.state in ("pushed", "mounted", "present") for layer in layers)
         total = sum(layer.total for layer in layers)
-        self.line(f"  {finished} of {len(layers)} layers, {readable(push.sent())} of {readable(total)} sent")
+        self.line(f"  {finished} of {len(layers)} layers, {format_bytes(push.sent())} of {format_bytes(total)} sent")
 
     def __enter__(self) -> "LineProgress":
         return self
@@ -44,10 +44,10 @@ class _Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Return nothing until the rate is known."""
-        return Text(f"{readable(task.speed)}/s" if task.speed else "")
+        return Text(f"{format_bytes(task.speed)}/s" if task.speed else "")
 
 
-class Bars:
+class ProgressBars:
     """A bar for each layer under way; what is done becomes a line above them and leaves."""
 
     def __init__(self, console: Console) -> None:
@@ -77,7 +77,7 @@ class Bars:
             else:
                 self._progress.update(task, completed=layer.current, total=layer.total or None)
 
-    def __enter__(self) -> "Bars":
+    def __enter__(self) -> "ProgressBars":
         self._progress.start()
         return self
 
@@ -85,11 +85,11 @@ class Bars:
         self._progress.stop()
 
 
-Watcher = LineProgress | Bars  # shows a publication's steps and layers
+ProgressDisplay = LineProgress | ProgressBars  # shows a publication's steps and layers
 
 
-def watcher() -> Watcher:
+def progress_display() -> ProgressDisplay:
     """Return bars where standard error is a terminal, lines elsewhere; standard output stays the answer."""
     if sys.stderr.isatty():
-        return Bars(Console(stderr=True))
+        return ProgressBars(Console(stderr=True))
     return LineProgress(lambda text: print(text, file=sys.stderr, flush=True))

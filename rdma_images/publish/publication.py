@@ -7,7 +7,7 @@ from typing import Literal
 from rdma_images.core.step_files import step_file
 from rdma_images.publish.attach import Attachment
 from rdma_images.publish.conversion import LazyForm
-from rdma_images.publish.push import Traffic
+from rdma_images.publish.push import LayerTraffic
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class PublishedCopy:
     media_type: str
     layers: int
     bytes: int  # of all layers, compressed
-    traffic: Traffic
+    traffic: LayerTraffic
     attached: tuple[Attachment, ...] = ()
     signed_by: str | None = None  # the key's name, "keyless", or None
     created: tuple[str, ...] = ()  # what was created in the registry for it

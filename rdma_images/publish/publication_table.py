@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images.core.plain import plain
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 from rdma_images.publish.join import JoinResult
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
@@ -43,8 +43,8 @@ def _copy_text(copy: PublishedCopy) -> Text:
     output = Text("  result    ")
     output.append("pushed" if copy.result == "pushed" else "there already", "green")
     if traffic.pushed and traffic.seconds:
-        output.append(f" in {traffic.seconds:.1f} s, {readable(traffic.pushed / traffic.seconds)}/s")
-    sizes = [f"{readable(count)} {word}" for word, count in _sizes(copy).items() if count]
+        output.append(f" in {traffic.seconds:.1f} s, {format_bytes(traffic.pushed / traffic.seconds)}/s")
+    sizes = [f"{format_bytes(count)} {word}" for word, count in _sizes(copy).items() if count]
     attached = ", ".join(attachment.title for attachment in copy.attached)
     signed = f"; signed with {copy.signed_by}" if copy.signed_by else "; not signed"
     output.append(f"\n  image     {copy.ref}\n")

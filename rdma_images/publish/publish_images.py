@@ -58,10 +58,10 @@ def approved_images(
     for image in images:
         _require_licenses(image, reports[image.id], matrix)
     items = tuple(_item(image, reports[image.id], all_images, matrix, suite, allow_red) for image in images)
-    return scanned(items, policy)
+    return with_decisions(items, policy)
 
 
-def scanned(items: tuple[ApprovedImage, ...], policy: Policy | None) -> tuple[ApprovedImage, ...]:
+def with_decisions(items: tuple[ApprovedImage, ...], policy: Policy | None) -> tuple[ApprovedImage, ...]:
     """Return the items with what a policy decided of their scans. Raises RefusedError for one that may not pass."""
     return tuple(_scanned(item, policy) for item in items) if policy else items
 

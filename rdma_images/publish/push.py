@@ -32,7 +32,7 @@ class PushPolicy:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class LayerTraffic:
     """Bytes of layers by their result; `seconds` is the duration of the push."""
 
     pushed: int = 0
@@ -46,7 +46,7 @@ class PushResult:
     """A pushed image, as it was read back."""
 
     manifest: Manifest
-    traffic: Traffic
+    traffic: LayerTraffic
 
 
 def push(
@@ -268,7 +268,7 @@ def _check_blobs(manifest: Manifest, repository: Repository) -> None:
                 raise faults.ConflictError(f"{repository.ref}: the registry lost {blob.digest}\npublish again")
 
 
-def _traffic(manifest: Manifest, sending: _Sending, mounted: Collection[str], seconds: float) -> Traffic:
+def _traffic(manifest: Manifest, sending: _Sending, mounted: Collection[str], seconds: float) -> LayerTraffic:
     """Sum the layers' bytes by result; the last attempt reports as present what an earlier one sent."""
     *earlier, last = sending.pushes
     sent_before = {layer.id for push in earlier for layer in push.layers.values() if layer.current}
@@ -284,4 +284,4 @@ def _traffic(manifest: Manifest, sending: _Sending, mounted: Collection[str], se
         if state == "present" and layer.digest in mounted:
             state = "mounted"
         sums[state] += layer.size
-    return Traffic(**sums, seconds=seconds)
+    return LayerTraffic(**sums, seconds=seconds)

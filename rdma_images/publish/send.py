@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rdma_images.core.paths import COMMAND, state_folder
-from rdma_images.core.sizes import megabytes
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine
 from rdma_images.publish import from_engine, gate, keys, push
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
@@ -19,7 +19,7 @@ from rdma_images.publish.conversion import ConvertedImage, Converter, lazy_tag, 
 from rdma_images.publish.destination import LAYERS, Destination, unsupported_types
 from rdma_images.publish.item import ApprovedImage, artifacts, license_archive
 from rdma_images.publish.moving_tags import advance_tags
-from rdma_images.publish.progress import Watcher
+from rdma_images.publish.progress import ProgressDisplay
 from rdma_images.publish.publication import PUBLICATION, LazyImage, PublishedCopy
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.signing import ImageSigner
@@ -39,7 +39,7 @@ class Publisher:
     """
 
     engine: Callable[[], Engine]
-    watcher: Watcher
+    watcher: ProgressDisplay
     signer: keys.Signer | None = None
     pace: push.PushPolicy = field(default_factory=push.PushPolicy)
     converter: Converter | None = None
@@ -60,7 +60,7 @@ class Arrival:
     """An image under its tag, as it was read back, and how it got there."""
 
     manifest: Manifest
-    traffic: push.Traffic
+    traffic: push.LayerTraffic
     pushed: bool
     tag: str  # the full one, or this build's own where the full one stays with an earlier build
     created: tuple[str, ...] = ()  # what was created in the registry for it
@@ -136,7 +136,7 @@ def _find_or_push(
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
         if publisher.converter:
             publisher.converter.require(manifest)
-        traffic = push.Traffic(present=sum(layer.size for layer in manifest.layers()))
+        traffic = push.LayerTraffic(present=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
     _check_compression(digest, destination, publisher)
     created = publisher.retry(lambda: destination.kind.prepare(repository.name, item.tags.short)).created
@@ -290,7 +290,9 @@ def mount(
                     return frozenset(mounted)
                 mounted[digest] = missing.pop(digest)
     if mounted:
-        progress(f"{destination.name}: {megabytes(sum(mounted.values()))} of wheels' layers were in the registry")
+        progress(
+            f"{destination.name}: {format_megabytes(sum(mounted.values()))} of wheels' layers were in the registry"
+        )
     return frozenset(mounted)
 
 

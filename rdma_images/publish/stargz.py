@@ -16,7 +16,7 @@ import zstandard
 
 from rdma_images.core.errors import RefusedError, first_line
 from rdma_images.core.paths import COMMAND, state_folder
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 from rdma_images.engine import Engine
 from rdma_images.layers import lazy, tar_layer
 from rdma_images.layers.blob import CHUNK, Blob
@@ -145,7 +145,7 @@ def _unpacked(packed: Path, layer: Descriptor) -> Iterator[IO[bytes]]:
                 while data := stream.read(CHUNK):
                     tar.write(data)
                     if tar.tell() > limit:
-                        raise faults.MalformedError(f"{layer.digest} unpacks to more than {readable(limit)}")
+                        raise faults.MalformedError(f"{layer.digest} unpacks to more than {format_bytes(limit)}")
         except zstandard.ZstdError as error:
             raise faults.MalformedError(f"{layer.digest} does not unpack: {error}") from None
         yield tar

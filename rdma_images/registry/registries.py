@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, field_validator, model_validator
 
 from rdma_images.core import files, yaml_file
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.paths import DATA, PROJECT, display_path
 from rdma_images.registry.credentials import check_reference
 from rdma_images.registry.reference import HOST
@@ -168,7 +168,7 @@ class Registries(yaml_file.Strict):
             )
         for name in names:
             if name not in self.registries:
-                raise RefusedError(f"registries.yaml has no registry {name!r}\n{near(name, self.registries)}")
+                raise RefusedError(f"registries.yaml has no registry {name!r}\n{suggestion(name, self.registries)}")
         return {name: self.registries[name] for name in names}
 
     def for_host(self, host: str) -> Registry:

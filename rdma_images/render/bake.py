@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rdma_images.core import paths
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.pipeline import Image
 from rdma_images.debian import emulation
 
@@ -32,7 +32,7 @@ BOOTSTRAP = "FROM scratch\nADD {tar} /\n"
 def parse_compression(text: str) -> Compression:
     """Return the compression that `--compression` names. Raises RefusedError for an unknown one."""
     if text not in COMPRESSIONS:
-        raise RefusedError(f"--compression {text}: unknown\n{near(text, COMPRESSIONS)}")
+        raise RefusedError(f"--compression {text}: unknown\n{suggestion(text, COMPRESSIONS)}")
     return "gzip" if text == "gzip" else "zstd"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from rdma_images.core.sizes import megabytes
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.inputs.wheels import Lock, Wheel
 
 # A wheel of at least this size (bytes, as downloaded) is a layer of its own: shared, rebuilt, pushed, pulled by itself.
@@ -39,10 +39,9 @@ class WheelLayer:
         """Return the description of the layer in the Dockerfile."""
         if len(self.wheels) == 1:
             wheel = self.wheels[0]
-            return f"# {wheel.name} {wheel.version}: {megabytes(self.size)} to download."
-        return (
-            f"# The {len(self.wheels)} wheels under {megabytes(LARGE)}, together: {megabytes(self.size)} to download."
-        )
+            return f"# {wheel.name} {wheel.version}: {format_megabytes(self.size)} to download."
+        together = f"{len(self.wheels)} wheels under {format_megabytes(LARGE)}, together"
+        return f"# The {together}: {format_megabytes(self.size)} to download."
 
 
 def wheel_layers(lock: Lock) -> tuple[WheelLayer, ...]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Build, ExistingImage, Image
-from rdma_images.core.sizes import megabytes
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.inspection.report import Report, encode_report
 from rdma_images.report.table import archive_day, counts_text, verdict_style
 
@@ -52,7 +52,7 @@ def _difference(report: Report, base: ExistingImage) -> str:
         return f"{base.ref}: its layers are not below those of the image"
     measured = (report.facts.measured.layers if report.facts else None) or ()
     above = {layer.digest: layer.bytes for layer in measured if layer.digest not in base.layers}
-    size = f", {megabytes(sum(above.values()))} to pull" if measured else ""
+    size = f", {format_megabytes(sum(above.values()))} to pull" if measured else ""
     faults = f"; faults of its own: {', '.join(report.base_faults)}" if report.base_faults else ""
     added = len(layers) - len(base.layers)
     return f"{base.ref}: its {len(base.layers)} layers are unchanged, {added} above them{size}{faults}"

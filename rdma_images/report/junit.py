@@ -71,7 +71,7 @@ def _test_case(check: Check) -> ElementTree.Element:
     for name in ("id", "severity", "source"):
         ElementTree.SubElement(properties, "property", name=name, value=getattr(check, name))
     if check.outcome == "failed":
-        message = f"expected: {check.expected}\nfound: {check.found}\nfix: {check.fix}"
+        message = f"expected: {check.expected}\nfound: {check.actual}\nfix: {check.fix}"
         ElementTree.SubElement(case, "failure", message=message).text = message
     if check.outcome == "skipped":
         ElementTree.SubElement(case, "skipped", message=check.reason)

@@ -10,7 +10,7 @@ import jinja2
 from rdma_images.core import templates
 from rdma_images.core.pipeline import LABEL_PREFIX, Check
 from rdma_images.core.plain import plain
-from rdma_images.core.sizes import readable
+from rdma_images.core.sizes import format_bytes
 from rdma_images.inspection.chain import EVIDENCE_TITLES
 from rdma_images.inspection.inspection import Inspection, mapped_nccl
 from rdma_images.inspection.report import Report, shown_outcome
@@ -105,7 +105,7 @@ def _measured(case: Inspection) -> list[tuple[str, str]]:
         ("plugin", plugin),
         ("plugin's interfaces", _interfaces(plugin_file.exports) if plugin_file else ""),
         ("files", f"{tree.files.count:,}" if tree else ""),
-        ("unpacked", readable(tree.files.bytes) if tree else ""),
+        ("unpacked", format_bytes(tree.files.bytes) if tree else ""),
     ]
 
 
@@ -171,7 +171,7 @@ def report_page(reports: Sequence[Report]) -> str:
 @functools.cache
 def _template() -> jinja2.Template:
     environment = templates.environment([TEMPLATE.parent], escape=True)
-    environment.filters["size"] = readable
+    environment.filters["size"] = format_bytes
     environment.filters["headline"] = table.headline
     return environment.get_template(TEMPLATE.name)
 

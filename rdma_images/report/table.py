@@ -99,8 +99,8 @@ def archive_day(labels: Mapping[str, str]) -> str:
 
 def _check_text(check: Check) -> Text:
     text = Text(check.title)
-    if check.outcome == "passed" and check.found:
-        text.append(f": {_short(check.found)}", "dim")
+    if check.outcome == "passed" and check.actual:
+        text.append(f": {_short(check.actual)}", "dim")
     elif check.outcome == "skipped":
         text.append(f": {_short(check.reason)}", "dim")
     return text
@@ -109,10 +109,10 @@ def _check_text(check: Check) -> Text:
 def _failure(check: Check, verbose: bool) -> Text:
     """Return a finding: what was found in one line, then what was expected and what to do."""
     text = Text()
-    first = check.found if verbose else headline(check)
+    first = check.actual if verbose else headline(check)
     text.append(f"{check.id}: {first}\n", STYLES[shown_outcome(check)])
     rows = [("must hold", check.title), ("expected", check.expected), ("fix", check.fix)]
-    rows += [] if verbose else [("source", source) for source in dict.fromkeys(CITED.findall(check.found))][:1]
+    rows += [] if verbose else [("source", source) for source in dict.fromkeys(CITED.findall(check.actual))][:1]
     for word, value in rows:
         text.append(f"  {word:10}", "dim").append(f"{value}\n")
     return text
@@ -120,7 +120,7 @@ def _failure(check: Check, verbose: bool) -> Text:
 
 def headline(check: Check) -> str:
     """Return the first line of what a failed check found: whole sentences, without their sources."""
-    return first_line(CITED.sub("", check.found), FIRST_LINE - len(check.id) - 2)
+    return first_line(CITED.sub("", check.actual), FIRST_LINE - len(check.id) - 2)
 
 
 def first_line(text: str, most: int) -> str:

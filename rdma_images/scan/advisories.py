@@ -23,7 +23,7 @@ from rdma_images.core.plain import first_misfit, plain
 from rdma_images.inspection.report import Report
 from rdma_images.scan import debian_versions
 from rdma_images.scan.formats import OsvAdvisory, OsvAffected, OsvEvent, ReportPart, Section, Text
-from rdma_images.scan.scan_result import Scan, Vulnerability, day, severity, unique
+from rdma_images.scan.scan_result import Scan, Vulnerability, parse_day, severity, unique
 
 MAX_FILE_BYTES = 256 * 2**20  # bytes; Debian's tracker has some 70 MB
 # A package's name in JSON or YAML: what no installed package is called need not be parsed.
@@ -75,7 +75,7 @@ def scan_by_advisories(folder: Path, report: Report, digest: str) -> Scan:
         digest=digest,
         scanner=f"advisories ({len(paths)} files)",
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        database=day(newest),
+        database=parse_day(newest),
         vulnerabilities=unique(vulnerabilities),
     )
 
@@ -159,7 +159,7 @@ def _osv(advisory: OsvAdvisory, installed: InstalledPackages) -> Iterator[Vulner
                     severity=advisory.rated,
                     fixed_in=", ".join(fix for fix in fixes if _less(version, fix, order)),
                     ecosystem=kind,
-                    published=day(advisory.published),
+                    published=parse_day(advisory.published),
                     aliases=advisory.aliases,
                 )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rdma_images.scan.formats import Many, ReportPart, ScannerReport, Text, path
-from rdma_images.scan.scan_result import Vulnerability, day, moment, severity
+from rdma_images.scan.scan_result import Vulnerability, parse_day, parse_time, severity
 
 Time = str | float | None
 
@@ -59,12 +59,12 @@ class EcrFindings(ReportPart):
         """Return it in the common form. Raises ValueError for a scan that has not ended, or not well."""
         if self.imageScanFindings is None or self.status not in ("", "COMPLETE", "ACTIVE"):
             raise ValueError(f"ECR's scan is {self.status or 'without findings'}: {self.description or 'no reason'}")
-        finished = moment(self.finished)
+        finished = parse_time(self.finished)
         return ScannerReport(
             scanner="Amazon Inspector" if self.enhanced else "Amazon ECR",
             vulnerabilities=(*map(_ecr, self.findings), *_inspector(self.enhanced)),
             finished=finished.isoformat() if finished else "",
-            database=day(self.database),
+            database=parse_day(self.database),
             digests=frozenset({str(self.digest)} if self.digest else ()),
             is_partial=bool(self.nextToken),
         )
@@ -100,7 +100,7 @@ def _inspector(findings: tuple[_InspectorFinding, ...]) -> Iterator[Vulnerabilit
                 severity=severity(finding.severity),
                 fixed_in="" if fixed == "NotAvailable" else fixed,
                 ecosystem=_MANAGERS.get(package.packageManager.lower(), package.packageManager.lower()),
-                published=day(finding.published),
+                published=parse_day(finding.published),
                 aliases=finding.aliases,
             )
 
@@ -115,7 +115,7 @@ class _AcrVulnerability(ReportPart):
     Severity: Text = ""
 
 
-class Acr(ReportPart):
+class AcrPage(ReportPart):
     """One page of ListRepoTagScanResult: the answer itself, or the `body` in which Alibaba's SDKs have it."""
 
     Vulnerabilities: Many[_AcrVulnerability]

@@ -18,7 +18,7 @@ from rdma_images.scan.formats import (
     purl_type,
     strings,
 )
-from rdma_images.scan.scan_result import SEVERITIES, Severity, Vulnerability, day, severity, severity_of_score
+from rdma_images.scan.scan_result import SEVERITIES, Severity, Vulnerability, parse_day, severity, severity_of_score
 
 
 class _SarifRule(ReportPart):
@@ -163,7 +163,7 @@ def _cyclone(entry: _CycloneVulnerability, by_ref: dict[str, _CycloneComponent])
             severity=min(ratings, key=SEVERITIES.index, default="unknown"),
             fixed_in=fixed[1] if fixed else "",
             ecosystem=purl_type(component.purl),
-            published=day(entry.published),
+            published=parse_day(entry.published),
         )
 
 

@@ -14,7 +14,7 @@ from packageurl import PackageURL
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from rdma_images.scan.cvss import base_score
-from rdma_images.scan.scan_result import Severity, Vulnerability, day, severity, severity_of_score
+from rdma_images.scan.scan_result import Severity, Vulnerability, parse_day, severity, severity_of_score
 
 Item = TypeVar("Item")
 # Go and Python write null for an empty list or text.
@@ -93,7 +93,7 @@ def _trivy(entry: _TrivyVulnerability, result: _TrivyResult) -> Vulnerability:
         severity=severity(entry.Severity),
         fixed_in=entry.FixedVersion,
         ecosystem=purl_type(entry.purl) or result.Type,
-        published=day(entry.PublishedDate),
+        published=parse_day(entry.PublishedDate),
     )
 
 
@@ -144,7 +144,7 @@ class Grype(ReportPart):
             scanner=f"grype {self.version}".strip(),
             vulnerabilities=tuple(map(_grype, self.matches)),
             finished=self.finished,
-            database=day(self.database if isinstance(self.database, str) else ""),
+            database=parse_day(self.database if isinstance(self.database, str) else ""),
             digests=digests_in(self.image_id, self.digest, *self.repository_digests),
             layers=tuple(layer.digest for layer in self.layers),
         )
@@ -158,7 +158,7 @@ def _grype(match: _GrypeMatch) -> Vulnerability:
         severity=severity(match.severity),
         fixed_in=", ".join(match.fixes),
         ecosystem=purl_type(match.purl) or match.type,
-        published=min((day(fix.date) for fix in match.fix_dates if day(fix.date)), default=""),
+        published=min((parse_day(fix.date) for fix in match.fix_dates if parse_day(fix.date)), default=""),
         aliases=tuple(related.id for related in match.relatedVulnerabilities),
     )
 
@@ -277,7 +277,7 @@ def _osv(finding: _OsvFinding) -> Iterator[Vulnerability]:
             severity=severity_of_score(score) if score is not None else advisory.rated,
             fixed_in=", ".join(dict.fromkeys(fixes)),
             ecosystem=osv_ecosystem(finding.package.ecosystem),
-            published=day(advisory.published),
+            published=parse_day(advisory.published),
             aliases=advisory.aliases,
         )
 

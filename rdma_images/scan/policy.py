@@ -45,7 +45,7 @@ Filled = Annotated[str, AfterValidator(_check_filled)]
 Days = Annotated[int, Field(ge=0, le=3650)]
 
 
-class Statement(Strict):
+class VulnerabilityStatement(Strict):
     """A decision about one vulnerability: its reason, its owner and its last day."""
 
     id: Filled = Field(description="CVE-2026-1234, or another database's id for it.")
@@ -59,7 +59,7 @@ class Statement(Strict):
         return self.id in vulnerability.ids and self.package in ("", vulnerability.package)
 
 
-class NotAffected(Statement):
+class NotAffected(VulnerabilityStatement):
     """A vulnerability that the image has and that cannot be exploited in it."""
 
     justification: Justification = Field(description="One of OpenVEX's five.")
@@ -88,7 +88,7 @@ class Policy(Document):
     )
     fixed_only: bool = Field(default=False, description="Refuse only where there is a version with a fix.")
     max_scan_age: Days = Field(default=7, description="Days after which a scan is too old.")
-    exceptions: tuple[Statement, ...] = Field(default=(), description="Accepted for a time.")
+    exceptions: tuple[VulnerabilityStatement, ...] = Field(default=(), description="Accepted for a time.")
     not_affected: tuple[NotAffected, ...] = Field(default=(), description="Cannot be exploited; become OpenVEX.")
 
     origin: OriginRules = Field(default=OriginRules(), description="Asked by `invoke verify` of the provenance.")

@@ -14,13 +14,13 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.plain import first_misfit, plain
 from rdma_images.scan import cloud_formats, exchange_formats, formats
 from rdma_images.scan.formats import ScannerReport
-from rdma_images.scan.scan_result import Scan, moment, unique
+from rdma_images.scan.scan_result import Scan, parse_time, unique
 
 MAX_REPORT_BYTES = 128 * 2**20  # 10,000 findings of Trivy with descriptions and references have some 40 MB
 
 
 @dataclass(frozen=True)
-class Subject:
+class ScannedImage:
     """The image that a scan has to be about."""
 
     name: str
@@ -39,13 +39,13 @@ _FORMATS: Sequence[tuple[Callable[[Document], object], Callable[[Document], Scan
         lambda d: d.keys() & {"imageScanFindings", "imageScanStatus"},
         lambda d: cloud_formats.EcrFindings.model_validate(d).report(),
     ),
-    (cloud_formats.is_acr, lambda d: cloud_formats.Acr.model_validate(d).report()),
+    (cloud_formats.is_acr, lambda d: cloud_formats.AcrPage.model_validate(d).report()),
     (lambda d: "results" in d, lambda d: formats.OsvScanner.model_validate(d).report()),
 )
 SUPPORTED = "Trivy, Grype and OSV-Scanner JSON, SARIF, CycloneDX with vulnerabilities, Amazon ECR, Alibaba Cloud ACR"
 
 
-def read_reports(paths: Sequence[Path], subject: Subject, stated_digest: str = "") -> Scan:
+def read_reports(paths: Sequence[Path], subject: ScannedImage, stated_digest: str = "") -> Scan:
     """Return the scan that the reports at `paths` make up: one file, or all pages of a registry's answer.
 
     Args:
@@ -109,7 +109,7 @@ def parse_report(content: bytes, name: str) -> ScannerReport:
         raise RefusedError(f"{name}: {plain(str(error))}\nwait for the scan, or start it again") from None
 
 
-def check_subject(report: ScannerReport, subject: Subject, stated_digest: str, name: str) -> None:
+def check_subject(report: ScannerReport, subject: ScannedImage, stated_digest: str, name: str) -> None:
     """Raise RefusedError unless a report is about `subject`: by a digest, by its layers, or by the user's word."""
     if stated_digest and stated_digest != subject.digest:
         raise RefusedError(f"--digest {stated_digest}: {subject.name} is {subject.digest}\nscan this image again")
@@ -131,4 +131,4 @@ def check_subject(report: ScannerReport, subject: Subject, stated_digest: str, n
 def _finished(report: ScannerReport, path: Path) -> datetime:
     """Return when a scan ended: as the report says, or else when its file was written."""
     with files.as_file_error(path):
-        return moment(report.finished) or datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        return parse_time(report.finished) or datetime.fromtimestamp(path.stat().st_mtime, UTC)

@@ -79,7 +79,7 @@ def severity_of_score(score: float) -> Severity:
     return next((name for least, name in bounds if score >= least), "negligible")
 
 
-def moment(value: str | float | None) -> datetime | None:
+def parse_time(value: str | float | None) -> datetime | None:
     """Return a time as scanners write it, ISO 8601 or seconds since 1970; None for what is no time."""
     try:
         if isinstance(value, str):
@@ -92,9 +92,9 @@ def moment(value: str | float | None) -> datetime | None:
     return parsed if parsed.year > 1970 else None  # Go writes the year 1 for "no time"
 
 
-def day(value: str | float | None) -> str:
+def parse_day(value: str | float | None) -> str:
     """Return the day of a time, ISO 8601; "" for what is no time."""
-    parsed = moment(value)
+    parsed = parse_time(value)
     return parsed.date().isoformat() if parsed else ""
 
 
@@ -108,5 +108,5 @@ def unique(vulnerabilities: Iterable[Vulnerability]) -> tuple[Vulnerability, ...
 
 def days_since(scan: Scan, today: date) -> int:
     """Return the age of a scan in days."""
-    finished = moment(scan.finished)
+    finished = parse_time(scan.finished)
     return (today - finished.date()).days if finished else 0

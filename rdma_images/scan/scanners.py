@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rdma_images.core.errors import RdmaImagesError, RefusedError, near
-from rdma_images.core.progress import Progress, waiting
+from rdma_images.core.errors import RdmaImagesError, RefusedError, suggestion
+from rdma_images.core.progress import Progress, report_waiting
 from rdma_images.engine import Engine
 
 _COMMANDS: Mapping[str, Callable[[str, bool], list[str]]] = {
@@ -32,7 +32,7 @@ def run_scanner(program: str, ref: str, engine: Engine | None, folder: Path, pro
         RdmaImagesError: It failed.
     """
     if program not in _COMMANDS:
-        raise RefusedError(f"--with {program}: no scanner that is run here\n{near(program, _COMMANDS)}")
+        raise RefusedError(f"--with {program}: no scanner that is run here\n{suggestion(program, _COMMANDS)}")
     if shutil.which(program) is None:
         raise RefusedError(
             f"{program} is not on PATH\ninstall it, or read a scanner's report with --report, or advisories with "
@@ -43,7 +43,7 @@ def run_scanner(program: str, ref: str, engine: Engine | None, folder: Path, pro
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{program}.json"
     progress(f"scanning {ref} with {program}")
-    with path.open("wb") as report, tempfile.TemporaryFile() as errors, waiting(progress, lambda: program):
+    with path.open("wb") as report, tempfile.TemporaryFile() as errors, report_waiting(progress, lambda: program):
         result = subprocess.run(
             command, env=environ, stdin=subprocess.DEVNULL, stdout=report, stderr=errors, check=False
         )

@@ -15,7 +15,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Build, Check, Image
-from rdma_images.core.progress import Progress, silent, waiting
+from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.inspection.inspection import ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
@@ -34,14 +34,14 @@ IMAGE_CHECK_PREFIXES = (
 FOLDER = "folder://"  # before the path of a Python environment of this machine, in the place of a host
 
 
-class Question(NamedTuple):
+class ChainQuestion(NamedTuple):
     """The question to the chain: a fabric of chain.FABRICS and an instance type; "" for what the image shows."""
 
     fabric: str = ""
     instance: str = ""
 
 
-AS_SHOWN = Question()
+AS_SHOWN = ChainQuestion()
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _Validation:
 
     image: Image | None
     build: Build | None
-    question: Question
+    question: ChainQuestion
     folder: Path
     progress: Progress
     started: float = field(default_factory=time.monotonic)
@@ -68,10 +68,10 @@ class _Validation:
         from rdma_images.validate import fabric
         from rdma_images.validate import subject as subjects
 
-        expected = fabric.expected(image_config, measured, self.image)
+        expected = fabric.expected_image(image_config, measured, self.image)
         case = Inspection(subject=image_config, expected=expected, measured=measured)
         self.folder.mkdir(parents=True, exist_ok=True)
-        with waiting(self.progress, lambda: "the validators"):
+        with report_waiting(self.progress, lambda: "the validators"):
             checks = compare(case)
         junit.add_checks(self.folder / "report.xml", emulated)
         rehearsal = (*(self.build.rehearsal if self.build else ()), *image_config.rehearsal)
@@ -101,7 +101,7 @@ def validate(
     host: str | None = None,
     reuse: bool = True,
     progress: Progress = silent,
-    question: Question = AS_SHOWN,
+    question: ChainQuestion = AS_SHOWN,
 ) -> Report:
     """Validate an image, and write report.json, report.xml and report.html to `folder_of`.
 
@@ -161,7 +161,7 @@ def _measure_in_engine(
     if image:  # someone else's is read where its programs do not run
         platforms.emulate(image.platform, engine, progress)
     with closing(engines.client(engine)) as client:
-        with waiting(progress, lambda: "the engine to unpack the image"):
+        with report_waiting(progress, lambda: "the engine to unpack the image"):
             image_config = subjects.subject(client, ref, digest)
         return image_config, measuring.measure(client, engine, image_config, progress, instance)
 
@@ -173,7 +173,7 @@ def _measure_elsewhere(ref: str, host: str, tiers: tuple[str, ...], progress: Pr
     from rdma_images.validate import measure_host
 
     progress(f"validating {' on '.join(filter(None, (ref, host)))}")
-    with waiting(progress, lambda: f"what {host} measures"):
+    with report_waiting(progress, lambda: f"what {host} measures"):
         measured = measure_host.measure(host, tiers)
     return measure_host.host_config(ref, host, measured), measured
 
@@ -208,4 +208,4 @@ def _require(ref: str, digest: str, build: Build | None) -> None:
 def _base_faults(checks: Sequence[Check], image: Image | None) -> tuple[str, ...]:
     """Return the failed checks that fail in the same way in the image that a fabric was added to."""
     before = image.onto.base.failed if image and image.onto else {}
-    return tuple(check.id for check in checks if check.outcome == "failed" and before.get(check.id) == check.found)
+    return tuple(check.id for check in checks if check.outcome == "failed" and before.get(check.id) == check.actual)

@@ -7,10 +7,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from rdma_images.core.plain import first_misfit, plain
 from rdma_images.inspection.measurements import PROBES, Measured
-from rdma_images.inspection.values import Value
+from rdma_images.inspection.values import MeasuredValue
 
 
-class ProbeAnswer(Value):
+class ProbeAnswer(MeasuredValue):
     """The answer of a probe: a value, or why there is none. `seconds` is how long it took."""
 
     value: Any = None
@@ -21,7 +21,7 @@ class ProbeAnswer(Value):
 ANSWERS = TypeAdapter(dict[str, ProbeAnswer])
 
 
-def measured(text: bytes, names: Iterable[str]) -> Measured:
+def parse_answers(text: bytes, names: Iterable[str]) -> Measured:
     """Return the answers of the probes `names`, which `text` has as JSON: {probe: {"value", "error", "seconds"}}.
 
     Nothing in `text` raises: an answer that is not there, or has another form, is lost, with the reason.
@@ -29,7 +29,7 @@ def measured(text: bytes, names: Iterable[str]) -> Measured:
     try:
         answers = ANSWERS.validate_json(text)
     except ValidationError as error:
-        return lost(names, f"what the probes printed in the image is cut short or damaged: {first_misfit(error)}")
+        return mark_lost(names, f"what the probes printed in the image is cut short or damaged: {first_misfit(error)}")
     measurements = Measured(seconds={name: answer.seconds for name, answer in answers.items()})
     for name in names:
         measurements = _with(
@@ -38,7 +38,7 @@ def measured(text: bytes, names: Iterable[str]) -> Measured:
     return measurements
 
 
-def lost(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
+def mark_lost(names: Iterable[str], why: str, measurements: Measured | None = None) -> Measured:
     """Return `measurements` without those of the probes `names`, which are lost for the reason `why`."""
     measurements, names = measurements or Measured(), tuple(names)
     missing = {**measurements.missing, **dict.fromkeys(names, plain(why))}
@@ -50,11 +50,11 @@ def _with(measurements: Measured, name: str, answer: ProbeAnswer) -> Measured:
     if answer.value is None and not answer.error and PROBES[name].nothing:
         return measurements.model_copy(update={"missing": {**measurements.missing, name: PROBES[name].nothing}})
     if answer.value is None:
-        return lost((name,), answer.error or f"{name} has no value", measurements)
+        return mark_lost((name,), answer.error or f"{name} has no value", measurements)
     try:
         value = getattr(Measured.model_validate({name: answer.value}), name)
     except ValidationError as error:
-        return lost(
+        return mark_lost(
             (name,), f"the image's answer does not have the expected form at {first_misfit(error)}", measurements
         )
     return measurements.model_copy(update={name: value})

@@ -30,7 +30,7 @@ KEEP_ALIVE_COMMANDS = (
 
 
 @dataclass(frozen=True)
-class Sealed:
+class SealedContainer:
     """A container of the image; `running` is False where the image holds nothing that could be started in it.
 
     `mounted` are the folders that the image declares as volumes: what it has in them was copied to others.
@@ -54,7 +54,7 @@ class Sealed:
 
 
 @contextlib.contextmanager
-def sealed(client: DockerClient, image: str) -> Iterator[Sealed]:
+def sealed_container(client: DockerClient, image: str) -> Iterator[SealedContainer]:
     """Provide a sealed container of `image`, removed at the end whatever happens in between.
 
     It has no network, nothing of the host, no capability and a file system that is read-only, volumes too; it runs as
@@ -75,7 +75,9 @@ def sealed(client: DockerClient, image: str) -> Iterator[Sealed]:
 
 
 @contextlib.contextmanager
-def entered(client: DockerClient, image: str, command: Sequence[str], box: Sealed) -> Iterator[Container]:
+def entry_container(
+    client: DockerClient, image: str, command: Sequence[str], box: SealedContainer
+) -> Iterator[Container]:
     """Create a container whose entry point, the image's own, gets `command`; it is not started, and removed at the end.
 
     It is as sealed as `box`, whose volumes it shares, and is the image's in everything else: user, environment, folder.
@@ -96,7 +98,9 @@ def _volume(client: DockerClient, image: str, stack: contextlib.ExitStack) -> st
     return str(volume.name)
 
 
-def _started(client: DockerClient, image: str, volumes: Mapping[str, str], stack: contextlib.ExitStack) -> Sealed:
+def _started(
+    client: DockerClient, image: str, volumes: Mapping[str, str], stack: contextlib.ExitStack
+) -> SealedContainer:
     for command in KEEP_ALIVE_COMMANDS:
         container = _created(client, image, command, volumes, stack)
         try:
@@ -105,8 +109,8 @@ def _started(client: DockerClient, image: str, volumes: Mapping[str, str], stack
             if not _is_missing(error):
                 raise
         else:
-            return Sealed(container, True, volumes)
-    return Sealed(_created(client, image, ["/nothing-to-run"], volumes, stack), False, volumes)
+            return SealedContainer(container, True, volumes)
+    return SealedContainer(_created(client, image, ["/nothing-to-run"], volumes, stack), False, volumes)
 
 
 def _created(

@@ -11,7 +11,7 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
 from rdma_images.core.plain import plain
-from rdma_images.core.stream import Chunks
+from rdma_images.core.stream import ChunkReader
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import AssignedVariable, EntryPointChanges, Settings
@@ -26,7 +26,7 @@ FILE_VARIABLES = {*settings.FILE_NAMING_VARIABLES, *settings.FILE_VARIABLES}
 
 
 def measure(
-    client: DockerClient, engine: Engine, subject: ImageConfig, box: container.Sealed
+    client: DockerClient, engine: Engine, subject: ImageConfig, box: container.SealedContainer
 ) -> EntryPointChanges | str:
     """Return what the entry point changes in the environment of the process that it starts.
 
@@ -40,13 +40,13 @@ def measure(
         words = config.get("Entrypoint") or []
         if not words:
             return EntryPointChanges()
-        with container.entered(client, subject.digest, command(words), box) as started:
+        with container.entry_container(client, subject.digest, command(words), box) as started:
             line = docker_command.words("start", "--attach", str(started.id))
             rc, out, err = transport.bounded(line, LIMIT, engine.environ())
     except DockerException as error:
         return f"the engine could not start the entry point: {plain(str(error))}"
-    environment = printed(out)
-    return not_started(rc, err) if environment is None else changed(environment, subject.environment)
+    environment = parse_printed(out)
+    return start_failure(rc, err) if environment is None else entry_point_changes(environment, subject.environment)
 
 
 def command(entry: list[str]) -> list[str]:
@@ -54,7 +54,7 @@ def command(entry: list[str]) -> list[str]:
     return [" ".join(ECHO_COMMAND)] if re.fullmatch(r"-[a-z]*c", entry[-1]) else list(ECHO_COMMAND)
 
 
-def printed(out: bytes) -> dict[str, str] | None:
+def parse_printed(out: bytes) -> dict[str, str] | None:
     """Return the environment in what was printed; None if the entry point did not start the command."""
     text, end, _ = out.partition(AROUND)[2].partition(AROUND)
     if not end:
@@ -63,7 +63,7 @@ def printed(out: bytes) -> dict[str, str] | None:
     return {name: value for name, is_set, value in pairs if is_set}
 
 
-def changed(environment: dict[str, str], image_environment: dict[str, str]) -> EntryPointChanges:
+def entry_point_changes(environment: dict[str, str], image_environment: dict[str, str]) -> EntryPointChanges:
     """Return how `environment` differs from the image's own, in the variables that concern the fabric."""
     relevant = {
         name
@@ -81,7 +81,7 @@ def changed(environment: dict[str, str], image_environment: dict[str, str]) -> E
     )
 
 
-def not_started(rc: int, err: bytes) -> str:
+def start_failure(rc: int, err: bytes) -> str:
     """Return why nothing is known of an entry point that did not start the command."""
     if rc == transport.TIMED_OUT:
         return f"the entry point did not start another command in {LIMIT:g} s, or did not stop printing"
@@ -112,7 +112,7 @@ def with_files(settings_: Settings, variables: Mapping[str, str], read: Callable
     )
 
 
-def text_in(container: Container, path: str) -> str | None:
+def read_text(container: Container, path: str) -> str | None:
     """Return the beginning of the file at `path`, "" where that is none.
 
     None where nothing is there, or behind a link.
@@ -125,7 +125,7 @@ def text_in(container: Container, path: str) -> str | None:
         return None
     except APIError:  # the engine knows the path, and cannot hand it out
         return ""
-    with tarfile.open(fileobj=io.BufferedReader(Chunks(content)), mode="r|") as archive:
+    with tarfile.open(fileobj=io.BufferedReader(ChunkReader(content)), mode="r|") as archive:
         member = archive.next()
         file = archive.extractfile(member) if member and member.isreg() else None
         return file.read(settings.MAX_FILE_BYTES).decode("utf-8", "replace") if file else ""

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from rdma_images.core import atomic, stream, zstd_frames
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROBES, state_folder
-from rdma_images.core.stream import CHUNK, Chunks
+from rdma_images.core.stream import CHUNK, ChunkReader
 from rdma_images.engine import Engine
 from rdma_images.engine.layout import Layout
 from rdma_images.inspection.inspection import ImageConfig
@@ -67,7 +67,7 @@ def _start(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
     return content.read(leftovers.TEXT_LIMIT) if content else None
 
 
-def layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[MeasuredLayer, ...]:
+def measure_layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[MeasuredLayer, ...]:
     """Return the layers of an image, lowest first, with what has no business in them.
 
     The private engine's are read where they lie; of any other engine the image is saved first, which takes a while.
@@ -152,7 +152,7 @@ def _for_platform(manifests: list[dict[str, Any]], platform: str) -> str:
 
 def _save(client: DockerClient, subject: ImageConfig, folder: Path) -> list[str]:
     """Save the image as files in `folder`, named by the numbers that are returned."""
-    saved = io.BufferedReader(Chunks(client.images.get(subject.digest).save(chunk_size=CHUNK)), CHUNK)
+    saved = io.BufferedReader(ChunkReader(client.images.get(subject.digest).save(chunk_size=CHUNK)), CHUNK)
     names: dict[str, str] = {}
     manifest: list[dict[str, Any]] = []
     with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as archive:

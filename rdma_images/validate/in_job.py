@@ -13,7 +13,7 @@ from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import measure_host, probing, suite
-from rdma_images.validate.answers import lost, measured
+from rdma_images.validate.answers import mark_lost, parse_answers
 from rdma_images.validate.probes.measure import MARK
 
 WIDTH = 800  # characters of a line: a launcher that puts its own words before lines breaks long ones
@@ -55,9 +55,9 @@ def read(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
             parts.setdefault((plain(match[1]), match[2], int(match[4])), {})[int(match[3])] = match[5]
     nodes: dict[str, Measured] = {}
     for (node, _, total), pieces in parts.items():
-        measured = _answers(pieces, total, probe_names(*tiers))
-        if not measured.lost or node not in nodes:
-            nodes[node] = measured
+        node_measurements = _answers(pieces, total, probe_names(*tiers))
+        if not node_measurements.lost or node not in nodes:
+            nodes[node] = node_measurements
     return dict(sorted(nodes.items()))
 
 
@@ -66,11 +66,11 @@ def _answers(parts: Mapping[int, str], total: int, names: tuple[str, ...]) -> Me
         packed = base64.b64decode("".join(parts[n] for n in range(1, total + 1)))
         text = zlib.decompressobj().decompress(packed, MAX_ANSWER_BYTES)
     except (KeyError, ValueError, zlib.error):
-        return lost(names, "what the node printed is not whole in the job's logs")
+        return mark_lost(names, "what the node printed is not whole in the job's logs")
     _, mark, answers = text.partition(MARK.encode())
     if not mark:
-        return lost(names, "the probes ended before they had an answer: see the job's logs")
-    return measured(answers.partition(b"\n")[0], names)
+        return mark_lost(names, "the probes ended before they had an answer: see the job's logs")
+    return parse_answers(answers.partition(b"\n")[0], names)
 
 
 def checks(ref: str, nodes: Mapping[str, Measured], expected: Expected, tiers: Sequence[str]) -> tuple[Check, ...]:
@@ -91,8 +91,8 @@ def _together(by_node: Mapping[str, Check]) -> Check:
     worst = min(by_node.values(), key=lambda check: ("failed", "passed", "skipped").index(check.outcome))
     if worst.outcome == "skipped":
         return worst
-    findings = {node: check.found for node, check in by_node.items() if check.outcome == worst.outcome}
+    findings = {node: check.actual for node, check in by_node.items() if check.outcome == worst.outcome}
     same = len(set(findings.values())) == 1
     where = f"{len(findings)} of {len(by_node)} nodes" if len(findings) < len(by_node) or same else ""
-    text = worst.found if same else "; ".join(f"{node}: {check}" for node, check in findings.items())
-    return replace(worst, found=": ".join(filter(None, (where, text))))
+    text = worst.actual if same else "; ".join(f"{node}: {check}" for node, check in findings.items())
+    return replace(worst, actual=": ".join(filter(None, (where, text))))

@@ -18,23 +18,23 @@ from rdma_images.core.paths import state_folder
 from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import (
-    Contents,
     Files,
     ImportedTorch,
     Leftovers,
     Measured,
     MeasuredPackages,
+    PackageContents,
     StartedNetwork,
     Tree,
 )
-from rdma_images.inspection.values import ToolRun, Value
+from rdma_images.inspection.values import MeasuredValue, ToolRun
 from rdma_images.validate import image_layers, probing
 from rdma_images.validate.probes import tree
 
 WHITEOUT = ".wh."  # removes what lower layers have, see the OCI image specification
 
 
-class EarlierMeasurement(Value):
+class EarlierMeasurement(MeasuredValue):
     """What was measured in an image whose topmost layer is harmless.
 
     `user_files` are those of the tree that are below tree.USER_FOLDERS; `request` is what the network probe was asked.
@@ -47,7 +47,7 @@ class EarlierMeasurement(Value):
     request: dict[str, Any] | None
     network: StartedNetwork | None
     packages: MeasuredPackages | None = None
-    contents: Contents | None = None
+    contents: PackageContents | None = None
     tools: dict[str, ToolRun] | None = None
 
     @property

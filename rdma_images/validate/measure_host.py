@@ -12,7 +12,7 @@ from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import FOLDER, probing, readout, transport
-from rdma_images.validate.answers import measured as measured_answers
+from rdma_images.validate.answers import parse_answers
 from rdma_images.validate.probes import libraries, rootfs, tree
 from rdma_images.validate.probes import measure as probe_program
 
@@ -122,7 +122,7 @@ def _read_folder(folder: Path, environment: dict[str, str], reason: str) -> Meas
     entries = root.entries((), (*SYSTEM_FOLDERS, str(folder.resolve())))
     values = readout.measurements(root, tree.summary(entries, root, lambda: None), image_config, program)
     answers = probe_program.as_json({name: {"value": value} for name, value in values.items()})
-    measured = measured_answers(answers, readout.PROBES)
+    measured = parse_answers(answers, readout.PROBES)
     unrun = {name: f"{name} was not measured: {reason}" for name in Measured.model_fields if name not in values}
     return measured.model_copy(update={"missing": {**measured.missing, **unrun}})
 

@@ -65,7 +65,7 @@ def measure(ref: str, progress: Progress = silent) -> ExistingImage:
     with closing(engines.client(engine)) as client:
         api: Any = client.api
         config = api.inspect_image(name).get("Config") or {}
-    failed = {check.id: check.found for check in report.checks if check.outcome == "failed"}
+    failed = {check.id: check.actual for check in report.checks if check.outcome == "failed"}
     image = replace(
         _existing_image(report.facts),
         ref=ref,

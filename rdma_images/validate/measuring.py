@@ -10,14 +10,14 @@ from docker import DockerClient
 from testinfra.host import Host
 
 from rdma_images.chain import network_request
-from rdma_images.core.progress import Progress, silent, waiting
+from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
 from rdma_images.inspection.measurements import EntryPointChanges, Measured, MeasuredLayer
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import container, entry, image_layers, layer_reuse, probing, readout, transport
-from rdma_images.validate.answers import lost
+from rdma_images.validate.answers import mark_lost
 from rdma_images.validate.layer_reuse import EarlierMeasurement
 from rdma_images.validate.probes import tools
 from rdma_images.validate.probes.measure import LIMIT
@@ -37,9 +37,9 @@ def measure(
     `progress` hears what takes long. Raises RdmaImagesError where the engine refuses to run it.
     """
     doing = ["the engine to start the image"]
-    with ThreadPoolExecutor(max_workers=2) as pool, waiting(progress, lambda: doing[-1]):
-        reading = pool.submit(image_layers.layers, client, engine, subject)
-        with container.sealed(client, subject.digest) as box:
+    with ThreadPoolExecutor(max_workers=2) as pool, report_waiting(progress, lambda: doing[-1]):
+        reading = pool.submit(image_layers.measure_layers, client, engine, subject)
+        with container.sealed_container(client, subject.digest) as box:
             earlier = None if box.volumes else layer_reuse.find(engine, subject)
             if earlier:
                 progress("what lies below is as measured before: only files changed that torch and NCCL do not read")
@@ -47,7 +47,7 @@ def measure(
             doing.append("what the image's own Python measures in it")
             measured = _inside(box, engine, subject, doing, earlier)
             doing.append(f"its entry point, for at most {entry.LIMIT:g} s")
-            measured = _with_entry(measured, starting.result(), functools.partial(entry.text_in, box.container))
+            measured = _with_entry(measured, starting.result(), functools.partial(entry.read_text, box.container))
             doing.append("its network plugin, which is started as NCCL starts it")
             request = _network_request(measured, subject, instance)
             measured = _with_network(measured, box, engine, subject, request, earlier)
@@ -58,7 +58,7 @@ def measure(
     return measured.model_copy(update={"user_files": None})
 
 
-def _host(box: container.Sealed, engine: Engine, subject: ImageConfig) -> tuple[Host, float]:
+def _host(box: container.SealedContainer, engine: Engine, subject: ImageConfig) -> tuple[Host, float]:
     """Return the container as a host, and how many times longer than usual it may take."""
     slower = EMULATED if subject.machine not in ("", platform.machine()) else 1.0
     limits = (PROBE_LIMIT * slower, engine.environ(), FIRST_WORD * slower)
@@ -73,7 +73,7 @@ def _network_request(measured: Measured, subject: ImageConfig, instance: str) ->
 
 def _with_network(
     measured: Measured,
-    box: container.Sealed,
+    box: container.SealedContainer,
     engine: Engine,
     subject: ImageConfig,
     request: dict[str, object] | None,
@@ -93,7 +93,7 @@ def _with_network(
 
 
 def _inside(
-    box: container.Sealed,
+    box: container.SealedContainer,
     engine: Engine,
     subject: ImageConfig,
     doing: list[str],
@@ -131,7 +131,7 @@ def _with_earlier(measured: Measured, earlier: EarlierMeasurement) -> Measured:
     if earlier.tree is None:
         return measured
     if measured.user_files is None:
-        return lost(("tree",), measured.missing["user_files"], measured)
+        return mark_lost(("tree",), measured.missing["user_files"], measured)
     return measured.model_copy(update={"tree": earlier.tree_with(measured.user_files)})
 
 
@@ -168,4 +168,4 @@ def _with_layers(measured: Measured, reading: "Future[tuple[MeasuredLayer, ...]]
     try:
         return measured.model_copy(update={"layers": reading.result()})
     except Exception as error:  # whatever an image does to the reading of its layers is an answer, not a crash
-        return lost(("layers",), f"the layers could not be read: {error}", measured)
+        return mark_lost(("layers",), f"the layers could not be read: {error}", measured)

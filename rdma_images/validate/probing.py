@@ -13,7 +13,7 @@ from testinfra.host import Host
 from rdma_images.core.paths import PROBES
 from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import probes
-from rdma_images.validate.answers import lost, measured
+from rdma_images.validate.answers import mark_lost, parse_answers
 from rdma_images.validate.probes.measure import ENTRY, MARK, NETWORK, ONLY, SECONDS, USER
 from rdma_images.validate.transport import NOT_FOUND, TIMED_OUT
 
@@ -89,15 +89,15 @@ def probe(
         result = host.run(f"%s -c{' %s' * len(words)}", program, *words)
         _, mark, answers = result.stdout_bytes.partition(MARK.encode())
         if mark:
-            return measured(answers.partition(b"\n")[0], names)
+            return parse_answers(answers.partition(b"\n")[0], names)
         if result.rc == TIMED_OUT:
             late = "answer in time, or did not stop printing" if result.stdout_bytes else "start in time"
-            return lost(names, f"{program} did not {late}")
+            return mark_lost(names, f"{program} did not {late}")
         complaints = result.stderr_bytes.decode("utf-8", "replace").strip().splitlines()[-1:]
         if "older than" in "".join(complaints):
             reasons += complaints
         elif result.rc not in NOT_FOUND:
             failures.append(f"{program} ended with {result.rc}{': ' if complaints else ''}{''.join(complaints)[:300]}")
     if failures:
-        return lost(names, failures[0])
+        return mark_lost(names, failures[0])
     return reasons[0] if reasons else "the image has no Python to run the probes"

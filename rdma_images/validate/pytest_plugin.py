@@ -35,19 +35,19 @@ class Requirement:
     """Given to every validator: called once, with what must hold and what was found."""
 
     expected: str = ""
-    found: str = ""
+    actual: str = ""
     fix: str = ""
     severity: Severity | None = None
 
-    def __call__(self, holds: bool, *, expected: str, found: str, fix: str, severity: Severity | None = None) -> None:
+    def __call__(self, holds: bool, *, expected: str, actual: str, fix: str, severity: Severity | None = None) -> None:
         """Record the finding; raises UnmetError, which fails the check, where it does not hold.
 
         `severity` is the finding's where it is another than the validator's.
         """
         self.severity = severity
-        self.expected, self.found, self.fix = plain(expected), plain(found), plain(fix)
+        self.expected, self.actual, self.fix = plain(expected), plain(actual), plain(fix)
         if not holds:
-            raise UnmetError(f"expected: {self.expected}\nfound: {self.found}\nfix: {self.fix}")
+            raise UnmetError(f"expected: {self.expected}\nfound: {self.actual}\nfix: {self.fix}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -113,7 +113,7 @@ def _marked(item: pytest.Item) -> dict[str, Any]:
 def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[None]") -> Check:
     marks = _marks(item)
     require = item.stash.get(REQUIREMENT, Requirement())
-    actual, fix, reason = require.found, require.fix, ""
+    actual, fix, reason = require.actual, require.fix, ""
     if report.outcome == "skipped" and call.excinfo:
         reason = str(call.excinfo.value).removeprefix("Skipped: ")
     elif report.outcome == "failed" and call.excinfo and not isinstance(call.excinfo.value, UnmetError):
@@ -126,7 +126,7 @@ def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[
         severity=require.severity or marks["severity"],
         outcome=report.outcome,
         expected=require.expected,
-        found=actual,
+        actual=actual,
         fix=fix if report.outcome == "failed" else "",
         reason=reason,
         source=marks["source"],

@@ -22,7 +22,7 @@ from rdma_images.core.stream import CHUNK
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import linking, transport
-from rdma_images.validate.answers import lost, measured
+from rdma_images.validate.answers import mark_lost, parse_answers
 from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes import (
     conditions,
@@ -203,9 +203,9 @@ def read_out(export: Iterable[bytes], subject: ImageConfig, memory: int = MEMORY
         if reading.returncode:
             complaints = (folder / "errors").read_text(encoding="utf-8", errors="replace").strip().splitlines()
             problem = complaints[-1] if complaints else f"reading them ended with {reading.returncode}"
-            return lost(PROBES, f"the image's files could not be read: {problem}")
+            return mark_lost(PROBES, f"the image's files could not be read: {problem}")
         with (folder / ANSWERS).open("rb") as answers:
-            return measured(answers.read(transport.MAX_OUTPUT_BYTES), PROBES)
+            return parse_answers(answers.read(transport.MAX_OUTPUT_BYTES), PROBES)
 
 
 def _feed(export: Iterable[bytes], into: IO[bytes]) -> None:
@@ -245,9 +245,9 @@ def measurements(root: Root, files: dict[str, Any], subject: ImageConfig, progra
     environment = subject.environment
     loaders = ComputedLoader(root, environment, subject.machine, program)
     folders = packages.import_folders(root, environment)
-    measured = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders)
+    image_libraries = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders)
     return {
-        "tree": {"files": files, "libraries": measured},
+        "tree": {"files": files, "libraries": image_libraries},
         "packages": packages.installed_packages(root, folders),
         "system": system.system(root, environment, subject.machine),
         "settings": settings.settings(root, environment, subject.entrypoint, loaders, folders),

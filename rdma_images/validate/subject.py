@@ -9,7 +9,7 @@ from docker.errors import DockerException, ImageNotFound, NotFound
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.inspection.inspection import ImageConfig, Step
+from rdma_images.inspection.inspection import HistoryStep, ImageConfig
 from rdma_images.validate.probes import leftovers
 
 
@@ -22,9 +22,11 @@ def masked(image_config: ImageConfig) -> ImageConfig:
     def hidden(values: dict[str, str]) -> dict[str, str]:
         return {k: "(not shown)" if leftovers.may_be_secret(k, v) else v for k, v in values.items()}
 
-    def step(step_: Step) -> Step:
+    def step(step_: HistoryStep) -> HistoryStep:
         return (
-            step_ if not leftovers.secret_in(step_.made_by.encode()) else Step(made_by="(not shown)", bytes=step_.bytes)
+            step_
+            if not leftovers.secret_in(step_.made_by.encode())
+            else HistoryStep(made_by="(not shown)", bytes=step_.bytes)
         )
 
     history = [step(step_) for step_ in image_config.history]
@@ -99,5 +101,5 @@ def _subject(ref: str, attributes: dict[str, Any], steps: list[dict[str, Any]]) 
         bytes=attributes.get("Size") or 0,
         created=attributes.get("Created") or "",
         layers=(attributes.get("RootFS") or {}).get("Layers") or [],
-        history=[Step(made_by=s.get("CreatedBy") or "", bytes=s.get("Size") or 0) for s in reversed(steps)],
+        history=[HistoryStep(made_by=s.get("CreatedBy") or "", bytes=s.get("Size") or 0) for s in reversed(steps)],
     )

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import get_args
 
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Build, Image, Tier
 from rdma_images.core.progress import Progress, silent
@@ -37,7 +37,7 @@ def parse_tiers(names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the tiers of --tier, "static" by default. Raises RefusedError for one that does not exist."""
     for tier in names or ():
         if tier not in get_args(Tier):
-            raise RefusedError(f"--tier {tier}: no such tier\n{near(tier, get_args(Tier))}")
+            raise RefusedError(f"--tier {tier}: no such tier\n{suggestion(tier, get_args(Tier))}")
     return tuple(names or ("static",))
 
 
@@ -54,9 +54,9 @@ def validate_all(
 
     `host` needs no engine; `fabric` and `instance` are what the chain is asked about.
     """
-    from rdma_images.validate import Question, validate
+    from rdma_images.validate import ChainQuestion, validate
 
-    question = Question(fabric, instance)
+    question = ChainQuestion(fabric, instance)
 
     def validate_candidate(candidate: ValidationCandidate) -> Report:
         return validate(

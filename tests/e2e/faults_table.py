@@ -40,7 +40,7 @@ def main(chosen: Collection[str]) -> None:
 
 def message(check: Check) -> str:
     """Return expected and found, short enough for a table."""
-    return f"expected {cell(check.expected)}; found {cell(check.found)}"
+    return f"expected {cell(check.expected)}; found {cell(check.actual)}"
 
 
 def cell(text: str) -> str:

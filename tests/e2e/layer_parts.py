@@ -22,7 +22,7 @@ from rdma_images.build import build_images, build_spec, run_bake
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic, paths
 from rdma_images.core.progress import progress
-from rdma_images.core.stream import Chunks
+from rdma_images.core.stream import ChunkReader
 from rdma_images.engine import Engine
 from rdma_images.engine.layout import layout
 from rdma_images.inputs import lock
@@ -98,7 +98,9 @@ class SmallBuild:
         client = docker.DockerClient(base_url=self.engine.host)
         container = client.containers.create(ref)
         files = {}
-        with tarfile.open(fileobj=io.BufferedReader(Chunks(container.get_archive("/opt/venv")[0])), mode="r|") as tree:
+        with tarfile.open(
+            fileobj=io.BufferedReader(ChunkReader(container.get_archive("/opt/venv")[0])), mode="r|"
+        ) as tree:
             for member in tree:
                 file = tree.extractfile(member) if member.isreg() else None
                 digest = hashlib.sha256(file.read()).hexdigest() if file else member.linkname

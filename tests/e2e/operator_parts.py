@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rdma_images.core.progress import repeating
+from rdma_images.core.progress import run_periodically
 from tests.e2e.kube_parts import RunningCluster
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -25,7 +25,7 @@ def operator(cluster: RunningCluster, runs: bool) -> Iterator[None]:
             _work(cluster, job, runs)
         return 0.2
 
-    with repeating(work, 0.2):
+    with run_periodically(work, 0.2):
         yield
 
 

@@ -264,7 +264,7 @@ def write_steps(image: Image, build: Build, report: Report) -> None:
 
 
 def red(report: Report, check: str) -> Report:
-    bad = Check(id=check, title="it holds", tier="static", severity="error", outcome="failed", found="it does not")
+    bad = Check(id=check, title="it holds", tier="static", severity="error", outcome="failed", actual="it does not")
     return replace(report, checks=(*report.checks, bad))
 
 

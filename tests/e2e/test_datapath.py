@@ -17,7 +17,7 @@ from rdma_images import datapath, engine
 from rdma_images.core import paths
 from rdma_images.core.pipeline import Check
 from rdma_images.datapath import accelerator, disk, exchange, export, kit, lab, steps
-from rdma_images.datapath.guest import Machine
+from rdma_images.datapath.guest import GuestMachine
 from tests.e2e import volumes
 from tests.e2e.datapath_roots import BROKEN, LIBRARIES, PACKAGES, bootstrap, copy
 
@@ -80,7 +80,7 @@ def test_a_broken_image_is_red_for_the_right_reason(
     checks = {check.id.removeprefix("datapath."): check for check in checked(tmp_path / "root", parts, tmp_path)}
     for name, expected in BROKEN[broken].items():
         assert checks[name].outcome == "failed"
-        assert expected in checks[name].found
+        assert expected in checks[name].actual
         assert checks[name].fix
     assert "== 192.168.111.2 ==" in (tmp_path / datapath.CONSOLE).read_text()
 
@@ -89,7 +89,7 @@ def test_a_broken_image_is_red_for_the_right_reason(
 def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: kit.Kit, tmp_path: Path) -> None:
     libraries = ("ibverbs-providers", "librdmacm1t64", "libfabric1")
     checks = checked(bootstrap(tmp_path / "root", libraries), parts, tmp_path)
-    checks_by_id = {check.id: check.found for check in checks if check.outcome == "passed"}
+    checks_by_id = {check.id: check.actual for check in checks if check.outcome == "passed"}
     assert checks_by_id["datapath.rc-pingpong"].endswith("with an outside ibv_rc_pingpong")
     assert checks_by_id["datapath.rdma-cm"].endswith("with an outside rping")
     assert checks_by_id["datapath.libfabric-rdm"].endswith("with an outside fi_pingpong")
@@ -98,7 +98,7 @@ def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: kit.K
 
 def test_guests_reach_each_other_and_nothing_else(root: Path, parts: kit.Kit) -> None:
     before = sorted(path.name for path in root.iterdir())
-    machine = Machine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
+    machine = GuestMachine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
     with disk.folder_disk(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
         pair_lab = lab.lab(pair, files)
         assert pair_lab.run("echo mine > /here && cat /here", 10).output == "mine\n"
@@ -128,13 +128,13 @@ def test_guests_reach_each_other_and_nothing_else(root: Path, parts: kit.Kit) ->
 
 def test_a_machine_that_cannot_measure_its_speed_is_no_fault_of_the_image(root: Path, parts: kit.Kit) -> None:
     """perftest ends with "Can't produce a report" there, at the client; a busy emulated machine is such a one."""
-    machine = Machine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
+    machine = GuestMachine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
     strict = replace(steps.WRITE, client=steps.WRITE.client.replace(" -F", ""))
     with disk.folder_disk(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
         pair_lab = lab.lab(pair, files)
         pair_lab.client.run("mount --bind /dev/null /image/proc/cpuinfo", 10)
         assert exchange.perform(pair_lab, steps.WRITE).outcome == "passed"
-        message = exchange.perform(pair_lab, strict).found
+        message = exchange.perform(pair_lab, strict).actual
     server, client = message.split("; ")
     assert server.startswith("the server ended with status 1: ")
     assert server.endswith("Failed to exchange data between server and clients")

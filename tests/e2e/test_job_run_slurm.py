@@ -176,7 +176,7 @@ def test_the_nodes_of_a_job_are_measured_in_its_ranks(tmp_path: Path, monkeypatc
     assert {check.tier for check in report.checks} == {"device", "multinode"}
     checks_by_id = {check.id: check for check in report.checks}
     # Both ranks are on this machine, and so of one name.
-    assert checks_by_id["multinode.measured"].found == "1 nodes"
+    assert checks_by_id["multinode.measured"].actual == "1 nodes"
     assert checks_by_id["multinode.network"].outcome == "failed"
     assert checks_by_id["device.memlock"].outcome in ("passed", "failed", "skipped")
     (report_file,) = (tmp_path / "images").glob("*/report.json")

@@ -211,9 +211,9 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
     shutil.rmtree(store.folder(recipe.key), ignore_errors=True)
 
 
-@pytest.mark.parametrize("kind", ["private", "found"])
+@pytest.mark.parametrize("kind", ["private", "existing"])
 def test_an_engine_that_cannot_be_given_the_file_reads_it(
-    small: SmallBuild, new: New, monkeypatch: pytest.MonkeyPatch, kind: Literal["private", "found"]
+    small: SmallBuild, new: New, monkeypatch: pytest.MonkeyPatch, kind: Literal["private", "existing"]
 ) -> None:
     def refuse(*_: Path) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
@@ -222,8 +222,10 @@ def test_an_engine_that_cannot_be_given_the_file_reads_it(
     new.brought_to(replace(small.engine, kind=kind))
 
 
-@pytest.mark.parametrize("kind", ["private", "found"])
-def test_a_damaged_layer_is_told_and_made_anew(small: SmallBuild, new: New, kind: Literal["private", "found"]) -> None:
+@pytest.mark.parametrize("kind", ["private", "existing"])
+def test_a_damaged_layer_is_told_and_made_anew(
+    small: SmallBuild, new: New, kind: Literal["private", "existing"]
+) -> None:
     engine = replace(small.engine, kind=kind)
     content = bytearray(new.file.read_bytes())
     content[len(content) // 2] ^= 1

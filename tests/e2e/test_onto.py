@@ -87,7 +87,7 @@ def test_a_plugin_that_comes_first_is_replaced(folder: Path) -> None:
         try:
             report = json.loads((paths.PROJECT / built[2].split()[-1]).with_suffix(".json").read_text())
             checks_by_id = {check["id"]: check for check in report["checks"]}
-            assert checks_by_id["plugin.found"]["found"].startswith("/opt/amazon/ofi-nccl/")
+            assert checks_by_id["plugin.found"]["actual"].startswith("/opt/amazon/ofi-nccl/")
             assert report["passed"]
             entry = json.loads(docker("image", "inspect", built[0], "--format", "{{json .Config}}"))
             assert entry["Entrypoint"] == ["/opt/nvidia/nvidia_entrypoint.sh"]

@@ -79,7 +79,7 @@ def classic(engine: Engine) -> Iterator[Engine]:
         store = discovery.store(daemon_api.get(socket, "/info", 10.0))
         assert store == "classic"
         env = {**engine.env, "DOCKER_HOST": f"unix://{socket}"}
-        yield replace(engine, name="classic", kind="found", host=f"unix://{socket}", store=store, env=env)
+        yield replace(engine, name="classic", kind="existing", host=f"unix://{socket}", store=store, env=env)
     finally:
         daemon.terminate()
         daemon.wait(60)

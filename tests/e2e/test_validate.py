@@ -129,7 +129,7 @@ def test_tools_that_misbehave_are_red(steps: str, check: str, expected: str) -> 
     with validated.derived(f"FROM {validated.good_image()}\n{steps}", "misbehaves") as ref:
         report = validated.measure(ref)
     assert validated.failed(report) == {check}
-    assert expected in next(c.found for c in report.checks if c.id == check)
+    assert expected in next(c.actual for c in report.checks if c.id == check)
 
 
 def test_a_user_and_an_entry_point_that_are_not_there(context: Path) -> None:
@@ -191,8 +191,8 @@ def test_nothing_of_the_image_reaches_out_or_stays() -> None:
     client = engines.client(validated.engine())
     try:
         about = subject.subject(client, validated.good_image())
-        with container.sealed(client, about.digest) as box:
-            with container.entered(client, about.digest, ["true"], box) as entered:
+        with container.sealed_container(client, about.digest) as box:
+            with container.entry_container(client, about.digest, ["true"], box) as entered:
                 for started in (box.container, entered):
                     inspected = client.api.inspect_container(str(started.id))
                     host = inspected["HostConfig"]
@@ -219,12 +219,12 @@ def test_a_volume_hides_nothing_takes_nothing_and_does_not_stay() -> None:
     try:
         with volumes.none_stays(client), validated.derived(steps, "volume") as ref:
             report = validated.measure(ref)
-            with container.sealed(client, subject.digest(client, ref)) as box:
+            with container.sealed_container(client, subject.digest(client, ref)) as box:
                 code, output = box.container.exec_run(["sh", "-c", "echo > /srv/v/planted"])
     finally:
         client.close()
     assert validated.failed(report) == {"nccl.single"}
-    assert "/srv/v/libnccl.so.2" in next(c.found for c in report.checks if c.outcome == "failed")
+    assert "/srv/v/libnccl.so.2" in next(c.actual for c in report.checks if c.outcome == "failed")
     assert code != 0
     assert b"Read-only" in output
 
@@ -270,9 +270,9 @@ def test_layers_saved_by_an_engine_are_read_like_those_that_lie_there(
         client = engines.client(engine)
         about = subject.subject(client, ref)
         monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path / "nothing-kept")
-        saved = image_layers.layers(client, engine, about)
+        saved = image_layers.measure_layers(client, engine, about)
         monkeypatch.setattr(image_layers, "state_folder", lambda: paths.state_folder())
-        lying = image_layers.layers(client, engine, about)
+        lying = image_layers.measure_layers(client, engine, about)
         client.close()
     assert [layer.digest for layer in saved] == [layer.digest for layer in lying] == about.layers
     assert [layer.leftovers for layer in saved] == [layer.leftovers for layer in lying]
@@ -313,7 +313,7 @@ def test_a_name_may_be_any_bytes() -> None:
     with validated.derived(steps, "bytes") as ref:
         report = validated.measure(ref)
     assert validated.failed(report) == {"files.writable", "layers.secret-names"}
-    failures = {c.id: c.found for c in report.checks if c.outcome == "failed"}
+    failures = {c.id: c.actual for c in report.checks if c.outcome == "failed"}
     assert failures["files.writable"] == r"everybody may write to /opt/caf?\x1b[2J"
     assert r"\x1b[2J/.netrc" in failures["layers.secret-names"]
 

@@ -57,7 +57,7 @@ def test_the_good_image_is_good() -> None:
 def test_a_fault_turns_one_check_red(fault: ImageFault, parts: Path) -> None:
     check = run_check(fault, parts)
     assert check.expected
-    assert check.found
+    assert check.actual
     assert check.fix
 
 

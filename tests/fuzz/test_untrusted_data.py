@@ -306,7 +306,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     "a report": (edited_bytes(as_bytes(encode_report(test_advisories.report()))), read_report),
     "answers of probes": (
         edited_bytes(as_bytes({"packages": {"value": {"wheels": {}, "dpkg": {}, "rpm": {}}}, "torch": {"error": "x"}})),
-        lambda content: answers.measured(content, ("packages", "torch", "tree")),
+        lambda content: answers.parse_answers(content, ("packages", "torch", "tree")),
     ),
     "an ELF file": (
         edited_bytes(ELF.read_bytes()),
@@ -322,7 +322,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     ),
     "a log": (
         edited((LOGS / "net-socket.log").read_text()[:20_000]),
-        lambda text: verdict.verdict_of_lines(text.splitlines(), verdict.load_wordings()),
+        lambda text: verdict.judge_lines(text.splitlines(), verdict.load_wordings()),
     ),
     "a manifest of a job": (
         edited("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n  - {name: y, image: z}\n").map(

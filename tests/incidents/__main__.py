@@ -25,7 +25,7 @@ def figures(cases: Mapping[str, Incident], outcomes: Mapping[str, run.Outcome]) 
 
 
 def _line(name: str, outcome: run.Outcome) -> str:
-    texts = [f"; {check.id}: {check.found}"[:160] for check in (*outcome.alarms, *outcome.unfixed)]
+    texts = [f"; {check.id}: {check.actual}"[:160] for check in (*outcome.alarms, *outcome.unfixed)]
     return f"{name}: {'reported' if outcome.reported else 'not reported'}{''.join(texts)}"
 
 

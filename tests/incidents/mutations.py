@@ -36,7 +36,7 @@ OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.NotIn: ast.In,
 }
 Failed = frozenset[tuple[str, str, str]]  # the case, the check that fails for it, and what it says
-MESSAGES = ("expected", "found", "fix")  # arguments of `require`: they decide nothing
+MESSAGES = ("expected", "actual", "fix")  # arguments of `require`: they decide nothing
 NAMED = ("validators/test_*.py", "validate/test_entry.py")
 TESTS = sorted(str(path) for name in NAMED for path in (PROJECT / "tests" / "unit").glob(name))
 
@@ -114,7 +114,7 @@ def _function_around(tree: ast.Module, node: ast.AST) -> str:
 def failed(cases: Mapping[str, Inspection], modules: Collection[str]) -> Failed:
     """Return each case with each check of the modules that fails for it."""
     return frozenset(
-        (name, check.id, f"{check.expected}\n{check.found}\n{check.fix}")
+        (name, check.id, f"{check.expected}\n{check.actual}\n{check.fix}")
         for name, case in cases.items()
         for check in validators_called.checks(case, modules=modules)
         if check.outcome == "failed"

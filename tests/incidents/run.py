@@ -14,7 +14,7 @@ from rdma_images.facts.packages import Packages
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.validate import entry, fabric, readout
-from rdma_images.validate.answers import measured
+from rdma_images.validate.answers import parse_answers
 from tests.incidents.case import ExpectedReport, Incident
 from tests.incidents.image import IncidentImage
 from tests.support import validators_called
@@ -40,14 +40,14 @@ def case_of(name: str, image: IncidentImage) -> Inspection:
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
         answers = readout.answers(io.BytesIO(image.tar()), Path(folder), subject)
-    inspection = measured(answers, readout.PROBES)
+    inspection = parse_answers(answers, readout.PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
     started = EntryPointChanges(given=image.started) if image.started else None
     settings = inspection.settings and entry.with_files(inspection.settings, image.started, image.text)
     inspection = inspection.model_copy(
         update={"entry": started, "settings": settings, "missing": {**inspection.missing, **missing}}
     )
-    return Inspection(subject=subject, expected=fabric.expected(subject, inspection, None), measured=inspection)
+    return Inspection(subject=subject, expected=fabric.expected_image(subject, inspection, None), measured=inspection)
 
 
 def checks(images: Mapping[str, IncidentImage], only: Mapping[str, set[str]] | None = None) -> dict[str, list[Check]]:
@@ -94,7 +94,7 @@ def _ends_one(remaining: Check, before: Iterable[Check]) -> bool:
 
 def _known_faults(check: Check) -> set[str]:
     """Return the rows of facts/faults.yaml and packages.yaml that a check names, by their reasons."""
-    return {reason for reason in _reasons() if reason in check.found}
+    return {reason for reason in _reasons() if reason in check.actual}
 
 
 @functools.cache
@@ -110,5 +110,5 @@ def _reporting(incident: Incident, checks: Iterable[Check]) -> list[Check]:
 
 
 def _matches(check: Check, report: ExpectedReport) -> bool:
-    first = check.found.partition("\n")[0]
+    first = check.actual.partition("\n")[0]
     return check.id in (report.check or check.id) and all(word in first for word in report.words)

@@ -25,7 +25,7 @@ def changed(**changes: Changes) -> Inspection:
 def outcome_of(check: str, **changes: Changes) -> str:
     """Return what becomes of a check for the changed case: "passed", or the outcome with its words."""
     (result,) = validators_called.checks(changed(**changes), {check})
-    return result.outcome if result.outcome == "passed" else f"{result.outcome}: {result.reason or result.found}"
+    return result.outcome if result.outcome == "passed" else f"{result.outcome}: {result.reason or result.actual}"
 
 
 def _places(data: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from rdma_images.core.step_files import BUILD
 from rdma_images.jobs.results import collected, run_folder
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import publication
-from rdma_images.publish.push import Traffic
+from rdma_images.publish.push import LayerTraffic
 from rdma_images.report import files as reports
 from tests.support import results_parts, scan_parts
 from tests.support.case_parts import recorded, report_of
@@ -53,7 +53,7 @@ def _record(image: Image, digest: str) -> None:
     paths.image_folder(image.id).mkdir(parents=True)
     BUILD.write(image.id, Build(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0))
     ref = f"registry.example/{image.target}@{digest}"
-    copy = publication.PublishedCopy("team", ref, (), "pushed", "", 1, 1, Traffic())
+    copy = publication.PublishedCopy("team", ref, (), "pushed", "", 1, 1, LayerTraffic())
     empty: dict[str, str] = {}
     fields = (image.id, image.target, image.fabric, digest, image.platform, empty, empty, empty, "", (), ())
     publication.write(publication.Publication(*fields, copies={"team": copy}))

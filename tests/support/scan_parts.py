@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rdma_images.scan.read_reports import Subject
+from rdma_images.scan.read_reports import ScannedImage
 
 DIGEST = f"sha256:{'a' * 64}"
 OTHER = f"sha256:{'b' * 64}"
 LAYERS = (f"sha256:{'1' * 64}", f"sha256:{'2' * 64}")
-SUBJECT = Subject("rdma-images/efa-pytorch:1", DIGEST, LAYERS)
+SUBJECT = ScannedImage("rdma-images/efa-pytorch:1", DIGEST, LAYERS)
 TIME = "2026-11-20T03:17:00Z"
 
 

@@ -68,7 +68,7 @@ def _check(validator: Validator, case: Inspection) -> Check:
     except UnmetError:
         outcome = "failed"
     except Exception as error:
-        outcome, require.found = "failed", f"the validator itself failed: {type(error).__name__}: {error}"
+        outcome, require.actual = "failed", f"the validator itself failed: {type(error).__name__}: {error}"
         require.fix = "report this as a defect, with report.json"
     return Check(
         id=validator.id,
@@ -77,7 +77,7 @@ def _check(validator: Validator, case: Inspection) -> Check:
         severity=require.severity or validator.about.get("severity", "error"),
         outcome=outcome,
         expected=require.expected,
-        found=require.found,
+        actual=require.actual,
         fix=require.fix if outcome == "failed" else "",
         reason=reason,
         source=validator.about["source"],
@@ -110,4 +110,4 @@ def passed(validator: Any, *arguments: Any) -> str:
     """Return what a validator finds where it passes."""
     require = Requirement()
     validator(*arguments, require)
-    return require.found
+    return require.actual

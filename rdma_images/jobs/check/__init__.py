@@ -50,7 +50,7 @@ def check(paths: Sequence[Path]) -> CheckedJobs:
             "torchrun or mpirun, or with `docker run --gpus`, a compose file with GPUs, an `arena submit` command line "
             "or a CreateTrainingJob request"
         )
-    tables = rules.Tables(
+    tables = rules.FactTables(
         table.read(Instances),
         table.read(Environment),
         table.read(Variables),

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from rdma_images.core.yaml_file import Written
+from rdma_images.core.yaml_file import ForeignDocument
 from rdma_images.jobs.check import shell
 from rdma_images.jobs.check.foreign_job import JobPart, Network, YamlNode
 
 
-def parts(document: Written) -> Iterator[JobPart]:
+def parts(document: ForeignDocument) -> Iterator[JobPart]:
     """Yield a part for each service with GPUs or RDMA devices; none for a document of another kind."""
     services = YamlNode(document, document.data).lookup("services")
     hosts = sum(_merged(definition).get("network_mode") == "host" for definition in services.mapping.values())

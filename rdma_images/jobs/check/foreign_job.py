@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rdma_images.core.yaml_file import Written, YamlPath
+from rdma_images.core.yaml_file import ForeignDocument, YamlPath
 
 Kind = Literal["kubernetes", "eksctl", "skypilot", "slurm", "arena", "sagemaker", "docker", "script"]
 Network = Literal["pod", "host"]
@@ -28,7 +28,7 @@ class YamlWord:
 class YamlNode:
     """A value in a YAML document and its path. A path that leads nowhere is a node whose value is None."""
 
-    document: Written
+    document: ForeignDocument
     value: Any
     path: YamlPath = ()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rdma_images.core.yaml_file import Written
+from rdma_images.core.yaml_file import ForeignDocument
 from rdma_images.jobs.check import shell
 from rdma_images.jobs.check.foreign_job import JobPart, Network, RankStart, YamlNode, YamlWord
 
@@ -19,7 +19,7 @@ ROLES = ("Launcher", "Worker", "Master", "Chief")
 HOST_PATHS = {"/dev/shm": "host-shm", "/dev/infiniband": "host-devices"}
 
 
-def parts(document: Written) -> Iterator[JobPart]:
+def parts(document: ForeignDocument) -> Iterator[JobPart]:
     """Yield the parts of a document; none for one that starts nothing."""
     top = YamlNode(document, document.data)
     kind = top.lookup("kind").value

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rdma_images.core import files
-from rdma_images.core.errors import RdmaImagesError, RefusedError, near
+from rdma_images.core.errors import RdmaImagesError, RefusedError, suggestion
 from rdma_images.jobs.pairs.pair_rounds import Pair
 from rdma_images.jobs.results import collected, expected_bandwidth
 
@@ -44,7 +44,7 @@ def read_pairs(path: Path, nodes: Sequence[str]) -> dict[Pair, float]:
     for first, second, busbw in _folder(path) if path.is_dir() else _lines(path):
         for node in (first, second):
             if node not in order:
-                raise RefusedError(f"{path}: {node} is not among the nodes\n{near(node, nodes)}")
+                raise RefusedError(f"{path}: {node} is not among the nodes\n{suggestion(node, nodes)}")
         if first == second:
             raise RefusedError(f"{path}: {first} is paired with itself\ntwo nodes make a pair")
         by_pair[(first, second) if order[first] < order[second] else (second, first)] = busbw

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rdma_images.core.sizes import message
+from rdma_images.core.sizes import format_size
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.processes import Processes
@@ -59,10 +59,16 @@ def _measured_causes(run: RunResult, expectations: Expectations) -> Iterator[Cau
     last_two = _last_two(run.measurements)
     if last_two:
         row, smaller = last_two
-        yield f"the curve still rises at {message(row.size)}: measure larger sizes (-e)", (smaller.where, row.where)
+        yield (
+            f"the curve still rises at {format_size(row.size)}: measure larger sizes (-e)",
+            (smaller.where, row.where),
+        )
     gpus = len(run.nodes[0].ranks) if run.nodes else 0
-    if expectations.about and 0 < gpus < expectations.about.gpus:
-        yield f"{gpus} of the {expectations.about.gpus} GPUs of a node take part: each drives its own adapters", ()
+    if expectations.instance_type and 0 < gpus < expectations.instance_type.gpus:
+        yield (
+            f"{gpus} of the {expectations.instance_type.gpus} GPUs of a node take part: each drives its own adapters",
+            (),
+        )
 
 
 def _last_two(rows: Sequence[Measurement]) -> tuple[Measurement, Measurement] | None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rdma_images.core.sizes import message
+from rdma_images.core.sizes import format_size
 
 Point = tuple[int, float]  # bytes, GB/s
 
@@ -97,7 +97,7 @@ class _Axes:
     def x_ticks(self) -> list[Tick]:
         first, last = math.ceil(math.log2(self.smallest)), math.floor(math.log2(self.largest))
         step = max(1, math.ceil((last - first + 1) / MAX_LABELS))
-        return [Tick(self.x(1 << power), message(1 << power)) for power in range(last, first - 1, -step)]
+        return [Tick(self.x(1 << power), format_size(1 << power)) for power in range(last, first - 1, -step)]
 
     def y_ticks(self) -> list[Tick]:
         first, last = round(math.log10(MIN_BANDWIDTH)), round(math.log10(self.highest))
@@ -106,7 +106,7 @@ class _Axes:
 
 def _draw(line: ChartLine, axes: _Axes) -> DrawnLine:
     dots = [
-        (*axes.point(size, value), f"{line.name}: {message(size)}, {value:.4g} GB/s")
+        (*axes.point(size, value), f"{line.name}: {format_size(size)}, {value:.4g} GB/s")
         for size, value in line.points
         if size > 0
     ]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.sizes import message
+from rdma_images.core.sizes import format_size
 from rdma_images.jobs.results import page, speed
 from rdma_images.jobs.results.chart import chart
 from rdma_images.jobs.results.result import Result
@@ -38,7 +38,7 @@ def _sentence(lines: Sequence[speed.SizeComparison]) -> str:
     slower = sum(1 for line in lines if line.ratio and line.ratio < 1 - SAME)
     faster = sum(1 for line in lines if line.ratio and line.ratio > 1 + SAME)
     ratio = f", {last.ratio:.2f} times the first" if last.ratio else ""
-    measurement = f"{last.collective or 'collective'} of {message(last.size)}"
+    measurement = f"{last.collective or 'collective'} of {format_size(last.size)}"
     return (
         f"{measurement}: {last.busbw:.4g} GB/s after {last.other:.4g}{ratio}; "
         f"by more than {SAME:.0%} slower at {slower} and faster at {faster} of {len(lines)} sizes"
@@ -72,7 +72,7 @@ def tables(comparison: Comparison) -> tuple[ResultTable, ResultTable]:
     rows = []
     for line in comparison.lines:
         ratio = f"{line.ratio:.2f}" if line.ratio else "-"
-        rows.append((line.collective, message(line.size), f"{line.other:.2f}", f"{line.busbw:.2f}", ratio))
+        rows.append((line.collective, format_size(line.size), f"{line.other:.2f}", f"{line.busbw:.2f}", ratio))
     sizes = ResultTable("Sizes", ("collective", "size", "first GB/s", "second GB/s", "ratio"), rows, range(1, 5))
     return sizes, ResultTable("What else differs", ("", "first", "second"), comparison.differences)
 

@@ -22,7 +22,7 @@ class Expectations:
     ranks: int | None = None
     adapters: int | None = None  # of each node
     instance: str = ""
-    about: InstanceType | None = None
+    instance_type: InstanceType | None = None
     collective: str = ""
     mtu: int | None = None  # bytes, of the network interfaces
     versions: Mapping[str, str] = field(default_factory=dict)  # "plugin" -> "1.21.1", of the image
@@ -40,7 +40,7 @@ def job_expectations(job: JobSpec | None, instance: str = "", nodes: int | None 
         nodes=nodes,
         adapters=instance_type.interfaces if instance_type else None,
         instance=name,
-        about=instance_type,
+        instance_type=instance_type,
     )
     if job is None:
         return expectations

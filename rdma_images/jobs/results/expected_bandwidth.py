@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rdma_images.core.sizes import message
+from rdma_images.core.sizes import format_size
 from rdma_images.facts import table
 from rdma_images.facts.busbw import PublishedRun, ReferenceBusbw, parse_size
 from rdma_images.jobs.results.expectations import Expectations
@@ -30,10 +30,10 @@ def expected_bandwidth(run: RunResult, expectations: Expectations) -> ExpectedBa
 
 def _line_rate(expectations: Expectations) -> ReferenceBandwidth | None:
     """Return what all network cards of a node carry in one direction."""
-    if not expectations.about:
+    if not expectations.instance_type:
         return None
-    rate = expectations.about.bandwidth / 8
-    origin = f"line rate of {expectations.instance}, {expectations.about.bandwidth} Gb/s"
+    rate = expectations.instance_type.bandwidth / 8
+    origin = f"line rate of {expectations.instance}, {expectations.instance_type.bandwidth} Gb/s"
     return ReferenceBandwidth(origin, None, rate, rate, "facts/instances.yaml")
 
 
@@ -54,7 +54,7 @@ def _published(instance: str, nodes: int | None, ranks: int | None, collective: 
         values = [busbw for busbw, _ in rows]
         sources = "; ".join(dict.fromkeys(facts.cite(run) for _, run in rows))
         listed = ", ".join(f"{value:g}" for value in values)
-        origin = f"{nodes} x {instance}, {collective} of {message(count)}: {listed} GB/s"
+        origin = f"{nodes} x {instance}, {collective} of {format_size(count)}: {listed} GB/s"
         yield ReferenceBandwidth(origin, count, min(values) * (1 - SPREAD), max(values) * (1 + SPREAD), sources)
 
 

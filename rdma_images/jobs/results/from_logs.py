@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.sizes import message
+from rdma_images.core.sizes import format_size
 from rdma_images.jobs.results import causes, expectations, expected_bandwidth, run_folder, run_results, speed
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.job_spec import JobSpec
@@ -91,8 +91,8 @@ def _good_parts(runs: Sequence[RunResult], bandwidth: ExpectedBandwidth) -> Iter
     if row and busbw is not None:
         share = f", {bandwidth.share:.0%} of the line rate" if bandwidth.share else ""
         below = ", below what is published" if expected_bandwidth.is_below(bandwidth, row) else ""
-        yield f"{row.collective or 'collective'} of {message(row.size)} at {busbw:.4g} GB/s{share}{below}"
+        yield f"{row.collective or 'collective'} of {format_size(row.size)} at {busbw:.4g} GB/s{share}{below}"
     compared = [line for line in speed.compare_sizes(runs) if line.ratio]
     if compared:
-        size = "" if row and compared[-1].size == row.size else f" at {message(compared[-1].size)}"
+        size = "" if row and compared[-1].size == row.size else f" at {format_size(compared[-1].size)}"
         yield f"{compared[-1].ratio:.1f} times TCP{size}"

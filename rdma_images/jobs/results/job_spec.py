@@ -29,4 +29,4 @@ class JobSpec:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-NOTE = step_file(folder.JOB_FILE, "job", JobSpec)
+JOB_SPEC = step_file(folder.JOB_FILE, "job", JobSpec)

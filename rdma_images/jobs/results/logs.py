@@ -8,7 +8,7 @@ from rdma_images.facts import table as facts_table
 from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.results import nccl_tests_json
-from rdma_images.jobs.results.nccl_tests import Table
+from rdma_images.jobs.results.nccl_tests import TestTable
 from rdma_images.jobs.results.processes import PROCESS_MARKS, Processes
 from rdma_images.nccl_logs import log_blocks, parser
 from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, MatchingLine, Shapes, printable_parts
@@ -17,15 +17,15 @@ TEST_MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a
 
 
 @dataclass(frozen=True)
-class Logs:
+class RunLogs:
     """The content of a run's logs."""
 
     nccl: parser.LogSummary
     processes: Processes
-    tables: tuple[Table, ...]  # one a log
+    tables: tuple[TestTable, ...]  # one a log
 
 
-def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> Logs:
+def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> RunLogs:
     """Read the logs. Lines are named relative to `base`. Raises RdmaImagesError for what cannot be read."""
     reader, processes = parser.LogParser(wordings), Processes()
     rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values())
@@ -42,14 +42,14 @@ def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> 
             if not reader.is_cut(text):
                 log.piece(number, text)
         tables.append(log.table)
-    return Logs(reader.summary(), processes, tuple(tables))
+    return RunLogs(reader.summary(), processes, tuple(tables))
 
 
 class _Log:
     """One text log."""
 
     def __init__(self, name: str, shapes: Shapes, reader: parser.LogParser, processes: Processes) -> None:
-        self.name, self.shapes, self.reader, self.processes, self.table = name, shapes, reader, processes, Table()
+        self.name, self.shapes, self.reader, self.processes, self.table = name, shapes, reader, processes, TestTable()
 
     def piece(self, number: int, text: str) -> None:
         """Read a piece of the log, which begins in the line `number`."""

@@ -28,7 +28,9 @@ def logs(folder: Path, run: RunName = "fabric") -> tuple[Path, ...]:
 
 def read_job(folder: Path) -> JobSpec | None:
     """Return the job.json of the run, or of the job's folder; None where neither has one."""
-    notes = (job_spec.NOTE.load(parent / job_spec.NOTE.name) for parent in (folder, *folder.absolute().parents[:2]))
+    notes = (
+        job_spec.JOB_SPEC.load(parent / job_spec.JOB_SPEC.name) for parent in (folder, *folder.absolute().parents[:2])
+    )
     return next(filter(None, notes), None)
 
 

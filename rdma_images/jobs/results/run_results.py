@@ -6,12 +6,12 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from rdma_images.core.sizes import message
+from rdma_images.core.sizes import format_size
 from rdma_images.jobs.results import causes, logs, nodes
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.expected_bandwidth import ranks_by_formula
-from rdma_images.jobs.results.logs import Logs
-from rdma_images.jobs.results.nccl_tests import Table
+from rdma_images.jobs.results.logs import RunLogs
+from rdma_images.jobs.results.nccl_tests import TestTable
 from rdma_images.jobs.results.result import Half, Measurement, NodeResult, Problem, RunName, RunResult
 from rdma_images.nccl_logs import verdict
 from rdma_images.nccl_logs.verdict import Verdict
@@ -30,7 +30,7 @@ def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations,
     """Return what the logs at `paths` say of the run."""
     wordings = verdict.load_wordings()
     run_logs = logs.read(paths, wordings, base)
-    network_verdict = verdict.verdict_of_summary(run_logs.nccl, wordings)
+    network_verdict = verdict.judge_summary(run_logs.nccl, wordings)
     job_nodes = nodes.nodes(run_logs.processes, expectations, wordings)
     rows = _measurements(run_logs.tables, expectations.collective)
     parts = (
@@ -61,7 +61,7 @@ def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations,
 
 
 def _check_network(
-    name: RunName, network_verdict: Verdict, expectations: Expectations, run_logs: Logs
+    name: RunName, network_verdict: Verdict, expectations: Expectations, run_logs: RunLogs
 ) -> Iterator[Problem]:
     """Yield what is wrong with the network that the channels use."""
     where = tuple(
@@ -95,7 +95,7 @@ def _ranks(job_nodes: Iterable[NodeResult]) -> set[int]:
 
 
 def _check_coverage(
-    name: RunName, job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: Logs, refused: bool
+    name: RunName, job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: RunLogs, refused: bool
 ) -> Iterator[Problem]:
     """Yield ranks without a line in the logs, and more or fewer nodes than the job asked for.
 
@@ -136,7 +136,7 @@ def _check_coverage(
 
 
 def _check_communicator(
-    job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: Logs, repeated: Sequence[int]
+    job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: RunLogs, repeated: Sequence[int]
 ) -> Iterator[Problem]:
     """Yield what is wrong with the communicator of all ranks: its size, its nodes, a rank on two of them."""
     ranks, nodes = run_logs.processes.ranks, run_logs.processes.nodes
@@ -159,7 +159,7 @@ def _count_nodes(count: int) -> str:
     return f"{count} node{'s' if count != 1 else ''}"
 
 
-def _rank_lines(run_logs: Logs) -> tuple[str, ...]:
+def _rank_lines(run_logs: RunLogs) -> tuple[str, ...]:
     """Return the lines that name the ranks of the largest communicator."""
     processes = run_logs.processes
     return tuple(
@@ -167,7 +167,7 @@ def _rank_lines(run_logs: Logs) -> tuple[str, ...]:
     )
 
 
-def _check_rows(tables: Sequence[Table]) -> Iterator[Problem]:
+def _check_rows(tables: Sequence[TestTable]) -> Iterator[Problem]:
     """Yield what is wrong with what nccl-tests measured."""
     for table in tables:
         yield from _check_processes(table)
@@ -175,18 +175,18 @@ def _check_rows(tables: Sequence[Table]) -> Iterator[Problem]:
             row for row in table.rows if any(timing and timing.wrong for timing in (row.out_of_place, row.in_place))
         ]
         if wrong:
-            sizes = ", ".join(message(row.size) for row in wrong[:4])
+            sizes = ", ".join(format_size(row.size) for row in wrong[:4])
             fix = "the network corrupted data: do not train on these nodes; on eRDMA look at the MTU of every node"
             yield Problem(f"wrong elements at {sizes}", fix, tuple(row.where for row in wrong[:4]))
         elif table.out_of_bounds and table.out_of_bounds.value != "0":
             yield Problem(f"{table.out_of_bounds.value} values out of bounds", "", (table.out_of_bounds.where,))
         if not table.concluded and (table.rows or table.largest) and not table.failure:
-            last = f" after {message(table.rows[-1].size)}" if table.rows else " before its first row"
+            last = f" after {format_size(table.rows[-1].size)}" if table.rows else " before its first row"
             where = table.rows[-1].where if table.rows else table.largest.where if table.largest else ""
             yield Problem(f"the measurement is not complete: the log stops{last}", "", (where,), "unknown")
 
 
-def _check_processes(table: Table) -> Iterator[Problem]:
+def _check_processes(table: TestTable) -> Iterator[Problem]:
     """Yield what is wrong with the processes of nccl-tests: an end with a failure, a shared GPU, one that is late."""
     if table.failure:
         yield Problem(f"nccl-tests failed: {table.failure.value}", "", (table.failure.where,))
@@ -201,14 +201,14 @@ def _check_processes(table: Table) -> Iterator[Problem]:
         yield Problem(f"process {number}{location} takes {share} longer than the median", fix, (late.where,), "warning")
 
 
-def _check_world_size(rows: Sequence[Measurement], expectations: Expectations, run_logs: Logs) -> Iterator[Problem]:
+def _check_world_size(rows: Sequence[Measurement], expectations: Expectations, run_logs: RunLogs) -> Iterator[Problem]:
     """Yield a problem where each process measured alone, as without MPI: by the formula of the bus bandwidth."""
     expected = expectations.ranks or run_logs.processes.ranks
     row = max(rows, key=lambda row: row.size, default=None)
     ranks = ranks_by_formula(row) if row else None
     if row and ranks and expected and ranks != expected:
         yield Problem(
-            f"{ranks} ranks measured, and not {expected}: busbw / algbw of {message(row.size)} says so",
+            f"{ranks} ranks measured, and not {expected}: busbw / algbw of {format_size(row.size)} says so",
             MPI_FIX,
             (row.where,),
         )
@@ -227,7 +227,7 @@ def _merge_equal(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     )
 
 
-def _measurements(tables: Sequence[Table], collective: str) -> tuple[Measurement, ...]:
+def _measurements(tables: Sequence[TestTable], collective: str) -> tuple[Measurement, ...]:
     """Return all rows. A run may have left a row as text and as JSON: the one with more digits counts."""
     best: dict[tuple[str, int, str, str, str, int], Measurement] = {}
     for table in tables:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rdma_images.core.sizes import message
+from rdma_images.core.sizes import format_size
 from rdma_images.jobs.results import expected_bandwidth, speed
 from rdma_images.jobs.results.result import NodeResult, Result
 
@@ -30,7 +30,7 @@ def comparison_notes(result: Result) -> list[str]:
             "; on few nodes a tree moves less over the network than the formula supposes" if bandwidth.share > 1 else ""
         )
         sentences.append(
-            f"{rate.title} = {rate.low:g} GB/s: {message(row.size)} is at {bandwidth.share:.0%} of it{above}"
+            f"{rate.title} = {rate.low:g} GB/s: {format_size(row.size)} is at {bandwidth.share:.0%} of it{above}"
         )
     if band:
         position = "below" if busbw < band.low else "above" if busbw > band.high else "in"
@@ -39,7 +39,8 @@ def comparison_notes(result: Result) -> list[str]:
     elif result.instance:
         nodes = result.nodes or len(result.runs[0].nodes)
         sentences.append(
-            f"nothing is published for {row.collective or 'this'} of {message(row.size)} on {nodes} x {result.instance}"
+            f"nothing is published for {row.collective or 'this'} of {format_size(row.size)} "
+            f"on {nodes} x {result.instance}"
         )
     return sentences
 
@@ -89,7 +90,7 @@ def size_table(result: Result) -> ResultTable:
     lines = [
         (
             line.collective,
-            message(line.size),
+            format_size(line.size),
             f"{line.busbw:.2f}",
             *(
                 (f"{line.other:.2f}" if line.other is not None else "-", f"{line.ratio:.1f}x" if line.ratio else "-")

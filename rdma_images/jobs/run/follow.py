@@ -13,7 +13,7 @@ from typing import Literal
 from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress
 from rdma_images.jobs.run.node_output import NodeOutput
-from rdma_images.jobs.run.runner import CommandError, Runner, State
+from rdma_images.jobs.run.runner import CommandError, JobState, Runner
 from rdma_images.jobs.run.watch import JobWatch
 from rdma_images.nccl_logs import live
 
@@ -110,7 +110,7 @@ def follow(
     shown.
     """
     started = last_answer = time.monotonic()
-    state, last = State("waiting"), ""
+    state, last = JobState("waiting"), ""
     while True:
         try:
             state = read_state(runner)
@@ -137,7 +137,7 @@ def follow(
             return JobEnd("interrupted", f"{signal.Signals(stop.number).name} while it was {state.phase}")
 
 
-def read_state(runner: Runner) -> State:
+def read_state(runner: Runner) -> JobState:
     """Return the state of a job. Raises CommandError, too, for an answer that its scheduler did not give whole."""
     try:
         return runner.state()

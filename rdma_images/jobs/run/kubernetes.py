@@ -10,13 +10,13 @@ import yaml
 
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.command import output
-from rdma_images.jobs.run.runner import CommandError, Phase, State, Submission
+from rdma_images.jobs.run.runner import CommandError, JobPhase, JobState, Submission
 from rdma_images.jobs.run.streams import Streams
 
 LABEL = "rdma-images.run"
 MISSED_LOOKS = 2  # looks in a row at which a pod that ran is missing, before the job has lost it
 DELETE_SECONDS = 180.0  # seconds until everything of a deleted job is gone
-CONDITIONS: dict[str, Phase] = {"Succeeded": "succeeded", "Complete": "succeeded", "Failed": "failed"}
+CONDITIONS: dict[str, JobPhase] = {"Succeeded": "succeeded", "Complete": "succeeded", "Failed": "failed"}
 Object = dict[str, Any]  # of Kubernetes' API
 
 
@@ -35,7 +35,7 @@ class Kubernetes:
             "create", "-f", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": self._objects()})
         )
 
-    def state(self) -> State:
+    def state(self) -> JobState:
         """Return what the job's conditions say; before that, its pods: what keeps one waiting, or took one away."""
         pods = self._pods()
         job = self._get(self._submission.run.object, self._name)
@@ -44,23 +44,23 @@ class Kubernetes:
             if phase and condition["status"] == "True":
                 reason = f"{condition.get('reason', '')}: {condition.get('message', '')}"
                 return (
-                    State("succeeded")
+                    JobState("succeeded")
                     if phase == "succeeded"
-                    else State("failed", "; ".join([plain(reason), *_endings(pods)]))
+                    else JobState("failed", "; ".join([plain(reason), *_endings(pods)]))
                 )
         if ray_state := _ray_ending(job.get("status", {})):
             return ray_state
         if not self._submission.job.work.restarts and (lost_pods := self._lost(pods)):
-            return State("failed", lost_pods)
+            return JobState("failed", lost_pods)
         if waiting := [pod for pod in pods if not _runs(pod)]:
-            return State("waiting", "; ".join(dict.fromkeys(self._why(pod) for pod in waiting)))
+            return JobState("waiting", "; ".join(dict.fromkeys(self._why(pod) for pod in waiting)))
         if len(pods) < self._submission.job.nodes:
             events = self._events(self._name) or "nothing"
-            return State(
+            return JobState(
                 "waiting", f"{len(pods)} of {self._submission.job.nodes} pods are there; events of the job: {events}"
             )
         self._streams.follow(frozenset(pod["metadata"]["uid"] for pod in pods), self._program, self._selector)
-        return State("running", f"{len(pods)} pods run")
+        return JobState("running", f"{len(pods)} pods run")
 
     def collect(self) -> None:
         """Write the log of each pod that has one; a pod whose kubelet does not answer does not stop the others.
@@ -197,14 +197,14 @@ class Arena(Kubernetes):
         return self._submission.name
 
 
-def _ray_ending(status: Object) -> State | None:
+def _ray_ending(status: Object) -> JobState | None:
     """Return how a RayJob ended, which has no conditions; None for other jobs and while it goes on."""
     phase = status.get("jobDeploymentStatus")
     if phase == "Complete" and status.get("jobStatus") == "SUCCEEDED":
-        return State("succeeded")
+        return JobState("succeeded")
     if phase in ("Complete", "Failed", "ValidationFailed"):
         words = (status.get("reason", ""), status.get("jobStatus", ""), status.get("message", ""))
-        return State("failed", plain(": ".join(filter(None, words))))
+        return JobState("failed", plain(": ".join(filter(None, words))))
     return None
 
 

@@ -136,7 +136,7 @@ def _check(id: str, title: str, outcome: Outcome, texts: tuple[str, str, str]) -
         severity="error",
         outcome=outcome,
         expected=expected,
-        found=measured if outcome != "skipped" else "",
+        actual=measured if outcome != "skipped" else "",
         fix=fix if outcome == "failed" else "",
         reason=measured if outcome == "skipped" else "",
         source=SOURCE,

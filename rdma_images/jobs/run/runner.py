@@ -8,14 +8,14 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.launchers import RunMethod
 from rdma_images.jobs.write.job import Job
 
-Phase = Literal["waiting", "running", "succeeded", "failed"]
+JobPhase = Literal["waiting", "running", "succeeded", "failed"]
 
 
 @dataclass(frozen=True)
-class State:
+class JobState:
     """The state of a job. `why` is its scheduler's explanation, in the scheduler's own words."""
 
-    phase: Phase
+    phase: JobPhase
     why: str = ""
 
 
@@ -46,7 +46,7 @@ class Runner(Protocol):
     def submit(self) -> None:
         """Submit the job to its scheduler."""
 
-    def state(self) -> State:
+    def state(self) -> JobState:
         """Return the job's state."""
 
     def collect(self) -> None:

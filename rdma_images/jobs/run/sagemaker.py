@@ -9,7 +9,7 @@ from typing import Any
 
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.command import output
-from rdma_images.jobs.run.runner import CommandError, Phase, State, Submission
+from rdma_images.jobs.run.runner import CommandError, JobPhase, JobState, Submission
 from rdma_images.jobs.write import code_files
 
 STREAMS = "/aws/sagemaker/TrainingJobs"
@@ -21,7 +21,7 @@ WAITING = (
     "Downloading",
     "DownloadingTrainingImage",
 )
-ENDED: dict[str, Phase] = {"Completed": "succeeded", "Failed": "failed", "Stopped": "failed"}
+ENDED: dict[str, JobPhase] = {"Completed": "succeeded", "Failed": "failed", "Stopped": "failed"}
 ApiResponse = dict[str, Any]  # of the API
 
 
@@ -38,15 +38,15 @@ class SageMaker:
         request = json.loads(self._submission.file.read_text(encoding="utf-8"))
         self._call("sagemaker", "create-training-job", {**request, "TrainingJobName": self._submission.name})
 
-    def state(self) -> State:
+    def state(self) -> JobState:
         """Return the secondary status and its message."""
         job = self._describe()
         status, detail = job["TrainingJobStatus"], job.get("SecondaryStatus", "")
         messages = [transition.get("StatusMessage", "") for transition in job.get("SecondaryStatusTransitions", ())]
         reason = plain(": ".join(filter(None, (detail, job.get("FailureReason") or (messages or [""])[-1]))))
         if status in ENDED:
-            return State(ENDED[status], "" if status == "Completed" else f"{status}: {reason}")
-        return State("waiting" if detail in WAITING else "running", reason)
+            return JobState(ENDED[status], "" if status == "Completed" else f"{status}: {reason}")
+        return JobState("waiting" if detail in WAITING else "running", reason)
 
     def collect(self) -> None:
         """Write the hosts' streams in CloudWatch, and NCCL's logs in what the job left in S3."""

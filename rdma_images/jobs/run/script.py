@@ -9,7 +9,7 @@ from pathlib import Path
 from rdma_images.core.plain import plain
 from rdma_images.engine import docker_command
 from rdma_images.jobs.run.command import output, start
-from rdma_images.jobs.run.runner import State, Submission
+from rdma_images.jobs.run.runner import JobState, Submission
 
 TAIL = 4096  # bytes of the output that are looked at for its last line
 END_SECONDS = 15.0  # seconds for the program to end by itself
@@ -33,14 +33,14 @@ class Script:
             self._words, self._submission.logs, self._log, errors=subprocess.STDOUT, environment=environment
         )
 
-    def state(self) -> State:
+    def state(self) -> JobState:
         """Return running until the program has ended, with the last line that it printed."""
         assert self._process is not None
         code = self._process.poll()
         last_line = self._last_line()
         if code is None:
-            return State("running" if last_line else "waiting", last_line)
-        return State("failed", f"exit code {code}: {last_line}") if code else State("succeeded")
+            return JobState("running" if last_line else "waiting", last_line)
+        return JobState("failed", f"exit code {code}: {last_line}") if code else JobState("succeeded")
 
     def collect(self) -> None:
         """Do nothing: the program writes into the folder of logs."""

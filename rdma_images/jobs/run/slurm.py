@@ -5,7 +5,7 @@ import shutil
 import time
 
 from rdma_images.jobs.run.command import output
-from rdma_images.jobs.run.runner import CommandError, State, Submission
+from rdma_images.jobs.run.runner import CommandError, JobState, Submission
 
 WAITING = (
     "PENDING",
@@ -38,7 +38,7 @@ class Slurm:
         ]
         self._id = output([*command, self._submission.file]).strip().partition(";")[0]
 
-    def state(self) -> State:
+    def state(self) -> JobState:
         """Return Slurm's state of the job with its reason, and which nodes cannot be used, and why."""
         try:
             described = output(["scontrol", "show", "job", "--oneliner", self._id])
@@ -50,14 +50,14 @@ class Slurm:
         name, reason = fields["JobState"], fields.get("Reason", "").replace("_", " ")
         nodes = "" if fields.get("NodeList", "(null)") == "(null)" else f" on {fields['NodeList']}"
         if name in WAITING:
-            return State("waiting", "; ".join(filter(None, (f"{name}, reason: {reason}", _unusable()))))
+            return JobState("waiting", "; ".join(filter(None, (f"{name}, reason: {reason}", _unusable()))))
         if name in RUNNING:
-            return State("running", f"{name}{nodes}")
+            return JobState("running", f"{name}{nodes}")
         if name == "COMPLETED":
-            return State("succeeded")
+            return JobState("succeeded")
         code = fields.get("ExitCode", "")
         sentence = f"Slurm says {name}{nodes}, exit code {code}" + (f", reason: {reason}" if reason != "None" else "")
-        return State("failed", "; ".join(filter(None, (sentence, _unusable()))))
+        return JobState("failed", "; ".join(filter(None, (sentence, _unusable()))))
 
     def collect(self) -> None:
         """Move the ranks' logs from the job's folder below up into the folder of logs."""
@@ -84,7 +84,7 @@ class Slurm:
             if comment == self._submission.tag
         ]
 
-    def _accounting_state(self) -> State:
+    def _accounting_state(self) -> JobState:
         """Return what sacct knows of a job that the controller has forgotten."""
         command = [
             "sacct",
@@ -95,7 +95,9 @@ class Slurm:
             f"--jobs={self._id}",
         ]
         name, _, code = output(command).strip().partition("|")
-        return State("succeeded") if name == "COMPLETED" else State("failed", f"Slurm says {name}, exit code {code}")
+        return (
+            JobState("succeeded") if name == "COMPLETED" else JobState("failed", f"Slurm says {name}, exit code {code}")
+        )
 
 
 def _unusable() -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import FABRIC_TITLES
 from rdma_images.jobs.write import counts, folder, parameters, render
@@ -60,7 +60,7 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
     launchers, facts = project.facts.launchers, project.facts
     if request.launcher not in launchers.clusters:
         raise RefusedError(
-            f"--launcher {request.launcher}: makes no cluster\n{near(request.launcher, launchers.clusters)}"
+            f"--launcher {request.launcher}: makes no cluster\n{suggestion(request.launcher, launchers.clusters)}"
         )
     maker = launchers.clusters[request.launcher]
     node = facts.instances.find(request.instance)

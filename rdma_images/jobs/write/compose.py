@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Fabric, Image
 from rdma_images.facts import Facts
@@ -172,7 +172,9 @@ def _with_fields(request: JobRequest, launcher: Launcher) -> dict[str, str]:
 def _parts(request: JobRequest, project: Project) -> _Parts:
     launchers = project.facts.launchers.launchers
     if request.launcher not in launchers:
-        raise RefusedError(f"--launcher {request.launcher}: no such launcher\n{near(request.launcher, launchers)}")
+        raise RefusedError(
+            f"--launcher {request.launcher}: no such launcher\n{suggestion(request.launcher, launchers)}"
+        )
     launcher = launchers[request.launcher]
     node = project.facts.instances.find(request.instance)
     planned = _planned(request, node, project)

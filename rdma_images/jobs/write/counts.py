@@ -4,15 +4,17 @@ from collections.abc import Iterator
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Fabric
-from rdma_images.facts.instances import InstanceType, Node
-from rdma_images.facts.launchers import Pods
+from rdma_images.facts.instances import InstanceType, NodeResources
+from rdma_images.facts.launchers import PodResources
 from rdma_images.jobs.write.job import Counts
 
 RESERVED_SHARE = 0.1  # of a node's memory, for its system and the kubelet
 PAGE = 2  # MiB
 
 
-def counts(node: InstanceType, gpus: int, reserve: Node, pods: Pods, training: bool, memory: int | None) -> Counts:
+def counts(
+    node: InstanceType, gpus: int, reserve: NodeResources, pods: PodResources, training: bool, memory: int | None
+) -> Counts:
     """Return what the part of a job with `gpus` of the node's GPUs asks for; `reserve` is what the node sets aside.
 
     Interfaces and huge pages are the share of the GPUs, rounded down, with one interface at least. `memory` in MiB is
@@ -34,7 +36,7 @@ def counts(node: InstanceType, gpus: int, reserve: Node, pods: Pods, training: b
     return requested
 
 
-def misfits(requested: Counts, node: InstanceType, reserve: Node) -> Iterator[str]:
+def misfits(requested: Counts, node: InstanceType, reserve: NodeResources) -> Iterator[str]:
     """Yield a sentence for each resource that is requested and that the node does not have."""
     most = _interfaces(node, node.gpus)
     if requested.gpus > node.gpus:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.facts import Facts, table
 from rdma_images.facts.environment import Environment, Variable
 from rdma_images.facts.instances import InstanceType
@@ -48,7 +48,7 @@ def check(
         raise RefusedError("\n".join([*lines, f"remove it, or write it all the same with {names}"]))
     for name in work.allow:
         if name not in [override.name for override in overrides]:
-            advice = near(name, [override.name for override in overrides]) if overrides else "leave it out"
+            advice = suggestion(name, [override.name for override in overrides]) if overrides else "leave it out"
             raise RefusedError(
                 f"--allow {name}: the job has no such variable or mount that takes the fabric away\n{advice}"
             )

@@ -4,7 +4,7 @@ import re
 
 from rdma_images.components import nccl_tests
 from rdma_images.components.nccl_tests import NcclTestsDetails
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Image
 from rdma_images.core.step_files import BUILD
@@ -111,11 +111,11 @@ def command(
     if "/" in program:
         name = program.removeprefix(f"{folder}/")
         if program.startswith(f"{folder}/") and name not in nccl_tests.programs.names:
-            raise RefusedError(f"{program} is not in the image\n{near(name, nccl_tests.programs.names)}")
+            raise RefusedError(f"{program} is not in the image\n{suggestion(name, nccl_tests.programs.names)}")
         return arguments
     if program not in nccl_tests.programs.names:
         raise RefusedError(
-            f"{program} is not in the image\n{near(program, nccl_tests.programs.names)}\n"
+            f"{program} is not in the image\n{suggestion(program, nccl_tests.programs.names)}\n"
             "a program of another package needs its whole path"
         )
     return (f"{folder}/{program}", *options)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, ValidationError
 
 from rdma_images.core import files, paths, yaml_file
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.yaml_file import Words
 from rdma_images.jobs.write import work
 from rdma_images.jobs.write.job import JobRequest, RoleRequest
@@ -227,5 +227,5 @@ def load(name: str) -> JobEntry:
         raise RefusedError(f"--job {name}: there is no {path}\nwrite one, or give the job as options")
     content = yaml_file.load(path, JobsFile)
     if name not in content.jobs:
-        raise RefusedError(f"--job {name}: not in {path}\n{near(name, content.jobs)}")
+        raise RefusedError(f"--job {name}: not in {path}\n{suggestion(name, content.jobs)}")
     return content.jobs[name]

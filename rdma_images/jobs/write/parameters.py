@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.facts.launchers import Parameter
 
 
@@ -14,7 +14,7 @@ def read(parameters: Mapping[str, Parameter], values: Mapping[str, str], subject
     """
     for name, value in values.items():
         if name not in parameters:
-            raise RefusedError(f"--param {name}: {subject} takes no such parameter\n{near(name, parameters)}")
+            raise RefusedError(f"--param {name}: {subject} takes no such parameter\n{suggestion(name, parameters)}")
         if not re.fullmatch(parameters[name].form, value):
             raise RefusedError(
                 f"--param {name}={value}: not of the form {parameters[name].form}\ngive {parameters[name].description}"

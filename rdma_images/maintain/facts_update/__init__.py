@@ -12,12 +12,12 @@ from rdma_images.inputs import package_index
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.maintain.facts_update import nccl, pages, torch
 from rdma_images.maintain.facts_update.index import IndexClient
-from rdma_images.maintain.facts_update.pages import News
+from rdma_images.maintain.facts_update.pages import ReleaseNews
 from rdma_images.maintain.facts_update.reading import Reading, add_rows
 from rdma_images.plan import axes
 from rdma_images.plan.matrix import Matrix
 
-__all__ = ["News", "Reading", "Update", "update", "write"]
+__all__ = ["Reading", "ReleaseNews", "Update", "update", "write"]
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Update:
     """What was read, and what the makers' pages name."""
 
     readings: tuple[Reading, ...]
-    news: tuple[News, ...]
+    news: tuple[ReleaseNews, ...]
 
     @property
     def new(self) -> tuple[Reading, ...]:
         """Return the versions that the facts do not have."""
-        return tuple(reading for reading in self.readings if reading.known is None)
+        return tuple(reading for reading in self.readings if reading.recorded is None)
 
     @property
     def changed(self) -> tuple[Reading, ...]:
@@ -90,6 +90,6 @@ def _matrix_versions(matrix: Matrix, axis: str) -> list[str]:
 
 
 def _outcome(reading: Reading) -> str:
-    if reading.known is None:
+    if reading.recorded is None:
         return "new"
     return "differs from the facts" if reading.changes else "as the facts say"

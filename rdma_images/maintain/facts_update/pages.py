@@ -20,13 +20,13 @@ _CELL = re.compile(r"<tr[^>]*>\s*<td[^>]*>(?:\s|<[^>]+>)*(\d+\.\d+\.\d+)\b")
 
 
 @dataclass(frozen=True)
-class News:
+class ReleaseNews:
     """What a page says that the facts do not; `newer` is empty where it says nothing new or did not answer."""
 
     component: str
     address: str
     newer: tuple[str, ...]
-    trouble: str = ""  # why the page could not be read
+    error: str = ""  # why the page could not be read
 
 
 @dataclass(frozen=True)
@@ -66,21 +66,23 @@ PAGES = (
 )
 
 
-def news(facts: Facts, mirrors: Mirrors) -> list[News]:
-    """Ask every page at once. A page that does not answer is news with its trouble, no error."""
+def news(facts: Facts, mirrors: Mirrors) -> list[ReleaseNews]:
+    """Ask every page at once. A page that does not answer is news with its error, and raises none."""
     with ThreadPoolExecutor(len(PAGES)) as pool:
         return list(pool.map(lambda page: _news(page, facts, mirrors), PAGES))
 
 
-def _news(page: ReleasePage, facts: Facts, mirrors: Mirrors) -> News:
+def _news(page: ReleasePage, facts: Facts, mirrors: Mirrors) -> ReleaseNews:
     try:
         with web.request("GET", page.address, mirrors, TIMEOUT) as response:
             listed = page.releases(response.text)
     except (requests.RequestException, web.StatusError, ValueError) as error:
-        return News(page.component, page.address, (), f"not read: {web.describe_error(error, mirrors)}")
+        return ReleaseNews(page.component, page.address, (), f"not read: {web.describe_error(error, mirrors)}")
     if not listed:
-        return News(page.component, page.address, (), "answered, but lists no version in the form that was expected")
+        return ReleaseNews(
+            page.component, page.address, (), "answered, but lists no version in the form that was expected"
+        )
     known_keys = {versions.key(version) for version in page.recorded(facts)}
     newest = max(known_keys)
     newer = {version for version in listed if versions.key(version) > newest}
-    return News(page.component, page.address, tuple(versions.newest_first(newer)))
+    return ReleaseNews(page.component, page.address, tuple(versions.newest_first(newer)))

@@ -21,16 +21,16 @@ class Reading:
 
     file: str  # "torch.yaml"
     version: str
-    found: Mapping[str, Value]
-    known: Mapping[str, Value] | None  # None for a version that the facts do not have
+    current: Mapping[str, Value]
+    recorded: Mapping[str, Value] | None  # None for a version that the facts do not have
 
     @property
     def changes(self) -> dict[str, tuple[Value, Value]]:
-        """Return the values that differ: name -> (known, found), with "" for a missing one; none for a new version."""
-        if self.known is None:
+        """Return the values that differ: name -> (recorded, current), "" for a missing one; none for a new version."""
+        if self.recorded is None:
             return {}
-        names = [*self.found, *(name for name in self.known if name not in self.found)]
-        pairs = {name: (self.known.get(name, ""), self.found.get(name, "")) for name in names}
+        names = [*self.current, *(name for name in self.recorded if name not in self.current)]
+        pairs = {name: (self.recorded.get(name, ""), self.current.get(name, "")) for name in names}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
@@ -64,7 +64,7 @@ def _with_row(text: str, reading: Reading) -> str:
         if match and versions.at_least(reading.version, match[1]):
             break
         position = number + 1
-    return "".join([*lines[:position], yaml_row(reading.version, dict(reading.found)), *lines[position:]])
+    return "".join([*lines[:position], yaml_row(reading.version, dict(reading.current)), *lines[position:]])
 
 
 def _dated(text: str, today: date) -> str:

@@ -28,7 +28,7 @@ def update_table(update: Update, written: Sequence[Reading] = ()) -> RenderableT
     lines: list[Text] = []
     for reading in update.new:
         text = "added to" if reading in written else "not in"
-        values = ", ".join(f"{name} {_cell_text(value)}" for name, value in reading.found.items())
+        values = ", ".join(f"{name} {_cell_text(value)}" for name, value in reading.current.items())
         lines.append(Text.assemble(("new      ", "green"), f"{reading.version} {text} facts/{reading.file}: {values}"))
     for reading in update.changed:
         for name, (recorded, current) in reading.changes.items():
@@ -37,7 +37,7 @@ def update_table(update: Update, written: Sequence[Reading] = ()) -> RenderableT
             )
             lines.append(Text.assemble(("differs  ", "bold red"), text))
     for news in update.news:
-        text = news.trouble or (f"names {', '.join(news.newer)}" if news.newer else "names nothing newer")
+        text = news.error or (f"names {', '.join(news.newer)}" if news.newer else "names nothing newer")
         lines.append(Text.assemble(("page     ", "cyan"), f"{news.component}: {news.address} {text}"))
     same = len(update.readings) - len(update.new) - len(update.changed)
     lines.append(Text(f"{same} of {len(update.readings)} releases read are as the facts say"))

@@ -1,6 +1,6 @@
 """Why a combination of versions cannot work: each rule a small function, each subject a module."""
 
-from rdma_images.core.pipeline import Broken
+from rdma_images.core.pipeline import BrokenRule
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules import aws_ofi_nccl, cuda, efa_installer, fabric, gpu, nccl, python, shape
@@ -16,7 +16,7 @@ RULES: tuple[PlanRule, ...] = tuple(
 )
 
 
-def check(candidate: Candidate, facts: Facts) -> tuple[Broken, ...]:
+def check(candidate: Candidate, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return every rule that `candidate` breaks; empty for a combination that can work."""
     results = (rule.broken(candidate, facts) for rule in RULES)
     return tuple(broken for broken in results if broken)

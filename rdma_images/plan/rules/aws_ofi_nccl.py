@@ -8,7 +8,7 @@ from rdma_images.plan.rules.rule import Reason, Unknown, known_fault, rule
 
 @rule("plugin-abi", "aws-ofi-nccl", "nccl")
 def loadable(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
-    """The plugin speaks a net ABI version that NCCL still accepts."""
+    """Require a plugin that speaks a net ABI which NCCL still accepts."""
     plugin, nccl = facts.plugin.releases[candidate["aws-ofi-nccl"]], facts.nccl.releases[candidate["nccl"]]
     if plugin.net is None:
         text = f"which net ABI versions aws-ofi-nccl {candidate['aws-ofi-nccl']} exports"
@@ -26,7 +26,7 @@ def loadable(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
 
 @rule("plugin-nccl", "aws-ofi-nccl", "nccl")
 def nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
-    """NCCL is as new as the plugin needs."""
+    """Require an NCCL as new as the plugin needs."""
     plugin = facts.plugin.releases[candidate["aws-ofi-nccl"]]
     if plugin.min_nccl is None or versions.at_least(candidate["nccl"], plugin.min_nccl):
         return None
@@ -36,7 +36,7 @@ def nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("plugin-libfabric", "aws-ofi-nccl", "efa-installer")
 def libfabric_new_enough(candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
-    """The libfabric that the installer brings is as new as the plugin needs on AWS."""
+    """Require that the installer's libfabric is as new as the plugin needs on AWS."""
     plugin, installer = facts.plugin.releases[candidate["aws-ofi-nccl"]], candidate["efa-installer"]
     if plugin.min_libfabric is None:
         return None
@@ -52,7 +52,7 @@ def libfabric_new_enough(candidate: Candidate, facts: Facts) -> Reason | Unknown
 
 @rule("plugin-cuda", "aws-ofi-nccl", "cuda")
 def supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
-    """The plugin is one whose makers had the CUDA major in mind."""
+    """Report as unknown a plugin older than the first whose notes name fixes for the CUDA major."""
     major, plugin = versions.major(candidate["cuda"]), candidate["aws-ofi-nccl"]
     for fixes in facts.plugin.cuda_fixes:
         if major >= fixes.major and not versions.at_least(plugin, fixes.plugin):
@@ -63,11 +63,11 @@ def supports_cuda(candidate: Candidate, facts: Facts) -> Unknown | None:
 
 @rule("plugin-broken", "aws-ofi-nccl", "efa-installer")
 def works_with_installer(candidate: Candidate, facts: Facts) -> Reason | None:
-    """The plugin version is not one that is known not to work beside this EFA installer."""
+    """Refuse a plugin that is known to fail beside this EFA installer."""
     return known_fault("aws-ofi-nccl", candidate, facts, "efa-installer")
 
 
 @rule("plugin-fault", "aws-ofi-nccl", "nccl")
 def works_with_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
-    """The plugin version is not one that is known not to work beside this NCCL."""
+    """Refuse a plugin that is known to fail beside this NCCL."""
     return known_fault("aws-ofi-nccl", candidate, facts)

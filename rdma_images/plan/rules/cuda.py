@@ -9,7 +9,7 @@ from rdma_images.plan.rules.rule import Reason, rule
 
 @rule("cuda-of-torch", "cuda", "pytorch")
 def matches_torch(candidate: Candidate, facts: Facts) -> Reason | None:
-    """CUDA is the one that torch's wheel was built for."""
+    """Require the CUDA that torch's wheel was built for."""
     release = facts.torch.releases[candidate["pytorch"]]
     if candidate["cuda"] == release.cuda:
         return None
@@ -19,7 +19,7 @@ def matches_torch(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("cuda-of-base", "base", "cuda")
 def matches_base(candidate: Candidate, facts: Facts) -> Reason | None:
-    """The CUDA toolkit of a base has the major of the wheels."""
+    """Require that a base's CUDA toolkit has the major of the wheels."""
     base = facts.bases.bases[candidate["base"]]
     if base.cuda is None or versions.major(base.cuda) == versions.major(candidate["cuda"]):
         return None
@@ -29,19 +29,19 @@ def matches_base(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("nccl-tests-compiler", "nccl-tests", "cuda")
 def compiles_tests(candidate: Candidate, facts: Facts) -> Reason | None:
-    """nccl-tests are compiled for a CUDA whose compiler is on the package index."""
+    """Require for nccl-tests a CUDA whose compiler is on the package index."""
     return _no_compiler("nccl-tests are", candidate, facts)
 
 
 @rule("devel-compiler", "variant", "cuda")
 def compiles_in_devel(candidate: Candidate, facts: Facts) -> Reason | None:
-    """A devel image has a CUDA whose compiler is on the package index."""
+    """Require of a devel image a CUDA whose compiler is on the package index."""
     return _no_compiler("extensions are", candidate, facts) if candidate["variant"] == "devel" else None
 
 
 @rule("plugin-compiler", "aws-ofi-nccl", "efa-installer", "cuda", "base", "platform")
 def compiles_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
-    """A plugin that is built from source is compiled for a CUDA whose compiler is on the package index."""
+    """Require of a plugin from source a CUDA whose compiler is on the package index."""
     if candidate.axes.get("aws-ofi-nccl") == "efa-installer" or efa_installer.brings_plugin(candidate, facts):
         return None
     return _no_compiler("a plugin of another version than the installer's is", candidate, facts)
@@ -58,7 +58,7 @@ def _no_compiler(user: str, candidate: Candidate, facts: Facts) -> Reason | None
 
 @rule("cuda-driver", "cuda")
 def driver_known(candidate: Candidate, facts: Facts) -> Reason | None:
-    """The oldest driver for the CUDA major is known, so that the image can state it."""
+    """Require that the oldest driver for the CUDA major is known, so that the image can state it."""
     major = versions.major(candidate["cuda"])
     if str(major) in facts.cuda.majors:
         return None

@@ -7,7 +7,7 @@ from rdma_images.plan.rules.rule import Reason, known_fault, rule
 
 @rule("installer-base", "efa-installer", "base")
 def supports_base(candidate: Candidate, facts: Facts) -> Reason | None:
-    """The installer version supports the base's distribution."""
+    """Require that the installer supports the base's distribution."""
     system, installer = facts.bases.bases[candidate["base"]].system, candidate["efa-installer"]
     supported = [support for support in facts.efa.supported if support.distribution == system]
     if any(support.holds(installer) for support in supported):
@@ -23,7 +23,7 @@ def supports_base(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("installer-plugin", "efa-installer", "base", "platform")
 def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
-    """The installer brings the plugin on this base and platform, where it is asked to."""
+    """Require that the installer brings the plugin on this base and platform, where it is asked to."""
     if candidate.axes.get("aws-ofi-nccl") != "efa-installer":
         return None
     installer, platform = candidate["efa-installer"], candidate["platform"]
@@ -45,7 +45,7 @@ def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("ngc-trap", "efa-installer", "base")
 def stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
-    """On a base with NVIDIA's entrypoint the flags of the installer's version say that this is no NGC image."""
+    """Require, on a base with NVIDIA's entrypoint, flags that tell the installer that this is no NGC image."""
     trap, installer = facts.efa.ngc_trap, candidate["efa-installer"]
     if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
         return None
@@ -61,5 +61,5 @@ def stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("installer-fault", "efa-installer", "nccl")
 def works_with_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
-    """The installer's libfabric is not one that is known not to work beside this NCCL."""
+    """Refuse an installer whose libfabric is known to fail beside this NCCL."""
     return known_fault("efa-installer", candidate, facts)

@@ -8,14 +8,14 @@ from rdma_images.plan.rules.rule import Reason, rule
 
 @rule("one-fabric", "fabric", "efa-installer", "erdma-apt")
 def has_one_fabric(_: Candidate, __: Facts) -> Reason | None:
-    """EFA and eRDMA are never in one image."""
+    """Refuse EFA and eRDMA in one image."""
     text = "both replace rdma-core, and the ABI suffixes of their verbs providers differ: one would not find its device"
     return Reason(text, "docs/explanation/design.md")
 
 
 @rule("nccl-on-erdma", "erdma-apt", "nccl")
 def nccl_works_on_erdma(candidate: Candidate, facts: Facts) -> Reason | None:
-    """NCCL is not one that crashes on eRDMA."""
+    """Refuse an NCCL that crashes on eRDMA."""
     broken = facts.erdma.broken_nccl.get(candidate["nccl"])
     if broken is None:
         return None
@@ -24,7 +24,7 @@ def nccl_works_on_erdma(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("erdma-nccl", "erdma-apt", "nccl")
 def nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
-    """NCCL is as new as Alibaba asks for on eRDMA."""
+    """Require an NCCL as new as Alibaba asks for on eRDMA."""
     minimum = facts.erdma.minimum
     if versions.at_least(candidate["nccl"], minimum.nccl):
         return None
@@ -33,7 +33,7 @@ def nccl_new_enough(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("erdma-codename", "erdma-apt", "base")
 def suite_exists(candidate: Candidate, facts: Facts) -> Reason | None:
-    """Alibaba's apt repository is known to have the base's suite."""
+    """Require that Alibaba's apt repository is known to have the base's suite."""
     repository, base = facts.erdma.repository, facts.bases.bases[candidate["base"]]
     if base.codename in repository.codenames:
         return None
@@ -43,7 +43,7 @@ def suite_exists(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("erdma-platform", "erdma-apt", "platform")
 def platform_exists(candidate: Candidate, facts: Facts) -> Reason | None:
-    """Alibaba's apt repository has packages for the platform."""
+    """Require that Alibaba's apt repository has packages for the platform."""
     repository = facts.erdma.repository
     if candidate["platform"] in repository.platforms:
         return None

@@ -9,7 +9,7 @@ from rdma_images.plan.rules.rule import Reason, rule
 
 @rule("gpu-compiler", "gpu", "cuda")
 def compiler_knows_gpu(candidate: Candidate, facts: Facts) -> Reason | None:
-    """The compiler of the image's CUDA has real code for the GPU."""
+    """Require that the compiler of the image's CUDA has real code for the GPU."""
     able = gpus.compiler_capabilities(candidate["cuda"], facts)
     if candidate["gpu"] == gpus.ALL or not able or gpus.capability_of(candidate["gpu"]) in able:
         return None
@@ -21,7 +21,7 @@ def compiler_knows_gpu(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("gpu-of-fabric", "gpu", "fabric")
 def fabric_has_gpu(candidate: Candidate, facts: Facts) -> Reason | None:
-    """An instance type with the fabric has such a GPU."""
+    """Require an instance type with the fabric and such a GPU."""
     capabilities = gpus.fabric_capabilities(candidate.fabric, facts)
     if candidate["gpu"] == gpus.ALL or gpus.capability_of(candidate["gpu"]) in capabilities:
         return None

@@ -8,7 +8,7 @@ from rdma_images.plan.rules.rule import Reason, rule
 
 @rule("nccl-pin", "nccl", "pytorch")
 def not_older_than_pin(candidate: Candidate, facts: Facts) -> Reason | None:
-    """NCCL is the one that torch pins, or a newer one."""
+    """Require the NCCL that torch pins, or a newer one."""
     release = facts.torch.releases[candidate["pytorch"]]
     if versions.at_least(candidate["nccl"], release.nccl):
         return None
@@ -20,7 +20,7 @@ def not_older_than_pin(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("nccl-cuda", "nccl", "cuda")
 def has_wheel_for_cuda(candidate: Candidate, facts: Facts) -> Reason | None:
-    """NCCL has a wheel for the CUDA major."""
+    """Require that NCCL has a wheel for the CUDA major."""
     release, major = facts.nccl.releases[candidate["nccl"]], versions.major(candidate["cuda"])
     if major in release.cuda:
         return None
@@ -31,7 +31,7 @@ def has_wheel_for_cuda(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("nccl-on-arm64", "pytorch", "platform")
 def wheel_brings_nccl(candidate: Candidate, facts: Facts) -> Reason | None:
-    """torch's wheel for the platform is built for CUDA and NCCL."""
+    """Require that torch's wheel for the platform is built for CUDA and NCCL."""
     release = facts.torch.releases[candidate["pytorch"]]
     if candidate["platform"] in release.nccl_on:
         return None

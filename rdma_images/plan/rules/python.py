@@ -7,7 +7,7 @@ from rdma_images.plan.rules.rule import Reason, rule
 
 @rule("python-of-base", "python", "base")
 def is_base_python(candidate: Candidate, facts: Facts) -> Reason | None:
-    """The python is the base's own: no other one is installed."""
+    """Require the base's own Python: no other one is installed."""
     base = facts.bases.bases[candidate["base"]]
     if candidate["python"] == base.python:
         return None
@@ -16,7 +16,7 @@ def is_base_python(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("wheel-python", "pytorch", "python")
 def wheel_for_python(candidate: Candidate, facts: Facts) -> Reason | None:
-    """torch has a wheel for the python."""
+    """Require that torch has a wheel for the Python."""
     release = facts.torch.releases[candidate["pytorch"]]
     if candidate["python"] in release.python:
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rdma_images.core.pipeline import Broken
+from rdma_images.core.pipeline import BrokenRule
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
 
@@ -38,11 +38,6 @@ class PlanRule:
     relates: tuple[str, ...]
     test: Test
 
-    @property
-    def summary(self) -> str:
-        """Return the rule in a sentence."""
-        return (self.test.__doc__ or "").split("\n")[0]
-
     def reason(self, candidate: Candidate, facts: Facts) -> Reason | None:
         """Return why `candidate` breaks this rule; None when it does not, or when the rule is not about it."""
         result = self._result(candidate, facts)
@@ -53,13 +48,13 @@ class PlanRule:
         result = self._result(candidate, facts)
         return result if isinstance(result, Unknown) else None
 
-    def broken(self, candidate: Candidate, facts: Facts) -> Broken | None:
+    def broken(self, candidate: Candidate, facts: Facts) -> BrokenRule | None:
         """Return how `candidate` breaks this rule, with the versions that it relates; None when it does not."""
         reason = self.reason(candidate, facts)
         if reason is None:
             return None
         versions = {component: candidate[component] for component in self.relates}
-        return Broken(rule=self.id, versions=versions, reason=reason.text, source=reason.source)
+        return BrokenRule(rule=self.id, versions=versions, reason=reason.text, source=reason.source)
 
     def _result(self, candidate: Candidate, facts: Facts) -> Reason | Unknown | None:
         for component in self.relates:

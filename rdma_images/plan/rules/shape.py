@@ -11,7 +11,7 @@ from rdma_images.plan.rules.rule import Reason, rule
 
 @rule("axis-of-target")
 def axes_of_target(candidate: Candidate, _: Facts) -> Reason | None:
-    """A target has the axes of its default row and what follows from them, no other."""
+    """Refuse an axis that neither is in the target's default row nor follows from it."""
     if not candidate.foreign:
         return None
     target_axes = [axis for axis in candidate.axes if axis not in candidate.foreign]
@@ -21,7 +21,7 @@ def axes_of_target(candidate: Candidate, _: Facts) -> Reason | None:
 
 @rule("axis-undecided")
 def decider_exists(candidate: Candidate, _: Facts) -> Reason | None:
-    """An axis is decided by another one only where that one is."""
+    """Refuse an axis that is decided by one which the target does not have."""
     axis = next((axis for axis in candidate.undecided if axis not in candidate.foreign), None)
     if axis is None:
         return None
@@ -31,7 +31,7 @@ def decider_exists(candidate: Candidate, _: Facts) -> Reason | None:
 
 @rule("incomplete")
 def is_complete(candidate: Candidate, facts: Facts) -> Reason | None:
-    """What a component is compiled for or runs on is in the image too."""
+    """Require in the image what a component is compiled for or runs on."""
     lacking = next((pair for pair in _needs(candidate, facts) if pair[1] not in candidate.axes), None)
     if lacking is None:
         return None

@@ -4,10 +4,10 @@ from importlib import import_module
 from typing import cast
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.publish.kinds.base import Kind, Prepared
+from rdma_images.publish.kinds.base import PreparedRepository, RegistryKind
 from rdma_images.registry.registries import Registry
 
-__all__ = ["Kind", "Prepared", "open_kind"]
+__all__ = ["PreparedRepository", "RegistryKind", "open_kind"]
 
 # kind -> module, class, the optional extra that brings its SDK (None: nothing beside what is installed)
 _KINDS = {
@@ -19,7 +19,7 @@ _KINDS = {
 }
 
 
-def open_kind(registry: Registry) -> Kind:
+def open_kind(registry: Registry) -> RegistryKind:
     """Return the registry, ready to be asked. Raises RefusedError when the SDK of its kind is not installed."""
     module, name, extra = _KINDS[registry.kind]
     try:
@@ -29,4 +29,4 @@ def open_kind(registry: Registry) -> Kind:
             f"a registry of kind {registry.kind} needs {error.name}, which is not installed\n"
             f"pip install 'rdma-images[{extra}]'"
         ) from None
-    return cast(Kind, opened)
+    return cast(RegistryKind, opened)

@@ -4,7 +4,7 @@ import re
 from functools import cached_property
 from typing import Any
 
-from rdma_images.publish.kinds.base import Prepared, join_path
+from rdma_images.publish.kinds.base import PreparedRepository, join_path
 from rdma_images.publish.kinds.oci import from_references
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
@@ -53,10 +53,10 @@ class AcrAliyunKind:
         """Return namespace/prefix/target."""
         return join_path(self._registry.namespace, self._registry.prefix, target)
 
-    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
+    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> PreparedRepository:
         """Create what Enterprise lacks: namespace (where registries.yaml allows it), repository and its rule."""
         if self._registry.instance is None:
-            return Prepared(name)
+            return PreparedRepository(name)
         namespace, _, repository = name.partition("/")
         names = {"repo_namespace_name": namespace, "repo_name": repository}
         created = []
@@ -77,7 +77,7 @@ class AcrAliyunKind:
             if self._is_missing("GetArtifactBuildRule", **scope, artifact_type=_ACCELERATED):
                 self._ask("CreateArtifactBuildRule", **scope, artifact_type=_ACCELERATED)
                 created.append(f"rule for accelerated images of {name}")
-        return Prepared(name, tuple(created))
+        return PreparedRepository(name, tuple(created))
 
     def _is_missing(self, action: str, **fields: Any) -> bool:
         try:

@@ -6,7 +6,7 @@ from azure.identity import DefaultAzureCredential
 
 from rdma_images.core import http
 from rdma_images.core.errors import first_line
-from rdma_images.publish.kinds.base import Prepared, join_path
+from rdma_images.publish.kinds.base import PreparedRepository, join_path
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.http import TIMEOUT, parse_document
@@ -51,6 +51,6 @@ class AcrAzureKind:
         """Return prefix/target."""
         return join_path(self._registry.prefix, target)
 
-    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
+    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> PreparedRepository:
         """Return the name: a push creates the repository."""
-        return Prepared(name)
+        return PreparedRepository(name)

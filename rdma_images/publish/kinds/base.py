@@ -7,14 +7,14 @@ from rdma_images.registry.credentials import Login
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRepository:
     """A repository that may be pushed to. `created` says what was created for it, in words; empty when it was there."""
 
     name: str
     created: tuple[str, ...] = ()
 
 
-class Kind(Protocol):
+class RegistryKind(Protocol):
     """A registry of one kind: where it is, who we are there, and how a repository comes to be."""
 
     @property
@@ -31,7 +31,7 @@ class Kind(Protocol):
     def repository(self, target: str) -> str:
         """Return the repository's name for a target, prefix and namespace included."""
 
-    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> Prepared:
+    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> PreparedRepository:
         """Create the repository where the registry needs that; `moving` are the tags that must stay movable in it.
 
         Raises DeniedError when it may not be created.

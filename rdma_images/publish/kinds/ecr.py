@@ -12,7 +12,7 @@ import boto3
 import botocore.exceptions
 
 from rdma_images.publish import tags
-from rdma_images.publish.kinds.base import Prepared, join_path
+from rdma_images.publish.kinds.base import PreparedRepository, join_path
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import Ecr, EcrPublic
@@ -60,7 +60,7 @@ class EcrKind:
         """Return prefix/target."""
         return join_path(self._registry.prefix, target)
 
-    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> Prepared:
+    def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> PreparedRepository:
         """Create the repository with mutability, scanning and lifecycle policy where it is missing.
 
         One that exists keeps its settings, which may be somebody's decision; only the list of movable tags grows
@@ -69,12 +69,12 @@ class EcrKind:
         """
         repository = self._find(name)
         if repository is not None:
-            return Prepared(name, self._keep_moving(name, repository, moving))
+            return PreparedRepository(name, self._keep_moving(name, repository, moving))
         with aws_errors(self._where, f"CreateRepository {name}"):
             try:
                 self._client.create_repository(**self._settings(name, moving))
             except self._client.exceptions.RepositoryAlreadyExistsException:  # another runner was faster
-                return Prepared(name)
+                return PreparedRepository(name)
         created = [f"repository {name}"]
         if days := self._registry.keep_untagged_days:
             with aws_errors(self._where, f"PutLifecyclePolicy {name}"):
@@ -82,7 +82,7 @@ class EcrKind:
                     registryId=self._registry.account, repositoryName=name, lifecyclePolicyText=_lifecycle(days)
                 )
             created.append(f"lifecycle policy: untagged images leave after {days} days")
-        return Prepared(name, tuple(created))
+        return PreparedRepository(name, tuple(created))
 
     def _find(self, name: str) -> dict[str, Any] | None:
         with aws_errors(self._where, f"DescribeRepositories {name}"):
@@ -184,20 +184,20 @@ class EcrPublicKind:
         """Return alias/prefix/target."""
         return join_path(self._alias, self._registry.prefix, target)
 
-    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> Prepared:
+    def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> PreparedRepository:
         """Create the repository where it is missing; its name here is without the alias."""
         repository_name = name.partition("/")[2]
         with aws_errors(_PUBLIC, f"CreateRepository {repository_name}"):
             try:
                 self._client.describe_repositories(repositoryNames=[repository_name])
-                return Prepared(name)
+                return PreparedRepository(name)
             except self._client.exceptions.RepositoryNotFoundException:
                 pass
             try:
                 self._client.create_repository(repositoryName=repository_name)
             except self._client.exceptions.RepositoryAlreadyExistsException:  # another runner was faster
-                return Prepared(name)
-        return Prepared(name, (f"public repository {repository_name}",))
+                return PreparedRepository(name)
+        return PreparedRepository(name, (f"public repository {repository_name}",))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from rdma_images.bill.parts import BillPart, parts
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.inputs import debian_lock
-from rdma_images.inspection.measurements import Contents, DebianContents, MeasuredPackages, WheelContents
+from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
 from rdma_images.inspection.report import Report
 from rdma_images.plan import matrix, planner
 from rdma_images.plan.matrix import LicenseRules
@@ -30,7 +30,7 @@ PACKAGES = MeasuredPackages(
     rpm={"bash": "5.1-1"},
     dpkg_sources={"libc6": "glibc 2.41-12"},
 )
-CONTENTS = Contents(
+CONTENTS = PackageContents(
     wheels={
         FOLDER: {
             "torch": WheelContents(
@@ -152,7 +152,7 @@ def test_the_probe_reads_metadata_records_and_copyright_files(tmp_path: Path) ->
         "# EFA installer version: 1.50.0\nlibfabric1-aws_2_amd64\n"
     )
     folder = "/opt/venv/lib/python3.13/site-packages"
-    measured = Contents(**contents.package_contents(Root(str(tmp_path)), [folder]))
+    measured = PackageContents(**contents.package_contents(Root(str(tmp_path)), [folder]))
     (wheel,) = measured.wheels[folder].values()
     assert (wheel.license, wheel.supplier, wheel.requires) == ("BSD-3-Clause", "A", ["jinja2"])
     assert wheel.bundled == {"numpy.libs/libscipy_openblas64_-4b7.so": "ab" * 32}

@@ -52,7 +52,7 @@ def engine(tmp_path: Path) -> Callable[..., container_engine.Engine]:
         program.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
         program.chmod(0o755)
         return Engine(
-            "x", "found", "unix:///x", "28.2", "0.24", "containerd", "default", {"PATH": f"{program.parent}:/bin"}
+            "x", "existing", "unix:///x", "28.2", "0.24", "containerd", "default", {"PATH": f"{program.parent}:/bin"}
         )
 
     return engine_that_answers

@@ -78,7 +78,7 @@ def test_a_failed_build_ends_with_its_cause_on_a_terminal(tmp_path: Path, monkey
     program.write_text(f"#!/bin/sh\ntest -t 2 && stty size <&2 && cat {tmp_path}/drawn >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    engine = Engine("x", "found", "unix:///x", "26.1", "0.13", "containerd", "default")
+    engine = Engine("x", "existing", "unix:///x", "26.1", "0.13", "containerd", "default")
     reading, writing = pty.openpty()
     termios.tcsetwinsize(writing, (33, 111))
     with os.fdopen(writing, "w") as terminal:
@@ -104,7 +104,7 @@ def test_what_another_run_may_pass_is_run_again(
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    engine = Engine("x", "found", "unix:///x", "26.1", "0.13", "containerd", "default")
+    engine = Engine("x", "existing", "unix:///x", "26.1", "0.13", "containerd", "default")
     builds = run_bake.Bake(engine, run_bake.Options())
     if failures < runs:
         builds.images({"target": {}}, ())

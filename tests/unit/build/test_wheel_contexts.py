@@ -72,16 +72,16 @@ def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
 @pytest.mark.parametrize(
     ("kind", "present", "builder", "expected"),
     [
-        ("found", set(), None, ["pull"]),
+        ("existing", set(), None, ["pull"]),
         ("private", set(), None, ["files"]),
         ("private", {BLOB.digest}, None, []),
-        ("found", set(), "far", []),
+        ("existing", set(), "far", []),
     ],
 )
 def test_layers_of_a_registry_come_meanwhile(
     order: BuildSpec,
     monkeypatch: pytest.MonkeyPatch,
-    kind: Literal["private", "found"],
+    kind: Literal["private", "existing"],
     present: set[str],
     builder: str | None,
     expected: list[str],

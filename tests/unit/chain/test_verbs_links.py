@@ -94,7 +94,7 @@ def test_a_plugin_that_was_not_run_may_be_the_network_that_is_named() -> None:
 def test_a_variable_that_the_plugin_does_not_read_is_said() -> None:
     check = next(check for check in checks(hpcx(OFF)) if check.id == "environment.misspelt")
     assert check.outcome == "failed"
-    assert check.found == (f"NCCL_IB_DISABLE does nothing: NCCL takes {HPCX}, which reads NCCL_IBEXT_DISABLE")
+    assert check.actual == (f"NCCL_IB_DISABLE does nothing: NCCL takes {HPCX}, which reads NCCL_IBEXT_DISABLE")
     assert check.fix == "set NCCL_IBEXT_DISABLE=1, too, or leave NCCL_IB_DISABLE out"
 
 

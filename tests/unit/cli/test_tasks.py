@@ -15,7 +15,7 @@ from invoke.exceptions import Exit
 import tasks
 from rdma_images.cli.parsing import Verb
 from rdma_images.core import paths
-from rdma_images.core.errors import RefusedError, near
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.selection import target_options
 
 
@@ -251,9 +251,9 @@ def test_a_plan_imports_only_what_it_needs(tmp_path: Path) -> None:
 
 
 def test_a_version_that_is_typed_in_part_is_nearest_to_its_releases() -> None:
-    assert near("2.10", ["2.1.0", "2.10.0", "2.10.1", "2.15.0"]).startswith("did you mean 2.10.1 or 2.10.0? ")
-    assert near("1.5", ["1.5.10", "1.50.0"]).startswith("did you mean 1.5.10? ")
-    assert near("1.5", ["1.4.5", "1.50.0"]).startswith("did you mean 1.50.0? "), "YAML reads 1.50 as this number"
+    assert suggestion("2.10", ["2.1.0", "2.10.0", "2.10.1", "2.15.0"]).startswith("did you mean 2.10.1 or 2.10.0? ")
+    assert suggestion("1.5", ["1.5.10", "1.50.0"]).startswith("did you mean 1.5.10? ")
+    assert suggestion("1.5", ["1.4.5", "1.50.0"]).startswith("did you mean 1.50.0? "), "YAML reads 1.50 as this number"
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_a_version_that_is_typed_in_part_is_nearest_to_its_releases() -> None:
 )
 def test_the_versions_before_and_after_an_unknown_one_are_nearest(version: str, nearest: str) -> None:
     start = f"did you mean {nearest}? Choose" if nearest else "choose"
-    assert near(version, ["2.18.3", "pytorch", "2.20.5", "2.32.3"]).startswith(f"{start} from 2.18.3, ")
+    assert suggestion(version, ["2.18.3", "pytorch", "2.20.5", "2.32.3"]).startswith(f"{start} from 2.18.3, ")
 
 
 def test_a_verdict_reads_standard_input() -> None:

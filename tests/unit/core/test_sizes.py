@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.core.sizes import megabytes, readable
+from rdma_images.core.sizes import format_bytes, format_megabytes
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ from rdma_images.core.sizes import megabytes, readable
     ],
 )
 def test_three_digits_or_the_whole_number(count: float, text: str) -> None:
-    assert readable(count) == text
+    assert format_bytes(count) == text
 
 
 def test_whole_megabytes() -> None:
-    assert megabytes(98_400_000) == "98 MB"
+    assert format_megabytes(98_400_000) == "98 MB"

@@ -11,10 +11,10 @@ from rdma_images import datapath
 from rdma_images.core.errors import RefusedError
 from rdma_images.datapath import accelerator, exchange, files, limits, steps, survey
 from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
-from rdma_images.datapath.disk import Disk
+from rdma_images.datapath.disk import ImageDisk
 from rdma_images.datapath.guest import GuestError, TaskResult
 from rdma_images.datapath.kit import Kit
-from rdma_images.datapath.lab import Lab, Session, without_refusal
+from rdma_images.datapath.lab import GuestSession, Lab, without_refusal
 
 ANSWER = """\
 copy aaaa /usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.56.1
@@ -48,7 +48,7 @@ def lab(
     text: str = ANSWER, login: TaskResult | None = None, libfabric: TaskResult | None = None, **answers: TaskResult
 ) -> Lab:
     guest: Any = ScriptedGuest(**answers)
-    return Lab(guest, guest, Session({"PATH": "/usr/bin"}), survey.parse(text), login, libfabric)
+    return Lab(guest, guest, GuestSession({"PATH": "/usr/bin"}), survey.parse(text), login, libfabric)
 
 
 def test_a_survey_is_read_back() -> None:
@@ -84,7 +84,7 @@ def test_what_files_are_called_and_say_never_stops_a_survey(survey_text: str, us
 
 def test_a_copy_of_libibverbs_is_not_hidden_by_its_name() -> None:
     odd = files.libibverbs(lab(ANSWER + "copy  /usr/lib/a b?/libibverbs.so.1\n"))
-    assert "beside it is another: /usr/lib/a b?/libibverbs.so.1" in odd.found
+    assert "beside it is another: /usr/lib/a b?/libibverbs.so.1" in odd.actual
 
 
 def test_a_name_in_the_images_configuration_is_no_command() -> None:
@@ -96,7 +96,7 @@ def test_one_libibverbs_passes_and_another_beside_it_fails() -> None:
     second = ANSWER + "copy bbbb /usr/local/lib/libibverbs.so.1\n"
     check = files.libibverbs(lab(second))
     assert check.outcome == "failed"
-    assert "beside it is another: /usr/local/lib/libibverbs.so.1" in check.found
+    assert "beside it is another: /usr/local/lib/libibverbs.so.1" in check.actual
 
 
 def test_the_same_libibverbs_in_two_places_is_one() -> None:
@@ -111,9 +111,9 @@ def test_no_libibverbs_fails_and_its_providers_are_not_tried() -> None:
 
 def test_a_provider_that_is_missing_is_told_from_one_for_another_libibverbs() -> None:
     check = files.providers(lab(ANSWER.replace("libefa-rdmav34", "libother-rdmav34")))
-    assert (check.outcome, "efa: missing" in check.found) == ("failed", True)
+    assert (check.outcome, "efa: missing" in check.actual) == ("failed", True)
     renamed = files.providers(lab(ANSWER.replace("libefa-rdmav34", "libefa-rdmav59")))
-    assert "efa: there only as -rdmav59.so, for another libibverbs" in renamed.found
+    assert "efa: there only as -rdmav59.so, for another libibverbs" in renamed.actual
 
 
 def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -> None:
@@ -122,7 +122,7 @@ def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -
     )
     check = files.providers(lab(LD_PRELOAD=answer))
     assert check.outcome == "failed"
-    assert "undefined symbol: x" in check.found
+    assert "undefined symbol: x" in check.actual
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,14 @@ def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -
 )
 def test_what_a_login_may_lock(login: TaskResult | None, outcome: str, expected: str) -> None:
     check = files.memlock(lab(login=login))
-    assert (check.outcome, check.found) == (outcome, expected)
+    assert (check.outcome, check.actual) == (outcome, expected)
 
 
 def test_a_port_must_be_active_and_the_warning_shown_is_the_adapters() -> None:
     down = TaskResult(0, "hca_id: rxe0\n state: PORT_DOWN (1)\n")
-    assert files.device(lab(ibv_devinfo=down)).found == "PORT_DOWN"
+    assert files.device(lab(ibv_devinfo=down)).actual == "PORT_DOWN"
     no_device = TaskResult(255, "Warning: couldn't load driver 'libsiw'\nWarning: couldn't load driver 'librxe'\n")
-    assert files.device(lab(ibv_devinfo=no_device)).found == "ibv_devinfo said Warning: couldn't load driver 'librxe'"
+    assert files.device(lab(ibv_devinfo=no_device)).actual == "ibv_devinfo said Warning: couldn't load driver 'librxe'"
 
 
 OK = TaskResult(0, "done")
@@ -222,7 +222,7 @@ def test_an_image_without_a_tool_or_a_provider_skips_and_says_so() -> None:
 
 def test_a_session_runs_a_command_with_the_images_environment_and_limit() -> None:
     given = {"PATH": "/opt/venv/bin:/usr/bin", "WORDS": "it's two", "my.setting": "1"}
-    limit, program = Session(given, uid=1000, gid=1001, memlock="64").script("exec fi_info -l").splitlines()
+    limit, program = GuestSession(given, uid=1000, gid=1001, memlock="64").script("exec fi_info -l").splitlines()
     assert limit == "ulimit -l 64"
     entered, _, run = program.partition(" -- ")
     assert entered.startswith("exec /bin/capsh --chroot=/image --drop=cap_ipc_lock,")
@@ -273,7 +273,7 @@ def test_no_figure_of_speed_is_in_what_a_passed_exchange_says() -> None:
 
 
 def test_an_image_for_another_machine_is_skipped(tmp_path: Path) -> None:
-    disk = replace(Disk(0), architecture="arm64")
+    disk = replace(ImageDisk(0), architecture="arm64")
     unused: Any = None
     checks = datapath.check(disk, unused, "efa", tmp_path)
     assert {check.outcome for check in checks} == {"skipped"}
@@ -286,7 +286,7 @@ def test_an_emulator_that_does_not_run_is_not_the_images_fault(
 ) -> None:
     monkeypatch.setenv(accelerator.VARIABLE, "tcg")
     broken = Kit(qemu=(qemu,), mkfs=(), tar=(), kernel=Path("vmlinuz"), initramfs=Path("initramfs"))
-    checks = datapath.check(Disk(0), broken, "efa", tmp_path)
+    checks = datapath.check(ImageDisk(0), broken, "efa", tmp_path)
     assert {check.outcome for check in checks} == {"skipped"}
     assert "the emulator does not run here" in checks[0].reason
     assert not list(tmp_path.iterdir())

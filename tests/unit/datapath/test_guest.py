@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.datapath.guest import OPENING, Guest, GuestError, Machine, NoGuestError
+from rdma_images.datapath.guest import OPENING, Guest, GuestError, GuestMachine, NoGuestError
 
 # Takes the wire from its command line as QEMU does, and then does what the test says.
 PLAYED = """
@@ -26,7 +26,7 @@ def guest(tmp_path: Path) -> Callable[[str], Guest]:
     def played(script: str) -> Guest:
         program = tmp_path / "qemu.py"
         program.write_text(PLAYED + script)
-        machine = Machine((sys.executable, str(program)), Path("vmlinuz"), Path("initramfs"), "tcg")
+        machine = GuestMachine((sys.executable, str(program)), Path("vmlinuz"), Path("initramfs"), "tcg")
         return Guest(machine, "192.168.111.1", disk=0, link=0)
 
     return played

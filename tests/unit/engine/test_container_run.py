@@ -11,31 +11,33 @@ from rdma_images import facts
 from rdma_images.build import built_image
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Build, Setting
+from rdma_images.core.pipeline import Build, RunSetting
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import container_run
 from rdma_images.engine.container_engine import Engine
-from rdma_images.engine.container_run import ContainerOptions, Host
+from rdma_images.engine.container_run import ContainerOptions, DockerHost
 from rdma_images.selection import project, target_options
 from tests.support import images
 
 REF = "rdma-images/efa-pytorch:1"
 FACTS = facts.load()
 SETTINGS = images.planned().settings
-BARE = Host(network="host", missing={"gpus": "no GPU", "devices": "none", "ulimits": "no right"})
+BARE = DockerHost(network="host", missing={"gpus": "no GPU", "devices": "none", "ulimits": "no right"})
 NEEDS = ["--device=/dev/infiniband", "--ulimit=memlock=-1:-1", "--cap-add=IPC_LOCK", "--shm-size=64g"]
 ALWAYS = ["docker", "run", "--rm", "--interactive", "--pull=never", f"--label=io.rdma-images.run={REF}"]
 
 
-def line(options: ContainerOptions | None = None, words: Sequence[str] = (), host: Host | None = None) -> list[str]:
-    return container_run.command_on_host(REF, SETTINGS, host or Host(), options or ContainerOptions(), words)
+def line(
+    options: ContainerOptions | None = None, words: Sequence[str] = (), host: DockerHost | None = None
+) -> list[str]:
+    return container_run.command_on_host(REF, SETTINGS, host or DockerHost(), options or ContainerOptions(), words)
 
 
 def test_a_machine_that_has_everything_gives_it() -> None:
     assert line(words=["python", "-c", "import torch"]) == [
         *ALWAYS, "--init", "--gpus=all", *NEEDS, REF, "python", "-c", "import torch",
     ]  # fmt: skip
-    assert container_run.describe_omitted(SETTINGS, Host(), ContainerOptions()) == ""
+    assert container_run.describe_omitted(SETTINGS, DockerHost(), ContainerOptions()) == ""
 
 
 def test_what_is_described_is_what_is_run() -> None:
@@ -101,7 +103,9 @@ def test_a_shell_comes_in_place_of_the_entry_point() -> None:
 
 
 def test_a_terminal_and_an_engine_without_an_init_of_its_own() -> None:
-    arguments = container_run.command_on_host(REF, SETTINGS, Host(init=False), ContainerOptions(), (), terminal=True)
+    arguments = container_run.command_on_host(
+        REF, SETTINGS, DockerHost(init=False), ContainerOptions(), (), terminal=True
+    )
     assert "--tty" in arguments
     assert "--init" not in arguments
 
@@ -130,7 +134,7 @@ def test_an_engine_elsewhere_is_asked_what_it_has(
     program.write_text(f"#!/bin/sh\ncat <<'E'\n{info}\nE\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    host = container_run.measure_host(Engine("x", "found", "tcp://x", "26", "0.13", "classic", "default"), SETTINGS)
+    host = container_run.measure_host(Engine("x", "existing", "tcp://x", "26", "0.13", "classic", "default"), SETTINGS)
     assert (set(host.missing), host.init, host.network, host.is_local) == (missing, init, "", False)
 
 
@@ -159,7 +163,7 @@ def test_an_engine_that_may_not_raise_limits_is_known_by_its_process(
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("docker.sock")
         listening.listen()
-        engine = Engine("x", "found", "unix://docker.sock", "26", "0.13", "classic", "default")
+        engine = Engine("x", "existing", "unix://docker.sock", "26", "0.13", "classic", "default")
         host = container_run.measure_host(engine, SETTINGS)
     assert host.missing.get("ulimits", "") == reason
 
@@ -206,7 +210,7 @@ def test_several_targets_are_listed_the_built_ones_alone() -> None:
     assert str(refused.value).splitlines()[1:] == ["  --target erdma-pytorch"]
 
 
-def options_of(settings: Sequence[Setting]) -> set[str]:
+def options_of(settings: Sequence[RunSetting]) -> set[str]:
     return set(container_run.command("", settings)[2:-1])
 
 

@@ -155,18 +155,18 @@ def test_used_counts_what_is_there(tmp_path: pathlib.Path) -> None:
 def test_removing_a_folder_frees_what_has_no_name_elsewhere(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "layers"
     folder.mkdir()
-    assert disk_space.freed(tmp_path / "none") == 0
+    assert disk_space.bytes_freed(tmp_path / "none") == 0
     (folder / "here").write_bytes(b"x" * 100_000)
     (folder / "again").hardlink_to(folder / "here")
     (folder / "shared").write_bytes(b"x" * 500_000)
     (tmp_path / "engine").hardlink_to(folder / "shared")
-    assert 100_000 <= disk_space.freed(folder) < 200_000
+    assert 100_000 <= disk_space.bytes_freed(folder) < 200_000
 
 
 def test_the_status_says_what_removing_layers_frees_and_when_a_build_does(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, folders: layout.Layout
 ) -> None:
-    monkeypatch.setattr(disk_space, "freed", lambda folder: 14_800_000_000 if folder.name == "layers" else 0)
+    monkeypatch.setattr(disk_space, "bytes_freed", lambda folder: 14_800_000_000 if folder.name == "layers" else 0)
     monkeypatch.setattr(daemon_api, "get", lambda *_: {"LayersSize": 0})
     (space,) = status._space(folders, None, 12 * disk_space.GB)
     assert space.bytes == 14_800_000_000
@@ -315,7 +315,7 @@ def test_where_up_is_offered(
 ) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(no_choice))
     monkeypatch.setattr(private, "obstacle", lambda: obstacle)
-    assert status.status(0).trouble == f"there is no Docker at {no_choice}/docker.sock, and " + (obstacle or answer)
+    assert status.status(0).problem == f"there is no Docker at {no_choice}/docker.sock, and " + (obstacle or answer)
 
 
 def test_what_images_and_cache_take_is_the_most_that_can_be_freed(
@@ -380,7 +380,7 @@ def test_images_are_listed_and_removed_by_the_engines_socket(
 
     monkeypatch.setattr(daemon_api, "send", send)
     monkeypatch.setattr(docker_command, "run", lambda *_: pytest.fail("the docker command was started"))
-    engine = Engine("lab", "found", f"unix://{tmp_path}/x", "28", "0.13", "containerd", "default")
+    engine = Engine("lab", "existing", f"unix://{tmp_path}/x", "28", "0.13", "containerd", "default")
     assert docker_command.labelled(engine, "a", "b=1") == ["sha256:2"]
     docker_command.remove_images(engine, "127.0.0.1:1/x:y")
     assert asked == [
@@ -396,7 +396,7 @@ def test_images_are_listed_while_somebody_removes_one(
     answers = iter([subprocess.CompletedProcess((), 1, "", message)] * times)
     listed = subprocess.CompletedProcess((), 0, "sha256:2\nsha256:3\n", "")
     monkeypatch.setattr(docker_command, "run", lambda *_: next(answers, listed))
-    engine = Engine("lab", "found", "unix:///x", "28", "0.13", "containerd", "default")
+    engine = Engine("lab", "existing", "unix:///x", "28", "0.13", "containerd", "default")
     if times == 2:
         assert docker_command.labelled(engine, "x") == ["sha256:2", "sha256:3"]
     else:
@@ -470,7 +470,7 @@ def test_a_data_folder_closed_to_the_user_is_no_error(monkeypatch: pytest.Monkey
     def closed(_: pathlib.Path) -> bool:
         raise PermissionError(13, "Permission denied")
 
-    engine = Engine("default", "found", "unix:///run/docker.sock", "26.1.5", "0.13.1", "classic", "default")
+    engine = Engine("default", "existing", "unix:///run/docker.sock", "26.1.5", "0.13.1", "classic", "default")
     answer = subprocess.CompletedProcess([], 0, stdout="/var/lib/docker/x", stderr="")
     monkeypatch.setattr(docker_command, "run", lambda *_, **__: answer)
     monkeypatch.setattr(pathlib.Path, "is_dir", closed)

@@ -21,7 +21,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     (tmp_path / "docker").write_text(f"#!/bin/sh\n{listed}\n")
     (tmp_path / "docker").chmod(0o755)
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    return Engine("default", "found", "unix:///docker.sock", "28", "0.29", "containerd", "default", environ)
+    return Engine("default", "existing", "unix:///docker.sock", "28", "0.29", "containerd", "default", environ)
 
 
 def test_what_runs_there_is_built_there(engine: Engine) -> None:

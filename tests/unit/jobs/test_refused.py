@@ -16,7 +16,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Build
 from rdma_images.jobs.write import create, render
 from rdma_images.publish import publication
-from rdma_images.publish.push import Traffic
+from rdma_images.publish.push import LayerTraffic
 from rdma_images.selection import project
 from tests.support import job_parts as jobs
 
@@ -127,7 +127,7 @@ def published(refs: Sequence[str], rehearsal: tuple[str, ...] = ()) -> None:
             media_type="",
             layers=1,
             bytes=1,
-            traffic=Traffic(),
+            traffic=LayerTraffic(),
         )
         for number, ref in enumerate(refs)
     }

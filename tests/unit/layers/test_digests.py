@@ -13,7 +13,7 @@ from rdma_images.core.pipeline import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs import lock as wheel_lock
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
-from rdma_images.inputs.relock import Locked
+from rdma_images.inputs.relock import LockOutcome
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import digests, lock, remote_layers, store
 from rdma_images.layers.load import LayerSet
@@ -50,7 +50,7 @@ class WheelImage:
         recipe = Recipe("wheels-small", request.wheels, "zstd")
         return replace(self, recipe=recipe, index=layer_wheels.index(folder / "index", wheel))
 
-    def lock(self, compression: Compression = "zstd", progress: Progress = silent) -> Locked:
+    def lock(self, compression: Compression = "zstd", progress: Progress = silent) -> LockOutcome:
         mirrors = Mirrors(MIRRORS.ca_bundle, {variable_suffix("index"): (self.index, "")})
         return lock.lock([self.image], mirrors, compression, progress)
 

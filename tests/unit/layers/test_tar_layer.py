@@ -148,7 +148,7 @@ def test_a_tar_without_a_true_table_is_refused(tar: bytes, reason: str) -> None:
 def test_the_table_is_read_back_from_the_layer() -> None:
     layer, raw, reader = layer_of(tar_of(*MEMBERS))
     table = lazy.read_table(io.BytesIO(raw))
-    assert table == lazy.Table(layer.toc, tuple(reader.entries))
+    assert table == lazy.ContentsTable(layer.toc, tuple(reader.entries))
 
 
 @pytest.mark.parametrize("raw", [b"", b"x" * 40, lazy.FOOTER.pack(1 << 60, 1 << 60, 5, 1, lazy.MAGIC), bytes(500)])

@@ -73,7 +73,7 @@ def test_a_value_that_is_there_already_is_not_written_twice() -> None:
 
 def test_a_version_that_contains_the_old_one_stays() -> None:
     text = TEXT.replace("    values:\n", "    values:\n      nccl: [2.30.70, 12.30.7, 2.30.7]\n", 1)
-    after = bump.edit_matrix(text, read(text), (bump.Bump("mine", "nccl", "2.30.7", "2.32.3"),))
+    after = bump.edit_matrix(text, read(text), (bump.AxisBump("mine", "nccl", "2.30.7", "2.32.3"),))
     assert "      nccl: [2.30.70, 12.30.7, 2.32.3]\n" in after
 
 

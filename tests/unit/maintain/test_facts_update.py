@@ -20,7 +20,7 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.maintain.facts_update import Update, nccl, pages, torch, update_table
 from rdma_images.maintain.facts_update import index as asking
 from rdma_images.maintain.facts_update.index import IndexClient
-from rdma_images.maintain.facts_update.pages import News
+from rdma_images.maintain.facts_update.pages import ReleaseNews
 from rdma_images.maintain.facts_update.reading import Reading, add_rows, yaml_row
 from tests.support.loopback import Answer, Site, serve
 
@@ -136,8 +136,8 @@ def release_torch(packages: WheelIndex, version: str = "2.16.0") -> None:
 def test_a_new_torch_is_read_from_its_metadata(packages: WheelIndex, index: IndexClient) -> None:
     release_torch(packages)
     (reading,) = torch.readings(index, FACTS, ())
-    assert (reading.version, reading.known) == ("2.16.0", None)
-    assert reading.found == {
+    assert (reading.version, reading.recorded) == ("2.16.0", None)
+    assert reading.current == {
         "cuda": "13.4",
         "cudnn": "9.30.0.1",
         "nccl": "2.33.1",
@@ -161,7 +161,7 @@ def test_a_new_nccl_is_read_from_a_part_of_its_wheel(
         tag = "py3-none-manylinux_2_18_x86_64"
         packages.add(f"nvidia-nccl-cu{major}", "2.33.1", tag, content={"nvidia/nccl/lib/libnccl.so.2": inside})
     (reading,) = nccl.readings(index, FACTS, mirror_settings, ())
-    assert reading.found == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",), "profiler": ("6",)}
+    assert reading.current == {"cuda": ("12", "13"), "net": ("11", "12"), "tuner": ("6",), "profiler": ("6",)}
 
 
 def test_a_server_that_sends_whole_files_only(packages: WheelIndex, mirror_settings: Mirrors) -> None:
@@ -216,7 +216,7 @@ def test_versions_on_the_makers_pages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "newer", "trouble"),
+    ("answer", "newer", "error"),
     [
         (Answer(b"<tr><td>1.52.0</td></tr><tr><td>1.51.0</td></tr>"), ("1.52.0",), ""),
         (Answer(b"<tr><td>1.51.0</td></tr>"), (), ""),
@@ -225,7 +225,7 @@ def test_versions_on_the_makers_pages() -> None:
     ],
 )
 def test_what_a_page_says(
-    monkeypatch: pytest.MonkeyPatch, mirror_settings: Mirrors, answer: Answer, newer: tuple[str, ...], trouble: str
+    monkeypatch: pytest.MonkeyPatch, mirror_settings: Mirrors, answer: Answer, newer: tuple[str, ...], error: str
 ) -> None:
     with serve() as site:
         site.answers["/page"] = answer
@@ -235,14 +235,15 @@ def test_what_a_page_says(
         monkeypatch.setattr(pages, "PAGES", (page,))
         (news,) = pages.news(FACTS, mirror_settings)
     assert news.newer == newer
-    assert trouble in news.trouble
+    assert error in news.error
 
 
 def test_shown_for_people_and_programs() -> None:
     differs = Reading("torch.yaml", "2.15.0", {"nccl": "2.31.2"}, {"nccl": "2.30.7"})
     same = Reading("nccl.yaml", "2.30.7", {"net": ("6",)}, {"net": ("6",)})
     update = Update(
-        (NEW, differs, same), (News("efa-installer", "https://a", ("1.52.0",)), News("x", "https://b", (), "no"))
+        (NEW, differs, same),
+        (ReleaseNews("efa-installer", "https://a", ("1.52.0",)), ReleaseNews("x", "https://b", (), "no")),
     )
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(update_table.update_table(update, written=(NEW,)))
@@ -255,5 +256,5 @@ def test_shown_for_people_and_programs() -> None:
     ):
         assert words in text
     reading = json.loads(update_table.as_json(update))["readings"][1]
-    assert list(reading) == ["file", "version", "found", "known", "changes"]
+    assert list(reading) == ["file", "version", "current", "recorded", "changes"]
     assert reading["changes"] == {"nccl": ["2.30.7", "2.31.2"]}

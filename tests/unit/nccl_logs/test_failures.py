@@ -5,7 +5,7 @@ import yaml
 
 from rdma_images.core import paths
 from rdma_images.nccl_logs.failures import JobFailure
-from rdma_images.nccl_logs.verdict import Verdict, load_wordings, verdict_of_lines
+from rdma_images.nccl_logs.verdict import Verdict, judge_lines, load_wordings
 
 SAMPLES = paths.PROJECT / "tests" / "incidents" / "samples"
 REPORTS = {report["source"]: report for report in yaml.safe_load((SAMPLES / "2026-11-26-logs.yaml").read_text())}
@@ -13,7 +13,7 @@ HELD_OUT = yaml.safe_load((SAMPLES / "2026-11-26-logs-held-out.yaml").read_text(
 
 
 def verdict_on(*lines: str) -> Verdict:
-    return verdict_of_lines(lines, load_wordings())
+    return judge_lines(lines, load_wordings())
 
 
 @pytest.mark.parametrize("source", REPORTS)

@@ -9,14 +9,14 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.nccl_logs.verdict import load_wordings, verdict, verdict_of_lines
+from rdma_images.nccl_logs.verdict import judge_lines, load_wordings, verdict
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 
 
 @pytest.mark.parametrize("line", ['{"a":' * 100_000, "{", '{"log": 5}', "[" * 100_000])
 def test_json_that_is_none_is_a_line_like_others(line: str) -> None:
-    assert verdict_of_lines([line], load_wordings()).network == "unknown"
+    assert judge_lines([line], load_wordings()).network == "unknown"
 
 
 def test_a_log_in_utf_16_is_read(tmp_path: Path) -> None:

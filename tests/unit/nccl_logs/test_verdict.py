@@ -10,7 +10,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.nccl_logs import log_blocks
-from rdma_images.nccl_logs.verdict import Verdict, load_wordings, verdict, verdict_of_blocks, verdict_of_lines
+from rdma_images.nccl_logs.verdict import Verdict, judge_blocks, judge_lines, load_wordings, verdict
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 HEAD = "node:1:1 [0] NCCL INFO "
@@ -21,7 +21,7 @@ def log(*lines: str, nccl: str = "2.28.3") -> list[str]:
 
 
 def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
-    return verdict_of_lines(log(*lines, nccl=nccl), load_wordings())
+    return judge_lines(log(*lines, nccl=nccl), load_wordings())
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def in_json(line: str) -> str:
 @pytest.mark.parametrize(("name", "network"), [("net-socket", "fallback"), ("p2p-default", "one node")])
 def test_a_log_is_read_as_job_runners_leave_it(wrap: Callable[[str], str], name: str, network: str) -> None:
     lines = (LOGS / f"{name}.log").read_text().splitlines()
-    expected = verdict_of_lines(lines, load_wordings())
+    expected = judge_lines(lines, load_wordings())
     assert expected.network == network
-    assert verdict_of_lines(map(wrap, lines), load_wordings()) == expected
+    assert judge_lines(map(wrap, lines), load_wordings()) == expected
     assert verdict_on(*(wrap(HEAD + line) for line in ("Using network Socket",))).network == "fallback"
 
 
@@ -388,7 +388,7 @@ def test_the_development_name_of_libibverbs_is_not_needed() -> None:
     ],
 )
 def test_a_job_that_cannot_start_is_refused(line: str, reason: str) -> None:
-    result = verdict_of_lines([*log("Bootstrap : Using eth0:192.0.2.1<0>"), "Last error:", line], load_wordings())
+    result = judge_lines([*log("Bootstrap : Using eth0:192.0.2.1<0>"), "Last error:", line], load_wordings())
     assert (result.network, result.exit_code) == ("refused", 1)
     assert reason in result.sentence
 
@@ -418,9 +418,9 @@ CRASH = "Caught signal 11 (Segmentation fault: address not mapped)"
 
 
 def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device_is() -> None:
-    assert "2.29.7 or later" in verdict_of_lines([*log(ERDMA, nccl="2.28.9"), CRASH], load_wordings()).sentence
+    assert "2.29.7 or later" in judge_lines([*log(ERDMA, nccl="2.28.9"), CRASH], load_wordings()).sentence
     for lines, nccl in (((ERDMA,), "2.30.7"), ((EFA,), "2.28.9"), ((), "2.28.9")):
-        result = verdict_of_lines([*log(*lines, nccl=nccl), CRASH], load_wordings())
+        result = judge_lines([*log(*lines, nccl=nccl), CRASH], load_wordings())
         assert (result.network, result.good) == ("refused", False)
         assert result.sentence == (
             f'the job ended before NCCL had a channel: it ended with a segmentation fault, inferred from "{CRASH}"'
@@ -550,10 +550,10 @@ def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device
     ],
 )
 def test_another_part_than_nccl_ended_the_job(lines: tuple[str, ...], reason: str) -> None:
-    result = verdict_of_lines(lines, load_wordings())
+    result = judge_lines(lines, load_wordings())
     assert (result.network, result.exit_code) == ("refused", 1)
     assert reason in result.sentence
-    running = verdict_of_lines([*log(EFA, LIBFABRIC), *lines], load_wordings())
+    running = judge_lines([*log(EFA, LIBFABRIC), *lines], load_wordings())
     assert (running.network, running.good) == ("efa", True)
 
 
@@ -567,7 +567,7 @@ def test_another_part_than_nccl_ended_the_job(lines: tuple[str, ...], reason: st
     ],
 )
 def test_what_a_job_gets_over_is_no_fault_by_itself(line: str) -> None:
-    assert verdict_of_lines([line], load_wordings()).network == "unknown"
+    assert judge_lines([line], load_wordings()).network == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -592,7 +592,7 @@ def test_what_a_job_gets_over_is_no_fault_by_itself(line: str) -> None:
     ],
 )
 def test_an_unknown_verdict_quotes_the_line_that_says_most(lines: tuple[str, ...], quoted: tuple[str, ...]) -> None:
-    result = verdict_of_lines(lines, load_wordings())
+    result = judge_lines(lines, load_wordings())
     assert result.network == "unknown"
     assert all(quote in result.sentence for quote in quoted)
 
@@ -601,11 +601,11 @@ def test_an_unknown_verdict_quotes_the_line_that_says_most(lines: tuple[str, ...
     "lines", [("error: 0.12",), ("epoch 1, error: 3e-5",), ("srun: error: n1: task 0: Exited with exit code 1",)]
 )
 def test_nothing_is_quoted_that_says_no_reason(lines: tuple[str, ...]) -> None:
-    assert lines[0] not in verdict_of_lines(lines, load_wordings()).sentence
+    assert lines[0] not in judge_lines(lines, load_wordings()).sentence
 
 
 def test_a_network_that_is_known_needs_no_quote() -> None:
-    result = verdict_of_lines([*log(EFA, LIBFABRIC), "RuntimeError: out of data"], load_wordings())
+    result = judge_lines([*log(EFA, LIBFABRIC), "RuntimeError: out of data"], load_wordings())
     assert (result.good, "out of data" in result.sentence) == (True, False)
 
 
@@ -630,7 +630,7 @@ def test_a_log_without_a_line_of_nccls_is_unknown(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_nccl_writes_is_a_sentence_like_others(line: str) -> None:
-    result = verdict_of_lines([line], load_wordings())
+    result = judge_lines([line], load_wordings())
     assert result.network == "unknown"
     assert result.sentence.isprintable()
 
@@ -671,7 +671,7 @@ def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypat
     monkeypatch.setattr("rdma_images.nccl_logs.log_blocks.BLOCK", 7)
     assert verdict(LOGS / "net-socket.log") == expected
     twice = (block for _ in range(2) for block in log_blocks.blocks(LOGS / "net-socket.log"))
-    result = verdict_of_blocks(twice, load_wordings())
+    result = judge_blocks(twice, load_wordings())
     assert (result.network, result.causes) == (expected.network, expected.causes)
     assert result.channels == {name: 2 * count for name, count in expected.channels.items()}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rdma_images import facts
-from rdma_images.core.pipeline import Broken
+from rdma_images.core.pipeline import BrokenRule
 from rdma_images.plan import matrix, rules
 from rdma_images.plan.candidate import candidate
 from rdma_images.plan.matrix import Target
@@ -22,7 +22,7 @@ BOTH = Target(
 BARE = Target(summary="No CUDA", fabric="efa", default={"base": "debian13", "efa-installer": "1.50.0"})
 
 
-def broken(target: Target, all_facts: facts.Facts = FACTS, **changes: str) -> dict[str, Broken]:
+def broken(target: Target, all_facts: facts.Facts = FACTS, **changes: str) -> dict[str, BrokenRule]:
     changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
     return {reason.rule: reason for reason in rules.check(candidate("mine", target, all_facts, changes), all_facts)}
 
@@ -237,6 +237,5 @@ def test_every_rule_is_refused_somewhere_above() -> None:
     assert {rule.id for rule in rules.RULES} == (tested | only_unknown) - {None}
 
 
-def test_ids_are_unique_and_each_rule_says_what_holds() -> None:
+def test_ids_are_unique() -> None:
     assert len({rule.id for rule in rules.RULES}) == len(rules.RULES)
-    assert all(rule.summary.endswith(".") for rule in rules.RULES)

@@ -23,7 +23,7 @@ def made_from(revision: str) -> Inspection:
 
 SUITE = "sha256:5"
 BUILD = Build("efa-1", "rdma-images/efa:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
-RED = Check("plugin.found", "the plugin is found", "static", "error", "failed", found="nothing")
+RED = Check("plugin.found", "the plugin is found", "static", "error", "failed", actual="nothing")
 WARNING = Check("size.budget", "the image is small", "static", "warning", "failed")
 COMMITTED = made_from("a" * 40)
 SKIPPED = Check("gpu.seen", "torch sees the GPUs", "gpu", "error", "skipped", reason="no GPU")

@@ -13,7 +13,7 @@ from rdma_images.publish import join, publication
 from rdma_images.publish.keys import Signer
 from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.publication import Publication, PublishedCopy
-from rdma_images.publish.push import PushPolicy, Traffic
+from rdma_images.publish.push import LayerTraffic, PushPolicy
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.client import Manifest, Repository
 from rdma_images.registry.http import Connection
@@ -57,7 +57,7 @@ def publish(repository: Repository, image: Image, rehearsal: tuple[str, ...] = (
     """Return the same, and the publication of this machine that says so."""
     manifest = put(repository, image, **more)
     ref = f"{repository.ref}@{manifest.digest}"
-    copy = PublishedCopy("local", ref, (tag_of(image),), "pushed", manifest.media_type, 0, 0, Traffic())
+    copy = PublishedCopy("local", ref, (tag_of(image),), "pushed", manifest.media_type, 0, 0, LayerTraffic())
     publication.write(
         Publication(
             image_id=image.id,

@@ -8,10 +8,10 @@ from rich.console import Console
 from rdma_images.publish import publication_table
 from rdma_images.publish.attach import Attachment
 from rdma_images.publish.attachment_checks import VerifyFinding
-from rdma_images.publish.progress import Bars, LineProgress
+from rdma_images.publish.progress import LineProgress, ProgressBars
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
-from rdma_images.publish.push import Traffic
+from rdma_images.publish.push import LayerTraffic
 from rdma_images.publish.push_events import PushProgress
 from rdma_images.publish.verify import Verification
 
@@ -35,7 +35,7 @@ def test_lines_come_every_ten_seconds() -> None:
 
 def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived() -> None:
     screen = io.StringIO()
-    with Bars(Console(file=screen, force_terminal=True, width=100)) as bars:
+    with ProgressBars(Console(file=screen, force_terminal=True, width=100)) as bars:
         push = pushing(50_000_000)
         bars.moved(push)
         bars.moved(push)
@@ -58,7 +58,7 @@ def test_a_publication_is_told_in_lines_that_can_be_copied() -> None:
         media_type="application/vnd.oci.image.manifest.v1+json",
         layers=2,
         bytes=3_000_000,
-        traffic=Traffic(pushed=2_000_000, mounted=1_000_000, seconds=2.0),
+        traffic=LayerTraffic(pushed=2_000_000, mounted=1_000_000, seconds=2.0),
         attached=(Attachment("t", "report.json", "sha256:1", new=True),),
     )
     outcomes = [PublishResult("efa-1", "local", copy), PublishResult("efa-1", "far", error="far is unreachable")]

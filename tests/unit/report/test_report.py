@@ -24,9 +24,9 @@ from tests.support.case_parts import recorded
 
 CASE = recorded()
 PASSED = Check("nccl.single", "one libnccl is in the image", "static", "error", "passed", "one file", "/x/libnccl.so.2")
-FAILED = replace(PASSED, id="plugin.found", outcome="failed", found="<script>alert(1)</script>", fix="link it")
+FAILED = replace(PASSED, id="plugin.found", outcome="failed", actual="<script>alert(1)</script>", fix="link it")
 WARNED = replace(FAILED, id="size.budget", severity="warning")
-SKIPPED = replace(PASSED, id="device.mtu", outcome="skipped", reason="no device", found="")
+SKIPPED = replace(PASSED, id="device.mtu", outcome="skipped", reason="no device", actual="")
 
 
 def report(*checks: Check) -> Report:
@@ -111,9 +111,9 @@ HOSTILE = "\x1b[2J\x1b]0;mine\x07\x9b31m\x00\u202egnp\nok  nccl.found  fine"
 
 def test_nothing_reaches_a_terminal_that_does_more_than_stand_there() -> None:
     odd = [
-        replace(FAILED, found=HOSTILE, expected=HOSTILE, fix=HOSTILE),
+        replace(FAILED, actual=HOSTILE, expected=HOSTILE, fix=HOSTILE),
         replace(SKIPPED, reason=HOSTILE),
-        replace(PASSED, found=HOSTILE),
+        replace(PASSED, actual=HOSTILE),
     ]
     output = io.StringIO()
     console = Console(width=100, file=output)

@@ -29,7 +29,7 @@ def element(suite: ElementTree.Element, path: str) -> ElementTree.Element:
 def test_checks_are_added_to_the_suite_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "report.xml"
     path.write_text(XML)
-    checks = [check("passed"), check("failed", expected="a", found="<b>", fix="c"), check("skipped", reason="why")]
+    checks = [check("passed"), check("failed", expected="a", actual="<b>", fix="c"), check("skipped", reason="why")]
     junit.add_checks(path, checks)
     suite = ElementTree.parse(path).getroot()[0]
     counted = {name: suite.get(name) for name in ("tests", "failures", "skipped", "time")}
@@ -45,7 +45,7 @@ def test_checks_are_added_to_the_suite_and_counted(tmp_path: Path) -> None:
 def test_only_an_error_counts_as_a_failure(tmp_path: Path, severity: Severity, failures: str) -> None:
     path = tmp_path / "report.xml"
     path.write_text(XML)
-    junit.add_checks(path, [replace(check("failed", found="slow"), severity=severity)])
+    junit.add_checks(path, [replace(check("failed", actual="slow"), severity=severity)])
     suite = ElementTree.parse(path).getroot()[0]
     assert suite.get("failures") == failures
     assert "found: slow" in ElementTree.tostring(suite, encoding="unicode")
@@ -54,8 +54,8 @@ def test_only_an_error_counts_as_a_failure(tmp_path: Path, severity: Severity, f
 def test_the_suite_names_the_warnings_and_notes_are_none(tmp_path: Path) -> None:
     path = tmp_path / "report.xml"
     path.write_text(XML)
-    warning = replace(check("failed", found="slow"), severity="warning")
-    note = replace(check("failed", found="newer"), id="torch.newest", severity="note")
+    warning = replace(check("failed", actual="slow"), severity="warning")
+    note = replace(check("failed", actual="newer"), id="torch.newest", severity="note")
     junit.add_checks(path, [warning, note])
     junit.add_checks(path, [replace(warning, id="size.budget")])
     suite = ElementTree.parse(path).getroot()[0]
@@ -75,6 +75,6 @@ def test_a_suite_without_warnings_names_none(tmp_path: Path) -> None:
 def test_what_an_image_said_leaves_the_xml_whole(tmp_path: Path) -> None:
     path = tmp_path / "report.xml"
     path.write_text(XML)
-    junit.add_checks(path, [check("failed", found="\x1b[2J\x00"), check("skipped", reason="\ud800")])
+    junit.add_checks(path, [check("failed", actual="\x1b[2J\x00"), check("skipped", reason="\ud800")])
     suite = ElementTree.parse(path).getroot()[0]
     assert r"\x1b[2J\x00" in element(suite, "testcase/failure").get("message", "")

@@ -24,7 +24,7 @@ A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 REF = "rdma-images/efa-pytorch:1"
 BUILT = Build("efa-pytorch-1", REF, A, "sha256:0", ("efa-installer-1.50.0",), "2026-11-21T09:00:00+00:00", 1.0)
 GREEN = Check("nccl.single", "one libnccl is in the image", "static", "error", "passed", "one file", "one")
-ENGINE = Engine("docker", "found", "unix:///nowhere", "28.0", "0.21", "containerd", "default", {})
+ENGINE = Engine("docker", "existing", "unix:///nowhere", "28.0", "0.21", "containerd", "default", {})
 
 
 class Named:

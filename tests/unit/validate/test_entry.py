@@ -35,18 +35,18 @@ def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
         "os.environ.update(FI_PROVIDER='tcp;\\n', NCCL_NET='Socket', HOME='/none'); "
         "os.execvp(sys.argv[1], sys.argv[1:])"
     )
-    environment = entry.printed(started(program)[1])
+    environment = entry.parse_printed(started(program)[1])
     assert environment
     assert environment["HOME"] == "/none"
-    assert entry.changed(environment, GIVEN_ENVIRONMENT) == EntryPointChanges(
+    assert entry.entry_point_changes(environment, GIVEN_ENVIRONMENT) == EntryPointChanges(
         given={"FI_PROVIDER": "tcp;\n", "NCCL_NET": "Socket"}, removed=["NCCL_DEBUG"]
     )
 
 
 def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
-    environment = entry.printed(started("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
+    environment = entry.parse_printed(started("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
     assert environment
-    assert entry.changed(environment, GIVEN_ENVIRONMENT) == EntryPointChanges()
+    assert entry.entry_point_changes(environment, GIVEN_ENVIRONMENT) == EntryPointChanges()
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,18 @@ def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
 )
 def test_an_entry_point_that_starts_nothing_else_is_a_reason(program: str, reason: str) -> None:
     rc, out, err = started(program)
-    assert entry.printed(out) is None
-    assert reason in entry.not_started(rc, err)
+    assert entry.parse_printed(out) is None
+    assert reason in entry.start_failure(rc, err)
 
 
 def test_an_entry_point_that_sleeps_is_a_reason() -> None:
-    assert "did not start another command in 10 s" in entry.not_started(transport.TIMED_OUT, b"")
+    assert "did not start another command in 10 s" in entry.start_failure(transport.TIMED_OUT, b"")
 
 
 @pytest.mark.parametrize("words", [["/bin/sh", "-c"], ["bash", "-lc"], ["/usr/bin/env", "A=b"], ["env"]])
 def test_a_shell_is_given_one_line(words: list[str]) -> None:
     out = subprocess.run([*words, *entry.command(words)], capture_output=True, check=True, env=GIVEN_ENVIRONMENT).stdout
-    assert entry.printed(out)
+    assert entry.parse_printed(out)
 
 
 def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
@@ -80,7 +80,7 @@ def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
     measured = case.measured.model_copy(update={"missing": missing})
     checks = suite_here.checks(case.model_copy(update={"subject": subject, "measured": measured}))
     assert checks["environment.harmful"].outcome == "passed"
-    assert checks["environment.harmful"].found == "none (the entry point ended with 2)"
+    assert checks["environment.harmful"].actual == "none (the entry point ended with 2)"
     assert checks["measured.complete"].outcome == "passed"
 
 
@@ -96,12 +96,12 @@ def test_the_process_that_is_started_is_judged() -> None:
         ("slow", "NCCL_PXN_DISABLE"),
         ("obsolete", "FI_EFA_FORK_SAFE"),
     ):
-        assert checks[f"environment.{check}"].found.startswith(f"set by the entry point: {name}=")
+        assert checks[f"environment.{check}"].actual.startswith(f"set by the entry point: {name}=")
         assert f"leave {name} out of what its entry point sets" in checks[f"environment.{check}"].fix
-    assert "NCCL_IB_DISABLED" in checks["environment.misspelt"].found
-    assert checks["environment.loader"].found.startswith("LD_PRELOAD=/opt/libefa.so.1")
+    assert "NCCL_IB_DISABLED" in checks["environment.misspelt"].actual
+    assert checks["environment.loader"].actual.startswith("LD_PRELOAD=/opt/libefa.so.1")
     assert checks["environment.refusal"].outcome == "failed"
-    assert checks["environment.refusal"].found == "NCCL_NET=Libfabric, and the label says refuse"
+    assert checks["environment.refusal"].actual == "NCCL_NET=Libfabric, and the label says refuse"
 
 
 class ContainerFiles:
@@ -137,7 +137,7 @@ class ContainerFiles:
 def test_a_file_of_the_image_is_read_through_the_engine(path: str, text: str | None) -> None:
     links = {"/opt/link.conf": "/opt/a.conf", "/opt/dangling.conf": "/opt/gone.conf"}
     files = ContainerFiles({"/opt/a.conf": b"NCCL_NET=Socket\n", "/opt": b""}, links)
-    assert entry.text_in(cast(Container, files), path) == text
+    assert entry.read_text(cast(Container, files), path) == text
 
 
 def test_what_files_of_the_entry_points_choice_set_is_added_once() -> None:

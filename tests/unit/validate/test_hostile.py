@@ -23,7 +23,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import image_layers, probing, readout, suite, transport
-from rdma_images.validate.answers import lost, measured
+from rdma_images.validate.answers import mark_lost, parse_answers
 from rdma_images.validate.probes import elf, libraries, loader, measure, packages, tools
 from rdma_images.validate.probes.rootfs import Root
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
@@ -55,12 +55,12 @@ def case(**changes: object) -> Inspection:
     ],
 )
 def test_any_answer_is_taken(text: bytes) -> None:
-    assert measured(text, ("tree",)).lost == ("tree",)
+    assert parse_answers(text, ("tree",)).lost == ("tree",)
 
 
 def test_answers_that_nobody_asked_for_are_left_out() -> None:
     text = b'{"evil": {"value": 1}, "missing": {"value": {"tree": "none"}}, "lost": {"value": []}}'
-    inspection = measured(text, ())
+    inspection = parse_answers(text, ())
     assert (inspection.missing, inspection.lost) == ({}, ())
 
 
@@ -69,7 +69,7 @@ def test_numbers_that_no_report_could_show_are_lost() -> None:
     for key, value in (("bytes", 10**400), ("count", -1)):
         files = {**data["tree"]["files"], key: value}
         text = json.dumps({"tree": {"value": {**data["tree"], "files": files}}}).encode()
-        assert measured(text, ("tree",)).lost == ("tree",)
+        assert parse_answers(text, ("tree",)).lost == ("tree",)
 
 
 def python(
@@ -111,7 +111,7 @@ def test_a_variable_that_steers_python_is_named() -> None:
 def test_who_waits_is_told_for_what() -> None:
     lines: SimpleQueue[str] = SimpleQueue()
     before = set(threading.enumerate())
-    with progress.waiting(lines.put, lambda: "the layers", every=0.05):
+    with progress.report_waiting(lines.put, lambda: "the layers", every=0.05):
         spoken = [lines.get(timeout=60), lines.get(timeout=60)]
     assert spoken[0].startswith("waiting for the layers, ")
     assert set(threading.enumerate()) <= before
@@ -136,11 +136,11 @@ def test_a_python_that_fails_is_not_an_image_without_python(tmp_path: Path, monk
 def test_names_that_are_no_text_reach_the_validators(tmp_path: Path) -> None:
     data = json.loads(CASE.read_text())["measured"]["tree"]
     files = {**data["files"], "world_writable": [LATIN, "/\x1b[2J"]}
-    inspection = measured(measure.as_json({"tree": {"value": {**data, "files": files}}}), ("tree",))
+    inspection = parse_answers(measure.as_json({"tree": {"value": {**data, "files": files}}}), ("tree",))
     assert inspection.tree
     assert inspection.tree.files.world_writable == ["/opt/caf?", "/\x1b[2J"]
     checks = suite.run(case(tree=inspection.tree.model_dump()), ("static",), tmp_path / "report.xml")
-    assert [c.found for c in checks if c.outcome == "failed"] == [r"everybody may write to /opt/caf?, /\x1b[2J"]
+    assert [c.actual for c in checks if c.outcome == "failed"] == [r"everybody may write to /opt/caf?, /\x1b[2J"]
     ElementTree.parse(tmp_path / "report.xml")
 
 
@@ -151,7 +151,7 @@ def test_what_was_lost_is_told_once() -> None:
     checks = suite_here.checks(inspection).values()
     (failed,) = [c for c in checks if c.outcome == "failed"]
     assert (failed.id, failed.severity) == ("measured.complete", "error")
-    assert failed.found == "; ".join(f"{name}: {reason}" for name in probes)
+    assert failed.actual == "; ".join(f"{name}: {reason}" for name in probes)
     reasons = {c.id: c.reason for c in checks if c.outcome == "skipped"}
     assert reasons["layers.secrets"] == "layers could not be measured: see measured.complete"
     assert reasons["nccl.wheels"] == "packages could not be measured: see measured.complete"
@@ -373,5 +373,5 @@ def test_a_folder_below_another_is_read_once(tmp_path: Path) -> None:
 
 
 def test_a_lost_measurement_says_why() -> None:
-    inspection = lost(("tree",), "why", lost(("torch",), "before"))
+    inspection = mark_lost(("tree",), "why", mark_lost(("torch",), "before"))
     assert (inspection.missing, inspection.lost) == ({"torch": "before", "tree": "why"}, ("torch", "tree"))

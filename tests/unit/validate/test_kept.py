@@ -46,7 +46,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
     with socketserver.UnixStreamServer(str(socket_path), Daemon) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield Engine("lab", "found", f"unix://{socket_path}", "28", "0.13", "containerd", "default")
+        yield Engine("lab", "existing", f"unix://{socket_path}", "28", "0.13", "containerd", "default")
         server.shutdown()
         thread.join()
 

@@ -11,12 +11,12 @@ import pytest
 from rdma_images.engine.container_engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import (
-    Contents,
     Files,
     ImportedTorch,
     Libraries,
     Measured,
     MeasuredPackages,
+    PackageContents,
     StartedLibrary,
     StartedNetwork,
     Tree,
@@ -198,7 +198,7 @@ def test_packages_and_tools_are_taken_over_unless_a_user_has_programs(
     monkeypatch.setattr(image_layers, "topmost_holds_only", lambda *_: True)
     torch = ImportedTorch(version="", cuda=None, file="", compiled_nccl="", nccl=[], mapped=[], searched=["/opt"])
     installed = MeasuredPackages(wheels={}, dpkg={"jq": "1"}, dpkg_sources={}, rpm={}, efa_installer="")
-    measured = Measured(torch=torch, packages=installed, contents=Contents(), tools={})
+    measured = Measured(torch=torch, packages=installed, contents=PackageContents(), tools={})
     image = ImageConfig(
         ref="x",
         digest="sha256:1",

@@ -202,7 +202,7 @@ def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
     installed = Measured(packages=MeasuredPackages(wheels={}, dpkg={}, rpm={}, efa_installer="1.50.0"))
     for measured in (with_device, installed):
         subject = measure_host.host_config("", "local://", measured)
-        assert fabric.expected(subject, measured, None).fabric == "efa"
+        assert fabric.expected_image(subject, measured, None).fabric == "efa"
 
 
 def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RdmaImagesError("not reached")
 
     monkeypatch.setattr(measure_host, "measure", slow)
-    monkeypatch.setattr("rdma_images.validate.waiting", functools.partial(progress.waiting, every=0.1))
+    monkeypatch.setattr("rdma_images.validate.report_waiting", functools.partial(progress.report_waiting, every=0.1))
     with pytest.raises(RdmaImagesError, match="not reached"):
         validate("", None, host="ssh://far", progress=lines.put)
     assert spoken[-1].startswith("waiting for what ssh://far measures, ")

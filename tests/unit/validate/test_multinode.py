@@ -72,12 +72,14 @@ def test_a_check_of_all_nodes_is_the_worst_and_says_where(
 
     def ran(*_: object) -> tuple[Check, ...]:
         bad = next(nodes)
-        return (Check("device.x", "x", "device", "error", "failed" if bad else "passed", found="low" if bad else "ok"),)
+        return (
+            Check("device.x", "x", "device", "error", "failed" if bad else "passed", actual="low" if bad else "ok"),
+        )
 
     nodes = iter([False, True, False])
     monkeypatch.setattr(suite, "run", ran)
     (check,) = in_job.checks("image", dict.fromkeys(("n1", "n2", "n3"), inspection), expected, TIERS)
-    assert (check.outcome, check.found) == ("failed", "1 of 3 nodes: low")
+    assert (check.outcome, check.actual) == ("failed", "1 of 3 nodes: low")
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), list(jobs.combinations()))

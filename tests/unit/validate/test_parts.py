@@ -12,10 +12,10 @@ import pytest
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
 from rdma_images.core.pipeline import Component, Image
-from rdma_images.inspection.inspection import Inspection, Step
+from rdma_images.inspection.inspection import HistoryStep, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import fabric, ldcache, suite, transport
-from rdma_images.validate.answers import measured
+from rdma_images.validate.answers import parse_answers
 from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes.rootfs import Root
 from rdma_images.validate.subject import masked
@@ -31,7 +31,7 @@ def case() -> Inspection:
 
 def test_answers_of_another_form_are_lost_with_a_reason() -> None:
     answers = {"torch": {"value": {"version": 3}}, "system": {"value": None, "error": "it crashed"}, "tools": {}}
-    inspection = measured(json.dumps(answers).encode(), ("torch", "system", "tools", "tree"))
+    inspection = parse_answers(json.dumps(answers).encode(), ("torch", "system", "tools", "tree"))
     assert "expected form" in inspection.missing["torch"]
     assert inspection.missing["system"] == "it crashed"
     assert inspection.missing["tools"] == "tools has no value"
@@ -40,7 +40,7 @@ def test_answers_of_another_form_are_lost_with_a_reason() -> None:
 
 
 def test_what_is_not_there_is_not_lost() -> None:
-    inspection = measured(b'{"torch": {"value": null, "error": "", "seconds": 0.1}}', ("torch",))
+    inspection = parse_answers(b'{"torch": {"value": null, "error": "", "seconds": 0.1}}', ("torch",))
     assert (inspection.missing, inspection.lost) == ({"torch": "the image has no torch"}, ())
 
 
@@ -130,16 +130,16 @@ def test_the_fabric_is_known_said_or_guessed() -> None:
     image = Image(
         "i", "erdma-pytorch", "t", "erdma", "linux/amd64", {}, {"nccl": Component("nccl", "2.30.7", "matrix")}
     )
-    assert fabric.expected(inspection.subject, inspection.measured, image).because == "as planned"
-    assert fabric.expected(inspection.subject, inspection.measured, None).because == "its label says efa"
+    assert fabric.expected_image(inspection.subject, inspection.measured, image).because == "as planned"
+    assert fabric.expected_image(inspection.subject, inspection.measured, None).because == "its label says efa"
     bare = inspection.subject.model_copy(update={"labels": {}})
-    guessed = fabric.expected(bare, inspection.measured, None)
+    guessed = fabric.expected_image(bare, inspection.measured, None)
     assert guessed.fabric == "efa"
     assert "/opt/amazon/efa" in guessed.because
     unmeasured = Measured()
-    assert fabric.expected(bare, unmeasured, None).fabric is None
+    assert fabric.expected_image(bare, unmeasured, None).fabric is None
     hca = bare.model_copy(update={"environment": {"NCCL_IB_HCA": "erdma_0"}})
-    assert fabric.expected(hca, unmeasured, None).fabric == "erdma"
+    assert fabric.expected_image(hca, unmeasured, None).fabric == "erdma"
 
 
 def test_a_case_survives_its_json() -> None:
@@ -153,7 +153,7 @@ def test_a_report_does_not_repeat_a_secret() -> None:
         update={
             "environment": {"PATH": "/bin", "REGISTRY_TOKEN": "x1", "PIP_CONFIG_FILE": "/etc/pip.conf"},
             "labels": {"note": token},
-            "history": [Step(made_by=f"RUN curl -H {token}", bytes=1), Step(made_by="RUN true", bytes=2)],
+            "history": [HistoryStep(made_by=f"RUN curl -H {token}", bytes=1), HistoryStep(made_by="RUN true", bytes=2)],
         }
     )
     shown = masked(about).model_dump_json()

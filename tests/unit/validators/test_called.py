@@ -43,5 +43,5 @@ def test_of_a_mistake_in_a_validator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl_suite, "nccl_wheels", mistaken)
     case = case_parts.recorded()
     checks = called(case)
-    assert checks["nccl.wheels"].found == "the validator itself failed: KeyError: 'x'"
+    assert checks["nccl.wheels"].actual == "the validator itself failed: KeyError: 'x'"
     assert checks == in_a_session(case)

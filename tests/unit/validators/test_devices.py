@@ -101,7 +101,7 @@ def test_devices_at_fault(validator: Any, given: tuple[Any, ...], expected: str)
     with pytest.raises(UnmetError):
         validator(*given, require)
     assert expected in require.expected
-    assert require.found
+    assert require.actual
     assert require.fix
 
 

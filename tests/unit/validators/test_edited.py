@@ -173,7 +173,7 @@ def test_what_an_image_for_neither_fabric_should_have(changes: list[Change], exp
     with suppress(UnmetError):
         plugin_suite.test_fabric(case, tree.files, libraries, require)
     assert expected in require.expected
-    assert require.found.startswith(expected_text)
+    assert require.actual.startswith(expected_text)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def broken(validator: Any, *arguments: Any) -> str:
     except UnmetError:
         assert require.expected
         assert require.fix
-        return require.found
+        return require.actual
     return ""
 
 

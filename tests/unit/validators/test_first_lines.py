@@ -26,7 +26,7 @@ def finding(check: str, change: dict[str, object], image: str = "efa") -> Check:
 
 def test_a_library_in_a_folder_that_is_not_searched_is_named_with_it() -> None:
     check = finding("chain.holds", {"files": {"/etc/ld.so.conf.d/000_efa.conf": None}})
-    assert check.found.endswith(
+    assert check.actual.endswith(
         "cannot be opened: it finds no libfabric.so.1 (/opt/amazon/efa/lib has it, and is not searched)"
     )
 
@@ -35,7 +35,7 @@ def test_an_image_without_glibc_is_told_that_nccl_is_for_it() -> None:
     wheel = base("efa").files["/opt/venv/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2"]
     files = {"/usr/lib/libnccl.so.2": wheel.model_dump()}
     check = finding("nccl.closure", {"files": files, "labels": {"io.rdma-images.fabric": "efa"}}, "musl")
-    assert "it is linked with glibc (libc.so.6), and Alpine Linux v3.22 has another C library, or none" in check.found
+    assert "it is linked with glibc (libc.so.6), and Alpine Linux v3.22 has another C library, or none" in check.actual
 
 
 @pytest.mark.parametrize("name", ["prime-rl-older-libefa", "erdmas-provider-of-another-rdma-core"])
@@ -57,7 +57,7 @@ def test_a_folder_that_is_not_there_matters_where_the_chain_breaks(without: tupl
 )
 def test_a_second_nccl_matters_where_something_takes_it(files: dict[str, object], severity: str, user: str) -> None:
     check = finding("nccl.loader", {"files": {**SECOND_NCCL, **files}}, "torch")
-    assert (check.severity, f", and {user} 2.18.3+cuda12.1 at {LIB}/libnccl.so.2" in check.found) == (severity, True)
+    assert (check.severity, f", and {user} 2.18.3+cuda12.1 at {LIB}/libnccl.so.2" in check.actual) == (severity, True)
 
 
 @pytest.mark.parametrize(("server", "severity"), [({}, "note"), ({"/usr/sbin/sshd": {"mode": "755"}}, "warning")])
@@ -70,15 +70,15 @@ def test_one_file_that_is_not_there_is_one_finding() -> None:
     preloaded = f"{LIB}/libnccl.so:/opt/nccl/libnccl.so"
     nccl = {f"{LIB}/libnccl.so": SECOND_NCCL[f"{LIB}/libnccl.so.2"]}
     change = {"env": {"LD_PRELOAD": preloaded}, "files": nccl}
-    assert finding("environment.files", change).found == (
+    assert finding("environment.files", change).actual == (
         "LD_PRELOAD=/opt/nccl/libnccl.so is not there: every program complains, and nothing is preloaded"
     )
-    assert "/opt/nccl" not in finding("environment.loader", change).found
+    assert "/opt/nccl" not in finding("environment.loader", change).actual
 
 
 def test_a_link_and_its_file_are_one_fault() -> None:
     check = finding("libraries.intact", {"files": {"/opt/amazon/efa/lib/libfabric.so.1.29.1": ""}})
-    assert check.found == "/opt/amazon/efa/lib/libfabric.so.1, a link to libfabric.so.1.29.1, is empty"
+    assert check.actual == "/opt/amazon/efa/lib/libfabric.so.1, a link to libfabric.so.1.29.1, is empty"
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_a_provider_matters_where_efa_is_reached_through_it(provider: str, sever
 
 def test_an_unsearched_folder_and_the_variable_that_asks_for_the_plugin_are_named() -> None:
     unsearched: dict[str, object] = {"files": {PLUGIN_FOLDERS: None}}
-    assert finding("plugin.found", unsearched).found == (
+    assert finding("plugin.found", unsearched).actual == (
         "NCCL finds no libnccl-net.so, and so no EFA; "
         "/opt/amazon/ofi-nccl/lib/libnccl-net.so is in a folder that is not searched"
     )
     asked = finding("plugin.found", {"env": {"NCCL_NET_PLUGIN": "aws-ofi"}})
-    assert asked.found == (
+    assert asked.actual == (
         "NCCL_NET_PLUGIN=aws-ofi: NCCL finds no libnccl-net-aws-ofi.so, and so no EFA; "
         "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so is there"
     )
@@ -117,7 +117,7 @@ def test_an_unsearched_folder_and_the_variable_that_asks_for_the_plugin_are_name
 
 def test_what_ends_nccl_comes_before_what_it_goes_on_without() -> None:
     conf = "NCCL_TOPO_FILE=/opt/absent/topo.xml\nNCCL_GRAPH_FILE=/opt/absent/graph.xml\n"
-    found = finding("environment.files", {"files": {"/etc/nccl.conf": conf}}).found
+    found = finding("environment.files", {"files": {"/etc/nccl.conf": conf}}).actual
     assert found.startswith("/etc/nccl.conf:2: NCCL_GRAPH_FILE=/opt/absent/graph.xml is not there: NCCL ends; ")
 
 
@@ -154,4 +154,4 @@ def test_a_provider_of_another_abi_matters_where_none_of_its_driver_is_opened() 
 def test_a_variable_that_can_end_a_job_comes_before_one_that_costs_speed() -> None:
     conf = "NCCL_TOPO_FILE=/opt/topo.xml\nNCCL_GRAPH_FILE=/opt/graph.xml\n"
     files = {"/etc/nccl.conf": conf, "/opt/topo.xml": "<system/>", "/opt/graph.xml": "<graphs/>"}
-    assert finding("settings.slow", {"files": files}).found.startswith("/etc/nccl.conf:2: NCCL_GRAPH_FILE=")
+    assert finding("settings.slow", {"files": files}).actual.startswith("/etc/nccl.conf:2: NCCL_GRAPH_FILE=")

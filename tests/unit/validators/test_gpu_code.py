@@ -80,4 +80,4 @@ def test_the_label_is_held_against_the_programs(code: dict[str, list[str]], outc
     data["subject"]["labels"][LABEL] = "sm_80 sm_90"
     data["measured"]["tree"]["libraries"]["gpu_code"] = code
     checks = suite_here.checks(Inspection.model_validate(data))
-    assert (checks["label.architectures"].outcome, checks["label.architectures"].found) == (outcome, expected)
+    assert (checks["label.architectures"].outcome, checks["label.architectures"].actual) == (outcome, expected)

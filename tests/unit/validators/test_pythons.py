@@ -90,7 +90,7 @@ def path_of(*folders: str) -> dict[str, str | None]:
 def test_the_python_with_torch_comes_first(files: Files, folders: tuple[str, ...], expected: str) -> None:
     check = check_of("environment.path", files, path_of(*folders))
     assert check.outcome == ("failed" if expected else "passed")
-    assert expected in check.found
+    assert expected in check.actual
     assert not expected or "first in PATH" in check.fix
 
 
@@ -164,8 +164,8 @@ OF_TORCH = {
 def test_what_modules_for_cuda_need_is_there(files: Files, expected: str) -> None:
     check = check_of("transports.load", files)
     assert (check.outcome == "failed") is bool(expected)
-    assert expected in check.found
-    assert "strange" not in check.found
+    assert expected in check.actual
+    assert "strange" not in check.actual
     assert not expected or "deep_ep" in expected or "for CUDA 12.8" in check.fix
 
 
@@ -192,8 +192,8 @@ HOOK = "/opt/hook/libhook.so"
 def test_what_a_preloaded_library_needs_is_there(files: Files, env: dict[str, str | None], expected: str) -> None:
     check = check_of("environment.files", files, env)
     assert (check.outcome == "failed") is bool(expected)
-    assert expected in check.found
-    assert not expected or "no program starts" in check.found
+    assert expected in check.actual
+    assert not expected or "no program starts" in check.actual
     assert not expected or "preload the build" in check.fix
 
 
@@ -240,9 +240,9 @@ def test_torch_gets_an_nccl_that_has_what_it_calls(
 ) -> None:
     check = check_of("torch.closure", files, env)
     assert (check.outcome == "failed") is bool(expected)
-    assert expected in check.found.partition("\n")[0]
+    assert expected in check.actual.partition("\n")[0]
     assert fix in check.fix
-    assert not fix.startswith("take") or "NCCL 2.19.3 at /opt/nccl/libnccl.so does not have" in check.found
+    assert not fix.startswith("take") or "NCCL 2.19.3 at /opt/nccl/libnccl.so does not have" in check.actual
 
 
 def test_many_symbols_are_counted() -> None:
@@ -252,11 +252,13 @@ def test_many_symbols_are_counted() -> None:
         "rpath": "$ORIGIN/../../nvidia/nccl/lib",
     }
     check = check_of("torch.closure", {**CALLS, f"{WHEEL}/torch/lib/libtorch_cuda.so": {"library": calls}})
-    assert check.found.startswith("torch calls ncclCall0 and 5 others, which NCCL ")
+    assert check.actual.startswith("torch calls ncclCall0 and 5 others, which NCCL ")
 
 
 def test_a_symbol_that_two_libraries_call_is_counted_once() -> None:
     calls: dict[str, object] = {"needed": ["libnccl.so.2"], "undefined": ["ncclCall0", "ncclCall1"]}
     calls["rpath"] = "$ORIGIN/../../nvidia/nccl/lib"
     files = {f"{WHEEL}/torch/lib/{name}": {"library": calls} for name in ("libtorch_cuda.so", "libtorch_python.so")}
-    assert check_of("torch.closure", {**CALLS, **files}).found.startswith("torch calls ncclCall0 and ncclCall1, which ")
+    assert check_of("torch.closure", {**CALLS, **files}).actual.startswith(
+        "torch calls ncclCall0 and ncclCall1, which "
+    )

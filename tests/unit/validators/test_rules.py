@@ -35,7 +35,7 @@ def test_a_good_case_and_its_junit(tmp_path: Path) -> None:
     checks = suite.run(case(), ("static",), tmp_path / "report.xml")
     assert [c for c in checks if c.outcome == "failed"] == []
     assert all(c.reason for c in checks if c.outcome == "skipped")
-    assert all(c.expected and c.found for c in checks if c.outcome == "passed")
+    assert all(c.expected and c.actual for c in checks if c.outcome == "passed")
     assert len({c.id for c in checks}) == len(checks) > 40
     root = ElementTree.parse(tmp_path / "report.xml").getroot()
     assert {p.get("value") for p in root.iter("property") if p.get("name") == "id"} == {c.id for c in checks}
@@ -66,7 +66,7 @@ def test_the_driver_of_a_machine_is_not_one_that_comes_before_the_hosts() -> Non
     data["measured"]["tree"]["libraries"]["resolved"]["libcuda.so.1"].update(file=driver, path=driver)
     check = suite_here.checks(Inspection.model_validate(data))["cuda.compat"]
     assert check.outcome == "failed"
-    assert check.found.startswith(f"470.57.02 at {driver}: too old for CUDA ")
+    assert check.actual.startswith(f"470.57.02 at {driver}: too old for CUDA ")
     assert check.fix.startswith("update the driver, or install the cuda-compat of CUDA ")
 
 
@@ -88,7 +88,7 @@ def test_a_broken_case_has_expected_found_and_fix(tmp_path: Path) -> None:
     checks = suite.run(case(environment=environment), ("static", "device"), tmp_path / "report.xml")
     failed = {c.id: c for c in checks if c.outcome == "failed"}
     assert set(failed) == {"nccl.environment", "environment.slow", "environment.secret-names"}
-    assert failed["nccl.environment"].found == "NCCL_VERSION=2.18.3-1, and NCCL 2.30.7 is in use"
+    assert failed["nccl.environment"].actual == "NCCL_VERSION=2.18.3-1, and NCCL 2.30.7 is in use"
     assert all(c.expected and c.fix for c in failed.values())
     assert "not-to-be-shown" not in (tmp_path / "report.xml").read_text()
     assert {c.outcome for c in checks if c.tier == "device"} == {"skipped"}
@@ -185,7 +185,7 @@ def test_a_plugin_has_the_aws_platform(plugin: dict[str, Any], outcome: str, wor
     data["measured"]["tree"]["libraries"]["plugins"]["/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"] |= plugin
     checks = suite_here.checks(Inspection.model_validate(data))
     check = checks["plugin.platform"]
-    assert (check.outcome, words in (check.found or check.reason)) == (outcome, True), check
+    assert (check.outcome, words in (check.actual or check.reason)) == (outcome, True), check
     assert ("--enable-platform-aws" in check.fix) is (outcome == "failed")
 
 
@@ -215,7 +215,7 @@ def test_an_image_that_refuses_has_what_makes_nccl_refuse(
     data["expected"]["fabric"] = fabric
     checks = suite_here.checks(Inspection.model_validate(data))
     check = checks["environment.refusal"]
-    assert (check.outcome, words in (check.found or check.reason)) == (outcome, True), check
+    assert (check.outcome, words in (check.actual or check.reason)) == (outcome, True), check
     assert bool(check.fix) is (outcome == "failed")
 
 

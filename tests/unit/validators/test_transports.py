@@ -37,14 +37,14 @@ def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) ->
     image = base("efa").changed(ImageChange.model_validate({"files": files}))
     (check,) = [result for result in run.checks({"nixl": image})["nixl"] if result.id == "transports.load"]
     assert check.outcome == ("failed" if lacking else "passed")
-    assert lacking in check.found
+    assert lacking in check.actual
 
 
 def words_of_failures(check: str, change: dict[str, object]) -> str:
     """Return what a check finds in the base image for EFA with a change; "" where it finds nothing."""
     image = base("efa").changed(ImageChange.model_validate(change))
     (failed,) = [result for result in run.checks({"image": image})["image"] if result.id == check]
-    return failed.found if failed.outcome == "failed" else ""
+    return failed.actual if failed.outcome == "failed" else ""
 
 
 UCT = {"library": {"soname": "libuct.so.0"}}
@@ -77,7 +77,7 @@ def test_modules_of_ucx_that_are_copies(folder: str) -> None:
 def test_each_ucx_has_its_module_for_verbs(files: dict[str, object], actual: str) -> None:
     image = base("cuda-torch-ib").changed(ImageChange.model_validate({"files": files}))
     (check,) = [check for check in run.checks({"image": image})["image"] if check.id == "transports.backends"]
-    assert check.found.startswith(actual)
+    assert check.actual.startswith(actual)
     assert check.outcome == ("failed" if actual else "passed")
 
 
@@ -87,7 +87,7 @@ def test_torch_that_has_its_cuda_code_in_caffe2() -> None:
     change = {"files": {f"{site}/torch/lib/libcaffe2_gpu.so": {"library": library}}}
     image = base("plain").changed(ImageChange.model_validate(change))
     (check,) = [check for check in run.checks({"image": image})["image"] if check.id == "torch.closure"]
-    assert check.found == "torch cannot be imported: it finds no libnccl.so.1"
+    assert check.actual == "torch cannot be imported: it finds no libnccl.so.1"
 
 
 def test_what_horovod_gets_from_its_framework() -> None:

@@ -12,9 +12,9 @@ from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import JobFinding, JobPart
 from rdma_images.jobs.check.rules import counts, launch, running, variables
-from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, JobRule, Tables
+from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, FactTables, JobRule
 
-__all__ = ["RULES", "Tables", "check"]
+__all__ = ["RULES", "FactTables", "check"]
 
 RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 RULES: tuple[JobRule, ...] = tuple(
@@ -25,7 +25,7 @@ RULES: tuple[JobRule, ...] = tuple(
 )
 
 
-def check(parts: Sequence[JobPart], tables: Tables) -> Iterator[JobFinding]:
+def check(parts: Sequence[JobPart], tables: FactTables) -> Iterator[JobFinding]:
     """Yield what is wrong with the parts of jobs, in their order and that of the rules."""
     runtimes = {
         part.settings["name"].text
@@ -56,7 +56,7 @@ def check(parts: Sequence[JobPart], tables: Tables) -> Iterator[JobFinding]:
                     )
 
 
-def _shared(parts: Sequence[JobPart], tables: Tables) -> CheckContext:
+def _shared(parts: Sequence[JobPart], tables: FactTables) -> CheckContext:
     """Return what the parts of a file tell of each other: one that does not show its fabric has that of the others."""
     fabrics = [_fabric(part, tables) for part in parts]
     mounts = (part.settings["mounts"].text.split(":") for part in parts if "mounts" in part.settings)
@@ -72,14 +72,14 @@ def _shared(parts: Sequence[JobPart], tables: Tables) -> CheckContext:
     )
 
 
-def _node(part: JobPart, tables: Tables) -> InstanceType | None:
+def _node(part: JobPart, tables: FactTables) -> InstanceType | None:
     try:
         return tables.instances.find(part.instance.text) if part.instance else None
     except RefusedError:
         return None
 
 
-def _fabric(part: JobPart, tables: Tables) -> Fabric | None:
+def _fabric(part: JobPart, tables: FactTables) -> Fabric | None:
     if node := _node(part, tables):
         return node.fabric
     if EFA in part.requests or EFA in part.limits:

@@ -10,8 +10,8 @@ from rdma_images.jobs.check.rules.rule import (
     ERDMA,
     GPU,
     HUGEPAGES,
-    Answer,
     CheckContext,
+    RuleFinding,
     is_open,
     is_service,
     node_name,
@@ -27,8 +27,8 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([KMGT]i|[kMGT])?")
 
 
 @rule("gpus.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
-def too_many_gpus(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """More GPUs than the node has: no node fits, and the job waits for ever."""
+def too_many_gpus(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report more GPUs than the node has: no node fits, and the job waits for ever."""
     if context.node and part.gpus and (requested := part.gpus.number) and requested > context.node.gpus:
         yield (
             part.gpus,
@@ -42,8 +42,8 @@ def too_many_gpus(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     "error",
     "EC2's DescribeInstanceTypes, as in facts/instances.yaml; skypilot issue 8391, aicr issue 2275",
 )
-def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """Fewer EFA than the GPUs' share of the node, which lie idle; or more than it has, so that no node fits."""
+def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report fewer EFA than the GPUs' share of the node, so that some lie idle, or more than any node has."""
     if part.kind not in ("kubernetes", "skypilot") or not (context.node and context.node.fabric == "efa" and part.gpus):
         return
     gpus, requested = part.gpus.number, part.amount(EFA)
@@ -65,8 +65,8 @@ def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[Answer]:
 
 
 @rule("resources.equal", "error", "kubernetes.io, Device Plugins and Manage HugePages: limits have to equal requests")
-def unequal_resources(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """GPUs, adapters or huge pages that requests and limits do not have alike: the API server refuses the pod."""
+def unequal_resources(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report GPUs, adapters or huge pages whose requests and limits differ: the API server refuses the pod."""
     for name in (GPU, EFA, ERDMA, HUGEPAGES):
         requested, limit = part.requests.get(name), part.limits.get(name)
         if requested and limit and requested.text != limit.text:
@@ -84,8 +84,8 @@ def unequal_resources(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("hugepages.node", "error", "facts/instances.yaml: what a node has as delivered")
-def too_many_hugepages(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """More huge pages than a node has: no node fits."""
+def too_many_hugepages(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report more huge pages than a node has: no node fits."""
     requested = part.amount(HUGEPAGES)
     if requested and context.fabric and (size := mebibytes(requested.text)) is not None:
         most = context.tables.instances.nodes[context.fabric].hugepages
@@ -95,8 +95,8 @@ def too_many_hugepages(part: JobPart, context: CheckContext) -> Iterator[Answer]
 
 
 @rule("memory.node", "error", "EC2's DescribeInstanceTypes and Alibaba Cloud's ECS guide, as in facts/instances.yaml")
-def too_much_memory(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """More memory than the node can give, or than any known one where the job names none: no node fits."""
+def too_much_memory(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report more memory than the node, or any known node if the job names none, can give: no node fits."""
     requested = part.amount("memory")
     if not requested or (size := mebibytes(requested.text)) is None:
         return
@@ -112,8 +112,8 @@ def too_much_memory(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     "error",
     "kubeflow/trainer v2.2.1, pkg/runtime/core/trainingruntime.go:182",
 )
-def erased_efa(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """resourcesPerNode without the adapters: up to Trainer 2.2 it replaces the runtime's resources, EFA and all."""
+def erased_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report resourcesPerNode without adapters: up to Trainer 2.2 it replaces the runtime's, EFA included."""
     needs_fabric = (
         context.node or context.runtime_adapters or context.uses_fabric
     )  # else nothing shows that the job has a fabric
@@ -126,8 +126,8 @@ def erased_efa(part: JobPart, context: CheckContext) -> Iterator[Answer]:
 
 
 @rule("arena.rdma", "error", "kubeflow/arena, charts/pytorchjob; Alibaba Cloud ACK, eRDMA with Arena")
-def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """--rdma asks for rdma/hca, which is Lingjun's device and not eRDMA's."""
+def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report --rdma: it asks for rdma/hca, which is Lingjun's device and not eRDMA's."""
     if part.kind == "arena" and (word := part.settings.get("rdma")):
         yield word, "--rdma asks for rdma/hca, which no eRDMA node has", "write --device=aliyun/erdma=1 in its place"
     if part.kind == "arena" and part.gpus and ERDMA not in part.limits:
@@ -135,8 +135,8 @@ def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("instance.unknown", "warning", "facts/instances.yaml")
-def unknown_instance(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """An instance type without EFA or eRDMA, or one that is not known: its counts are not checked."""
+def unknown_instance(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report an instance type that is unknown, or has neither EFA nor eRDMA: its counts are not checked."""
     if part.instance and context.node is None and not is_open(part.instance.text) and part.gpus:
         try:
             context.tables.instances.find(part.instance.text)
@@ -152,8 +152,8 @@ def unknown_instance(part: JobPart, context: CheckContext) -> Iterator[Answer]:
 @rule(
     "node.selector", "warning", "awslabs/awsome-distributed-ai, micro-benchmarks/nccl-tests/kubernetes/nccl-tests.yaml"
 )
-def no_selector(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """Adapters without a node selector: pods may land on unlike nodes, and no count could be checked."""
+def no_selector(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report adapters without a node selector: pods may land on unlike nodes, and no count is checked."""
     requested = part.amount(EFA) or part.amount(ERDMA)
     if (
         requested
@@ -182,8 +182,8 @@ def _short(text: str) -> str:
 
 
 @rule("ranks.gpus", "error", "NVIDIA/nccl, src/init.cc: two ranks of a communicator on one GPU are an error")
-def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """More ranks than GPUs on a node: NCCL refuses two on one. Fewer leave GPUs idle."""
+def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report more ranks than GPUs on a node, of which NCCL refuses two on one GPU, and fewer, which leave GPUs idle."""
     ranks, gpus = part.start.ranks and part.start.ranks.number, part.gpus and part.gpus.number
     if not (part.start.ranks and part.gpus and ranks and gpus) or ranks == gpus:
         return
@@ -198,8 +198,8 @@ def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("ranks.slots", "error", "kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go, newConfigMap")
-def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """More of mpirun's ranks than the workers' slots, which it refuses; or fewer, so that some stay empty."""
+def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report more of mpirun's ranks than workers' slots, which it refuses, and fewer, which leave slots empty."""
     slots = part.settings.get("mpi-slots")
     ranks, total = part.start.mpi_ranks and part.start.mpi_ranks.number, slots and slots.number
     if not (context.accelerated and part.start.mpi_ranks and ranks and total) or ranks == total:
@@ -213,8 +213,8 @@ def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[Answer]:
 
 
 @rule("ranks.nodes", "error", "pytorch/pytorch, torch/distributed/run.py: --nnodes")
-def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """Another number of nodes in torchrun than in the job: the ranks wait for nodes, or nodes are refused."""
+def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a torchrun with more nodes than the job, whose ranks wait for ever, or fewer, which refuses nodes."""
     match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", part.start.nodes.text) if part.start.nodes else None
     nodes = part.job_nodes
     if not (match and part.start.nodes and nodes):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from rdma_images.jobs.check.foreign_job import JobPart, Launch, YamlWord
-from rdma_images.jobs.check.rules.rule import Answer, CheckContext, rule
+from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
 
 LOOPBACK = re.compile(r"(?:tcp://)?(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)(?::\d+)?")
 # Of each launcher: how many nodes there are, which one this is, where the first one is, and at which port.
@@ -69,8 +69,8 @@ def srun_nodes(part: JobPart, launch: Launch) -> int | None:
 @rule(
     "shell.broken", "error", "bash(1): a backslash joins lines only as the last character; an assignment has no blanks"
 )
-def broken_commands(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """Lines that a shell reads as other commands than they look."""
+def broken_commands(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report lines that a shell reads as other commands than they look."""
     for fault in part.start.faults:
         yield fault.word, fault.message, fault.fix
 
@@ -80,8 +80,8 @@ def broken_commands(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     "error",
     "SchedMD, sbatch(1): directives are read up to the first command; the first line names a shell",
 )
-def lost_directives(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """Directives that sbatch does not read, and a script that it refuses."""
+def lost_directives(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report directives that sbatch does not read, and a script that it refuses."""
     if word := part.settings.get("late-directive"):
         problem = f"#SBATCH {word.text} stands after the first command: sbatch does not read it, nor those below"
         yield word, problem, "move all directives before the first command"
@@ -94,8 +94,8 @@ def lost_directives(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     "error",
     "pytorch/pytorch, torch/distributed/run.py: defaults of --node-rank, --master-addr and --rdzv-endpoint",
 )
-def torchrun_alone(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """torchrun for several nodes, each of which starts by itself or as the first."""
+def torchrun_alone(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report torchrun for several nodes, each of which starts by itself or as the first."""
     is_operators = part.kind == "kubernetes" and part.title.startswith(OPERATORS)
     if is_operators or any(name.startswith("PET_") for name in part.environment):
         return
@@ -131,8 +131,8 @@ def _missing(options: object) -> str:
 
 
 @rule("rendezvous.node-rank", "error", "pytorch/pytorch, torch/distributed/run.py; huggingface/accelerate, issue 2362")
-def wrong_node_rank(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """A node's rank that every node has, or that is beyond the last."""
+def wrong_node_rank(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a node's rank that every node has, or that is beyond the last."""
     for launch in part.start.launches:
         names, nodes = NODE_OPTIONS.get(launch.program), node_count(part, launch)
         rank = launch.options.get(names[1]) if names else None
@@ -155,8 +155,8 @@ def wrong_node_rank(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("rendezvous.empty", "error", "bash(1): a blank ends a word")
-def empty_options(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """An option of the launcher with nothing behind its equals sign."""
+def empty_options(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report an option of the launcher with nothing behind its equals sign."""
     for launch in part.start.launches:
         for name in MEETING_OPTIONS:
             if word := launch.options.get(f"{name}="):
@@ -164,8 +164,8 @@ def empty_options(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("rendezvous.port", "error", "pytorch/pytorch, torch/distributed/rendezvous.py: a port is less than 2^16")
-def wrong_port(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """A port that does not exist, or that each node draws for itself."""
+def wrong_port(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a port that does not exist, or that each node draws for itself."""
     words: list[tuple[YamlWord, Launch | None]] = []
     if port := part.environment.get("MASTER_PORT"):
         words.append((port, None))
@@ -198,8 +198,8 @@ def _nodes(part: JobPart, launch: Launch | None) -> int:
     "error",
     "pytorch/pytorch, torch/distributed/elastic/rendezvous/utils.py, parse_rendezvous_endpoint",
 )
-def wrong_address(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """An address of the first node that is none, or that each node reads as its own."""
+def wrong_address(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report an address of the first node that is none, or that each node reads as its own."""
     for word, launch in _addresses(part):
         text, nodes = word.text.removeprefix("tcp://"), _nodes(part, launch)
         is_endpoint = launch is not None and word in (

@@ -16,12 +16,12 @@ EFA, ERDMA, GPU, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "nvidia.co
 OPEN = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")
 
 # Where, what is wrong, what to do; and a severity where it is not the rule's.
-Answer = tuple[YamlWord, str, str] | tuple[YamlWord, str, str, Severity]
-Check = Callable[[JobPart, "CheckContext"], Iterator[Answer]]
+RuleFinding = tuple[YamlWord, str, str] | tuple[YamlWord, str, str, Severity]
+RuleCheck = Callable[[JobPart, "CheckContext"], Iterator[RuleFinding]]
 
 
 @dataclass(frozen=True)
-class Tables:
+class FactTables:
     """The facts that rules read."""
 
     instances: Instances
@@ -33,7 +33,7 @@ class Tables:
 class CheckContext:
     """What the facts say of a part: its instance type, where that is known, and its fabric."""
 
-    tables: Tables
+    tables: FactTables
     node: InstanceType | None
     fabric: Fabric | None
     versions: Mapping[str, str]  # of the image's components, where a report has them
@@ -50,10 +50,10 @@ class JobRule:
     id: str
     severity: Severity
     source: str
-    check: Check
+    check: RuleCheck
 
 
-def rule(id: str, severity: Severity, source: str) -> Callable[[Check], JobRule]:
+def rule(id: str, severity: Severity, source: str) -> Callable[[RuleCheck], JobRule]:
     """Make a rule of the decorated function."""
     return lambda check: JobRule(id, severity, source, check)
 

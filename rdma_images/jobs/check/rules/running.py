@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rdma_images.core import versions
 from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
-from rdma_images.jobs.check.rules.rule import Answer, CheckContext, is_open, is_service, node_name, rule
+from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_open, is_service, node_name, rule
 
 PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v(?P<version>[0-9.]+)")
 MEASUREMENT = re.compile(r"nccl-tests|[a-z_]+_perf\b")
@@ -16,8 +16,8 @@ FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
 
 
 @rule("image.tag", "warning", "kubernetes.io, Images: a tag can be moved while pods start")
-def image_by_tag(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """An image by tag: nodes can run different bytes, and no evidence belongs to them."""
+def image_by_tag(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report an image by tag: nodes can run different bytes, and no evidence belongs to them."""
     if is_service(part) or not context.accelerated:
         return
     for image in (part.image, *part.more_images):
@@ -27,8 +27,8 @@ def image_by_tag(part: JobPart, context: CheckContext) -> Iterator[Answer]:
 
 
 @rule("restarts.store", "warning", "pytorch/pytorch issue 135712, and torch 2.11 measured: 3 of 12 restarts connected")
-def store_of_restarts(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """torchrun that starts failed ranks again with the store of the attempt before, where old addresses are."""
+def store_of_restarts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a torchrun that restarts ranks with the store of the attempt before, which holds old addresses."""
     variable = part.environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
     restarts = part.start.restarts
     if restarts and re.fullmatch("[1-9][0-9]*", restarts.text) and not (variable and variable.text == "1"):
@@ -37,8 +37,8 @@ def store_of_restarts(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("rendezvous.address", "error", "pytorch/pytorch issue 76069; SchedMD, srun(1), SLURM_LAUNCH_NODE_IPADDR")
-def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """An address of the first node that is each node's own, or the one where srun was called."""
+def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report an address of the first node that is each node's own, or that of the host where srun was called."""
     several = (part.job_nodes or (part.start.nodes and part.start.nodes.number) or 0) > 1
     fix = 'write the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
     if part.kind != "slurm":
@@ -54,8 +54,8 @@ def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("docker.network", "warning", "Docker, Bridge network driver; deepinsight/insightface issue 1444")
-def network_of_docker(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """A container for several nodes in docker's own network, whose addresses the other nodes do not reach."""
+def network_of_docker(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a container for several nodes in docker's own network, whose addresses the other nodes cannot reach."""
     nodes = part.start.nodes.number if part.start.nodes else None
     if (nodes or 0) > 1 and (word := part.settings.get("default-network")):
         problem = f"{nodes} nodes, and the container is in docker's own network, which the others do not reach"
@@ -63,8 +63,8 @@ def network_of_docker(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("rendezvous.rank", "warning", "huggingface/accelerate issue 1645; SchedMD, sbatch(1), SLURM_PROCID")
-def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """A node's rank that the sbatch script itself puts in place: each node then has the rank of the first."""
+def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a node's rank that the sbatch script's own shell expands: each node then has the rank of the first."""
     if (part.job_nodes or 0) > 1 and (word := part.settings.get("early-rank")):
         problem = f"the script itself puts its own {word.text} in place, before srun starts: each node gets rank 0"
         yield word, problem, "write srun bash -c '…' in single quotes, or a backslash before the dollar sign"
@@ -76,8 +76,8 @@ def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[Answer]:
     "deepspeedai/DeepSpeed, deepspeed/launcher/runner.py, fetch_hostfile; huggingface/accelerate, issue 2601; "
     "Lightning-AI/pytorch-lightning, issue 8707",
 )
-def launcher_without_nodes(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """A launcher that is told of no other node, or a program that nothing starts on others, in a job on several."""
+def launcher_without_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a job on several nodes whose launcher names no other node, or whose program nothing starts on them."""
     if part.start.lone_launcher and (part.job_nodes or 0) > 1:
         word = part.start.lone_launcher
         fix = "--num_machines, --num_processes, --machine_rank and --main_process_ip, or --config_file"
@@ -92,16 +92,16 @@ def launcher_without_nodes(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("transfer.devices", "warning", "sgl-project/sglang, python/sglang/srt/disaggregation/nixl/conn.py @007ba53")
-def devices_of_another_backend(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """Devices that are named for Mooncake, where NIXL moves the cache."""
+def devices_of_another_backend(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report devices that are named for Mooncake, where NIXL moves the cache."""
     if part.start.ignored_option:
         problem = f"{part.start.ignored_option.text} is read for Mooncake alone: NIXL's UCX chooses devices by itself"
         yield part.start.ignored_option, problem, "set UCX_NET_DEVICES, as mlx5_0:1, on prefill and decode"
 
 
 @rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")
-def host_shared_memory(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """The host's /dev/shm: what one job leaves there fills it for the next, and Pod Security refuses it."""
+def host_shared_memory(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report the host's /dev/shm: files of one job fill it for the next, and Pod Security refuses it."""
     if word := part.settings.get("host-shm"):
         problem = (
             "/dev/shm is the node's own: jobs share it and leave files in it, and the baseline Pod Security refuses it"
@@ -110,8 +110,8 @@ def host_shared_memory(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("devices.host-path", "warning", "aws-samples/aws-do-eks pull request 63: the same pod with and without it")
-def host_devices(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """The node's /dev/infiniband by its path: it brings other adapters, too, which hide EFA."""
+def host_devices(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report a hostPath of /dev/infiniband: it brings other adapters, too, which hide EFA."""
     if (word := part.settings.get("host-devices")) and context.fabric == "efa":
         problem = (
             "/dev/infiniband is the node's own: beside other RDMA adapters libfabric finds no EFA, and NCCL takes TCP"
@@ -124,8 +124,8 @@ def host_devices(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     "error",
     "Docker's docker run: a container has none of the host's devices and 64 KiB to 8 MiB to lock",
 )
-def docker_without_devices(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """A container for a fabric without its devices, or without memory that it may lock."""
+def docker_without_devices(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report a container for a fabric that lacks its devices, or may not lock memory."""
     if part.kind != "docker" or "privileged" in part.settings or not (context.fabric or _asks_for_verbs(part)):
         return
     word = part.image or YamlWord("docker run", part.line)
@@ -146,8 +146,8 @@ def _asks_for_verbs(part: JobPart) -> bool:
 
 
 @rule("skypilot.internal", "warning", "skypilot-org/skypilot, sky/clouds/aws.py, make_deploy_resources_variables")
-def public_addresses(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """SkyPilot's machines on AWS with public addresses, which EC2 gives to one interface alone."""
+def public_addresses(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report SkyPilot's machines on AWS with public addresses, which EC2 gives to one interface alone."""
     tier, cloud = part.settings.get("network_tier"), part.settings.get("infra") or part.settings.get("cloud")
     if part.kind != "skypilot" or not (tier and tier.text == "best" and cloud and cloud.text.startswith("aws")):
         return
@@ -185,16 +185,16 @@ def _interfaces(part: JobPart, context: CheckContext) -> int:
 
 
 @rule("device-plugin.version", "warning", "aws/sagemaker-hyperpod-cli pull request 282")
-def stale_device_plugin(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """A device plugin that counts p6-b200's NVLink controllers as EFA: ten instead of eight."""
+def stale_device_plugin(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a device plugin that counts p6-b200's NVLink controllers as EFA: ten instead of eight."""
     if part.image and (match := PLUGIN.search(part.image.text)) and not versions.at_least(match["version"], "0.5.10"):
         problem = f"version {match['version']} counts the NVLink controllers of p6-b200 as EFA: 10 in place of 8"
         yield part.image, problem, "take 0.5.10 or later"
 
 
 @rule("measurement.retries", "warning", "mpi-operator's runPolicy; a failed run that is repeated hides the failure")
-def silent_retries(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """A measurement that is tried again in silence."""
+def silent_retries(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a measurement that is retried silently."""
     if not MEASUREMENT.search(
         f"{part.settings['name'].text if 'name' in part.settings else ''} {part.image.text if part.image else ''}"
     ):
@@ -207,8 +207,8 @@ def silent_retries(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("sagemaker.vpc", "error", "AWS, SageMaker AI: EFA needs security groups that allow all traffic from themselves")
-def without_vpc(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """Several hosts with EFA and no VPC: their security group does not let the adapters speak."""
+def without_vpc(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report several hosts with EFA and no VPC: their security group does not let the adapters communicate."""
     several = part.nodes if part.nodes and (part.nodes.number or 0) > 1 else None
     if several and part.kind == "sagemaker" and context.fabric == "efa" and "vpc" not in part.settings:
         yield several, f"{several.text} hosts and no VpcConfig: EFA has no security group", "add VpcConfig"
@@ -219,8 +219,8 @@ def without_vpc(part: JobPart, context: CheckContext) -> Iterator[Answer]:
     "error",
     "eksctl-io/eksctl, pkg/cfn/builder/network_interfaces.go and pkg/apis/eksctl.io/v1alpha5/validation.go",
 )
-def eksctl_efa(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """A node group whose nodes get no adapters, or that eksctl cannot make."""
+def eksctl_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report a node group whose nodes get no adapters, or that eksctl cannot make."""
     if part.kind != "eksctl" or not (part.instance and context.node and context.node.fabric == "efa"):
         return
     enabled, template = part.settings.get("efa-enabled"), part.settings.get("launch-template")

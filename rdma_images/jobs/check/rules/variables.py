@@ -6,29 +6,29 @@ from collections.abc import Collection, Iterator
 from rdma_images.facts.environment import Variable
 from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import JobPart
-from rdma_images.jobs.check.rules.rule import Answer, CheckContext, is_open, rule
+from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_open, rule
 from rdma_images.validate.probes.tree import LISTED
 
 
 @rule("environment.harmful", "error", "facts/environment.yaml")
-def harmful_variables(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """A variable that takes the network away or breaks it."""
+def harmful_variables(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report a variable that takes the network away or breaks it."""
     yield from _variables(part, context, "harmful", "remove it")
 
 
 @rule("environment.slow", "warning", "facts/environment.yaml")
-def slow_variables(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """A variable that leaves the network, and makes it slower."""
+def slow_variables(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report a variable that makes the network slower."""
     yield from _variables(part, context, "slow", "remove it")
 
 
 @rule("environment.obsolete", "warning", "facts/environment.yaml")
-def obsolete_variables(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """A variable that the versions of today do not need, or do not read."""
+def obsolete_variables(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report a variable that today's versions do not need, or do not read."""
     yield from _variables(part, context, "obsolete", "remove it")
 
 
-def _variables(part: JobPart, context: CheckContext, effect: str, fix: str) -> Iterator[Answer]:
+def _variables(part: JobPart, context: CheckContext, effect: str, fix: str) -> Iterator[RuleFinding]:
     values = {name: word.text for name, word in part.environment.items() if not is_open(word.text)}
     table = context.tables.environment
     for row in table.variables.values():
@@ -71,8 +71,8 @@ def _conditions(row: Variable, value: str, part: JobPart, context: CheckContext)
     "warning",
     "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core",
 )
-def misspelt_variables(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """A name that nothing reads, and that is nearly one that is read."""
+def misspelt_variables(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report a variable that nothing reads, and whose name is nearly one that is read."""
     for name, word in part.environment.items():
         if near := context.tables.variables.closest_name(name):
             yield (
@@ -87,8 +87,8 @@ def misspelt_variables(part: JobPart, context: CheckContext) -> Iterator[Answer]
     "warning",
     "aws/aws-ofi-nccl, INSTALL.md; measured by environment.library-path of the validators",
 )
-def library_path(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """LD_LIBRARY_PATH of the job wins over the image's own order of libraries."""
+def library_path(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report LD_LIBRARY_PATH: the job's wins over the image's own order of libraries."""
     word = part.environment.get("LD_LIBRARY_PATH")
     if word and word.text and part.image:
         yield (
@@ -101,14 +101,16 @@ def library_path(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 @rule(
     "plugin.missing", "error", "NVIDIA/nccl, src/plugin/plugin_open.cc; awsome-distributed-ai pull requests 878 and 936"
 )
-def missing_plugin(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """A plugin that is not in the image, by its report: NCCL runs without that network, or without the tuner."""
+def missing_plugin(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report a plugin that the image's report lacks: NCCL runs without that network, or without the tuner."""
     image = part.image
     for name, prefix in (("NCCL_NET_PLUGIN", "libnccl-net"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner")):
         word = part.environment.get(name)
         if not (image and word and not is_open(image.text) and (libraries := image_reports.libraries(image.text))):
             continue
-        file_names = [tried(value, prefix) for value in word.text.split(",") if value and value.lower() != "none"]
+        file_names = [
+            plugin_files(value, prefix) for value in word.text.split(",") if value and value.lower() != "none"
+        ]
         if not file_names or any(
             _may_contain(value, context.mounts, libraries) for names in file_names for value in names
         ):
@@ -124,7 +126,7 @@ def missing_plugin(part: JobPart, context: CheckContext) -> Iterator[Answer]:
         yield word, problem, "remove it: NCCL finds the image's own plugin by itself"
 
 
-def tried(word: str, prefix: str) -> list[str]:
+def plugin_files(word: str, prefix: str) -> list[str]:
     """Return the files that NCCL opens for a word of its variable: the word itself, and a name made of it."""
     is_composed = "/" not in word and not (word.startswith("lib") and word.endswith(".so"))
     return [word, f"{prefix}-{word}.so"] if is_composed else [word]
@@ -151,8 +153,8 @@ def _may_contain(name: str, mounts: Collection[str], libraries: Collection[str])
     "error",
     "NVIDIA/pyxis, README: what the image sets wins over what is exported, unless --container-env names it",
 )
-def lost_exports(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """Exports that the image's own values win over: a leg over TCP then measures the fabric twice."""
+def lost_exports(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report exports that lose to the image's own values: a run over TCP then measures the fabric twice."""
     if part.kind != "slurm" or not part.image:
         return
     exported = part.settings["container-env"].text.split(",") if "container-env" in part.settings else []
@@ -164,8 +166,8 @@ def lost_exports(part: JobPart, _: CheckContext) -> Iterator[Answer]:
 
 
 @rule("tcp.chosen", "warning", "NVIDIA/nccl, NCCL_NET: no other network than the one named is taken")
-def chosen_sockets(part: JobPart, context: CheckContext) -> Iterator[Answer]:
-    """TCP is chosen on nodes with a fabric: right for a comparison, and for nothing else."""
+def chosen_sockets(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report TCP on nodes with a fabric: right for a comparison, and for nothing else."""
     word = part.environment.get("NCCL_NET")
     if word and word.text.lower() == "socket" and context.fabric:
         problem = f"NCCL_NET={word.text}: NCCL uses TCP sockets alone, and leaves the fabric ({context.fabric})"
@@ -173,8 +175,8 @@ def chosen_sockets(part: JobPart, context: CheckContext) -> Iterator[Answer]:
 
 
 @rule("tcp.leg", "error", "NVIDIA/nccl, NCCL_NET; libfabric's fi_fabric(7), FI_PROVIDER")
-def tcp_leg(part: JobPart, _: CheckContext) -> Iterator[Answer]:
-    """A TCP leg of a comparison that only unsets what the image sets: the image's network stays in force."""
+def tcp_leg(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a run over TCP that only unsets what the image sets: the image's network stays in force."""
     run = part.settings.get("run")
     if part.kind == "skypilot" and run and "USE_EFA" in part.environment and "NCCL_NET=Socket" not in run.text:
         problem = (
