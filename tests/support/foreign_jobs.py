@@ -64,6 +64,7 @@ spec:
         resources:
           requests: {{{resources}}}
           limits: {{{resources}}}
+        volumeMounts: [{{name: shm, mountPath: /dev/shm}}]
 """
 
 

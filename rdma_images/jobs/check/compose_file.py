@@ -20,7 +20,7 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
             continue
         start = _command(service).start
         network: Network = "host" if service.lookup("network_mode").value == "host" else "pod"
-        access = _access(service.mapping)
+        access = [*_access(service.mapping), *_default_memory(service.mapping)]
         yield JobPart(
             document.name,
             service.line,
@@ -76,6 +76,13 @@ def _access(service: dict[str, Any]) -> Iterator[str]:
     capabilities = [word.upper().removeprefix("CAP_") for word in _texts(service.get("cap_add"))]
     if is_elsewhere or "memlock" in str(service.get("ulimits")) or {"IPC_LOCK", "ALL"} & set(capabilities):
         yield "memlock"
+
+
+def _default_memory(service: dict[str, Any]) -> Iterator[str]:
+    """Yield "default-shm" for a service with the default /dev/shm."""
+    mounted = [*_texts(service.get("volumes")), *_texts(service.get("tmpfs"))]
+    if not {"shm_size", "ipc", "extends"} & service.keys() and not any("/dev/shm" in word for word in mounted):
+        yield "default-shm"
 
 
 def _texts(values: object) -> list[str]:

@@ -37,6 +37,8 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
         networks = [value for key in ("--network", "--net") for value in options.get(key, ())]
         gpus = next((count for value in options.get("--gpus", ()) if (count := _gpus(value))), "")
         settings = {name: YamlWord("given", line) for name, value in _access(options).items() if value}
+        if not _has_shared_memory(options) and "$" not in (image or ""):
+            settings["default-shm"] = YamlWord("docker run", line)
         if not networks and not has_several and "$" not in (image or ""):
             settings["default-network"] = YamlWord("docker run", line)
         yield JobPart(
@@ -81,6 +83,14 @@ def _access(options: dict[str, list[str]]) -> dict[str, bool]:
         "memlock": any(value.startswith(("memlock", "$")) for value in options.get("--ulimit", ()))
         or any(name in ("IPC_LOCK", "ALL") for name in capabilities),
     }
+
+
+def _has_shared_memory(options: dict[str, list[str]]) -> bool:
+    """Return whether the container has more than the default /dev/shm."""
+    mounted = [value for key in ("--volume", "-v", "--mount", "--tmpfs") for value in options.get(key, ())]
+    return (
+        "--shm-size" in options or "--ipc" in options or any("/dev/shm" in value or "$" in value for value in mounted)
+    )
 
 
 def _options(text: str) -> tuple[dict[str, list[str]], str | None]:

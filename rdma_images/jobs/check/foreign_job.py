@@ -100,8 +100,11 @@ class Launch:
     is_certain: bool  # whether every run executes it
     srun: Mapping[str, YamlWord] | None = None  # the options of the srun that starts it; None for none
     on_nodes: bool = False  # whether each node's own shell puts its variables in place
-    sent_variables: frozenset[str] | None = None  # what mpirun's -x or docker's -e passes on; None for all
+    way: str = ""  # what starts it elsewhere and passes only some variables on: mpirun, docker, ssh
+    sent_variables: frozenset[str] | None = None  # what that way passes on; None for all
     is_open: bool = False  # whether a variable may hold more of its options
+    exported: Mapping[str, YamlWord] = field(default_factory=dict)  # variables that are set where it starts
+    visible: YamlWord | None = None  # CUDA_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True)

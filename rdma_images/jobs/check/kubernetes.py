@@ -89,6 +89,13 @@ def _settings(top: YamlNode, pod: YamlNode, container: YamlNode) -> Iterator[tup
     kind, mounts, claims = top.lookup("kind"), container.lookup("volumeMounts"), pod.lookup("resourceClaims")
     if network := pod.lookup("hostNetwork").word:
         yield "host-network", network
+    if policy := pod.lookup("dnsPolicy").word:
+        yield "dns-policy", policy
+    capabilities = container.lookup("securityContext", "capabilities", "add")
+    if {"IPC_LOCK", "CAP_IPC_LOCK", "ALL"} & {str(item.value) for item in capabilities.items}:
+        yield "ipc-lock", capabilities.with_text("given")
+    if pod.lookup("hostIPC").value != "true" and "/dev/shm" not in str(mounts.value):
+        yield "default-shm", container.with_text("given")
     if name := top.lookup("metadata", "name").word:
         yield "name", name
     if kind.value in ("DaemonSet", "Deployment"):

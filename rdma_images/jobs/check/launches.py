@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from rdma_images.jobs.check import commands
@@ -48,6 +48,7 @@ HYDRA = re.compile(r"\+{0,2}[a-z][\w.]*\.\w+=.*|[a-z_]\w*=.*")
 # A variable that may hold options of the launcher.
 OPEN_WORDS = re.compile(r"\$.*(?:ARG|OPT|CONF|PARAM|FLAG|LAUNCH|DIST|RDZV|TORCHRUN|@|\*)", re.IGNORECASE)
 SRUN_SHORT = {"N": "nodes", "n": "ntasks", "w": "nodelist", "c": "cpus_per_task", "G": "gpus", "r": "relative"}
+HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*:\d+")
 MPI_VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*")
 
 
@@ -56,20 +57,33 @@ class _Context:
     is_certain: bool
     srun: Mapping[str, YamlWord] | None = None
     on_nodes: bool = False
+    way: str = ""
     sent_variables: frozenset[str] | None = None
+    exported: Mapping[str, YamlWord] = field(default_factory=dict)
     depth: int = 0
 
 
 def launches(text: commands.ShellText) -> tuple[Launch, ...]:
     """Return the launches among a text's commands, those within quotes for another shell, too."""
-    return tuple(
-        launch for command in text.commands for launch in _of(command.words, command, _Context(command.is_certain))
-    )
+    found: list[Launch] = []
+    exported: dict[str, YamlWord] = {}
+    for command in text.commands:
+        if command.words[0].text in ("export", "declare", "typeset") and command.is_certain:
+            exported |= _settings(command.words[1:])
+        found += _of(command.words, command, _Context(command.is_certain, exported=exported.copy()))
+    return tuple(found)
+
+
+def _settings(words: tuple[ShellWord, ...]) -> dict[str, YamlWord]:
+    """Return the words that are NAME=value."""
+    matches = ((commands.SETTING.fullmatch(word.text), word.line) for word in words)
+    return {match["name"]: YamlWord(match["value"], line) for match, line in matches if match}
 
 
 def _of(words: tuple[ShellWord, ...], command: Command, context: _Context) -> Iterator[Launch]:
     """Yield the launches of a command's words."""
     start = next((n for n, word in enumerate(words) if not commands.SETTING.fullmatch(word.text)), len(words))
+    context = replace(context, exported={**context.exported, **_settings(words[:start])})
     words = words[start:]
     if not words:
         return
@@ -79,18 +93,18 @@ def _of(words: tuple[ShellWord, ...], command: Command, context: _Context) -> It
         yield _launch(program, words[length:], words[0].line, context)
         return
     if program:
-        context = replace(context, sent_variables=_sent(words) if program == "mpirun" else None)
+        context = replace(context, way=program, sent_variables=_sent(words) if program == "mpirun" else None)
         yield _launch(program, words[length:], words[0].line, context)
-        context = replace(context, on_nodes=True)
+        context = replace(context, on_nodes=True, way="", sent_variables=None)
     elif not WRAPPERS.fullmatch(head):
         return
     if head == "srun":
         context = replace(context, srun=_options(_before_program(words[1:]), SRUN_SHORT))
     if head in ("docker", "podman", "nerdctl") and len(words) > 1 and words[1].text in ("run", "container"):
-        context = replace(context, sent_variables=_passed(words))
+        context = replace(context, way="docker", sent_variables=_passed(words))
     if head in ("ssh", "pdsh", "clush"):
         names = frozenset(re.findall(r"\b([A-Z_][A-Z0-9_]*)=", " ".join(word.text for word in words)))
-        context = replace(context, sent_variables=names)
+        context = replace(context, way="ssh", sent_variables=names)
     for position in range(1, len(words)):
         before, word = words[position - 1].text, words[position]
         is_script = SHELL_OPTION.fullmatch(before) and any(
@@ -147,17 +161,31 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
     script = len(words)
     if program not in SERVERS:
         script = next((n for n, word in enumerate(words) if SCRIPT.fullmatch(word.text)), len(words))
+    options = _options(words[:script], {})
+    if program in ("mpirun", "horovodrun") and (stray := _stray_host(words)):
+        options["stray_host"] = stray
     return Launch(
         program,
         line,
-        _options(words[:script], {}),
+        options,
         _options(words[script + 1 :], {}),
         context.is_certain,
         context.srun,
         context.on_nodes,
+        context.way,
         context.sent_variables,
         any(OPEN_WORDS.match(word.text) for word in words[:script]),
+        context.exported,
+        context.exported.get("CUDA_VISIBLE_DEVICES"),
     )
+
+
+def _stray_host(words: tuple[ShellWord, ...]) -> YamlWord | None:
+    """Return a host that stands behind the list of hosts, as a word of its own."""
+    for option, _, word in zip(words, words[1:], words[2:], strict=False):
+        if option.text in ("-H", "-host", "--host", "--hosts") and HOST.fullmatch(word.text):
+            return YamlWord(word.text, word.line)
+    return None
 
 
 def _before_program(words: tuple[ShellWord, ...]) -> tuple[ShellWord, ...]:
@@ -193,7 +221,7 @@ def _options(words: tuple[ShellWord, ...], short: Mapping[str, str]) -> dict[str
 def _sent(words: tuple[ShellWord, ...]) -> frozenset[str] | None:
     """Return the variables that Open MPI sends to other nodes with -x; None for another MPI's options."""
     texts = [word.text for word in words]
-    if any(text.startswith(("-genv", "-env", "-ppn", "-f")) for text in texts) or "mca_base_env_list" in texts:
+    if any(text.startswith(("-genv", "-env", "-ppn")) for text in texts) or "mca_base_env_list" in texts:
         return None
     sent = {after.partition("=")[0] for before, after in pairwise(texts) if before == "-x"}
     return None if any(not MPI_VARIABLE.fullmatch(name) for name in sent) else frozenset(sent)

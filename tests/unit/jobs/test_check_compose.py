@@ -9,7 +9,10 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.jobs import check
 
 HEAD = f"services:\n  db:\n    image: postgres:16\n  train:\n    image: team/train@sha256:{'5e' * 32}\n"
-GPUS = "    deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 4, capabilities: [gpu]}]}}}\n"
+GPUS = (
+    "    deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 4, capabilities: [gpu]}]}}}\n"
+    "    ipc: host\n"
+)
 EFA = "    environment: [FI_PROVIDER=efa]\n"
 DEVICES = "    devices: ['/dev/infiniband:/dev/infiniband']\n"
 

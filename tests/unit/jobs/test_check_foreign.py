@@ -311,6 +311,7 @@ def test_a_docker_command_line_is_read(tmp_path: Path) -> None:
         "ranks.gpus",
         "environment.harmful",
         "docker.devices",
+        "shm.small",
     }
 
 

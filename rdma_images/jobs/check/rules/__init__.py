@@ -11,7 +11,7 @@ from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import JobFinding, JobPart
-from rdma_images.jobs.check.rules import counts, launch, running, variables
+from rdma_images.jobs.check.rules import counts, launch, passed, ranks, running, variables
 from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, FactTables, JobRule
 
 __all__ = ["RULES", "FactTables", "check"]
@@ -19,7 +19,7 @@ __all__ = ["RULES", "FactTables", "check"]
 RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 RULES: tuple[JobRule, ...] = tuple(
     value
-    for module in (counts, variables, launch, running)
+    for module in (counts, ranks, variables, passed, launch, running)
     for value in vars(module).values()
     if isinstance(value, JobRule)
 )
@@ -69,6 +69,7 @@ def _shared(parts: Sequence[JobPart], tables: FactTables) -> CheckContext:
         runtime_adapters=False,
         accelerated=any(fabrics) or any(part.gpus or part.kind != "kubernetes" for part in parts),
         mounts=tuple(dict.fromkeys(mount for paths in mounts for mount in paths)),
+        siblings=tuple(parts),
     )
 
 

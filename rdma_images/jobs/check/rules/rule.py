@@ -41,6 +41,7 @@ class CheckContext:
     runtime_adapters: bool  # whether the runtime that a TrainJob names, in any of the files, asks for adapters
     accelerated: bool  # whether any part of the file asks for GPUs or adapters
     mounts: tuple[str, ...]  # the folders of volumes in any pod of the file: mpirun's variables go to other pods
+    siblings: tuple[JobPart, ...]  # the parts of the same file
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,159 @@
+"""Rules on what reaches ranks that other programs start: variables, addresses, shared memory."""
+
+import re
+from collections.abc import Iterator
+
+from rdma_images.jobs.check.foreign_job import JobPart, Launch
+from rdma_images.jobs.check.rules.launch import NODE_OPTIONS, node_count
+from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, RuleFinding, is_open, rule
+
+# What decides how ranks reach each other, and is of no use where mpirun or docker alone reads it.
+READ_BY_RANKS = re.compile(r"(?:NCCL|TORCH_NCCL|FI|OFI_NCCL|UCX|GLOO|NVSHMEM)_\w+")
+VERBS = re.compile(r"NCCL_IB_(?:HCA|GID_INDEX|TC|SL)")
+RDMA_RESOURCE = re.compile(r"rdma|hca|mlnx|sriov|roce|infiniband|efa|/ib", re.IGNORECASE)
+OF_OPERATORS = ("PyTorchJob", "MPIJob", "JobSet", "RayCluster", "RayJob", "RayService", "LeaderWorkerSet")
+
+
+@rule(
+    "environment.passed",
+    "warning",
+    "open-mpi/ompi, mpirun(1), -x; SchedMD, srun(1), --export; Docker, docker run, --env",
+)
+def lost_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report variables that are set where the launcher runs, and that the ranks it starts elsewhere do not get."""
+    for launch in part.start.launches:
+        exported = {name: word for name, word in launch.exported.items() if READ_BY_RANKS.fullmatch(name)}
+        if launch.program == "mpirun" and part.title == "MPIJob Launcher":
+            exported |= {name: word for name, word in part.environment.items() if READ_BY_RANKS.fullmatch(name)}
+        option, sent = _way(part, launch)
+        same_way = (other.sent_variables for other in part.start.launches if other.way == launch.way)
+        passed = frozenset().union(*(names for names in same_way if names), sent or ())
+        lost = {name: word for name, word in exported.items() if sent is not None and name not in passed}
+        if not lost:
+            continue
+        names = ", ".join(list(lost)[:4]) + (" and others" if len(lost) > 4 else "")
+        problem = f"{names} {'is' if len(lost) == 1 else 'are'} set here, and {option}: the ranks do not get it"
+        yield next(iter(lost.values())), problem, f"pass {'it' if len(lost) == 1 else 'them'} on"
+
+
+def _way(part: JobPart, launch: Launch) -> tuple[str, frozenset[str] | None]:
+    """Return what passes variables to the ranks of a launch, as a clause, and which; None for all of them."""
+    export = launch.srun.get("export") if launch.srun is not None else None
+    if export and "$" not in export.text:
+        names = export.text.split(",")
+        return f"srun has --export={export.text[:60]}", None if "ALL" in names else _names(names)
+    default = part.settings.get("export")
+    if launch.srun is not None and not export and default and default.text == "NONE":
+        return "with #SBATCH --export=NONE srun passes nothing on", frozenset()
+    if launch.program == "mpirun" and part.kind == "slurm":
+        return "", None  # which srun starts, with all variables
+    if launch.program == "mpirun" and not (part.kind == "kubernetes" or _names_hosts(launch)):
+        return "", None
+    ways = {"mpirun": "mpirun has no -x for it", "docker": "docker run has no -e for it", "ssh": "ssh does not send it"}
+    return ways.get(launch.way, ""), launch.sent_variables if launch.way in ways else None
+
+
+def _names(words: list[str]) -> frozenset[str]:
+    return frozenset(word.partition("=")[0] for word in words)
+
+
+def _names_hosts(launch: Launch) -> bool:
+    return any(name in launch.options for name in ("H", "host", "hostfile", "machinefile"))
+
+
+@rule(
+    "rendezvous.services",
+    "error",
+    "pytorch/pytorch, torch/distributed/run.py: the nodes of a job differ in their rank alone",
+)
+def nodes_of_one_file(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report containers of one file that are the nodes of one job, with one rank or other counts."""
+    for launch in part.start.launches:
+        names, nodes = NODE_OPTIONS.get(launch.program), node_count(part, launch)
+        rank = launch.options.get(names[1]) if names else None
+        if not names or not rank or rank.number is None or nodes < 2:
+            continue
+        for other in context.siblings:
+            if other.line >= part.line or other.kind not in ("docker", "kubernetes"):
+                continue
+            for first in other.start.launches:
+                if first.program != launch.program or not (other_rank := first.options.get(names[1])):
+                    continue
+                if other_rank.text == rank.text:
+                    yield (
+                        rank,
+                        f"rank {rank.text} is that of {other.title} in line {other.line}, too",
+                        "give each node its own rank",
+                    )
+                elif (count := node_count(other, first)) and count != nodes:
+                    yield (
+                        launch.options[names[0]],
+                        f"{nodes} nodes, and {other.title} is for {count}",
+                        "write the same on all nodes",
+                    )
+
+
+@rule("rendezvous.host-ip", "error", "vllm-project/vllm, vllm/envs.py, VLLM_HOST_IP: the address of this node")
+def same_host_address(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report a VLLM_HOST_IP that two nodes have, or that no other node reaches."""
+    word = part.environment.get("VLLM_HOST_IP")
+    if not word or is_open(word.text):
+        return
+    for other in context.siblings:
+        same = other.environment.get("VLLM_HOST_IP")
+        if same and other.line < part.line and same.text == word.text and part.kind == "docker":
+            yield (
+                word,
+                f"VLLM_HOST_IP={word.text} is that of {other.title} in line {other.line}, too",
+                "write each node's own address",
+            )
+    if word.text in ("127.0.0.1", "localhost", "0.0.0.0"):
+        yield word, f"VLLM_HOST_IP={word.text} is no address that other nodes reach", "write the node's own address"
+
+
+@rule(
+    "shm.small",
+    "warning",
+    "Docker, docker run, --shm-size: 64 MiB; NVIDIA's NCCL user guide, Troubleshooting, Shared memory",
+)
+def small_shared_memory(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a container with several GPUs and the 64 MiB of /dev/shm that it has by default."""
+    gpus = part.gpus.number if part.gpus else None
+    if "default-shm" in part.settings and (gpus or 0) > 1 and not part.title.startswith("Ray"):  # KubeRay mounts one
+        word = part.settings["default-shm"]
+        fix = "mount an emptyDir with medium: Memory on /dev/shm"
+        if part.kind == "docker":
+            fix = "add shm_size or ipc: host" if "compose" in part.settings else "add --ipc=host, or --shm-size"
+        yield word, f"/dev/shm has 64 MiB for {gpus} GPUs: NCCL and data loaders share memory there", fix
+
+
+@rule("pod.rdma", "warning", "Mellanox/k8s-rdma-shared-dev-plugin, README: pods ask for its resource, and add IPC_LOCK")
+def pods_without_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report pods for InfiniBand or RoCE without a device of it, or without memory that they may lock."""
+    if part.kind != "kubernetes" or not part.gpus or {"privileged", "claims", "host-devices"} & part.settings.keys():
+        return
+    resources = {name: word for name, word in {**part.requests, **part.limits}.items() if RDMA_RESOURCE.search(name)}
+    verbs = next((word for name, word in part.environment.items() if VERBS.fullmatch(name)), None)
+    disabled = part.environment.get("NCCL_IB_DISABLE")
+    if verbs and not resources and (part.job_nodes or 0) > 1 and not (disabled and disabled.text == "1"):
+        problem = "NCCL_IB_ variables are set, and the pod asks for no RDMA device: NCCL takes TCP"
+        yield verbs, problem, "ask for the resource of the cluster's RDMA device plugin, as rdma/…"
+    resource = next((word for name, word in resources.items() if name not in (EFA, ERDMA) and "efa" not in name), None)
+    if resource and "ipc-lock" not in part.settings:
+        problem = "the pod has RDMA devices and no IPC_LOCK: locked memory may be limited, and no queue pair be created"
+        yield resource, problem, "add securityContext.capabilities.add: [IPC_LOCK]"
+
+
+@rule(
+    "pod.names",
+    "warning",
+    "kubernetes.io, DNS for Services and Pods: hostNetwork needs dnsPolicy ClusterFirstWithHostNet",
+)
+def names_on_hosts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report pods in the host's network that do not resolve the names by which an operator's nodes meet."""
+    word, policy = part.settings.get("host-network"), part.settings.get("dns-policy")
+    if part.kind != "kubernetes" or not part.title.startswith(OF_OPERATORS) or not word or word.text != "true":
+        return
+    if not (policy and policy.text in ("ClusterFirstWithHostNet", "None")):
+        problem = "hostNetwork without dnsPolicy ClusterFirstWithHostNet: the pods do not resolve each other's names"
+        yield word, problem, "write dnsPolicy: ClusterFirstWithHostNet"

@@ -1,0 +1,229 @@
+"""Rules on how many ranks a job starts: tasks, GPUs, hosts and parallel groups that do not go together."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+from rdma_images.jobs.check.foreign_job import JobPart, Launch, YamlWord
+from rdma_images.jobs.check.rules.launch import node_count
+from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
+
+VISIBLE = re.compile(r"\d+(?:,\s*\d+)*")
+HOSTS = re.compile(r"[\w.-]+(?::\d+)?(?:,[\w.-]+(?::\d+)?)*")
+# Of Megatron's programs and NeMo's, which take them as model.NAME.
+MODEL_PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+LIGHTNING_DEVICES = ("trainer.devices", "trainer.gpus", "devices", "gpus")
+TENSOR_PARALLEL = ("tensor_parallel_size", "tp", "tp_size")
+PIPELINE_PARALLEL = ("pipeline_parallel_size", "pp", "pp_size")
+
+
+def number(options: Mapping[str, YamlWord], *names: str, default: int | None = None) -> int | None:
+    """Return the first option that is there as a number; `default` where none is, None where it is no number."""
+    word = next((options[name] for name in names if name in options), None)
+    return word.number if word else default
+
+
+def tasks_per_node(part: JobPart, launch: Launch) -> int | None:
+    """Return how many tasks srun starts on each node; None where srun does not start it, or that is not known."""
+    if launch.srun is None:
+        return None
+    of_script = {name.replace("-", "_"): word for name, word in part.settings.items()}
+    nodes = number(launch.srun, "nodes", default=part.job_nodes)
+    for options in (launch.srun, of_script):
+        names = ("ntasks", "n") if options is of_script else ("ntasks",)
+        total = number(options, *names)
+        if total and nodes and total % nodes == 0:
+            return total // nodes
+        if any(name in options for name in (*names, "ntasks_per_node", "nodes" if options is launch.srun else "")):
+            return number(options, "ntasks_per_node") if "ntasks_per_node" in options else None
+    return 1
+
+
+@rule("ranks.visible", "error", "CUDA C++ Programming Guide, CUDA_VISIBLE_DEVICES: no other device is visible")
+def invisible_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report more ranks on a node than CUDA_VISIBLE_DEVICES leaves GPUs."""
+    for launch in part.start.launches:
+        word = launch.visible or part.environment.get("CUDA_VISIBLE_DEVICES")
+        ranks = {
+            "torchrun": launch.options.get("nproc_per_node"),
+            "accelerate": launch.options.get("num_processes") if node_count(part, launch) < 2 else None,
+        }.get(launch.program)
+        if not (word and VISIBLE.fullmatch(word.text) and ranks and ranks.number):
+            continue
+        gpus = word.text.count(",") + 1
+        if ranks.number > gpus:
+            problem = f"{ranks.number} ranks on a node, and CUDA_VISIBLE_DEVICES={word.text} leaves {gpus} of its GPUs"
+            yield ranks, problem, f"start {gpus}, or name {ranks.number} GPUs"
+
+
+@rule("ranks.tasks", "error", "SchedMD, srun(1): srun starts the command once for each task")
+def launchers_of_each_task(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """torchrun or DeepSpeed once for each GPU, where each of them starts the ranks of all GPUs."""
+    for launch in part.start.launches:
+        tasks = tasks_per_node(part, launch)
+        ranks = number(launch.options, "nproc_per_node", "num_gpus")
+        if launch.program in ("torchrun", "deepspeed") and tasks and tasks > 1 and ranks != 1:
+            problem = f"srun starts {tasks} {launch.program} on each node, and each starts the ranks of all its GPUs"
+            yield YamlWord(launch.program, launch.line), problem, "write srun --ntasks-per-node=1"
+
+
+@rule(
+    "ranks.lightning",
+    "warning",
+    "Lightning-AI/pytorch-lightning, src/lightning/fabric/plugins/environments/slurm.py, validate_settings",
+)
+def devices_of_lightning(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report Lightning's or NeMo's numbers of devices and nodes, which Slurm's tasks and nodes have to equal."""
+    for launch in part.start.launches:
+        if launch.program != "python" or part.kind != "slurm":
+            continue
+        devices = next((launch.arguments[name] for name in LIGHTNING_DEVICES if name in launch.arguments), None)
+        tasks, gpus = tasks_per_node(part, launch), part.gpus.number if part.gpus else None
+        if devices and devices.number and tasks and devices.number != tasks:
+            problem = f"{devices.number} devices, and srun starts {tasks} task{'s' if tasks > 1 else ''} on each node"
+            yield devices, problem, f"write --ntasks-per-node={devices.number}: Lightning starts no ranks under Slurm"
+        elif not devices and tasks and gpus and tasks > gpus:
+            problem = f"srun starts {tasks} ranks on each node, and it has {gpus} GPU{'s' if gpus > 1 else ''}"
+            yield YamlWord("srun", launch.line), problem, f"ask for {tasks} GPUs, or start {gpus} tasks on each node"
+        nodes = next(
+            (launch.arguments[name] for name in ("trainer.num_nodes", "num_nodes") if name in launch.arguments), None
+        )
+        if (
+            nodes
+            and nodes.number
+            and part.job_nodes
+            and launch.srun is not None
+            and "nodes" not in launch.srun
+            and nodes.number != part.job_nodes
+        ):
+            yield (
+                nodes,
+                f"the program is for {nodes.number} nodes, and the job has {part.job_nodes}",
+                f"write {part.job_nodes}",
+            )
+
+
+@rule("ranks.total", "error", "huggingface/accelerate, commands/launch.py: num_processes is of all machines together")
+def processes_of_accelerate(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """accelerate's number of processes, which is of all machines and not of each."""
+    for launch in part.start.launches:
+        word, machines = launch.options.get("num_processes"), node_count(part, launch)
+        if launch.program != "accelerate" or not word or not word.number or machines < 2:
+            continue
+        fix = "num_processes is of all machines together: machines times GPUs of each"
+        if word.number % machines:
+            yield word, f"{word.number} processes on {machines} machines: each needs the same number", fix
+        elif part.gpus and part.gpus.number and word.number != machines * part.gpus.number:
+            problem = f"{word.number} processes on {machines} machines with {part.gpus.number} GPUs each"
+            yield word, problem, fix, "warning"
+
+
+@rule("ranks.parallel", "error", "NVIDIA/Megatron-LM, megatron/training/arguments.py, validate_args")
+def undivided_world(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report ranks that parallel groups do not divide, or batches that the replicas do not."""
+    for launch in part.start.launches:
+        arguments = {name.rpartition("model.")[2]: word for name, word in launch.arguments.items()}
+        words = [arguments[name] for name in MODEL_PARALLEL if name in arguments]
+        sizes = [word.number for word in words]
+        ranks = _ranks(part, launch)
+        known = [size for size in sizes if size]
+        if not ranks or not words or len(known) != len(sizes) or "no_pipeline_parallel" in arguments:
+            continue
+        product = " * ".join(map(str, known))
+        group = math.prod(known)
+        if ranks % group:
+            problem = f"{ranks} ranks do not divide by the model's parallel groups of {product}"
+            yield words[0], problem, f"start a multiple of {group} ranks, or make the groups smaller"
+            continue
+        batch, micro = arguments.get("global_batch_size"), number(arguments, "micro_batch_size")
+        if batch and batch.number and micro and "rampup_batch_size" not in arguments:
+            share = micro * (ranks // group)
+            if batch.number % share:
+                replicas = ranks // group
+                problem = f"global batch {batch.number} is no multiple of micro batch {micro} * {replicas} replicas"
+                yield batch, problem, f"take a multiple of {share}"
+
+
+def _ranks(part: JobPart, launch: Launch) -> int | None:
+    """Return the ranks of all nodes; None where that is not written."""
+    if launch.program == "torchrun" and not launch.is_open:
+        per_node, nodes = number(launch.options, "nproc_per_node", default=1), node_count(part, launch)
+        return per_node * (nodes or 1) if per_node and (nodes or "nnodes" not in launch.options) else None
+    if launch.program == "python":
+        tasks = tasks_per_node(part, launch)
+        return tasks * part.job_nodes if tasks and part.job_nodes else None
+    return None
+
+
+@rule(
+    "ranks.servers",
+    "warning",
+    "vllm-project/vllm, vllm/config/parallel.py; sgl-project/sglang, python/sglang/srt/server_args.py",
+)
+def parallel_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report more GPUs for a server's parallelism than its node has, or a number that the nodes do not divide."""
+    launches = part.start.launches
+    has_ray = any(launch.program == "ray" for launch in launches)
+    for launch in launches:
+        if launch.program not in ("vllm", "sglang"):
+            continue
+        word = next((launch.options[name] for name in TENSOR_PARALLEL if name in launch.options), None)
+        tensor, pipeline = (
+            number(launch.options, *TENSOR_PARALLEL, default=1),
+            number(launch.options, *PIPELINE_PARALLEL, default=1),
+        )
+        if not (word and tensor and pipeline):
+            continue
+        visible = launch.visible
+        gpus = (
+            visible.text.count(",") + 1
+            if visible and VISIBLE.fullmatch(visible.text)
+            else part.gpus.number
+            if part.gpus
+            else None
+        )
+        nodes, total = max(1, node_count(part, launch)), tensor * pipeline
+        if launch.program == "sglang" and total % nodes:
+            yield (
+                word,
+                f"{total} ranks do not divide by {nodes} nodes: SGLang refuses to start",
+                f"take a multiple of {nodes}",
+                "error",
+            )
+        elif gpus and total > gpus * nodes and not (launch.program == "vllm" and (has_ray or _has_backend(launch))):
+            where = f"{nodes} nodes have {gpus * nodes} GPUs" if nodes > 1 else f"the node has {gpus}"
+            yield (
+                word,
+                f"{total} GPUs for tensor and pipeline parallelism, and {where}",
+                "give it more GPUs, or nodes that it is told of",
+            )
+
+
+def _has_backend(launch: Launch) -> bool:
+    """Return whether a vLLM may use other nodes: those of Ray's cluster, or by its own data parallelism."""
+    return any(name.startswith(("distributed_executor", "data_parallel", "headless")) for name in launch.options)
+
+
+@rule("ranks.hosts", "error", "open-mpi/ompi, mpirun(1), --host; horovod/horovod, runner/util/hosts.py")
+def hosts_and_slots(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """mpirun's or horovodrun's ranks, and the slots of the hosts that are named."""
+    for launch in part.start.launches:
+        if launch.program not in ("mpirun", "horovodrun"):
+            continue
+        if stray := launch.options.get("stray_host"):
+            yield (
+                stray,
+                f"{stray.text} is taken for the program: a blank ends the list of hosts",
+                "separate hosts by commas alone",
+            )
+            continue
+        hosts = next((launch.options[name] for name in ("H", "host", "hosts") if name in launch.options), None)
+        ranks = number(launch.options, "np", "n", "num_proc")
+        if not (hosts and ranks and HOSTS.fullmatch(hosts.text)) or "oversubscribe" in str(launch.options).lower():
+            continue
+        if part.kind == "slurm" and ":" not in hosts.text:
+            continue  # a host has the slots of the allocation
+        slots = sum(int(host.partition(":")[2] or 1) for host in hosts.text.split(","))
+        if ranks > slots:
+            problem = f"{ranks} ranks, and the hosts have {slots} slot{'s' if slots > 1 else ''}"
+            yield hosts, problem, "write the slots behind each host, as node1:8,node2:8"

@@ -1,0 +1,253 @@
+"""How many ranks a job starts, and what reaches them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.foreign_jobs import findings, pods, sbatch
+
+
+def said(folder: Path, rule: str, **texts: str) -> list[tuple[str, str]]:
+    return [(finding.severity, finding.message) for finding in findings(folder, rule, **texts)]
+
+
+def told(folder: Path, rule: str, text: str) -> list[str]:
+    return [message for _, message in said(folder, rule, job_sh=f"#!/bin/bash\n{text}\n")]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "export CUDA_VISIBLE_DEVICES=0,1\ntorchrun --nproc_per_node=4 train.py",
+            "4 ranks on a node, and CUDA_VISIBLE_DEVICES=0,1 leaves 2 of its GPUs",
+        ),
+        (
+            "CUDA_VISIBLE_DEVICES=0,1 accelerate launch --num_processes 8 train.py",
+            "8 ranks on a node, and CUDA_VISIBLE_DEVICES=0,1 leaves 2 of its GPUs",
+        ),
+        ("CUDA_VISIBLE_DEVICES=0 vllm serve m &\nCUDA_VISIBLE_DEVICES=1,2 torchrun --nproc_per_node=2 train.py", ""),
+        ("CUDA_VISIBLE_DEVICES=0,1 accelerate launch --num_machines 4 --num_processes 8 train.py", ""),
+        ("CUDA_VISIBLE_DEVICES=$GPUS torchrun --nproc_per_node=4 train.py", ""),
+    ],
+)
+def test_ranks_have_visible_gpus(tmp_path: Path, text: str, problem: str) -> None:
+    assert told(tmp_path, "ranks.visible", text) == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "problem"),
+    [
+        (
+            "--nodes=2 --ntasks-per-node=8",
+            "srun torchrun --nnodes=2 --nproc_per_node=8 train.py",
+            "srun starts 8 torchrun on each node, and each starts the ranks of all its GPUs",
+        ),
+        (
+            "--nodes=2 --ntasks=16",
+            "srun torchrun --nproc_per_node=8 train.py",
+            "srun starts 8 torchrun on each node, and",
+        ),
+        ("--nodes=2 --ntasks-per-node=8", "srun --ntasks-per-node=1 torchrun --nproc_per_node=8 train.py", ""),
+        ("--nodes=2 --ntasks-per-node=8", "srun -N2 -n2 torchrun --nproc_per_node=8 train.py", ""),
+        ("--nodes=2 --ntasks-per-node=8", "srun -n $N torchrun --nproc_per_node=8 train.py", ""),
+        ("--nodes=2 --ntasks-per-node=8", "srun torchrun --nnodes=16 --nproc_per_node=1 train.py", ""),
+        ("--nodes=2 --ntasks-per-node=1", "srun torchrun --nproc_per_node=8 train.py", ""),
+    ],
+)
+def test_a_launcher_is_started_once_on_each_node(tmp_path: Path, options: str, command: str, problem: str) -> None:
+    found = said(tmp_path, "ranks.tasks", job_sbatch=sbatch(command, options=options))
+    assert [message.startswith(problem) for _, message in found] == ([True] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "problem"),
+    [
+        ("--nodes=2", "srun python t.py trainer.devices=4", "4 devices, and srun starts 1 task on each node"),
+        ("--nodes=2 --ntasks-per-node=4", "srun python t.py trainer.devices=4 trainer.num_nodes=2", ""),
+        (
+            "--nodes=2 --ntasks-per-node=4",
+            "srun python t.py trainer.devices=4 trainer.num_nodes=1",
+            "the program is for 1 nodes, and the job has 2",
+        ),
+        (
+            "--nodes=2 --ntasks-per-node=4 --gres=gpu:2",
+            "srun --label python -u t.py --lr 1",
+            "srun starts 4 ranks on each node, and it has 2 GPUs",
+        ),
+        ("--nodes=2 --ntasks-per-node=4 --gres=gpu:4", "srun python -u t.py --lr 1", ""),
+    ],
+)
+def test_slurms_tasks_are_the_ranks(tmp_path: Path, options: str, command: str, problem: str) -> None:
+    found = said(tmp_path, "ranks.lightning", job_sbatch=sbatch(command, options=options))
+    assert found == ([("warning", problem)] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "severity", "problem"),
+    [
+        ("--num_machines 2 --num_processes 16", "", ""),
+        ("--num_machines 2 --num_processes 8", "warning", "8 processes on 2 machines with 8 GPUs each"),
+        ("--num_machines 2 --num_processes 1", "error", "1 processes on 2 machines: each needs the same number"),
+        ("--num_machines 1 --num_processes 3", "", ""),
+    ],
+)
+def test_accelerates_processes_are_of_all_machines(tmp_path: Path, options: str, severity: str, problem: str) -> None:
+    text = sbatch(f"srun accelerate launch {options} train.py", options="--nodes=2 --gpus-per-node=8")
+    assert said(tmp_path, "ranks.total", job_sbatch=text) == ([(severity, problem)] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2", ""),
+        (
+            "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 3",
+            "16 ranks do not divide by the model's parallel groups of 4 * 3",
+        ),
+        ("--tensor-model-parallel-size 4 --pipeline-model-parallel-size $PP", ""),
+        ("--tensor-model-parallel-size 2 --micro-batch-size 4 --global-batch-size 64", ""),
+        (
+            "--tensor-model-parallel-size 2 --micro-batch-size 4 --global-batch-size 80",
+            "global batch 80 is no multiple of micro batch 4 * 8 replicas",
+        ),
+    ],
+)
+def test_megatrons_groups_divide_the_ranks(tmp_path: Path, arguments: str, problem: str) -> None:
+    text = f"torchrun --nproc_per_node 8 --nnodes 2 --node_rank $R --master_addr n pretrain_gpt.py {arguments}"
+    assert told(tmp_path, "ranks.parallel", text) == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("vllm serve m --tensor-parallel-size 16", "16 GPUs for tensor and pipeline parallelism, and the node has 8"),
+        ("vllm serve m --tensor-parallel-size 8", ""),
+        ("vllm serve m -tp 16 --distributed-executor-backend ray", ""),
+        ("ray start --head && vllm serve m --tensor-parallel-size 16", ""),
+        ("python -m sglang.launch_server --tp 16 --nnodes 2", ""),
+        (
+            "python -m sglang.launch_server --tp 8 --nnodes 3",
+            "8 ranks do not divide by 3 nodes: SGLang refuses to start",
+        ),
+        (
+            "python -m sglang.launch_server --tp 32 --nnodes 2",
+            "32 GPUs for tensor and pipeline parallelism, and 2 nodes have 16 GPUs",
+        ),
+    ],
+)
+def test_a_server_has_the_gpus_of_its_groups(tmp_path: Path, command: str, problem: str) -> None:
+    text = pods(command=f'[bash, -c, "{command}"]')
+    assert [message for _, message in said(tmp_path, "ranks.servers", job_yaml=text)] == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("mpirun -np 16 -H a:8,b:8 train", ""),
+        ("mpirun -np 16 -H a,b train", "16 ranks, and the hosts have 2 slots"),
+        ("mpirun -np 16 --oversubscribe -H a,b train", ""),
+        ("horovodrun -np 4 -H a:0 b:2 python t.py", "b:2 is taken for the program: a blank ends the list of hosts"),
+        ("horovodrun -np 2 -H localhost python t.py", "2 ranks, and the hosts have 1 slot"),
+        ("mpirun -np 16 -H $HOSTS train", ""),
+    ],
+)
+def test_hosts_have_slots(tmp_path: Path, command: str, problem: str) -> None:
+    assert told(tmp_path, "ranks.hosts", command) == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "export NCCL_SOCKET_IFNAME=eth1\nmpirun -np 2 -H a,b train",
+            "NCCL_SOCKET_IFNAME is set here, and mpirun has no -x for it: the ranks do not get it",
+        ),
+        ("export NCCL_SOCKET_IFNAME=eth1\nmpirun -np 2 -H a,b -x NCCL_SOCKET_IFNAME train", ""),
+        ("export NCCL_SOCKET_IFNAME=eth1\nmpirun -np 2 train", ""),  # on this node
+        ("export NCCL_SOCKET_IFNAME=eth1\nmpiexec -ppn 8 -np 2 -hosts a,b train", ""),  # MPICH passes all
+        (
+            "export NCCL_DEBUG=INFO NCCL_NET=IB\ndocker run --rm -e NCCL_NET image torchrun train.py",
+            "NCCL_DEBUG is set here, and docker run has no -e for it: the ranks do not get it",
+        ),
+        ("export NCCL_DEBUG=INFO\nssh b 'torchrun train.py'", "NCCL_DEBUG is set here, and ssh does not send it:"),
+        ("export NCCL_DEBUG=INFO\nssh b 'export NCCL_DEBUG=INFO; torchrun train.py'", ""),
+        ("export NCCL_DEBUG=INFO\ntorchrun train.py", ""),
+    ],
+)
+def test_variables_reach_the_ranks(tmp_path: Path, text: str, problem: str) -> None:
+    found = told(tmp_path, "environment.passed", text)
+    assert [message.startswith(problem) for message in found] == ([True] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "way"),
+    [
+        ("--nodes=2", "srun --export=MASTER_PORT=1,PATH torchrun train.py", "srun has --export=MASTER_PORT=1,PATH"),
+        ("--nodes=2", "srun --export=ALL,A=1 torchrun train.py", ""),
+        ("--nodes=2 --export=NONE", "srun torchrun train.py", "with #SBATCH --export=NONE srun passes nothing on"),
+        ("--nodes=2 --export=NONE", "srun --export=ALL torchrun train.py", ""),
+        ("--nodes=2", "mpirun -np 2 -H a,b train", ""),
+    ],
+)
+def test_srun_passes_variables_on(tmp_path: Path, options: str, command: str, way: str) -> None:
+    text = sbatch("export NCCL_DEBUG=INFO", command, options=options)
+    problem = f"NCCL_DEBUG is set here, and {way}: the ranks do not get it"
+    assert said(tmp_path, "environment.passed", job_sbatch=text) == ([("warning", problem)] if way else [])
+
+
+SERVICES = """services:
+  a: {{image: x, gpus: all, ipc: host, network_mode: host, environment: {env}, command: {first}}}
+  b: {{image: x, gpus: all, ipc: host, network_mode: host, environment: {env}, command: {second}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        ("--node-rank 0", "--node-rank 1", ""),
+        ("--node-rank 0", "--node-rank 0", "rank 0 is that of compose service a in line 2, too"),
+    ],
+)
+def test_the_services_of_a_job_have_ranks_of_their_own(tmp_path: Path, first: str, second: str, problem: str) -> None:
+    command = "python -m sglang.launch_server --tp 16 --nnodes 2 --dist-init-addr a:5000 "
+    text = SERVICES.format(env="{}", first=command + first, second=command + second)
+    assert [message for _, message in said(tmp_path, "rendezvous.services", compose_yaml=text)] == (
+        [problem] if problem else []
+    )
+
+
+def test_an_address_of_a_node_is_its_own(tmp_path: Path) -> None:
+    text = SERVICES.format(env="{VLLM_HOST_IP: 10.0.0.1}", first="vllm serve m", second="vllm serve m")
+    (finding,) = said(tmp_path, "rendezvous.host-ip", compose_yaml=text)
+    assert finding == ("error", "VLLM_HOST_IP=10.0.0.1 is that of compose service a in line 2, too")
+    assert not said(tmp_path, "rendezvous.host-ip", compose_yaml=text.replace("10.0.0.1", "${IP}"))
+
+
+@pytest.mark.parametrize(
+    ("options", "is_small"),
+    [("--gpus 8", True), ("--gpus 1", False), ("--gpus 8 --ipc=host", False), ("--gpus 8 --shm-size 8g", False)],
+)
+def test_shared_memory_of_a_container(tmp_path: Path, options: str, is_small: bool) -> None:
+    text = f"docker run {options} image train"
+    assert bool(told(tmp_path, "shm.small", text)) == is_small
+
+
+def test_pods_for_rdma(tmp_path: Path) -> None:
+    text = pods("NCCL_IB_HCA=mlx5", instance="", efa=None)
+    (finding,) = said(tmp_path, "pod.rdma", job_yaml=text)
+    assert finding == ("warning", "NCCL_IB_ variables are set, and the pod asks for no RDMA device: NCCL takes TCP")
+    with_device = text.replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 8, rdma/hca: 1")
+    (finding,) = said(tmp_path, "pod.rdma", job_yaml=with_device)
+    assert finding[1].startswith("the pod has RDMA devices and no IPC_LOCK")
+    allowed = with_device.replace(
+        "- name: rank", "- name: rank\n        securityContext: {capabilities: {add: [IPC_LOCK]}}"
+    )
+    assert not said(tmp_path, "pod.rdma", job_yaml=allowed)
+
+
+def test_pods_in_the_hosts_network_resolve_names(tmp_path: Path) -> None:
+    text = pods(spec="hostNetwork: true").replace("StatefulSet", "JobSet")
+    assert len(said(tmp_path, "pod.names", job_yaml=text)) == 1
+    good = pods(spec="hostNetwork: true\n      dnsPolicy: ClusterFirstWithHostNet").replace("StatefulSet", "JobSet")
+    assert not said(tmp_path, "pod.names", job_yaml=good)
