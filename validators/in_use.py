@@ -1,16 +1,23 @@
 """Which of an image's libraries a job uses: those that NCCL opens, what they need, and the fabric's verbs providers."""
 
+import re
+from collections.abc import Mapping
+
 import pytest
 
 from rdma_images.chain.environment import NEWEST, nccl_environment
 from rdma_images.chain.environment import plugin_names as names_of_version
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
-from rdma_images.inspection.inspection import Inspection, base_name, nccl_in_use, unfound
+from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal, nccl_in_use, unfound
 from rdma_images.inspection.measurements import Closure, Files, Libraries
 from validators.conditions import BrokenFile, broken, broken_named
 
 FABRIC, EFA, NCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
 GLIBC = "libc.so.6"
+NUMBER = re.compile(r"\d+")
+OF_TORCH = re.compile(r"undefined symbol: (_ZNK?(?:3c10|2at|5torch)\w+)")
+NOT_OPENED = re.compile(r"(\S+): cannot open shared object file")
+FOR_TORCH = re.compile(r"torch_?(\d{2,3})\b[^/]*$")
 
 
 def names_tried(case: Inspection, libraries: Libraries, nccl: str) -> list[str]:
@@ -58,6 +65,34 @@ def roots(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
     paths += [libraries.resolved[name].file for name in names if libraries.resolved[name].file]
     paths += [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
     return list(dict.fromkeys(paths))
+
+
+def explain_module(path: str, error: str, torch: str) -> str:
+    """Return the loader's words about a module of Python as a sentence. `torch` is the version that is installed."""
+    name = path.rpartition("-packages/")[2]
+    symbol = OF_TORCH.search(error)
+    if missing := NOT_OPENED.match(error):
+        return f"{name} cannot be loaded: it finds no {missing[1]}"
+    if symbol:
+        return f"{name} is built for another torch than {torch or 'the installed one'}, which has no {symbol[1]}"
+    sentence = explain_refusal(error)
+    return f"{name} cannot be loaded: {error.removeprefix(f'{path}: ')}" if sentence == error else sentence
+
+
+def without_alternatives(faults: Mapping[str, str], torch: str) -> dict[str, str]:
+    """Return why modules cannot be loaded, by path; "" for those in whose place their package takes another.
+
+    That is one whose name differs in numbers alone, as for several CUDA or GPUs, and loads; or all that have a version
+    of torch in their names where none is for the installed `torch`.
+    """
+    loadable = {NUMBER.sub("", path) for path, fault in faults.items() if not fault}
+    version = "".join(torch.split(".")[:2])
+    return {
+        path: ""
+        if NUMBER.sub("", path) in loadable or ((named := FOR_TORCH.search(path)) and named[1] != version)
+        else fault
+        for path, fault in faults.items()
+    }
 
 
 def closure(libraries: Libraries, path: str) -> Closure:

@@ -44,6 +44,8 @@ SEARCH = "ld.so(8): LD_LIBRARY_PATH and LD_PRELOAD come before what the image's 
 
 FABRICS = re.compile(r"lib(?:nccl|fabric|ibverbs|efa|erdma|mlx|cuda|cudart)[-.\w]*")
 OPEN_MPI = re.compile(r"/(?:openmpi\d?|ompi)/bin/?$")
+STUBS = re.compile(r"/stubs/?$")
+SAY_STUBS = "take the folder out of LD_LIBRARY_PATH: it is for linking alone, where LIBRARY_PATH names it"
 SAY_FOLDERS = "take the folders out of LD_LIBRARY_PATH, or name those that hold the libraries"
 AGENT = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm", "PRTE_MCA_plm_ssh_agent", "PRTE_MCA_plm")
 EFA_INSTALLER = "/opt/amazon/"  # the EFA installer brings an Open MPI that nobody may ask for
@@ -341,6 +343,11 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
     folders_fault = {in_vain: f"{SAY_FOLDERS}: {', '.join(missing)}"} if missing else {}
     advice = {in_vain} if missing and not _breaks(case) else set()
     faults = {} if advice else {**folders_fault}
+    stubs = [folder for folder in dict.fromkeys(entries) if STUBS.search(folder) and folder not in settings.absent]
+    if stubs:
+        faults[f"LD_LIBRARY_PATH has {stubs[0]}: what opens libcuda.so gets a stub, and CUDA does not start"] = (
+            SAY_STUBS
+        )
     faults |= dict.fromkeys(_passed_over(settings, case.measured.packages), SAY_PYTHON)
     prefix = case.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
     started_by = next(filter(OPEN_MPI.search, case.subject.environment.get("PATH", "").split(":")), "")

@@ -8,7 +8,7 @@ import pytest
 from rdma_images.inspection.inspection import Inspection, linked_nccl, missing_in, unfound, wheel_nccl
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import NCCL
+from validators.in_use import NCCL, explain_module, without_alternatives
 from validators.settings import component_versions, faults, with_others
 
 LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
@@ -127,11 +127,11 @@ def test_extensions(case: Inspection, require: Requirement) -> None:
     torch = case.measured.torch
     if not torch or not torch.extensions:
         pytest.skip("the image has no extension module of torch")
-    broken = {path: fault for path, fault in torch.extensions.items() if fault}
-    faults = [f"{path}: {fault.removeprefix(f'{path}: ')}" for path, fault in sorted(broken.items())]
+    faults_by_path = without_alternatives(torch.extensions, torch.version)
+    faults = [explain_module(path, fault, torch.version) for path, fault in sorted(faults_by_path.items()) if fault]
     more = f"; {len(faults) - MAX_SHOWN} more" if len(faults) > MAX_SHOWN else ""
     require(
-        not broken,
+        not faults,
         expected=f"modules for torch {torch.version}",
         actual="; ".join(faults[:MAX_SHOWN]) + more if faults else f"{len(torch.extensions)}, all load",
         fix="install wheels made for this torch and CUDA, or name the packages in source-packages, which compiles them",

@@ -1,7 +1,8 @@
 """What opens a network beside NCCL: NIXL, UCX, NVSHMEM, Mooncake, and what brings them to a fabric."""
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 import pytest
@@ -16,13 +17,14 @@ from rdma_images.inspection.inspection import (
     explain_refusal,
     missing_in,
     resolve_links,
+    unfound,
 )
 from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.libraries import TRANSPORT
 from rdma_images.validate.probes.tree import EXTENSION, MODULE
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import closure, no_library
+from validators.in_use import NUMBER, closure, explain_module, no_library, without_alternatives
 from validators.settings import started as environment_of
 
 PACKAGES = "facts/packages.yaml, each row with its source"
@@ -42,7 +44,12 @@ NVSHMEM = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the
 MELLANOX = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
 WHEELS = "-packages/"  # in the path of what pip or apt has installed for Python
 OF_FABRIC = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
+REFUSED = re.compile(r"undefined symbol: |version `")
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
+# Symbols of GDRCopy and torch, whose names are not in them, and of device code that was not linked in.
+OWNED = re.compile(r"gdr_|_ZNK?(?:3c10|2at|5torch)|__cudaRegisterLinkedBinary_")
+PROGRAM = re.compile(r"mpirun|orted|prted|ucx_info")
+ANOTHER_FRAMEWORK = re.compile(r"lib(?:tensorflow|mxnet)")
 OF_FRAMEWORK = re.compile(r"lib(?:torch|c10|tensorflow|mxnet)")  # what imports a module has them
 NVSHMEM_HOST = re.compile(r"libnvshmem_host\.so\.\d+")
 NVSHMEM_FILE = re.compile(r"libnvshmem_host\.so\.(\d+\.\d+\.\d+)")
@@ -51,7 +58,6 @@ LIBRARY = re.compile(r"lib([a-z]{3,})[-\w]*\.so")
 OF_CUDA = re.compile(
     r"lib(?:cudart|cublas(?:Lt)?|cudnn|cufft|curand|cusolver|cusparse(?:Lt)?|nvrtc|nvJitLink|nvToolsExt)\.so\.\d+"
 )
-NUMBER = re.compile(r"\d+")
 MAX_SHOWN = 4
 BRINGS = {"libfabric": "the EFA installer", "libefa": "the EFA installer", "libgdrapi": "GDRCopy", "libmpi": "Open MPI"}
 BUILD_UCX = "configure UCX with --with-verbs and --with-efa where rdma-core's headers are, or install one that has both"
@@ -68,27 +74,69 @@ def transports(case: Inspection, files: Files) -> list[str]:
     return [path for path in mine if not base_name(path).startswith(idle)]
 
 
-def modules(files: Files, libraries: Libraries) -> dict[str, list[str]]:
-    """Return what modules of Python packages for CUDA lack of its libraries, by path.
+def modules(case: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
+    """Return why modules of Python packages cannot be loaded, by path; "" for those that can.
 
-    Of those that differ in numbers alone, as for several CUDA, nothing where one lacks nothing.
+    Those that torch.extensions has loaded are left out.
     """
+    measured = case.measured.torch.extensions if case.measured.torch else {}
     named = [path for path in files.libraries if MODULE.fullmatch(path) and not EXTENSION.fullmatch(path)]
-    mine = [path for path in named if path in libraries.closures]
+    mine = [path for path in named if path in libraries.closures and path not in measured]
+    mine = [path for path in mine if not any(map(ANOTHER_FRAMEWORK.match, missing_in(libraries, path)))]
     torch = {
         name for path, closure_ in libraries.closures.items() if "/torch/lib/" in path for name in closure_.libraries
     }
     lacks = {path: _without(files, torch, path, lacking_in(files, libraries, path)) for path in mine}
-    loadable = {NUMBER.sub("", path) for path, names in lacks.items() if not names}
-    return {path: [] if NUMBER.sub("", path) in loadable else names for path, names in lacks.items()}
+    told = _told(lacks)
+    version = torch_version(case)
+    faults = {}
+    for path in mine:
+        refusals = refused(closure(libraries, path))
+        faults[path] = (
+            f"{path} cannot be loaded: {no_library(case, told[path])}"
+            if told[path]
+            else explain_module(path, refusals[0], version)
+            if refusals
+            else ""
+        )
+    return without_alternatives(faults, version)
+
+
+def torch_version(case: Inspection) -> str:
+    """Return the version of the torch that is installed; "" for none."""
+    return dict(case.measured.packages.installed).get("torch", "") if case.measured.packages else ""
+
+
+def _told(lacks: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the names that a module lacks for sure: of CUDA, and of others where no module of its package has all.
+
+    What one module of a package lacks alone may be for something that the image does not use. So may what modules that
+    differ in numbers lack each of its own, as those for several FFmpeg.
+    """
+    names = defaultdict(set)
+    for path, missing in lacks.items():
+        names[NUMBER.sub("", path)].add(tuple(missing))
+    whole = {_package(path) for path, missing in lacks.items() if not missing}
+    return {
+        path: [
+            name
+            for name in missing
+            if OF_CUDA.fullmatch(name) or (_package(path) not in whole and len(names[NUMBER.sub("", path)]) == 1)
+        ]
+        for path, missing in lacks.items()
+    }
+
+
+def _package(path: str) -> str:
+    """Return a module's package, by its folder or, at the top, its file."""
+    before, _, after = path.partition(WHEELS)
+    return f"{before}{WHEELS}{after.split('/')[0]}" if after else path.rpartition("/")[0]
 
 
 def _without(files: Files, torch: set[str], path: str, missing: list[str]) -> list[str]:
-    """Return those `missing` of CUDA that neither `torch` has loaded nor Python's own prefix has, as conda's does."""
+    """Return those `missing` that neither `torch` has loaded nor Python's own prefix has, as conda's does."""
     prefix = path.partition("/lib/python")[0]
-    return [
-        n for n in missing if OF_CUDA.fullmatch(n) and n not in torch and f"{prefix}/lib/{n}" not in files.libraries
-    ]
+    return [n for n in missing if n not in torch and f"{prefix}/lib/{n}" not in files.libraries]
 
 
 def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
@@ -114,7 +162,11 @@ def refused(answer: Closure) -> list[str]:
     """Return the loader's words, without symbols of what the process that opens the library has loaded before."""
     stems = [match.group(1) for name in answer.libraries if (match := LIBRARY.match(name))]
     symbols = {fault: UNDEFINED.search(fault) for fault in answer.faults}
-    return [f for f, match in symbols.items() if not match or any(stem in match.group(1) for stem in stems)]
+    return [
+        f
+        for f, match in symbols.items()
+        if not match or OWNED.match(match[1]) or any(stem in match[1] for stem in stems)
+    ]
 
 
 def _refusal(path: str, error: str) -> str:
@@ -138,10 +190,11 @@ def known_faults(case: Inspection, libraries: Libraries) -> set[str]:
 
 @pytest.mark.validator("transports.load", source=OPENS, severity="warning")
 def test_load(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """What opens a network beside NCCL, and modules of Python for NCCL or CUDA, load with all that they need."""
-    mine, cuda_modules = transports(case, files), modules(files, libraries)
-    if not mine and not cuda_modules:
-        pytest.skip("nothing but NCCL opens a network, and no module is for CUDA")
+    """What opens a network beside NCCL, modules for NCCL, CUDA, MPI or torch, and mpirun find all that they need."""
+    mine, cuda_modules = transports(case, files), modules(case, files, libraries)
+    programs = [path for path in libraries.closures if PROGRAM.fullmatch(base_name(path))]
+    if not mine and not cuda_modules and not programs:
+        pytest.skip("nothing but NCCL opens a network, and no module is for CUDA, MPI or torch")
     elsewhere = known_faults(case, libraries)
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in mine}
     faults = {path: f"{path} cannot be loaded: {no_library(case, names)}" for path, names in lacks.items() if names}
@@ -151,16 +204,21 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
         faults |= {path: words} if words and path not in faults else {}
         faults |= {path: reason.actual} if ".so" in path and (reason := broken(case, path)) else {}
     lacking = dict.fromkeys(name for names in lacks.values() for name in names)
-    faults |= {
-        path: f"{path} cannot be loaded: {no_library(case, names)}" for path, names in cuda_modules.items() if names
-    }
+    for path in sorted(programs):
+        reasons = [f"it finds no {unfound(case, missing)}"] if (missing := missing_in(libraries, path)) else []
+        reasons += [explain_refusal(fault) for fault in closure(libraries, path).faults if REFUSED.search(fault)]
+        start = f"{path} cannot be loaded: "
+        if reasons:
+            faults[path] = f"{path} does not start: {reasons[0].removeprefix(start)}"
+    of_modules = {path: words for path, words in cuda_modules.items() if words}
+    faults |= of_modules
     cuda_fix = f"install the build of it for CUDA {cuda_in_use(case, libraries) or 'of the image'}"
     require(
         not faults,
         expected="no backend or module that is given up when it is opened",
-        actual="; ".join(list(faults.values())[:MAX_SHOWN]) or ", ".join([*mine, *cuda_modules][:MAX_SHOWN]),
+        actual="; ".join(list(faults.values())[:MAX_SHOWN]) or ", ".join([*mine, *cuda_modules, *programs][:MAX_SHOWN]),
         fix=f"{cuda_fix}, or what it lacks into a folder of the loader"
-        if any(cuda_modules.values()) and not lacking
+        if of_modules and not lacking
         else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"
         if lacking
         else "install it from the release that its libraries are of",
@@ -310,7 +368,9 @@ def test_packages(
 def _is_the_build(libraries: Libraries, row: facts_packages.PackageFault) -> bool:
     """Return whether the package's modules need what the faulty build needs, and not what a sound one does."""
     mine = [
-        closure_ for path, closure_ in libraries.closures.items() if row.modules and f"-packages/{row.modules}/" in path
+        closure_
+        for path, closure_ in libraries.closures.items()
+        if row.modules and f"-packages/{row.modules}/" in path and EXTENSION.fullmatch(path)
     ]
     names = {name for closure_ in mine for name in (*closure_.libraries, *closure_.missing)}
     if row.modules and not mine:

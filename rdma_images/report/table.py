@@ -16,7 +16,11 @@ FIRST_LINE = 160  # characters of a finding's first line
 PREFIX = re.compile(r"(?:set by the entry point|/\S+:\d+): (?=\w+=)|and ")
 SUBJECT_END = re.compile(r":? (?:is|are|has|have|needs|need|does|asks|finds|calls|names|comes|lacks) |[:,] ")
 CITED = re.compile(r" \[([^\[\]]*\((?:vendor|artefact|third-party)[^()\[\]]*\))\]")  # facts/origin.py, Source
-DEEP_PATH = re.compile(r"(/[\w.+-]+/)(?:[\w.+@-]+/)+([\w.+@-]+)")
+# A path with its first folder and its end: the last folder, too, or the name alone.
+DEEP_PATHS = (
+    re.compile(r"(/[\w.+-]+/)(?:[\w.+@-]+/)+([\w.+@-]+/[\w.+@-]+)"),
+    re.compile(r"(/[\w.+-]+/)(?:[\w.+@…-]+/)+([\w.+@-]+)"),
+)
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan", "skipped": "dim"}
 ANSWERS = {"fabric": "bold green", "tcp": "bold red", "end": "bold red", "unknown": "bold yellow"}
 OUTCOME_WORDS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "noted": "note", "skipped": "skipped"}
@@ -161,7 +165,8 @@ def _short(text: str, most: int = 120) -> str:
 
 def _without_folders(line: str, most: int) -> str:
     """Return a line without the inner folders of its paths, the longest first, as far as it is too long."""
-    for path in sorted(DEEP_PATH.finditer(line), key=lambda match: -len(match[0])):
-        if len(line) > most:
-            line = line.replace(path[0], f"{path[1]}…/{path[2]}")
+    for pattern in DEEP_PATHS:
+        for path in sorted(pattern.finditer(line), key=lambda match: -len(match[0])):
+            if len(line) > most:
+                line = line.replace(path[0], f"{path[1]}…/{path[2]}")
     return line

@@ -9,6 +9,7 @@ import functools
 import posixpath
 import struct
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rdma_images.validate import linking
@@ -56,17 +57,22 @@ class ComputedLoader:
         why = self.condition(self.root.real(path))
         return {"path": path, "file": self.root.real(path), "error": f"{path}: {why}" if why else ""}
 
-    def closure(self, path: str, _bound: bool = True) -> dict[str, Any]:
-        """Return every library that `path` pulls in, see loader.closure."""
-        paths, missing = self.needed_by(path)
+    def closure(
+        self, path: str, _bound: bool = True, loaded: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Return every library that `path` pulls in, see loader.closure. `loaded` has those that are there before it.
+
+        A module that a framework loads lacks what that has: its symbols are looked for where all libraries are there.
+        """
+        paths, missing = self.needed_by(path, loaded)
         faults = [f"{path}: {why}"] if (why := self.condition(path)) and why not in PROGRAMS else []
         faults += [f"{file}: {why} (required by {path})" for file in paths.values() if (why := self.condition(file))]
         if not faults and not missing:
-            files = [path, *paths.values()]
+            files = [path, *paths.values(), *loaded.values()]
             linkings = {
                 file: link_facts for file in files if (link_facts := self.root.apply(linking.read_linking, file))
             }
-            faults = linking.faults(path, paths, linkings)
+            faults = linking.faults(path, paths, linkings, loaded.values())
         return {"libraries": paths, "missing": missing, "faults": faults, "error": ""}
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
@@ -89,10 +95,12 @@ class ComputedLoader:
                 return path
         return ""
 
-    def needed_by(self, path: str) -> tuple[dict[str, str], list[str]]:
+    def needed_by(
+        self, path: str, loaded: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[dict[str, str], list[str]]:
         """Return every library that `path` pulls in, by name, and the names that nothing answers to.
 
-        What is preloaded is there under its soname before anything is searched for.
+        What is preloaded or `loaded` is there under its soname before anything is searched for.
         """
         paths: dict[str, str] = {}
         missing: list[str] = []
@@ -101,7 +109,7 @@ class ComputedLoader:
             name, asker = todo.pop(0)
             if name in paths or name in missing:
                 continue
-            real = self.preloaded.get(name) or self.find(name, asker)
+            real = self.preloaded.get(name) or loaded.get(name) or self.find(name, asker)
             if real:
                 paths[name] = real
                 todo += [(needed, real) for needed in libraries.needed(self.root, real)]

@@ -5,7 +5,7 @@ For images without Python. Where there is one, the image's own loader says what 
 
 import contextlib
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,16 @@ VERDEF, VERNEED, DYNSYM = 0x6FFFFFFD, 0x6FFFFFFE, 11  # section types, elf.h
 WEAK_VERSION, WEAK_SYMBOL, LOCAL_SYMBOL = 2, 2, 0
 MAX_VERSIONS = 4096  # of one library: libc has some 50
 MAX_BYTES = 64 << 20  # bytes of a library all of whose symbols are read
-NCCL_PREFIX = b"nccl"  # how those begin that are read of any
+# How those begin that are read of any library: NCCL's, and those of torch in c10, at and torch.
+PREFIXES = (b"nccl", b"_ZN3c10", b"_ZNK3c10", b"_ZN2at", b"_ZNK2at", b"_ZN5torch", b"_ZNK5torch")
+MAX_BEGINNING = max(map(len, PREFIXES))
 
 
 @dataclass(frozen=True)
 class Linking:
     """`wants` are versions by the library that must define them, `defines` a library's own; symbols are plain names.
 
-    Of a library that is not read as a `whole` the symbols are NCCL's alone.
+    Of a library that is not read as a `whole` the symbols are those with PREFIXES.
     """
 
     wants: Mapping[str, tuple[str, ...]]
@@ -47,7 +49,7 @@ def _linking(path: str, size: int) -> Linking:
         for library, version in _needed_versions(data, sections):
             versions_by_library.setdefault(library, []).append(version)
         defines = frozenset(_defined_versions(data, sections))
-        symbols = list(_symbols(data, sections, b"" if size <= MAX_BYTES else NCCL_PREFIX))
+        symbols = list(_symbols(data, sections, (b"",) if size <= MAX_BYTES else PREFIXES))
     return Linking(
         {library: tuple(versions) for library, versions in versions_by_library.items()},
         defines,
@@ -57,11 +59,13 @@ def _linking(path: str, size: int) -> Linking:
     )
 
 
-def faults(path: str, paths: Mapping[str, str], linkings: Mapping[str, Linking]) -> list[str]:
+def faults(
+    path: str, paths: Mapping[str, str], linkings: Mapping[str, Linking], loaded: Iterable[str] = ()
+) -> list[str]:
     """Return what the loader would refuse of `path` with the libraries in `paths` (name -> file), in glibc's words.
 
-    Every name that is needed must have been found. A library without any version satisfies every wish for one, as it
-    does in glibc (elf/dl-version.c, match_symbol).
+    `loaded` are files that are there before it, whose symbols count. Every name that is needed must have been found. A
+    library without any version satisfies every wish for one, as it does in glibc (elf/dl-version.c, match_symbol).
     """
     mapped = list(dict.fromkeys([path, *paths.values()]))
     problems = []
@@ -71,17 +75,17 @@ def faults(path: str, paths: Mapping[str, str], linkings: Mapping[str, Linking])
             if definer and definer.defines:
                 missing = [version for version in versions if version not in definer.defines]
                 problems += [f"{paths[name]}: version `{v}' not found (required by {asker})" for v in missing]
-    return problems or _undefined(path, mapped, linkings)
+    return problems or _undefined(path, list(dict.fromkeys([*mapped, *loaded])), linkings)
 
 
 def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) -> list[str]:
-    """Return the symbols of `path` that nothing defines: of NCCL's alone where not all of a library were read."""
+    """Return the symbols of `path` that nothing defines: those with PREFIXES where not all of a library were read."""
     if not linkings.keys() >= set(mapped):
         return []
     read = [linkings[file] for file in mapped]
     missing = read[0].undefined.difference(*(linking.defined for linking in read))
-    symbol_prefix = "" if all(linking.whole for linking in read) else NCCL_PREFIX.decode()
-    return [f"undefined symbol: {name} ({path})" for name in sorted(missing) if name.startswith(symbol_prefix)]
+    beginnings = ("",) if all(linking.whole for linking in read) else tuple(map(bytes.decode, PREFIXES))
+    return [f"undefined symbol: {name} ({path})" for name in sorted(missing) if name.startswith(beginnings)]
 
 
 def _needed_versions(data: Any, sections: list[elf.Section]) -> Iterator[tuple[str, str]]:
@@ -115,12 +119,15 @@ def _chain(data: Any, start: int, form: str, following: int) -> Iterator[tuple[i
     raise ValueError("versions beyond measure")
 
 
-def _symbols(data: Any, sections: list[elf.Section], begin: bytes) -> Iterator[tuple[str, bool, bool]]:
-    """Yield each global symbol whose name begins so: its name, whether it is defined here, whether it is weak."""
+def _symbols(data: Any, sections: list[elf.Section], beginnings: tuple[bytes, ...]) -> Iterator[tuple[str, bool, bool]]:
+    """Yield each global symbol whose name begins with one of `beginnings`.
+
+    Its name, whether it is defined here, and whether it is weak.
+    """
     for section in (section_ for section_ in sections if section_.kind == DYNSYM):
         strings = sections[section.link].offset
         for row in elf.rows(section, elf.SYMBOL, elf.MAX_SYMBOLS):
             name, info, _, defined_in = struct.unpack_from("<IBBH", data, row)
             position = strings + name
-            if name and info >> 4 != LOCAL_SYMBOL and data[position : position + len(begin)] == begin:
+            if name and info >> 4 != LOCAL_SYMBOL and data[position : position + MAX_BEGINNING].startswith(beginnings):
                 yield elf.text(data, position), bool(defined_in), info >> 4 == WEAK_SYMBOL

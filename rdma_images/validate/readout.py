@@ -148,7 +148,7 @@ class Export(Root):
     def _read(self, member: tarfile.TarInfo, entry: RootEntry) -> None:
         name = posixpath.basename(entry.path)
         reads = [read for read, names in libraries.READ.items() if names.fullmatch(name)]
-        if name in libraries.TOOLS or tree.EXTENSION.fullmatch(entry.path):
+        if name in libraries.TOOL_NAMES or tree.EXTENSION.fullmatch(entry.path):
             reads.append(libraries.linkage)
         secret = leftovers.may_hold_secret(entry.path, member.size)
         if NAMES.fullmatch(entry.path) or entry.path in self._named:

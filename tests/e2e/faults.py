@@ -120,6 +120,14 @@ FAULTS = (
     ImageFault(
         "torch.imports", "a torch that cannot be imported", (f"RUN echo 'raise ImportError' >> {S}/torch/__init__.py",)
     ),
+    ImageFault(
+        "libraries.python",
+        "a module that was compiled for another Python",
+        (
+            "RUN cp /usr/lib/python3.*/lib-dynload/_json.*.so"
+            " $(dirname /usr/local/lib/python3.*/dist-packages/.)/_json.cpython-39-x86_64-linux-gnu.so",
+        ),
+    ),
     ImageFault("torch.extensions", "a module compiled against another torch", (extension_of_another_torch(),)),
     ImageFault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
     ImageFault(

@@ -64,9 +64,11 @@ LIBFABRIC = re.compile(r"libfabric\.so(\.\d+)*")
 # What fi_tostr() says of itself, ofiwg/libfabric src/fi_tostr.c: "2.4.0amzn1.0" in AWS's builds.
 LIBFABRIC_VERSION = re.compile(rb"(?<=\0)\d+\.\d+\.\d+(?:amzn[\d.]+|rc\d+)?(?=\0)")
 IBVERBS = re.compile(r"libibverbs\.so(\.[\d.]+)*")
-TOOLS = ("fi_info", "ibv_devinfo")
+TOOLS = ("fi_info", "ibv_devinfo", "ucx_info", "mpirun", "orted", "prted")
+TOOL_NAMES = (*TOOLS, "orterun", "prterun", "prte")  # and what Open MPI's are links to
 NO_FILES = (*conditions.SPECIAL, "folder")
-NEEDS_CUDA = re.compile(r"lib(?:cudart|c10_cuda|torch_cuda)\.so")
+# What a module needs that is compiled for one CUDA, torch, MPI or network.
+OF_STACK = re.compile(r"lib(?:cudart|c10|torch|nccl|mpi|ibverbs|rdmacm|fabric|uc[pst]|nvshmem_host|gdrapi)[\w-]*\.so")
 MAX_MODULES = 100
 TORCH_CUDA = re.compile(r"libtorch_cuda(?:_cpp)?\.so")
 # Torch 0.4 to 1.1 has its CUDA code in libcaffe2_gpu.so.
@@ -107,8 +109,10 @@ def fabric_libraries(
     loadable += [*real_files(files, FABRIC), *nccls, *plugins, *real_files(files, PROVIDER), *transports(files)]
     loadable += tool_files(root, environment)
     closures = {path: loaders.closure(path, binds(root, path)) for path in dict.fromkeys(loadable)}
-    unbound = torch_libraries(root, folders) + modules(files, lambda path: needed(root, path))
-    closures.update({path: loaders.closure(path, False) for path in unbound})
+    closures.update({path: loaders.closure(path, False) for path in torch_libraries(root, folders)})
+    loaded = libraries_of_torch(root, folders, closures)
+    mine = modules(files, lambda path: needed(root, path))
+    closures.update({path: loaders.closure(path, False, loaded) for path in mine})
     topologies = [path for facts in plugins.values() for path in facts.get("topologies", ())]
     return {
         "nccl": nccls,
@@ -147,7 +151,7 @@ class ImageLoader:
         self.waited = "%s: %s" % (name, loader.LATE) if answer["error"] == loader.LATE else ""
         return answer
 
-    def closure(self, path: str, bound: bool = True) -> dict[str, Any]:
+    def closure(self, path: str, bound: bool = True, _loaded: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return as loader.closure."""
         why = self.waited or next(("%s is no file" % trap for trap in self.traps.values()), "")
         if why:
@@ -202,12 +206,13 @@ def real_paths(files: dict[str, dict[str, Any]], path: re.Pattern[str]) -> list[
 
 
 def modules(files: dict[str, dict[str, Any]], needed: Callable[[str], list[str]]) -> list[str]:
-    """Return the modules of Python among `files` that need CUDA's runtime or torch.
+    """Return the modules of Python among `files` that need CUDA, torch, MPI or what reaches a network.
 
     `needed` returns what the library at a path needs.
     """
-    shared_objects = set(real_paths(files, tree.MODULE)).difference(real_paths(files, tree.EXTENSION))
-    return [path for path in sorted(shared_objects) if any(map(NEEDS_CUDA.match, needed(path)))][:MAX_MODULES]
+    paths = set(real_paths(files, tree.MODULE)).difference(real_paths(files, tree.EXTENSION))
+    mine = filter(tree.IMPORTED.fullmatch, sorted(paths))
+    return [path for path in mine if any(map(OF_STACK.match, needed(path)))][:MAX_MODULES]
 
 
 def linkage(path: str) -> dict[str, Any]:
@@ -371,11 +376,20 @@ def torch_libraries(root: rootfs.Root, folders: Iterable[str]) -> list[str]:
     return []
 
 
+def libraries_of_torch(
+    root: rootfs.Root, folders: Iterable[str], closures: Mapping[str, dict[str, Any]]
+) -> dict[str, str]:
+    """Return what a process has that has imported torch, by name: torch's libraries and what these pull in."""
+    folder = next((path for path in ("%s/torch/lib" % folder for folder in folders) if root.names(path)), "")
+    own = {name: root.real("%s/%s" % (folder, name)) for name in root.names(folder) if ".so" in name} if folder else {}
+    return {**{n: f for path in own.values() for n, f in closures.get(path, {}).get("libraries", {}).items()}, **own}
+
+
 def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
-    """Return the programs of the fabric that are on PATH, or in their usual places."""
+    """Return the programs of the fabric, UCX and MPI that are on PATH, or in their usual places; no scripts."""
     folders = [*environment.get("PATH", "").split(":"), *tools.PROGRAM_FOLDERS.split(":")]
     paths = [next((p for p in ("%s/%s" % (f, tool) for f in folders) if root.is_file(p)), "") for tool in TOOLS]
-    return [path for path in paths if path]
+    return [path for path in paths if path and root.apply(linkage, path)]
 
 
 # What is read of a whole file, by the names of those that have it. Each returns an answer for a file of any content.

@@ -21,7 +21,7 @@ LISTED = re.compile(
     | libpython3\.\d+\.so(?:\.[\d.]+)?
     | nccl\.h
     | \w+_perf
-    | eadm | mpirun | sshd? | rsh
+    | eadm | mpirun | orted | prted | ucx_info | sshd? | rsh
     | [\w-]+\.driver""",
     re.VERBOSE,
 )
@@ -30,11 +30,13 @@ EXTENSION = re.compile(
     r".*-packages/(?:mooncake/(?:[\w.-]+\.so|mooncake_\w+)|deep_ep_cpp[\w.-]*\.so|uccl/ep[\w.-]*\.so"
     r"|cupy_backends/cuda/libs/nccl\.[\w.-]*so|horovod/torch/mpi_lib[\w.-]*\.so|mpi4py/MPI\.cpython[\w.-]*so)"
 )
-# Modules of Python packages that may be compiled for one CUDA or torch, by the names that such modules have.
+# Libraries of Python packages, and modules elsewhere by the names that Python imports: without those of torch and
+# Python themselves.
 MODULE = re.compile(
-    r".*-packages/(?!torch/)(?:\w+/){0,4}(?:\w*(?:_cuda|_cpp|_torch|_backend|_ops)|(?:\w*_)?C(?:_\w+)?|_qattn\w*|cumem_allocator)"
-    r"(?:\.cpython-[\w-]+|\.abi3)?\.so"
+    r"(?!.*/(?:torch|functorch|triton|lib-dynload)/)"
+    r"(?:.*-packages/(?!nvidia/).+\.so(?:\.[\d.]+)?|.+(?:\.cpython-3\d+[\w-]*|\.abi3)\.so)"
 )
+IMPORTED = re.compile(r".*/(?:(?!lib)[^/]+|[^/]+(?:\.cpython-3\d+[\w-]*|\.abi3))\.so")  # those that Python imports
 USER_WRITABLE = re.compile(r"/tmp|/root|/home/[^/]+")  # folders that a user may need to write to
 # What a set-user-ID bit takes LD_LIBRARY_PATH from, see ld.so(8): what starts a job, or is one.
 STARTS = re.compile(r"python\d?(?:\.\d+)?|mpirun|mpiexec|orterun|orted|prterun|prted|\w+_perf")

@@ -243,6 +243,8 @@ def test_the_page_says_what_does_not_work() -> None:
         ("one fault; NCCL_ALGO=Tree: slow, " + "b" * 40, "one fault; NCCL_ALGO=Tree: slow"),
         ("nixl 1.0: a fault; nixl 1.0: " + "b" * 40, "nixl 1.0: a fault; and 1 more"),
         ("one fault; two faults; " + "b" * 40 + "; d", "one fault; two faults; and 2 more"),
+        ("/opt/venv/lib/sgl_kernel/ops.so cannot load", "/opt/…/sgl_kernel/ops.so cannot load"),
+        ("/opt/venv/lib/a_long_folder/operators.so cannot load", "/opt/…/operators.so cannot load"),
         ("b" * 40 + "; c", "b" * 27 + "…; and 1 more"),
     ],
 )

@@ -5,6 +5,7 @@ import pytest
 from tests.incidents import run
 from tests.incidents.case import base
 from tests.incidents.image import ImageChange
+from validators import in_use
 
 SITE = "/opt/venv/lib/python3.12/site-packages"
 # nixl-cu13 1.5.1 from the package index: its Python module loads what lies in .libs before it opens the plugins.
@@ -123,3 +124,43 @@ def test_a_build_without_the_module_does_not_have_its_fault() -> None:
     ep = {f"{SITE}/uccl/ep.cpython-312-x86_64-linux-gnu.so": {"library": {"needed": ["libibverbs.so.1"]}}}
     assert words_of_failures("packages.broken", {"files": {**metadata, **p2p}}) == ""
     assert "built without EFA" in words_of_failures("packages.broken", {"files": {**metadata, **ep}})
+
+
+TORCH_SYMBOL = "_ZN3c105ErrorC2ENS_14SourceLocationESs"
+
+
+@pytest.mark.parametrize(
+    ("faults", "left"),
+    [
+        ({"nixl_ep/cpp_torch211.so": "no", "nixl_ep/cpp_torch212.so": ""}, []),
+        ({"nixl_ep/cpp_torch211.so": "no", "nixl_ep/cpp_torch212.so": "no"}, []),
+        ({"nixl_ep/cpp_torch29.so": "no", "nixl_ep/cpp_torch212.so": "no"}, ["nixl_ep/cpp_torch29.so"]),
+        ({"sgl/sm90/ops.so": "no", "sgl/sm100/ops.so": ""}, []),
+        ({"sgl/sm90/ops.so": "no", "sgl/sm100/ops.so": "no"}, ["sgl/sm90/ops.so", "sgl/sm100/ops.so"]),
+        ({"flash_attn/ops.so": "no", "vllm/ops.so": ""}, ["flash_attn/ops.so"]),
+    ],
+)
+def test_of_modules_for_several_versions_one_has_to_load(faults: dict[str, str], left: list[str]) -> None:
+    assert [path for path, fault in in_use.without_alternatives(faults, "2.9.1").items() if fault] == left
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            f"{SITE}/a/_C.so: undefined symbol: {TORCH_SYMBOL}",
+            f"a/_C.so is built for another torch than 2.9.1, which has no {TORCH_SYMBOL}",
+        ),
+        (
+            f"{SITE}/a/_C.so: undefined symbol: MPI_Abort",
+            f"{SITE}/a/_C.so cannot be loaded: its libraries have no MPI_Abort, which it calls",
+        ),
+        (
+            "libnuma.so.1: cannot open shared object file: No such file or directory",
+            "a/_C.so cannot be loaded: it finds no libnuma.so.1",
+        ),
+        ("the process ended while it was loaded", "a/_C.so cannot be loaded: the process ended while it was loaded"),
+    ],
+)
+def test_why_a_module_cannot_be_loaded(error: str, words: str) -> None:
+    assert in_use.explain_module(f"{SITE}/a/_C.so", error, "2.9.1") == words
