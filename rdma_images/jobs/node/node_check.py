@@ -1,6 +1,17 @@
 """Check this node and its neighbours, in seconds, before a job's command: has NCCL's network what it needs?
 
-Prints a line for each finding, which `rdma_images.jobs.run.watch` reads. Ends with 1 after an error.
+Prints a line for each finding, which `rdma_images.jobs.run.watch` reads. Ends with 1 after an error. A finding has the
+name of what it is about; `check` and `local_findings`, at the end, call the checks in this order:
+
+    devices, ports, rates, gids       RDMA devices (check_devices, check_rates, check_gids)
+    memlock, shm, memory, files       limits of this process and its container (check_memory, check_limits)
+    disk                              folders that jobs write to (check_folders)
+    hugepages, peermem, acs, peer     what GPUDirect needs (check_huge_pages, check_gpudirect, check_efa_peer)
+    gpus, nvlink, gdrcopy, xid        GPUs (check_gpus, gpu_states, check_gdrcopy, check_kernel_log)
+    interface, route, proxy           TCP, over which NCCL starts (check_bootstrap, check_route, check_proxy)
+    names                             where the names of this node and of the first one lead (check_names)
+    port                              the port at which ranks meet (check_port)
+    neighbour, rails, differences, clock  the other nodes (Meeting)
 """
 
 from __future__ import annotations
@@ -20,6 +31,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +52,18 @@ CONNECT_SECONDS = 5.0  # seconds for a connection to the neighbour
 RAILS_SECONDS = 2.0  # seconds for all connections between adapters
 CAP_IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
 MIN_SHM_BYTES = 1 << 30  # bytes; Docker gives 64 MiB
+MIN_DISK_BYTES = 1 << 30  # bytes free where jobs keep caches and temporary files
+MIN_MEMORY_BYTES = 4 << 30  # bytes for each GPU: a rank of torch alone takes about two
+FILES_FOR_RANK = 16  # open files of a rank for each other rank: NCCL's sockets and those of the store
+MAX_CLOCK_SECONDS = 30.0  # seconds between clocks, after which tickets and certificates are refused
+NAME_SECONDS = 3.0  # seconds for a name to be resolved
+MAX_PROCESSES = 400  # processes whose mappings are read
+XID_SECONDS = 24 * 3600.0  # seconds for which an error of a GPU counts
+# GPUs that need a reset or a repair, as NVIDIA's catalogue of Xid errors has them: memory, NVLink, GSP, off the bus.
+BAD_XIDS = {"48", "63", "64", "74", "79", "92", "94", "95", "119", "120", "140", "143"}
+FOLDERS = ("TMPDIR", "HF_HOME", "XDG_CACHE_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+# Settings that decide how nodes reach each other, and should be the same on all of them.
+SHARED_SETTINGS = re.compile(r"(NCCL|FI|OFI_NCCL|UCX|GLOO)_(?!DEBUG|HOSTID|LOG_)\w+")
 ACS_CAPABILITY, PCI_BRIDGE = 0x000D, 0x0604
 ACS_REDIRECTS = 0x0004 | 0x0008  # of requests and of completions, in the ACS control register
 PROXY_PORTS = {"3A99", "3A9E"}  # 15001 and 15006, where Istio's proxy takes what its pod sends and gets
@@ -64,6 +88,9 @@ class Device:
         self.driver = os.path.basename(os.path.realpath(path + "/device/driver"))
         self.peer = first_line(path + "/device/p2p")  # of EFA: whose GPUs it reaches, "NA" for none's
         self.state = first_line(path + "/ports/1/state")
+        self.rate = first_line(path + "/ports/1/rate")
+        self.model = first_line(path + "/device/vendor") + first_line(path + "/device/device")
+        self.firmware = first_line(path + "/fw_ver")
         self.ethernet = first_line(path + "/ports/1/link_layer") == "Ethernet"
         self.gids = list(gid_table(path + "/ports/1"))
         verbs = [os.path.basename(entry) for entry in glob.glob(path + "/device/infiniband_verbs/uverbs*")]
@@ -125,6 +152,23 @@ def check_devices(devices: list[Device], fabric: str, count: int) -> Iterator[Fi
         )
 
 
+def check_rates(devices: list[Device]) -> Iterator[Finding]:
+    """Yield adapters whose link is slower than that of others of the same model."""
+    by_model: dict[str, list[tuple[float, Device]]] = {}
+    for device in devices:
+        if device.usable and device.model and re.match(r"[\d.]+ Gb/sec", device.rate):
+            by_model.setdefault(device.model, []).append((float(device.rate.split()[0]), device))
+    for rows in by_model.values():
+        best = max(rate for rate, _ in rows)
+        slow = [device.name for rate, device in rows if rate < best]
+        if slow and len(slow) * 2 <= len(rows):
+            yield (
+                "warning",
+                "rates",
+                "the link of %s is slower than that of the others, %d Gb/s" % (", ".join(slow[:4]), best),
+            )
+
+
 def nccl_version() -> Version | None:
     """Return the version of the NCCL that `import torch` loads, or the loader's; None where there is none."""
     for path in [*(folder + "/nvidia/nccl/lib/libnccl.so.2" for folder in sys.path), "libnccl.so.2"]:
@@ -177,16 +221,67 @@ def check_memory(root: str, devices: list[Device]) -> Iterator[Finding]:
             "memlock",
             "locked memory is limited to %d KiB: --ulimit memlock=-1:-1, or IPC_LOCK" % (limit // 1024),
         )
-    try:
-        stat = os.statvfs(root + "/dev/shm")
-    except OSError:
+    space = disk_space(root + "/dev/shm")
+    if space is None:
         return
-    if stat.f_blocks * stat.f_frsize < MIN_SHM_BYTES:
-        yield (
-            "warning",
-            "shm",
-            "/dev/shm has %d MiB: NCCL and data loaders need more" % (stat.f_blocks * stat.f_frsize >> 20),
-        )
+    size, free = space
+    stale = stale_files(root) if free < MIN_SHM_BYTES else []
+    if size < MIN_SHM_BYTES:
+        yield "warning", "shm", "/dev/shm has %d MiB: NCCL and data loaders need more" % (size >> 20)
+    elif free < MIN_SHM_BYTES:
+        advice = ": %d files of ended processes fill it, as %s" % (len(stale), stale[0]) if stale else ""
+        yield "warning", "shm", "%d of %d MiB are free in /dev/shm%s" % (free >> 20, size >> 20, advice)
+
+
+def disk_space(folder: str) -> tuple[int, int] | None:
+    """Return the size of the file system of a folder and what is free there, in bytes; None without the folder."""
+    try:
+        stat = os.statvfs(folder)
+    except OSError:
+        return None
+    return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+
+def stale_files(root: str) -> list[str]:
+    """Return NCCL's and torch's files in /dev/shm that no process here has mapped."""
+    files = [
+        path[len(root) :]
+        for pattern in ("nccl-*", "torch_*", "psm_*", "sem.mp-*", "__KMP_REGISTERED_LIB_*")
+        for path in glob.glob(root + "/dev/shm/" + pattern)
+    ]
+    if not files:
+        return []
+    processes = glob.glob(root + "/proc/[0-9]*/maps")
+    if len(processes) > MAX_PROCESSES:
+        return []
+    maps = "".join(read_file(path) for path in processes)
+    return sorted(path for path in files if path not in maps)
+
+
+def check_limits(root: str, gpus: int, nodes: int) -> Iterator[Finding]:
+    """Yield a small limit of memory of the container, and of open files."""
+    texts = [first_line(root + "/sys/fs/cgroup" + name) for name in ("/memory.max", "/memory/memory.limit_in_bytes")]
+    limits = [int(text) for text in texts if text.isdigit()]
+    if limits and gpus and limits[0] < gpus * MIN_MEMORY_BYTES:
+        yield "warning", "memory", "the container may use %d MiB, for %d GPUs" % (limits[0] >> 20, gpus)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    needed = FILES_FOR_RANK * max(1, gpus) * nodes + 512
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        yield "warning", "files", "a process may open %d files: %d ranks need about %d" % (limit, gpus * nodes, needed)
+
+
+def check_folders(root: str) -> Iterator[Finding]:
+    """Yield folders in which jobs keep caches and temporary files, and that are full or cannot be written."""
+    folders = {os.environ.get("TMPDIR") or "/tmp": "TMPDIR"}
+    folders.update((os.environ[name], name) for name in FOLDERS if os.environ.get(name))
+    for folder, name in folders.items():
+        space = disk_space(root + folder)
+        if space is None:
+            continue
+        if not os.access(root + folder, os.W_OK):
+            yield "warning", "disk", "%s, %s, cannot be written by this user" % (folder, name)
+        elif space[1] < MIN_DISK_BYTES:
+            yield "warning", "disk", "%d MiB are free in %s, %s" % (space[1] >> 20, folder, name)
 
 
 def check_huge_pages(root: str, fabric: str) -> Iterator[Finding]:
@@ -209,14 +304,68 @@ def check_gpus(root: str, count: int) -> Iterator[Finding]:
     if answer is None:
         return
     code, text = answer
+    shown = [row for row in text.splitlines() if re.match(r"\d+,", row)]
+    if not code and len(shown) < len(gpus):
+        yield "error", "gpus", "nvidia-smi shows %d of the %d GPUs that are here" % (len(shown), len(gpus))
     if code:
         yield "error", "gpus", "nvidia-smi: %s" % (text.strip().splitlines() or ["exit code %d" % code])[-1]
     bad = [row.split(",")[0] for row in text.splitlines() if re.fullmatch(r"\d+, *[1-9]\d*", row.strip())]
     if not code and bad:
         yield "warning", "gpus", "uncorrected memory errors on GPU %s" % ", ".join(bad)
+    details = run_program("nvidia-smi", "-q")
+    if details and not details[0]:
+        yield from gpu_states(details[1])
     links = run_program("nvidia-smi", "nvlink", "--status")
     if links and "inactive" in links[1].lower():
         yield "warning", "nvlink", "an NVLink is inactive: nvidia-smi nvlink --status"
+
+
+def gpu_states(text: str) -> Iterator[Finding]:
+    """Yield GPUs that ranks cannot use as they are, by what `nvidia-smi -q` prints."""
+    sentences: dict[tuple[str, str], list[str]] = {}
+    for number, section in enumerate(re.split(r"^GPU [\dA-F:.]+$", text, flags=re.MULTILINE)[1:]):
+        states = (
+            (
+                "error",
+                "the fabric of NVSwitch is not ready, see nvidia-fabricmanager",
+                r"Fabric\s+State\s+: (?!N/A|Comp)\w",
+            ),
+            ("error", "no process may use it, by its compute mode", r"Compute Mode\s+: Prohibited"),
+            ("warning", "MIG is on, and NCCL refuses two instances of one GPU", r"MIG Mode\s+Current\s+: Enabled"),
+            ("warning", "rows of its memory wait for a reset", r"Remapped Rows(?:\n.*){0,3}\n\s+Pending\s+: Yes"),
+            ("warning", "rows of its memory could not be remapped", r"Remapping Failure Occurred\s+: Yes"),
+            ("warning", "pages of its memory wait for a reset", r"Retired Pages(?:\n.*){0,4}Pending[\w ]*: Yes"),
+            ("warning", "another process uses its memory", r"Process ID\s+: \d+"),
+        )
+        for severity, sentence, pattern in states:
+            if re.search(pattern, section):
+                sentences.setdefault((severity, sentence), []).append(str(number))
+    for (severity, sentence), numbers in sentences.items():
+        yield severity, "gpus", "GPU %s: %s" % (", ".join(numbers), sentence)
+
+
+def check_kernel_log(root: str) -> Iterator[Finding]:
+    """Yield GPUs of which the kernel's log has an error that needs a reset or a repair."""
+    try:
+        descriptor = os.open(root + "/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:  # a container has none, and a user may not read it
+        return
+    errors: dict[tuple[str, str], None] = {}
+    newest = float((first_line(root + "/proc/uptime").split() or ["0"])[0])
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        while True:
+            try:
+                record = file.read(1 << 16)
+            except OSError:  # no more, or one that was overwritten
+                break
+            if not record:
+                break
+            for match in re.finditer(rb"^\d+,\d+,(\d+),[^;]*;NVRM: Xid \(PCI:([\w:.]+)\): (\d+)", record, re.MULTILINE):
+                moment, address, number = (group.decode() for group in match.groups())
+                if number in BAD_XIDS and newest - int(moment) / 1e6 < XID_SECONDS:
+                    errors[address, number] = None
+    for address, number in list(errors)[:4]:
+        yield "warning", "xid", "the kernel's log has Xid %s of GPU %s within a day" % (number, address)
 
 
 def has_open_driver(root: str) -> bool:
@@ -382,6 +531,57 @@ def check_bootstrap(chosen: Interface | None, nodes: int) -> Iterator[Finding]:
         yield "error", "interface", "NCCL will start over %s (%s), which other nodes do not reach" % chosen
 
 
+def resolve(name: str) -> str | None:
+    """Return the IPv4 address of a name, "" where it has none; None where no answer came in time."""
+    answers: list[str] = []
+
+    def ask() -> None:
+        try:
+            answers.append(socket.gethostbyname(name))
+        except (OSError, UnicodeError):
+            answers.append("")
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(NAME_SECONDS)
+    return answers[0] if answers else None
+
+
+def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> Iterator[Finding]:
+    """Yield a name of this node or of the first one that leads to another place; `rows` are the node's interfaces."""
+    if nodes < 2:
+        return
+    own, addresses = socket.gethostname(), {address for _, address in rows}
+    if not os.environ.get("GLOO_SOCKET_IFNAME"):  # else Gloo asks for no name
+        address = resolve(own)
+        if address is None:
+            yield "warning", "names", "%s, this node's name, is not resolved within %d s" % (own, NAME_SECONDS)
+        elif not address:
+            yield "warning", "names", "%s, this node's name, has no address here: Gloo announces it" % own
+        elif address.startswith("127."):
+            advice = "Gloo announces it to the other nodes: correct /etc/hosts, or set GLOO_SOCKET_IFNAME"
+            yield "warning", "names", "%s, this node's name, is %s here, and %s" % (own, address, advice)
+        elif address not in addresses:
+            yield "warning", "names", "%s, this node's name, is %s here, which no interface has" % (own, address)
+    is_name = bool(master) and not re.fullmatch(r"[\d.]+|.*:.*", master)
+    if rank and is_name and (resolve(master) or "").startswith("127."):
+        yield "error", "names", "%s, the first node's name, leads to this node itself: correct /etc/hosts" % master
+
+
+def check_port(rank: int, port: str) -> Iterator[Finding]:
+    """Yield a finding if something already listens on the first node where ranks are to meet."""
+    if rank or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", int(port)))
+        except PermissionError:
+            return
+        except OSError:
+            yield "warning", "port", "MASTER_PORT=%s is in use here: an earlier job may still run" % port
+
+
 def rails(devices: list[Device]) -> list[Rail]:
     """Return the RoCE devices whose interface has an IPv4 address here."""
     rows = []
@@ -510,8 +710,14 @@ class Meeting:
                     ) from None
                 connection.settimeout(CONNECT_SECONDS)
                 message = json.loads(connection.makefile().readline())
+                message["seconds ahead"] = message["clock"] - time.time()
                 present[message["rank"]] = (connection, message)
         differences = compare([facts for _, facts in present.values()])
+        differences += [
+            "the clock of %s is %.0f s off" % (facts["node"], facts["seconds ahead"])
+            for _, facts in present.values()
+            if abs(facts.get("seconds ahead", 0.0)) > MAX_CLOCK_SECONDS
+        ]
         answers = {}
         for rank, (peer, _) in present.items():
             neighbour = present[(rank + 1) % self.nodes][1]
@@ -542,7 +748,7 @@ class Meeting:
                 time.sleep(0.5)
         with connection:
             connection.settimeout(MEETING_SECONDS + CONNECT_SECONDS)
-            connection.sendall(json.dumps(dict(self.facts, rank=self.rank)).encode() + b"\n")
+            connection.sendall(json.dumps(dict(self.facts, rank=self.rank, clock=time.time())).encode() + b"\n")
             return json.loads(connection.makefile().readline() or "null") or {}
 
     def wait_for_neighbour(self) -> None:
@@ -555,10 +761,12 @@ class Meeting:
 def compare(nodes: list[Facts]) -> list[str]:
     """Return a sentence for each fact that differs between nodes: its values, and the nodes that deviate."""
     sentences = []
-    for name in sorted({name for node in nodes for name in node} - {"node", "address", "rank", "rails"}):
+    for name in sorted(
+        {name for node in nodes for name in node} - {"node", "address", "rank", "rails", "clock", "seconds ahead"}
+    ):
         by_value: dict[str, list[str]] = {}
         for node in nodes:
-            by_value.setdefault(str(node.get(name)), []).append(node["node"])
+            by_value.setdefault(str(node.get(name, "nothing")), []).append(node["node"])
         if len(by_value) > 1:
             ordered = sorted(by_value.items(), key=lambda item: -len(item[1]))
             rest = "; ".join("%s on %s" % (value, ", ".join(names[:4])) for value, names in ordered[1:4])
@@ -569,7 +777,25 @@ def compare(nodes: list[Facts]) -> list[str]:
 def node_facts(root: str, devices: list[Device], name: str, nccl: Version | None = None) -> Facts:
     """Return the facts that should be the same on all nodes of a job."""
     driver = re.search(r"\s(\d+\.\d+[.\d]*)\s", first_line(root + "/proc/driver/nvidia/version"))
+    plugin = os.environ.get("NCCL_NET_PLUGIN", "")
+    models = glob.glob(root + "/proc/driver/nvidia/gpus/*/information")
+    facts = {key: value for key, value in os.environ.items() if SHARED_SETTINGS.fullmatch(key)}
+    facts.update(
+        {
+            "kernel": os.uname().release,
+            "GPUs": ",".join(
+                sorted({read_file(path).partition("Model:")[2].split("\n")[0].strip() for path in models})
+            ),
+            "number of GPUs": str(len(glob.glob(root + "/dev/nvidia[0-9]*"))),
+            "firmware of adapters": ",".join(sorted({device.firmware for device in devices if device.usable})),
+            "link rates": ",".join(sorted({device.rate for device in devices if device.usable})),
+            "NCCL's network plugin": "found"
+            if not root and has_library(plugin if plugin.endswith(".so") else "libnccl-net.so")
+            else "not found",
+        }
+    )
     return {
+        **facts,
         "node": name,
         "NCCL": "%d.%d.%d" % nccl if nccl else "",
         "NVIDIA driver": driver.group(1) if driver else "",
@@ -623,10 +849,14 @@ def local_findings(root: str, options: argparse.Namespace, nccl: Version | None)
         )
         return
     yield from check_devices(devices, options.fabric, options.adapters)
+    yield from check_rates(fabric_devices(devices, options.fabric))
     yield from check_gids(fabric_devices(devices, options.fabric), os.environ.get("NCCL_IB_GID_INDEX", ""), nccl)
     yield from check_memory(root, devices)
+    yield from check_limits(root, len(gpus), options.nodes)
+    yield from check_folders(root)
     yield from check_huge_pages(root, options.fabric)
     yield from check_gpus(root, options.gpus)
+    yield from check_kernel_log(root)
     yield from check_gdrcopy(root, gpus, not root and has_library("libgdrapi.so.2"))
     if options.fabric == "efa":
         yield from check_efa_peer(root, devices, gpus)
@@ -644,10 +874,13 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     root = options.root.rstrip("/")
     nccl = None if root else nccl_version()
     yield from local_findings(root, options, nccl)
-    chosen = bootstrap_interface(interfaces(), os.environ.get("NCCL_SOCKET_IFNAME", ""))
+    rows = interfaces()
+    chosen = bootstrap_interface(rows, os.environ.get("NCCL_SOCKET_IFNAME", ""))
     yield from check_bootstrap(chosen, options.nodes)
     yield from check_route(root, chosen)
     yield from check_proxy(root, options.nodes)
+    yield from check_names(rows, options.nodes, options.rank, options.master)
+    yield from check_port(options.rank, os.environ.get("MASTER_PORT", ""))
     if options.nodes > 1 and options.master and chosen:
         devices = read_devices(root)
         facts = node_facts(root, devices, node_name(), nccl)

@@ -1,10 +1,12 @@
 """The check of a node before a job's command: on trees of the kernel's files, and between processes."""
 
 import os
+import resource
 import socket
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -327,6 +329,18 @@ def test_nodes_meet_and_say_what_differs(monkeypatch: pytest.MonkeyPatch) -> Non
     assert differences == [["MTU differs: 9000 on 2 nodes; 1500 on n2"], [], []]
 
 
+def test_a_clock_that_is_off_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FirstAhead(node_check.Meeting):
+        def collect(self) -> dict[str, object]:
+            ahead = time.time() + 100
+            monkeypatch.setattr(time, "time", lambda: ahead)
+            return super().collect()
+
+    monkeypatch.setattr(node_check, "Meeting", FirstAhead)
+    sentences, _ = meet(monkeypatch, {"node": "n1"}, {"node": "n2"})
+    assert sentences == ["the clock of n2 is -100 s off"]
+
+
 def test_the_number_of_usable_devices_is_compared(tmp_path: Path) -> None:
     facts = []
     for name, usable in (("n1", True), ("n2", False)):
@@ -369,3 +383,164 @@ def test_a_first_node_whose_name_is_not_resolved(
     ((found_severity, name, sentence),) = meeting.findings()
     assert (found_severity, name) == (severity, "names")
     assert sentence.startswith("the name of the first node, n1.invalid, is not resolved here (")
+
+
+# What a node has left, and the state of its parts.
+
+
+def test_a_link_that_is_slower_than_its_neighbours(tmp_path: Path) -> None:
+    for number, rate in enumerate(
+        ["400 Gb/sec (4X NDR)", "400 Gb/sec (4X NDR)", "100 Gb/sec (1X NDR)", "25 Gb/sec (1X)"]
+    ):
+        device(tmp_path, f"mlx5_{number}", "mlx5_core", (LOCAL, MAPPED))
+        folder = tmp_path / f"sys/class/infiniband/mlx5_{number}"
+        write(folder / "ports/1/rate", rate)
+        write(folder / "device/vendor", "0x15b3")
+        write(folder / "device/device", "0x1017" if rate.startswith("25") else "0x1021")  # a card for storage
+    lines = [line for line in findings(tmp_path) if " rates: " in line]
+    assert lines == ["warning rates: the link of mlx5_2 is slower than that of the others, 400 Gb/s"]
+
+
+@pytest.mark.parametrize(
+    ("size", "free", "problem"),
+    [
+        (64 << 20, 64 << 20, "/dev/shm has 64 MiB: NCCL and data loaders need more"),
+        (64 << 30, 32 << 30, ""),
+        (
+            64 << 30,
+            12 << 20,
+            "12 of 65536 MiB are free in /dev/shm: 1 files of ended processes fill it, as /dev/shm/nccl-a",
+        ),
+    ],
+)
+def test_files_that_fill_shared_memory(
+    tmp_path: Path, size: int, free: int, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_check, "disk_space", lambda _: (size, free))
+    write(tmp_path / "dev/shm/nccl-a")
+    write(tmp_path / "dev/shm/nccl-b")
+    write(tmp_path / "proc/7/maps", "7f00-7f10 rw-s 0 0:1 9 /dev/shm/nccl-b\n")
+    sentences = [sentence for _, _, sentence in node_check.check_memory(str(tmp_path), [])]
+    assert sentences == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "limit", "names"),
+    [(8, 2, 64 << 30, []), (8, 2, 8 << 30, ["memory"]), (8, 64, 64 << 30, ["files"]), (0, 2, 1 << 30, [])],
+)
+def test_limits_of_a_container(
+    tmp_path: Path, gpus: int, nodes: int, limit: int, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "sys/fs/cgroup/memory.max", f"{limit}\n")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    assert [name for _, name, _ in node_check.check_limits(str(tmp_path), gpus, nodes)] == names
+
+
+def test_folders_that_jobs_write_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", "/models")
+    monkeypatch.setenv("TMPDIR", "/scratch")
+    monkeypatch.setattr(node_check, "disk_space", lambda folder: (1 << 40, 5 << 20 if folder == "/models" else 1 << 40))
+    monkeypatch.setattr(os, "access", lambda folder, _: folder == "/models")
+    assert [sentence for _, _, sentence in node_check.check_folders("")] == [
+        "/scratch, TMPDIR, cannot be written by this user",
+        "5 MiB are free in /models, HF_HOME",
+    ]
+
+
+SMI = """
+GPU 00000000:18:00.0
+    MIG Mode
+        Current                           : {mig}
+        Pending                           : Disabled
+    Fabric
+        State                             : {fabric}
+    Retired Pages
+        Single Bit ECC                    : N/A
+        Pending Page Blacklist            : No
+    Remapped Rows
+        Correctable Error                 : 0
+        Uncorrectable Error               : 0
+        Pending                           : {rows}
+        Remapping Failure Occurred        : No
+    Compute Mode                          : Default
+    Processes                             : {processes}
+"""
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ({}, []),
+        ({"fabric": "N/A"}, []),
+        (
+            {"fabric": "In Progress"},
+            [("error", "GPU 0: the fabric of NVSwitch is not ready, see nvidia-fabricmanager")],
+        ),
+        ({"mig": "Enabled"}, [("warning", "GPU 0: MIG is on, and NCCL refuses two instances of one GPU")]),
+        ({"rows": "Yes"}, [("warning", "GPU 0: rows of its memory wait for a reset")]),
+        (
+            {"processes": "\n        GPU instance ID : N/A\n        Process ID : 4242"},
+            [("warning", "GPU 0: another process uses its memory")],
+        ),
+    ],
+)
+def test_states_of_gpus(states: dict[str, str], expected: list[tuple[str, str]]) -> None:
+    text = SMI.format(**{"mig": "Disabled", "fabric": "Completed", "rows": "No", "processes": "None", **states})
+    found = [(severity, sentence) for severity, _, sentence in node_check.gpu_states(text)]
+    assert found == expected
+
+
+def test_errors_of_gpus_in_the_kernels_log(tmp_path: Path) -> None:
+    write(tmp_path / "proc/uptime", "100000.00 1.00\n")
+    write(
+        tmp_path / "dev/kmsg",
+        "4,1,99000000000,-;NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus.\n"
+        "4,2,99000000001,-;NVRM: Xid (PCI:0000:2a:00): 31, pid=1, MMU fault\n"
+        "4,3,1000000,-;NVRM: Xid (PCI:0000:3a:00): 94, pid=1\n",
+    )
+    assert [sentence for _, _, sentence in node_check.check_kernel_log(str(tmp_path))] == [
+        "the kernel's log has Xid 79 of GPU 0000:18:00 within a day"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "rank", "expected"),
+    [
+        ({"own": "10.0.0.2", "first": "10.0.0.1"}, 1, []),
+        ({"own": "127.0.1.1", "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, is 127.0.1.1 here")]),
+        ({"own": "", "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, has no address here")]),
+        ({"own": "10.9.9.9", "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, is 10.9.9.9 here, which")]),
+        ({"own": None, "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, is not resolved within 3 s")]),
+        ({"own": "10.0.0.2", "first": "127.0.1.1"}, 1, [("error", "first, the first node's name, leads to this node")]),
+        ({"own": "10.0.0.2", "first": "127.0.1.1"}, 0, []),
+    ],
+)
+def test_names_of_nodes(
+    addresses: dict[str, str | None], rank: int, expected: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "own")
+    monkeypatch.setattr(node_check, "resolve", addresses.__getitem__)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    found = list(node_check.check_names([("eth0", "10.0.0.2")], 2, rank, "first"))
+    assert [
+        (severity, sentence[: len(start)]) for (severity, _, sentence), (_, start) in zip(found, expected, strict=True)
+    ] == expected
+
+
+def test_a_port_in_use_on_the_first_node() -> None:
+    with socket.create_server(("", 0)) as server:
+        port = str(server.getsockname()[1])
+        assert [name for _, name, _ in node_check.check_port(0, port)] == ["port"]
+        assert not list(node_check.check_port(1, port))
+    assert not list(node_check.check_port(0, "0"))
+
+
+def test_settings_that_differ_between_nodes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_IB_HCA", "mlx5_0")
+    monkeypatch.setenv("NCCL_DEBUG_FILE", "/tmp/a")
+    facts = node_check.node_facts("", [], "a")
+    assert facts["NCCL_IB_HCA"] == "mlx5_0"
+    assert "NCCL_DEBUG_FILE" not in facts
+    other = {**facts, "node": "b"}
+    del other["NCCL_IB_HCA"]
+    assert node_check.compare([facts, other]) == ["NCCL_IB_HCA differs: mlx5_0 on 1 nodes; nothing on b"]
