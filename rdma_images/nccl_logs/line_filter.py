@@ -15,6 +15,8 @@ MAX_SHAPE_BYTES = 1000  # bytes of one
 MAX_FAILURE_BYTES = 2048  # bytes of a line in which a failure is looked for
 # A terminal's colours, which some launchers give to the name before each line.
 COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
+# NCCL before 2.3 wrote its lines without its name.
+NAMELESS = re.compile(r"(:\d+:\d+ \[\d+\] (?:\S+\.(?:cu|cc|h):\d+ )?)(?=(?:INFO|WARN) )")
 CONTROL_BYTES = re.compile(
     rb"[\x00-\x08\x0a-\x1f\x7f]|\xc2[\x80-\x9f]|\xed[\xa0-\xbf]"
 )  # control characters, surrogates
@@ -106,6 +108,12 @@ class Shapes(dict[bytes, Shape]):
         if suspect:
             return Shape(nccl=is_nccl, failures=failures, suspect=True)
         return QUIET if is_nccl else FOREIGN
+
+
+def plain_text(text: str) -> str:
+    """Return text without a terminal's colours, and with NCCL's name in all its lines."""
+    text = COLOUR.sub("", text)
+    return NAMELESS.sub(r"\1NCCL ", text) if "] INFO NET" in text or " WARN Failed to open libibverbs" in text else text
 
 
 def _without_numbers(text: str) -> bytes:

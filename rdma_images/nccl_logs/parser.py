@@ -10,7 +10,9 @@ from rdma_images.facts import table as facts_table
 from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
 from rdma_images.nccl_logs.failures import MAX_QUOTE_LENGTH, FailureReader, JobFailure
-from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, MatchingLine, Shapes, printable_parts
+from rdma_images.nccl_logs.line_filter import USUAL, Channels, MatchingLine, Shapes, plain_text, printable_parts
+from rdma_images.nccl_logs.node_differences import VALUES as NODE_VALUES
+from rdma_images.nccl_logs.node_differences import NodeDifferences
 
 # An expression that begins with plain text is found twenty times as fast as one that begins with a choice or with \b.
 MESSAGE = re.compile(r"NCCL (?<!\wNCCL )(?:INFO|WARN|ERROR|TRACE) ")
@@ -19,28 +21,30 @@ MAX_NAMES = 1000  # different names, or lines of one meaning, that are remembere
 
 VERSION = re.compile(r"NCCL version (\d{1,4}(?:\.\d{1,4}){1,3})(?!\d)")
 CHANNEL = re.compile(
-    r"Channel \d+(?:/\d+)? : (?P<sender>\d{1,6})\[\w+\] -> (?P<receiver>\d{1,6})\[\w+\] (?:\[\w+\] )?via (?P<way>.*)"
+    r"(?:Channel|Ring) \d+(?:/\d+)? : (?P<sender>\d{1,6})(?:\[\w+\])? -> (?P<receiver>\d{1,6})(?:\[\w+\])? "
+    r"(?:\[\w+\] )?via (?P<way>.*)"
 )
 # The device ends the network's name: without one the line was cut, and so may the name be. "(3)" is the rank that sends
 # in this one's stead.
 NET = re.compile(r"NET/(?P<network>[^/]*)(?P<whole>/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?)?")
 # The end of a log that was cut in a channel, perhaps before it says GPUDirect.
 CUT_CHANNEL = re.compile(r" via NET/(?P<network>[^/\n]+)/\d+(?:\(\d+\))?(?:/(?!GDRDMA|Shared)[GDRM]*)?\Z")
-INSIDE_NODE = re.compile(r"(?:P2P|SHM)(?:/\w+)?")
-ANNOUNCED = re.compile(r"Using network (?P<network>.+?)\s*$", re.MULTILINE)
+INSIDE_NODE = re.compile(r"(?:P2P|SHM)(?:/\w+)?|direct shared memory")
+ANNOUNCED = re.compile(r"Using (?:network|internal Network) (?P<network>.+?)\s*$", re.MULTILINE)
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (?P<provider>[\w;-]+)")
-DEVICES = re.compile(r"NET/IB : Using (?P<devices>[^;\n]*)")
+DEVICES = re.compile(r"NET/IB ?: (?:Using |(?=\[\d))(?P<devices>[^;\n]*)")
 DEVICE = re.compile(r"\[\d+\] ?(?P<name>[\w.-]+):\d+/")  # in braces where NCCL merged several into one
 RANKS = re.compile(r" n[Rr]anks (?P<ranks>\d{1,6})\b(?: nNodes (?P<nodes>\d{1,6})\b)?")
 # What a line has in it that one of these expressions finds.
 LINE_MARKS = (
-    "NCCL version ",
-    "Using network ",
     "NET/OFI Selected ",
-    "NET/IB : Using ",
+    "NET/IB",
+    "Using internal Network ",
+    "NCCL INFO Ring ",
     " nranks ",
     " nRanks ",
     "NCCL WARN ",
+    *(mark for mark, _, _ in NODE_VALUES),
 )
 WARNING = re.compile(r"NCCL (?<!\wNCCL )WARN +(?P<words>\S.*)")
 
@@ -66,6 +70,7 @@ class LogSummary:
     notes: tuple[str, ...] = ()
     failure: JobFailure | None = None  # what ended the job, whichever part it was
     first_warning: str = ""  # of NCCL
+    differences: str = ""  # between the nodes
 
 
 class LogParser:
@@ -73,6 +78,7 @@ class LogParser:
 
     def __init__(self, wordings: NcclLogs) -> None:
         self._summary = LogSummary()
+        self._differences = NodeDifferences()
         self._wordings = wordings
         rows = (*wordings.causes.values(), *wordings.notes.values())
         failures = facts_table.read(Failures)
@@ -88,7 +94,7 @@ class LogParser:
 
     def feed(self, lines: Sequence[str]) -> None:
         """Parse some lines of a log. A line may hold the messages of several ranks."""
-        text = COLOUR.sub("", "\n".join(lines))
+        text = plain_text("\n".join(lines))
         channels = Channels()
         matching: list[MatchingLine] = []
         shapes = self._shapes.shapes_of_lines(text)
@@ -119,7 +125,8 @@ class LogParser:
                 self._summary.has_nccl_lines |= bool(line_messages)
                 if not line_messages:
                     other_lines[prefix[:MAX_MESSAGE_LENGTH]] = None
-                for message in line_messages:
+                for before, message in zip((prefix, *line_messages), line_messages, strict=False):
+                    self._differences.feed(before[-MAX_MESSAGE_LENGTH:], message[:MAX_MESSAGE_LENGTH])
                     if not _parse_channel(self._summary, message[:MAX_MESSAGE_LENGTH], times):
                         messages[message[:MAX_MESSAGE_LENGTH]] = None
         rows = (
@@ -154,6 +161,7 @@ class LogParser:
         summary.causes = self._meanings(causes)
         summary.faults = self._meanings(row for row in causes if row.stops or row.degrades)
         summary.stopped = self._meanings(row for row in causes if row.stops)
+        summary.differences = self._differences.sentence()
         summary.notes = self._meanings(self._wordings.notes.values())
         summary.failure = self.failures.failure(summary.nccl, summary.ranks)
         return summary

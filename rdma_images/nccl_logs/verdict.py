@@ -81,6 +81,9 @@ def judge_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     good = network in GOOD and not summary.faults
     if network in GOOD and summary.faults:
         sentence = f"{sentence}, but {'; '.join(summary.faults[-MAX_FAULTS:])}"
+    if summary.differences:
+        parts = (sentence, summary.differences) if network in GOOD else (summary.differences, sentence)
+        sentence = "; ".join(parts)
     return Verdict(
         network,
         good,
@@ -202,7 +205,8 @@ def _judge_announcements(summary: LogSummary, wordings: NcclLogs) -> NetworkSent
         )
     if summary.announced:
         names = ", ".join(sorted(summary.announced))
-        return "unknown", f"NCCL announced {names}, and no channel is in the log: {ALL_RANKS}"
+        faults = f"; {'; '.join(summary.faults)}" if summary.faults else ""
+        return "unknown", f"NCCL announced {names}{faults}, and no channel is in the log: {ALL_RANKS}"
     if summary.has_nccl_lines:
         causes = f"; {_causes(summary)}" if summary.causes else ""
         return "unknown", f"the log names no network and no channel: it ends before NCCL had one{causes}"

@@ -175,6 +175,16 @@ CAUSES: list[tuple[str, str, bool]] = [
         True,
     ),
     (
+        "async (?:event ?: local catastrophic error|fatal event: )",
+        "an InfiniBand or RoCE adapter failed: take the node out, and see its dmesg (mlx5_core)",
+        True,
+    ),
+    (
+        "async fatal event on (?P<what>\\w+) .*: (?P<error>.+)",
+        "an adapter gave a connection up ({what}: {error})",
+        True,
+    ),
+    (
         "Bootstrap ?: no socket interface found",
         "NCCL found no network interface to start with: none is up, or NCCL_SOCKET_IFNAME names none of this node",
         True,

@@ -11,7 +11,7 @@ from rdma_images.jobs.results import nccl_tests_json
 from rdma_images.jobs.results.nccl_tests import TestTable
 from rdma_images.jobs.results.processes import PROCESS_MARKS, Processes
 from rdma_images.nccl_logs import log_blocks, parser
-from rdma_images.nccl_logs.line_filter import COLOUR, USUAL, Channels, MatchingLine, Shapes, printable_parts
+from rdma_images.nccl_logs.line_filter import USUAL, Channels, MatchingLine, Shapes, plain_text, printable_parts
 
 TEST_MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a table
 
@@ -53,7 +53,7 @@ class _Log:
 
     def piece(self, number: int, text: str) -> None:
         """Read a piece of the log, which begins in the line `number`."""
-        text = COLOUR.sub("", text).replace("\r\n", "\n")
+        text = plain_text(text).replace("\r\n", "\n")
         channels = Channels()
         matching: list[MatchingLine] = []
         lines = text.split("\n")

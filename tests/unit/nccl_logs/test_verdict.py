@@ -689,3 +689,70 @@ def test_the_exit_code_says_whether_it_is_known(log: str, code: int) -> None:
     done = subprocess.run(words, cwd=paths.PROJECT, capture_output=True, text=True)
     assert done.returncode == code
     assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "network", "channels"),
+    [
+        (
+            ("NET/IB : Using [0]mlx5_0:1/IB ; OOB e:1<0>", "Ring 00 : 3[b01] -> 4[201] [send] via NET/IB/0"),
+            "InfiniBand",
+            "NET/IB",
+        ),
+        (
+            ("NET/IB: [0] mlx4_0:2/RoCE", "Using internal Network IB", "Ring 00 : 0 -> 1 via NET/IB/0"),
+            "InfiniBand",
+            "NET/IB",
+        ),
+        (("Using internal Network Socket", "Ring 00 : 3 -> 0 [receive] via NET/Socket/0"), "fallback", "NET/Socket"),
+        (
+            (
+                "rank 0 nranks 2",
+                "Ring 00 : 0[0] -> 1[1] via P2P/IPC",
+                "Ring 00 : 1[1] -> 0[0] via direct shared memory",
+            ),
+            "one node",
+            "P2P/IPC",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["NCCL ", ""])
+def test_logs_of_nccl_before_2_7(lines: tuple[str, ...], network: str, channels: str, name: str) -> None:
+    """Before 2.7 NCCL wrote of rings, before 2.3 without its name; horovod 476, 1122 and 1651 have such lines."""
+    first = "" if name else "n:1:1 [0] INFO NET/Socket : 1 interfaces found\n"
+    text = first + "\n".join(f"n:1:1 [0] {name}INFO {line}" for line in lines)
+    result = judge_lines(text.splitlines(), load_wordings())
+    assert (result.network, channels in result.channels) == (network, True)
+
+
+PORT_ERROR = "n1:1:2 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: port error(10)"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (PORT_ERROR, "the link of an InfiniBand or RoCE adapter went down"),
+        (WARN + "NET/IB : Got async event : port error", "the link of an InfiniBand or RoCE adapter went down"),
+        (WARN + "NET/IB : Got async event : local catastrophic error", "an InfiniBand or RoCE adapter failed"),
+        (
+            WARN + "NET/IB : mlx5_0:1 async fatal event: local catastrophic error",
+            "an InfiniBand or RoCE adapter failed",
+        ),
+        (WARN + "NET/IB : mlx5_0:1 async fatal event on QP (0x7): QP fatal", "gave a connection up (QP: QP fatal)"),
+    ],
+)
+def test_an_event_of_an_adapter_is_told(line: str, reason: str) -> None:
+    assert reason in verdict_on(line).sentence
+    assert reason in verdict_on("Using network IB", line).sentence
+
+
+def test_a_link_that_went_down_is_why_a_transfer_had_no_answer() -> None:
+    """As in NVIDIA/nccl 905. A link that comes back leaves the job slower, and does not end it."""
+    unanswered = WARN + "NET/IB : Got completion from peer 10.0.0.1<1> with error 12, opcode 0, len 0, vendor err 129"
+    ended = verdict_on(PORT_ERROR, unanswered)
+    assert ended.network == "refused"
+    assert "went down" in ended.sentence
+    assert "did not answer" not in ended.sentence
+    device = "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>"
+    going_on = verdict_on(device, "Channel 00/0 : 3[3] -> 14[6] [send] via NET/IB/0/GDRDMA", PORT_ERROR)
+    assert (going_on.network, going_on.good) == ("InfiniBand", False)
