@@ -3,7 +3,6 @@
 import posixpath
 import re
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field
@@ -122,7 +121,7 @@ def explain_refusal(error: str) -> str:
 
 def base_name(path: str) -> str:
     """Return the last step of a path inside the image."""
-    return PurePosixPath(path).name
+    return path.rstrip("/").rpartition("/")[2]
 
 
 def mapped_nccl(case: Inspection) -> MappedNccl | None:

@@ -6,7 +6,7 @@ tests/unit/validators/test_called.py compares what they say here with what they 
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -45,13 +45,16 @@ def checks(case: Inspection, only: Collection[str] | None = None, modules: Colle
     ]
 
 
-def _validators(module: ModuleType) -> Iterator[Validator]:
+@functools.cache
+def _validators(module: ModuleType) -> tuple[Validator, ...]:
+    validators = []
     for name, function in vars(module).items():
         marks = getattr(function, "pytestmark", []) if name.startswith("test_") else []
         uses = tuple(fixture for mark in marks if mark.name == "usefixtures" for fixture in mark.args)
         for mark in marks:
             if mark.name == "validator" and mark.kwargs.get("tier", "static") in ("static", "any"):
-                yield Validator(module, function, mark.args[0], mark.kwargs, uses)
+                validators.append(Validator(module, function, mark.args[0], mark.kwargs, uses))
+    return tuple(validators)
 
 
 def _is_for(marked: str | None, expected: str | None) -> bool:

@@ -105,7 +105,7 @@ class Root:
             if step in ("", ".", ".."):
                 resolved = os.path.dirname(resolved) if step == ".." else resolved
                 continue
-            path_so_far = os.path.join(resolved, step)
+            path_so_far = "%s/%s" % (resolved if resolved != "/" else "", step)
             entry = self.entry(path_so_far)
             if not entry or not entry.target:
                 resolved = path_so_far
