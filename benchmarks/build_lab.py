@@ -18,7 +18,7 @@ from processor import Processor, processor
 from rdma_images.core import disk_space, paths
 from rdma_images.engine import Engine, private
 from rdma_images.engine.layout import layout
-from rdma_images.layers import store
+from rdma_images.layers import layer_store
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class BuildLab:
     def empty(self, layers: bool = True) -> None:
         """Leave no image and no cache in the engine, which is this laboratory's own, nor `layers` that were made."""
         if layers:
-            shutil.rmtree(store.root(), ignore_errors=True)
+            shutil.rmtree(layer_store.root(), ignore_errors=True)
         if images := self.docker("image", "ls", "--quiet").split():
             self.docker("image", "rm", "--force", *dict.fromkeys(images))
         self.docker("buildx", "prune", "--all", "--force")

@@ -27,8 +27,8 @@ from rdma_images.engine import Engine
 from rdma_images.inspection.report import Report, encode_report
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import publish_images
-from rdma_images.publish.item import ApprovedImage
-from rdma_images.publish.progress import LineProgress
+from rdma_images.publish.approved_image import ApprovedImage
+from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.registries import Oci
 from tests.support.case_parts import (

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from rdma_images.chain.environment import NEWEST, nccl_environment
-from rdma_images.chain.environment import plugin_names as names_of_version
+from rdma_images.chain.nccl_environment import NEWEST, nccl_environment
+from rdma_images.chain.nccl_environment import plugin_names as names_of_version
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
 from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal, nccl_in_use, unfound
 from rdma_images.inspection.measurements import Closure, Files, Libraries

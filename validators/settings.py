@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
-from rdma_images.chain.environment import started_environment
+from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import OWN_SWITCH, sharp_plugin
 from rdma_images.core.versions import key
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.environment import Effect, Environment, Variable
 from rdma_images.facts.faults import Faults as Table
 from rdma_images.facts.packages import Packages

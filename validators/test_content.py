@@ -8,7 +8,7 @@ import pytest
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.yaml_file import Strict
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.cuda import Cuda
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries

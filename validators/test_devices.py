@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.validate.pytest_plugin import Requirement

@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images.chain import compute
 from rdma_images.chain.verbs_links import OWN_SWITCH, sharp_plugin, sharp_switch
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import Running

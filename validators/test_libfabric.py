@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rdma_images.core import versions
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.efa_installer import Efa
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in, unfound
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from rdma_images.core import versions
 from rdma_images.core.pipeline import Severity
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.inspection import (
     Inspection,

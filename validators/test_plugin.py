@@ -5,7 +5,7 @@ import pytest
 from rdma_images.chain.links import FABRIC_TITLES, entry_point_choice
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries, PluginFile

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 import pytest
 
 from rdma_images.chain.verbs import folder_of
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts import packages as facts_packages
-from rdma_images.facts import table as facts_table
 from rdma_images.inspection.inspection import (
     Inspection,
     base_name,

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 
-from rdma_images.build import added_files, local_packages, stand_ins
+from rdma_images.build import added_files, package_contexts, stand_ins
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image, Source
@@ -85,7 +85,7 @@ def build_spec(
         input_values["files"] = added
     if folder := added_files.context_digest(dockerfile):
         input_values["folder"] = folder
-    if packages := local_packages.digests(image, wheels):
+    if packages := package_contexts.digests(image, wheels):
         input_values["packages"] = packages
     planner.write(image)
     atomic.write(paths.image_folder(image.id) / "Dockerfile", dockerfile)

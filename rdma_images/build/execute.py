@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from rdma_images.build import added_files, local_packages, run_bake, source_wheels, space_needed, wheel_contexts
+from rdma_images.build import added_files, package_contexts, run_bake, source_wheels, space_needed, wheel_contexts
 from rdma_images.build.build_images import image_digests, ref
 from rdma_images.build.build_secrets import provide_secrets
 from rdma_images.build.build_spec import BuildSpec
@@ -22,7 +22,7 @@ from rdma_images.core.pipeline import TOOL, Build, Image, Source, Supply
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.engine import Engine, docker_command, platforms, pull_by_digest
-from rdma_images.inputs import debian_index, debian_lock, preflight, sources, store
+from rdma_images.inputs import debian_index, debian_lock, download_store, preflight, sources
 from rdma_images.inputs.fetch import fetch
 from rdma_images.layers import load
 from rdma_images.render import bake, labels
@@ -175,8 +175,8 @@ def bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool) -> P
         return paths.state_folder() / "bases" / (base_record.tar if base_record else f"{base}.tar")
 
     def download_folder(source: Source) -> Path:
-        file = store.cached_file(source)
-        return file.parent if file else store.root() / source.id
+        file = download_store.cached_file(source)
+        return file.parent if file else download_store.root() / source.id
 
     supplies = {spec.image.id: preflight.supply(spec.sources, project.mirrors, rehearse) for spec in specs}
     contexts = Contexts(project.facts, download_folder, base_tar)
@@ -233,7 +233,7 @@ def _targets(
                 ref=ref(spec.image, stood_in),
                 contexts=contexts.for_image(spec.image, supplies[spec.image.id])
                 | added_files.contexts(spec.dockerfile.read_text(encoding="utf-8"))
-                | local_packages.contexts(spec.image, spec.lock, project.mirrors, progress),
+                | package_contexts.contexts(spec.image, spec.lock, project.mirrors, progress),
                 labels=labels.labels(
                     spec.image,
                     project.matrix.target(spec.image.target).summary,

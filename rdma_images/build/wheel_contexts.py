@@ -15,10 +15,10 @@ from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import sources
-from rdma_images.layers import digests, load, remote_layers, store
+from rdma_images.layers import digests, layer_store, load, remote_layers
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.engine_layers import engine_layers as engine_layers_of
-from rdma_images.layers.fetch import fetching
+from rdma_images.layers.layer_downloads import fetching
 from rdma_images.layers.load import LayerSet, LoadedImage
 from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe, layer_recipe
@@ -205,7 +205,7 @@ def _download_layers(
 
 def _is_new(recipe: Recipe, part: str, engine_layers: EngineLayers) -> bool:
     """Return whether a layer is yet to be made, or to be sent to the engine."""
-    layer = store.find(recipe)
+    layer = layer_store.find(recipe)
     return layer is None or not engine_layers.has(layer.blob(part))
 
 

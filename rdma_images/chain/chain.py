@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from typing import get_args
 
 from rdma_images.chain import links
-from rdma_images.chain.environment import DEFAULT, nccl_environment, plugin_names
+from rdma_images.chain.nccl_environment import DEFAULT, nccl_environment, plugin_names
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.chain.verbs_links import DRIVERS, OWN_NETWORK, verbs
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.plain import plain
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Chain, Link
 from rdma_images.inspection.inspection import Inspection, nccl_in_use

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from rdma_images.chain.environment import NEWEST, nccl_environment, plugin_names
+from rdma_images.chain.nccl_environment import NEWEST, nccl_environment, plugin_names
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, suffixes
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Evidence, Link

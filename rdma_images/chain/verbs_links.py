@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from rdma_images.chain import links
-from rdma_images.chain.environment import nccl_environment
+from rdma_images.chain.nccl_environment import nccl_environment
 from rdma_images.chain.verbs import VERBS
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.chain import Link
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in, nccl_in_use, unfound

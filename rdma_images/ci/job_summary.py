@@ -8,8 +8,8 @@ from rdma_images.core.sizes import format_bytes
 from rdma_images.core.step_files import BUILD
 from rdma_images.inspection.report import Report
 from rdma_images.publish import publication
-from rdma_images.report.files import REPORT
-from rdma_images.report.table import counts_text
+from rdma_images.report.checks_table import counts_text
+from rdma_images.report.report_files import REPORT
 
 TABLE_HEAD = "| image | build | checks | published |\n|---|---|---|---|"
 

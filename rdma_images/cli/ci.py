@@ -5,10 +5,10 @@ from json import dumps
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import verb
 from rdma_images.cli.options import CHOICE, JSON, MANY, PUBLISHING
 from rdma_images.cli.output import show
 from rdma_images.cli.publishing import publisher
+from rdma_images.cli.verb import verb
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 

@@ -4,9 +4,9 @@ from json import dumps
 
 from invoke.context import Context
 
-from rdma_images.cli.base import verb
 from rdma_images.cli.options import JSON
 from rdma_images.cli.output import show
+from rdma_images.cli.verb import verb
 from rdma_images.core import locking
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
@@ -17,19 +17,19 @@ def up(_: Context) -> None:
     """Find a Docker engine, or start the private one."""
     from rdma_images import engine
     from rdma_images.engine import status
-    from rdma_images.layers import store
+    from rdma_images.layers import layer_store
 
     engine.ensure(progress)
-    show(status.table(status.status(store.size_limit())))
+    show(status.table(status.status(layer_store.size_limit())))
 
 
 @verb("engine.status --json", help=JSON)
 def status(_: Context, json: bool = False) -> None:
     """Show the engine, its versions and its disk."""
     from rdma_images.engine import status
-    from rdma_images.layers import store
+    from rdma_images.layers import layer_store
 
-    state = status.status(store.size_limit())
+    state = status.status(layer_store.size_limit())
     show(dumps(state.json(), indent=2) if json else status.table(state))
 
 

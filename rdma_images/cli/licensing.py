@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from rdma_images.cli.base import verb
 from rdma_images.cli.options import CHOICE, JSON, MANY
 from rdma_images.cli.output import show
+from rdma_images.cli.verb import verb
 from rdma_images.core import atomic
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
@@ -47,7 +47,7 @@ def licenses(
     As SPDX expressions, from the metadata of wheels and the copyright files of Debian's packages.
     """
     from rdma_images.bill import license_table, parts
-    from rdma_images.report.files import REPORT
+    from rdma_images.report.report_files import REPORT
 
     documents = []
     images = target_options.chosen_images(project.load(), target, all, set)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from invoke.context import Context
 
-from rdma_images.cli.base import verb
 from rdma_images.cli.options import JSON
 from rdma_images.cli.output import show
+from rdma_images.cli.verb import verb
 from rdma_images.core.progress import progress
 from rdma_images.selection import project
 
@@ -46,11 +46,11 @@ def variables(_: Context, library: str, tree: str) -> None:
 
     The variables that the tree reads and the file lacks, and those of other versions alone.
     """
-    from rdma_images.facts import table
+    from rdma_images.facts import facts_file
     from rdma_images.facts.variables import Variables
-    from rdma_images.maintain.variables import compare_variables
+    from rdma_images.maintain.variable_names import compare_variables
 
-    difference = compare_variables(Path(tree), library, table.read(Variables))
+    difference = compare_variables(Path(tree), library, facts_file.read(Variables))
     show(f"not in facts/variables.yaml: {', '.join(difference.new) or 'none'}")
     show(f"not read by this tree: {', '.join(difference.not_read) or 'none'}")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import verb, with_measured_base
 from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, REHEARSE
 from rdma_images.cli.output import show
+from rdma_images.cli.verb import verb, with_measured_base
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
@@ -185,7 +185,7 @@ def lock(
     Wheels, pulled bases and tarballs, as far as this machine reaches their sources.
     """
     from rdma_images.inputs import relock
-    from rdma_images.layers import lock as layers_lock
+    from rdma_images.layers import lock_layers as layers_lock
     from rdma_images.render import bake
 
     parsed_compression = bake.parse_compression(compression)
@@ -206,7 +206,7 @@ def lock(
 def _debian_packages(images: Iterable[Image]) -> dict[str, builtins.set[str]]:
     """Return the Debian packages of validated images, by the name of their base."""
     from rdma_images.debian import bootstrap
-    from rdma_images.report.files import REPORT
+    from rdma_images.report.report_files import REPORT
 
     packages: dict[str, builtins.set[str]] = {}
     for image in images:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import verb, with_measured_base
 from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, POLICY, PUBLISHING
 from rdma_images.cli.output import show
+from rdma_images.cli.verb import verb, with_measured_base
 from rdma_images.core import files
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
@@ -167,7 +167,7 @@ def publisher(sign: str, converter: "Converter | None" = None) -> "Publisher":
 
     from rdma_images import engine
     from rdma_images.publish import keys, send
-    from rdma_images.publish.progress import progress_display
+    from rdma_images.publish.push_display import progress_display
 
     return send.Publisher(
         cache(lambda: engine.ensure(progress)), progress_display(), keys.parse_signer(sign), converter=converter

@@ -7,10 +7,10 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import verb
 from rdma_images.cli.options import JSON, seconds
 from rdma_images.cli.output import show
 from rdma_images.cli.parsing import after_dashes
+from rdma_images.cli.verb import verb
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
 
@@ -54,9 +54,9 @@ def job_result(
     result = collected.read_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
     if html:
         from rdma_images.core import atomic
-        from rdma_images.jobs.results import page
+        from rdma_images.jobs.results import result_page
 
-        atomic.write(Path(html), page.result_page(result))
+        atomic.write(Path(html), result_page.result_html(result))
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
     if explanations := troubleshooting.fitting_result(result, (), Facts().troubleshooting):
         show(explanations, file=sys.stderr)

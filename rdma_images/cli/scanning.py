@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import verb
 from rdma_images.cli.options import CHOICE, JSON, MANY, POLICY
 from rdma_images.cli.output import show
+from rdma_images.cli.verb import verb
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
@@ -158,8 +158,8 @@ def _candidates(
 
 def _built_candidate(image: "Image") -> _Candidate:
     """Return an image that was built here."""
-    from rdma_images.publish.item import read_build
-    from rdma_images.report.files import REPORT
+    from rdma_images.publish.approved_image import read_build
+    from rdma_images.report.report_files import REPORT
     from rdma_images.scan.read_reports import ScannedImage
 
     build = read_build(image)

@@ -6,8 +6,8 @@ from urllib.parse import unquote, urlsplit
 
 from invoke.context import Context
 
-from rdma_images.cli.base import verb
 from rdma_images.cli.output import show
+from rdma_images.cli.verb import verb
 from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RefusedError
 

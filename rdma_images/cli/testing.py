@@ -6,7 +6,7 @@ import sys
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.base import verb
+from rdma_images.cli.verb import verb
 from rdma_images.core import paths
 
 WORKERS = 3  # for two cores: many tests wait for a server, a scheduler or a container

@@ -8,7 +8,7 @@ from functools import partial
 
 from rdma_images.core.pipeline import Check, Fabric
 from rdma_images.core.progress import Progress
-from rdma_images.datapath import files, limits
+from rdma_images.datapath import library_checks, limits
 from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
 from rdma_images.datapath.exchange import WRONG_DATA, Exchange, packets, perform
 from rdma_images.datapath.lab import Lab
@@ -171,10 +171,10 @@ def _libfabric(exchange: Exchange, provider: str, lab: Lab) -> Check:
 
 
 FILES: tuple[Step, ...] = (
-    (files.LIBIBVERBS, files.libibverbs),
-    (files.PROVIDERS, files.providers),
-    (files.MEMLOCK, files.memlock),
-    (files.DEVICE, files.device),
+    (library_checks.LIBIBVERBS, library_checks.libibverbs),
+    (library_checks.PROVIDERS, library_checks.providers),
+    (library_checks.MEMLOCK, library_checks.memlock),
+    (library_checks.DEVICE, library_checks.device),
 )
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Generic
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.facts import table
+from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.bases import Bases
 from rdma_images.facts.cuda import Cuda
 from rdma_images.facts.efa_installer import Efa
 from rdma_images.facts.erdma import Erdma
+from rdma_images.facts.facts_file import Table
 from rdma_images.facts.faults import Faults
 from rdma_images.facts.gpus import Gpus
 from rdma_images.facts.instances import Instances
@@ -20,7 +21,6 @@ from rdma_images.facts.nccl import Nccl
 from rdma_images.facts.nccl_tests import NcclTests
 from rdma_images.facts.origin import FactsFile, Row
 from rdma_images.facts.running import Running
-from rdma_images.facts.table import Table
 from rdma_images.facts.torch import Torch
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Facts:
 
     def table(self, model: type[Table]) -> Table:
         """Return the table of `model`, for what has no attribute here: a component's own facts."""
-        return table.read(model, self._folder)
+        return facts_file.read(model, self._folder)
 
     @cached_property
     def launchers(self) -> "Launchers":

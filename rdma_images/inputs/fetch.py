@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import UNPINNED, Source, Supply
 from rdma_images.core.progress import Progress, silent
-from rdma_images.inputs import mirrors, openpgp, store
+from rdma_images.inputs import download_store, mirrors, openpgp
 from rdma_images.inputs.download import DownloadSettings, download
 from rdma_images.inputs.mirrors import Mirrors
 
@@ -58,12 +58,12 @@ def digest(source: Source, mirror_settings: Mirrors, progress: Progress = silent
     Raises TarballError for a file that cannot be built: it must not be pinned.
     """
     folder = _partial_folder(source)
-    file = folder / store.file_name(source.upstream)
+    file = folder / download_store.file_name(source.upstream)
     address = mirror_settings.address(source) or source.upstream
     download(address, file, DownloadSettings(source.id, mirror_settings, progress))
     try:
         check_tarball(source, file, address)
-        return f"sha256:{store.digest(file, 'sha256')}"
+        return f"sha256:{download_store.digest(file, 'sha256')}"
     finally:
         shutil.rmtree(folder)
 
@@ -73,7 +73,7 @@ def _fetch_supply(supply: Supply, job: DownloadSettings) -> Path:
     source = supply.source
     with locking.hold(f"download-{source.id}", f"downloading {source.id}", job.progress):
         # Asked again under the lock: another run may have downloaded it while this one waited.
-        if (file := store.cached_file(source)) and store.intact(file):
+        if (file := download_store.cached_file(source)) and download_store.intact(file):
             return file
         if source.pin == UNPINNED:
             raise RdmaImagesError(
@@ -89,7 +89,7 @@ def _download_source(source: Source, address: str, job: DownloadSettings) -> Pat
     Resume an earlier run's partial file, and start anew where that does not verify.
     """
     folder = _partial_folder(source)
-    file = folder / store.file_name(source.upstream)
+    file = folder / download_store.file_name(source.upstream)
     resumed = file.exists()
     job.progress(f"{source.id}: {'resuming' if resumed else 'downloading'} {address}")
     download(address, file, job)
@@ -101,7 +101,7 @@ def _download_source(source: Source, address: str, job: DownloadSettings) -> Pat
         if resumed:
             return _download_source(source, address, job)
         raise
-    path = store.save(source, file, file.name)
+    path = download_store.save(source, file, file.name)
     shutil.rmtree(folder)
     return path
 
@@ -110,7 +110,7 @@ def _verify(source: Source, address: str, file: Path, job: DownloadSettings) -> 
     """Raise ChecksumError or openpgp.SignatureError, with the expected and the actual value."""
     kind, _, value = source.pin.partition(":")
     if kind in ("sha256", "sha512"):
-        actual = store.digest(file, kind)
+        actual = download_store.digest(file, kind)
         if actual != value:
             raise ChecksumError(
                 f"{source.id}: {address} is not the pinned file: expected {source.pin}, found {kind}:{actual}\n"
@@ -128,7 +128,7 @@ def _verify(source: Source, address: str, file: Path, job: DownloadSettings) -> 
 
 def _partial_folder(source: Source) -> Path:
     """Return the folder of a partial download. It stays where the connection is lost, for the next run to resume."""
-    folder = store.root() / "partial" / source.id
+    folder = download_store.root() / "partial" / source.id
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -17,7 +17,7 @@ from rdma_images.core.pipeline import UNPINNED, Image, Source, Supply
 from rdma_images.core.sizes import format_bytes
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
-from rdma_images.inputs import debian_lock, store
+from rdma_images.inputs import debian_lock, download_store
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.sources import COMPONENTS, pinned
 from rdma_images.registry.reference import with_registry
@@ -141,8 +141,8 @@ def _route(source: Source, mirror_settings: Mirrors) -> Route:
     mirror = mirror_settings.address(source)
     if source.kind == "base":
         return _base_route(source, mirror)
-    if store.cached_file(source):
-        return "cache", str(store.cached_file(source))
+    if download_store.cached_file(source):
+        return "cache", str(download_store.cached_file(source))
     return ("mirror", mirror) if mirror else ("upstream", source.upstream)
 
 
@@ -220,7 +220,7 @@ def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Call
     if via == "cache" and source.kind == "base":
         return lambda: (True, "in the engine, which was measured there")
     if via == "cache":
-        size = store.cached_file(source)
+        size = download_store.cached_file(source)
         return lambda: (True, f"verified before, {format_bytes(size.stat().st_size) if size else ''}")
     if not _has_pin(route, source):
         return lambda: (False, UNPINNED)

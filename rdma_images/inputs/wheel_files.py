@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from rdma_images.core import http, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import decode_json
-from rdma_images.inputs import store, web
+from rdma_images.inputs import download_store, web
 from rdma_images.inputs.download import TIMEOUT, DownloadSettings, download
 from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
@@ -48,7 +48,7 @@ def fetch_wheel(wheel: Wheel, index: str, job: DownloadSettings) -> Path:
             part.unlink()
             download(address, part, replace(job, name=wheel.file))
         if not _is_locked_file(wheel, part):
-            actual = f"{part.stat().st_size} bytes, sha256:{store.digest(part, 'sha256')}"
+            actual = f"{part.stat().st_size} bytes, sha256:{download_store.digest(part, 'sha256')}"
             remove_wheel(wheel)
             raise ChecksumError(
                 f"{wheel.file}: {address} is not the locked file: expected {wheel.size} bytes, sha256:{wheel.sha256}, "
@@ -130,8 +130,8 @@ class _Links(HTMLParser):
 
 
 def _is_locked_file(wheel: Wheel, file: Path) -> bool:
-    return file.stat().st_size == wheel.size and store.digest(file, "sha256") == wheel.sha256
+    return file.stat().st_size == wheel.size and download_store.digest(file, "sha256") == wheel.sha256
 
 
 def _folder(wheel: Wheel) -> Path:
-    return store.root() / "wheels" / wheel.sha256
+    return download_store.root() / "wheels" / wheel.sha256

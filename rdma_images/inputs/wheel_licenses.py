@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
-from rdma_images.facts import table
+from rdma_images.facts import facts_file
 from rdma_images.facts.licenses import Licenses
 from rdma_images.inputs.wheels import Lock
 from rdma_images.plan.matrix import Target
@@ -16,7 +16,7 @@ BASE_IMAGE = "LicenseRef-base-image"  # of everything in an image to which the f
 
 def wheel_licenses(lock: Lock) -> Mapping[str, str]:
     """Return the SPDX expression of each wheel in a lock, "" where it is not known."""
-    by_wheel = table.read(Licenses).by_wheel
+    by_wheel = facts_file.read(Licenses).by_wheel
     return {wheel.name: by_wheel.get(wheel.name, "") for wheel in lock.wheels}
 
 

@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 from zipfile import ZipFile
 
-from rdma_images.layers import lazy
+from rdma_images.layers import seekable_layer
 from rdma_images.layers.recipe import END_BLOCKS, LEVELS
-from rdma_images.layers.tree import LayerMember, chunks
+from rdma_images.layers.wheel_tree import LayerMember, chunks
 from rdma_images.render.bake import Compression
 
 CHUNK = 1 << 18  # bytes
@@ -38,7 +38,7 @@ class Blob:
     @property
     def annotations(self) -> dict[str, str]:
         """Return the annotations of the layer in a manifest."""
-        return {lazy.ANNOTATION: self.toc} if self.toc else {}
+        return {seekable_layer.ANNOTATION: self.toc} if self.toc else {}
 
     def is_in(self, file: Path) -> bool:
         """Return whether the file has these bytes; not where it cannot be read."""
@@ -101,7 +101,9 @@ class LayerWriter:
     def __init__(self, to: IO[bytes], compression: Compression) -> None:
         self._to = to
         self._compression = compression
-        self._compressor = (lazy.FrameCompressor if compression == "zstd" else _GzipStream)(LEVELS[compression])
+        self._compressor = (seekable_layer.FrameCompressor if compression == "zstd" else _GzipStream)(
+            LEVELS[compression]
+        )
         self._digest, self._diff_id = hashlib.sha256(), hashlib.sha256()
         self._size = 0
 

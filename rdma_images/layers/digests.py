@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field
 from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs.pins import check_digest
-from rdma_images.layers import blob, store
+from rdma_images.layers import blob, layer_store
 from rdma_images.layers.blob import Blob
+from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.recipe import Recipe, compressor
-from rdma_images.layers.store import StoredLayer
 
 NAME = "layers.yaml"
 HEADER = "# Written by `invoke lock --layers`; a change here is a change of the bytes of a layer.\n"
@@ -74,7 +74,7 @@ class Digests:
                 raise RdmaImagesError(
                     f"{recipe.name} ({part}): this machine made {actual.digest} of the wheels of which "
                     f"{paths.display_path(_users_file())} has {expected.digest}\n"
-                    f"remove {store.folder(layer.key)} and build again; where that makes the same, find out with "
+                    f"remove {layer_store.folder(layer.key)} and build again; where that makes the same, find out with "
                     f"another machine which is right, and remove {recipe.key} from the file if this one is"
                 )
         return layer

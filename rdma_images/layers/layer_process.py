@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.layers import blob
-from rdma_images.layers.tree import IsDevel, LayerMember, WheelError, tree
+from rdma_images.layers.wheel_tree import IsDevel, LayerMember, WheelError, tree
 from rdma_images.render.bake import Compression
 
 # Beside the blobs `runtime` and `devel`: what they are, and what they hold.

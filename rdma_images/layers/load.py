@@ -14,14 +14,14 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine, docker_command
-from rdma_images.layers import store
+from rdma_images.layers import layer_store
 from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.layers.engine_layers import EngineLayers
-from rdma_images.layers.image import LayerImage, layer_image, layers_key
+from rdma_images.layers.layer_image import LayerImage, layer_image, layers_key
 from rdma_images.layers.layer_process import collision
+from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.pull import EngineRefusedError, pull, refused, unlink_blob
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.store import StoredLayer
 from rdma_images.registry.client import OCI_INDEX
 from rdma_images.render.bake import Compression
 
@@ -118,7 +118,7 @@ def load(
         unsent = [layer for layer in files if not engine_layers.has(layer.blob(layer_set.part))]
         is_last = len(layers) == len(layer_set.recipes)
         if is_last:
-            check_collisions([local for recipe in layer_set.recipes if (local := store.find(recipe))])
+            check_collisions([local for recipe in layer_set.recipes if (local := layer_store.find(recipe))])
         if unsent or is_last:
             name = layer_set.ref if is_last else f"{layer_set.ref}-{len(layers)}"
             blobs = [(recipe.title, layer.blob(layer_set.part)) for recipe, layer in layers]

@@ -16,11 +16,11 @@ from rdma_images.inputs import wheel_files
 from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.layers import digests, store
+from rdma_images.layers import digests, layer_store
 from rdma_images.layers.digests import Digests
 from rdma_images.layers.layer_process import LayerTask, make_layer, process_pool
+from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.recipe import Recipe, devel_patterns
-from rdma_images.layers.store import StoredLayer
 
 DOWNLOADS = 4  # at once
 PROCESSES = 2  # the second core's worth is measured; more wait for the disk
@@ -54,7 +54,7 @@ class LayerMaker:
         """Start to make the layers that the store lacks."""
         missing = []
         for recipe in self._recipes.values():
-            if layer := store.find(recipe):
+            if layer := layer_store.find(recipe):
                 self._ready[recipe.key] = Future()
                 self._ready[recipe.key].set_result(self._locked.check(recipe, layer))
             else:
@@ -73,7 +73,7 @@ class LayerMaker:
             for recipe in self._recipes.values():
                 for wheel in recipe.wheels:
                     wheel_files.remove_wheel(wheel)
-            store.trim()
+            layer_store.trim()
 
     def ready(self, recipe: Recipe) -> Future[StoredLayer]:
         """Return the future of a layer, which raises RdmaImagesError for one that fails or is not the locked one."""
@@ -116,7 +116,7 @@ class LayerMaker:
                 else:
                     processes.submit(make_layer, task).result()
 
-            layer = store.get_or_build(recipe, make, self._progress)
+            layer = layer_store.get_or_build(recipe, make, self._progress)
         except BrokenProcessPool:
             raise RdmaImagesError(
                 f"{recipe.name}: the process that made this layer was ended from outside; nothing of it is kept\n"

@@ -19,7 +19,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.engine import Engine, docker_command
 from rdma_images.layers.engine_layers import blob_file
-from rdma_images.layers.image import LayerImage
+from rdma_images.layers.layer_image import LayerImage
 from rdma_images.registry.client import OCI_MANIFEST
 
 HANDSHAKE = b"\x16"  # the first byte of TLS

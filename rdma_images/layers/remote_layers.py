@@ -11,14 +11,14 @@ from functools import partial
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
-from rdma_images.layers import digests, lazy, store
+from rdma_images.layers import digests, layer_store, seekable_layer
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.digests import Digests
-from rdma_images.layers.image import LayerImage, layer_image
+from rdma_images.layers.layer_image import LayerImage, layer_image
+from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.load import LayerSet, LoadedImage, check_collisions
 from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe
-from rdma_images.layers.store import StoredLayer
 from rdma_images.registry import faults
 from rdma_images.registry.client import Manifest, Repository
 
@@ -62,7 +62,7 @@ def query_registry(layer_set: LayerSet, repository: Repository, locked: Digests 
             locked.blob(recipe, layer_set.part),
             f"locks/{digests.NAME} has",
         )
-        if expected is None and (local := store.find(recipe)):
+        if expected is None and (local := layer_store.find(recipe)):
             expected, where = local.blob(layer_set.part), "this machine made"
         if remote and expected and remote != expected:
             raise RdmaImagesError(
@@ -93,7 +93,7 @@ def complete_registry(
                 faults.CACHE_FIRST_WAIT,
                 progress=progress,
             )
-        check_collisions([local for recipe in layer_set.recipes if (local := store.find(recipe))])
+        check_collisions([local for recipe in layer_set.recipes if (local := layer_store.find(recipe))])
         layer_image = _layer_image(layer_set, blobs)
         faults.retry(
             partial(_put_image, repository, layer_image, layer_set.tag),
@@ -164,7 +164,13 @@ def _blobs(repository: Repository, manifest: Manifest, number: int) -> list[Blob
             "delete it there, or build without --cache-layers"
         )
     return [
-        Blob(layer.media_type, layer.digest, str(diff_id), layer.size, layer.annotations.get(lazy.ANNOTATION, ""))
+        Blob(
+            layer.media_type,
+            layer.digest,
+            str(diff_id),
+            layer.size,
+            layer.annotations.get(seekable_layer.ANNOTATION, ""),
+        )
         for layer, diff_id in zip(layers, diff_ids, strict=True)
     ]
 

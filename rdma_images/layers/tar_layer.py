@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import IO
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.layers import lazy
+from rdma_images.layers import seekable_layer
 from rdma_images.layers.blob import CHUNK, Blob, LayerWriter
 
 _NO_TABLE = "\nit cannot be read in part: publish it without --lazy"
@@ -51,7 +51,7 @@ def write(tar: IO[bytes], to: IO[bytes]) -> Blob:
 def _check_member(member: tarfile.TarInfo, names: set[str]) -> None:
     """Add a member's name to those before it; raise TarError for a member that a table cannot describe."""
     name, link = (posixpath.normpath(path.lstrip("/")) for path in (member.name, member.linkname))
-    if member.type not in lazy.TYPES or member.issparse():
+    if member.type not in seekable_layer.TYPES or member.issparse():
         raise TarError(f"the layer has {member.name} of the type {member.type.decode(errors='replace')!r}{_NO_TABLE}")
     if member.islnk() and link not in names:
         raise TarError(f"in the layer, {member.name} is a link to {member.linkname}, which is not in it{_NO_TABLE}")

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
 from rdma_images.nccl_logs.failures import MAX_QUOTE_LENGTH, FailureReader, JobFailure

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from rdma_images.core import files
 from rdma_images.core.pipeline import LABEL_PREFIX, AddedFile, AddedUser, Additions, BrokenRule, Image
 from rdma_images.core.yaml_file import Strict, YamlPath
-from rdma_images.facts import Facts, table
+from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment
 from rdma_images.plan import entry_point, runtime
 
@@ -192,7 +192,7 @@ def _overrides(image: Image, variables: Mapping[str, str], where: str, facts: Fa
 
 def _harmful(image: Image, variables: Mapping[str, str], where: str) -> Iterator[tuple[str, BrokenRule]]:
     """Yield the variables that facts/environment.yaml calls harmful: validators report the same image as an error."""
-    facts = table.read(Environment)
+    facts = facts_file.read(Environment)
     versions = {name: component.version for name, component in image.components.items()}
     for row in facts.variables.values():
         is_certain = row.effect == "harmful" and not row.possible and not row.gpus

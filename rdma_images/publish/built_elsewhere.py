@@ -10,9 +10,9 @@ from rdma_images.core.pipeline import Build, Component, Fabric, Image
 from rdma_images.core.platforms import Platform
 from rdma_images.inspection.report import Report
 from rdma_images.publish import from_report, gate
-from rdma_images.publish.item import ApprovedImage
+from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.tags import REHEARSAL, Tags
-from rdma_images.report.files import REPORT
+from rdma_images.report.report_files import REPORT
 from rdma_images.validate import folder_of
 
 # Source: the reference grammar of github.com/distribution/reference, a path component.

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.paths import COMMAND
 from rdma_images.engine import Engine
 from rdma_images.registry import client
 from rdma_images.registry.client import Descriptor, Manifest, Repository
@@ -13,6 +15,8 @@ from rdma_images.registry.client import Descriptor, Manifest, Repository
 CONVERTED_FROM = "io.rdma-images.converted-from"
 LazyForm = Literal["soci", "stargz"]  # the snapshotter that reads it
 _SUFFIXES = ("-soci", "-stargz")
+# The compression of the layers that each snapshotter reads in part.
+_COMPRESSIONS: Mapping[LazyForm, str] = {"soci": "gzip", "stargz": "zstd"}
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,6 @@ class Converter(Protocol):
     def title(self) -> str:
         """Return what converts, with its version."""
 
-    def require(self, manifest: Manifest) -> None:
-        """Raise RefusedError for an image that cannot be converted, with what to build instead."""
-
     def convert(
         self, original: Manifest, repository: Repository, engine: Callable[[], Engine], scratch: Path
     ) -> ConvertedImage:
@@ -53,6 +54,18 @@ class Converter(Protocol):
         Raises:
             PublishError: The conversion failed, or made something else.
         """
+
+
+def require_convertible(form: LazyForm, manifest: Manifest) -> None:
+    """Raise RefusedError where a layer of an image has another compression than `form` reads in part."""
+    compression = _COMPRESSIONS[form]
+    types = sorted({layer.media_type for layer in manifest.layers() if not layer.media_type.endswith(compression)})
+    if types:
+        (other,) = _COMPRESSIONS.keys() - {form}
+        raise RefusedError(
+            f"--lazy {form} reads layers of {compression} alone, and {manifest.digest} has {', '.join(types)}\n"
+            f"build it with `{COMMAND} build --compression {compression}`, or publish it with --lazy {other}"
+        )
 
 
 def index_over(image: Descriptor, original: Manifest, *others: Descriptor) -> Manifest:

@@ -11,13 +11,13 @@ from rdma_images.core.pipeline import Image
 from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import gate, publication
+from rdma_images.publish.approved_image import ApprovedImage, read_build
 from rdma_images.publish.destination import Destination, open_destination
-from rdma_images.publish.item import ApprovedImage, read_build
 from rdma_images.publish.publication import Publication, PublishedCopy
 from rdma_images.publish.send import Publisher, is_published, move_tags, send
 from rdma_images.publish.tags import image_tags, measured_versions
 from rdma_images.registry.registries import Registry
-from rdma_images.report.files import REPORT
+from rdma_images.report.report_files import REPORT
 from rdma_images.scan.decisions import require
 from rdma_images.scan.policy import Policy
 from rdma_images.scan.scan_result import SCAN

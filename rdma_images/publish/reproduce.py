@@ -23,7 +23,7 @@ from rdma_images.core.pipeline import LABEL_PREFIX, TOOL
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine
 from rdma_images.inputs import sources
-from rdma_images.layers import store
+from rdma_images.layers import layer_store
 from rdma_images.layers.recipe import layer_recipe
 from rdma_images.plan.matrix import IMAGE_AXES
 from rdma_images.publish import statement
@@ -177,7 +177,7 @@ def reproduce(
     (image,) = target_options.chosen_images(project, [evidence.target], False, changes, is_rehearsal)
     spec = build_spec.build_spec(image, project, is_rehearsal, evidence.compression, progress)
     layers = wheel_layers.wheel_layers(spec.lock)
-    reused = sum(store.find(layer_recipe(layer, evidence.compression)) is not None for layer in layers)
+    reused = sum(layer_store.find(layer_recipe(layer, evidence.compression)) is not None for layer in layers)
     compiled = source_wheels.compiled_packages(spec, evidence.stand_ins)
     paths.BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="reproduce-", dir=paths.BUILD) as folder:

@@ -14,13 +14,13 @@ from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine
 from rdma_images.publish import from_engine, gate, keys, push
+from rdma_images.publish.approved_image import ApprovedImage, artifacts, license_archive
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
-from rdma_images.publish.conversion import ConvertedImage, Converter, lazy_tag, originals
+from rdma_images.publish.conversion import ConvertedImage, Converter, lazy_tag, originals, require_convertible
 from rdma_images.publish.destination import LAYERS, Destination, unsupported_types
-from rdma_images.publish.item import ApprovedImage, artifacts, license_archive
 from rdma_images.publish.moving_tags import advance_tags
-from rdma_images.publish.progress import ProgressDisplay
 from rdma_images.publish.publication import PUBLICATION, LazyImage, PublishedCopy
+from rdma_images.publish.push_display import ProgressDisplay
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.tags import unique_tag
@@ -135,7 +135,7 @@ def _find_or_push(
     if current == digest:
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
         if publisher.converter:
-            publisher.converter.require(manifest)
+            require_convertible(publisher.converter.form, manifest)
         traffic = push.LayerTraffic(present=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
     _check_compression(digest, destination, publisher)
@@ -160,7 +160,7 @@ def _check_compression(digest: str, destination: Destination, publisher: Publish
     publisher.watcher.line(f"{destination.name}: reading the layers' types, for {reader}")
     manifest = from_engine.manifest(publisher.engine(), digest)
     if publisher.converter:
-        publisher.converter.require(manifest)
+        require_convertible(publisher.converter.form, manifest)
     if types := unsupported_types(manifest, destination.compression):
         raise faults.ConflictError(
             f"{destination.name} takes layers of {destination.compression} only (compression in registries.yaml), and "

@@ -16,8 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.paths import COMMAND
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine
 from rdma_images.publish import from_engine
 from rdma_images.publish.conversion import ConvertedImage, LazyForm, index_over
@@ -42,15 +41,6 @@ class SociProgram:
     def title(self) -> str:
         """Return the program with its version."""
         return f"soci {self.version}"
-
-    def require(self, manifest: Manifest) -> None:
-        """Raise RefusedError where a layer of an image is not of gzip: soci makes tables of no other."""
-        types = sorted({layer.media_type for layer in manifest.layers() if not layer.media_type.endswith("gzip")})
-        if types:
-            raise RefusedError(
-                f"--lazy soci: SOCI reads layers of gzip only, and {manifest.digest} has {', '.join(types)}\n"
-                f"build it with `{COMMAND} build --compression gzip`, or publish it with --lazy stargz"
-            )
 
     def convert(
         self, original: Manifest, _repository: Repository, engine: Callable[[], Engine], scratch: Path

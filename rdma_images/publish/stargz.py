@@ -14,11 +14,11 @@ from typing import IO
 
 import zstandard
 
-from rdma_images.core.errors import RefusedError, first_line
-from rdma_images.core.paths import COMMAND, state_folder
+from rdma_images.core.errors import first_line
+from rdma_images.core.paths import state_folder
 from rdma_images.core.sizes import format_bytes
 from rdma_images.engine import Engine
-from rdma_images.layers import lazy, tar_layer
+from rdma_images.layers import seekable_layer, tar_layer
 from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.publish.conversion import ConvertedImage, LazyForm, index_over
 from rdma_images.registry import faults
@@ -34,22 +34,13 @@ class StargzConverter:
     form: LazyForm = "stargz"
     title: str = "tables of contents"
 
-    def require(self, manifest: Manifest) -> None:
-        """Raise RefusedError where a layer of an image is not of zstd."""
-        types = sorted({layer.media_type for layer in manifest.layers() if not layer.media_type.endswith("zstd")})
-        if types:
-            raise RefusedError(
-                f"--lazy stargz writes tables into layers of zstd, and {manifest.digest} has {', '.join(types)}\n"
-                f"build it with `{COMMAND} build --compression zstd`, or publish it with --lazy soci"
-            )
-
     def convert(
         self, original: Manifest, repository: Repository, _engine: Callable[[], Engine], scratch: Path
     ) -> ConvertedImage:
         """Return the image with a table in each layer. Raises PublishError where a layer cannot have one."""
         layers, files = [], {}
         for layer, diff_id in zip(original.layers(), _diff_ids(repository, original), strict=True):
-            if lazy.ANNOTATION not in layer.annotations:
+            if seekable_layer.ANNOTATION not in layer.annotations:
                 path = scratch / layer.digest
                 try:
                     blob = _rewrite(repository, layer, diff_id, scratch, path)
@@ -95,7 +86,7 @@ _NOT_THE_SAME = (tar_layer.TarError, faults.MalformedError, faults.MissingError,
 
 def _content(layer: Descriptor) -> tuple[str, str]:
     """Return what decides what a node reads of a layer: its digest, and its table's."""
-    return layer.digest, layer.annotations.get(lazy.ANNOTATION, "")
+    return layer.digest, layer.annotations.get(seekable_layer.ANNOTATION, "")
 
 
 def _check_layer(repository: Repository, layer: Descriptor, diff_id: str) -> None:
@@ -105,10 +96,10 @@ def _check_layer(repository: Repository, layer: Descriptor, diff_id: str) -> Non
         rewritten = Path(scratch) / "rewritten"
         _rewrite(repository, layer, diff_id, Path(scratch), rewritten)
         with (Path(scratch) / "layer").open("rb") as given, rewritten.open("rb") as expected:
-            table = lazy.read_table(given)
-            if table.digest != layer.annotations.get(lazy.ANNOTATION):
+            table = seekable_layer.read_table(given)
+            if table.digest != layer.annotations.get(seekable_layer.ANNOTATION):
                 raise ValueError(f"{layer.digest} has another table than the image names")
-            if not table.says_the_same(lazy.read_table(expected)):
+            if not table.says_the_same(seekable_layer.read_table(expected)):
                 raise ValueError(f"{layer.digest} has a table that is not of its files")
 
 

@@ -10,7 +10,7 @@ from rdma_images.core import paths
 from rdma_images.core.pipeline import Build, ExistingImage, Image
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.inspection.report import Report, encode_report
-from rdma_images.report.table import archive_day, counts_text, verdict_style
+from rdma_images.report.checks_table import archive_day, counts_text, verdict_style
 
 
 def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Sequence[Image] = ()) -> Text:

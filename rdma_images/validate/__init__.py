@@ -65,10 +65,10 @@ class _Validation:
         """Write the report: the checks that `compare` makes of the measurements, and those of emulated machines."""
         from rdma_images import chain, report
         from rdma_images.report import junit
-        from rdma_images.validate import fabric
+        from rdma_images.validate import expected_fabric
         from rdma_images.validate import subject as subjects
 
-        expected = fabric.expected_image(image_config, measured, self.image)
+        expected = expected_fabric.expected_image(image_config, measured, self.image)
         case = Inspection(subject=image_config, expected=expected, measured=measured)
         self.folder.mkdir(parents=True, exist_ok=True)
         with report_waiting(self.progress, lambda: "the validators"):

@@ -9,7 +9,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import state_folder
 from rdma_images.core.pipeline import Image
 from rdma_images.inspection.report import Report
-from rdma_images.report.files import REPORT
+from rdma_images.report.report_files import REPORT
 
 
 def key(ref: str, digest: str, suite: str, image: Image | None, tiers: tuple[str, ...]) -> str:

@@ -1,4 +1,7 @@
-"""A node of its own for tests: containerd with a snapshotter that reads layers in part. It needs root."""
+"""What tests of lazy pulls share: images that are published converted, and a node whose snapshotter reads them in part.
+
+A node is a containerd of its own, and needs root.
+"""
 
 import base64
 import json
@@ -9,7 +12,30 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.e2e.publish_parts import PASSWORD, USER
+import pytest
+
+from rdma_images import engine as engines
+from rdma_images.core import paths
+from rdma_images.engine.container_engine import Engine
+from rdma_images.plan import matrix
+from rdma_images.publish import publish_images
+from rdma_images.publish.conversion import Converter
+from rdma_images.publish.keys import Signer
+from rdma_images.publish.push import PushPolicy
+from rdma_images.publish.push_display import LineProgress
+from rdma_images.publish.send import Publisher
+from tests.e2e.publish_parts import (
+    PASSWORD,
+    SUITE,
+    USER,
+    Registry,
+    Small,
+    build_small,
+    green,
+    planned,
+    registry_program,
+    write_steps,
+)
 
 CONTAINERD = """\
 version = 3
@@ -37,6 +63,51 @@ HOST = """\
 host = "{address}"
 insecure = true
 """
+
+
+@contextmanager
+def registry_with_login(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """Provide a registry whose login, like cosign's password, is in the environment."""
+    monkeypatch.setenv("TEST_REGISTRY_USER", USER)
+    monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
+    monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
+    monkeypatch.setattr(paths, "IMAGES", folder / "images")
+    server = Registry(registry_program(), folder / "registry").start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@contextmanager
+def built(engine: Engine, folder: Path, compression: str) -> Iterator[Small]:
+    """Provide an image of two layers; they are of 12 MiB, as soci leaves layers below 10 MiB as they are."""
+    output = f"oci-mediatypes=true,compression={compression},force-compression=true"
+    small = build_small(engine, folder / "context", folder.name.lower(), layers=2, size=12 << 20, output=output)
+    try:
+        yield small
+    finally:
+        client = engines.client(engine)
+        client.images.remove(small.ref, force=True)
+        client.close()
+
+
+def publish(
+    engine: Engine, registry: Registry, small: Small, converter: Converter, key: Path | None = None
+) -> publish_images.PublishResult:
+    """Publish an image, and once more as `converter` converts it."""
+    image = planned()
+    write_steps(image, *green(image, small))
+    publisher = Publisher(
+        engine=lambda: engine,
+        watcher=LineProgress(print),
+        signer=Signer(str(key)) if key else None,
+        pace=PushPolicy(3, 0.1, 60),
+        converter=converter,
+    )
+    items = publish_images.approved_images([image], [image], matrix.load(), SUITE)
+    (result,) = publish_images.publish(items, {"local": registry.entry()}, publisher)
+    return result
 
 
 @contextmanager

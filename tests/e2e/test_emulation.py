@@ -12,12 +12,12 @@ from rdma_images.core.platforms import MACHINES
 from rdma_images.debian import emulation
 from rdma_images.plan import matrix
 from rdma_images.publish import gate, join, publish_images
-from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.push import PushPolicy
+from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
 from rdma_images.registry.registries import Oci
-from rdma_images.report.files import REPORT
+from rdma_images.report.report_files import REPORT
 from rdma_images.selection import project, target_options
 from rdma_images.validate import suite
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, placed, registry_program

@@ -21,7 +21,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.debian import bootstrap, host_apt, unpacked
 from rdma_images.engine import daemons, layout, private, process, status
 from rdma_images.engine.container_engine import Engine
-from rdma_images.layers import store
+from rdma_images.layers import layer_store
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
@@ -79,7 +79,7 @@ def assert_no_trace(folders: layout.Layout) -> None:
     assert list(process.under(folders.root)) == []
     assert str(folders.root) not in Path("/proc/self/mountinfo").read_text()
     assert not list(folders.root.rglob("*.sock"))
-    assert status.status(store.size_limit()).engine is None
+    assert status.status(layer_store.size_limit()).engine is None
 
 
 def test_it_comes_stays_and_goes_without_a_trace(folders: layout.Layout) -> None:
@@ -89,7 +89,7 @@ def test_it_comes_stays_and_goes_without_a_trace(folders: layout.Layout) -> None
         assert private.up() == first
         assert pids(folders) == before
         assert (first.kind, first.store, first.build_network) == ("private", "containerd", "host")
-        reported = status.status(store.size_limit())
+        reported = status.status(layer_store.size_limit())
         assert reported.engine == first
         assert set(reported.versions) == {"docker", "buildx", "containerd", "runc"}
         assert "unknown" not in reported.versions.values()

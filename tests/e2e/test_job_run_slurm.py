@@ -19,7 +19,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
 from rdma_images.jobs.run import job_run, multinode, record
 from rdma_images.jobs.write import create
-from rdma_images.report import files as report_files
+from rdma_images.report import report_files as report_files
 from tests.e2e import slurm_parts, test_jobs_slurm, unpacked
 from tests.support import job_parts as jobs
 

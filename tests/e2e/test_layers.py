@@ -22,7 +22,7 @@ from rdma_images.engine import Engine, private
 from rdma_images.engine.layout import cache_limit, layout
 from rdma_images.engine.prune import LAYERS
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.layers import engine_layers, load, pull, remote_layers, store
+from rdma_images.layers import engine_layers, layer_store, load, pull, remote_layers
 from rdma_images.layers.load import LayerSet
 from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe, compressor, layer_recipe
@@ -31,7 +31,7 @@ from rdma_images.render import bake, wheel_layers
 from tests.e2e.layer_parts import SmallBuild, ran, remote_builder, standing, wheel
 from tests.e2e.publish_parts import Registry, registry_program, second_engine
 from tests.support import layer_wheels, real_parts
-from tests.unit.layers.test_store import MIRRORS
+from tests.unit.layers.test_layer_store import MIRRORS
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
@@ -83,7 +83,7 @@ def test_a_second_engine_takes_the_layers_from_a_registry(small: SmallBuild, tmp
         ref = other.build(other.order(wheels()), layers=repository)
         assert other.layers(ref)[: len(LARGE) + 1] == ours[: len(LARGE) + 1]
         assert not list(paths.state_folder().rglob("*.whl"))
-        assert not store.root().exists()
+        assert not layer_store.root().exists()
         noted = BUILD.read("test-small")
         assert noted
         assert (list(noted.layers), noted.layers_at) == (ours[: len(LARGE) + 1], repository.ref)
@@ -140,7 +140,7 @@ class New:
 
     @property
     def file(self) -> Path:
-        layer = store.find(self.layers.recipes[0])
+        layer = layer_store.find(self.layers.recipes[0])
         assert layer
         return layer.file(self.layers.part)
 
@@ -169,7 +169,7 @@ def new(small: SmallBuild, tmp_path: Path) -> Iterator[New]:
     layer = New(LayerSet((recipe,), "runtime", "linux/amd64"), layer_wheels.index(tmp_path / "index", file))
     layer.make()
     yield layer
-    shutil.rmtree(store.folder(recipe.key), ignore_errors=True)
+    shutil.rmtree(layer_store.folder(recipe.key), ignore_errors=True)
 
 
 def test_the_private_engine_keeps_the_layer_s_own_file(
@@ -208,7 +208,7 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
         loaded = load.load(devel, maker, small.engine, layers)
     assert small.layers(loaded.ref) == [blob.digest]
     load.remove_names(small.engine, loaded.ref, ref)
-    shutil.rmtree(store.folder(recipe.key), ignore_errors=True)
+    shutil.rmtree(layer_store.folder(recipe.key), ignore_errors=True)
 
 
 @pytest.mark.parametrize("kind", ["private", "existing"])
@@ -232,7 +232,7 @@ def test_a_damaged_layer_is_told_and_made_anew(
     new.file.write_bytes(content)
     with pytest.raises(RdmaImagesError, match="runtime: this layer was damaged since it was made, and is removed"):
         new.brought_to(engine)
-    assert store.find(new.layers.recipes[0]) is None
+    assert layer_store.find(new.layers.recipes[0]) is None
     new.brought_to(engine)
 
 
@@ -261,7 +261,7 @@ def test_a_layer_is_the_same_on_another_base_with_another_python(small: SmallBui
 def test_the_layers_made_here_are_the_image_s_lowest(small: SmallBuild) -> None:
     order = small.order(wheels())
     descriptors = small.descriptors(small.build(order))
-    layers = [store.find(layer_recipe(layer, "zstd")) for layer in wheel_layers.wheel_layers(order.lock)]
+    layers = [layer_store.find(layer_recipe(layer, "zstd")) for layer in wheel_layers.wheel_layers(order.lock)]
     lowest = descriptors[: len(layers)]
     assert [layer and layer.runtime.digest for layer in layers] == [layer["digest"] for layer in lowest]
     # By these a node reads the layers in part, and BuildKit keeps them.
@@ -272,7 +272,7 @@ def test_gzip_layers_are_kept_as_they_were_made(small: SmallBuild) -> None:
     order = small.order([wheel(name, NEW, "debian13") for name in ("fsspec", "filelock")])
     (layer,) = wheel_layers.wheel_layers(order.lock)
     engine_digests = small.layers(small.build(order, compression="gzip"))
-    kept_layer = store.find(layer_recipe(layer, "gzip"))
+    kept_layer = layer_store.find(layer_recipe(layer, "gzip"))
     assert kept_layer is not None
     assert engine_digests[0] == kept_layer.runtime.digest
 

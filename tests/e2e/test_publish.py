@@ -16,11 +16,11 @@ from rdma_images.core.pipeline import Image
 from rdma_images.engine.container_engine import Engine
 from rdma_images.plan import matrix
 from rdma_images.publish import from_engine, join, publication, publish_images
+from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.destination import LAYERS, open_destination
-from rdma_images.publish.item import ApprovedImage
 from rdma_images.publish.keys import Signer, Trust
-from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.push import PushPolicy
+from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import verify
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, canonical

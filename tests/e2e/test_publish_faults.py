@@ -22,11 +22,11 @@ from rdma_images.engine.container_engine import Engine
 from rdma_images.engine.layout import layout
 from rdma_images.plan import matrix
 from rdma_images.publish import publish_images
+from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.attach import attachments
 from rdma_images.publish.destination import open_destination
-from rdma_images.publish.item import ApprovedImage
-from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.push import PushPolicy
+from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.push_events import PushProgress
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.client import digest_of

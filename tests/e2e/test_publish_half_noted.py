@@ -9,8 +9,8 @@ import pytest
 
 from rdma_images.engine.container_engine import Engine
 from rdma_images.publish import from_engine
+from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.attach import fallback_tag
-from rdma_images.publish.item import ApprovedImage
 from tests.e2e.publish_parts import Registry, placed
 from tests.e2e.test_publish_faults import (  # the fixtures are found by their names here
     REPOSITORY,

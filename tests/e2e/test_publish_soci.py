@@ -7,7 +7,6 @@ are not on the PATH, these tests are skipped.
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,35 +15,24 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.engine.container_engine import Engine
-from rdma_images.plan import matrix
-from rdma_images.publish import publish_images, soci
+from rdma_images.publish import soci
 from rdma_images.publish.destination import open_destination
-from rdma_images.publish.keys import Signer, Trust
-from rdma_images.publish.progress import LineProgress
-from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.send import Publisher
+from rdma_images.publish.keys import Trust
 from rdma_images.publish.verify import verify
-from tests.e2e.lazy_parts import HOST, mounted, node, run, write_login
+from tests.e2e.lazy_parts import HOST, built, mounted, node, publish, registry_with_login, run, write_login
 from tests.e2e.publish_parts import (
     PASSWORD,
-    SUITE,
     USER,
     Registry,
-    Small,
-    build_small,
     cosign_key,
-    green,
     placed,
     planned,
-    registry_program,
-    write_steps,
 )
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(shutil.which("soci") is None, reason="there is no soci on the PATH"),
 ]
-SIZE = 12 << 20  # bytes: soci leaves layers below 10 MiB as they are
 
 
 @pytest.fixture(scope="module")
@@ -54,38 +42,8 @@ def engine() -> Engine:
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    monkeypatch.setenv("TEST_REGISTRY_USER", USER)
-    monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
-    monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    server = Registry(registry_program(), tmp_path / "registry").start()
-    yield server
-    server.kill()
-
-
-@contextmanager
-def built(engine: Engine, folder: Path, compression: str) -> Iterator[Small]:
-    output = f"oci-mediatypes=true,compression={compression},force-compression=true"
-    small = build_small(engine, folder / "context", folder.name.lower(), layers=2, size=SIZE, output=output)
-    yield small
-    client = engines.client(engine)
-    client.images.remove(small.ref, force=True)
-    client.close()
-
-
-def publish(engine: Engine, registry: Registry, small: Small, key: Path | None = None) -> publish_images.PublishResult:
-    image = planned()
-    write_steps(image, *green(image, small))
-    publisher = Publisher(
-        engine=lambda: engine,
-        watcher=LineProgress(print),
-        signer=Signer(str(key)) if key else None,
-        pace=PushPolicy(3, 0.1, 60),
-        converter=soci.find_program(),
-    )
-    items = publish_images.approved_images([image], [image], matrix.load(), SUITE)
-    (result,) = publish_images.publish(items, {"local": registry.entry()}, publisher)
-    return result
+    with registry_with_login(tmp_path, monkeypatch) as server:
+        yield server
 
 
 def test_the_converted_image_is_signed_and_names_the_original(
@@ -93,8 +51,8 @@ def test_the_converted_image_is_signed_and_names_the_original(
 ) -> None:
     key, public = cosign_key(tmp_path / "key")
     with built(engine, tmp_path, "gzip") as small:
-        first = placed(publish(engine, registry, small, key))
-        second = placed(publish(engine, registry, small, key))
+        first = placed(publish(engine, registry, small, soci.find_program(), key))
+        second = placed(publish(engine, registry, small, soci.find_program(), key))
     image = planned()
     assert first.lazy
     assert second.lazy == replace(first.lazy, result="present")
@@ -124,8 +82,8 @@ def test_the_converted_image_is_signed_and_names_the_original(
 def test_what_another_signer_converted_is_converted_again(engine: Engine, registry: Registry, tmp_path: Path) -> None:
     key, public = cosign_key(tmp_path / "key")
     with built(engine, tmp_path, "gzip") as small:
-        unsigned = placed(publish(engine, registry, small)).lazy
-        signed = placed(publish(engine, registry, small, key)).lazy
+        unsigned = placed(publish(engine, registry, small, soci.find_program())).lazy
+        signed = placed(publish(engine, registry, small, soci.find_program(), key)).lazy
     assert unsigned
     assert signed == unsigned  # soci writes the same bytes again
     index, _ = verify(signed.ref, registry.entry(), Trust(key=str(public)))
@@ -134,7 +92,7 @@ def test_what_another_signer_converted_is_converted_again(engine: Engine, regist
 
 def test_an_image_of_zstd_is_refused_before_it_is_sent(engine: Engine, registry: Registry, tmp_path: Path) -> None:
     with built(engine, tmp_path, "zstd") as small:
-        result = publish(engine, registry, small)
+        result = publish(engine, registry, small, soci.find_program())
     assert "build it with `invoke build --compression gzip`" in result.error
     assert result.copy is None
     assert registry.tags("training/efa-pytorch") == set()
@@ -148,7 +106,7 @@ def test_the_snapshotter_reads_parts_of_the_published_layers(
     engine: Engine, registry: Registry, tmp_path: Path
 ) -> None:
     with built(engine, tmp_path, "gzip") as small:
-        lazy = placed(publish(engine, registry, small)).lazy
+        lazy = placed(publish(engine, registry, small, soci.find_program())).lazy
     assert lazy
     image = f"{registry.host}/training/efa-pytorch:{lazy.tag}"
     folder = tmp_path / "n"

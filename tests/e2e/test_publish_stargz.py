@@ -18,30 +18,18 @@ from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.engine import private
 from rdma_images.engine.container_engine import Engine
-from rdma_images.plan import matrix
-from rdma_images.publish import publish_images
-from rdma_images.publish.keys import Signer, Trust
-from rdma_images.publish.progress import LineProgress
-from rdma_images.publish.push import PushPolicy
-from rdma_images.publish.send import Publisher
+from rdma_images.publish.keys import Trust
 from rdma_images.publish.stargz import StargzConverter
 from rdma_images.publish.verify import verify
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, digest_of
 from rdma_images.registry.http import Connection
-from tests.e2e.lazy_parts import HOST, mounted, node, run
+from tests.e2e.lazy_parts import HOST, built, mounted, node, publish, registry_with_login, run
 from tests.e2e.publish_parts import (
-    PASSWORD,
-    SUITE,
-    USER,
     Registry,
-    Small,
-    build_small,
     cosign_key,
-    green,
     placed,
     planned,
     registry_program,
-    write_steps,
 )
 from tests.unit.layers.test_tar_layer import MEMBERS, member, tar_of
 
@@ -58,43 +46,17 @@ def engine() -> Engine:
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    monkeypatch.setenv("TEST_REGISTRY_USER", USER)
-    monkeypatch.setenv("TEST_REGISTRY_PASSWORD", PASSWORD)
-    monkeypatch.setenv("COSIGN_PASSWORD", "pass phrase")
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    server = Registry(registry_program(), tmp_path / "registry").start()
-    yield server
-    server.kill()
-
-
-def publish(engine: Engine, registry: Registry, small: Small, key: Path) -> publish_images.PublishResult:
-    image = planned()
-    write_steps(image, *green(image, small))
-    publisher = Publisher(
-        engine=lambda: engine,
-        watcher=LineProgress(print),
-        signer=Signer(str(key)),
-        pace=PushPolicy(3, 0.1, 60),
-        converter=StargzConverter(),
-    )
-    items = publish_images.approved_images([image], [image], matrix.load(), SUITE)
-    (result,) = publish_images.publish(items, {"local": registry.entry()}, publisher)
-    return result
+    with registry_with_login(tmp_path, monkeypatch) as server:
+        yield server
 
 
 def test_the_converted_image_is_signed_and_names_the_original(
     engine: Engine, registry: Registry, tmp_path: Path
 ) -> None:
     key, public = cosign_key(tmp_path / "key")
-    output = "oci-mediatypes=true,compression=zstd,force-compression=true"
-    small = build_small(engine, tmp_path / "context", "lazy", layers=2, output=output)
-    client = engines.client(engine)
-    try:
-        first = placed(publish(engine, registry, small, key))
-        second = placed(publish(engine, registry, small, key))
-    finally:
-        client.images.remove(small.ref, force=True)
-        client.close()
+    with built(engine, tmp_path, "zstd") as small:
+        first = placed(publish(engine, registry, small, StargzConverter(), key))
+        second = placed(publish(engine, registry, small, StargzConverter(), key))
     image = planned()
     assert first.lazy
     assert second.lazy == replace(first.lazy, result="present")

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from rdma_images.engine import Engine, private, prune
 from rdma_images.engine.prune import LAYERS
-from rdma_images.layers import load, store
+from rdma_images.layers import layer_store, load
 from rdma_images.layers.engine_layers import engine_layers
 from rdma_images.layers.load import LayerSet
 from rdma_images.layers.make import LayerMaker
@@ -31,7 +31,7 @@ from rdma_images.render.bake import Compression
 from tests.e2e.layer_parts import SmallBuild
 from tests.e2e.publish_parts import second_engine
 from tests.support import layer_wheels
-from tests.unit.layers.test_store import MIRRORS
+from tests.unit.layers.test_layer_store import MIRRORS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
 
@@ -211,12 +211,12 @@ def machine_of(world: World) -> type[RuleBasedStateMachine]:
         )
         def lose_a_layer_of_the_store(self, checkout: str, name: str, compression: Compression) -> None:
             print("lose", checkout, name, compression)
-            shutil.rmtree(store.folder(world.recipe(checkout, name, compression).key), ignore_errors=True)
+            shutil.rmtree(layer_store.folder(world.recipe(checkout, name, compression).key), ignore_errors=True)
 
         @rule()
         def empty_the_store_of_layers(self) -> None:
             print("empty the store")
-            shutil.rmtree(store.root(), ignore_errors=True)
+            shutil.rmtree(layer_store.root(), ignore_errors=True)
 
     return UsedMachine
 
@@ -231,7 +231,7 @@ def test_a_machine_that_is_used_builds_as_a_fresh_one(world: World) -> None:
     world.build(Variant("first", "inference", part="devel"))
     world.build(Variant("second", "inference", "ubuntu", compression="gzip"))
     world.kill_build(Variant("second", "training"), 1.0)
-    shutil.rmtree(store.root())
+    shutil.rmtree(layer_store.root())
     world.build(Variant("second", "inference"))
     world.build(Variant("first", "inference"))
     assert world.first_digests[Variant("first", "inference")] != world.first_digests[Variant("second", "inference")]

@@ -18,7 +18,7 @@ from rdma_images.core import http
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import releases, wheel_files
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.layers import tree
+from rdma_images.layers import wheel_tree
 from rdma_images.publish import reproduce
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.registry.credentials import Login
@@ -131,10 +131,10 @@ def ask_index(server: _Server, folder: Path) -> None:
 def read_wheel(content: bytes, folder: Path) -> None:
     file = folder / "thing-1.0-py3-none-any.whl"
     file.write_bytes(content)
-    entries = tree.tree(file, len(content), lambda _: False)
+    entries = wheel_tree.tree(file, len(content), lambda _: False)
     with zipfile.ZipFile(file) as archive:
         for entry in entries.runtime:
-            for _ in tree.chunks(entry, archive, 1 << 16):
+            for _ in wheel_tree.chunks(entry, archive, 1 << 16):
                 pass
 
 

@@ -20,13 +20,13 @@ from rdma_images.core.plain import decode_json
 from rdma_images.inputs import debian_index, source_metadata
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import decode_report, encode_report
-from rdma_images.jobs.check import reading
+from rdma_images.jobs.check import job_files
 from rdma_images.jobs.pairs import bandwidths
 from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.logs import read as read_logs
 from rdma_images.jobs.run import follow, kubernetes, slurm
 from rdma_images.jobs.run.runner import Submission
-from rdma_images.layers import lazy, tar_layer
+from rdma_images.layers import seekable_layer, tar_layer
 from rdma_images.nccl_logs import verdict
 from rdma_images.publish import attachment_checks, reproduce, sigstore_bundles, statement
 from rdma_images.publish.keys import Trust
@@ -180,7 +180,7 @@ def write_with_table(content: bytes) -> None:
 
 def read_table(content: bytes) -> None:
     with suppress(ValueError):
-        lazy.read_table(io.BytesIO(content))
+        seekable_layer.read_table(io.BytesIO(content))
 
 
 def read_provenance(content: bytes) -> None:
@@ -328,7 +328,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         edited("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n  - {name: y, image: z}\n").map(
             lambda text: text.encode(errors="replace")
         ),
-        in_file(lambda path: list(reading.parts(path)), reading.TemplateError),
+        in_file(lambda path: list(job_files.parts(path)), job_files.TemplateError),
     ),
     "a layer": (edited_bytes(a_layer()), read_layer),
     "a layer's tar": (edited_bytes(tar_of(*SMALL)), write_with_table),
@@ -338,7 +338,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     "a provenance to judge": (edited_bytes(as_bytes(PROVENANCE["predicate"])), read_origin),
     "a compose file": (
         edited(COMPOSE).map(lambda text: text.encode(errors="replace")),
-        in_file(lambda path: list(reading.parts(path)), reading.TemplateError),
+        in_file(lambda path: list(job_files.parts(path)), job_files.TemplateError),
     ),
     "an answer of Slurm": (edited(SCONTROL), partial(read_answer, slurm.Slurm)),
     "an answer of kubectl": (edited(json.dumps({**POD, "items": [POD]})), partial(read_answer, kubernetes.Kubernetes)),

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rdma_images.core.pipeline import Check
-from rdma_images.facts import table
+from rdma_images.facts import facts_file
 from rdma_images.facts.faults import Faults
 from rdma_images.facts.packages import Packages
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
-from rdma_images.validate import entry, fabric, readout
+from rdma_images.validate import entry, expected_fabric, readout
 from rdma_images.validate.answers import parse_answers
 from tests.incidents.case import ExpectedReport, Incident
 from tests.incidents.image import IncidentImage
@@ -47,7 +47,9 @@ def case_of(name: str, image: IncidentImage) -> Inspection:
     inspection = inspection.model_copy(
         update={"entry": started, "settings": settings, "missing": {**inspection.missing, **missing}}
     )
-    return Inspection(subject=subject, expected=fabric.expected_image(subject, inspection, None), measured=inspection)
+    return Inspection(
+        subject=subject, expected=expected_fabric.expected_image(subject, inspection, None), measured=inspection
+    )
 
 
 def checks(images: Mapping[str, IncidentImage], only: Mapping[str, set[str]] | None = None) -> dict[str, list[Check]]:
@@ -99,7 +101,7 @@ def _known_faults(check: Check) -> set[str]:
 
 @functools.cache
 def _reasons() -> tuple[str, ...]:
-    rows = (*table.read(Faults).faults, *table.read(Packages).faults)
+    rows = (*facts_file.read(Faults).faults, *facts_file.read(Packages).faults)
     return tuple(row.why for row in rows)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rdma_images.chain import compute
 from rdma_images.core import yaml_file
-from rdma_images.report.table import headline
+from rdma_images.report.checks_table import headline
 from tests.incidents import run
 from tests.incidents.case import Cases, Incident
 

@@ -17,7 +17,7 @@ from rdma_images.jobs.results import collected, run_folder
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import publication
 from rdma_images.publish.push import LayerTraffic
-from rdma_images.report import files as reports
+from rdma_images.report import report_files as reports
 from tests.support import results_parts, scan_parts
 from tests.support.case_parts import recorded, report_of
 from tests.unit.bill.test_parts import CONTENTS, PACKAGES

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from rdma_images.core.pipeline import Build, Check, Image
 from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.inspection.report import Report
+from rdma_images.publish.approved_image import ApprovedImage, artifacts
 from rdma_images.publish.attach import Artifact
-from rdma_images.publish.item import ApprovedImage, artifacts
 from rdma_images.publish.tags import Tags
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
 from tests.support.case_parts import case_of, report_of

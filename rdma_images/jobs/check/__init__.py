@@ -12,11 +12,11 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.facts import table
+from rdma_images.facts import facts_file
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances
 from rdma_images.facts.variables import Variables
-from rdma_images.jobs.check import reading, rules
+from rdma_images.jobs.check import job_files, rules
 from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding, JobPart, UncheckedFile
 
 # Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
@@ -36,8 +36,8 @@ def check(paths: Sequence[Path]) -> CheckedJobs:
     for path in _files(paths, unreadable):
         opened += 1
         try:
-            parts += reading.parts(path)
-        except reading.TemplateError as error:
+            parts += job_files.parts(path)
+        except job_files.TemplateError as error:
             templates.append(UncheckedFile(str(path), str(error)))
         except RdmaImagesError as error:
             unreadable.append(UncheckedFile(str(path), str(error)))
@@ -51,9 +51,9 @@ def check(paths: Sequence[Path]) -> CheckedJobs:
             "or a CreateTrainingJob request"
         )
     tables = rules.FactTables(
-        table.read(Instances),
-        table.read(Environment),
-        table.read(Variables),
+        facts_file.read(Instances),
+        facts_file.read(Environment),
+        facts_file.read(Variables),
     )
     findings = _grouped(rules.check(parts, tables))
     return CheckedJobs(opened, tuple(parts), findings, tuple(templates), tuple(unreadable))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from rdma_images.core import files, paths
 from rdma_images.inspection.report import Report
 from rdma_images.publish import publication
-from rdma_images.report.files import REPORT
+from rdma_images.report.report_files import REPORT
 
 DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})$")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.sizes import format_size
-from rdma_images.jobs.results import page, speed
+from rdma_images.jobs.results import result_page, speed
 from rdma_images.jobs.results.chart import chart
 from rdma_images.jobs.results.result import Result
 from rdma_images.jobs.results.tables import ResultTable
@@ -82,11 +82,12 @@ def html(comparison: Comparison, first: Result, second: Result) -> str:
     collective = max(comparison.lines, key=lambda line: line.size).collective
     runs = (("first", first), ("second", second))
     lines = [
-        page.chart_line(f"{name}: {result.job or result.time}", result.runs[0], collective) for name, result in runs
+        result_page.chart_line(f"{name}: {result.job or result.time}", result.runs[0], collective)
+        for name, result in runs
     ]
     rate = first.expected.line_rate if first.instance == second.instance else None
-    return page.render(
-        page.ResultPage(
+    return result_page.render(
+        result_page.ResultPage(
             title="Two results",
             sentence=comparison.sentence,
             state="soft",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.facts import table
+from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.result import Result
@@ -61,7 +61,7 @@ def publish(result: Result, image: str, publisher: Publisher) -> Attachment:
 def _node_images(result: Result, index: Manifest, repository: Repository) -> Iterator[Manifest]:
     """Yield what the nodes of the job ran of an index: the image of their architecture."""
     try:
-        architecture = table.read(Instances).find(result.instance).architecture
+        architecture = facts_file.read(Instances).find(result.instance).architecture
     except RefusedError:  # a type that no fact knows
         return
     for member in index.members():

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from rdma_images.core.pipeline import Fabric
-from rdma_images.facts import aws_ofi_nccl, table
+from rdma_images.facts import aws_ofi_nccl, facts_file
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.results.job_spec import JobSpec
@@ -34,7 +34,7 @@ def job_expectations(job: JobSpec | None, instance: str = "", nodes: int | None 
     Raises RefusedError for an unknown instance type.
     """
     name = job.instance if job else instance
-    instance_type = table.read(Instances).find(name) if name else None
+    instance_type = facts_file.read(Instances).find(name) if name else None
     expectations = Expectations(
         fabric=instance_type.fabric if instance_type else None,
         nodes=nodes,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rdma_images.core.sizes import format_size
-from rdma_images.facts import table
+from rdma_images.facts import facts_file
 from rdma_images.facts.busbw import PublishedRun, ReferenceBusbw, parse_size
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.result import ExpectedBandwidth, Measurement, ReferenceBandwidth, RunResult
@@ -39,7 +39,7 @@ def _line_rate(expectations: Expectations) -> ReferenceBandwidth | None:
 
 def _published(instance: str, nodes: int | None, ranks: int | None, collective: str) -> Iterator[ReferenceBandwidth]:
     """Yield the published runs of such a job, on as many GPUs, by size, the smallest first."""
-    facts = table.read(ReferenceBusbw)
+    facts = facts_file.read(ReferenceBusbw)
     by_size: dict[int, list[tuple[float, PublishedRun]]] = {}
     for run in facts.runs.values():
         if (_bare(run.instance), run.nodes, run.ranks, run.collective) == (

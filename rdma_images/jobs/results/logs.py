@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.results import nccl_tests_json

@@ -12,7 +12,7 @@ from rdma_images.core import atomic, files
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import step_file
-from rdma_images.jobs.results import job_spec, page
+from rdma_images.jobs.results import job_spec, result_page
 from rdma_images.jobs.results.job_spec import JobSpec
 from rdma_images.jobs.results.result import Result, RunName
 
@@ -38,7 +38,7 @@ def write(result: Result, folder: Path) -> Path:
     """Write result.json and result.html into `folder` and return the path of the first."""
     path = folder / RESULT.name
     RESULT.save(path, result)
-    atomic.write(folder / PAGE, page.result_page(result))
+    atomic.write(folder / PAGE, result_page.result_html(result))
     return path
 
 

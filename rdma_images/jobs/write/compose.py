@@ -10,7 +10,7 @@ from rdma_images.core.pipeline import Fabric, Image
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import FABRIC_TITLES, Launcher, Parameter, Starter
-from rdma_images.jobs.write import counts, fabric_overrides, image, parameters
+from rdma_images.jobs.write import counts, fabric_overrides, job_image, parameters
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
 from rdma_images.jobs.write.work import NAME, Work
 from rdma_images.plan import runtime
@@ -43,7 +43,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     _refuse_unknown_fields(request, parts.launcher, facts)
     rows = _parameters(parts, facts)
     parameter_values = parameters.read(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
-    command = image.command(parts.image, parts.starter, work.launch, request.command, facts)
+    command = job_image.command(parts.image, parts.starter, work.launch, request.command, facts)
     node_counts = counts.counts(
         parts.node,
         request.gpus or parts.node.gpus,
@@ -52,7 +52,7 @@ def compose(request: JobRequest, project: Project) -> Job:
         parts.starter == "torchrun",
         int(parameter_values["memory"]) if "memory" in parameter_values else None,
     )
-    ref, ref_source = image.reference(parts.image, request.image, parts.launcher.image, request.tcp)
+    ref, ref_source = job_image.reference(parts.image, request.image, parts.launcher.image, request.tcp)
     variables = [
         variable for variable in _variables(request, parts, parameter_values, facts) if variable.name not in work.env
     ]
@@ -75,7 +75,7 @@ def compose(request: JobRequest, project: Project) -> Job:
         gpu=parts.node.gpu or "",
         gpu_memory=parts.node.gpu_memory,
         command=command,
-        mpirun=image.mpirun(parts.image) if parts.starter == "mpirun" else "",
+        mpirun=job_image.mpirun(parts.image) if parts.starter == "mpirun" else "",
         environment={**{variable.name: variable.value for variable in variables}, **work.env},
         baked=parts.image.environment,
         docker=_docker(parts.image, node_counts.gpus, parts.node),
@@ -181,7 +181,7 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
     instance = _plain(request.instance, node, project.facts)
     for refusal in _mismatches(request, launcher, planned, instance, node):
         raise RefusedError(refusal)
-    can = image.starters(planned, request.work.launch)
+    can = job_image.starters(planned, request.work.launch)
     starter = next((starter_name for starter_name in can if starter_name in launcher.starts), None)
     if starter is None:
         suitable = [

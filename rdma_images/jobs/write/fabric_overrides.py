@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.facts import Facts, table
+from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment, Variable
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import FABRIC_TITLES
@@ -61,7 +61,7 @@ def check(
 def _variables(
     work: Work, baked: Mapping[str, str], node: InstanceType, network: str, versions: Mapping[str, str]
 ) -> Iterator[Override]:
-    facts = table.read(Environment)
+    facts = facts_file.read(Environment)
     for name, value in work.env.items():
         if name in baked and value != baked[name]:
             fabric = FABRIC_TITLES[node.fabric]

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts.launchers import Launchers, Parameter
-from rdma_images.jobs.write import image
+from rdma_images.jobs.write import job_image
 from rdma_images.jobs.write.folder import JOB_FILE
 from rdma_images.jobs.write.job import JobValue
 from rdma_images.selection import target_options
@@ -48,7 +48,7 @@ def launchers(project: Project) -> list[dict[str, object]]:
             "targets": [
                 row_.target
                 for row_ in planned
-                if row_.fabric in row.fabrics and set(image.starters(row_)) & set(row.starts)
+                if row_.fabric in row.fabrics and set(job_image.starters(row_)) & set(row.starts)
             ],
             "parameters": {
                 key: _parameter(row_)

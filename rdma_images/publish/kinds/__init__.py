@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import cast
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.publish.kinds.base import PreparedRepository, RegistryKind
+from rdma_images.publish.kinds.registry_kind import PreparedRepository, RegistryKind
 from rdma_images.registry.registries import Registry
 
 __all__ = ["PreparedRepository", "RegistryKind", "open_kind"]

@@ -15,7 +15,7 @@ from rdma_images.inputs import lock, preflight, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan import onto_records, planner
 from rdma_images.plan.matrix import Matrix
-from rdma_images.publish.item import read_build
+from rdma_images.publish.approved_image import read_build
 from tests.support.existing_images import REF, existing
 
 FACTS = facts.load()

@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock
-from rdma_images.layers import load, remote_layers, store
+from rdma_images.layers import layer_store, load, remote_layers
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.load import LayerSet, LoadedImage
 from rdma_images.layers.recipe import layer_recipe
@@ -28,7 +28,7 @@ from rdma_images.selection import project
 from tests.support import layer_wheels
 from tests.support.images import planned
 from tests.support.publish_doubles import Handler, served
-from tests.unit.layers.test_store import BLOB, fill
+from tests.unit.layers.test_layer_store import BLOB, fill
 
 ENGINE = Engine("private", "private", "unix:///x", "28.2", "0.24", "containerd", "host")
 REGISTRY = layers_repository("127.0.0.1:1/layers")
@@ -42,7 +42,7 @@ def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuildSpec:
     image = planned()
     wheels = Lock(request=lock.lock_request(image), wheels=(layer_wheels.locked(layer_wheels.make(tmp_path)),))
     for layer in wheel_layers.wheel_layers(wheels):
-        store.get_or_build(layer_recipe(layer, "zstd"), fill)
+        layer_store.get_or_build(layer_recipe(layer, "zstd"), fill)
     return BuildSpec(image, wheels, facts.load(), "sha256:1")
 
 

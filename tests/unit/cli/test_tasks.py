@@ -295,7 +295,7 @@ def test_ctrl_c_ends_a_task_with_130() -> None:
 def test_kill_ends_a_task_in_order(tmp_path: Path) -> None:
     script = """
 import tempfile, time
-from rdma_images.cli.base import verb
+from rdma_images.cli.verb import verb
 @verb("work")
 def work(_):
     with tempfile.TemporaryDirectory(dir=".") as name:

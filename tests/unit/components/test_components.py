@@ -36,7 +36,7 @@ COMPONENT_FOLDERS = (
     "plan/rules/",
     "validate/probes/",
     "chain/links.py",
-    "maintain/variables.py",
+    "maintain/variable_names.py",
 )
 # Words that mean more than the component: the role and kind of a base, python's folder of the locks, torch's probe, the
 # library that a log and a probe name.

@@ -14,7 +14,7 @@ from rdma_images.core import atomic, disk_space, exit_codes, files, locking, pat
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs import mirrors
 from rdma_images.publish import keys
-from rdma_images.report import files as reports
+from rdma_images.report import report_files as reports
 
 # invoke, with its build folder (the first word) in another place.
 TASK = """

@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images import datapath
 from rdma_images.core.errors import RefusedError
-from rdma_images.datapath import accelerator, exchange, files, limits, steps, survey
+from rdma_images.datapath import accelerator, exchange, library_checks, limits, steps, survey
 from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
 from rdma_images.datapath.disk import ImageDisk
 from rdma_images.datapath.guest import GuestError, TaskResult
@@ -83,7 +83,7 @@ def test_what_files_are_called_and_say_never_stops_a_survey(survey_text: str, us
 
 
 def test_a_copy_of_libibverbs_is_not_hidden_by_its_name() -> None:
-    odd = files.libibverbs(lab(ANSWER + "copy  /usr/lib/a b?/libibverbs.so.1\n"))
+    odd = library_checks.libibverbs(lab(ANSWER + "copy  /usr/lib/a b?/libibverbs.so.1\n"))
     assert "beside it is another: /usr/lib/a b?/libibverbs.so.1" in odd.actual
 
 
@@ -92,27 +92,27 @@ def test_a_name_in_the_images_configuration_is_no_command() -> None:
 
 
 def test_one_libibverbs_passes_and_another_beside_it_fails() -> None:
-    assert files.libibverbs(lab()).outcome == "passed"
+    assert library_checks.libibverbs(lab()).outcome == "passed"
     second = ANSWER + "copy bbbb /usr/local/lib/libibverbs.so.1\n"
-    check = files.libibverbs(lab(second))
+    check = library_checks.libibverbs(lab(second))
     assert check.outcome == "failed"
     assert "beside it is another: /usr/local/lib/libibverbs.so.1" in check.actual
 
 
 def test_the_same_libibverbs_in_two_places_is_one() -> None:
-    assert files.libibverbs(lab(ANSWER + "copy aaaa /lib64/libibverbs.so.1.14.56.1\n")).outcome == "passed"
+    assert library_checks.libibverbs(lab(ANSWER + "copy aaaa /lib64/libibverbs.so.1.14.56.1\n")).outcome == "passed"
 
 
 def test_no_libibverbs_fails_and_its_providers_are_not_tried() -> None:
     without = "\n".join(line for line in ANSWER.splitlines() if not line.startswith(("copy", "loaded")))
-    assert files.libibverbs(lab(without)).outcome == "failed"
-    assert files.providers(lab(without)).outcome == "skipped"
+    assert library_checks.libibverbs(lab(without)).outcome == "failed"
+    assert library_checks.providers(lab(without)).outcome == "skipped"
 
 
 def test_a_provider_that_is_missing_is_told_from_one_for_another_libibverbs() -> None:
-    check = files.providers(lab(ANSWER.replace("libefa-rdmav34", "libother-rdmav34")))
+    check = library_checks.providers(lab(ANSWER.replace("libefa-rdmav34", "libother-rdmav34")))
     assert (check.outcome, "efa: missing" in check.actual) == ("failed", True)
-    renamed = files.providers(lab(ANSWER.replace("libefa-rdmav34", "libefa-rdmav59")))
+    renamed = library_checks.providers(lab(ANSWER.replace("libefa-rdmav34", "libefa-rdmav59")))
     assert "efa: there only as -rdmav59.so, for another libibverbs" in renamed.actual
 
 
@@ -120,7 +120,7 @@ def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -
     answer = TaskResult(
         127, "ibv_devinfo: symbol lookup error: librxe: undefined symbol: x, version IBVERBS_PRIVATE_34"
     )
-    check = files.providers(lab(LD_PRELOAD=answer))
+    check = library_checks.providers(lab(LD_PRELOAD=answer))
     assert check.outcome == "failed"
     assert "undefined symbol: x" in check.actual
 
@@ -136,15 +136,18 @@ def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -
     ],
 )
 def test_what_a_login_may_lock(login: TaskResult | None, outcome: str, expected: str) -> None:
-    check = files.memlock(lab(login=login))
+    check = library_checks.memlock(lab(login=login))
     assert (check.outcome, check.actual) == (outcome, expected)
 
 
 def test_a_port_must_be_active_and_the_warning_shown_is_the_adapters() -> None:
     down = TaskResult(0, "hca_id: rxe0\n state: PORT_DOWN (1)\n")
-    assert files.device(lab(ibv_devinfo=down)).actual == "PORT_DOWN"
+    assert library_checks.device(lab(ibv_devinfo=down)).actual == "PORT_DOWN"
     no_device = TaskResult(255, "Warning: couldn't load driver 'libsiw'\nWarning: couldn't load driver 'librxe'\n")
-    assert files.device(lab(ibv_devinfo=no_device)).actual == "ibv_devinfo said Warning: couldn't load driver 'librxe'"
+    assert (
+        library_checks.device(lab(ibv_devinfo=no_device)).actual
+        == "ibv_devinfo said Warning: couldn't load driver 'librxe'"
+    )
 
 
 OK = TaskResult(0, "done")
@@ -232,17 +235,17 @@ def test_a_session_runs_a_command_with_the_images_environment_and_limit() -> Non
 
 
 def test_without_a_device_nothing_is_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = failed(files.DEVICE, "no device")
-    monkeypatch.setattr(steps, "FILES", ((files.DEVICE, lambda _: broken),))
+    broken = failed(library_checks.DEVICE, "no device")
+    monkeypatch.setattr(steps, "FILES", ((library_checks.DEVICE, lambda _: broken),))
     lines: list[str] = []
     checks = list(steps.run_steps(lab(), "efa", lines.append))
     assert [check.outcome for check in checks] == ["failed", *["skipped"] * (len(steps.EXCHANGES) + 2)]
     assert checks[1].reason == "no device to try it on: see datapath.device"
-    assert lines == [f"datapath: {files.DEVICE.title}: failed"]
+    assert lines == [f"datapath: {library_checks.DEVICE.title}: failed"]
 
 
 def test_a_lost_guest_fails_its_own_check_and_skips_what_was_not_reached() -> None:
-    done = [passed(files.LIBIBVERBS, "x")]
+    done = [passed(library_checks.LIBIBVERBS, "x")]
     checks = steps.after_lost_guest(done, GuestError("guest 192.168.111.1 ended by itself"), "efa")
     assert [check.id for check in checks if check.outcome == "failed"] == ["datapath.guests"]
     assert len({check.id for check in checks}) == len(checks)
@@ -261,7 +264,7 @@ def test_the_verdict_claims_what_passed_and_nothing_else() -> None:
     good = datapath.verdict([passed(subject, "10 messages"), *limits.hardware_checks("efa")])
     assert "sent and received over RC" in good
     assert "Not validated: messages travel over EFA's SRD" in good
-    bad = datapath.verdict([failed(subject, "x"), skipped(files.MEMLOCK, "no su")])
+    bad = datapath.verdict([failed(subject, "x"), skipped(library_checks.MEMLOCK, "no su")])
     assert "adapter: nothing." in bad
     assert "Failed: two hosts exchange messages" in bad
     assert datapath.verdict([]) == ""

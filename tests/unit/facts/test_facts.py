@@ -9,7 +9,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.nccl_logs import NcclLogs
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.facts import table
+from rdma_images.facts import facts_file
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.variables import Variables
-from rdma_images.maintain import variables
+from rdma_images.maintain import variable_names
 
 SOURCES = {
     "nccl": ("src/transport/net_ib/init.cc", 'NCCL_PARAM(IbDisable, "IB_DISABLE", 0);\ngetenv("NCCL_NEW_WORD");'),
@@ -26,29 +26,29 @@ READ = {
 
 @pytest.fixture(scope="module")
 def inventory() -> Variables:
-    return table.read(Variables)
+    return facts_file.read(Variables)
 
 
-@pytest.mark.parametrize("library", variables.PATTERNS)
+@pytest.mark.parametrize("library", variable_names.PATTERNS)
 def test_a_source_tree_says_what_it_reads(tmp_path: Path, inventory: Variables, library: str) -> None:
     name, text = SOURCES[library]
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).write_text(text)
-    assert variables.variable_names(tmp_path, library) == READ[library]
-    assert variables.compare_variables(tmp_path, library, inventory).new == (
+    assert variable_names.read_names(tmp_path, library) == READ[library]
+    assert variable_names.compare_variables(tmp_path, library, inventory).new == (
         ("NCCL_NEW_WORD",) if library == "nccl" else ()
     )
 
 
 def test_another_tree_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="name the root of nccl's source tree"):
-        variables.variable_names(tmp_path, "nccl")
+        variable_names.read_names(tmp_path, "nccl")
     with pytest.raises(RefusedError, match="nothing is known"):
-        variables.variable_names(tmp_path, "nvcl")
+        variable_names.read_names(tmp_path, "nvcl")
 
 
 def test_every_variable_with_an_effect_is_one_that_is_read(inventory: Variables) -> None:
-    rows = table.read(Environment).variables.values()
+    rows = facts_file.read(Environment).variables.values()
     assert {row.name for row in rows} - inventory.names == set()
 
 

@@ -14,7 +14,7 @@ import trustme
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Source, Supply
-from rdma_images.inputs import download, fetch, openpgp, store
+from rdma_images.inputs import download, download_store, fetch, openpgp
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry.credentials import Login
 from tests.support.loopback import Answer, Site, serve
@@ -149,7 +149,7 @@ def test_a_kept_file_that_rotted_is_fetched_again(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
     upstream = source(f"{site.address}/tool")
     fetched(upstream)
-    cached = store.cached_file(upstream)
+    cached = download_store.cached_file(upstream)
     assert cached
     cached.write_bytes(bytes(len(BODY)))
     assert fetched(upstream) == BODY

@@ -15,7 +15,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import UNPINNED, Component, Image, Source, Supply
 from rdma_images.debian import bootstrap, host_apt
-from rdma_images.inputs import preflight, reachable, sources, store
+from rdma_images.inputs import download_store, preflight, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from tests.support.images import image
 from tests.support.loopback import Answer, Site
@@ -116,7 +116,7 @@ def test_a_mirror_of_nothing_is_refused(site: Site) -> None:
 def test_what_was_verified_before_needs_no_answer(tmp_path: Path) -> None:
     source = download(f"{CLOSED}/tool")
     (tmp_path / "tool").write_bytes(b"content")
-    cached = store.save(source, tmp_path / "tool", "tool")
+    cached = download_store.save(source, tmp_path / "tool", "tool")
     supply = only(source)
     assert (supply.via, supply.address, supply.reachable) == ("cache", str(cached), True)
 

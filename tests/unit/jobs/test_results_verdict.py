@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.results import collected, expected_bandwidth, from_logs, page, result_table, run_folder, speed
+from rdma_images.jobs.results import (
+    collected,
+    expected_bandwidth,
+    from_logs,
+    result_page,
+    result_table,
+    run_folder,
+    speed,
+)
 from rdma_images.jobs.results.expectations import Expectations, job_expectations
 from rdma_images.jobs.results.result import Half, Measurement, RunResult
 from tests.support import results_parts as parts
@@ -272,7 +280,7 @@ def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
         )
     result = collected.read_logs([tmp_path])
     assert len(result.runs[0].measurements) > 20
-    assert secret[:12] not in run_folder.RESULT.text(result) + page.result_page(result)
+    assert secret[:12] not in run_folder.RESULT.text(result) + result_page.result_html(result)
 
 
 def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
@@ -336,7 +344,7 @@ def size_and_timing(row: Measurement) -> tuple[int, Half | None]:
 
 
 def test_the_page_has_both_curves_the_band_and_the_line_rate(tmp_path: Path) -> None:
-    output = page.result_page(result_of(tmp_path, tcp=TCP))
+    output = result_page.result_html(result_of(tmp_path, tcp=TCP))
     assert output.count("<polyline") == 2
     assert '<polygon class="band"' in output
     assert output.count('class="rate"') == 2  # in the chart and its legend

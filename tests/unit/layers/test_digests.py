@@ -15,7 +15,7 @@ from rdma_images.inputs import lock as wheel_lock
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from rdma_images.inputs.relock import LockOutcome
 from rdma_images.inputs.wheels import Lock
-from rdma_images.layers import digests, lock, remote_layers, store
+from rdma_images.layers import digests, layer_store, lock_layers, remote_layers
 from rdma_images.layers.load import LayerSet
 from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe
@@ -25,7 +25,7 @@ from tests.support import layer_wheels
 from tests.support.images import image
 from tests.support.publish_doubles import Store, served
 from tests.unit.core.test_locking import HOLD
-from tests.unit.layers.test_store import MIRRORS
+from tests.unit.layers.test_layer_store import MIRRORS
 
 COMMITTED = paths.LOCKS / digests.NAME
 
@@ -52,7 +52,7 @@ class WheelImage:
 
     def lock(self, compression: Compression = "zstd", progress: Progress = silent) -> LockOutcome:
         mirrors = Mirrors(MIRRORS.ca_bundle, {variable_suffix("index"): (self.index, "")})
-        return lock.lock([self.image], mirrors, compression, progress)
+        return lock_layers.lock([self.image], mirrors, compression, progress)
 
     def make(self) -> None:
         with LayerMaker([self.recipe], self.index, MIRRORS, locked=digests.read()) as maker:
@@ -80,7 +80,7 @@ def change(old: str, new: str) -> None:
 
 def test_what_is_made_is_written_down_and_kept(wheel_image: WheelImage) -> None:
     assert wheel_image.lock().outcome == "new"
-    layer = store.find(wheel_image.recipe)
+    layer = layer_store.find(wheel_image.recipe)
     assert layer
     assert digests.read().blob(wheel_image.recipe, "runtime") == layer.runtime
     assert digests.read().blob(wheel_image.recipe, "devel") == layer.devel
@@ -103,7 +103,7 @@ def test_layers_are_locked_after_the_build_of_another_process(wheel_image: Wheel
         def progress(line: str) -> None:
             if line.startswith("waiting for build: "):
                 waited.append(line)
-                assert not store.root().exists()
+                assert not layer_store.root().exists()
                 build.kill()
 
         outcome = wheel_image.lock(progress=progress).outcome
@@ -125,7 +125,7 @@ def test_a_layer_that_another_lock_needs_stays(wheel_image: WheelImage) -> None:
     wheel_image.lock()
     second = wheel_image.with_files({"thing/y.py": b"3"})
     second.make()
-    layer = store.find(second.recipe)
+    layer = layer_store.find(second.recipe)
     assert layer
     digests.save({second.recipe: layer}, {wheel_image.recipe.key, second.recipe.key})
     for recipe in (wheel_image.recipe, second.recipe):
@@ -137,7 +137,7 @@ def test_a_layer_that_differs_from_the_lock_is_an_error(
     wheel_image: WheelImage, tmp_path: Path, is_stored: bool
 ) -> None:
     wheel_image.lock()
-    layer = store.find(wheel_image.recipe)
+    layer = layer_store.find(wheel_image.recipe)
     assert layer
     change(layer.runtime.digest, wrong := f"sha256:{'0' * 64}")
     if not is_stored:
@@ -149,7 +149,7 @@ def test_a_layer_that_differs_from_the_lock_is_an_error(
         f"wheels-small (runtime): this machine made {layer.runtime.digest} of the wheels of which "
         f"{paths.LOCKS / digests.NAME} has {wrong}"
     )
-    assert fix.startswith(f"remove {store.folder(layer.key)} and build again; ")
+    assert fix.startswith(f"remove {layer_store.folder(layer.key)} and build again; ")
     assert f"remove {wheel_image.recipe.key} from the file" in fix
 
 
@@ -157,7 +157,7 @@ def test_a_registry_is_asked_for_locked_digests_alone(
     wheel_image: WheelImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel_image.lock()
-    kept_layer = store.find(wheel_image.recipe)
+    kept_layer = layer_store.find(wheel_image.recipe)
     assert kept_layer
     registry = Store()
     # As a published image leaves it there: a blob, and no tag of ours.
@@ -174,14 +174,14 @@ def test_a_registry_is_asked_for_locked_digests_alone(
         assert remote.blobs == (kept_layer.runtime,)
         (layer,) = repository.manifest(remote.ref.rpartition("@")[2]).layers()
     assert (layer.digest, layer.size) == (kept_layer.runtime.digest, kept_layer.runtime.size)
-    assert not store.root().exists()
+    assert not layer_store.root().exists()
 
 
 def test_a_registry_s_other_layer_is_not_taken_by_who_has_the_lock(
     wheel_image: WheelImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel_image.lock()
-    layer = store.find(wheel_image.recipe)
+    layer = layer_store.find(wheel_image.recipe)
     assert layer
     layer_set = LayerSet((wheel_image.recipe,), "runtime", "linux/amd64")
     with served(Store().handler()) as host:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.layers import remote_layers, store
+from rdma_images.layers import layer_store, remote_layers
 from rdma_images.layers.load import LayerSet
 from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe
@@ -15,7 +15,7 @@ from rdma_images.publish.destination import layers_repository
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from tests.support import layer_wheels
 from tests.support.publish_doubles import Store
-from tests.unit.layers.test_store import MIRRORS
+from tests.unit.layers.test_layer_store import MIRRORS
 
 
 def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
@@ -41,7 +41,7 @@ def test_another_machine_takes_the_layers_without_a_wheel(
     assert first.startswith(f"{repository.ref}@sha256:")
     image = json.loads(registry.manifests[first.rpartition("@")[2]][1])
     for layer, recipe in zip(image["layers"], layer_recipes, strict=True):
-        kept_layer = store.find(recipe)
+        kept_layer = layer_store.find(recipe)
         assert kept_layer
         assert (layer["digest"], layer["size"]) == (kept_layer.runtime.digest, kept_layer.runtime.size)
         assert f"sha256:{hashlib.sha256(registry.blobs[layer['digest']]).hexdigest()}" == layer["digest"]
@@ -62,8 +62,8 @@ def test_only_what_a_registry_lacks_is_made_and_sent(
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "two"))
     registry.requests.clear()
     complete((first, second), index, repository, [])
-    assert store.find(first) is None
-    layer = store.find(second)
+    assert layer_store.find(first) is None
+    layer = layer_store.find(second)
     assert layer is not None
     sent = [path for method, path in registry.requests if method == "PUT" and "/blobs/" in path]
     assert len(sent) == 3  # a layer, its config, and the config of both

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import zstandard
 
-from rdma_images.layers import blob, lazy, tar_layer
+from rdma_images.layers import blob, seekable_layer, tar_layer
 from rdma_images.registry.client import digest_of
 from tests.support.lazy_reader import LazyReader
 
-LARGE = random.Random(4).randbytes(lazy.PIECE + 1000)
+LARGE = random.Random(4).randbytes(seekable_layer.PIECE + 1000)
 CAPABILITY = struct.pack("<IIIII", 0x02000001, 1 << 13, 0, 0, 0)  # cap_net_raw, as ping has it
 LONG = "usr/share/" + "/".join(["a-folder-with-a-long-name"] * 12) + "/file"
 
@@ -90,7 +90,7 @@ def test_the_content_of_files_is_read_by_the_table(reader: LazyReader) -> None:
         if info.isreg():
             assert reader.read(info.name) == content
     assert reader.read("usr/lib/large.so.1") == LARGE
-    assert [piece["chunkSize"] for piece in reader.pieces("usr/lib/large.so")] == [lazy.PIECE, 1000]
+    assert [piece["chunkSize"] for piece in reader.pieces("usr/lib/large.so")] == [seekable_layer.PIECE, 1000]
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,13 @@ def test_a_tar_without_a_true_table_is_refused(tar: bytes, reason: str) -> None:
 
 def test_the_table_is_read_back_from_the_layer() -> None:
     layer, raw, reader = layer_of(tar_of(*MEMBERS))
-    table = lazy.read_table(io.BytesIO(raw))
-    assert table == lazy.ContentsTable(layer.toc, tuple(reader.entries))
+    table = seekable_layer.read_table(io.BytesIO(raw))
+    assert table == seekable_layer.ContentsTable(layer.toc, tuple(reader.entries))
 
 
-@pytest.mark.parametrize("raw", [b"", b"x" * 40, lazy.FOOTER.pack(1 << 60, 1 << 60, 5, 1, lazy.MAGIC), bytes(500)])
+@pytest.mark.parametrize(
+    "raw", [b"", b"x" * 40, seekable_layer.FOOTER.pack(1 << 60, 1 << 60, 5, 1, seekable_layer.MAGIC), bytes(500)]
+)
 def test_what_has_no_table_is_told_apart(raw: bytes) -> None:
     with pytest.raises(ValueError, match="table"):
-        lazy.read_table(io.BytesIO(raw))
+        seekable_layer.read_table(io.BytesIO(raw))

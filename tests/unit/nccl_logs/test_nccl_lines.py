@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.facts import table as facts_table
+from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.failures import Failures
 from rdma_images.jobs.results import collected
 from rdma_images.nccl_logs import line_filter, verdict

@@ -10,8 +10,8 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Check
 from rdma_images.inspection.report import Report
 from rdma_images.publish import attachment_checks, built_elsewhere, statement
-from rdma_images.publish.item import ApprovedImage, artifacts
-from rdma_images.report.files import REPORT
+from rdma_images.publish.approved_image import ApprovedImage, artifacts
+from rdma_images.report.report_files import REPORT
 from rdma_images.validate import folder_of
 from tests.support.case_parts import GREEN
 from tests.support.images import planned

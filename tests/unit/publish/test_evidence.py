@@ -14,7 +14,7 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image
 from rdma_images.inspection.report import Report, decode_report, encode_report
 from rdma_images.publish import attachment_checks, statement
-from rdma_images.publish.item import artifacts
+from rdma_images.publish.approved_image import artifacts
 from tests.support.case_parts import GREEN, NOTHING, report_of
 from tests.support.published_image import RED, artifacts_of, item_of, validated
 

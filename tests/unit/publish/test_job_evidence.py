@@ -10,7 +10,7 @@ from rdma_images import engine
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.results import evidence
 from rdma_images.jobs.results.result import ExpectedBandwidth, Result
-from rdma_images.publish import progress, statement, verify
+from rdma_images.publish import push_display, statement, verify
 from rdma_images.publish.attach import attachments, read_content
 from rdma_images.publish.attachment_checks import check_attachment
 from rdma_images.publish.send import Publisher
@@ -45,7 +45,7 @@ def _image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def publisher() -> Publisher:
-    return Publisher(lambda: engine.ensure(print), progress.LineProgress(lambda _: None))
+    return Publisher(lambda: engine.ensure(print), push_display.LineProgress(lambda _: None))
 
 
 def test_results_of_several_jobs_are_one_statement(image: str) -> None:

@@ -11,9 +11,9 @@ from rdma_images.core.pipeline import Image
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import join, publication
 from rdma_images.publish.keys import Signer
-from rdma_images.publish.progress import LineProgress
 from rdma_images.publish.publication import Publication, PublishedCopy
 from rdma_images.publish.push import LayerTraffic, PushPolicy
+from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.client import Manifest, Repository
 from rdma_images.registry.http import Connection

@@ -15,14 +15,14 @@ from rdma_images.core.step_files import BUILD
 from rdma_images.core.yaml_file import loads
 from rdma_images.plan import matrix
 from rdma_images.publish import publish_images, statement
+from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.attach import attach
-from rdma_images.publish.item import ApprovedImage
 from rdma_images.publish.published_images import published_refs, read_published
 from rdma_images.publish.verify import verify
 from rdma_images.registry.client import OCI_INDEX, Manifest, Repository
 from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
-from rdma_images.report.files import REPORT
+from rdma_images.report.report_files import REPORT
 from rdma_images.scan.decisions import decide
 from rdma_images.scan.policy import Policy
 from rdma_images.scan.scan_result import SCAN, Scan, Vulnerability

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.destination import Destination, open_destination
-from rdma_images.publish.item import ApprovedImage
 from rdma_images.publish.send import mount
 from rdma_images.registry.client import Repository, digest_of
 from rdma_images.registry.credentials import Login

@@ -5,7 +5,7 @@ from dataclasses import replace
 from rdma_images.core.pipeline import Build, Onto
 from rdma_images.inspection.measurements import Leftovers, MeasuredLayer
 from rdma_images.inspection.report import Report
-from rdma_images.report import build_summary, page
+from rdma_images.report import build_summary, report_page
 from tests.support.case_parts import recorded, report_of
 from tests.support.existing_images import REF, existing
 from tests.support.images import planned
@@ -56,5 +56,5 @@ def test_the_day_of_security_updates_is_said() -> None:
     )
     words = "of the archive and its security updates as of 2026-11-24 12:31 UTC"
     assert f"debian  packages {words}" in str(build_summary.summary_text([BUILD], [report]))
-    assert ("Debian packages", words) in page.facts(report)
-    assert "Debian packages" not in dict(page.facts(report_of(ONTO, facts=case)))
+    assert ("Debian packages", words) in report_page.facts(report)
+    assert "Debian packages" not in dict(report_page.facts(report_of(ONTO, facts=case)))

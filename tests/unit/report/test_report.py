@@ -18,8 +18,8 @@ from rdma_images.core.pipeline import Check
 from rdma_images.datapath.limits import hardware_checks
 from rdma_images.inspection.inspection import Expected
 from rdma_images.inspection.report import SCHEMA, Report, decode_report
-from rdma_images.report import page as page_of
-from rdma_images.report.table import findings, first_line, summary_line
+from rdma_images.report import report_page as page_of
+from rdma_images.report.checks_table import findings, first_line, summary_line
 from tests.support.case_parts import recorded
 
 CASE = recorded()
@@ -103,7 +103,7 @@ def test_a_measurement_of_another_form_is_left_out_and_named(tmp_path: Path, pro
     assert getattr(new_report.facts.measured, probe) in (None, {}, ())
     if odd not in ([], {}):
         assert "another form" in new_report.facts.measured.missing[probe]
-    assert "nccl.single" in page_of.report_page((new_report,))
+    assert "nccl.single" in page_of.report_html((new_report,))
 
 
 HOSTILE = "\x1b[2J\x1b]0;mine\x07\x9b31m\x00\u202egnp\nok  nccl.found  fine"
@@ -142,7 +142,7 @@ class LinkParser(HTMLParser):
 
 
 def test_the_page_fetches_and_runs_nothing() -> None:
-    page = page_of.report_page((report(PASSED, FAILED, WARNED, SKIPPED), report(PASSED)))
+    page = page_of.report_html((report(PASSED, FAILED, WARNED, SKIPPED), report(PASSED)))
     links = LinkParser()
     links.feed(page)
     assert links.links == []
@@ -155,7 +155,7 @@ def test_the_page_fetches_and_runs_nothing() -> None:
 
 
 def test_the_page_shows_what_matters() -> None:
-    page = page_of.report_page((report(PASSED, FAILED),))
+    page = page_of.report_html((report(PASSED, FAILED),))
     assert '<span class="chip failed">failed</span>' in page
     assert "A rehearsal, not an image to ship" in page
     assert "2.30.7 at /opt/venv/site-packages/nvidia/nccl/lib/libnccl.so.2" in page
@@ -163,9 +163,9 @@ def test_the_page_shows_what_matters() -> None:
 
 
 def test_the_page_counts_images_with_warnings_apart() -> None:
-    page = page_of.report_page((report(PASSED), report(PASSED, WARNED), report(FAILED, WARNED)))
+    page = page_of.report_html((report(PASSED), report(PASSED, WARNED), report(FAILED, WARNED)))
     assert '<p class="soft">2 passed, 1 with warnings</p>' in page
-    assert '<p class="soft">2 passed</p>' in page_of.report_page((report(PASSED), report(PASSED)))
+    assert '<p class="soft">2 passed</p>' in page_of.report_html((report(PASSED), report(PASSED)))
 
 
 def shown(width: int = 100) -> str:
@@ -225,7 +225,7 @@ def test_every_subject_of_the_page_has_a_title_and_a_place() -> None:
 def test_the_page_says_what_does_not_work() -> None:
     case = CASE.model_dump()
     case["subject"]["labels"]["io.rdma-images.limit.torch-compile"] = "torch.compile: no compiler"
-    page = page_of.report_page([replace(report(PASSED), facts=type(CASE).model_validate(case))])
+    page = page_of.report_html([replace(report(PASSED), facts=type(CASE).model_validate(case))])
     assert '<dt>does not work</dt><dd class="mono">torch.compile: no compiler</dd>' in page
 
 

@@ -15,7 +15,7 @@ from rdma_images.core import paths
 from rdma_images.core.pipeline import Image
 from rdma_images.core.step_files import BUILD
 from rdma_images.plan import matrix, planner
-from rdma_images.report.files import REPORT
+from rdma_images.report.report_files import REPORT
 from rdma_images.scan.scan_result import SCAN
 from tests.support.published_image import item_of
 from tests.support.scan_parts import DIGEST, OTHER, trivy, write_report

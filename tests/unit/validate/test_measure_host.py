@@ -16,7 +16,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.inspection.measurements import Measured, MeasuredPackages, probe_names
-from rdma_images.validate import FOLDER, fabric, measure_host, probing, validate
+from rdma_images.validate import FOLDER, expected_fabric, measure_host, probing, validate
 from rdma_images.validate.probes import allreduce, gpus
 from tests.incidents import elf_files
 
@@ -202,7 +202,7 @@ def test_what_speaks_of_the_fabric_is_measured_for_gpus_too() -> None:
     installed = Measured(packages=MeasuredPackages(wheels={}, dpkg={}, rpm={}, efa_installer="1.50.0"))
     for measured in (with_device, installed):
         subject = measure_host.host_config("", "local://", measured)
-        assert fabric.expected_image(subject, measured, None).fabric == "efa"
+        assert expected_fabric.expected_image(subject, measured, None).fabric == "efa"
 
 
 def test_this_machine_is_measured_as_a_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from rdma_images.core.paths import PROJECT
 from rdma_images.core.pipeline import Component, Image
 from rdma_images.inspection.inspection import HistoryStep, Inspection
 from rdma_images.inspection.measurements import Measured
-from rdma_images.validate import fabric, ldcache, suite, transport
+from rdma_images.validate import expected_fabric, ldcache, suite, transport
 from rdma_images.validate.answers import parse_answers
 from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes.rootfs import Root
@@ -130,16 +130,16 @@ def test_the_fabric_is_known_said_or_guessed() -> None:
     image = Image(
         "i", "erdma-pytorch", "t", "erdma", "linux/amd64", {}, {"nccl": Component("nccl", "2.30.7", "matrix")}
     )
-    assert fabric.expected_image(inspection.subject, inspection.measured, image).because == "as planned"
-    assert fabric.expected_image(inspection.subject, inspection.measured, None).because == "its label says efa"
+    assert expected_fabric.expected_image(inspection.subject, inspection.measured, image).because == "as planned"
+    assert expected_fabric.expected_image(inspection.subject, inspection.measured, None).because == "its label says efa"
     bare = inspection.subject.model_copy(update={"labels": {}})
-    guessed = fabric.expected_image(bare, inspection.measured, None)
+    guessed = expected_fabric.expected_image(bare, inspection.measured, None)
     assert guessed.fabric == "efa"
     assert "/opt/amazon/efa" in guessed.because
     unmeasured = Measured()
-    assert fabric.expected_image(bare, unmeasured, None).fabric is None
+    assert expected_fabric.expected_image(bare, unmeasured, None).fabric is None
     hca = bare.model_copy(update={"environment": {"NCCL_IB_HCA": "erdma_0"}})
-    assert fabric.expected_image(hca, unmeasured, None).fabric == "erdma"
+    assert expected_fabric.expected_image(hca, unmeasured, None).fabric == "erdma"
 
 
 def test_a_case_survives_its_json() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.chain.environment import nccl_environment, plugin_names
+from rdma_images.chain.nccl_environment import nccl_environment, plugin_names
 from rdma_images.inspection.measurements import AssignedVariable, EntryPointChanges, Settings
 from tests.support.case_parts import recorded
 

@@ -12,11 +12,11 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inputs import download, wheel_files
-from rdma_images.inputs import store as downloads
+from rdma_images.inputs import download_store as downloads
 from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.layers import layer_process, make, store
+from rdma_images.layers import layer_process, layer_store, make
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe
@@ -83,9 +83,9 @@ def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.Monk
             entry.kill()
         with pytest.raises(RdmaImagesError, match=r"wheel-thing: the process .* was ended from outside; nothing"):
             maker.ready(layer_recipe).result()
-    assert store.find(layer_recipe) is None
+    assert layer_store.find(layer_recipe) is None
     with LayerMaker([layer_recipe], index, MIRRORS) as maker:
-        assert maker.ready(layer_recipe).result() == store.find(layer_recipe)
+        assert maker.ready(layer_recipe).result() == layer_store.find(layer_recipe)
 
 
 def test_what_a_killed_build_left_is_no_layer(tmp_path: Path) -> None:
@@ -95,13 +95,15 @@ def test_what_a_killed_build_left_is_no_layer(tmp_path: Path) -> None:
         fill(into)
         os._exit(9)
 
-    killed = multiprocessing.get_context("fork").Process(target=lambda: store.get_or_build(layer_recipe, interrupted))
+    killed = multiprocessing.get_context("fork").Process(
+        target=lambda: layer_store.get_or_build(layer_recipe, interrupted)
+    )
     killed.start()
     killed.join()
-    assert list(store.root().iterdir())
-    assert store.find(layer_recipe) is None
-    assert store.get_or_build(layer_recipe, fill).runtime == BLOB
-    assert [path.name for path in store.root().iterdir()] == [layer_recipe.key]
+    assert list(layer_store.root().iterdir())
+    assert layer_store.find(layer_recipe) is None
+    assert layer_store.get_or_build(layer_recipe, fill).runtime == BLOB
+    assert [path.name for path in layer_store.root().iterdir()] == [layer_recipe.key]
 
 
 def test_two_builds_at_once_make_a_layer_once(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_two_builds_at_once_make_a_layer_once(tmp_path: Path) -> None:
         time.sleep(0.1)
         fill(into)
 
-    threads = [threading.Thread(target=store.get_or_build, args=(layer_recipe, make)) for _ in range(2)]
+    threads = [threading.Thread(target=layer_store.get_or_build, args=(layer_recipe, make)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -125,23 +127,23 @@ def test_the_layers_that_nobody_used_go_first(tmp_path: Path) -> None:
     layer_recipe = [recipe(layer_wheels.make(tmp_path / str(n), files={f"thing/{n}.py": b""})) for n in range(3)]
     now = time.time()
     for number, request in enumerate(layer_recipe):
-        store.get_or_build(request, fill)
+        layer_store.get_or_build(request, fill)
         used = now - 1_000_000 * (1 + number)
-        os.utime(store.folder(request.key) / layer_process.RECORD_FILE, (used, used))
-    store.find(layer_recipe[2])  # used now
-    assert store.trim(2 * SIZE, now) == (layer_recipe[1].key,)
-    assert store.trim(0, now) == (layer_recipe[0].key,)
-    assert store.find(layer_recipe[2]) is not None
+        os.utime(layer_store.folder(request.key) / layer_process.RECORD_FILE, (used, used))
+    layer_store.find(layer_recipe[2])  # used now
+    assert layer_store.trim(2 * SIZE, now) == (layer_recipe[1].key,)
+    assert layer_store.trim(0, now) == (layer_recipe[0].key,)
+    assert layer_store.find(layer_recipe[2]) is not None
 
 
 def test_a_layer_that_the_engine_has_too_is_kept(tmp_path: Path) -> None:
     layer_recipe = recipe(layer_wheels.make(tmp_path))
-    linked = store.get_or_build(layer_recipe, fill).file("runtime")
-    os.utime(store.folder(layer_recipe.key) / layer_process.RECORD_FILE, (0, 0))
+    linked = layer_store.get_or_build(layer_recipe, fill).file("runtime")
+    os.utime(layer_store.folder(layer_recipe.key) / layer_process.RECORD_FILE, (0, 0))
     (tmp_path / "engine's").hardlink_to(linked)
-    assert not store.trim(0)
+    assert not layer_store.trim(0)
     (tmp_path / "engine's").unlink()
-    assert store.trim(0) == (layer_recipe.key,)
+    assert layer_store.trim(0) == (layer_recipe.key,)
 
 
 def test_a_truncated_wheel_is_not_taken(tmp_path: Path, state: Path) -> None:

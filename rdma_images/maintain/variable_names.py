@@ -53,7 +53,7 @@ class VariableDifference(NamedTuple):
     not_read: tuple[str, ...]
 
 
-def variable_names(tree: Path, library: str) -> frozenset[str]:
+def read_names(tree: Path, library: str) -> frozenset[str]:
     """Return the variables that the library of this source tree reads. Raises RefusedError where it is another tree."""
     if library not in PATTERNS:
         raise RefusedError(
@@ -68,7 +68,7 @@ def variable_names(tree: Path, library: str) -> frozenset[str]:
 
 def compare_variables(tree: Path, library: str, variables: Variables) -> VariableDifference:
     """Compare the variables in a library's source tree with facts/variables.yaml. Raises as `variable_names` does."""
-    library_names, listed = variable_names(tree, library), set(variables.libraries[library].names)
+    library_names, listed = read_names(tree, library), set(variables.libraries[library].names)
     return VariableDifference(tuple(sorted(library_names - variables.names)), tuple(sorted(listed - library_names)))
 
 

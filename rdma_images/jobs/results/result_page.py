@@ -33,7 +33,7 @@ class ResultPage:
     causes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def result_page(result: Result) -> str:
+def result_html(result: Result) -> str:
     """Return the page of a result."""
     bandwidth, row = result.expected, result.runs[0].largest
     collective = row.collective if row else ""

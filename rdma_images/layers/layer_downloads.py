@@ -13,7 +13,7 @@ from rdma_images.core import disk_space, files, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
-from rdma_images.layers import store
+from rdma_images.layers import layer_store
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.load import LayerFile, LayerSet, LoadedImage
@@ -80,7 +80,7 @@ def fetching(
         str, DownloadedLayer
     ] = {}  # by digest: layers can be equal, as those of wheels that have nothing for devel
     for recipe, blob in zip(layer_set.recipes, loaded.blobs, strict=True):
-        local, fetched = store.find(recipe), DownloadedLayer(blob, folder / blob.digest.rpartition(":")[2])
+        local, fetched = layer_store.find(recipe), DownloadedLayer(blob, folder / blob.digest.rpartition(":")[2])
         if local and local.blob(layer_set.part) == blob:
             layers[recipe.key] = _completed(local)
         elif engine_layers.has(blob):

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import pytest
 import zstandard
 
-from rdma_images.layers import blob, lazy, tree
+from rdma_images.layers import blob, seekable_layer, wheel_tree
 from rdma_images.layers.layer_process import matcher
 from rdma_images.layers.recipe import devel_patterns
 from tests.support import layer_wheels
 from tests.support.lazy_reader import FOOTER, LazyReader, NotWhatTheTableSaysError
 
 SITE = "opt/venv/site-packages"
-LARGE = random.Random(2).randbytes(2 * lazy.PIECE + 1000)
-EXACT = bytes(lazy.PIECE)
+LARGE = random.Random(2).randbytes(2 * seekable_layer.PIECE + 1000)
+EXACT = bytes(seekable_layer.PIECE)
 FILES = {
     "thing/__init__.py": b"x = 1\n",
     "thing/a/large.so": LARGE,
@@ -48,7 +48,7 @@ class WrittenLayer:
 @pytest.fixture(scope="module")
 def layer(tmp_path_factory: pytest.TempPathFactory) -> WrittenLayer:
     wheel = layer_wheels.make(tmp_path_factory.mktemp("wheel"), files=FILES, executable=("thing/run",))
-    entries = tree.tree(wheel, wheel.stat().st_size, matcher(devel_patterns())).runtime
+    entries = wheel_tree.tree(wheel, wheel.stat().st_size, matcher(devel_patterns())).runtime
     out = io.BytesIO()
     return WrittenLayer(blob.write(entries, out, "zstd"), bytearray(out.getvalue()))
 
@@ -66,11 +66,11 @@ def test_a_small_file_costs_its_own_bytes_and_the_table(layer: WrittenLayer) -> 
 
 def test_of_a_large_file_only_the_pieces_that_are_read_are_fetched(layer: WrittenLayer) -> None:
     reader = layer.reader()
-    begin = lazy.PIECE + 17
+    begin = seekable_layer.PIECE + 17
     assert reader.read(f"{SITE}/thing/a/large.so", begin, 1000) == LARGE[begin : begin + 1000]
-    assert lazy.PIECE < reader.fetched < lazy.PIECE + 20_000
+    assert seekable_layer.PIECE < reader.fetched < seekable_layer.PIECE + 20_000
     sizes = [piece["chunkSize"] for piece in reader.pieces(f"{SITE}/thing/a/large.so")]
-    assert sizes == [lazy.PIECE, lazy.PIECE, 1000]
+    assert sizes == [seekable_layer.PIECE, seekable_layer.PIECE, 1000]
 
 
 @pytest.mark.parametrize("name", ["thing/a/large.so", "thing/b/middle.py"])
@@ -91,7 +91,7 @@ def test_another_table_is_not_taken(layer: WrittenLayer) -> None:
     table = zstandard.ZstdDecompressor().decompress(bytes(changed.raw[offset : offset + size]))
     forged = zstandard.ZstdCompressor().compress(table.replace(b"middle.py", b"muddle.py"))
     changed.raw[offset : offset + size] = forged
-    footer = FOOTER.pack(offset, len(forged), len(table), lazy.TABLE_KIND, lazy.MAGIC)
+    footer = FOOTER.pack(offset, len(forged), len(table), seekable_layer.TABLE_KIND, seekable_layer.MAGIC)
     changed.raw[-FOOTER.size :] = footer
     changed.blob = blob.Blob("", "", "", len(changed.raw), layer.blob.toc)
     with pytest.raises(NotWhatTheTableSaysError):
@@ -103,7 +103,7 @@ def test_the_table_lists_the_members_of_the_tar(layer: WrittenLayer) -> None:
     with tarfile.open(fileobj=io.BytesIO(layer.tar())) as archive:
         members = [(member.name, names[member.type], member.mode, member.size, member.linkname) for member in archive]
     landmark, *rows = [row for row in layer.reader().entries if row["type"] != "chunk"]
-    assert landmark == lazy.NO_PREFETCH
+    assert landmark == seekable_layer.NO_PREFETCH
     fields = [(row["name"], row["type"], row["mode"], row.get("size", 0), row.get("linkName", "")) for row in rows]
     assert fields == members
     assert {row["modtime"] for row in rows} == {"1980-01-01T00:00:00Z"}
@@ -124,7 +124,7 @@ def test_zstd_s_own_program_reads_the_layer_as_any_other(layer: WrittenLayer) ->
 def test_a_layer_of_nothing_has_a_table_too() -> None:
     out = io.BytesIO()
     empty = WrittenLayer(blob.write([], out, "zstd"), bytearray(out.getvalue()))
-    assert empty.reader().entries == [lazy.NO_PREFETCH]
+    assert empty.reader().entries == [seekable_layer.NO_PREFETCH]
     with tarfile.open(fileobj=io.BytesIO(empty.tar())) as archive:
         assert archive.getnames() == []
 

@@ -8,18 +8,18 @@ import pytest
 from rdma_images.core import disk_space, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import silent
-from rdma_images.layers import remote_layers, store
+from rdma_images.layers import layer_store, remote_layers
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.engine_layers import EngineLayers
-from rdma_images.layers.fetch import DownloadedLayer, _fetch, fetching
+from rdma_images.layers.layer_downloads import DownloadedLayer, _fetch, fetching
 from rdma_images.layers.load import LayerSet, LoadedImage
 from rdma_images.layers.make import LayerMaker
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry import faults
 from rdma_images.registry.client import CHUNK, Repository, digest_of
 from tests.support.publish_doubles import Handler, Store, served
+from tests.unit.layers.test_layer_store import MIRRORS
 from tests.unit.layers.test_resident import recipes
-from tests.unit.layers.test_store import MIRRORS
 
 BODY = b"layer" * CHUNK
 CUT = CHUNK  # bytes after which the connection breaks
@@ -72,7 +72,7 @@ def test_what_the_engine_or_this_machine_has_is_not_downloaded(
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
     with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
         assert [source.ready(recipe).result() for recipe in layer_set.recipes] == [
-            store.find(recipe) for recipe in layer_set.recipes
+            layer_store.find(recipe) for recipe in layer_set.recipes
         ]
     assert not registry.requests
 

@@ -46,9 +46,9 @@ def write_page() -> Path:
 
 
 def _page(reports: Sequence[Report]) -> str:
-    from rdma_images.report import page  # it needs Jinja, which who reads a report should not wait for
+    from rdma_images.report import report_page  # it needs Jinja, which who reads a report should not wait for
 
-    return page.report_page(reports)
+    return report_page.report_html(reports)
 
 
 def publish_cached(cached: Report, junit: Path, folder: Path) -> Report:

@@ -8,10 +8,10 @@ from rich.console import Console
 from rdma_images.publish import publication_table
 from rdma_images.publish.attach import Attachment
 from rdma_images.publish.attachment_checks import VerifyFinding
-from rdma_images.publish.progress import LineProgress, ProgressBars
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
 from rdma_images.publish.push import LayerTraffic
+from rdma_images.publish.push_display import LineProgress, ProgressBars
 from rdma_images.publish.push_events import PushProgress
 from rdma_images.publish.verify import Verification
 

@@ -14,7 +14,7 @@ from rdma_images.core.sizes import format_bytes
 from rdma_images.inspection.chain import EVIDENCE_TITLES
 from rdma_images.inspection.inspection import Inspection, mapped_nccl
 from rdma_images.inspection.report import Report, shown_outcome
-from rdma_images.report import table
+from rdma_images.report import checks_table
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 OUTCOMES = {"fabric": "passed", "tcp": "failed", "end": "failed", "unknown": "warned"}  # of a chain: its colour
@@ -83,7 +83,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("meant for", f"{case.expected.fabric or 'no fabric'}: {case.expected.because}" if case else ""),
         ("digest", report.digest),
         ("platform", case.subject.platform if case else ""),
-        ("Debian packages", table.archive_day(case.subject.labels) if case else ""),
+        ("Debian packages", checks_table.archive_day(case.subject.labels) if case else ""),
         *(_measured(case) if case else ()),
         *(("does not work", text) for name, text in labels if name.startswith(f"{LABEL_PREFIX}.limit.")),
         ("suite", report.suite),
@@ -153,7 +153,7 @@ class ValidatorRow:
     cells: Sequence[Check | None]
 
 
-def report_page(reports: Sequence[Report]) -> str:
+def report_html(reports: Sequence[Report]) -> str:
     """Return the HTML of the reports, images as columns and validators as rows."""
     columns = [_column(report) for report in reports]
     groups = _groups(reports)
@@ -172,7 +172,7 @@ def report_page(reports: Sequence[Report]) -> str:
 def _template() -> jinja2.Template:
     environment = templates.environment([TEMPLATE.parent], escape=True)
     environment.filters["size"] = format_bytes
-    environment.filters["headline"] = table.headline
+    environment.filters["headline"] = checks_table.headline
     return environment.get_template(TEMPLATE.name)
 
 
@@ -195,7 +195,7 @@ def _column(report: Report) -> ImageColumn:
     counts = {name: states.count(name) for name in SYMBOLS}
     slices = measured_slices(report)
     pulled = sum(part.bytes for part in slices)
-    findings = [check for check in table.findings(report) if check.severity != "note"]
+    findings = [check for check in checks_table.findings(report) if check.severity != "note"]
     title, _, tag = report.ref.rpartition(":")
     title = title.removeprefix("rdma-images/") or tag
     return ImageColumn(

@@ -15,10 +15,10 @@ import zstandard
 from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.layers import blob, layer_process, tree
+from rdma_images.layers import blob, layer_process, wheel_tree
 from rdma_images.layers.layer_process import matcher
 from rdma_images.layers.recipe import devel_patterns
-from rdma_images.layers.tree import WheelError
+from rdma_images.layers.wheel_tree import WheelError
 from rdma_images.render.bake import Compression
 from tests.support.layer_wheels import make as wheel
 
@@ -40,11 +40,13 @@ FILES = {
 EXECUTABLE = ("thing/bin/run",)
 
 
-def runtime(wheel_file: Path) -> tuple[tree.LayerMember, ...]:
-    return tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_patterns())).runtime
+def runtime(wheel_file: Path) -> tuple[wheel_tree.LayerMember, ...]:
+    return wheel_tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_patterns())).runtime
 
 
-def write_blob(entries: tuple[tree.LayerMember, ...], compression: Compression = "zstd") -> tuple[blob.Blob, bytes]:
+def write_blob(
+    entries: tuple[wheel_tree.LayerMember, ...], compression: Compression = "zstd"
+) -> tuple[blob.Blob, bytes]:
     out = io.BytesIO()
     return blob.write(entries, out, compression), out.getvalue()
 
@@ -102,7 +104,7 @@ def test_a_layer_has_the_files_that_uv_installs(tmp_path: Path) -> None:
     (site,) = layer.glob("lib/python3.*/site-packages")
     site.rename(layer / "site-packages")
     theirs = {str(path.relative_to(tmp_path / "layer")): path for path in layer.rglob("*") if path.is_file()}
-    entries = tree.tree(wheel_file, wheel_file.stat().st_size, lambda _: None).runtime
+    entries = wheel_tree.tree(wheel_file, wheel_file.stat().st_size, lambda _: None).runtime
     ours = {entry.path: entry for entry in entries}
     # uv notes where a wheel came from that is no package index's, and locks what it installs into.
     only_uv = {"opt/venv/.lock", *(name for name in theirs if name.endswith(("uv_cache.json", "direct_url.json")))}
@@ -121,7 +123,7 @@ def test_a_layer_has_the_files_that_uv_installs(tmp_path: Path) -> None:
 
 def test_what_only_builds_need_is_apart_and_both_records_tell_the_truth(tmp_path: Path) -> None:
     wheel_file = wheel(tmp_path, files=FILES)
-    split = tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_patterns()))
+    split = wheel_tree.tree(wheel_file, wheel_file.stat().st_size, matcher(devel_patterns()))
     record = "opt/venv/site-packages/thing-1.0.dist-info/RECORD"
     assert {entry.path for entry in split.devel} == {"opt/venv/site-packages/thing/lib/static.a", record}
     for entries, everything in ((split.runtime, split.runtime), (split.devel, (*split.runtime, *split.devel))):
