@@ -5,17 +5,17 @@ counts that is no effect of another: a traceback or a supervisor's report before
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from posixpath import basename
 
 from rdma_images.facts.failures import Failure, Failures
+from rdma_images.nccl_logs import error_lines
+from rdma_images.nccl_logs.error_lines import EXCEPTION, GUESSES, PROGRAM_EXCEPTION, STACK, WARNING
 from rdma_images.nccl_logs.line_filter import Shape, Shapes, printable_parts
 
-MAX_QUOTE_LENGTH = 200  # characters of a line that is quoted
-QUOTED_BEFORE = 40  # characters before what says the kind, in a line that is too long
 MAX_BLOCKS = 64  # tracebacks that are open at once, one a stream
 MAX_FRAMES = 200  # of a traceback
 MAX_MESSAGE_LINES = 12  # lines of an exception's message that are looked into
@@ -25,6 +25,8 @@ MAX_ALIKE = 1000  # lines that differ only in numbers, and shapes of lines that 
 MAX_BLOCK_LINES = 500  # lines between two frames of a traceback, of whichever stream
 MAX_RANKS = 1000  # ranks of which a hang is remembered
 QUIET_LINES = 200  # lines without a failure, after which the next one is another story
+MIN_PROGRESS = 3  # lines that tell how far a job is, after which it has got over a failure
+NEAR_LINES = 50  # lines between a failure and another line that may say why
 
 # What of a line differs between lines of one stream: the time before them.
 TIME = re.compile(
@@ -35,33 +37,8 @@ FRAME = re.compile(r'^(?P<prefix>.*?)\s*File ["“](?P<path>[^"”]+)["”], lin
 RICH_FRAME = re.compile(r"^(?P<prefix>.*?)[│|]\s+(?P<path>/[^\s:│]+\.py):(?P<line>\d+) in ")  # as rich writes it
 LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 REPORTED = "terminated with the following error"  # torch.multiprocessing, before a child's traceback
-EXCEPTION = re.compile(
-    r"(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*|\w*(?:error|timeout)))(?:\([\w.]*\))?(?::(?=\s|$)|\s*$)"
-)
-# An exception's or a tool's error outside a traceback. A metric of that name has no words.
-ERROR = re.compile(
-    r"(?:(?<![\w.-])(?:[A-Za-z_][\w.]*(?:Error|Exception)|(?:[\w-]+: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL))"
-    r"(?:\]|\([\w.]*\))?: |what\(\): |Value error, |(?:^|: )[EF](?:\d{4})? .*\.(?:cc|cpp|h|cu|go):\d+\] )"
-    r"(?=.*[A-Za-z]{3})\s*\S.*",
-    re.ASCII,
-)
-RAISED = re.compile(r"(?<![\w.-])[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]*\))?: ")
-# What a message says of reasons that it cannot know; none of them is a fact of this job.
-GUESSES = re.compile(
-    r"(?:This|It) (?:can|could|may|might) |(?:potential|possible) (?:root )?causes|"
-    r"usually (?:is )?(?:due to|caused by)|likely due to|\(?e\.g\.|for example"
-)
-WARNING = re.compile(
-    r"\[W\d*\b|(?<!NCCL )\bWARN(?:ING)?\b|\bwarning:|[Rr]etry(?! count)|RETRY|\bINFO\b|\bDEBUG\b|<info>|attempt \d"
-)
 LIBRARY = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+)")
 STANDARD = re.compile(r"/lib/python[\d.]+/(?!(?:site|dist)-packages/)|^<|/bin/[^/]+$|\.pyx$")
-# Exceptions that Python's own types name, in code that has nothing to do with a network.
-PROGRAM_EXCEPTION = re.compile(
-    r"(?:\w+\.)*(?:AssertionError|AttributeError|ImportError|IndexError|KeyError|ModuleNotFoundError|NameError|"
-    r"NotImplementedError|RecursionError|SyntaxError|IndentationError|TypeError|UnboundLocalError|"
-    r"UnicodeDecodeError|ValueError|ZeroDivisionError)"
-)
 RANK = (
     re.compile(r"\[(?:rank|default|Rank )(\d{1,6})\]"),
     re.compile(r"\[PG [^\]]*Rank (\d{1,6})\]"),
@@ -107,6 +84,8 @@ class JobFailure:
     certain: bool = False  # a line after which no job goes on is in the log
     is_effect: bool = False  # mostly of what ended first, elsewhere
     is_warning: bool = False  # which a job can get over
+    is_probable: bool = False  # no program marks the line as an error
+    beside: str = ""  # another line that no rule knows, and that may say why
 
     @property
     def sentence(self) -> str:
@@ -116,9 +95,11 @@ class JobFailure:
         places = ", ".join(filter(None, (process and f"on {process}", self.layer and f"in {self.layer}", network)))
         where = f" ({places})" if places else ""
         if not self.why:
-            kind = "an exception of the program" if EXCEPTION.match(self.quote) else "an error"
-            return f'{kind}, quoted and not judged{where}: "{self.quote}"'
-        return f'{self.why}{where}, inferred from "{self.quote}"'
+            kind = "an exception of the program" if error_lines.RAISED.match(self.quote) else "an error"
+            kind = "probably" if self.is_probable else f"{kind}, quoted and not judged"
+            return f'{kind}{where}: "{self.quote}"'
+        beside = f'; beside it: "{self.beside}"' if self.beside else ""
+        return f'{self.why}{where}, inferred from "{self.quote}"{beside}'
 
 
 Match = tuple[Failure, str]  # a rule that fits a line, and what the line means by it
@@ -166,10 +147,11 @@ class _Event:
     context: str = ""  # another line that may name the rank or node
     files: tuple[tuple[str, str], ...] = ()
     where: str = ""
+    log: str = ""  # its name
 
 
 # Of the tiers the first one counts that an event has.
-TRACEBACK, CAUSE, EFFECT, ERROR_LINE, RETRY = range(5)
+TRACEBACK, CAUSE, EFFECT, ERROR_LINE, RETRY, PROBABLE = range(6)
 
 
 class FailureReader:
@@ -189,18 +171,29 @@ class FailureReader:
         self._ended_node = ""  # the first that a supervisor names
         self._alike: Counter[Shape] = Counter()
         self._number = 0
-        self._where = ""
+        self._log = self._where = ""
+        self._progress: dict[str, deque[int]] = {}  # by log, the last lines that tell how far the job is
+        self._open: tuple[int, _Event] | None = None  # the line after it belongs to it, until the line of this number
         self._beside = {row.beside: False for row in facts.failures.values() if row.beside}
 
     def feed(self, text: str, lines: Sequence[str], shapes: Sequence[Shape], name: str = "", number: int = 1) -> None:
         """Read lines of a log; `name` and the number of the first say where they are."""
         for pattern, occurred in self._beside.items():
             self._beside[pattern] = occurred or re.search(pattern, text) is not None
+        self._log = name
+        progress = self._progress.setdefault(name, deque(maxlen=MIN_PROGRESS))
         for offset, (line, shape) in enumerate(zip(lines, shapes, strict=True)):
             self._number += 1
-            if self._blocks or self._root.is_open or shape.raw or (shape.suspect and self._is_new(shape)):
+            if shape.progress:
+                progress.append(self._number)
+            if self._reads_all or shape.raw or (shape.suspect and self._is_new(shape)):
                 self._where = f"{name}:{number + offset}" if name else ""
                 self._parts(line, shape)
+
+    @property
+    def _reads_all(self) -> bool:
+        """Return whether the next line may belong to the one before."""
+        return bool(self._blocks) or self._root.is_open or self._open is not None
 
     def _is_new(self, shape: Shape) -> bool:
         """Return whether few lines were like this one but for their numbers."""
@@ -212,7 +205,7 @@ class FailureReader:
     def _parts(self, line: str, shape: Shape) -> None:
         for part in printable_parts(line) if shape.raw else (line,):
             part_shape = self._shapes.shapes_of_lines(part)[0] if shape.raw else shape
-            is_read = self._blocks or self._root.is_open or not shape.raw
+            is_read = self._reads_all or not shape.raw
             if "NCCL INFO " in part:  # which the verdict on the network reads
                 continue
             if is_read or (part_shape.suspect and self._is_new(part_shape)):
@@ -227,14 +220,31 @@ class FailureReader:
         if not self._ended_node and any(rule.ended for rule, _ in matches):
             self._ended_node = _first(NODE[:1], text)
         self._root.feed(line)
+        if self._open and self._continue(line):
+            return
         if HEADER in text:
-            self._open(text)
+            self._open_block(text)
         elif frame := FRAME.match(text) or RICH_FRAME.match(text) if "File " in text or ".py:" in text else None:
             self._add_frame(frame)
         elif not self._in_block(line):
             self._add_plain(line)
 
-    def _open(self, text: str) -> None:
+    def _continue(self, line: _Line) -> bool:
+        """Add a line to the message before it, which ends with a colon; False for a line that says more by itself."""
+        last, event = self._open or (0, None)
+        stack = STACK.match(line.text)
+        if not event or self._number > last or HEADER in line.text or (line.matches and not stack):
+            self._open = None
+            return False
+        words = stack["error"] if stack else line.text.strip(" \t|>-*=")
+        if words:
+            head = event.line.text.partition(": …")[0] if stack else event.line.text
+            joined = replace(event, line=replace(event.line, text=f"{head.rstrip()} {'… ' if stack else ''}{words}"))
+            self._events = {tier: joined if known is event else known for tier, known in self._events.items()}
+            self._open = (self._number + MAX_MESSAGE_LINES, joined) if stack else None
+        return bool(words)
+
+    def _open_block(self, text: str) -> None:
         prefix = text[: text.index(HEADER)]
         key = prefix.rstrip()
         block = self._blocks.get(key)
@@ -343,14 +353,19 @@ class FailureReader:
             if tier == CAUSE:
                 tier = TRACEBACK if rule.ended else RETRY if is_warning else CAUSE
             self._add(_Event(tier, self._number, line, where=self._where))
-        elif not is_warning and ERROR.search(line.text):
+        elif not is_warning and error_lines.states_error(line.text):
             self._add(_Event(ERROR_LINE, self._number, line, where=self._where))
+        elif not is_warning and error_lines.probably_states_error(line.text):
+            self._add(_Event(PROBABLE, self._number, line, where=self._where))
 
     def _add(self, event: _Event) -> None:
         """Keep the event if it is the first of its tier, or the first after many lines without any."""
+        event = replace(event, log=self._log)
         known = self._events.get(event.tier)
         if not known or event.number < known.number or event.number > self._last[event.tier] + QUIET_LINES:
             self._events[event.tier] = event
+            if event.line.text.rstrip().endswith(":"):
+                self._open = (self._number + MAX_MESSAGE_LINES, event)
         self._last[event.tier] = max(event.number, self._last.get(event.tier, 0))
         rank = _first(RANK, f"{event.line.text} {event.context}")
         if event.tier == TRACEBACK and rank and len(self._by_rank) < MAX_RANKS:
@@ -383,7 +398,12 @@ class FailureReader:
             matches = [match for match in event.line.matches if self._fits(match[0], nccl)]
             if event.line.matches and not (matches and matches[-1][0].why):
                 continue
-            return self._complete(event, matches, certain, ranks)
+            later_progress = 0 if certain else sum(n > event.number for n in self._progress.get(event.log, ()))
+            if event.tier == PROBABLE and (later_progress or self._number > event.number + QUIET_LINES):
+                return None
+            failure = self._complete(event, matches, certain, ranks)
+            beside = _quote_beside(event, events) if event.tier == EFFECT else ""
+            return replace(failure, beside=beside, is_warning=failure.is_warning or later_progress >= MIN_PROGRESS)
         return None
 
     def _fits(self, rule: Failure, nccl: str | None) -> bool:
@@ -403,13 +423,14 @@ class FailureReader:
             why = f"{why} ({self._hang(ranks)})"
         if rule and rule.network:
             why += "".join(f"; {match[0]} {what}" for what, local in LOCAL.items() if (match := local.search(text)))
-        quote = _quote(event.line.text, rule)
+        quote = error_lines.quote(event.line.text, rule)
         network = rule.network if rule else None
         if not matches and (exception := EXCEPTION.match(quote)) and PROGRAM_EXCEPTION.fullmatch(exception["type"]):
             why = "an exception of Python code"
             network = None if is_network else False
         return JobFailure(
-            quote, why, layer, rank, node, network, event.where, certain, event.tier == EFFECT, event.tier == RETRY
+            *(quote, why, layer, rank, node, network, event.where, certain, event.tier == EFFECT),
+            *(event.tier in (RETRY, PROBABLE), event.tier == PROBABLE),
         )
 
     def _layer(self, event: _Event, rule: Failure | None) -> tuple[str, bool]:
@@ -491,6 +512,13 @@ def _precedes(cause: _Event | None, raised: _Event | None) -> bool:
     return any(rule.network for rule, _ in cause.line.matches)
 
 
+def _quote_beside(effect: _Event, events: Mapping[int, _Event]) -> str:
+    """Return the line of an unknown kind that is near an effect, and may say why."""
+    near = (event for tier in (ERROR_LINE, PROBABLE) if (event := events.get(tier)))
+    lines = (event.line.text for event in near if abs(event.number - effect.number) <= NEAR_LINES)
+    return error_lines.quote(next(lines, ""))
+
+
 def _introduces(raised: _Raised) -> bool:
     """Return whether an exception's message ends with a colon: the traceback after it is its cause."""
     lines = [line for line in (raised.line, *raised.message) if line.text.strip()]
@@ -511,16 +539,6 @@ def _first(patterns: Iterable[re.Pattern[str]], text: str) -> str:
         if match := pattern.search(text):
             return next(filter(None, match.groups()), "")
     return ""
-
-
-def _quote(text: str, rule: Failure | None) -> str:
-    """Return the part of a line that says something, without what launchers put before it."""
-    start = RAISED.search(text) if rule else ERROR.search(text)
-    quote = text[start.start() :] if start else text.strip()
-    position = rule.position(quote) if rule else 0
-    if position > MAX_QUOTE_LENGTH // 2:
-        quote = f"…{quote[position - QUOTED_BEFORE :]}"
-    return quote[:MAX_QUOTE_LENGTH].strip()
 
 
 def _numbers(ranks: Sequence[int]) -> str:

@@ -29,8 +29,50 @@ CONTROL = re.compile(
 # What a line has in it that can show a failure of a kind that no row knows.
 SUSPECT_MARKS = (
     *("rror", "RROR", "xception", "Traceback (most", 'File "', "atal: ", "FATAL"),
-    *("Root Cause (first", "what():", "Value error, ", ".cc:", ".cpp:"),
+    *("Root Cause (first", "what():", "Value error, ", ".cc:", ".cpp:", ".go:", "CRITICAL", "anic", "aused by"),
+    *(
+        "fail",
+        "Fail",
+        "FAIL",
+        "annot",
+        "can't",
+        "ould not",
+        "ouldn't",
+        "nable to",
+        "not found",
+        "not avail",
+        "not supp",
+    ),
+    *(
+        "not valid",
+        "not reach",
+        "not init",
+        "not inst",
+        "not enough",
+        "not exist",
+        "not match",
+        "n't exist",
+        "n't supp",
+    ),
+    *(
+        "navail",
+        "nvalid",
+        "ncompat",
+        "nsupport",
+        "ismatch",
+        "o such",
+        "denied",
+        "imed out",
+        "imeout",
+        "efused",
+        "nreach",
+    ),
+    *("nexpected", " exceed", "nsufficient", "rash", "bort", "orrupt", "illed", "llegal", "issing", "down", "lost"),
+    *("失败", "错误", "无法", "找不到", "未找到", "超时", "失敗", "エラー", "실패"),
+    *("fehlgeschlagen", "introuvable", "échec", "impossible d", "не найден", "не удалось"),
 )
+# What a line has in it in which a job tells how far it is.
+PROGRESS_MARKS = ("loss", "step", "iteration", "poch ", "it/s", "samples/s", "tokens/s", "TFLOP", "busbw")
 # The plain text that an expression begins with. A character is not part of it if a quantifier makes it optional.
 PLAIN = re.compile(r"(?:[\w /,:=<>'-](?![?*{]))*")
 ESCAPED = re.compile(r"\\.")
@@ -60,9 +102,10 @@ class Shape:
     rows: tuple[Wording, ...] = ()  # what it may mean
     failures: tuple[Failure, ...] = ()  # the failures that it may show
     suspect: bool = False  # it may show a failure, of those or of another kind
+    progress: bool = False  # it tells how far the job is
 
 
-FOREIGN, QUIET = Shape(), Shape(nccl=True)
+FOREIGN, QUIET, PROGRESS = Shape(), Shape(nccl=True), Shape(progress=True)
 USUAL = Shape(matters=True, nccl=True)  # a channel, mostly with nothing else in the line
 
 
@@ -107,7 +150,9 @@ class Shapes(dict[bytes, Shape]):
             return Shape(matters=True, nccl=is_nccl, rows=rows, failures=failures, suspect=suspect)
         if suspect:
             return Shape(nccl=is_nccl, failures=failures, suspect=True)
-        return QUIET if is_nccl else FOREIGN
+        if is_nccl:
+            return QUIET
+        return PROGRESS if any(mark in start for mark in PROGRESS_BYTES) else FOREIGN
 
 
 def plain_text(text: str) -> str:
@@ -122,6 +167,7 @@ def _without_numbers(text: str) -> bytes:
 
 NCCL = _without_numbers("NCCL ")
 SUSPECT_BYTES = tuple(_without_numbers(mark) for mark in SUSPECT_MARKS)
+PROGRESS_BYTES = tuple(_without_numbers(mark) for mark in PROGRESS_MARKS)
 NCCL_INFO = _without_numbers("NCCL INFO ")
 IN_CHANNELS = (_without_numbers("Channel "), _without_numbers(" via "))  # what no line about a channel to a rank lacks
 

@@ -9,7 +9,8 @@ from itertools import chain, islice
 from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
-from rdma_images.nccl_logs.failures import MAX_QUOTE_LENGTH, FailureReader, JobFailure
+from rdma_images.nccl_logs.error_lines import MAX_QUOTE_LENGTH
+from rdma_images.nccl_logs.failures import FailureReader, JobFailure
 from rdma_images.nccl_logs.line_filter import USUAL, Channels, MatchingLine, Shapes, plain_text, printable_parts
 from rdma_images.nccl_logs.node_differences import VALUES as NODE_VALUES
 from rdma_images.nccl_logs.node_differences import NodeDifferences

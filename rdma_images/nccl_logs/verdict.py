@@ -122,7 +122,8 @@ def _with_failure(network: Network, sentence: str, summary: LogSummary) -> str:
         return f"{sentence}; the job ended: {failure.sentence}"
     if network != "unknown":
         return sentence
-    lead = "the log warns, which a job can get over" if failure.is_warning else "the log's first failure"
+    is_retry = failure.is_warning and not failure.is_probable
+    lead = "the log warns, which a job can get over" if is_retry else "the log's first failure"
     statement = f"{lead}: {failure.sentence}"
     return statement if failure.network is False and not summary.has_nccl_lines else f"{statement}; {sentence}"
 

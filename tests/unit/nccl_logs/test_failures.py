@@ -281,3 +281,110 @@ def test_an_error_is_quoted_in_whatever_form_it_comes(line: str, quote: str) -> 
 def test_of_a_line_that_is_too_long_the_part_is_quoted_that_says_the_kind() -> None:
     failure = failure_of(f"Error: {'x' * 500} nvidia-container-cli: initialization error: driver error: timed out")
     assert failure.quote.endswith("nvidia-container-cli: initialization error: driver error: timed out")
+
+
+GOOD = {report["source"]: report for report in yaml.safe_load((SAMPLES / "2026-11-26-good-logs.yaml").read_text())}
+
+
+@pytest.mark.parametrize("source", GOOD)
+def test_a_log_of_a_job_that_runs_well_has_no_failure(source: str) -> None:
+    result = verdict_on(*GOOD[source]["lines"])
+    assert result.failure is None or result.failure.is_warning
+    assert result.exit_code != 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CUDA backend failed to initialize: operation gpuDeviceGetAttribute(&major, device) failed",
+        "[0] MPI startup(): tmi fabric is not available and fallback fabric is not enabled",
+        "n1.30734PSM2 can't open hfi unit: -1 (err=23)",
+        "初始化通信组失败",
+    ],
+)
+def test_a_line_that_no_program_marks_is_quoted_where_nothing_else_is_known(line: str) -> None:
+    failure = failure_of("all is well", line)
+    assert failure.sentence == f'probably: "{line}"'
+    assert verdict_on(line).exit_code == 3
+    assert failure_of(line, "ValueError: bad").quote == "ValueError: bad"
+    assert verdict_on(line, "step 1 loss 2.0").failure is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Some weights were not initialized from the checkpoint and are newly initialized: missing",
+        "failed: 0, timeouts: 0, retry 3",
+        "max_failures: 3 abort_on_failure=True",
+        "train.py FAILED",
+        "Could not find TensorRT, falling back to the default",
+    ],
+)
+def test_words_of_failing_are_no_failure_by_themselves(line: str) -> None:
+    assert verdict_on(line).failure is None
+
+
+def test_a_job_that_goes_on_after_a_failure_has_got_over_it() -> None:
+    raised = (TRACEBACK, FRAME, "ValueError: bad sample")
+    assert not failure_of(*raised).is_warning
+    assert failure_of(*raised, *(f"step {n} loss 2.{n}" for n in range(5))).is_warning
+    ended = "srun: error: n1: task 3: Exited with exit code 1"
+    assert not failure_of(*raised, *(f"step {n} loss 2.{n}" for n in range(5)), ended).is_warning
+
+
+@pytest.mark.parametrize(
+    ("lines", "quote"),
+    [
+        (
+            ("ERROR: the launch failed because of:", "  the plan is gone"),
+            "ERROR: the launch failed because of: the plan is gone",
+        ),
+        (("Error: it is over", "x", "Caused by: the plan is gone"), "Error: it is over"),
+        (
+            (
+                "Fatal error in PMPI_Init: Other MPI error, error stack:",
+                "MPID_Init(597)....: ",
+                "get(227).......: the plan is gone",
+            ),
+            "Fatal error in PMPI_Init: Other MPI error, error stack: … the plan is gone",
+        ),
+    ],
+)
+def test_the_lines_after_a_colon_belong_to_the_message(lines: tuple[str, ...], quote: str) -> None:
+    assert failure_of(*lines).quote == quote
+
+
+def test_an_unknown_error_beside_an_effect_is_quoted_with_it() -> None:
+    effect = "RuntimeError: Connection reset by peer"
+    failure = failure_of("[rank3]: n1 PSM2 can't open hfi unit", effect)
+    assert failure.is_effect
+    assert failure.beside == "[rank3]: n1 PSM2 can't open hfi unit"
+    assert failure_of("[rank3]: n1 PSM2 can't open hfi unit", *(f"line {n}" for n in range(60)), effect).beside == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run.sh: line 12: --num_machines: command not found",
+        "run.sh: 12: --num_machines: not found",
+        "run.sh: 行 12: --num_machines: 未找到命令",
+        "run.sh: ligne 12: --num_machines : commande introuvable",
+        "run.sh: Zeile 12: --num_machines: Befehl nicht gefunden",
+    ],
+)
+def test_an_option_taken_for_a_command_is_a_broken_line(line: str) -> None:
+    assert failure_of(line).why.startswith("the line before --num_machines does not go on in it")
+
+
+def test_an_empty_address_of_the_first_node_is_told() -> None:
+    failure = failure_of(
+        "[INFO] [runner.py:508:main] cmd = pdsh -w a,b launch --node_rank=%n --master_addr= --master_port=29500"
+    )
+    assert failure.why.startswith("the launcher's master_addr is empty")
+
+
+def test_an_xid_of_code_is_no_broken_gpu() -> None:
+    assert failure_of("NVRM: Xid (PCI:0000:dc:00): 79, pid=1, GPU has fallen off the bus.").why.startswith(
+        "a GPU or its NVLink"
+    )
+    assert failure_of("NVRM: Xid (PCI:0000:dc:00): 45, pid=1, name=python3, Ch 1 caused by previous").is_effect

@@ -8,7 +8,7 @@ from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.failures import Failures
 from rdma_images.jobs.results import collected
 from rdma_images.nccl_logs import line_filter, verdict
-from rdma_images.nccl_logs.line_filter import FOREIGN, QUIET, USUAL, Channels, Shapes
+from rdma_images.nccl_logs.line_filter import FOREIGN, PROGRESS, QUIET, USUAL, Channels, Shapes
 
 WORDINGS = verdict.load_wordings()
 ROWS = (
@@ -63,7 +63,7 @@ def test_lines_are_sorted_by_what_they_can_mean() -> None:
         "\x07bell",
     ]
     shapes = Shapes(ROWS, ()).shapes_of_lines("\n".join(lines))
-    assert shapes[:4] == [FOREIGN, QUIET, USUAL, QUIET]
+    assert shapes[:4] == [PROGRESS, QUIET, USUAL, QUIET]
     assert [row.why for row in shapes[4].rows] == [WORDINGS.slow["algorithm"].why]
     assert all(shape.matters and shape.raw for shape in shapes[5:])
 
