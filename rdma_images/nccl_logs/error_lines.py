@@ -20,7 +20,8 @@ PROGRAM_EXCEPTION = re.compile(
 RAISED = re.compile(r"(?<![\w.-])[A-Za-z_][\w.]*(?:Error|Exception)(?:\([\w.]*\))?: ")
 # A line that a program marks as an error. A metric of that name has no words.
 ERROR = re.compile(
-    r"(?:(?<![\w.-])(?:[A-Za-z_][\w.]*(?:Error|Exception)|(?:[\w-]+: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL))"
+    r"(?:(?<![\w.-])(?:[A-Za-z_][\w.]*(?:Error|Exception|Failure|Timeout)|"
+    r"(?:[\w-]+: )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL))"
     r"(?:\]|\([\w.]*\))?: |what\(\): |Value error, |(?<![\w.-])(?:panic|PANIC|ABORT): |Caused by: (?=\S)|"
     r"(?<![\w.-])(?:ERROR|FATAL|CRITICAL)(?:\]|\b)[\s|:\]-]*(?:\[[\w./:-]+\]\s*)?(?=[A-Za-z(])|"
     r"\blevel=(?:error|fatal) (?:\w+=\S+ )*msg=|"
@@ -34,7 +35,9 @@ PROBABLE = re.compile(
     r"not (?:available|supported|valid|reachable|initialized|installed|enough)|unavailable|invalid|"
     r"incompatible|unsupported|mismatch(?:ed)?|no such|do(?:es)?(?: not|n't) (?:exist|match|support)|"
     r"denied|timed out|timeout|refused|unreachable|unexpected(?:ly)?|exceed(?:s|ed)|insufficient|"
-    r"crash(?:ed)?|abort(?:ed|ing)|corrupt(?:ed)?|killed|illegal|missing|(?:is|went|goes) down|lost)"
+    r"crash(?:ed)?|abort(?:ed|ing)|corrupt(?:ed)?|killed|illegal|missing|(?:is|went|goes) down|lost|fault|"
+    r"error (?:calling|returned)|"
+    r"errors? (?:code )?(?:is |=|:)? ?-?[1-9]\d*)"
     # A setting or a count of that name.
     r"(?!\w)(?!\s*[:=]\s*(?:[\d\[{(]|true|false|none|null)|=|[\"']? *:? *0\b)|"
     r"失败|错误|无法|找不到|未找到|超时|失敗|エラー|실패|fehlgeschlagen|introuvable|échec|impossible d|"
@@ -46,19 +49,22 @@ HARMLESS = re.compile(
     r"ignor|skip|default|continu|optional|deprecat|disabl|instead|retr[iy]|attempt|succe|"
     r"\bpass(?:ed|ing)\b|\bwill (?:be|use|not|fall)|\b(?:if|unless|when|whether)\b|please (?:note|cite)|consider|"
     r"performance|not (?:an? )?(?:error|fatal|critical)|non-fatal|harmless|warn|recover|restart|\b(?:no|0|zero) "
-    r"(?:failed|failures|errors)|detecting|may be|might|usage:|\bset to\b|^\s*[#$>]|^\s*[\w-]+=|"
+    r"(?:failed|failures|errors)|detecting|waiting up to|troubleshoot|may be|might|usage:|\bset to\b|"
+    r"^\s*[#$>]|^\s*[\w-]+=|"
     r"^\s*(?:def|if|for|raise|return|assert|except|try|import|from|class|echo)\b",
 )
 # What a message says of reasons that it cannot know; none of them is a fact of this job.
 GUESSES = re.compile(
     r"(?:This|It) (?:can|could|may|might) |(?:potential|possible) (?:root )?causes|"
-    r"usually (?:is )?(?:due to|caused by)|likely due to|\(?e\.g\.|for example"
+    r"\b(?:Maybe|Probably|Perhaps) |usually (?:is )?(?:due to|caused by)|likely due to|\(?e\.g\.|for example"
 )
 WARNING = re.compile(
     r"\[W\d*\b|(?<!NCCL )\bWARN(?:ING)?\b|[Ww]arning:|[Rr]etry(?! count)|RETRY|\bINFO\b|\bDEBUG\b|<info>|attempt \d|"
     r"going to \S+ instead|[Ff]alling back|[Ii]gnoring|[Ss]kipping|[Uu]sing (?:the )?default|[Cc]ontinuing|"
     r"[Nn]on-fatal|^[IWD]\d{4} |(?:^|: )[IWD] \S+:\d+\]|\blevel=(?:info|warn|debug)"
 )
+# What a line of a long message begins its cause with.
+REASON = re.compile(r"\b(?:[Rr]eason|(?:[Rr]oot )?[Cc]ause)\b ?(?:is)?: ?\S")
 # One line of the stack that MPICH and its like write after an error; its last one is the deepest.
 STACK = re.compile(r"^(?:.*\s)?(?:\w+|\(unknown\))\(\d*\)[. ]*: *(?P<error>\S.*)?$")
 

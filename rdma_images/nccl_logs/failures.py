@@ -13,7 +13,7 @@ from posixpath import basename
 
 from rdma_images.facts.failures import Failure, Failures
 from rdma_images.nccl_logs import error_lines
-from rdma_images.nccl_logs.error_lines import EXCEPTION, GUESSES, PROGRAM_EXCEPTION, STACK, WARNING
+from rdma_images.nccl_logs.error_lines import EXCEPTION, GUESSES, PROGRAM_EXCEPTION, REASON, STACK, WARNING
 from rdma_images.nccl_logs.line_filter import Shape, Shapes, printable_parts
 
 MAX_BLOCKS = 64  # tracebacks that are open at once, one a stream
@@ -238,7 +238,7 @@ class FailureReader:
             return False
         words = stack["error"] if stack else line.text.strip(" \t|>-*=")
         if words:
-            head = event.line.text.partition(": …")[0] if stack else event.line.text
+            head = event.line.text.partition(" … ")[0] if stack else event.line.text
             joined = replace(event, line=replace(event.line, text=f"{head.rstrip()} {'… ' if stack else ''}{words}"))
             self._events = {tier: joined if known is event else known for tier, known in self._events.items()}
             self._open = (self._number + MAX_MESSAGE_LINES, joined) if stack else None
@@ -334,6 +334,9 @@ class FailureReader:
         lines = [raised.line, *raised.message]
         for line in lines:
             if line.matches and _weight(line) == "cause":
+                return line
+        for line in () if raised.line.matches else raised.message:
+            if REASON.search(line.text):
                 return line
         if raised.line.text.rstrip().endswith(":") and raised.message:
             return _Line(f"{raised.line.text.rstrip()} {raised.message[0].text.strip()}", raised.line.matches)

@@ -388,3 +388,26 @@ def test_an_xid_of_code_is_no_broken_gpu() -> None:
         "a GPU or its NVLink"
     )
     assert failure_of("NVRM: Xid (PCI:0000:dc:00): 45, pid=1, name=python3, Ch 1 caused by previous").is_effect
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("RuntimeError: HIP error: invalid device function", "the code for GPUs was not compiled for this one"),
+        ("Memory access fault by GPU node-1 on address 0x7f", "code on a GPU failed"),
+        ("init.cc:943 rank 8 and rank 0 both on CUDA device d000", "two ranks use one GPU"),
+        ("FATAL:   container creation failed: can't mount tmpfs: write: broken pipe", "the container did not start"),
+        ("=   EXIT CODE: 134", "a process ended itself"),
+    ],
+)
+def test_other_vendors_and_runtimes_have_the_same_kinds(line: str, why: str) -> None:
+    assert failure_of(line).why.startswith(why)
+
+
+def test_a_line_of_a_message_that_names_the_reason_is_quoted() -> None:
+    """As Ascend's collectives write it; what is only supposed is no reason."""
+    message = (
+        "RuntimeError: OPS function error: HcclAllreduce, error code is 6",
+        "EI0006: Getting socket times out. Reason: no data",
+    )
+    assert failure_of(TRACEBACK, FRAME, *message).quote == message[1]
