@@ -1,6 +1,7 @@
 """Which of an image's libraries a job uses: those that NCCL opens, what they need, and the fabric's verbs providers."""
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 
 import pytest
@@ -10,10 +11,14 @@ from rdma_images.chain.nccl_environment import plugin_names as names_of_version
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
 from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal, nccl_in_use, unfound
 from rdma_images.inspection.measurements import Closure, Files, Libraries
+from rdma_images.validate.probes.tree import IMPORTED
 from validators.conditions import BrokenFile, broken, broken_named
 
 FABRIC, EFA, NCCL = "libfabric.so.1", "libefa.so.1", "libnccl.so.2"
 GLIBC = "libc.so.6"
+OF_CUDA = re.compile(
+    r"lib(?:cudart|cublas(?:Lt)?|cudnn|cufft|curand|cusolver|cusparse(?:Lt)?|nvrtc|nvJitLink|nvToolsExt)\.so\.\d+"
+)
 NUMBER = re.compile(r"\d+")
 OF_TORCH = re.compile(r"undefined symbol: (_ZNK?(?:3c10|2at|5torch)\w+)")
 NOT_OPENED = re.compile(r"(\S+): cannot open shared object file")
@@ -71,12 +76,49 @@ def explain_module(path: str, error: str, torch: str) -> str:
     """Return the loader's words about a module of Python as a sentence. `torch` is the version that is installed."""
     name = path.rpartition("-packages/")[2]
     symbol = OF_TORCH.search(error)
-    if missing := NOT_OPENED.match(error):
-        return f"{name} cannot be loaded: it finds no {missing[1]}"
+    if missing := missing_library(error):
+        return f"{name} cannot be loaded: it finds no {missing[0]}"
     if symbol:
         return f"{name} is built for another torch than {torch or 'the installed one'}, which has no {symbol[1]}"
     sentence = explain_refusal(error)
     return f"{name} cannot be loaded: {error.removeprefix(f'{path}: ')}" if sentence == error else sentence
+
+
+def missing_library(error: str) -> list[str]:
+    """Return the library that is not there by the loader's words, alone in a list; nothing for another fault."""
+    match = NOT_OPENED.match(error)
+    return [match[1]] if match else []
+
+
+def lacking_for_sure(lacks: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return of the names that modules of Python lack, by path, those without which their package cannot work.
+
+    Those are of CUDA, and others where no module of the package has all. What one module lacks alone may be for
+    something that the image does not use, as what a library beside the modules does, which the package opens itself. So
+    may what modules that differ in numbers lack each of its own, as those for several FFmpeg.
+    """
+    alternatives = defaultdict(set)
+    for path, missing in lacks.items():
+        alternatives[NUMBER.sub("", path)].add(tuple(missing))
+    whole = {_package(path) for path, missing in lacks.items() if not missing}
+    return {
+        path: [
+            name
+            for name in missing
+            if IMPORTED.fullmatch(path)
+            and (
+                OF_CUDA.fullmatch(name)
+                or (_package(path) not in whole and len(alternatives[NUMBER.sub("", path)]) == 1)
+            )
+        ]
+        for path, missing in lacks.items()
+    }
+
+
+def _package(path: str) -> str:
+    """Return a module's package, by its folder or, at the top, its file."""
+    before, _, after = path.partition("-packages/")
+    return f"{before}/{after.split('/')[0]}" if after else path.rpartition("/")[0]
 
 
 def without_alternatives(faults: Mapping[str, str], torch: str) -> dict[str, str]:

@@ -16,11 +16,6 @@ NOW = "NVIDIA/nccl src/os/linux.cc and src/misc/ibvsymbols.cc: dlopen with RTLD_
 USER = "path_resolution(7): a file is read with the rights of the process, on every folder of the way"
 DRIVERS = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a warning of what does not load"
 BUNDLED = "kvcache-ai/Mooncake, pull request 2271, and ai-dynamo/nixl, pull request 1929: what two copies did"
-SUFFIXES = "CPython's importlib.machinery.EXTENSION_SUFFIXES: only modules with the tag of its version, abi3 or none"
-TAGGED = re.compile(
-    r"(?P<module>.*/lib/python(?P<version>3\.\d+)/(?:site|dist)-packages/.+?)\.cpython-(?P<tag>3\d+)t?-[\w-]+\.so"
-)
-UNTAGGED = re.compile(r"(?P<module>.*?)(?:\.abi3)?\.so")
 GRAFTED = re.compile(r"lib(?:fabric|efa|ibverbs|rdmacm)-[0-9a-f]{8}\.so.*")
 MAX_SHOWN = 4
 CANNOT_OPEN = re.compile(
@@ -110,26 +105,6 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
         fix=next(
             (fix for word, fix in FIXES if lines and re.search(word, lines[0])), "install it again from its source"
         ),
-    )
-
-
-@pytest.mark.validator("libraries.python", source=SUFFIXES, severity="warning")
-def test_python(files: Files, require: Requirement) -> None:
-    """Every module of Python is for the version among whose packages it lies."""
-    tagged = [match for path in files.libraries if (match := TAGGED.fullmatch(path))]
-    importable = {match["module"] for match in tagged if match["tag"] == match["version"].replace(".", "")}
-    importable |= {match["module"] for path in files.libraries if (match := UNTAGGED.fullmatch(path))}
-    others = {match["module"]: match for match in tagged if match["module"] not in importable}
-    faults = [
-        f"{match[0].rpartition('-packages/')[2]} is for Python {match['tag'][0]}.{match['tag'][1:]}, "
-        f"and lies where Python {match['version']} imports: it finds no module in it"
-        for match in others.values()
-    ]
-    require(
-        not faults,
-        expected="modules that their Python imports",
-        actual="; ".join(faults) or f"{len(tagged)}, each for its Python",
-        fix="install the package with that Python's own pip: python3 -m pip install --force-reinstall",
     )
 
 

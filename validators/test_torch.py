@@ -8,7 +8,7 @@ import pytest
 from rdma_images.inspection.inspection import Inspection, linked_nccl, missing_in, unfound, wheel_nccl
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import NCCL, explain_module, without_alternatives
+from validators.in_use import NCCL, explain_module, lacking_for_sure, missing_library, without_alternatives
 from validators.settings import component_versions, faults, with_others
 
 LOADER = "ld.so(8) with LD_TRACE_LOADED_OBJECTS: every library the loader would map"
@@ -127,7 +127,10 @@ def test_extensions(case: Inspection, require: Requirement) -> None:
     torch = case.measured.torch
     if not torch or not torch.extensions:
         pytest.skip("the image has no extension module of torch")
-    faults_by_path = without_alternatives(torch.extensions, torch.version)
+    lacks = {path: missing_library(fault) for path, fault in torch.extensions.items()}
+    certain = lacking_for_sure(lacks)
+    broken = {path: fault for path, fault in torch.extensions.items() if certain[path] or not lacks[path]}
+    faults_by_path = without_alternatives(broken, torch.version)
     faults = [explain_module(path, fault, torch.version) for path, fault in sorted(faults_by_path.items()) if fault]
     more = f"; {len(faults) - MAX_SHOWN} more" if len(faults) > MAX_SHOWN else ""
     require(

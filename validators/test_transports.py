@@ -1,8 +1,7 @@
 """What opens a network beside NCCL: NIXL, UCX, NVSHMEM, Mooncake, and what brings them to a fabric."""
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 import pytest
@@ -24,10 +23,11 @@ from rdma_images.validate.probes.libraries import TRANSPORT
 from rdma_images.validate.probes.tree import EXTENSION, MODULE
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import NUMBER, closure, explain_module, no_library, without_alternatives
+from validators.in_use import closure, explain_module, lacking_for_sure, no_library, without_alternatives
 from validators.settings import started as environment_of
 
 PACKAGES = "facts/packages.yaml, each row with its source"
+TAGS = "the wheel's Tag (packaging.python.org, platform compatibility tags): cp310-cp310 is for CPython 3.10 alone"
 OPENS = (
     "ai-dynamo/nixl src/core/nixl_plugin_manager.cpp and openucx/ucx src/ucs/sys/module.c: dlopen, and on without it"
 )
@@ -55,9 +55,6 @@ NVSHMEM_HOST = re.compile(r"libnvshmem_host\.so\.\d+")
 NVSHMEM_FILE = re.compile(r"libnvshmem_host\.so\.(\d+\.\d+\.\d+)")
 NVSHMEM_WHEEL = re.compile(r"nvidia-nvshmem-cu\d+")
 LIBRARY = re.compile(r"lib([a-z]{3,})[-\w]*\.so")
-OF_CUDA = re.compile(
-    r"lib(?:cudart|cublas(?:Lt)?|cudnn|cufft|curand|cusolver|cusparse(?:Lt)?|nvrtc|nvJitLink|nvToolsExt)\.so\.\d+"
-)
 MAX_SHOWN = 4
 BRINGS = {"libfabric": "the EFA installer", "libefa": "the EFA installer", "libgdrapi": "GDRCopy", "libmpi": "Open MPI"}
 BUILD_UCX = "configure UCX with --with-verbs and --with-efa where rdma-core's headers are, or install one that has both"
@@ -87,7 +84,7 @@ def modules(case: Inspection, files: Files, libraries: Libraries) -> dict[str, s
         name for path, closure_ in libraries.closures.items() if "/torch/lib/" in path for name in closure_.libraries
     }
     lacks = {path: _without(files, torch, path, lacking_in(files, libraries, path)) for path in mine}
-    told = _told(lacks)
+    told = lacking_for_sure(lacks)
     version = torch_version(case)
     faults = {}
     for path in mine:
@@ -105,32 +102,6 @@ def modules(case: Inspection, files: Files, libraries: Libraries) -> dict[str, s
 def torch_version(case: Inspection) -> str:
     """Return the version of the torch that is installed; "" for none."""
     return dict(case.measured.packages.installed).get("torch", "") if case.measured.packages else ""
-
-
-def _told(lacks: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return the names that a module lacks for sure: of CUDA, and of others where no module of its package has all.
-
-    What one module of a package lacks alone may be for something that the image does not use. So may what modules that
-    differ in numbers lack each of its own, as those for several FFmpeg.
-    """
-    names = defaultdict(set)
-    for path, missing in lacks.items():
-        names[NUMBER.sub("", path)].add(tuple(missing))
-    whole = {_package(path) for path, missing in lacks.items() if not missing}
-    return {
-        path: [
-            name
-            for name in missing
-            if OF_CUDA.fullmatch(name) or (_package(path) not in whole and len(names[NUMBER.sub("", path)]) == 1)
-        ]
-        for path, missing in lacks.items()
-    }
-
-
-def _package(path: str) -> str:
-    """Return a module's package, by its folder or, at the top, its file."""
-    before, _, after = path.partition(WHEELS)
-    return f"{before}{WHEELS}{after.split('/')[0]}" if after else path.rpartition("/")[0]
 
 
 def _without(files: Files, torch: set[str], path: str, missing: list[str]) -> list[str]:
@@ -336,6 +307,23 @@ def test_backends(case: Inspection, files: Files, require: Requirement) -> None:
         expected="libuct_ib.so of UCX, and libplugin_LIBFABRIC.so beside libplugin_UCX.so of NIXL",
         actual="; ".join(faults) or "they are there",
         fix="; ".join(faults.values()),
+    )
+
+
+@pytest.mark.validator("packages.python", source=TAGS, severity="warning")
+def test_python(packages: MeasuredPackages, require: Requirement) -> None:
+    """What is compiled lies among the packages of the Python that it is for."""
+    faults = []
+    for path, python in packages.other_python.items():
+        folder, _, name = path.removesuffix(".dist-info").rpartition("/")
+        faults.append(
+            f"{name.replace('-', ' ')} is compiled for Python {python}, and lies in {folder}: it is not imported"
+        )
+    require(
+        not faults,
+        expected="wheels of this Python, of abi3 or without compiled modules",
+        actual="; ".join(faults) or "they are",
+        fix="install them with that Python's own pip, and copy no folder of packages between two versions",
     )
 
 

@@ -166,6 +166,7 @@ class MeasuredPackages(MeasuredValue):
     rpm: dict[str, str]
     dpkg_sources: dict[str, str] = Field(default_factory=dict)
     efa_installer: str = ""
+    other_python: dict[str, str] = Field(default_factory=dict)  # see probes/packages.py
 
     @property
     def installed(self) -> list[tuple[str, str]]:

@@ -121,11 +121,12 @@ FAULTS = (
         "torch.imports", "a torch that cannot be imported", (f"RUN echo 'raise ImportError' >> {S}/torch/__init__.py",)
     ),
     ImageFault(
-        "libraries.python",
-        "a module that was compiled for another Python",
+        "packages.python",
+        "a package that was compiled for another Python",
         (
-            "RUN cp /usr/lib/python3.*/lib-dynload/_json.*.so"
-            " $(dirname /usr/local/lib/python3.*/dist-packages/.)/_json.cpython-39-x86_64-linux-gnu.so",
+            "RUN cd $(dirname /usr/local/lib/python3.*/dist-packages/.) && mkdir planted-1.0.dist-info"
+            " && printf 'Name: planted\\nVersion: 1.0\\n' > planted-1.0.dist-info/METADATA"
+            " && printf 'Tag: cp39-cp39-linux_x86_64\\n' > planted-1.0.dist-info/WHEEL",
         ),
     ),
     ImageFault("torch.extensions", "a module compiled against another torch", (extension_of_another_torch(),)),

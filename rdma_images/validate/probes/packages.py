@@ -14,6 +14,7 @@ HEAD = 64 * 1024  # bytes: a wheel's METADATA begins with its name and version
 DPKG = "/var/lib/dpkg/status"
 MAX_DPKG_BYTES = 32 << 20  # bytes: a system with some thousand packages has a few million
 MAX_RPM_BYTES = 4 << 20  # bytes: a system has some thousand packages
+OF_ONE_PYTHON = re.compile(r"cp(3\d+)-cp3\d+t?-")  # a wheel's tag without abi3, which later ones import, too
 NAME = re.compile(r"[-_.]+")
 FIELD = re.compile(
     r"^(Package|Version|Status|Source|Architecture|Maintainer|Depends|Pre-Depends): *(.*)$", re.MULTILINE
@@ -31,6 +32,7 @@ def installed_packages(root: rootfs.Root, folders: Iterable[str]) -> dict[str, A
         "dpkg": {name: fields.get("Version", "") for name, fields in paragraphs.items()},
         "dpkg_sources": {name: source(fields) for name, fields in paragraphs.items()},
         "rpm": {},
+        "other_python": other_python(root, folders),
         "efa_installer": efa_installer(root),
     }
 
@@ -87,6 +89,23 @@ def wheel(root: rootfs.Root, record: str) -> tuple[str, str]:
     head = (root.text(record, HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
     fields = dict(re.findall(r"^(Name|Version): *(\S.*?) *$", head, re.MULTILINE))
     return NAME.sub("-", fields.get("Name", name)).lower(), fields.get("Version", version)
+
+
+def other_python(root: rootfs.Root, folders: Iterable[str]) -> dict[str, str]:
+    """Return the Python that a package with compiled modules is for, "3.10", by the path of its record.
+
+    Only of those that lie among the packages of another: its folder's name and the tags of its wheel say which.
+    """
+    others: dict[str, str] = {}
+    for folder, record in records(root, folders):
+        version = re.search(r"/python(3\.\d+)/", folder)
+        if version:
+            path = os.path.dirname(record)
+            tags = re.findall(r"^Tag: *(\S+)", root.text(path + "/WHEEL", HEAD) or "", re.MULTILINE)
+            pythons = [match.group(1) if match else "" for match in map(OF_ONE_PYTHON.match, tags)]
+            if pythons and all(pythons) and version.group(1).replace(".", "") not in pythons:
+                others[path] = "%s.%s" % (pythons[0][0], pythons[0][1:])
+    return others
 
 
 def dpkg(root: rootfs.Root) -> dict[str, dict[str, str]]:

@@ -164,3 +164,38 @@ def test_of_modules_for_several_versions_one_has_to_load(faults: dict[str, str],
 )
 def test_why_a_module_cannot_be_loaded(error: str, words: str) -> None:
     assert in_use.explain_module(f"{SITE}/a/_C.so", error, "2.9.1") == words
+
+
+@pytest.mark.parametrize(
+    ("lacks", "certain"),
+    [
+        ({"av/_core4.so": ["libavutil.so.56"], "av/_core5.so": ["libavutil.so.57"]}, []),
+        ({"av/_core4.so": ["libavutil.so.56"], "av/_core5.so": ["libavutil.so.56"]}, ["libavutil.so.56"] * 2),
+        ({"av/_core.so": [], "av/_heic.so": ["libheif.so.1"]}, []),
+        ({"av/_core.so": [], "av/_cuda.so": ["libnvrtc.so.12"]}, ["libnvrtc.so.12"]),
+        ({"av/libheic.so": ["libheif.so.1"]}, []),
+        ({"_heic.so": ["libheif.so.1"], "_core.so": []}, ["libheif.so.1"]),
+    ],
+)
+def test_what_modules_lack_is_certain_where_the_package_has_nothing_else(
+    lacks: dict[str, list[str]], certain: list[str]
+) -> None:
+    found = in_use.lacking_for_sure({f"{SITE}/{path}": names for path, names in lacks.items()})
+    assert [name for names in found.values() for name in names] == certain
+
+
+@pytest.mark.parametrize(
+    ("tags", "python"),
+    [
+        (("cp310-cp310-manylinux_2_17_x86_64",), "3.10"),
+        (("cp310-cp310-linux_x86_64", "cp312-cp312-linux_x86_64"), ""),
+        (("cp310-abi3-manylinux_2_17_x86_64",), ""),
+        (("py3-none-any",), ""),
+        ((), ""),
+    ],
+)
+def test_a_package_for_another_python(tags: tuple[str, ...], python: str) -> None:
+    record = {"METADATA": "Name: a\nVersion: 1\n", "WHEEL": "".join(f"Tag: {tag}\n" for tag in tags)}
+    files = {f"{SITE}/a-1.dist-info/{name}": {"text": text} for name, text in record.items()}
+    words = f"a 1 is compiled for Python {python}, and lies in {SITE}: it is not imported" if python else ""
+    assert words_of_failures("packages.python", {"files": files}) == words
