@@ -49,7 +49,8 @@ HARMLESS = re.compile(
     r"ignor|skip|default|continu|optional|deprecat|disabl|instead|retr[iy]|attempt|succe|"
     r"\bpass(?:ed|ing)\b|\bwill (?:be|use|not|fall)|\b(?:if|unless|when|whether)\b|please (?:note|cite)|consider|"
     r"performance|not (?:an? )?(?:error|fatal|critical)|non-fatal|harmless|warn|recover|restart|\b(?:no|0|zero) "
-    r"(?:failed|failures|errors)|detecting|waiting up to|troubleshoot|may be|might|usage:|\bset to\b|"
+    r"(?:failed|failures|errors)|detecting|waiting up to|"
+    r"jobs? (?:has |was |been )*(?:failed|aborted)|exit code|troubleshoot|may be|might|usage:|\bset to\b|"
     r"^\s*[#$>]|^\s*[\w-]+=|"
     r"^\s*(?:def|if|for|raise|return|assert|except|try|import|from|class|echo)\b",
 )
@@ -61,7 +62,7 @@ GUESSES = re.compile(
 WARNING = re.compile(
     r"\[W\d*\b|(?<!NCCL )\bWARN(?:ING)?\b|[Ww]arning:|[Rr]etry(?! count)|RETRY|\bINFO\b|\bDEBUG\b|<info>|attempt \d|"
     r"going to \S+ instead|[Ff]alling back|[Ii]gnoring|[Ss]kipping|[Uu]sing (?:the )?default|[Cc]ontinuing|"
-    r"[Nn]on-fatal|^[IWD]\d{4} |(?:^|: )[IWD] \S+:\d+\]|\blevel=(?:info|warn|debug)"
+    r"[Nn]on-fatal|^[IWD]\d{4,8} |(?:^|: )[IWD] \S+:\d+\]|\blevel=(?:info|warn|debug)"
 )
 # What a line of a long message begins its cause with.
 REASON = re.compile(r"\b(?:[Rr]eason|(?:[Rr]oot )?[Cc]ause)\b ?(?:is)?: ?\S")

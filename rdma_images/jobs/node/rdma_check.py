@@ -7,7 +7,8 @@
 
 It sets NCCL_DEBUG=INFO and a file for NCCL's log where the job has none, and reads the log of its own process in a
 thread. Where the ranks of more than one node use TCP, or a line comes after which no job goes on, it prints why and
-ends the process with exit code 1; the launcher then ends the others.
+ends the process with exit code 1; the launcher then ends the others. Where an exception ends the training later, it
+prints what NCCL's log says of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from types import TracebackType
 
 SECONDS = 30.0  # after NCCL's first line
 # What lines mean, as in facts/nccl-logs.yaml: an expression, its meaning, whether no job goes on after it.
@@ -248,6 +250,7 @@ class Log:
         self.nodes = 0
         self.sockets = ""  # what shows that TCP is used
         self.stopped = ""
+        self.warning = ""  # the first of NCCL
 
     def take(self, line: str) -> None:
         """Record what a line says."""
@@ -255,6 +258,8 @@ class Log:
         if not match:
             return
         message = match.group(1)
+        if "NCCL WARN" in line:
+            self.warning = self.warning or "NCCL's first warning: " + message
         if channel := SOCKET_CHANNEL.search(message):
             self.sockets = "the channels use NET/%s" % channel.group(1)
         elif provider := PROVIDER.search(message):
@@ -306,15 +311,32 @@ def _watch(path: str, seconds: float) -> None:
         for line in lines:
             log.take(line)
         if log.reason:
-            rank = (
-                os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("SLURM_PROCID", "?")
-            )
-            print(
-                "rdma_check: rank %s on %s: %s" % (rank, socket.gethostname(), log.reason), file=sys.stderr, flush=True
-            )
+            _print(log.reason)
             os._exit(1)
+
+
+def _print(reason: str) -> None:
+    """Print a reason with the rank and the host of this process."""
+    rank = os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("SLURM_PROCID", "?")
+    print("rdma_check: rank %s on %s: %s" % (rank, socket.gethostname(), reason), file=sys.stderr, flush=True)
+
+
+def _explain(path: str, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+    """Print the exception that ends the training, and what the log says of it."""
+    sys.__excepthook__(kind, error, frames)
+    log = Log()
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                log.take(line)
+    except OSError:
+        return
+    if log.stopped or log.warning:
+        _print(log.stopped or log.warning)
 
 
 def start(seconds: float = SECONDS) -> None:
     """Begin to watch this process's NCCL, before its first use. Returns at once."""
-    threading.Thread(target=_watch, args=(_own_log(), seconds), name="rdma_check", daemon=True).start()
+    path = _own_log()
+    sys.excepthook = lambda *exception: _explain(path, *exception)
+    threading.Thread(target=_watch, args=(path, seconds), name="rdma_check", daemon=True).start()

@@ -27,6 +27,36 @@ print("trained")
 """
 
 
+FAILING = """
+import os, socket, sys
+import rdma_check
+rdma_check.start(0)
+path = os.environ["NCCL_DEBUG_FILE"].replace("%h", socket.gethostname().split(".")[0]).replace("%p", str(os.getpid()))
+open(path, "w").write(sys.argv[1] + chr(10))
+raise RuntimeError("ncclRemoteError")
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            "net.cc:1 NCCL WARN NET/IB : Got async event : local catastrophic error",
+            "an InfiniBand or RoCE adapter failed",
+        ),
+        ("net.cc:1 NCCL WARN Message truncated : received 8 bytes", "NCCL's first warning: Message truncated"),
+        ("NCCL INFO Using network IB", ""),
+    ],
+)
+def test_an_exception_is_explained_by_nccls_log(tmp_path: Path, line: str, reason: str) -> None:
+    (tmp_path / "rdma_check.py").write_text(SOURCE.read_text().replace("os._exit(1)", "return"))
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, '.'){FAILING}", f"node:1:1 [0] {line}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert "RuntimeError: ncclRemoteError" in done.stderr
+    assert reason in done.stderr
+    assert ("rdma_check: rank ? on" in done.stderr) == bool(reason)
+
+
 def table() -> str:
     """Return the table of causes as the facts have it."""
     rows = (

@@ -317,6 +317,7 @@ def test_a_line_that_no_program_marks_is_quoted_where_nothing_else_is_known(line
         "failed: 0, timeouts: 0, retry 3",
         "max_failures: 3 abort_on_failure=True",
         "train.py FAILED",
+        "2019-02-25 14:11:16 Failed - Training job failed",
         "Could not find TensorRT, falling back to the default",
     ],
 )
@@ -411,3 +412,8 @@ def test_a_line_of_a_message_that_names_the_reason_is_quoted() -> None:
         "EI0006: Getting socket times out. Reason: no data",
     )
     assert failure_of(TRACEBACK, FRAME, *message).quote == message[1]
+
+
+def test_a_part_that_goes_over_tcp_instead_of_rdma_is_told() -> None:
+    failure = failure_of("Init RDMA failed! Invalid RDMA endpoint: Fall back to TCP.")
+    assert failure.why.startswith("RDMA did not start, and the transfers go over TCP")
