@@ -266,7 +266,12 @@ FAULTS = (
         ),
         besides=("label.efa-installer",),
     ),
-    ImageFault("chain.holds", "a library that the plugin needs is missing", (f"RUN rm {LIB}/libhwloc.so.15*",)),
+    ImageFault(
+        "chain.holds",
+        "a library that the plugin needs is missing",
+        (f"RUN rm {LIB}/libhwloc.so.15*",),
+        besides=("transports.load",),  # mpirun needs it, too
+    ),
     ImageFault(
         "plugin.libfabric",
         "another libfabric first in the loader's path",
