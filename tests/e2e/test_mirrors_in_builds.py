@@ -28,6 +28,7 @@ from tests.support.images import planned
 pytestmark = pytest.mark.e2e
 
 PASSWORD = "kept-between-us-7531"
+STAGES = ("with-python", "uv")  # one takes packages of Debian, the other a wheel
 HEADERS = ("Content-Type", "Content-Range", "ETag", "Last-Modified")
 
 
@@ -106,12 +107,11 @@ def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(
         supplies = preflight.supply(sources.sources(image, facts.load()), replaced)
         assert all(supply.reachable for supply in supplies if supply.source.kind in ("apt", "index"))
         server.requests.clear()
-        for stage in ("with-python", "uv"):
-            build(container_engine, stage, supplies, replaced, tmp_path)
+        build(container_engine, STAGES, supplies, replaced, tmp_path)
         with_login = {name for name, login in server.requests if login == f"me:{PASSWORD}"}
         port = str(server.server_port)
     assert with_login == {"debian", "debian-security", "package-index"}
-    for stage in ("with-python", "uv"):
+    for stage in STAGES:
         content = everything(tmp_path / f"{stage}.tar")
         assert b"Debian" in content  # that it is looked into at all
         assert PASSWORD.encode() not in content
@@ -119,9 +119,13 @@ def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(
 
 
 def build(
-    container_engine: engine.Engine, stage: str, supplies: Sequence[Supply], replaced: mirrors.Mirrors, folder: Path
+    container_engine: engine.Engine,
+    stages: Sequence[str],
+    supplies: Sequence[Supply],
+    replaced: mirrors.Mirrors,
+    folder: Path,
 ) -> None:
-    """Build one stage of the image's own Dockerfile, without the cache, into an OCI archive."""
+    """Build stages of the image's own Dockerfile, without the cache, each into an OCI archive."""
     image = replace(planned(), python_packages=("numpy",))
     text = dockerfiles.render(image, lock.load(image), lock.load_toolkit(image), lock.tools())
     (folder / "Dockerfile").write_text(text)
@@ -131,18 +135,21 @@ def build(
     inline = f"FROM scratch\nADD {tar.name} /\nENV SALT={salt}\n"
     base = {"context": str(tar.parent), "dockerfile-inline": inline, "output": ["type=cacheonly"]}
     with build_secrets.provide_secrets(supplies, replaced) as files:
-        target = {
-            "context": str(folder),
-            "target": stage,
-            "contexts": {"base": "target:base", "builder": "target:builder"},
-            "secret": [f"type=file,id={name},src={path}" for name, path in files.items()],
-            "output": [f"type=oci,dest={folder / stage}.tar"],
+        targets = {
+            stage: {
+                "context": str(folder),
+                "target": stage,
+                "contexts": {"base": "target:base", "builder": "target:builder"},
+                "secret": [f"type=file,id={name},src={path}" for name, path in files.items()],
+                "output": [f"type=oci,dest={folder / stage}.tar"],
+            }
+            for stage in stages
         }
-        definition = {"target": {"it": target, "base": base, "builder": base}}
+        definition = {"target": {**targets, "base": base, "builder": base}}
         (folder / "bake.json").write_text(json.dumps(definition))
         (folder / "network.yaml").write_text(json.dumps(bake.network_file(definition)))
         command = ["docker", "buildx", "bake", "--provenance=false", "--progress=plain"]
-        command += ["--file", str(folder / "network.yaml"), "--file", str(folder / "bake.json"), "it"]
+        command += ["--file", str(folder / "network.yaml"), "--file", str(folder / "bake.json"), *stages]
         environ = container_engine.environ() | BUILDX
         done = subprocess.run(
             command, cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True
