@@ -1,6 +1,5 @@
 """Images in the shapes of those that teams have: Debian with NVIDIA's real wheels, by name and digest."""
 
-import functools
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,35 +51,41 @@ USER 1000
 WITHOUT_BASH = "\nRUN rm /bin/bash\n"
 
 
-@functools.cache
-def _parts(folder: Path) -> None:
-    validated.wheel("nccl", folder)
-    validated.wheel("runtime", folder)
+SYSTEM = "debian13"
+START = f"{validated.REPOSITORY}:{SYSTEM}"
+
+
+def _docker(*words: str, given: str | None = None) -> str:
+    done = subprocess.run(
+        ["docker", *words], input=given, text=True, env=validated.engine().environ(), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 @contextmanager
-def base(name: str, steps: str, folder: Path, system: str = "debian13") -> Iterator[str]:
-    """Provide an image made from a Debian with `steps`, as NAME@sha256:…; removed at the end."""
-    _parts(folder)
-    engine, start = validated.engine(), f"{validated.REPOSITORY}:{system}"
-    tag, project_image = (
-        f"{validated.REPOSITORY}/{name}:1",
-        images.image(axes={**images.planned().axes, "base": system}),
-    )
-    supplies = preflight.supply(sources.sources(project_image, facts.load()), mirrors.load())
+def start(folder: Path) -> Iterator[None]:
+    """Provide what the images are made from, once for all: an image imported again is another one to BuildKit's cache.
 
-    def docker(*words: str, given: str | None = None) -> str:
-        command = ["docker", *words]
-        done = subprocess.run(command, input=given, text=True, env=engine.environ(), capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+    `folder` gets the wheels.
+    """
+    for wheel in ("nccl", "runtime"):
+        validated.wheel(wheel, folder)
+    _docker("import", str(bootstrap.base(SYSTEM)), START)
+    yield
+    _docker("image", "rm", START)
 
-    docker("import", str(bootstrap.base(system)), start)
+
+@contextmanager
+def base(name: str, steps: str, folder: Path) -> Iterator[str]:
+    """Provide an image made from `start` with `steps`, as NAME@sha256:…; removed at the end."""
+    tag, image = f"{validated.REPOSITORY}/{name}:1", images.image(axes={**images.planned().axes, "base": SYSTEM})
+    supplies = preflight.supply(sources.sources(image, facts.load()), mirrors.load())
     with provide_secrets(supplies, mirrors.load()) as files:
         given = [word for secret in SECRETS for word in ("--secret", f"id={secret},src={files[secret]}")]
         build = ["buildx", "build", "--quiet", *validated.into_engine(tag), "--provenance=false", "--network=host"]
-        docker(*build, *given, str(folder), "--file", "-", given=f"FROM {start}\n{steps}")
+        _docker(*build, *given, str(folder), "--file", "-", given=f"FROM {START}\n{steps}")
     try:
-        yield f"{validated.REPOSITORY}/{name}@{docker('image', 'inspect', tag, '--format', '{{.Id}}')}"
+        yield f"{validated.REPOSITORY}/{name}@{_docker('image', 'inspect', tag, '--format', '{{.Id}}')}"
     finally:
-        docker("image", "rm", "--force", tag, start)
+        _docker("image", "rm", "--force", tag)

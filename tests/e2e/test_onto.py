@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,8 +23,10 @@ ONTO, PUBLISH = (block.splitlines() for block in re.findall(r"^```sh\n(.*?)^```$
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("bases")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("bases")
+    with existing_bases.start(folder):
+        yield folder
 
 
 @pytest.fixture
@@ -60,6 +63,12 @@ def blobs(name: str, folder: Path) -> list[str]:
     return [layer["digest"] for layer in manifest["layers"]]
 
 
+def report_of(built: list[str]) -> dict[str, Any]:
+    """Return the report that a build names in its lines."""
+    report: dict[str, Any] = json.loads((paths.PROJECT / built[2].split()[-1]).with_suffix(".json").read_text())
+    return report
+
+
 def test_an_image_with_a_user_and_without_bash(folder: Path, tmp_path: Path) -> None:
     steps = existing_bases.CONDA + existing_bases.WITHOUT_BASH + existing_bases.USER
     with existing_bases.base("conda", steps, folder) as ref:
@@ -75,43 +84,34 @@ def test_an_image_with_a_user_and_without_bash(folder: Path, tmp_path: Path) -> 
             base = blobs(local_name(ref), below)
             assert blobs(name, above)[: len(base)] == base
             assert f"its {len(base)} layers are unchanged" in built[-1]
-            report = json.loads((paths.PROJECT / built[2].split()[-1]).with_suffix(".json").read_text())
-            assert report["passed"]
+            assert report_of(built)["passed"]
         finally:
             docker("image", "rm", "--force", name, local_name(ref))
 
 
-def test_a_plugin_that_comes_first_is_replaced(folder: Path) -> None:
-    with existing_bases.base("ngc", existing_bases.CONDA + existing_bases.NGC, folder) as ref:
-        built = invoke(ONTO[1], REF=ref).splitlines()
-        try:
-            report = json.loads((paths.PROJECT / built[2].split()[-1]).with_suffix(".json").read_text())
-            checks_by_id = {check["id"]: check for check in report["checks"]}
-            assert checks_by_id["plugin.found"]["actual"].startswith("/opt/amazon/ofi-nccl/")
-            assert report["passed"]
-            entry = json.loads(docker("image", "inspect", built[0], "--format", "{{json .Config}}"))
-            assert entry["Entrypoint"] == ["/opt/nvidia/nvidia_entrypoint.sh"]
-            assert entry["Shell"] == ["/bin/bash", "-c"]
-        finally:
-            docker("image", "rm", "--force", built[0], local_name(ref))
-
-
-def test_an_older_efa_is_replaced(folder: Path) -> None:
-    """An image with EFA already, as a Deep Learning Container is."""
-    _plan, build, _run = ONTO
+def test_a_plugin_that_comes_first_and_then_an_older_efa_are_replaced(folder: Path) -> None:
+    """The second image has EFA already, as a Deep Learning Container has."""
+    plan, build, _run = ONTO
     names = []
     try:
-        with existing_bases.base("dlc", existing_bases.CONDA, folder) as ref:
+        with existing_bases.base("ngc", existing_bases.CONDA + existing_bases.NGC, folder) as ref:
             names.append(local_name(ref))
-            names.append(invoke(f"{build} --set efa-installer=1.47.0", REF=ref).splitlines()[0])
+            built = invoke(f"{build} --set efa-installer=1.47.0", REF=ref).splitlines()
+            names.append(built[0])
+        report = report_of(built)
+        checks_by_id = {check["id"]: check for check in report["checks"]}
+        assert checks_by_id["plugin.found"]["actual"].startswith("/opt/amazon/ofi-nccl/")
+        assert report["passed"]
+        entry = json.loads(docker("image", "inspect", built[0], "--format", "{{json .Config}}"))
+        assert entry["Entrypoint"] == ["/opt/nvidia/nvidia_entrypoint.sh"]
+        assert entry["Shell"] == ["/bin/bash", "-c"]
         older = f"{names[-1].rpartition(':')[0]}@{docker('image', 'inspect', names[-1], '--format', '{{.Id}}')}"
         names.append(local_name(older))
-        planned = invoke(ONTO[0], REF=older)
+        planned = invoke(plan, REF=older)
         assert "replaced EFA installer 1.47.0: by 1.50.0" in planned, planned
         built = invoke(build, REF=older).splitlines()
         names.append(built[0])
-        report = json.loads((paths.PROJECT / built[2].split()[-1]).with_suffix(".json").read_text())
-        assert report["passed"]
+        assert report_of(built)["passed"]
     finally:
         docker("image", "rm", "--force", *names)
 
