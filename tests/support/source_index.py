@@ -28,10 +28,15 @@ setup(
     cmdclass={"build_ext": BuildExtension},
 )
 """
+# torch's headers are found; pybind11 and the whole of them would take half a minute of a processor.
 BINDING = """
-#include <torch/extension.h>
+#include <Python.h>
+#include <c10/macros/Macros.h>
 long launches();
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) { module.def("launches", &launches); }
+static PyObject *counted(PyObject *, PyObject *) { return PyLong_FromLong(launches()); }
+static PyMethodDef methods[] = {{"launches", counted, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_cuda_doubled", nullptr, -1, methods};
+extern "C" C10_EXPORT PyObject *PyInit__cuda_doubled() { return PyModule_Create(&definition); }
 """
 KERNEL = """
 #include <cublas_v2.h>
