@@ -29,36 +29,36 @@ def guess_fabric(subject: ImageConfig, measured: Measured) -> tuple[Fabric | Non
     """Return a fabric and how it was guessed, from the strongest sign to the weakest."""
     for device, device_facts in (measured.devices.rdma if measured.devices else {}).items():
         if device_facts.driver == "efa" or device.startswith("erdma"):
-            return "efa" if device_facts.driver == "efa" else "erdma", f"guess_fabric: the machine has {device}"
+            return "efa" if device_facts.driver == "efa" else "erdma", f"guessed: the machine has {device}"
     files = measured.tree.files.libraries if measured.tree else {}
     plugins = measured.tree.libraries.plugins if measured.tree else {}
     under_efa = next((path for path in files if path.startswith("/opt/amazon/efa/")), None)
     if under_efa:
-        return "efa", f"guess_fabric: the EFA installer was here ({under_efa})"
+        return "efa", f"guessed: the EFA installer was here ({under_efa})"
     if measured.packages and measured.packages.efa_installer:
-        return "efa", f"guess_fabric: the EFA installer {measured.packages.efa_installer} was here"
+        return "efa", f"guessed: the EFA installer {measured.packages.efa_installer} was here"
     has_libefa = any(base_name(path).startswith("libefa.so") for path in files)
     for path, plugin in plugins.items():
         # One for another provider, such as Slingshot's cxi, needs libfabric, too, and has no AWS platform.
         to_libfabric = "libfabric.so.1" in plugin.needed or "ofi" in base_name(path)
         if plugin.aws_platform or (to_libfabric and has_libefa):
-            return "efa", f"guess_fabric: {path} brings NCCL to libfabric"
+            return "efa", f"guessed: {path} brings NCCL to libfabric"
     if measured.gpus and measured.gpus.network.plugin:
-        return "efa", f"guess_fabric: {measured.gpus.network.plugin} brings NCCL to libfabric"
+        return "efa", f"guessed: {measured.gpus.network.plugin} brings NCCL to libfabric"
     hca = subject.environment.get("NCCL_IB_HCA", "")
     if "erdma" in hca:
-        return "erdma", f"guess_fabric: NCCL_IB_HCA={hca}"
+        return "erdma", f"guessed: NCCL_IB_HCA={hca}"
     packages = {
         **(measured.packages.dpkg if measured.packages else {}),
         **(measured.packages.rpm if measured.packages else {}),
     }
     for name in ("eadm", "erdma", "libibverbs-erdma"):
         if name in packages:
-            return "erdma", f"guess_fabric: the package {name} is installed"
+            return "erdma", f"guessed: the package {name} is installed"
     for name in ("ibverbs-providers", "libibverbs", "libibverbs1"):
         if ALIBABAS.search(packages.get(name, "")):
-            return "erdma", f"guess_fabric: {name} {packages[name]} is Alibaba's"
+            return "erdma", f"guessed: {name} {packages[name]} is Alibaba's"
     if eadm := next((path for path in files if base_name(path) == "eadm"), None):
-        return "erdma", f"guess_fabric: Alibaba's tool for eRDMA is here ({eadm})"
+        return "erdma", f"guessed: Alibaba's tool for eRDMA is here ({eadm})"
     signs = "no label, no /opt/amazon/efa, no network plugin, no eRDMA tools" if measured.tree else "no RDMA device"
     return None, f"no sign of EFA or eRDMA ({signs})"
