@@ -24,7 +24,7 @@ CLUSTER_EXAMPLE = (
     "--param second-zone=us-west-2b"
 )
 OUTPUT_HELP = {
-    "out": "The folder to write; without it build/jobs/<name>/.",
+    "out": "The folder to write; by default build/jobs/<name>/.",
     "json": "JSON on standard output, for programs.",
 }
 
@@ -45,7 +45,7 @@ OUTPUT_HELP = {
         "set": "axis=value: as for plan; may be given more than once.",
         **ONTO,
         "image": "host/repository@sha256:…; without it the one that publication.json names.",
-        "name": "The job's name; without it made of target, instance type and nodes.",
+        "name": "The job's name; by default made of target, instance type and nodes.",
         "tcp": "The same job over TCP, to compare with.",
         "mount": "SOURCE:PATH[:ro]: a folder of the nodes, claim:NAME, nfs:…, lustre:… or s3://…; more than once.",
         "code": "A folder that the command starts in, or FOLDER:/PATH in the container.",
@@ -55,7 +55,7 @@ OUTPUT_HELP = {
         "restarts": "How often a failed attempt is started again.",
         "time": "How long the job may run: 90s, 30m, 4h or 2d.",
         "no-check": "Leave out the check of each node before the command.",
-        "allow": "A variable or a mount's path that takes the fabric away, and is written all the same.",
+        "allow": "Write this variable or mount's path although it takes the fabric away.",
         **PARAM_HELP,
         **OUTPUT_HELP,
     },
@@ -181,7 +181,7 @@ def cluster(
     },
 )
 def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
-    """Show what starts jobs, for which fabric and target.
+    """List the launchers of jobs, with their fabrics and targets.
 
     Also the parameters of each launcher, and of what makes a cluster.
     """
@@ -208,7 +208,7 @@ def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
     },
 )
 def job_check(_: Context, path: str, json: bool = False) -> None:
-    """Check jobs that exist, whoever wrote them.
+    """Check existing job files, whoever wrote them.
 
     Takes Kubernetes manifests, SkyPilot and eksctl files, sbatch and docker scripts, arena command lines and
     CreateTrainingJob requests. The exit code is 1 if it finds an error, else 2 if it cannot read a file that you named.
@@ -236,7 +236,7 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
         "timeout": "How long the job may take, waiting included: 90s, 30m or 2h; by default 1h and its own time.",
         "follow": "Show what a node prints while the job runs: 0 for the first, where rank 0 is.",
         "keep": "Leave the job in its queue or cluster; its README has the command that deletes it.",
-        "wait": "Wait for the job's own end, also after a line after which no job goes on: it may restart.",
+        "wait": "Wait for the job's own end, even after a line that no job survives: it may restart.",
         "json": OUTPUT_HELP["json"],
     },
 )
@@ -253,7 +253,7 @@ def job_run(
     """Run a job and say what its logs show.
 
     Submits with kubectl, arena, sbatch, sky, aws or docker; follows the job, says which network it uses as soon as its
-    logs show it, collects the logs, and removes the job. It ends 10 seconds after a line after which no job goes on.
+    logs show it, collects the logs, and removes the job. It ends the job 10 seconds after a line that no job survives.
     Ctrl-C removes the job, too.
     """
     from rdma_images.jobs.results import from_logs, result_table, run_folder, troubleshooting

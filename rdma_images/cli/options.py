@@ -9,7 +9,7 @@ CHOICE = {
     "all": "The whole default matrix of the targets instead of their default rows.",
     "set": "axis=value: any value in facts/, also one outside the matrix; may be given more than once.",
 }
-ONTO = {"onto": "NAME@sha256:…, an image that exists: the fabric of the one --target is added to it."}
+ONTO = {"onto": "NAME@sha256:…: add the fabric of the one --target to this existing image."}
 MANY = ("target", "set")
 JSON = {"json": "JSON on standard output, for programs."}
 REHEARSE = {"rehearse": "Replace unreachable sources, and only those, by stand-ins; the image cannot be published."}
@@ -17,7 +17,7 @@ PUBLISHING = {
     "to": "A registry of registries.yaml; may be given more than once.",
     "sign": "Sign with cosign: a key file, a key service's reference (awskms://…), or keyless (the CI job's identity).",
 }
-POLICY = {"policy": "What vulnerabilities may be in an image; without it policy.yaml, where there is one."}
+POLICY = {"policy": "The rules for vulnerabilities; by default policy.yaml, where there is one."}
 
 
 def seconds(text: str) -> float:

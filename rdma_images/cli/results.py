@@ -78,7 +78,7 @@ def job_watch(_: Context, log: str = "", timeout: str = "24h", json: bool = Fals
     """Judge any job's network while it runs.
 
     Says the verdict as soon as NCCL's lines (NCCL_DEBUG=INFO) show it, and again when it changes. Ends with the
-    command, the pipe or the time, and 10 seconds after a line after which no job goes on; a command is then ended. The
+    command, the pipe or the time, or 10 seconds after a line that no job survives; a command is then ended. The
     exit code is that of `verdict`; 1 where the command failed.
     """
     from dataclasses import asdict
