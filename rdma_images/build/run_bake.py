@@ -191,7 +191,7 @@ def _run(
 def _show_lines(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
     """Run a command in plain progress, write its lines to standard error, and return its exit code and the lines."""
     started = docker_command.start(
-        engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, more=environment
+        engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, variables=environment
     )
     lines = []
     with started as running:
@@ -210,7 +210,9 @@ def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]
     terminal, end = pty.openpty()
     with os.fdopen(terminal, "rb", buffering=0) as output:
         termios.tcsetwinsize(terminal, termios.tcgetwinsize(sys.stderr))
-        started = docker_command.start(engine, *command, stdout=end, stderr=end, cwd=paths.PROJECT, more=environment)
+        started = docker_command.start(
+            engine, *command, stdout=end, stderr=end, cwd=paths.PROJECT, variables=environment
+        )
         os.close(end)
         last = b""
         with started as running, suppress(OSError):  # EIO: the command has closed its end

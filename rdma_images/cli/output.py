@@ -30,7 +30,7 @@ def show(*answers: Any, file: TextIO | None = None) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        give_up(stream)
+        discard_stream(stream)
         raise RdmaImagesError(UNWRITTEN.format(why=error.strerror)) from None
 
 
@@ -44,12 +44,12 @@ def whole_answer() -> Iterator[None]:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        give_up(sys.stdout)
+        discard_stream(sys.stdout)
         sys.exit(exit_codes.SIGNAL + signal.SIGPIPE)
     except OSError as error:
         if error.filename is not None:
             raise
-        give_up(sys.stdout)
+        discard_stream(sys.stdout)
         sys.exit(UNWRITTEN.format(why=error.strerror))
 
 
@@ -59,7 +59,7 @@ def replace_unencodable() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def give_up(stream: TextIO) -> None:
+def discard_stream(stream: TextIO) -> None:
     """Discard what Python writes to `stream` at its end, so that it does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

@@ -52,7 +52,7 @@ def verb(
                 raise Exit(str(error), code=error.exit_code) from None
             except BrokenPipeError:
                 # The reader of our output has closed it (`| head`): what Python flushes at its end must not fail.
-                output.give_up(sys.stdout)
+                output.discard_stream(sys.stdout)
                 raise Exit(code=exit_codes.SIGNAL + signal.SIGPIPE) from None
             except KeyboardInterrupt as interrupt:
                 number = next(iter(interrupt.args), signal.SIGINT)

@@ -64,7 +64,7 @@ class RetryPolicy:
 
     retries: int = 2  # after the first try
     statuses: frozenset[int] = BUSY
-    absent: bool = False
+    retry_absent: bool = False
     first_wait: float = 0.5  # seconds, doubled before each next try
     longest_wait: float = 30.0  # seconds; also of what a server asks for in Retry-After
     progress: Progress = field(default=silent, compare=False)
@@ -186,5 +186,5 @@ class _Retries(Retry):
         if isinstance(cause, NameResolutionError) and any(words in str(cause) for words in UNKNOWN_HOST):
             return False
         if isinstance(cause, NewConnectionError | ConnectTimeoutError | ReadTimeoutError):
-            return self.retry_policy.absent
+            return self.retry_policy.retry_absent
         return isinstance(cause, ProtocolError)

@@ -33,17 +33,17 @@ def run(
     stdout: Stream = subprocess.PIPE,
     stderr: Stream = subprocess.PIPE,
     cwd: Path | None = None,
-    more: Mapping[str, str] = NO_VARIABLES,
+    variables: Mapping[str, str] = NO_VARIABLES,
     timeout: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Return what `docker` with these arguments printed on both streams, and its exit code, whatever that is.
 
-    `engine` is None for the docker client as the user has set it up, `more` what is added to the environment. After
+    `engine` is None for the docker client as the user has set it up, `variables` are added to the environment. After
     `timeout` seconds raises subprocess.TimeoutExpired.
     """
     return subprocess.run(
         words(*arguments),
-        env={**(engine.environ() if engine else os.environ), **more},
+        env={**(engine.environ() if engine else os.environ), **variables},
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
@@ -118,12 +118,12 @@ def start(
     stdout: Stream,
     stderr: Stream,
     cwd: Path | None = None,
-    more: Mapping[str, str] = NO_VARIABLES,
+    variables: Mapping[str, str] = NO_VARIABLES,
 ) -> subprocess.Popen[bytes]:
-    """Return `docker` with these arguments, running; its output is bytes. `more` is added to the environment."""
+    """Return `docker` with these arguments, running; its output is bytes. `variables` are added to the environment."""
     return subprocess.Popen(
         words(*arguments),
-        env={**engine.environ(), **more},
+        env={**engine.environ(), **variables},
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,

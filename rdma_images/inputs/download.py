@@ -39,14 +39,14 @@ class DownloadSettings:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-def download(address: str, file: Path, job: DownloadSettings) -> None:
+def download(address: str, file: Path, settings: DownloadSettings) -> None:
     """Download `address` to `file`, resuming a partial `file`.
 
     Raises RdmaImagesError for an answer that no retry changes, and after TRIES tries. The partial file stays, for the
     next run to resume.
     """
     if source := web.local_path(address):
-        _copy(source, file, job)
+        _copy(source, file, settings)
         return
     retries = 0
 
@@ -54,43 +54,47 @@ def download(address: str, file: Path, job: DownloadSettings) -> None:
         """Wait before a retry; raise RdmaImagesError where another download has failed."""
         nonlocal retries
         retries += 1
-        if job.stop.wait(seconds):
-            raise RdmaImagesError(f"{job.name}: stopped, because another download failed")
+        if settings.stop.wait(seconds):
+            raise RdmaImagesError(f"{settings.name}: stopped, because another download failed")
 
     def report(line: str) -> None:
         """Report a line under the download's name."""
-        job.progress(f"{job.name}: {line}")
+        settings.progress(f"{settings.name}: {line}")
 
-    retry_policy = http.RetryPolicy(TRIES - 1, http.FAILING, absent=True, first_wait=PAUSE, progress=report, wait=wait)
+    retry_policy = http.RetryPolicy(
+        TRIES - 1, http.FAILING, retry_absent=True, first_wait=PAUSE, progress=report, wait=wait
+    )
     while True:
         try:
-            _attempt(address, file, job, replace(retry_policy, retries=TRIES - 1 - retries))
+            _attempt(address, file, settings, replace(retry_policy, retries=TRIES - 1 - retries))
             return
         except (web.StatusError, requests.RequestException) as error:
-            raise _download_error(address, job, web.describe_error(error, job.mirrors), retries + 1) from None
+            raise _download_error(address, settings, web.describe_error(error, settings.mirrors), retries + 1) from None
         except _IncompleteError as error:
             if retries + 1 == TRIES:
-                raise _download_error(address, job, str(error), TRIES) from None
+                raise _download_error(address, settings, str(error), TRIES) from None
             pause = http.backoff(retries + 1, PAUSE, retry_policy.longest_wait)
             report(f"{error}: retrying in {pause:.1f} s")
             wait(pause)
 
 
-def _download_error(address: str, job: DownloadSettings, reason: str, tries: int) -> RdmaImagesError:
+def _download_error(address: str, settings: DownloadSettings, reason: str, tries: int) -> RdmaImagesError:
     attempts = f" ({tries} tries)" if tries > 1 else ""
     return RdmaImagesError(
-        f"{job.name}: {address}: {reason}{attempts}\ntry later, or name another address in mirrors.yaml"
+        f"{settings.name}: {address}: {reason}{attempts}\ntry later, or name another address in mirrors.yaml"
     )
 
 
-def _copy(source: Path, file: Path, job: DownloadSettings) -> None:
+def _copy(source: Path, file: Path, settings: DownloadSettings) -> None:
     try:
         shutil.copyfile(source, file)
     except OSError as error:
-        raise RdmaImagesError(f"{job.name}: {source}: {error.strerror}\nname another address in mirrors.yaml") from None
+        raise RdmaImagesError(
+            f"{settings.name}: {source}: {error.strerror}\nname another address in mirrors.yaml"
+        ) from None
 
 
-def _attempt(address: str, file: Path, job: DownloadSettings, retry_policy: http.RetryPolicy) -> None:
+def _attempt(address: str, file: Path, settings: DownloadSettings, retry_policy: http.RetryPolicy) -> None:
     """Try once, resuming at the end of the partial file. After an error the file keeps what was received."""
     offset = file.stat().st_size if file.exists() else 0
     etag_file = file.with_name(file.name + ".etag")
@@ -98,13 +102,13 @@ def _attempt(address: str, file: Path, job: DownloadSettings, retry_policy: http
     if offset and etag_file.exists():
         headers["If-Range"] = etag_file.read_text()
     try:
-        with web.request("GET", address, job.mirrors, TIMEOUT, headers, retry_policy) as response:
+        with web.request("GET", address, settings.mirrors, TIMEOUT, headers, retry_policy) as response:
             if not http.continues(response, offset):
                 offset = 0
             etag_file.unlink(missing_ok=True)
             if etag := response.headers.get("ETag"):
                 etag_file.write_text(etag)
-            _write_body(response, file, offset, job)
+            _write_body(response, file, offset, settings)
     except web.StatusError as error:
         if error.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and offset:
             file.unlink()
@@ -112,7 +116,7 @@ def _attempt(address: str, file: Path, job: DownloadSettings, retry_policy: http
         raise
 
 
-def _write_body(response: requests.Response, file: Path, offset: int, job: DownloadSettings) -> None:
+def _write_body(response: requests.Response, file: Path, offset: int, settings: DownloadSettings) -> None:
     """Write the body after the first `offset` bytes. Raise _IncompleteError where it is shorter than announced."""
     length = response.headers.get("Content-Length", "")
     total = offset + int(length) if length.isdigit() else None
@@ -124,11 +128,11 @@ def _write_body(response: requests.Response, file: Path, offset: int, job: Downl
         for chunk in _chunks(response):
             stream.write(chunk)
             offset += len(chunk)
-            if job.stop.is_set():
-                raise RdmaImagesError(f"{job.name}: stopped, because another download failed")
+            if settings.stop.is_set():
+                raise RdmaImagesError(f"{settings.name}: stopped, because another download failed")
             if time.monotonic() - reported > REPORT_EVERY:
                 reported = time.monotonic()
-                job.progress(f"{job.name}: {format_megabytes(offset)}{total_part}")
+                settings.progress(f"{settings.name}: {format_megabytes(offset)}{total_part}")
     if total is not None and offset < total:
         raise _IncompleteError(f"the connection ended after {offset} of {total} bytes")
 

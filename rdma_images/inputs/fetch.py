@@ -68,10 +68,10 @@ def digest(source: Source, mirror_settings: Mirrors, progress: Progress = silent
         shutil.rmtree(folder)
 
 
-def _fetch_supply(supply: Supply, job: DownloadSettings) -> Path:
+def _fetch_supply(supply: Supply, settings: DownloadSettings) -> Path:
     """Return the verified file of one supply."""
     source = supply.source
-    with locking.hold(f"download-{source.id}", f"downloading {source.id}", job.progress):
+    with locking.hold(f"download-{source.id}", f"downloading {source.id}", settings.progress):
         # Asked again under the lock: another run may have downloaded it while this one waited.
         if (file := download_store.cached_file(source)) and download_store.intact(file):
             return file
@@ -79,11 +79,11 @@ def _fetch_supply(supply: Supply, job: DownloadSettings) -> Path:
             raise RdmaImagesError(
                 f"{source.id}: its checksum is not known\nrun `{COMMAND} lock`, which downloads it once and pins it"
             )
-        address = supply.address if supply.via != "cache" else (job.mirrors.address(source) or source.upstream)
-        return _download_source(source, address, job)
+        address = supply.address if supply.via != "cache" else (settings.mirrors.address(source) or source.upstream)
+        return _download_source(source, address, settings)
 
 
-def _download_source(source: Source, address: str, job: DownloadSettings) -> Path:
+def _download_source(source: Source, address: str, settings: DownloadSettings) -> Path:
     """Download, verify and keep a source.
 
     Resume an earlier run's partial file, and start anew where that does not verify.
@@ -91,22 +91,22 @@ def _download_source(source: Source, address: str, job: DownloadSettings) -> Pat
     folder = _partial_folder(source)
     file = folder / download_store.file_name(source.upstream)
     resumed = file.exists()
-    job.progress(f"{source.id}: {'resuming' if resumed else 'downloading'} {address}")
-    download(address, file, job)
+    settings.progress(f"{source.id}: {'resuming' if resumed else 'downloading'} {address}")
+    download(address, file, settings)
     try:
-        _verify(source, address, file, job)
+        _verify(source, address, file, settings)
         check_tarball(source, file, address)
     except (ChecksumError, openpgp.SignatureError, TarballError):
         shutil.rmtree(folder)
         if resumed:
-            return _download_source(source, address, job)
+            return _download_source(source, address, settings)
         raise
     path = download_store.save(source, file, file.name)
     shutil.rmtree(folder)
     return path
 
 
-def _verify(source: Source, address: str, file: Path, job: DownloadSettings) -> None:
+def _verify(source: Source, address: str, file: Path, settings: DownloadSettings) -> None:
     """Raise ChecksumError or openpgp.SignatureError, with the expected and the actual value."""
     kind, _, value = source.pin.partition(":")
     if kind in ("sha256", "sha512"):
@@ -122,7 +122,7 @@ def _verify(source: Source, address: str, file: Path, job: DownloadSettings) -> 
         companions[part] = file.with_name(f"{file.name}.{part}")
         companions[part].unlink(missing_ok=True)  # small, and never resumed
         signature_address = mirrors.sibling_address(address, source.upstream, source.extra[part])
-        download(signature_address, companions[part], replace(job, name=f"the {part} of {source.id}"))
+        download(signature_address, companions[part], replace(settings, name=f"the {part} of {source.id}"))
     openpgp.check(file, companions["signature"], companions["key"], value, f"{source.id} from {address}")
 
 

@@ -30,7 +30,7 @@ from rdma_images.plan.local_packages import LocalPackage
 
 SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may take its time
 TIMEOUT = (10.0, 30.0)  # seconds to connect, seconds to answer
-RETRY_POLICY = RetryPolicy(statuses=FAILING, absent=True)  # of hundreds of questions one may well get lost
+RETRY_POLICY = RetryPolicy(statuses=FAILING, retry_absent=True)  # of hundreds of questions one may well get lost
 PARALLEL = 8
 
 

@@ -18,7 +18,7 @@ from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel, wheel_file_name
 
-RETRY_POLICY = http.RetryPolicy(statuses=http.FAILING, absent=True)
+RETRY_POLICY = http.RetryPolicy(statuses=http.FAILING, retry_absent=True)
 # The simple repository API, as JSON (PEP 691) where the index speaks it.
 ACCEPTED = {"Accept": "application/vnd.pypi.simple.v1+json, text/html;q=0.5"}
 

@@ -36,7 +36,7 @@ def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], 
     with _registry(image, blobs) as host:
         pulled = f"{host}/{ref}"
         unsigned = {"DOCKER_CONTENT_TRUST": "0"}  # the digests are this process's own
-        result = docker_command.run(engine, "pull", "--quiet", "--platform", platform, pulled, more=unsigned)
+        result = docker_command.run(engine, "pull", "--quiet", "--platform", platform, pulled, variables=unsigned)
     if result.returncode:
         raise refused(engine, result.stderr.strip())
     try:

@@ -123,7 +123,7 @@ class ContentsTable:
     digest: str  # "sha256:…"
     rows: tuple[dict[str, Any], ...]
 
-    def says_the_same(self, other: "ContentsTable") -> bool:
+    def has_same_files(self, other: "ContentsTable") -> bool:
         """Return whether both are of the same files, at whatever places in the compressed bytes."""
         mine, theirs = ([{**row, "offset": 0} for row in table.rows] for table in (self, other))
         return mine == theirs

@@ -36,7 +36,7 @@ class ApprovedImage:
     scan: Scan | None = None  # by which a policy let it pass
     decisions: tuple[Decision, ...] = ()  # of the policy, on what the scan found
     is_built_here: bool = True  # else it was validated here alone, and has no provenance
-    beside: tuple[str, ...] = ()  # the other targets of the matrix, whose images may have the same layers
+    other_targets: tuple[str, ...] = ()  # the other targets of the matrix, whose images may have the same layers
 
 
 def read_build(image: Image) -> Build:

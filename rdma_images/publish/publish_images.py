@@ -84,7 +84,7 @@ def _item(
         tags=image_tags(image, all_images, matrix, rehearsal=bool(build.rehearsal)),
         allowed_red=allowed_red,
         measured=measured_versions(image, report),
-        beside=tuple(sorted({other.target for other in all_images} - {image.target})),
+        other_targets=tuple(sorted({other.target for other in all_images} - {image.target})),
     )
 
 

@@ -22,7 +22,7 @@ class LineProgress:
         self._clock = clock
         self._last = clock()
 
-    def moved(self, push: PushProgress) -> None:
+    def update(self, push: PushProgress) -> None:
         """Write a line when the last is old enough."""
         if self._clock() - self._last < _EVERY:
             return
@@ -65,7 +65,7 @@ class ProgressBars:
         """Write a line above the bars."""
         self._progress.console.print(text, markup=False, highlight=False)
 
-    def moved(self, push: PushProgress) -> None:
+    def update(self, push: PushProgress) -> None:
         """Move every bar; a layer that has arrived needs none any more."""
         for layer in push.layers.values():
             task = self._tasks.get(layer.id)

@@ -145,7 +145,7 @@ def _find_or_push(
     mounted = mount(item, destination, repository, publisher.watcher.line)
     publisher.watcher.line(f"{destination.name}: pushing {repository.ref}:{tag}")
     engine, watcher = publisher.engine(), publisher.watcher
-    result = push.push(engine, digest, repository, tag, publisher.pace, watcher.moved, watcher.line, mounted)
+    result = push.push(engine, digest, repository, tag, publisher.pace, watcher.update, watcher.line, mounted)
     return Arrival(result.manifest, result.traffic, pushed=True, tag=tag, created=created)
 
 
@@ -301,7 +301,7 @@ def _sources(item: ApprovedImage, destination: Destination) -> Iterator[Reposito
     host, _, name = item.build.layers_at.partition("/")
     if host == destination.connection.host:
         yield Repository(destination.connection, name)
-    for target in (LAYERS, *item.beside):
+    for target in (LAYERS, *item.other_targets):
         yield destination.repository(target)
 
 

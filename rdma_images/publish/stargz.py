@@ -99,7 +99,7 @@ def _check_layer(repository: Repository, layer: Descriptor, diff_id: str) -> Non
             table = seekable_layer.read_table(given)
             if table.digest != layer.annotations.get(seekable_layer.ANNOTATION):
                 raise ValueError(f"{layer.digest} has another table than the image names")
-            if not table.says_the_same(seekable_layer.read_table(expected)):
+            if not table.has_same_files(seekable_layer.read_table(expected)):
                 raise ValueError(f"{layer.digest} has a table that is not of its files")
 
 

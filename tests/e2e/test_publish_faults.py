@@ -117,7 +117,7 @@ class Trap(LineProgress):
         self.lines: list[str] = []
         super().__init__(self.lines.append)
 
-    def moved(self, push: PushProgress) -> None:
+    def update(self, push: PushProgress) -> None:
         if not self.sprung and push.sent() >= self.after:
             self.sprung = True
             self.action()
@@ -184,7 +184,7 @@ def test_a_registry_killed_in_the_middle_ends_with_everything_there_once(
 class Arrived(Trap):
     """Springs when docker says that all of the image is there."""
 
-    def moved(self, push: PushProgress) -> None:
+    def update(self, push: PushProgress) -> None:
         if not self.sprung and push.digest is not None:
             self.sprung = True
             self.action()

@@ -58,7 +58,7 @@ def test_a_server_says_how_long_to_wait_within_limits(site: Site, retry_after: s
 @pytest.mark.parametrize("method", ["PUT", "POST"])
 def test_what_changes_something_is_sent_once(site: Site, method: str) -> None:
     site.answers["/x"] = Answer(status=503)
-    waits = Waits(http.RetryPolicy(absent=True))
+    waits = Waits(http.RetryPolicy(retry_absent=True))
     assert waits.request(method, f"{site.address}/x", data=b"body").status_code in (501, 503)
     with pytest.raises(requests.ConnectionError):
         waits.request(method, closed(), data=b"body")
@@ -74,7 +74,7 @@ def test_other_answers_are_taken_as_they_are(site: Site, status: int) -> None:
 
 
 def test_an_unknown_host_is_asked_for_once() -> None:
-    waits = Waits(http.RetryPolicy(absent=True))
+    waits = Waits(http.RetryPolicy(retry_absent=True))
     with pytest.raises(requests.ConnectionError) as caught:
         waits.request("GET", "http://nobody.invalid/x")
     assert http.describe_error(caught.value) == "unknown host"
@@ -91,7 +91,7 @@ def test_an_impossible_redirect_is_an_error_of_requests(site: Site, location: st
 def test_a_certificate_that_is_not_trusted_is_seen_once() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("localhost").configure_cert(context)
-    waits = Waits(http.RetryPolicy(absent=True))
+    waits = Waits(http.RetryPolicy(retry_absent=True))
     with serve(context) as site, pytest.raises(requests.exceptions.SSLError):
         waits.request("GET", f"{site.address}/x")
     assert waits == []
@@ -150,7 +150,7 @@ def test_a_proxy_that_refuses_is_told_from_the_server(status: str, expected: str
 @pytest.mark.parametrize(("absent", "times"), [(False, 0), (True, 2)])
 def test_who_does_not_answer_is_asked_again_only_where_that_is_wanted(site: Site, absent: bool, times: int) -> None:
     site.answers["/x"] = Answer(silent_for=5)
-    waits = Waits(http.RetryPolicy(absent=absent))
+    waits = Waits(http.RetryPolicy(retry_absent=absent))
     with pytest.raises(requests.RequestException) as refused:
         waits.request("GET", closed())
     assert (http.describe_error(refused.value), len(waits)) == ("connection refused", times)

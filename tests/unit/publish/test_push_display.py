@@ -29,7 +29,7 @@ def test_lines_come_every_ten_seconds() -> None:
     push = pushing(10_000_000)
     for second in range(25):
         now[0] = float(second)
-        lines.moved(push)
+        lines.update(push)
     assert messages == ["  0 of 1 layers, 10.0 MB of 100 MB sent"] * 2
 
 
@@ -37,13 +37,13 @@ def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived() -> None:
     screen = io.StringIO()
     with ProgressBars(Console(file=screen, force_terminal=True, width=100)) as bars:
         push = pushing(50_000_000)
-        bars.moved(push)
-        bars.moved(push)
+        bars.update(push)
+        bars.update(push)
         bars._progress.refresh()
         assert "9d1c09127175" in screen.getvalue()
         assert "50.0/100.0 MB" in screen.getvalue()
         push.update({"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"}, "h", "r")
-        bars.moved(push)
+        bars.update(push)
         assert not bars._progress.tasks
         bars.line("a [line] as it is")
     assert "a [line] as it is" in screen.getvalue()

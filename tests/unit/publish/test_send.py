@@ -35,7 +35,7 @@ def item(layers_at: str = "") -> ApprovedImage:
     planned = item_of(image(), f"sha256:{'1' * 64}")
     layers = {digest: len(content) for digest, content in BLOBS.items()}
     build = replace(planned.build, layers=layers, layers_at=layers_at)
-    return replace(planned, build=build, beside=("erdma-pytorch", "efa-nccl-tests"))
+    return replace(planned, build=build, other_targets=("erdma-pytorch", "efa-nccl-tests"))
 
 
 def run(item: ApprovedImage, destination: Destination, messages: list[str] | None = None) -> frozenset[str]:
