@@ -11,13 +11,14 @@ from rdma_images.core import templates
 from rdma_images.core.pipeline import LABEL_PREFIX, Check
 from rdma_images.core.plain import plain
 from rdma_images.core.sizes import format_bytes
-from rdma_images.inspection.chain import EVIDENCE_TITLES
+from rdma_images.inspection.chain import EVIDENCE_TITLES, Outcome
 from rdma_images.inspection.inspection import Inspection, mapped_nccl
 from rdma_images.inspection.report import Report, shown_outcome
 from rdma_images.report import checks_table
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
-OUTCOMES = {"fabric": "passed", "tcp": "failed", "end": "failed", "unknown": "warned"}  # of a chain: its colour
+# The colour of what a chain says.
+OUTCOMES: dict[Outcome, str] = {"fabric": "passed", "tcp": "failed", "end": "failed", "unknown": "warned"}
 SYMBOLS = {"passed": "✓", "failed": "✗", "warned": "!", "noted": "i", "skipped": "·"}
 # The title of each subject, the first word of a validator's id, in the order of the page.
 SUBJECTS = {

@@ -16,10 +16,12 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
 from rdma_images.core.pipeline import Check
 from rdma_images.datapath.limits import hardware_checks
+from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Expected
 from rdma_images.inspection.report import SCHEMA, Report, decode_report
 from rdma_images.report import report_page as page_of
 from rdma_images.report.checks_table import findings, first_line, summary_line
+from rdma_images.report.report_page import OUTCOMES
 from tests.support.case_parts import recorded
 
 CASE = recorded()
@@ -166,6 +168,17 @@ def test_the_page_counts_images_with_warnings_apart() -> None:
     page = page_of.report_html((report(PASSED), report(PASSED, WARNED), report(FAILED, WARNED)))
     assert '<p class="soft">2 passed, 1 with warnings</p>' in page
     assert '<p class="soft">2 passed</p>' in page_of.report_html((report(PASSED), report(PASSED)))
+
+
+def test_the_page_of_many_images_begins_with_their_answers() -> None:
+    chains = [
+        Chain(fabric="efa", instance="", outcome=outcome, answer=f"says {outcome}", links=[]) for outcome in OUTCOMES
+    ]
+    page = page_of.report_html([replace(report(PASSED), ref=f"a/b:{n}", chain=chain) for n, chain in enumerate(chains)])
+    answers, _, _ = page.partition("Every check of every image")
+    assert re.findall(r'class="answer (\w+)">.*<br>says (\w+)</p>', answers) == [
+        (colour, outcome) for outcome, colour in OUTCOMES.items()
+    ]
 
 
 def shown(width: int = 100) -> str:
