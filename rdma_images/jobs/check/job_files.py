@@ -4,13 +4,14 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import compose_file, docker, kubernetes, requests, scripts
-from rdma_images.jobs.check.foreign_job import JobPart
+from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
 
 PROGRAMS = (".sh", ".bash", ".py", ".txt", ".sbatch", ".slurm", ".sub")  # no YAML, whatever is in them
 STANDARD_INPUT = "-"
@@ -41,12 +42,14 @@ def parts(path: Path) -> Iterator[JobPart]:
     is_rendered = str(path) == STANDARD_INPUT
     text = _standard_input() if is_rendered else files.read(path)
     name = "standard input" if is_rendered else str(path)
+    has_dos_lines = not is_rendered and path.suffix != ".py" and b"\r\n" in files.read_bytes(path)
     is_program = path.suffix in PROGRAMS or text.startswith("#!")
-    if scripts.is_script(text):
-        yield from scripts.parts(text, name)
-    elif is_program:
-        if path.suffix != ".py":
-            yield from list(docker.parts(text, name)) or scripts.launch_parts(text, name)
+    if scripts.is_script(text) or is_program:
+        found = list(scripts.parts(text, name))
+        if not found and path.suffix != ".py":
+            found = list(docker.parts(text, name)) or list(scripts.launch_parts(text, name))
+        settings = {"dos-lines": YamlWord("#!", 1)} if has_dos_lines and text.startswith("#!") else {}
+        yield from (replace(part, settings={**part.settings, **settings}) for part in found)
     elif HELM.search(text) and not is_rendered:
         raise TemplateError("a Helm template: check what `helm template` makes of it")
     elif JINJA.search(text) and not is_rendered:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, Network, RankStart, YamlNode, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, Launch, Network, RankStart, YamlNode, YamlWord
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
@@ -30,6 +30,8 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
     elif kind is not None:
         for pod in _pods(top):
             yield _pod(top, pod)
+    elif top.lookup("distributed_type").value not in (None, "MULTI_CPU") and "num_machines" in top.mapping:
+        yield _accelerate(top)
     elif {"run", "num_nodes"} & top.mapping.keys() and isinstance(top.mapping.get("resources", {}), dict):
         yield _skypilot(top)
 
@@ -143,6 +145,13 @@ def _train_job(top: YamlNode) -> JobPart:
         settings=settings,
         start=replace(command.start, ranks=command.start.ranks or trainer.lookup("numProcPerNode").word),
     )
+
+
+def _accelerate(top: YamlNode) -> JobPart:
+    """Return the part of a configuration of accelerate, which is of one machine."""
+    launch = Launch("accelerate", 1, {**top.words, "config_file": YamlWord(top.document.name, 1)}, {}, is_certain=True)
+    title = "accelerate configuration"
+    return JobPart(top.document.name, 1, "script", title, network="host", start=RankStart(launches=(launch,)))
 
 
 def _skypilot(top: YamlNode) -> JobPart:

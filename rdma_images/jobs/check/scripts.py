@@ -26,6 +26,10 @@ STARTS_OTHERS = re.compile(
     r"launch\w*|run\w*|submit\w*)\b|\.sh\b|\$\{?\w*(?:CMD|LAUNCH|RUN)",
     re.IGNORECASE,
 )
+STARTS_TORCHRUN = re.compile(
+    r"\b(?:srun|mpirun|mpiexec|ibrun|jsrun|prun|pdsh|clush|ssh|sbatch|parallel|ray|run_?\w*|launch\w*|submit\w*)\b|\.sh\b|"
+    r"\$\{?\w*(?:CMD|LAUNCH|RUN)"
+)
 ACTIVATION = re.compile(r"^.*\bactivate\b.*$", re.MULTILINE)  # of an environment
 MAX_COMMAND_LINES = 200  # lines of a command
 COUNT = re.compile(r"(?:[\w.-]+:)?(?P<count>\d+)")
@@ -94,7 +98,7 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
     if options and (rank := _early_rank(text)):
         settings["early-rank"] = YamlWord(rank["value"], bisect_right(starts, rank.start("value")))
     commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    lone_launcher = lines.start.lone_launcher or _lone_program(commands, options)
+    lone_launcher = lines.start.lone_launcher or _lone_program(commands, options) or _lone_torchrun(commands, lines)
     start = replace(lines.start, lone_launcher=lone_launcher)
     # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
     if OWN_NODES.search(commands):
@@ -135,6 +139,14 @@ def _lone_program(commands: str, options: Mapping[str, YamlWord]) -> YamlWord | 
     if not options or not program or STARTS_OTHERS.search(ACTIVATION.sub("", commands)):
         return None
     return YamlWord("python", next(iter(options.values())).line)
+
+
+def _lone_torchrun(commands: str, lines: shell.ShellSettings) -> YamlWord | None:
+    """Return torchrun in a script in which nothing can start it on other nodes."""
+    if STARTS_TORCHRUN.search(ACTIVATION.sub("", commands)):
+        return None
+    launch = next((launch for launch in lines.start.launches if launch.program == "torchrun"), None)
+    return YamlWord("torchrun", launch.line) if launch and launch.is_certain else None
 
 
 def _gpus(options: Mapping[str, YamlWord]) -> YamlWord | None:

@@ -137,7 +137,7 @@ def test_megatrons_groups_divide_the_ranks(tmp_path: Path, arguments: str, probl
     ],
 )
 def test_a_server_has_the_gpus_of_its_groups(tmp_path: Path, command: str, problem: str) -> None:
-    text = pods(command=f'[bash, -c, "{command}"]')
+    text = pods(command=f'[bash, -c, "{command}"]', nodes=1)
     assert [message for _, message in said(tmp_path, "ranks.servers", job_yaml=text)] == ([problem] if problem else [])
 
 

@@ -16,6 +16,7 @@ from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, FactTabl
 
 __all__ = ["RULES", "FactTables", "check"]
 
+ACCELERATE = "accelerate configuration"  # each machine of a job has its own
 RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 RULES: tuple[JobRule, ...] = tuple(
     value
@@ -39,6 +40,8 @@ def check(parts: Sequence[JobPart], tables: FactTables) -> Iterator[JobFinding]:
         files.setdefault(part.file, []).append(part)
     for file_parts in files.values():
         shared = _shared(file_parts, tables)
+        if file_parts[0].title == ACCELERATE:
+            shared = replace(shared, siblings=tuple(part for part in parts if part.title == ACCELERATE))
         for part in file_parts:
             runtime = part.settings.get("runtime")
             context = replace(

@@ -1,9 +1,10 @@
 """Rules on the commands that start ranks: what a shell does not read as meant, and how the nodes meet."""
 
+import difflib
 import re
 from collections.abc import Iterator
 
-from rdma_images.jobs.check.foreign_job import JobPart, Launch, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, Launch, Severity, YamlWord
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
 
 LOOPBACK = re.compile(r"(?:tcp://)?(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)(?::\d+)?")
@@ -41,6 +42,41 @@ ALL_ADDRESSES = re.compile(r"\$\(\s*hostname\s+(?:-I|--all-ip-addresses)\s*\)(?:
 NODE_LIST = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?(?::\d+)?")
 DRAWN_PORT = re.compile(r"\$\{?RANDOM\b|\$\(\(.*RANDOM|\$\(.*(?:shuf|python|socket|\bss\b|netstat)")
 FALLBACK = re.compile(r"\|\|\s*echo\s+['\"]?(?:localhost|127\.0\.0\.1)")
+VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*)\}?(?::\d+)?")
+MIN_SIMILARITY = 0.8  # as difflib measures it: one letter of five
+LAUNCHER_OPTIONS = {
+    "torchrun": (
+        *(
+            "nnodes",
+            "nproc_per_node",
+            "rdzv_backend",
+            "rdzv_endpoint",
+            "rdzv_id",
+            "rdzv_conf",
+            "standalone",
+            "max_restarts",
+        ),
+        *(
+            "monitor_interval",
+            "start_method",
+            "event_log_handler",
+            "role",
+            "module",
+            "no_python",
+            "run_path",
+            "log_dir",
+        ),
+        *("redirects", "tee", "local_ranks_filter", "node_rank", "master_addr", "master_port", "local_addr", "use_env"),
+        *("logs_specs", "numa_binding", "signals_to_handle", "virtual_local_rank", "duplicate_stdout_filters"),
+        *("duplicate_stderr_filters", "local_rank"),
+    ),
+    "deepspeed": (
+        *("hostfile", "include", "exclude", "num_nodes", "num_gpus", "num_accelerators", "min_elastic_nodes", "module"),
+        *("max_elastic_nodes", "master_port", "master_addr", "node_rank", "launcher", "launcher_args", "no_python"),
+        *("no_local_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid", "enable_each_rank_log", "autotuning"),
+        *("elastic_training", "user_arg", "bind_cores_to_rank", "bind_core_list", "ssh_port", "venv_script"),
+    ),
+}
 OPERATORS = ("PyTorchJob", "TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")  # which set PET_ variables
 
 
@@ -71,6 +107,9 @@ def srun_nodes(part: JobPart, launch: Launch) -> int | None:
 )
 def broken_commands(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report lines that a shell reads as other commands than they look."""
+    if word := part.settings.get("dos-lines"):
+        problem = "the lines end as on Windows, with a carriage return: the shell's name and each last word have one"
+        yield word, problem, "convert the file, as with dos2unix or sed -i 's/\\r$//'"
     for fault in part.start.faults:
         yield fault.word, fault.message, fault.fix
 
@@ -120,6 +159,75 @@ def torchrun_alone(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
                 f"torchrun for {nodes} nodes without {missing}, and it reads no MASTER_ADDR or NODE_RANK: {default}"
             )
             yield word, problem, "add it, or --rdzv-backend=c10d --rdzv-endpoint=FIRST_NODE:29500"
+
+
+@rule(
+    "rendezvous.nodes",
+    "error",
+    "sgl-project/sglang, python/sglang/srt/server_args.py; vllm-project/vllm, vllm/engine/arg_utils.py; "
+    "ray-project/ray, python/ray/scripts/scripts.py, start",
+)
+def servers_alone(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report servers of several nodes that are not told which node they are, or where the first one is."""
+    for launch in part.start.launches:
+        options, nodes = launch.options, node_count(part, launch)
+        word = YamlWord(launch.program, launch.line)
+        if launch.program == "ray" and not launch.is_open:
+            if "head" not in options and "address" not in options:
+                yield word, "ray start has neither --head nor --address: it refuses to start", "add --address=HEAD:6379"
+            elif "head" in options and (srun_nodes(part, launch) or 0) > 1:
+                problem = "srun starts a head of Ray on each node: there are as many clusters"
+                yield word, problem, "start the head with srun -N1 -n1 -w FIRST_NODE, and the others with --address"
+            elif (address := options.get("node_ip_address")) and re.fullmatch(r"[\w.-]+:\d+", address.text):
+                problem = f"--node-ip-address={address.text} has a port, and is no address"
+                yield address, problem, "write the node's address alone"
+            continue
+        if launch.program not in ("sglang", "vllm", "accelerate") or nodes < 2 or launch.is_open:
+            continue
+        names = NODE_OPTIONS[launch.program]
+        is_dynamic = launch.program == "accelerate" and "rdzv_backend" in options  # which chooses ranks by itself
+        missing = [name for name in names[1:3] if name not in options and not (is_dynamic and name == names[1])]
+        if missing and "config_file" not in options:
+            flags = " and ".join(
+                "--" + name.replace("_", "_" if launch.program == "accelerate" else "-") for name in missing
+            )
+            default = (
+                "each node is the first" if names[1] in missing else "each node looks for the first at its own address"
+            )
+            severity: Severity = "warning" if launch.program == "accelerate" else "error"  # a file may have them
+            yield word, f"{launch.program} for {nodes} nodes without {flags}: {default}", "add it", severity
+
+
+@rule(
+    "launch.option", "error", "pytorch/pytorch, torch/distributed/run.py, and DeepSpeed, deepspeed/launcher/runner.py"
+)
+def misspelt_options(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report options that torchrun or DeepSpeed refuses, and that are nearly ones it has."""
+    for launch in part.start.launches:
+        known = LAUNCHER_OPTIONS.get(launch.program, ())
+        for name, word in launch.options.items():
+            if not known or len(name) < 5 or name.endswith("=") or any(option.startswith(name) for option in known):
+                continue
+            if near := difflib.get_close_matches(name, known, n=1, cutoff=MIN_SIMILARITY):
+                problem = f"{launch.program} has no option --{name[:40]}: it refuses to start"
+                yield word, problem, f"write --{near[0]}"
+
+
+@rule("launch.unset", "warning", "bash(1): a variable that is not set is empty")
+def unset_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a variable that the script sets nowhere, where one of nearly that name is set."""
+    if part.kind not in ("slurm", "script", "docker"):
+        return
+    for launch in part.start.launches:
+        for name in MEETING_OPTIONS:
+            word = launch.options.get(name)
+            variable = VARIABLE.fullmatch(word.text) if word else None
+            if not (word and variable) or variable["name"] in part.start.assigned | part.environment.keys():
+                continue
+            candidates = sorted(part.start.assigned)
+            if near := difflib.get_close_matches(variable["name"], candidates, n=1, cutoff=MIN_SIMILARITY):
+                problem = f"${variable['name']} is set nowhere here, and {near[0]} is: --{name} may be empty"
+                yield word, problem, f"write ${near[0]} if that is meant"
 
 
 def _missing(options: object) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from rdma_images.jobs.check.foreign_job import JobPart, Launch
+from rdma_images.jobs.check.foreign_job import JobPart, Launch, Severity, YamlWord
 from rdma_images.jobs.check.rules.launch import NODE_OPTIONS, node_count
 from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, RuleFinding, is_open, rule
 
@@ -74,23 +74,33 @@ def nodes_of_one_file(part: JobPart, context: CheckContext) -> Iterator[RuleFind
         if not names or not rank or rank.number is None or nodes < 2:
             continue
         for other in context.siblings:
-            if other.line >= part.line or other.kind not in ("docker", "kubernetes"):
+            is_earlier = (other.file, other.line) < (part.file, part.line)
+            if not is_earlier or part.title == "docker run":  # a script's commands are not told apart by container
                 continue
             for first in other.start.launches:
-                if first.program != launch.program or not (other_rank := first.options.get(names[1])):
-                    continue
-                if other_rank.text == rank.text:
-                    yield (
-                        rank,
-                        f"rank {rank.text} is that of {other.title} in line {other.line}, too",
-                        "give each node its own rank",
-                    )
-                elif (count := node_count(other, first)) and count != nodes:
-                    yield (
-                        launch.options[names[0]],
-                        f"{nodes} nodes, and {other.title} is for {count}",
-                        "write the same on all nodes",
-                    )
+                if first.program == launch.program and (first_rank := first.options.get(names[1])):
+                    yield from _conflict(part, launch, other, first, first_rank)
+
+
+def _conflict(
+    part: JobPart, launch: Launch, other: JobPart, first: Launch, first_rank: YamlWord
+) -> Iterator[RuleFinding]:
+    """Yield what two nodes of a job, of which `first` stands earlier, cannot have together."""
+    nodes_option, rank_option, address_option, _ = NODE_OPTIONS[launch.program]
+    rank, address = launch.options[rank_option], launch.options.get(address_option)
+    first_address = first.options.get(address_option)
+    is_same_job = address and first_address and address.text == first_address.text
+    is_one_file = part.file == other.file
+    if not is_one_file and not is_same_job:
+        return
+    severity: Severity = "error" if is_one_file else "warning"
+    place = f"line {other.line}" if is_one_file else other.file
+    if first_rank.text == rank.text:
+        problem = f"rank {rank.text} is that of {other.title} in {place}, too"
+        yield rank, problem, "give each node its own rank", severity
+    elif (count := node_count(other, first)) and count != node_count(part, launch):
+        problem = f"{launch.options[nodes_option].text} nodes, and {other.title} in {place} is for {count}"
+        yield launch.options[nodes_option], problem, "write the same on all nodes", severity
 
 
 @rule("rendezvous.host-ip", "error", "vllm-project/vllm, vllm/envs.py, VLLM_HOST_IP: the address of this node")

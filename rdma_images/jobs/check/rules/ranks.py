@@ -165,7 +165,8 @@ def parallel_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     launches = part.start.launches
     has_ray = any(launch.program == "ray" for launch in launches)
     for launch in launches:
-        if launch.program not in ("vllm", "sglang"):
+        is_rays = launch.program == "vllm" and (has_ray or (part.job_nodes or 0) > 1 or _has_backend(launch))
+        if launch.program not in ("vllm", "sglang") or is_rays:
             continue
         word = next((launch.options[name] for name in TENSOR_PARALLEL if name in launch.options), None)
         tensor, pipeline = (
@@ -190,7 +191,7 @@ def parallel_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
                 f"take a multiple of {nodes}",
                 "error",
             )
-        elif gpus and total > gpus * nodes and not (launch.program == "vllm" and (has_ray or _has_backend(launch))):
+        elif gpus and total > gpus * nodes:
             where = f"{nodes} nodes have {gpus * nodes} GPUs" if nodes > 1 else f"the node has {gpus}"
             yield (
                 word,

@@ -10,6 +10,8 @@ from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_open
 PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v(?P<version>[0-9.]+)")
 MEASUREMENT = re.compile(r"nccl-tests|[a-z_]+_perf\b")
 RETRIES = ("OnFailure", "Always", "ExitCode")
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "MACHINE_RANK")
+OWN_RANK = re.compile(r"\$\{?SLURM_(?:PROCID|LOCALID|NODEID)\}?")
 TRUE = ("true", "yes", "on")  # in YAML 1.1, which SkyPilot reads
 LOOPBACK = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)(?::\d+)?")
 FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
@@ -65,9 +67,20 @@ def network_of_docker(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 @rule("rendezvous.rank", "warning", "huggingface/accelerate issue 1645; SchedMD, sbatch(1), SLURM_PROCID")
 def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a node's rank that the sbatch script's own shell expands: each node then has the rank of the first."""
-    if (part.job_nodes or 0) > 1 and (word := part.settings.get("early-rank")):
+    word = part.settings.get("early-rank") or _exported_rank(part)
+    if (part.job_nodes or 0) > 1 and word:
         problem = f"the script itself puts its own {word.text} in place, before srun starts: each node gets rank 0"
         yield word, problem, "write srun bash -c '…' in single quotes, or a backslash before the dollar sign"
+
+
+def _exported_rank(part: JobPart) -> YamlWord | None:
+    """Return a rank that an sbatch script exports by its own Slurm variables before srun starts a program."""
+    started = [launch for launch in part.start.launches if launch.srun is not None and not launch.on_nodes]
+    if part.title != "sbatch script" or not started:
+        return None
+    exported = started[0].exported
+    words = (exported[name] for name in RANK_VARIABLES if name in exported)
+    return next((word for word in words if OWN_RANK.fullmatch(word.text)), None)
 
 
 @rule(
@@ -84,8 +97,8 @@ def launcher_without_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFindi
         if word.text == "deepspeed":
             fix = "--hostfile with --no_ssh, --node_rank and --master_addr on each node, or --hostfile alone over ssh"
         problem = f"{word.text} is told of no other node: it trains on one node, or on each by itself"
-        if word.text == "python":
-            problem = "python runs on the first node alone: nothing in the script starts it on the others"
+        if word.text in ("python", "torchrun"):
+            problem = f"{word.text} runs on the first node alone: nothing in the script starts it on the others"
             yield word, problem, "start it with srun, once for each GPU, or torchrun with srun, once on each node"
             return
         yield word, problem, f"give it {fix}"

@@ -9,6 +9,18 @@ from rdma_images.jobs.check.foreign_job import JobPart
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_open, rule
 from rdma_images.validate.probes.tree import LISTED
 
+# Variables of NCCL that are read as numbers: NCCL_PARAM in its sources.
+NUMBERS = re.compile(
+    r"NCCL_(?:\w+_(?:DISABLE|ENABLE|CNT|TIMEOUT|NCHANNELS|CHANNELS|SIZE|BUFFSIZE|NTHREADS|PERTHREAD|RECV_COMPLETION)|"
+    r"IB_(?:GID_INDEX|SL|TC|PKEY|QPS_PER_CONNECTION|AR_THRESHOLD|SPLIT_DATA_ON_QPS|PCI_RELAXED_ORDERING|MERGE_NICS)|"
+    r"BUFFSIZE|NTHREADS|CROSS_NIC|NET_GDR_READ|IGNORE_CPU_AFFINITY|NVLS_ENABLE|SHM_DISABLE|P2P_DISABLE)|"
+    r"TORCH_NCCL_ASYNC_ERROR_HANDLING"
+)
+INTEGER = re.compile(r"[-+]?\d")
+RANGES = {"NCCL_IB_TIMEOUT": (0, 31), "NCCL_IB_RETRY_CNT": (0, 7), "NCCL_IB_SL": (0, 15), "NCCL_IB_TC": (0, 255)}
+INTERFACE_LISTS = ("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "GLOO_SOCKET_IFNAME")
+DEBUG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
+
 
 @rule("environment.harmful", "error", "facts/environment.yaml")
 def harmful_variables(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
@@ -80,6 +92,29 @@ def misspelt_variables(part: JobPart, context: CheckContext) -> Iterator[RuleFin
                 f"{name} is read by none of NCCL, aws-ofi-nccl, libfabric and rdma-core",
                 f"write {near} if that is meant, else remove it",
             )
+
+
+@rule("environment.value", "error", "NVIDIA/nccl, src/misc/param.cc, ncclLoadParam, and src/transport/net_ib")
+def values_of_another_type(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report values that a library does not read as they are meant."""
+    for name, word in part.environment.items():
+        value = word.text.strip()
+        if not value or "$" in value or "{" in value or "<" in value:
+            continue
+        if NUMBERS.fullmatch(name) and not INTEGER.match(value):
+            problem = f"{name}={value[:40]} is no number: it counts as 0, or as the default"
+            yield word, problem, "write 1 or 0, or another number"
+        elif (limits := RANGES.get(name)) and value.isdecimal() and not limits[0] <= int(value[:9]) <= limits[1]:
+            yield word, f"{name}={value[:40]}: values go from {limits[0]} to {limits[1]}", "write a value within them"
+        elif name in INTERFACE_LISTS and re.search(r"[*?/]", value):
+            problem = f"{name}={value[:40]}: it takes the beginnings of names, and no wildcard: none fits"
+            yield word, problem, "write the beginning of the names alone, as eth or mlx5"
+        elif name == "NCCL_DEBUG" and value.upper() not in DEBUG_LEVELS:
+            problem = f"NCCL_DEBUG={value[:40]} is none of {', '.join(DEBUG_LEVELS)}: NCCL prints nothing"
+            yield word, problem, "write INFO", "warning"
+        elif name == "UCX_NET_DEVICES" and re.fullmatch(r"(mlx|erdma|bnxt|irdma|rocep|ib)[^:,]*", value):
+            problem = f"UCX_NET_DEVICES={value[:40]} names no port: UCX's names are as mlx5_0:1"
+            yield word, problem, "write the port, as :1, behind each device", "warning"
 
 
 @rule(
