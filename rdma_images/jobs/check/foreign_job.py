@@ -105,6 +105,7 @@ class Launch:
     is_open: bool = False  # whether a variable may hold more of its options
     exported: Mapping[str, YamlWord] = field(default_factory=dict)  # variables that are set where it starts
     visible: YamlWord | None = None  # CUDA_VISIBLE_DEVICES
+    script: str = ""  # the program that it starts, by its path
 
 
 @dataclass(frozen=True)

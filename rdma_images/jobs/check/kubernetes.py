@@ -13,6 +13,7 @@ INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/insta
 SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
 RANKS_OF_OPERATORS = ("nprocPerNode", "numProcPerNode")
 RANKS_PLACED = re.compile(r"(?<![\w-])-N\b|npernode|ppr\b")  # mpirun's ranks of each node
+STARTS_RAY = re.compile(r"\bray\b|\.sh\b")
 GPU = "nvidia.com/gpu"
 ROLES = ("Launcher", "Worker", "Master", "Chief")
 
@@ -117,6 +118,8 @@ def _settings(top: YamlNode, pod: YamlNode, container: YamlNode) -> Iterator[tup
     words = f"{container.lookup('command').value} {container.lookup('args').value}"
     if (slots := _mpi_slots(top)) and "oversubscribe" not in words.lower():
         yield "mpi-slots", slots
+    if STARTS_RAY.search(words) or str(top.lookup("kind").value).startswith(("Ray", "LeaderWorkerSet")):
+        yield "ray", container.with_text("given")
     if RANKS_PLACED.search(words):
         yield "ranks-placed", container.with_text("given")
 

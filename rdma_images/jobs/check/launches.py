@@ -177,6 +177,7 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
         any(OPEN_WORDS.match(word.text) for word in words[:script]),
         context.exported,
         context.exported.get("CUDA_VISIBLE_DEVICES"),
+        words[script].text if script < len(words) else "",
     )
 
 

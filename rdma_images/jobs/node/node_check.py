@@ -3,7 +3,7 @@
 Prints a line for each finding, which `rdma_images.jobs.run.watch` reads. Ends with 1 after an error. A finding has the
 name of what it is about; `check` and `local_findings`, at the end, call the checks in this order:
 
-    devices, ports, rates, gids       RDMA devices (check_devices, check_rates, check_gids)
+    devices, ports, rates, gids       RDMA devices (check_devices, check_names_of_devices, check_rates, check_gids)
     memlock, shm, memory, files       limits of this process and its container (check_memory, check_limits)
     disk                              folders that jobs write to (check_folders)
     hugepages, peermem, acs, peer     what GPUDirect needs (check_huge_pages, check_gpudirect, check_efa_peer)
@@ -167,6 +167,20 @@ def check_rates(devices: list[Device]) -> Iterator[Finding]:
                 "rates",
                 "the link of %s is slower than that of the others, %d Gb/s" % (", ".join(slow[:4]), best),
             )
+
+
+def check_names_of_devices(devices: list[Device], setting: str) -> Iterator[Finding]:
+    """Yield names of NCCL_IB_HCA, which is `setting`, that no adapter here has."""
+    if not devices or setting.startswith("^"):
+        return
+    is_exact = setting.startswith("=")
+    for name in setting.lstrip("=").split(","):
+        wanted = name.strip().partition(":")[0]
+        fitting = [
+            device for device in devices if device.name == wanted or (not is_exact and device.name.startswith(wanted))
+        ]
+        if wanted and not fitting:
+            yield "warning", "devices", "NCCL_IB_HCA names %s, and no adapter here has that name" % wanted
 
 
 def nccl_version() -> Version | None:
@@ -850,6 +864,7 @@ def local_findings(root: str, options: argparse.Namespace, nccl: Version | None)
         return
     yield from check_devices(devices, options.fabric, options.adapters)
     yield from check_rates(fabric_devices(devices, options.fabric))
+    yield from check_names_of_devices(devices, os.environ.get("NCCL_IB_HCA", ""))
     yield from check_gids(fabric_devices(devices, options.fabric), os.environ.get("NCCL_IB_GID_INDEX", ""), nccl)
     yield from check_memory(root, devices)
     yield from check_limits(root, len(gpus), options.nodes)

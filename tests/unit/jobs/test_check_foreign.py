@@ -162,7 +162,7 @@ def test_what_a_condition_may_change_is_not_known(tmp_path: Path) -> None:
         'if [ "$TYPE" = small ]; then',
         "  GPUS=4",
         "fi",
-        "srun torchrun --nproc_per_node=$GPUS train.py",
+        "srun torchrun --nproc_per_node=$GPUS --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=$HEAD train.py",
         options="--nodes=2 --gpus-per-node=4",
     )
     assert checked(tmp_path, job_sbatch=text).findings == ()

@@ -251,3 +251,28 @@ def test_pods_in_the_hosts_network_resolve_names(tmp_path: Path) -> None:
     assert len(said(tmp_path, "pod.names", job_yaml=text)) == 1
     good = pods(spec="hostNetwork: true\n      dnsPolicy: ClusterFirstWithHostNet").replace("StatefulSet", "JobSet")
     assert not said(tmp_path, "pod.names", job_yaml=good)
+
+
+def test_tasks_are_of_all_nodes(tmp_path: Path) -> None:
+    text = sbatch("srun python train.py", options="--nodes=1 --ntasks=1 --ntasks-per-node=2")
+    ((_, message),) = said(tmp_path, "ranks.slurm", job_sbatch=text)
+    assert message == "1 tasks, and 1 node with 2 each: programs that read both wait for others"
+    assert not said(tmp_path, "ranks.slurm", job_sbatch=text.replace("ntasks=1", "ntasks=2"))
+
+
+def test_the_trainer_of_a_program_beside_the_script(tmp_path: Path) -> None:
+    text = sbatch("srun python -u train.py --lr 1", options="--nodes=2 --ntasks-per-node=1 --gres=gpu:8")
+    (tmp_path / "train.py").write_text("t = pl.Trainer(logger=log(), devices=8, num_nodes=4, strategy='ddp')\n")
+    assert [message for _, message in said(tmp_path, "ranks.lightning", job_sbatch=text)] == [
+        "8 devices, and srun starts 1 task on each node",
+        "the program is for 4 nodes, and the job has 2",
+    ]
+    (tmp_path / "train.py").write_text("t = pl.Trainer(devices=n, num_nodes=2)\n")
+    assert not said(tmp_path, "ranks.lightning", job_sbatch=text)
+
+
+def test_pods_of_a_server_without_ray(tmp_path: Path) -> None:
+    command = "[vllm, serve, m, --tensor-parallel-size, '16']"
+    assert len(said(tmp_path, "ranks.servers", job_yaml=pods(command=command))) == 1
+    with_ray = "[bash, -c, 'bash multi-node-serving.sh leader; vllm serve m --tensor-parallel-size 16']"
+    assert not said(tmp_path, "ranks.servers", job_yaml=pods(command=with_ray))

@@ -65,7 +65,7 @@ def test_an_operator_tells_torchrun_by_variables(tmp_path: Path) -> None:
         ),
         (
             "srun torchrun --nnodes=2 --node_rank=2 --master_addr=$M train.py",
-            "rank 2 of 2 nodes: ranks of nodes go from 0 to 1",
+            "rank 2 of 2 nodes: their ranks go from 0 to 1",
         ),
         ("srun torchrun --nnodes=2 --node_rank=$SLURM_NODEID --master_addr=$M train.py", ""),
     ],
@@ -155,3 +155,28 @@ def test_a_pods_own_name_is_not_the_first_nodes(tmp_path: Path) -> None:
     command = '[bash, -c, "torchrun --nnodes=2 --node_rank=$R --master_addr=$(hostname) train.py"]'
     (finding,) = said(tmp_path, "rendezvous.address-form", job_yaml=pods(command=command))
     assert finding == ("error", "$(hostname) is each node's own name: no node meets the others")
+
+
+def test_torchrun_of_one_node_on_several(tmp_path: Path) -> None:
+    text = "resources: {accelerators: T4:1}\nnum_nodes: 2\nrun: torchrun --standalone --nproc_per_node=1 train.py\n"
+    ((severity, message),) = said(tmp_path, "rendezvous.torchrun", job_yaml=text)
+    assert (severity, message) == ("warning", "2 nodes each start torchrun with --standalone: each trains by itself")
+    assert not said(tmp_path, "rendezvous.torchrun", job_yaml=text.replace("num_nodes: 2", "num_nodes: 1"))
+    (finding,) = said(tmp_path / ".", "rendezvous.torchrun", job_yaml=text.replace(" --standalone", ""))
+    assert finding[1].startswith("2 nodes each start torchrun without --nnodes")
+
+
+def test_a_rank_beyond_the_only_node(tmp_path: Path) -> None:
+    text = "#!/bin/bash\ntorchrun --nnodes=1 --node_rank=3 --master_addr=192.168.1.1 train.py\n"
+    assert said(tmp_path, "rendezvous.node-rank", job_sh=text) == [
+        ("error", "rank 3 of 1 node: their ranks go from 0 to 0")
+    ]
+
+
+def test_commands_of_one_job_name_one_first_node(tmp_path: Path) -> None:
+    line = "python -m torch.distributed.launch --nnodes=2 --node_rank={} --master_addr={} train.py\n"
+    text = "#!/bin/bash\n" + line.format(0, "192.168.1.3") + line.format(1, "192.168.1.2")
+    assert said(tmp_path, "rendezvous.first-node", job_sh=text) == [
+        ("warning", "node 1 meets at 192.168.1.2, and node 0 of line 2 at 192.168.1.3")
+    ]
+    assert not said(tmp_path, "rendezvous.first-node", job_sh=text.replace("1.2", "1.3"))

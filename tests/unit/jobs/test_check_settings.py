@@ -157,7 +157,7 @@ def test_configurations_of_accelerate(tmp_path: Path) -> None:
         ({"port": 99999}, "port 99999: ports go up to 65535"),
         ({"processes": 1}, "1 processes on 2 machines: each needs the same number"),
         ({"address": "localhost"}, "localhost is each node itself: no node meets the others"),
-        ({"rank": 2}, "rank 2 of 2 nodes: ranks of nodes go from 0 to 1"),
+        ({"rank": 2}, "rank 2 of 2 nodes: their ranks go from 0 to 1"),
     ):
         path = tmp_path / "config.yaml"
         path.write_text(ACCELERATE.format(**{**good, **change}))

@@ -544,3 +544,14 @@ def test_settings_that_differ_between_nodes_are_named(monkeypatch: pytest.Monkey
     other = {**facts, "node": "b"}
     del other["NCCL_IB_HCA"]
     assert node_check.compare([facts, other]) == ["NCCL_IB_HCA differs: mlx5_0 on 1 nodes; nothing on b"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [("mlx5_0,mlx_1", ["mlx_1"]), ("mlx5", []), ("=mlx5", ["mlx5"]), ("^mlx9", []), ("=mlx5_0:1", []), ("", [])],
+)
+def test_adapters_that_are_named_and_not_here(tmp_path: Path, setting: str, names: list[str]) -> None:
+    device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, MAPPED))
+    devices = node_check.read_devices(str(tmp_path))
+    sentences = [sentence for _, _, sentence in node_check.check_names_of_devices(devices, setting)]
+    assert sentences == [f"NCCL_IB_HCA names {name}, and no adapter here has that name" for name in names]

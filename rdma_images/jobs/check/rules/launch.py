@@ -140,7 +140,11 @@ def torchrun_alone(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         return
     for launch in part.start.launches:
         options, nodes = launch.options, node_count(part, launch)
-        if launch.program != "torchrun" or nodes < 2 or launch.is_open or not launch.is_certain:
+        if launch.program != "torchrun" or launch.is_open or not launch.is_certain:
+            continue
+        if "nnodes" not in options:
+            yield from _alone_by_default(part, launch)
+        if nodes < 2:
             continue
         word = options["nnodes"]
         backend = options.get("rdzv_backend")
@@ -230,6 +234,16 @@ def unset_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
                 yield word, problem, f"write ${near[0]} if that is meant"
 
 
+def _alone_by_default(part: JobPart, launch: Launch) -> Iterator[RuleFinding]:
+    """Yield a finding for a torchrun that several nodes each start, and that is for one node."""
+    started = part.job_nodes if part.kind == "skypilot" else srun_nodes(part, launch)
+    if (started or 0) > 1:
+        flag = "with --standalone" if "standalone" in launch.options else "without --nnodes"
+        problem = f"{started} nodes each start torchrun {flag}: each trains by itself"
+        fix = f"write --nnodes={started} --rdzv-backend=c10d --rdzv-endpoint=FIRST_NODE:29500"
+        yield YamlWord("torchrun", launch.line), problem, fix, "warning"
+
+
 def _missing(options: object) -> str:
     names = options if isinstance(options, dict) else {}
     missing = [] if "node_rank" in names else ["--node-rank"]
@@ -244,15 +258,18 @@ def wrong_node_rank(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     for launch in part.start.launches:
         names, nodes = NODE_OPTIONS.get(launch.program), node_count(part, launch)
         rank = launch.options.get(names[1]) if names else None
-        if not rank or rank.number is None or nodes < 2:
+        backend = launch.options.get("rdzv_backend")
+        if launch.program == "torchrun" and backend and backend.text != "static":
+            continue  # which chooses ranks by itself
+        if not rank or rank.number is None or not nodes:
             continue
+        is_started_on_all = (srun_nodes(part, launch) or 0) > 1 or is_on_each_node(part, launch)
         if rank.number >= nodes:
-            problem = f"rank {rank.text} of {nodes} nodes: ranks of nodes go from 0 to {nodes - 1}"
+            problem = (
+                f"rank {rank.text} of {nodes} node{'s' if nodes > 1 else ''}: their ranks go from 0 to {nodes - 1}"
+            )
             yield rank, problem, "count the nodes from 0"
-        elif (srun_nodes(part, launch) or 0) > 1 or (is_on_each_node(part, launch) and part.kind == "kubernetes"):
-            backend = launch.options.get("rdzv_backend")
-            if launch.program == "torchrun" and backend and backend.text != "static":
-                continue  # which chooses ranks by itself
+        elif nodes > 1 and is_started_on_all and part.kind in ("slurm", "kubernetes"):
             yield (
                 rank,
                 f"each of the {nodes} nodes is started with rank {rank.text}",
@@ -260,6 +277,21 @@ def wrong_node_rank(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
                 if part.kind == "slurm"
                 else "give each pod its own rank",
             )
+
+
+@rule("rendezvous.first-node", "warning", "pytorch/pytorch, torch/distributed/run.py: the first node is one for all")
+def different_first_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report commands for the nodes of one job that name different first nodes."""
+    seen: dict[tuple[str, int], tuple[Launch, YamlWord, YamlWord]] = {}
+    for launch in part.start.launches:
+        names, nodes = NODE_OPTIONS.get(launch.program), node_count(part, launch)
+        rank, address = (launch.options.get(name) for name in names[1:3]) if names else (None, None)
+        if nodes < 2 or not (rank and address) or rank.number is None or "$" in address.text:
+            continue
+        first, first_rank, first_address = seen.setdefault((launch.program, nodes), (launch, rank, address))
+        if first_rank.text != rank.text and first_address.text != address.text:
+            problem = f"node {rank.text} meets at {address.text}, and node {first_rank.text} of line {first.line} at"
+            yield address, f"{problem} {first_address.text}", "write the same first node on all nodes"
 
 
 @rule("rendezvous.empty", "error", "bash(1): a blank ends a word")

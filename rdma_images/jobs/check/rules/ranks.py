@@ -3,7 +3,10 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from rdma_images.core import files
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs.check.foreign_job import JobPart, Launch, YamlWord
 from rdma_images.jobs.check.rules.launch import node_count
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
@@ -11,6 +14,8 @@ from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
 VISIBLE = re.compile(r"\d+(?:,\s*\d+)*")
 HOSTS = re.compile(r"[\w.-]+(?::\d+)?(?:,[\w.-]+(?::\d+)?)*")
 # Of Megatron's programs and NeMo's, which take them as model.NAME.
+TRAINER = re.compile(r"\bTrainer\((?P<arguments>(?:[^()]|\([^()]*\))*)\)")
+TRAINER_SETTING = re.compile(r"\b(devices|gpus|num_nodes)\s*=\s*(\d+)")
 MODEL_PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 LIGHTNING_DEVICES = ("trainer.devices", "trainer.gpus", "devices", "gpus")
 TENSOR_PARALLEL = ("tensor_parallel_size", "tp", "tp_size")
@@ -77,7 +82,8 @@ def devices_of_lightning(part: JobPart, _: CheckContext) -> Iterator[RuleFinding
     for launch in part.start.launches:
         if launch.program != "python" or part.kind != "slurm":
             continue
-        devices = next((launch.arguments[name] for name in LIGHTNING_DEVICES if name in launch.arguments), None)
+        arguments = {**_trainer(part, launch), **launch.arguments}
+        devices = next((arguments[name] for name in LIGHTNING_DEVICES if name in arguments), None)
         tasks, gpus = tasks_per_node(part, launch), part.gpus.number if part.gpus else None
         if devices and devices.number and tasks and devices.number != tasks:
             problem = f"{devices.number} devices, and srun starts {tasks} task{'s' if tasks > 1 else ''} on each node"
@@ -85,9 +91,7 @@ def devices_of_lightning(part: JobPart, _: CheckContext) -> Iterator[RuleFinding
         elif not devices and tasks and gpus and tasks > gpus:
             problem = f"srun starts {tasks} ranks on each node, and it has {gpus} GPU{'s' if gpus > 1 else ''}"
             yield YamlWord("srun", launch.line), problem, f"ask for {tasks} GPUs, or start {gpus} tasks on each node"
-        nodes = next(
-            (launch.arguments[name] for name in ("trainer.num_nodes", "num_nodes") if name in launch.arguments), None
-        )
+        nodes = next((arguments[name] for name in ("trainer.num_nodes", "num_nodes") if name in arguments), None)
         if (
             nodes
             and nodes.number
@@ -144,6 +148,32 @@ def undivided_world(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
                 yield batch, problem, f"take a multiple of {share}"
 
 
+def _trainer(part: JobPart, launch: Launch) -> dict[str, YamlWord]:
+    """Return the numbers that a program beside the script gives Lightning's Trainer; none without that file."""
+    path = Path(part.file).parent / launch.script if launch.script.endswith(".py") else None
+    if path is None or not path.is_file():
+        return {}
+    try:
+        call = TRAINER.search(files.read(path))
+    except RdmaImagesError:
+        return {}
+    settings = TRAINER_SETTING.findall(call["arguments"]) if call else []
+    return {name: YamlWord(value, launch.line) for name, value in settings}
+
+
+@rule("ranks.slurm", "warning", "SchedMD, sbatch(1): with --ntasks, --ntasks-per-node is a maximum")
+def tasks_of_all_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a number of tasks that is not that of all nodes together."""
+    word = part.settings.get("ntasks") or part.settings.get("n")
+    per_node, nodes = part.settings.get("ntasks-per-node"), part.job_nodes or 1
+    if part.kind != "slurm" or not (word and word.number and per_node and per_node.number):
+        return
+    expected = per_node.number * nodes
+    if word.number != expected:
+        problem = f"{word.number} tasks, and {nodes} node{'s' if nodes > 1 else ''} with {per_node.number} each"
+        yield word, f"{problem}: programs that read both wait for others", f"write --ntasks={expected}, or leave it out"
+
+
 def _ranks(part: JobPart, launch: Launch) -> int | None:
     """Return the ranks of all nodes; None where that is not written."""
     if launch.program == "torchrun" and not launch.is_open:
@@ -165,7 +195,7 @@ def parallel_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     launches = part.start.launches
     has_ray = any(launch.program == "ray" for launch in launches)
     for launch in launches:
-        is_rays = launch.program == "vllm" and (has_ray or (part.job_nodes or 0) > 1 or _has_backend(launch))
+        is_rays = launch.program == "vllm" and (has_ray or "ray" in part.settings or _has_backend(launch))
         if launch.program not in ("vllm", "sglang") or is_rays:
             continue
         word = next((launch.options[name] for name in TENSOR_PARALLEL if name in launch.options), None)

@@ -67,6 +67,9 @@ def network_of_docker(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 @rule("rendezvous.rank", "warning", "huggingface/accelerate issue 1645; SchedMD, sbatch(1), SLURM_PROCID")
 def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a node's rank that the sbatch script's own shell expands: each node then has the rank of the first."""
+    backends = (launch.options.get("rdzv_backend") for launch in part.start.launches)
+    if any(backend and backend.text != "static" for backend in backends):
+        return  # which chooses ranks by itself
     word = part.settings.get("early-rank") or _exported_rank(part)
     if (part.job_nodes or 0) > 1 and word:
         problem = f"the script itself puts its own {word.text} in place, before srun starts: each node gets rank 0"
