@@ -65,9 +65,9 @@ def registry(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     server.kill()
 
 
-@pytest.fixture
-def small(engine: Engine, tmp_path: Path) -> Iterator[Small]:
-    built = build_small(engine, tmp_path / "context", tmp_path.name.lower(), text="GNU\n")
+@pytest.fixture(scope="module")
+def small(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
+    built = build_small(engine, tmp_path_factory.mktemp("context"), "publish", text="GNU\n")
     yield built
     client = engines.client(engine)
     client.images.remove(built.ref, force=True)
