@@ -16,6 +16,8 @@ from tests.support.leftovers import Snapshot
 
 ENGINE = "engine"
 IMAGES = "images"
+PROJECTS = "projects"
+BUILDERS = (ENGINE, PROJECTS)  # both build in the shared engine, one at a time: the other validates and runs meanwhile
 APART = {  # modules with another real part than the shared engine's builds, or with built images alone
     "test_datapath": "datapath",
     "test_engine": "another-engine",
@@ -32,6 +34,8 @@ APART = {  # modules with another real part than the shared engine's builds, or 
     "test_jobs_slurm": "slurm",
     "test_jobs_training": "slurm",
     "test_node_rails": "server",
+    "test_onto": PROJECTS,
+    "test_own_image": PROJECTS,
     "test_publish": "publish",
     "test_publish_changes": "publish",
     "test_publish_clouds": "publish",
@@ -39,7 +43,9 @@ APART = {  # modules with another real part than the shared engine's builds, or 
     "test_publish_faults": "publish",
     "test_publish_half_noted": "publish",
     "test_publish_shards": "publish",
+    "test_reproduce": PROJECTS,
     "test_sagemaker": IMAGES,
+    "test_targets": PROJECTS,
     "test_validate": IMAGES,
     "test_validators": IMAGES,
 }
@@ -99,7 +105,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Return of several workers, one has the shared engine, and one any other module.
+    """Return of several workers, two build in the shared engine, and one has any other module.
 
     What its tests share is made once.
     """
@@ -108,14 +114,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the fast tests first: they tell in seconds. Of several workers, one builds from the beginning.
+    """Put the fast tests first: they tell in seconds. Of several workers, two build from the beginning.
 
     What needs built images comes before the other long tests: it would be the last to end.
     """
     parallel = hasattr(config, "workerinput")
     items.sort(
         key=lambda item: (
-            not (parallel and part(item.nodeid) == ENGINE),
+            not (parallel and part(item.nodeid) in BUILDERS),
             item.get_closest_marker("e2e") is not None,
             part(item.nodeid) != IMAGES,
         )
