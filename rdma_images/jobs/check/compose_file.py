@@ -20,6 +20,7 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
             continue
         start = _command(service).start
         network: Network = "host" if service.lookup("network_mode").value == "host" else "pod"
+        has_network = {"network_mode", "networks", "extends"} & service.mapping.keys()
         access = [*_access(service.mapping), *_default_memory(service.mapping)]
         yield JobPart(
             document.name,
@@ -31,7 +32,14 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
             environment={
                 key: service.with_text(value) for key, value in _environment(service.lookup("environment").value)
             },
-            settings={key: service.with_text("given") for key in ("compose", *access)},
+            settings={
+                key: service.with_text("given")
+                for key in (
+                    "compose",
+                    *access,
+                    *(() if has_network or len(services.mapping) > 1 else ("default-network",)),
+                )
+            },
             network=network,
             # Several "nodes" that share one host's network do meet there.
             start=replace(start, first_node=None) if network == "host" and hosts > 1 else start,

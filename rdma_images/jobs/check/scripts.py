@@ -37,6 +37,7 @@ EARLY_RANK = re.compile(r"--(?:machine|node)[_-]rank[= ]\s*(?P<value>\$\{?SLURM_
 # What a shell reads as one: a comment, a character behind a backslash, text in single quotes.
 LITERAL = re.compile(r"(?:(?<=\s)|^)#[^\n]*|\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL | re.MULTILINE)
 FIRST_COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
+HOST_LINE = re.compile(r"\s*[\w.@-]+(?:\s+(?:slots|max[-_]slots)\s*=\s*\d+)*\s*(?:#.*)?|\s*#.*")
 NODE_COUNTS = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
 
@@ -72,6 +73,23 @@ def launch_parts(text: str, name: str) -> Iterator[JobPart]:
             network="host",
             start=lines.start,
         )
+
+
+def is_hostfile(text: str) -> bool:
+    """Return whether every line of a text names a host, as mpirun and DeepSpeed read it."""
+    lines = [line for line in text.splitlines() if line.split("#")[0].strip()]
+    return bool(lines) and all(HOST_LINE.fullmatch(line) for line in lines)
+
+
+def hostfile(text: str, name: str) -> JobPart:
+    """Return the part of a file with the hosts of a job, a word of its settings for each line."""
+    hosts = {
+        f"host {number}": YamlWord(" ".join(line.split("#")[0].split()), number)
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.split("#")[0].strip()
+    }
+    nodes = YamlWord(str(len(hosts)), 1)
+    return JobPart(name, 1, "script", "hostfile", nodes=nodes, settings=hosts, network="host")
 
 
 def _slurm(text: str, name: str, title: str) -> JobPart:

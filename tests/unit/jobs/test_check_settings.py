@@ -162,3 +162,46 @@ def test_configurations_of_accelerate(tmp_path: Path) -> None:
         path = tmp_path / "config.yaml"
         path.write_text(ACCELERATE.format(**{**good, **change}))
         assert [finding.message for finding in check([path]).findings] == [problem]
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("a slots=8\nb slots=8\n", []),
+        ("# hosts\na\nb\n", []),
+        ("a slots=8\na slots=8\n", ["a stands in line 1, too: DeepSpeed refuses it"]),
+        ("localhost slots=8\nb slots=8\n", ["localhost is each node itself: the others do not reach it"]),
+        ("a slots=8\nb\n", ["b has no slots, as others have: DeepSpeed refuses it"]),
+        ("a slots=8\nb slots=4\n", ["hosts have 4 and 8 slots: ranks are not the same on all nodes"]),
+    ],
+)
+def test_lines_of_a_hostfile(tmp_path: Path, text: str, problems: list[str]) -> None:
+    path = tmp_path / "hostfile"
+    path.write_text(text)
+    assert [finding.message for finding in check([path]).findings] == problems
+
+
+def test_gloo_is_told_its_interface(tmp_path: Path) -> None:
+    lines = (
+        "export NCCL_SOCKET_IFNAME=ib0",
+        "srun python -m sglang.launch_server --tp 16 --nnodes 2 --node-rank $R --dist-init-addr $M:5000",
+    )
+    ((severity, message),) = said(tmp_path, "rendezvous.gloo", job_sbatch=sbatch(*lines))
+    assert severity == "warning"
+    assert message == "NCCL_SOCKET_IFNAME=ib0, and Gloo is not told: it announces the address of the host's name"
+    assert not said(tmp_path, "rendezvous.gloo", job_sbatch=sbatch("export GLOO_SOCKET_IFNAME=ib0", *lines))
+
+
+@pytest.mark.parametrize(
+    ("service", "fix"),
+    [
+        ("", "write network_mode: host"),
+        ("network_mode: host,", ""),
+        ("networks: [overlay],", ""),
+    ],
+)
+def test_a_service_that_is_one_of_several_nodes(tmp_path: Path, service: str, fix: str) -> None:
+    command = "torchrun --nnodes=2 --node_rank=$$R --master_addr=node1 train.py"
+    text = f"services:\n  a: {{image: x, gpus: all, ipc: host, {service} command: '{command}'}}\n"
+    found = findings(tmp_path, "docker.network", compose_yaml=text)
+    assert [finding.fix for finding in found] == ([fix] if fix else [])

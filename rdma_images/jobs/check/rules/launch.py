@@ -42,6 +42,7 @@ ALL_ADDRESSES = re.compile(r"\$\(\s*hostname\s+(?:-I|--all-ip-addresses)\s*\)(?:
 NODE_LIST = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?(?::\d+)?")
 DRAWN_PORT = re.compile(r"\$\{?RANDOM\b|\$\(\(.*RANDOM|\$\(.*(?:shuf|python|socket|\bss\b|netstat)")
 FALLBACK = re.compile(r"\|\|\s*echo\s+['\"]?(?:localhost|127\.0\.0\.1)")
+SLOTS = re.compile(r"\bslots\s*=\s*(?P<slots>\d+)")
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*)\}?(?::\d+)?")
 MIN_SIMILARITY = 0.8  # as difflib measures it: one letter of five
 LAUNCHER_OPTIONS = {
@@ -292,6 +293,47 @@ def different_first_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFindin
         if first_rank.text != rank.text and first_address.text != address.text:
             problem = f"node {rank.text} meets at {address.text}, and node {first_rank.text} of line {first.line} at"
             yield address, f"{problem} {first_address.text}", "write the same first node on all nodes"
+
+
+@rule(
+    "rendezvous.hosts",
+    "warning",
+    "deepspeedai/DeepSpeed, deepspeed/launcher/runner.py, _parse_hostfile: one line for each host, with its slots",
+)
+def lines_of_hostfile(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report hosts of a hostfile that stand in it twice, have other slots, or are each node itself."""
+    words = list(part.settings.values()) if part.title == "hostfile" else []
+    slots = {match["slots"] for word in words if (match := SLOTS.search(word.text))}
+    names: dict[str, YamlWord] = {}
+    for word in words:
+        host = word.text.split()[0]
+        if first := names.get(host):
+            yield word, f"{host} stands in line {first.line}, too: DeepSpeed refuses it", "write one line for each host"
+        names.setdefault(host, word)
+        if len(words) > 1 and LOOPBACK.fullmatch(host):
+            yield word, f"{host} is each node itself: the others do not reach it", "write the node's name"
+        if slots and not SLOTS.search(word.text):
+            yield word, f"{host} has no slots, as others have: DeepSpeed refuses it", "write slots=GPUS behind it"
+    if len(slots) > 1:
+        problem = f"hosts have {' and '.join(sorted(slots, key=int))} slots: ranks are not the same on all nodes"
+        yield words[0], problem, "write the GPUs of each node, where that is not meant"
+
+
+@rule(
+    "rendezvous.gloo",
+    "warning",
+    "pytorch/pytorch, c10d/ProcessGroupGloo.cpp: without GLOO_SOCKET_IFNAME Gloo takes the address of the host's name; "
+    "sglang issue 3226",
+)
+def interface_of_gloo(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report servers on several nodes whose interface only NCCL is told."""
+    word = part.environment.get("NCCL_SOCKET_IFNAME")
+    servers = [launch for launch in part.start.launches if launch.program in ("sglang", "vllm")]
+    if not word or word.text.startswith("^") or "GLOO_SOCKET_IFNAME" in part.environment:
+        return
+    if any(node_count(part, launch) > 1 for launch in servers):
+        problem = f"NCCL_SOCKET_IFNAME={word.text}, and Gloo is not told: it announces the address of the host's name"
+        yield word, problem, "set GLOO_SOCKET_IFNAME as well, and SGLANG_HOST_IP or VLLM_HOST_IP to the node's address"
 
 
 @rule("rendezvous.empty", "error", "bash(1): a blank ends a word")

@@ -59,9 +59,12 @@ def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 def network_of_docker(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a container for several nodes in docker's own network, whose addresses the other nodes cannot reach."""
     nodes = part.start.nodes.number if part.start.nodes else None
-    if (nodes or 0) > 1 and (word := part.settings.get("default-network")):
-        problem = f"{nodes} nodes, and the container is in docker's own network, which the others do not reach"
-        yield word, problem, "add --network=host"
+    joins_ray = any(launch.program == "ray" and "address" in launch.options for launch in part.start.launches)
+    if ((nodes or 0) > 1 or joins_ray) and (word := part.settings.get("default-network")):
+        problem = (
+            f"{nodes or 'several'} nodes, and the container is in docker's own network, which the others do not reach"
+        )
+        yield word, problem, "write network_mode: host" if "compose" in part.settings else "add --network=host"
 
 
 @rule("rendezvous.rank", "warning", "huggingface/accelerate issue 1645; SchedMD, sbatch(1), SLURM_PROCID")
