@@ -148,6 +148,7 @@ class _Event:
     files: tuple[tuple[str, str], ...] = ()
     where: str = ""
     log: str = ""  # its name
+    time: str = ""  # the last one in this log before it
 
 
 # Of the tiers the first one counts that an event has.
@@ -171,7 +172,7 @@ class FailureReader:
         self._ended_node = ""  # the first that a supervisor names
         self._alike: Counter[Shape] = Counter()
         self._number = 0
-        self._log = self._where = ""
+        self._log = self._where = self._time = ""
         self._progress: dict[str, deque[int]] = {}  # by log, the last lines that tell how far the job is
         self._open: tuple[int, _Event] | None = None  # the line after it belongs to it, until the line of this number
         self._beside = {row.beside: False for row in facts.failures.values() if row.beside}
@@ -180,7 +181,8 @@ class FailureReader:
         """Read lines of a log; `name` and the number of the first say where they are."""
         for pattern, occurred in self._beside.items():
             self._beside[pattern] = occurred or re.search(pattern, text) is not None
-        self._log = name
+        if name != self._log:
+            self._log, self._time = name, ""
         progress = self._progress.setdefault(name, deque(maxlen=MIN_PROGRESS))
         for offset, (line, shape) in enumerate(zip(lines, shapes, strict=True)):
             self._number += 1
@@ -209,6 +211,8 @@ class FailureReader:
             if "NCCL INFO " in part:  # which the verdict on the network reads
                 continue
             if is_read or (part_shape.suspect and self._is_new(part_shape)):
+                if time := TIME.search(part[:MAX_LINE_LENGTH]):
+                    self._time = time.group().strip()
                 self._line(TIME.sub("", part[:MAX_LINE_LENGTH]), part_shape.failures)
 
     def _line(self, text: str, rules: Iterable[Failure]) -> None:
@@ -362,10 +366,10 @@ class FailureReader:
             self._add(_Event(PROBABLE, self._number, line, where=self._where))
 
     def _add(self, event: _Event) -> None:
-        """Keep the event if it is the first of its tier, or the first after many lines without any."""
-        event = replace(event, log=self._log)
+        """Keep the event if it is the first of its tier, by time in another log, or after many lines without any."""
+        event = replace(event, log=self._log, time=self._time)
         known = self._events.get(event.tier)
-        if not known or event.number < known.number or event.number > self._last[event.tier] + QUIET_LINES:
+        if not known or _is_before(event, known) or self._is_another_story(event, known):
             self._events[event.tier] = event
             if event.line.text.rstrip().endswith(":"):
                 self._open = (self._number + MAX_MESSAGE_LINES, event)
@@ -373,6 +377,9 @@ class FailureReader:
         rank = _first(RANK, f"{event.line.text} {event.context}")
         if event.tier == TRACEBACK and rank and len(self._by_rank) < MAX_RANKS:
             self._by_rank.setdefault(rank, event)
+
+    def _is_another_story(self, event: _Event, known: _Event) -> bool:
+        return event.log == known.log and event.number > self._last[event.tier] + QUIET_LINES
 
     def failure(self, nccl: str | None, ranks: int = 0) -> JobFailure | None:
         """Return what ended the job, as far as the lines show; None where they show nothing.
@@ -506,6 +513,13 @@ class _RootCause:
             self.time = time
             self.rank = self._fields.get("rank", "").partition(" ")[0]
             self.host = self._fields.get("host", "")
+
+
+def _is_before(event: _Event, known: _Event) -> bool:
+    """Return whether the event is the earlier one: of two logs by their times, where both have one of the same form."""
+    if event.log != known.log and event.time and len(event.time) == len(known.time):
+        return event.time < known.time
+    return event.number < known.number
 
 
 def _precedes(cause: _Event | None, raised: _Event | None) -> bool:

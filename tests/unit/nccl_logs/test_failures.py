@@ -1,9 +1,12 @@
 """What ended a job, by the structure of its log: public logs, and each structure by itself."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from rdma_images.core import paths
+from rdma_images.jobs.results import logs
 from rdma_images.nccl_logs.failures import JobFailure
 from rdma_images.nccl_logs.verdict import Verdict, judge_lines, load_wordings
 
@@ -417,3 +420,21 @@ def test_a_line_of_a_message_that_names_the_reason_is_quoted() -> None:
 def test_a_part_that_goes_over_tcp_instead_of_rdma_is_told() -> None:
     failure = failure_of("Init RDMA failed! Invalid RDMA endpoint: Fall back to TCP.")
     assert failure.why.startswith("RDMA did not start, and the transfers go over TCP")
+
+
+@pytest.mark.parametrize(("first", "second"), [("10:00:05", "10:00:01"), ("10:00:01", "10:00:05"), ("", "")])
+def test_of_the_logs_of_two_ranks_the_earlier_failure_counts(tmp_path: Path, first: str, second: str) -> None:
+    """The second log's lines come many lines after the failure of the first."""
+    quiet = [f"line {n}" for n in range(300)]
+    for name, time in (("0.log", first), ("1.log", second)):
+        (tmp_path / name).write_text(
+            "\n".join([*quiet, f"{time} RuntimeError: the plan of {name} is gone".strip(), ""])
+        )
+    failure = logs.read([tmp_path / "0.log", tmp_path / "1.log"], load_wordings()).nccl.failure
+    assert failure
+    assert ("1.log" in failure.quote) == (second < first)
+
+
+def test_a_peer_that_went_away_is_named() -> None:
+    line = "n1:1:1 [1] misc/socket.cc:538 NCCL WARN Net : Connection closed by remote peer draw4<59227>"
+    assert failure_of(line).why.startswith("draw4 went away")
