@@ -252,7 +252,7 @@ class FailureReader:
         prefix = text[: text.index(HEADER)]
         key = prefix.rstrip()
         block = self._blocks.get(key)
-        if block and block.raised and _introduces(block.raised[-1]):
+        if block and block.raised and _introduces(block.raised[-1]) and not block.raised[-1].line.matches:
             block.raised.clear()
             block.continues = True
         if block and block.continues:

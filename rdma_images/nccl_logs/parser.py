@@ -70,7 +70,7 @@ class LogSummary:
     stopped: tuple[str, ...] = ()  # those of the faults that no job gets over
     notes: tuple[str, ...] = ()
     failure: JobFailure | None = None  # what ended the job, whichever part it was
-    first_warning: str = ""  # of NCCL
+    first_warning: str = ""  # of NCCL that no row knows
     differences: str = ""  # between the nodes
 
 
@@ -119,7 +119,9 @@ class LogParser:
         for line, times in Counter(line for line, _ in matching).items():
             for part in printable_parts(line):
                 if not self._summary.first_warning and (warning := WARNING.search(part)):
-                    self._summary.first_warning = warning["words"][:MAX_QUOTE_LENGTH]
+                    words = warning["words"][:MAX_MESSAGE_LENGTH]
+                    if not any(re.search(row.says, words) for row in self._wordings.causes.values()):
+                        self._summary.first_warning = words[:MAX_QUOTE_LENGTH]
                 prefix, *line_messages = MESSAGE.split(part) if "NCCL" in part else (part,)
                 if self._summary.nccl is None and (version := VERSION.search(part)):
                     self._summary.nccl = version[1]

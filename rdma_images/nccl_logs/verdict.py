@@ -76,7 +76,7 @@ def judge_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     network, sentence = _judge(summary, wordings)
     if network == "unknown" and summary.stopped:
         network, sentence = "refused", f"the job ended: {summary.stopped[-1]}"
-    if network in ("unknown", "refused") and not summary.causes and summary.first_warning:
+    if network in ("unknown", "refused") and not summary.faults and summary.first_warning:
         sentence = f'{sentence}; NCCL\'s first warning, quoted and not judged: "{summary.first_warning}"'
     good = network in GOOD and not summary.faults
     if network in GOOD and summary.faults:

@@ -438,3 +438,43 @@ def test_of_the_logs_of_two_ranks_the_earlier_failure_counts(tmp_path: Path, fir
 def test_a_peer_that_went_away_is_named() -> None:
     line = "n1:1:1 [1] misc/socket.cc:538 NCCL WARN Net : Connection closed by remote peer draw4<59227>"
     assert failure_of(line).why.startswith("draw4 went away")
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (
+            (
+                TRACEBACK,
+                FRAME,
+                "ImportError: No module named argparse",
+                "Exception in thread Thread-6:",
+                TRACEBACK,
+                FRAME,
+                "CalledProcessError: ssh n1",
+            ),
+            "the Python module argparse",
+        ),
+        (
+            ("net.cpp:397] Check failed: error >= 0 ERROR connecting to 10.0.0.3: Connection refused [111]",),
+            "nothing listens",
+        ),
+        (
+            (
+                TRACEBACK,
+                FRAME,
+                "ray.exceptions.RayActorError: The actor died unexpectedly.",
+                "The actor is dead because its node has died.",
+            ),
+            "a node failed",
+        ),
+        (("_job_complete: JobId=127441 WTERMSIG 9",), "a process was killed"),
+        (
+            ("Container rank 0 status failed cmd ['python', 'train.py'] code -6 log default.0.log",),
+            "a process ended itself",
+        ),
+        (("W cuda_driver.cc:326] failed call to cuInit: UNKNOWN ERROR (303)",), "a rank has no GPU"),
+    ],
+)
+def test_of_two_kinds_the_one_counts_that_says_why(lines: tuple[str, ...], why: str) -> None:
+    assert failure_of(*lines).why.startswith(why)

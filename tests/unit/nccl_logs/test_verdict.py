@@ -756,3 +756,12 @@ def test_a_link_that_went_down_is_why_a_transfer_had_no_answer() -> None:
     device = "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>"
     going_on = verdict_on(device, "Channel 00/0 : 3[3] -> 14[6] [send] via NET/IB/0/GDRDMA", PORT_ERROR)
     assert (going_on.network, going_on.good) == ("InfiniBand", False)
+
+
+def test_a_warning_that_no_row_knows_is_quoted_beside_a_cause_that_ends_no_job() -> None:
+    """As in NVIDIA/nccl 847, where NCCL's own RDMA was off."""
+    warning = "bootstrap.cc:279 NCCL WARN [Rem Allocator] Allocation failed (segment 0, fd 130)"
+    result = verdict_on("NET/IB : No device found.", f"node:1:1 [0] {warning}")
+    assert 'quoted and not judged: "[Rem Allocator] Allocation failed (segment 0, fd 130)"' in result.sentence
+    known = verdict_on("NET/IB : No device found.", WARN + "Failed to open libibverbs.so[.1]")
+    assert "not judged" not in known.sentence
