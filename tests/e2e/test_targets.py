@@ -72,8 +72,9 @@ def for_nobody() -> Iterator[list[str]]:
     subprocess.run(["docker", "image", "rm", *lines], env=environ, capture_output=True, check=True)
 
 
-def test_erdma_has_alibabas_packages_and_nothing_of_the_repository() -> None:
-    image = ref("--target", "erdma-pytorch")
+@pytest.mark.parametrize("target", ["erdma-nccl-tests", pytest.param("erdma-pytorch", marks=pytest.mark.exhaustive)])
+def test_erdma_has_alibabas_packages_and_nothing_of_the_repository(target: str) -> None:
+    image = ref("--target", target)
     code, output = run(
         image,
         "dpkg-query -W libibverbs1 ibverbs-providers; cat /etc/libibverbs.d/erdma.driver; "
@@ -106,17 +107,6 @@ def numbers(number: int) -> tuple[int, int, int]:
     return number // 10000, number // 100 % 100, number % 100
 
 
-def test_a_plugin_from_source_is_the_only_one() -> None:
-    image = ref("--target", "efa-nccl-tests", "--set", "aws-ofi-nccl=1.20.0")
-    code, output = run(
-        image, "ldconfig -p | grep libnccl-net; ls /opt/amazon /opt/aws-ofi-nccl/lib; ! dpkg -s libnccl-ofi"
-    )
-    assert code == 0, output
-    assert set(re.findall(r"=> (\S+)/libnccl-net\S*", output)) == {"/opt/aws-ofi-nccl/lib"}
-    assert "ofi-nccl\n" not in output.replace("aws-ofi-nccl\n", "")
-    assert label(image, "component.aws-ofi-nccl") == "1.20.0"
-
-
 def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path: Path, for_nobody: list[str]) -> None:
     project = checkout.copied(tmp_path / "project")
     (project / "dockerfiles" / "targets" / f"{own_target.NAME}.j2").write_text(own_target.TEMPLATE)
@@ -129,13 +119,29 @@ def test_a_target_of_ones_own_as_the_documents_show_it(tmp_path: Path, for_nobod
     assert "jq-1" in output
 
 
-def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(for_nobody: list[str]) -> None:
-    """CUDA 13.0 as the image's, and not the base's 13.2; what is compiled with it finds its runtime."""
-    image = ref("--target", "efa-nccl-tests", *CUDA_BASE, "variant=devel")
+@pytest.fixture(scope="module")
+def devel_image(for_nobody: list[str]) -> str:
+    """Return the name of an image to compile in, on a CUDA base, with a plugin that was compiled for it."""
+    image = ref("--target", "efa-nccl-tests", *CUDA_BASE, "variant=devel", "--set", "aws-ofi-nccl=1.20.0")
     for_nobody.append(image)
+    return image
+
+
+def test_a_plugin_from_source_is_the_only_one(devel_image: str) -> None:
+    code, output = run(
+        devel_image, "ldconfig -p | grep libnccl-net; ls /opt/amazon /opt/aws-ofi-nccl/lib; ! dpkg -s libnccl-ofi"
+    )
+    assert code == 0, output
+    assert set(re.findall(r"=> (\S+)/libnccl-net\S*", output)) == {"/opt/aws-ofi-nccl/lib"}
+    assert "ofi-nccl\n" not in output.replace("aws-ofi-nccl\n", "")
+    assert label(devel_image, "component.aws-ofi-nccl") == "1.20.0"
+
+
+def test_a_devel_image_compiles_with_its_own_toolkit_also_on_a_cuda_base(devel_image: str) -> None:
+    """CUDA 13.0 as the image's, and not the base's 13.2; what is compiled with it finds its runtime."""
     program = "int main() { int version; return cudaRuntimeGetVersion(&version) || version / 10 != 1300; }"
     code, output = run(
-        image,
+        devel_image,
         f"cd /tmp; echo '{program}' > a.cu; nvcc --cudart=shared -o a a.cu; ./a; ldd a; nvcc --version; "
         'readlink -f /usr/local/cuda; ls /usr/local/cuda-13.2; printf "<%s>" "$LD_LIBRARY_PATH" "$NCCL_VERSION"',
     )
