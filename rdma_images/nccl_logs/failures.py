@@ -15,14 +15,21 @@ from rdma_images.facts.failures import Failure, Failures
 from rdma_images.nccl_logs import error_lines
 from rdma_images.nccl_logs.error_lines import EXCEPTION, GUESSES, PROGRAM_EXCEPTION, REASON, STACK, WARNING
 from rdma_images.nccl_logs.line_filter import Shape, Shapes, printable_parts
+from rdma_images.nccl_logs.tracebacks import (
+    FRAME,
+    HEADER,
+    MAX_MESSAGE_LINES,
+    RICH_FRAME,
+    Line,
+    Match,
+    RaisedException,
+    Traceback,
+    Tracebacks,
+)
 
-MAX_BLOCKS = 64  # tracebacks that are open at once, one a stream
-MAX_FRAMES = 200  # of a traceback
-MAX_MESSAGE_LINES = 12  # lines of an exception's message that are looked into
 MAX_LINE_LENGTH = 4096  # characters of a line that are looked into
 ROOT_FIELDS = 5  # lines of torchrun's block on the first failure
 MAX_ALIKE = 1000  # lines that differ only in numbers, and shapes of lines that are counted
-MAX_BLOCK_LINES = 500  # lines between two frames of a traceback, of whichever stream
 MAX_RANKS = 1000  # ranks of which a hang is remembered
 QUIET_LINES = 200  # lines without a failure, after which the next one is another story
 MIN_PROGRESS = 3  # lines that tell how far a job is, after which it has got over a failure
@@ -32,11 +39,6 @@ NEAR_LINES = 50  # lines between a failure and another line that may say why
 TIME = re.compile(
     r"(?:\d{4}[-/])?\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s?|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\s?"
 )
-HEADER = "Traceback (most recent call last)"
-FRAME = re.compile(r'^(?P<prefix>.*?)\s*File ["“](?P<path>[^"”]+)["”], line (?P<line>\d+)')
-RICH_FRAME = re.compile(r"^(?P<prefix>.*?)[│|]\s+(?P<path>/[^\s:│]+\.py):(?P<line>\d+) in ")  # as rich writes it
-LINKS = ("During handling of the above exception", "The above exception was the direct cause")
-REPORTED = "terminated with the following error"  # torch.multiprocessing, before a child's traceback
 LIBRARY = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+)")
 STANDARD = re.compile(r"/lib/python[\d.]+/(?!(?:site|dist)-packages/)|^<|/bin/[^/]+$|\.pyx$")
 RANK = (
@@ -102,48 +104,13 @@ class JobFailure:
         return f'{self.why}{where}, inferred from "{self.quote}"{beside}'
 
 
-Match = tuple[Failure, str]  # a rule that fits a line, and what the line means by it
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A line with what it can mean."""
-
-    text: str
-    matches: tuple[Match, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Raised:
-    """An exception of a traceback."""
-
-    line: _Line
-    number: int
-    files: tuple[tuple[str, str], ...]  # path and line of its frames
-    is_direct: bool  # the one before is its cause
-    message: list[_Line] = field(default_factory=list)  # the lines after the first
-
-
-@dataclass
-class _Block:
-    """A traceback, with those that it is chained to."""
-
-    header: str
-    indent: int
-    files: list[tuple[str, str]] = field(default_factory=list)  # since the last exception
-    raised: list[_Raised] = field(default_factory=list)
-    continues: bool = False  # the next traceback belongs to it
-    is_direct: bool = False
-    lines: int = 0  # since the last exception
-
-
 @dataclass(frozen=True)
 class _Event:
     """A failure that a line or a traceback shows."""
 
     tier: int
     number: int
-    line: _Line
+    line: Line
     context: str = ""  # another line that may name the rank or node
     files: tuple[tuple[str, str], ...] = ()
     where: str = ""
@@ -162,7 +129,7 @@ class FailureReader:
         """`shapes` says of each line which failures it may show."""
         self._facts = facts
         self._shapes = shapes
-        self._blocks: dict[str, _Block] = {}  # by what their lines begin with
+        self._tracebacks = Tracebacks(self._end_traceback)
         self._events: dict[int, _Event] = {}  # the first of each tier
         self._last: dict[int, int] = {}  # the number of the last line of each tier
         self._by_rank: dict[str, _Event] = {}  # the first traceback of a rank
@@ -195,7 +162,7 @@ class FailureReader:
     @property
     def _reads_all(self) -> bool:
         """Return whether the next line may belong to the one before."""
-        return bool(self._blocks) or self._root.is_open or self._open is not None
+        return bool(self._tracebacks.open_blocks) or self._root.is_open or self._open is not None
 
     def _is_new(self, shape: Shape) -> bool:
         """Return whether few lines were like this one but for their numbers."""
@@ -219,7 +186,7 @@ class FailureReader:
         """Read a line without its time."""
         known = GUESSES.split(text, maxsplit=1)[0]
         matches = tuple((rule, meaning) for rule in rules if (meaning := rule.meaning(known)) is not None)
-        line = _Line(text, matches)
+        line = Line(text, matches)
         self._endings |= {id(rule): rule for rule, _ in matches if rule.ended}
         if not self._ended_node and any(rule.ended for rule, _ in matches):
             self._ended_node = _first(NODE[:1], text)
@@ -227,13 +194,13 @@ class FailureReader:
         if self._open and self._continue(line):
             return
         if HEADER in text:
-            self._open_block(text)
+            self._tracebacks.open(text)
         elif frame := FRAME.match(text) or RICH_FRAME.match(text) if "File " in text or ".py:" in text else None:
-            self._add_frame(frame)
-        elif not self._in_block(line):
+            self._tracebacks.add_frame(frame)
+        elif not self._tracebacks.take(line, self._number):
             self._add_plain(line)
 
-    def _continue(self, line: _Line) -> bool:
+    def _continue(self, line: Line) -> bool:
         """Add a line to the message before it, which ends with a colon; False for a line that says more by itself."""
         last, event = self._open or (0, None)
         stack = STACK.match(line.text)
@@ -248,72 +215,11 @@ class FailureReader:
             self._open = (self._number + MAX_MESSAGE_LINES, joined) if stack else None
         return bool(words)
 
-    def _open_block(self, text: str) -> None:
-        prefix = text[: text.index(HEADER)]
-        key = prefix.rstrip()
-        block = self._blocks.get(key)
-        if block and block.raised and _introduces(block.raised[-1]) and not block.raised[-1].line.matches:
-            block.raised.clear()
-            block.continues = True
-        if block and block.continues:
-            block.continues = False
-            return
-        self._close(key)
-        if len(self._blocks) >= MAX_BLOCKS:
-            self._close(next(iter(self._blocks)))
-        self._blocks[key] = _Block(text, len(prefix) - len(key))
-
-    def _add_frame(self, frame: re.Match[str]) -> None:
-        key = frame["prefix"]
-        block = self._blocks.get(key)
-        if block is None:
-            # Its header is another one's line ("Scheduler hit an exception: Traceback"), or not in the log.
-            open_keys = [name for name, block in self._blocks.items() if not block.files and not block.raised]
-            block = self._blocks.pop(open_keys[-1]) if open_keys else _Block(key, 0)
-            block.indent = max(0, frame.start("path") - len('File "') - len(key) - 2)
-            self._close(key)
-            self._blocks[key] = block
-        block.lines = 0
-        block.files.append((frame["path"], frame["line"]))
-        del block.files[:-MAX_FRAMES]
-
-    def _in_block(self, line: _Line) -> bool:
-        """Return whether the line is a part of an open traceback that says nothing beside it."""
-        for key in reversed(self._blocks):
-            if line.text.startswith(key):
-                return self._in_this_block(key, self._blocks[key], line)
-        return False
-
-    def _in_this_block(self, key: str, block: _Block, line: _Line) -> bool:
-        rest = line.text[len(key) + block.indent :]
-        block.lines += 1
-        if block.lines > (MAX_BLOCK_LINES if block.files or not block.raised else MAX_MESSAGE_LINES):
-            self._close(key)
-            return False
-        if block.files:
-            if not rest.strip() or rest[0].isspace() or rest[0] in "│╰":
-                return True
-            if not EXCEPTION.match(rest):
-                return False
-            block.raised.append(_Raised(line, self._number, tuple(block.files), block.is_direct))
-            block.files, block.is_direct, block.lines = [], False, 0
-            return True
-        if not block.raised:
-            return False
-        if REPORTED in rest:  # what a child raised follows, and is the cause
-            block.raised.clear()
-        if REPORTED in rest or any(link in rest for link in LINKS):
-            block.continues, block.is_direct = True, LINKS[1] in rest
-            return True
-        if rest.strip():
-            block.raised[-1].message.append(line)
-        return False
-
-    def _close(self, key: str) -> None:
-        if (block := self._blocks.pop(key, None)) and (event := self._event_of_block(block)):
+    def _end_traceback(self, block: Traceback) -> None:
+        if event := self._event_of_block(block):
             self._add(event)
 
-    def _event_of_block(self, block: _Block) -> _Event | None:
+    def _event_of_block(self, block: Traceback) -> _Event | None:
         """Return what a traceback shows: its first exception of a known kind, else the last without a direct cause."""
         if not block.raised:
             return None
@@ -333,7 +239,7 @@ class FailureReader:
         tier = TRACEBACK if causes else EFFECT
         return _Event(tier, chosen.number, line, f"{block.header} {chosen.line.text}", chosen.files, self._where)
 
-    def _telling_line(self, raised: _Raised) -> _Line:
+    def _telling_line(self, raised: RaisedException) -> Line:
         """Return the first line of an exception's message that says why."""
         lines = [raised.line, *raised.message]
         for line in lines:
@@ -343,10 +249,10 @@ class FailureReader:
             if REASON.search(line.text):
                 return line
         if raised.line.text.rstrip().endswith(":") and raised.message:
-            return _Line(f"{raised.line.text.rstrip()} {raised.message[0].text.strip()}", raised.line.matches)
+            return Line(f"{raised.line.text.rstrip()} {raised.message[0].text.strip()}", raised.line.matches)
         return raised.line
 
-    def _add_plain(self, line: _Line) -> None:
+    def _add_plain(self, line: Line) -> None:
         """Record what a line outside of tracebacks shows."""
         if (hang := HANG.search(line.text)) and len(self._hung) < MAX_RANKS:
             self._hung.setdefault(int(hang["rank"]), hang["work"])
@@ -390,7 +296,7 @@ class FailureReader:
         """
         reader = copy(self)
         reader._events, reader._last, reader._by_rank = dict(self._events), dict(self._last), dict(self._by_rank)
-        for block in self._blocks.values():
+        for block in self._tracebacks.open_blocks.values():
             if event := self._event_of_block(block):
                 reader._add(event)
         return reader._judge(nccl, ranks)
@@ -495,7 +401,7 @@ class _RootCause:
     _fields: dict[str, str] = field(default_factory=dict)
     is_open: bool = False
 
-    def feed(self, line: _Line) -> None:
+    def feed(self, line: Line) -> None:
         if ROOT_CAUSE in line.text:
             self.is_open, self._fields = True, {}
         elif self.is_open:
@@ -536,17 +442,11 @@ def _quote_beside(effect: _Event, events: Mapping[int, _Event]) -> str:
     return error_lines.quote(next(lines, ""))
 
 
-def _introduces(raised: _Raised) -> bool:
-    """Return whether an exception's message ends with a colon: the traceback after it is its cause."""
-    lines = [line for line in (raised.line, *raised.message) if line.text.strip()]
-    return lines[-1].text.rstrip().endswith(":")
-
-
-def _says_why(line: _Line) -> bool:
+def _says_why(line: Line) -> bool:
     return not line.matches or bool(line.matches[-1][0].why)
 
 
-def _weight(line: _Line) -> str:
+def _weight(line: Line) -> str:
     return line.matches[-1][0].weight if line.matches else "cause"
 
 
