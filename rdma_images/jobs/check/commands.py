@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from rdma_images.jobs.check.foreign_job import ShellFault, YamlWord
 
@@ -12,6 +13,8 @@ BLANK_BEHIND = re.compile(r"\\[ \t]+(?=\n)")
 HEREDOC = re.compile(r"<<-?[ \t]*(?P<quote>['\"]?)(?P<end>[\w.-]+)(?P=quote)")
 PLAIN = re.compile(r"[^\s'\"\\$`;&|()<>]+")
 REFERENCE = re.compile(r"\$(?:\{(?P<braced>\w+)(?:\[[@*]\])?\}|(?P<plain>\w+))")
+DEFAULT = re.compile(r"\$\{\w+:?-(?P<default>[^}$]*)\}")
+FALLBACK = re.compile(r"\$\{(?P<name>\w+):?=(?P<value>[^{}]*)\}")
 SETTING = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<plus>\+?)=(?P<value>.*)", re.DOTALL)
 NAME = re.compile(r"[A-Za-z_]\w*")
 ESAC = re.compile(r"esac\b")
@@ -19,6 +22,7 @@ ESAC = re.compile(r"esac\b")
 BEFORE = ("then", "do", "else", "{", "!", "time", "exec", "nohup")
 SETS = ("export", "declare", "readonly", "local", "typeset")
 SETS_LATER = ("for", "read", "mapfile", "readarray", "getopts", "select")
+TESTS = ("[", "[[", "test")
 PRINTS = ("echo", "printf", "cat")
 # A condition that only says which rank or node does something: what it guards happens in every run of the job.
 ABOUT_RANKS = re.compile(r"RANK|PROCID|NODEID|hostname|head|master", re.IGNORECASE)
@@ -96,6 +100,10 @@ def read(text: str, first: int = 1, known: Mapping[str, Value] | None = None) ->
             names = [word.text for word in words[1:] if NAME.fullmatch(word.text)]
             assigned.update(names)
             values.update(dict.fromkeys(names))
+        elif words[0].text == ":":
+            for match in filter(None, (FALLBACK.fullmatch(word.text) for word in words)):
+                assigned.add(match["name"])
+                values.setdefault(match["name"], expanded(match["value"], values) if is_certain else None)
         commands.append(Command(tuple(_expanded(words, before)), is_certain, before))
     faults += [
         ShellFault(
@@ -119,6 +127,7 @@ class _Lexer:
     conditions: list[bool] = field(default_factory=list)  # of each `if` and `case` around: whether it is about ranks
     patterns: list[bool] = field(default_factory=list)  # of each `case` around: whether a pattern comes next
     in_test: bool = False
+    is_guarded: bool = False  # whether a test decides about the command that comes next
     is_whole: bool = True  # whether every quote is closed
 
     def commands(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
@@ -131,7 +140,9 @@ class _Lexer:
                 self.position += 1
             elif character == "\n":
                 if not self.in_test:
+                    has_ended = bool(self.words)
                     yield from self._end()
+                    self.is_guarded = self.is_guarded and not has_ended
                 self._newline()
             elif character == "#":
                 self._skip_line()
@@ -146,7 +157,11 @@ class _Lexer:
                 if self.in_test:
                     self.position += 1
                     continue
+                head = self.words[0].text if self.words else ""
                 yield from self._end()
+                if head:
+                    is_joined = self.text.startswith(("&&", "||"), self.position)
+                    self.is_guarded = is_joined and (self.is_guarded or head in TESTS)
                 is_arithmetic = self.text.startswith("((", self.position)
                 end = _closing(self.text, self.position) if is_arithmetic else None
                 if self.text.startswith(";;", self.position) and self.patterns:
@@ -196,7 +211,8 @@ class _Lexer:
         if not words:
             return
         head = words[0].text
-        is_certain = not self.conditions or self.conditions[-1]  # what is within a condition has that one, too
+        # What is within a condition has that one, too.
+        is_certain = (not self.conditions or self.conditions[-1]) and not self.is_guarded
         about_ranks = head in ("if", "elif") and ABOUT_RANKS.search(" ".join(word.text for word in words)) is not None
         if head in ("if", "case"):
             self.conditions.append(is_certain and about_ranks)
@@ -286,7 +302,7 @@ def _closing(text: str, start: int) -> int | None:
 
 def _value(match: re.Match[str], word: ShellWord, values: Mapping[str, Value]) -> Value:
     """Return the value of an assignment; None for one that is added to an unknown one."""
-    value, before = match["value"], values.get(match["name"])
+    value, before = match["value"], values.get(match["name"], ())
     if value.startswith("(") and value.endswith(")"):
         inner = _Lexer(value[1:-1], word.line).commands()
         items = tuple(item for words, _ in inner for item in _expanded(words, values))
@@ -309,6 +325,20 @@ def expanded(text: str, values: Mapping[str, Value]) -> str:
     return ARITHMETIC.sub(lambda match: _result(match, values), REFERENCE.sub(value, text)[:MAX_WORD_LENGTH])
 
 
+def with_defaults(text: str) -> str:
+    """Return a text with the default in the place of each variable that has one."""
+    return DEFAULT.sub(lambda match: match["default"].strip("'\""), text)
+
+
+def option_values(text: ShellText, name: str) -> Iterator[YamlWord]:
+    """Yield the values of an option of the commands that are certain to run, defaults for variables that have one."""
+    for command in text.commands:
+        for word, following in pairwise((*command.words, ShellWord("", 0)) if command.is_certain else ()):
+            option, equals, value = word.text.partition("=")
+            if option == name and (equals or following.text):
+                yield YamlWord(with_defaults(value if equals else following.text), word.line)
+
+
 def _result(match: re.Match[str], values: Mapping[str, Value]) -> str:
     """Return the product or quotient of known numbers; the text itself for anything else."""
     number = None
@@ -328,7 +358,7 @@ def _expanded(words: tuple[ShellWord, ...], values: Mapping[str, Value]) -> Iter
         if word.quote == "'":
             yield word
         elif isinstance(known, tuple):
-            yield from (ShellWord(item.text, word.line, item.quote) for item in known)
+            yield from known
         elif isinstance(known, str) and not word.quote:
             yield from (ShellWord(item, word.line) for item in _split(known))
         else:

@@ -93,7 +93,7 @@ class Launch:
     Options are named without their dashes, with _ for -; a flag's value is "".
     """
 
-    program: str  # torchrun, accelerate, deepspeed, mpirun, horovodrun, ray, vllm, sglang, python
+    program: str  # as in PROGRAMS and SUBCOMMANDS of launches.py, or python
     line: int
     options: Mapping[str, YamlWord]  # the launcher's own
     arguments: Mapping[str, YamlWord]  # of the script that it starts: options, and Hydra's key=value
@@ -106,6 +106,7 @@ class Launch:
     exported: Mapping[str, YamlWord] = field(default_factory=dict)  # variables that are set where it starts
     visible: YamlWord | None = None  # CUDA_VISIBLE_DEVICES
     script: str = ""  # the program that it starts, by its path
+    has_variables: bool = False  # whether its words have variables whose values the text does not set
 
 
 @dataclass(frozen=True)

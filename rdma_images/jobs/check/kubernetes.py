@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
@@ -335,22 +336,25 @@ def _environment(container: YamlNode) -> Mapping[str, YamlWord]:
 def _command(container: YamlNode) -> shell.ShellSettings:
     """Return what a container's command sets: a list of words, of which some may be a shell's lines."""
     texts: list[shell.ShellSettings] = []
-    words: list[str] = []
+    words: list[YamlWord] = []
     for node in (*container.lookup("command").items, *container.lookup("args").items):
         word = node.value
         if isinstance(word, str) and ("\n" in word or " " in word):
             texts.append(shell.read(word, shell.block_start(node.line, word)))
         elif isinstance(word, str):
-            lines = shell.read(f"-x {word}" if words and words[-1] == "-x" else word, node.line)
-            texts.append(replace(lines, start=replace(lines.start, launches=())))  # one word is no command
-            words.append(word)
-    texts.append(
-        shell.read(" ".join(words), container.lookup("args" if container.lookup("args").value else "command").line)
-    )
+            words.append(node.with_text(word))
+    texts.append(shell.read(_one_command(words), words[0].line if words else container.line))
     variables: dict[str, YamlWord] = {}
-    for lines in reversed(texts):  # what a word says has its line, and what the whole says has not
-        variables |= lines.variables
     start = RankStart()
-    for lines in reversed(texts):  # likewise
+    for lines in reversed(texts):  # a shell's lines say more than the words around them
+        variables |= lines.variables
         start = replace(start, **{name: word for name, word in vars(lines.start).items() if word})
     return shell.ShellSettings(variables, (), None, start)
+
+
+def _one_command(words: list[YamlWord]) -> str:
+    """Return words as a shell's command that goes on over lines, so that each word stands in its line."""
+    text = ""
+    for before, word in pairwise([*words[:1], *words]):
+        text += " " + "\\\n" * (word.line - before.line) + word.text
+    return text

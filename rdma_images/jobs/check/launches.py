@@ -1,20 +1,21 @@
 """The commands of a shell's text that start ranks or servers: torchrun, mpirun, accelerate, Ray and others."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from rdma_images.jobs.check import commands
 from rdma_images.jobs.check.commands import Command, ShellWord
-from rdma_images.jobs.check.foreign_job import Launch, YamlWord
+from rdma_images.jobs.check.foreign_job import Launch, RankStart, YamlWord
 
 MAX_DEPTH = 4  # commands within the words of others
 # What runs the command that follows its own options.
 WRAPPERS = re.compile(
     r"srun|env|sudo|numactl|taskset|timeout|nice|stdbuf|singularity|apptainer|docker|podman|nerdctl|enroot|shifter|"
     r"ssh|pdsh|clush|uv|poetry|conda|pixi|micromamba|nsys|ncu|strace|bash|sh|zsh|eval|mpirun|mpiexec|kubectl|"
-    r"ibrun|jsrun|prun|parallel|horovodrun|python[\d.]*|tini|dumb-init|wait|if|while|until|source|set|ray|\$.*"
+    r"ibrun|jsrun|prun|parallel|horovodrun|python[\d.]*|tini|dumb-init|wait|if|while|until|source|set|ray|\$.*|"
+    r".*\.sh|neuron_parallel_compile"
 )
 SHELL = re.compile(r"(?:ba|z|da)?sh")
 SHELL_OPTION = re.compile(r"-[a-z]*c")
@@ -29,6 +30,8 @@ MODULES = {
 }
 PROGRAMS = {
     "torchrun": "torchrun",
+    "ft_launcher": "ft_launcher",
+    "hyperpodrun": "hyperpodrun",
     "deepspeed": "deepspeed",
     "mpirun": "mpirun",
     "mpiexec": "mpirun",
@@ -36,10 +39,13 @@ PROGRAMS = {
 }
 SUBCOMMANDS = {
     ("accelerate", "launch"): "accelerate",
+    ("tune", "run"): "tune",
     ("ray", "start"): "ray",
     ("vllm", "serve"): "vllm",
     ("sglang", "serve"): "sglang",
 }
+# With torchrun's options; the restarts of the others are not torchrun's.
+LIKE_TORCHRUN = ("torchrun", "ft_launcher", "hyperpodrun", "tune")
 SERVERS = ("ray", "vllm", "sglang")  # whose words are all their own
 PYTHON = re.compile(r"python[\d.]*")
 SCRIPT = re.compile(r".*\.(?:py|sh|pyz)|-m|--module")
@@ -48,6 +54,14 @@ HYDRA = re.compile(r"\+{0,2}[a-z][\w.]*\.\w+=.*|[a-z_]\w*=.*")
 # A variable that may hold options of the launcher.
 OPEN_WORDS = re.compile(r"\$.*(?:ARG|OPT|CONF|PARAM|FLAG|LAUNCH|DIST|RDZV|TORCHRUN|@|\*)", re.IGNORECASE)
 SRUN_SHORT = {"N": "nodes", "n": "ntasks", "w": "nodelist", "c": "cpus_per_task", "G": "gpus", "r": "relative"}
+# Options by which a launcher learns of other nodes, and variables of the platforms that name them in a file.
+KNOWS_NODES = {
+    "deepspeed": {"H", "hostfile", "no_ssh", "node_rank"},
+    "accelerate": {"num_machines", "config_file", "deepspeed_hostfile"},
+}
+NODES_ELSEWHERE = re.compile("DLTS_HOSTFILE|ACCELERATE_CONFIG")
+# What the shell around puts in place: no other one reads it.
+OUTER = re.compile(r"\$\([^()]*\)|\$\{[^{}]*\}|\$\w+")
 HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*:\d+")
 MPI_VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*")
 
@@ -63,15 +77,90 @@ class _Context:
     depth: int = 0
 
 
+def rank_start(shell_text: commands.ShellText, text: str) -> RankStart:
+    """Return how a text starts its ranks, by its commands.
+
+    Args:
+        shell_text: its commands.
+        text: the text itself.
+    """
+    starts = launches(shell_text)
+    certain = [launch for launch in starts if launch.is_certain]
+    elastic = [launch for launch in certain if launch.program in LIKE_TORCHRUN]
+    torchruns = [launch for launch in elastic if launch.program == "torchrun"]
+    mpiruns = [launch for launch in certain if launch.program == "mpirun"]
+    return RankStart(
+        _only_value(elastic, "nproc_per_node"),
+        _only_value(certain, "nnodes"),
+        _only_value(torchruns, "max_restarts"),
+        _only_value(certain, "rdzv_endpoint", "master_addr", has_defaults=False),
+        next(_ignored_devices(certain), None),
+        None if NODES_ELSEWHERE.search(text) else next(_lone_launchers(certain), None),
+        _only_value(mpiruns, "np"),
+        starts,
+        shell_text.faults,
+        shell_text.assigned,
+    )
+
+
+def _only_value(starts: Iterable[Launch], *names: str, has_defaults: bool = True) -> YamlWord | None:
+    """Return the value of an option that all launches agree on, a variable's default for the variable; else None."""
+    words = [launch.options[name] for launch in starts for name in names if name in launch.options]
+    if has_defaults:
+        words = [YamlWord(commands.with_defaults(word.text), word.line) for word in words]
+    return words[0] if len({word.text for word in words}) == 1 else None
+
+
+def _ignored_devices(starts: Iterable[Launch]) -> Iterator[YamlWord]:
+    """Yield SGLang's devices for Mooncake where NIXL, which chooses its own, moves the cache."""
+    for launch in starts:
+        backend = launch.options.get("disaggregation_transfer_backend")
+        devices = launch.options.get("disaggregation_ib_device")
+        if devices and backend and backend.text == "nixl":
+            yield YamlWord(f"--disaggregation-ib-device {devices.text}", devices.line)
+
+
+def _lone_launchers(starts: Iterable[Launch]) -> Iterator[YamlWord]:
+    """Yield the launchers that learn of no other node by their own options; variables may hold them."""
+    for launch in starts:
+        names = KNOWS_NODES.get(launch.program)
+        if names and launch.script and not (names & launch.options.keys() or launch.way or launch.has_variables):
+            yield YamlWord("accelerate launch" if launch.program == "accelerate" else launch.program, launch.line)
+
+
 def launches(text: commands.ShellText) -> tuple[Launch, ...]:
     """Return the launches among a text's commands, those within quotes for another shell, too."""
-    found: list[Launch] = []
+    starts: list[Launch] = []
     exported: dict[str, YamlWord] = {}
     for command in text.commands:
         if command.words[0].text in ("export", "declare", "typeset") and command.is_certain:
             exported |= _settings(command.words[1:])
-        found += _of(command.words, command, _Context(command.is_certain, exported=exported.copy()))
-    return tuple(found)
+        starts += _launches_in(command.words, command, _Context(command.is_certain, exported=exported.copy()))
+    return tuple(starts)
+
+
+def nested_commands(text: commands.ShellText, depth: int = 0) -> Iterator[Command]:
+    """Yield a text's commands, and behind each those of its words that another shell reads."""
+    for command in text.commands:
+        yield command
+        for position in range(1, len(command.words)) if depth < MAX_DEPTH else ():
+            word = command.words[position]
+            if re.search(r"\s", word.text) and (_is_script(command.words, position) or _is_sent(command.words)):
+                inner = commands.read(word.text, word.line, {} if word.quote == "'" else command.values)
+                for each in nested_commands(inner, depth + 1):
+                    yield replace(each, is_certain=each.is_certain and command.is_certain)
+
+
+def _is_script(words: tuple[ShellWord, ...], position: int) -> bool:
+    """Return whether a word is the script of a shell, as behind bash -c."""
+    return SHELL_OPTION.fullmatch(words[position - 1].text) is not None and any(
+        SHELL.fullmatch(word.text.rpartition("/")[2]) for word in words[:position]
+    )
+
+
+def _is_sent(words: tuple[ShellWord, ...]) -> bool:
+    """Return whether a shell reads each word of a command once more."""
+    return words[0].text.rpartition("/")[2] in ("ssh", "eval")
 
 
 def _settings(words: tuple[ShellWord, ...]) -> dict[str, YamlWord]:
@@ -80,7 +169,7 @@ def _settings(words: tuple[ShellWord, ...]) -> dict[str, YamlWord]:
     return {match["name"]: YamlWord(match["value"], line) for match, line in matches if match}
 
 
-def _of(words: tuple[ShellWord, ...], command: Command, context: _Context) -> Iterator[Launch]:
+def _launches_in(words: tuple[ShellWord, ...], command: Command, context: _Context) -> Iterator[Launch]:
     """Yield the launches of a command's words."""
     start = next((n for n, word in enumerate(words) if not commands.SETTING.fullmatch(word.text)), len(words))
     context = replace(context, exported={**context.exported, **_settings(words[:start])})
@@ -106,11 +195,9 @@ def _of(words: tuple[ShellWord, ...], command: Command, context: _Context) -> It
         names = frozenset(re.findall(r"\b([A-Z_][A-Z0-9_]*)=", " ".join(word.text for word in words)))
         context = replace(context, way="ssh", sent_variables=names)
     for position in range(1, len(words)):
-        before, word = words[position - 1].text, words[position]
-        is_script = SHELL_OPTION.fullmatch(before) and any(
-            SHELL.fullmatch(item.text.rpartition("/")[2]) for item in words[:position]
-        )
-        if (is_script or head in ("ssh", "eval")) and re.search(r"\s", word.text) and context.depth < MAX_DEPTH:
+        word = words[position]
+        is_script = _is_script(words, position)
+        if (is_script or _is_sent(words)) and re.search(r"\s", word.text) and context.depth < MAX_DEPTH:
             yield from _inner(word, command, context, on_nodes=word.quote == "'" and head != "eval")
             if is_script:
                 return
@@ -118,7 +205,7 @@ def _of(words: tuple[ShellWord, ...], command: Command, context: _Context) -> It
             continue
         inner, _ = _program(words[position:])
         if inner and inner != "python":
-            yield from _of(words[position:], command, context)
+            yield from _launches_in(words[position:], command, context)
             return
     if head == "srun":
         yield from _python(words, context)
@@ -127,10 +214,11 @@ def _of(words: tuple[ShellWord, ...], command: Command, context: _Context) -> It
 def _inner(word: ShellWord, command: Command, context: _Context, *, on_nodes: bool) -> Iterator[Launch]:
     """Yield the launches of a text that another shell reads; in single quotes only that shell knows its variables."""
     text = word.text.replace('\\"', '"').replace("\\$", "$")
-    inner = commands.read(text, word.line, {} if on_nodes else command.values)
+    exported = {name: OUTER.sub("$_", value.text) for name, value in context.exported.items()}
+    inner = commands.read(text, word.line, exported if on_nodes else command.values)
     context = replace(context, on_nodes=context.on_nodes or on_nodes, depth=context.depth + 1)
     for each in inner.commands:
-        yield from _of(each.words, each, context)
+        yield from _launches_in(each.words, each, context)
 
 
 def _python(words: tuple[ShellWord, ...], context: _Context) -> Iterator[Launch]:
@@ -164,6 +252,8 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
     options = _options(words[:script], {})
     if program in ("mpirun", "horovodrun") and (stray := _stray_host(words)):
         options["stray_host"] = stray
+    if program == "mpirun" and len(words) > 1 and words[0].text == "-n":  # later ones may be nccl-tests'
+        options.setdefault("np", YamlWord(words[1].text, words[1].line))
     return Launch(
         program,
         line,
@@ -178,6 +268,7 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
         context.exported,
         context.exported.get("CUDA_VISIBLE_DEVICES"),
         words[script].text if script < len(words) else "",
+        any("$" in word.text for word in words[: script + 1]),
     )
 
 

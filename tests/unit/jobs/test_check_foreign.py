@@ -248,7 +248,7 @@ def test_a_pytorchjobs_master_is_one_of_its_nodes(tmp_path: Path) -> None:
     ("command", "spec", "expected"),
     [
         ("[mpirun, -np, '32', all_reduce_perf, -n, '100']", "slotsPerWorker: 8", ["error"]),
-        ('[sh, -c, "mpirun \\\\\n  -np 32 train"]', "slotsPerWorker: 8", ["error"]),
+        ('[sh, -c, "mpirun \\\\\\n  -np 32 train"]', "slotsPerWorker: 8", ["error"]),
         ("[mpirun, -n, '16', train]", "{}", ["error"]),  # a worker has one slot unless the job says more
         ("[mpirun, -np, '8', train]", "slotsPerWorker: 8", ["warning"]),
         ("[mpirun, -np, '2', -N, '1', train]", "slotsPerWorker: 8", []),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.check import check, commands
+from rdma_images.jobs.check import check, commands, shell
 from tests.support.foreign_jobs import checked, findings
 
 SCRIPT = """#!/bin/bash
@@ -115,3 +115,31 @@ def test_a_script_of_another_language_is_no_shell(tmp_path: Path) -> None:
     text = "#!/usr/bin/env python\n#SBATCH --nodes=2\nx = 1\n"
     assert [part.title for part in checked(tmp_path, job_sbatch=text).parts] == ["sbatch script"]
     assert not findings(tmp_path, "shell.broken", job_sbatch=text)
+
+
+def test_an_option_is_found_in_the_line_of_its_array(tmp_path: Path) -> None:
+    text = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:8\nARGS=(\n  --nproc_per_node 4\n)\n"
+    for command in ("srun torchrun ${ARGS[@]} train.py", "srun ft_launcher ${ARGS[@]} train.py"):
+        (finding,) = findings(tmp_path, "ranks.gpus", job_sbatch=f"{text}{command}\n")
+        assert finding.where == (f"{tmp_path}/job.sbatch:5",)
+
+
+def test_exported_launcher_in_the_shell_of_each_node(tmp_path: Path) -> None:
+    text = (
+        "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:8\nFIRST=$(hostname)\n"
+        'export LAUNCHER="torchrun --nproc_per_node 4 --nnodes 2 --master_addr $FIRST"\n'
+        "srun bash -c '$LAUNCHER --node_rank $SLURM_PROCID train.py'\n"
+    )
+    assert findings(tmp_path, "ranks.gpus", job_sbatch=text)
+    assert not findings(tmp_path, "rendezvous.address-form", job_sbatch=text)  # the first node's shell reads $FIRST
+
+
+def test_variable_keeps_its_blanks() -> None:
+    settings = shell.read("export NCCL_DEBUG_FILE=/logs/$(uname -m).log\nsrun bash -c 'export NCCL_DEBUG=INFO; a'\n")
+    values = {name: word.text for name, word in settings.variables.items()}
+    assert values == {"NCCL_DEBUG_FILE": "/logs/$(uname -m).log", "NCCL_DEBUG": "INFO"}
+
+
+def test_variable_behind_a_test_is_not_certain() -> None:
+    settings = shell.read('[ -n "$DEBUG" ] && export NCCL_DEBUG=INFO\ncd /job && export NCCL_IB_HCA=mlx5\nexport A=1\n')
+    assert set(settings.variables) == {"NCCL_IB_HCA", "A"}
