@@ -46,6 +46,7 @@ INPUTS = (
     "facts/efa-installer.yaml",
     "facts/environment.yaml",
     "facts/erdma.yaml",
+    "facts/failures.yaml",
     "facts/faults.yaml",
     "facts/instances.yaml",
     "facts/nccl-logs.yaml",

@@ -1,6 +1,8 @@
 """The parts around the probes: untrusted answers, limits, the loader worked out from files, fabrics guessed."""
 
+import importlib
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rdma_images import facts
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
 from rdma_images.core.pipeline import Component, Image
@@ -45,18 +48,18 @@ def test_what_is_not_there_is_not_lost() -> None:
 
 
 def test_a_command_ends_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    rc, _, _ = transport.bounded([sys.executable, "-c", "import time; time.sleep(60)"], 0.3, None)
+    rc, _, _ = transport.run_with_limits([sys.executable, "-c", "import time; time.sleep(60)"], 0.3, None)
     assert rc == transport.TIMED_OUT
     monkeypatch.setattr(transport, "MAX_OUTPUT_BYTES", 1 << 16)
-    rc, out, _ = transport.bounded([sys.executable, "-c", "while True: print('y' * 4096)"], 30, None)
+    rc, out, _ = transport.run_with_limits([sys.executable, "-c", "while True: print('y' * 4096)"], 30, None)
     assert rc == transport.TIMED_OUT
     assert len(out) < 1 << 18
-    assert transport.bounded([sys.executable, "-c", "raise SystemExit(3)"], 30, None)[0] == 3
+    assert transport.run_with_limits([sys.executable, "-c", "raise SystemExit(3)"], 30, None)[0] == 3
 
 
 def test_a_way_in_that_is_not_there() -> None:
     with pytest.raises(RdmaImagesError, match="is not on the PATH"):
-        transport.bounded(["no-such-program"], 1, None)
+        transport.run_with_limits(["no-such-program"], 1, None)
     with pytest.raises(RdmaImagesError, match="kubectl://"):
         transport.host("carrier-pigeon://x", 1)
     assert transport.host("local://", 10).run("echo %s", "a b").stdout == "a b\n"
@@ -191,7 +194,13 @@ def test_the_suites_digest_covers_all_that_decides() -> None:
     loaded = {Path(name) for name in done.stdout.split()}
     around = {p for p in loaded if p.parent.name in ("debian", "engine", "report") or (p.name in AROUND)}
     assert loaded - around - covered == set()
-    read = [
-        re.findall(r'\bfacts_table\.read\("([\w.-]+)"', path.read_text()) for path in covered if path.suffix == ".py"
+    code = "".join(path.read_text() for path in covered if path.suffix == ".py")
+    modules = [
+        importlib.import_module(f"{facts.__name__}.{module.name}") for module in pkgutil.iter_modules(facts.__path__)
     ]
-    assert {name for names in read for name in names} <= {path.name for path in covered}
+    files = {name: value.FILE for module in modules for name, value in vars(module).items() if hasattr(value, "FILE")}
+    aliases = dict(re.findall(r"\b([A-Z]\w+) as ([A-Z]\w+)", code))
+    files |= {alias: files[name] for name, alias in aliases.items() if name in files}
+    read = {files[name] for name in re.findall(r"\bfacts_\w+\.read\((?:\w+\.)?([A-Z]\w+)\)", code)}
+    assert {"aws-ofi-nccl.yaml", "failures.yaml", "packages.yaml"} <= read
+    assert read <= {path.name for path in covered}
