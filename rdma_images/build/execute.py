@@ -44,7 +44,7 @@ def build(
 
     `lock` is let go while packages are compiled: other builds need not wait for that.
 
-    Raises what build.build does.
+    Raises as `build_images.build` does.
     """
     start = time.monotonic()
     revision = labels.revision()
@@ -52,7 +52,9 @@ def build(
     seconds = round(time.monotonic() - start, 1)
     programs = _programs(engine, options.builder)
     builds = {
-        spec.image.id: _record(spec, supplies[spec.image.id], engine, seconds, revision, programs, wheels)
+        spec.image.id: _record_and_remove_replaced(
+            spec, supplies[spec.image.id], engine, seconds, revision, programs, wheels
+        )
         for spec in specs
     }
     save_history(builds.values(), engine, options.builder, progress, wheels.steps, references)
@@ -69,7 +71,7 @@ def build_layout(
 ) -> None:
     """Build an image into the folder `options.layout`: no image of the engine changes, and no build.json is written.
 
-    Raises what build.build does.
+    Raises as `build_images.build` does.
     """
     with locking.hold("build", f"building {spec.image.id} again", progress) as lock:
         _bake([spec], project, engine, options, revision, progress, lock)
@@ -258,7 +260,7 @@ def _programs(engine: Engine, builder: str | None) -> dict[str, str]:
     return {**versions_of_tool, "buildx": engine.buildx, "buildkit": " and ".join(versions) or "unknown"}
 
 
-def _record(
+def _record_and_remove_replaced(
     spec: BuildSpec,
     supplies: Sequence[Supply],
     engine: Engine,

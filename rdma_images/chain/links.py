@@ -83,7 +83,7 @@ def unnamed_fabric(case: Inspection, _: str, __: str) -> Iterator[Link]:
     verbs = tree.libraries.resolved[VERBS].file
     lacks = f"{base_name(verbs)} has no driver" if verbs else f"there is no {VERBS}"
     plugin = tree.libraries.plugins.get(file := plugin_file(case))
-    fault = _unopened_by(case, file, plugin, tree.libraries) if plugin else ""
+    fault = _missing_dependency(case, file, plugin, tree.libraries) if plugin else ""
     if fault or not (opened_providers(tree.files, tree.libraries) or tree.libraries.plugins):
         fault = fault or f"{lacks} for InfiniBand, RoCE or eRDMA, and no plugin for EFA"
         yield Link(name="fabric", fault=fault)
@@ -174,14 +174,14 @@ def opened_plugin(case: Inspection, run: StartedLibrary | None, libraries: Libra
             return Link(
                 name="plugin", how="executed", unknown=f"{script} chooses the plugin by what it finds on a node"
             )
-        return Link(name="plugin", how="executed", fault=_unopened(case, tried), words=words)
+        return Link(name="plugin", how="executed", fault=_why_none_opened(case, tried), words=words)
     net, tuner = run.interfaces.get(NET, 0), run.interfaces.get(TUNER, 0)
     library = libraries.plugins.get(run.path)
     version = next((match[1] for line in run.log if (match := OFI_VERSION.search(line.text))), "")
     version = version or (library.version if library else "")
     interfaces = ", ".join(f"{kind} v{number}" for kind, number in (("net", net), ("tuner", tuner)) if number)
     value = " ".join(filter(None, (base_name(run.path), version, f"({interfaces})" if interfaces else "")))
-    fault, unknown = _start(case, run, libraries, net)
+    fault, unknown = _judge_start(case, run, libraries, net)
     note = "" if fault or unknown or run.result == 0 else _end_of_start(run)
     return Link(name="plugin", value=value, how="executed", fault=fault, unknown=unknown, note=note, words=words)
 
@@ -200,7 +200,7 @@ def entry_point_choice(case: Inspection) -> str:
     return ""
 
 
-def _unopened(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
+def _why_none_opened(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
     """Return why none of the names that NCCL tries opened."""
     errors = {attempt.name: attempt.error.removeprefix(f"{attempt.name}: ") for attempt in tried}
     reasons = [_cause(case, name, error) for name, error in errors.items() if error != NO_SUCH_FILE]
@@ -212,7 +212,7 @@ def _unopened(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
 def _cause(case: Inspection, name: str, error: str) -> str:
     """Return why the loader refuses the library that it finds for a name."""
     library = error.removesuffix(f": {NO_SUCH_FILE}")
-    return _refused(name, error) if library == error else f"{name} finds no {unfound(case, [library])}"
+    return _refusal_sentence(name, error) if library == error else f"{name} finds no {unfound(case, [library])}"
 
 
 def _no_plugin(case: Inspection, names: Sequence[str]) -> str:
@@ -233,7 +233,7 @@ def _no_plugin(case: Inspection, names: Sequence[str]) -> str:
     return f"{problem}, and the image has no network plugin, as aws-ofi-nccl is for EFA"
 
 
-def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
+def _judge_start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
     """Return why NCCL does not take a plugin that opened, and why that cannot be said."""
     looked_for = (nccl_in_use(case) or ("", ""))[0]
     nccl_library, plugin = libraries.nccl.get(looked_for), libraries.plugins.get(run.path)
@@ -256,7 +256,7 @@ def _start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int
         return f"{base_name(run.path)} crashes as NCCL starts it ({run.ended}), after: {last}", ""
     if run.result == 0 and run.devices:
         return "", ""
-    return _refusal(case, run)
+    return _why_start_failed(case, run)
 
 
 def _no_interface(file: str, offered: Sequence[int], accepted: Sequence[int]) -> str:
@@ -275,7 +275,7 @@ def _interfaces(numbers: Sequence[int]) -> str:
     return f"v{', v'.join(map(str, ordered))}" if ordered else "none"
 
 
-def _refusal(case: Inspection, run: StartedLibrary) -> tuple[str, str]:
+def _why_start_failed(case: Inspection, run: StartedLibrary) -> tuple[str, str]:
     """Return why a plugin did not start, where that is the image's fault and not for want of devices or a driver."""
     warnings = [line.text for line in run.log if line.level <= WARNING]
     if reason := next((text for text in warnings if NO_RUNTIME in text), ""):
@@ -318,7 +318,9 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     if answer.error or missing:
         reason = answer.error or f"it finds no {unfound(case, missing)}"
         return Link(name="plugin", value=value, fault=f"{answer.file} cannot be opened: {reason}")
-    if plugin and (fault := _unopened_by(case, answer.file, plugin, libraries) or refusal(libraries, answer.file)):
+    if plugin and (
+        fault := _missing_dependency(case, answer.file, plugin, libraries) or loader_refusal(libraries, answer.file)
+    ):
         return Link(name="plugin", value=value, fault=fault)
     if plugin is None:
         return Link(name="plugin", value=value, unknown=f"{answer.file} was not read: its name is no plugin's")
@@ -332,7 +334,7 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     return Link(name="plugin", value=f"{value} (net v{max(common)})")
 
 
-def _unopened_by(case: Inspection, file: str, plugin: PluginFile, libraries: Libraries) -> str:
+def _missing_dependency(case: Inspection, file: str, plugin: PluginFile, libraries: Libraries) -> str:
     """Return that a plugin cannot start, as it opens a library by a name that no file has; "" where all are there."""
     name = next((name for name in plugin.opens if name in libraries.resolved and not libraries.resolved[name].file), "")
     if not name:
@@ -396,9 +398,9 @@ def verbs_provider(case: Inspection, driver: str) -> Link:
     answers = {path: network.verbs.opened.get(path, "") for path in files} if network and network.verbs.path else {}
     refused = {path: error for path, error in answers.items() if error}
     missing = [name for path in files for name in missing_in(tree.libraries, path)] if not answers else []
-    fault = next((_refused(path, error) for path, error in refused.items()), "")
+    fault = next((_refusal_sentence(path, error) for path, error in refused.items()), "")
     fault = fault or (f"{files[0]} cannot be opened: it finds no {unfound(case, missing)}" if missing else "")
-    fault = fault or ("" if answers else refusal(tree.libraries, files[0]))
+    fault = fault or ("" if answers else loader_refusal(tree.libraries, files[0]))
     return Link(
         name="verbs provider",
         value=base_name(files[0]),
@@ -408,13 +410,13 @@ def verbs_provider(case: Inspection, driver: str) -> Link:
     )
 
 
-def refusal(libraries: Libraries, path: str) -> str:
+def loader_refusal(libraries: Libraries, path: str) -> str:
     """Return why the loader would refuse what a library pulls in, as its files show it; "" where it would not."""
     faults = libraries.closures[path].faults if path in libraries.closures else []
     return next(map(explain_refusal, faults), "")
 
 
-def _refused(file: str, error: str) -> str:
+def _refusal_sentence(file: str, error: str) -> str:
     """Return the sentence for a file that the loader refuses with these words."""
     sentence = explain_refusal(error)
     return f"{file} cannot be opened: {error}" if sentence == error else sentence

@@ -121,5 +121,5 @@ def _libibverbs(case: Inspection) -> Link:
     missing = missing_in(tree.libraries, answer.file) if tree and answer.file else []
     reason = answer.error or (f"it finds no {unfound(case, missing)}" if missing else "")
     fault = f"NCCL cannot open {VERBS}: {reason}" if reason else ""
-    fault = fault or (links.refusal(tree.libraries, answer.file) if tree else "")
+    fault = fault or (links.loader_refusal(tree.libraries, answer.file) if tree else "")
     return Link(name="libibverbs", value=base_name(answer.file), fault=fault if answer.file else NO_VERBS)

@@ -68,14 +68,14 @@ WRITE = Exchange(
     client=f"exec {_WRITE} {{server}}",
     listens=("tcp", 18515),
 )
-SUBJECT = CheckSubject(
+MPI_SUBJECT = CheckSubject(
     "mpi",
     "Two ranks of Open MPI, on two hosts, exchange messages over libfabric's verbs provider",
     "messages of up to 768 bytes, data checked",
     "install an Open MPI whose ofi transport is built with the image's libfabric",
     "https://docs.open-mpi.org/en/v5.0.x/tuning-apps/networking/ofi.html",
 )
-SECONDS = 150.0  # 45 were too few on two cores at a load of 13
+MPI_SECONDS = 150.0  # 45 were too few on two cores at a load of 13
 # Both names of what changed its name from Open MPI 4 to 5. Ranks are started as the guest's root.
 _ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -94,23 +94,23 @@ _ENVIRONMENT = {
 _RANKS = "mpirun -x FI_UNIVERSE_SIZE --map-by node -np 2 --host guest1,guest2 NPopenmpi -i -u 1024 -n 5 -o /tmp/netpipe"
 
 
-def exchange(lab: Lab) -> Check:
+def exchange_over_mpi(lab: Lab) -> Check:
     """Start the ranks in the first guest and check that all they sent arrived, through the adapter."""
     if not lab.survey.is_from_image("mpirun"):
-        return skipped(SUBJECT, "the image has no MPI")
+        return skipped(MPI_SUBJECT, "the image has no MPI")
     exports = "; ".join(f"export {name}='{value}'" for name, value in _ENVIRONMENT.items())
     # Answers to our stand-in for ssh: what it is given is a command line.
     daemon = lab.session.script(f"exec {OUTSIDE}/busybox nc -l -p 2222 -e {SHELL}")
-    lab.client.start(daemon, SECONDS)
+    lab.client.start(daemon, MPI_SECONDS)
     packets_before = packets(lab.server)
-    answer = lab.run(f"{exports}; exec {_RANKS}", SECONDS)
+    answer = lab.run(f"{exports}; exec {_RANKS}", MPI_SECONDS)
     moved = packets(lab.server) - packets_before
     if answer.status or WRONG_DATA.search(answer.output) or "Integrity check passed" not in answer.output:
         lines = [line.strip() for line in answer.output.splitlines() if re.search(r"\w", line)]
-        return failed(SUBJECT, f"mpirun ended with status {answer.status}: {' / '.join(lines)[-400:]}")
+        return failed(MPI_SUBJECT, f"mpirun ended with status {answer.status}: {' / '.join(lines)[-400:]}")
     if not moved:
-        return failed(SUBJECT, "the ranks exchanged their messages, but not through the RDMA adapter")
-    return passed(SUBJECT, f"{SUBJECT.expected}, with the image's {lab.survey.tools['mpirun']}")
+        return failed(MPI_SUBJECT, "the ranks exchanged their messages, but not through the RDMA adapter")
+    return passed(MPI_SUBJECT, f"{MPI_SUBJECT.expected}, with the image's {lab.survey.tools['mpirun']}")
 
 
 def _run_libfabric(name: str, title: str, provider: str, endpoint: str, fix: str) -> Exchange:
@@ -185,7 +185,7 @@ EXCHANGES: tuple[Step, ...] = (
     (TCP.subject, partial(_libfabric, TCP, "tcp")),
     (MSG.subject, partial(_libfabric, MSG, "verbs")),
     (RDM.subject, partial(_libfabric, RDM, "verbs")),
-    (SUBJECT, exchange),
+    (MPI_SUBJECT, exchange_over_mpi),
 )
 
 

@@ -121,7 +121,7 @@ class LayerWriter:
         self._write(header)
 
     def content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> None:
-        """Write the content of the member whose header was written last, padded; `sha256` as `Frames` takes it."""
+        """Write the content of the member whose header was written last, padded; `sha256` is its digest, if known."""
         for data in self._compressor.content(member, map(self._hashed, pieces), sha256):
             self._put(data)
         self._write(bytes(-member.size % tarfile.BLOCKSIZE))

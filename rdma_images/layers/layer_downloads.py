@@ -54,7 +54,7 @@ class DownloadSource:
 
     layers: Mapping[str, Future[LayerFile]]
 
-    def ready(self, recipe: Recipe) -> Future[LayerFile]:
+    def layer_future(self, recipe: Recipe) -> Future[LayerFile]:
         """Return a layer, as soon as its bytes are on this machine, or the RdmaImagesError why they are not."""
         return self.layers[recipe.key]
 

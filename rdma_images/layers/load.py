@@ -90,7 +90,7 @@ class PendingLayer(Protocol):
 class LayerSource(Protocol):
     """Provides layers."""
 
-    def ready(self, recipe: Recipe) -> PendingLayer:
+    def layer_future(self, recipe: Recipe) -> PendingLayer:
         """Return a layer, as soon as its bytes are on this machine, or the RdmaImagesError why they are not."""
 
 
@@ -169,9 +169,9 @@ def _batches(recipes: Sequence[Recipe], source: LayerSource) -> Iterator[list[tu
     """Yield the layers from the lowest on: those that are ready together at once."""
     waiting = list(recipes)
     while waiting:
-        batch = [(waiting[0], source.ready(waiting.pop(0)).result())]
-        while waiting and source.ready(waiting[0]).done():
-            batch.append((waiting[0], source.ready(waiting.pop(0)).result()))
+        batch = [(waiting[0], source.layer_future(waiting.pop(0)).result())]
+        while waiting and source.layer_future(waiting[0]).done():
+            batch.append((waiting[0], source.layer_future(waiting.pop(0)).result()))
         yield batch
 
 

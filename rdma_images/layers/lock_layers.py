@@ -31,14 +31,14 @@ def lock(
     images = list(images)
     recipes = _recipes((wheel_lock.load(image) for image in images if _has_layers(image)), compression)
     locked = digests.read()
-    missing_recipes = [missing_recipe for key, missing_recipe in recipes.items() if key not in locked.entries]
+    missing_recipes = [recipe for key, recipe in recipes.items() if key not in locked.entries]
     index, opened = sources.index_for(mirrors)
     indexes = {entry.name: entry.address for image in images for entry in image.indexes}
     with ExitStack() as stack:
         if missing_recipes:  # two makers would remove wheels that the other one reads
             stack.enter_context(locking.hold("build", "making the wheels' layers", progress))
         maker = stack.enter_context(LayerMaker(missing_recipes, index, opened, progress, indexes=indexes))
-        layers = {missing_recipe: maker.ready(missing_recipe).result() for missing_recipe in missing_recipes}
+        layers = {recipe: maker.layer_future(recipe).result() for recipe in missing_recipes}
         digests.save(layers, recipes.keys() | _recipes(_locks(), compression).keys())
     size = format_bytes(sum(layer.runtime.size for layer in layers.values()))
     detail = f"{len(recipes)} known" + (f", {len(layers)} of them new ({size})" if layers else "")
@@ -51,8 +51,8 @@ def _has_layers(image: Image) -> bool:
 
 
 def _recipes(locks: Iterable[Lock], compression: Compression) -> dict[str, Recipe]:
-    recipes = (layer_recipe(layer, compression) for lock_ in locks for layer in wheel_layers.wheel_layers(lock_))
-    return {lock_.key: lock_ for lock_ in recipes}
+    recipes = (layer_recipe(layer, compression) for lock in locks for layer in wheel_layers.wheel_layers(lock))
+    return {recipe.key: recipe for recipe in recipes}
 
 
 def _locks() -> Iterable[Lock]:

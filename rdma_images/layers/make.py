@@ -75,12 +75,12 @@ class LayerMaker:
                     wheel_files.remove_wheel(wheel)
             layer_store.trim()
 
-    def ready(self, recipe: Recipe) -> Future[StoredLayer]:
+    def layer_future(self, recipe: Recipe) -> Future[StoredLayer]:
         """Return the future of a layer, which raises RdmaImagesError for one that fails or is not the locked one."""
         return self._ready[recipe.key]
 
     def _begin(self, missing: Sequence[Recipe]) -> None:
-        """Start to make the missing layers, the largest first: a large one at the end would leave one process idle."""
+        """Start to make the missing layers, the topmost first: the largest would leave a process idle at the end."""
         size = sum(recipe.size for recipe in missing)
         disk_space.require(SPACE_FACTOR * size, "making the wheels' layers")
         self._progress(f"making {len(missing)} layers of wheels, {format_megabytes(size)} to download")
@@ -90,8 +90,7 @@ class LayerMaker:
         waiters = ThreadPoolExecutor(len(missing))
         self._stack.callback(waiters.shutdown, cancel_futures=True)
         self._stack.callback(downloads.shutdown, cancel_futures=True)
-        highest, *others = missing[::-1]
-        for recipe in [highest, *others[::-1]]:
+        for recipe in (missing[-1], *missing[:-1]):
             downloading = [downloads.submit(self._download, wheel) for wheel in recipe.wheels]
             self._ready[recipe.key] = waiters.submit(self._make_when_ready, recipe, downloading, processes)
 

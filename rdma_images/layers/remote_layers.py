@@ -85,7 +85,7 @@ def complete_registry(
     if remote.whole is None:
         layer_set, blobs = remote.layer_set, dict(remote.blobs)
         for recipe in remote.missing:
-            layer = maker.ready(recipe).result()
+            layer = maker.layer_future(recipe).result()
             blobs[recipe.key] = layer.blob(layer_set.part)
             faults.retry(
                 partial(_send, recipe, layer, layer_set, repository),

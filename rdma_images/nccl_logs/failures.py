@@ -41,7 +41,7 @@ TIME = re.compile(
 )
 LIBRARY = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+)")
 STANDARD = re.compile(r"/lib/python[\d.]+/(?!(?:site|dist)-packages/)|^<|/bin/[^/]+$|\.pyx$")
-RANK = (
+RANK_PATTERNS = (
     re.compile(r"\[(?:rank|default|Rank )(\d{1,6})\]"),
     re.compile(r"\[PG [^\]]*Rank (\d{1,6})\]"),
     re.compile(r"\[1,(\d{1,6})\]<std"),
@@ -49,7 +49,7 @@ RANK = (
     re.compile(r"\btask (\d{1,6})(?=:)"),
     re.compile(r"^\s*(\d{1,6}): "),
 )
-NODE = (
+NODE_PATTERNS = (
     re.compile(r"\berror: ([\w.-]+): tasks? \d"),
     re.compile(r"\bSTEP [\w.+]+ ON ([\w.-]+)|\bJOB \d+ ON ([\w.-]+)"),
     re.compile(r"\(\w[^()]*\bip=([\d.]+)[,)]"),
@@ -189,7 +189,7 @@ class FailureReader:
         line = Line(text, matches)
         self._endings |= {id(rule): rule for rule, _ in matches if rule.ended}
         if not self._ended_node and any(rule.ended for rule, _ in matches):
-            self._ended_node = _first(NODE[:1], text)
+            self._ended_node = _first(NODE_PATTERNS[:1], text)
         self._root.feed(line)
         if self._open and self._continue(line):
             return
@@ -280,7 +280,7 @@ class FailureReader:
             if event.line.text.rstrip().endswith(":"):
                 self._open = (self._number + MAX_MESSAGE_LINES, event)
         self._last[event.tier] = max(event.number, self._last.get(event.tier, 0))
-        rank = _first(RANK, f"{event.line.text} {event.context}")
+        rank = _first(RANK_PATTERNS, f"{event.line.text} {event.context}")
         if event.tier == TRACEBACK and rank and len(self._by_rank) < MAX_RANKS:
             self._by_rank.setdefault(rank, event)
 
@@ -328,7 +328,7 @@ class FailureReader:
     def _complete(self, event: _Event, matches: Sequence[Match], certain: bool, ranks: int) -> JobFailure:
         rule, why = matches[-1] if matches else (None, "")
         text = f"{event.line.text} {event.context}"
-        rank, node = _first(RANK, text), _first(NODE, text)
+        rank, node = _first(RANK_PATTERNS, text), _first(NODE_PATTERNS, text)
         if not rank and event.tier in (TRACEBACK, EFFECT) and not node:
             rank = self._root.rank
         if rank and rank == self._root.rank and not node:

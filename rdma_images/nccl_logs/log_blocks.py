@@ -22,7 +22,7 @@ def blocks(path: Path) -> Iterator[Block]:
 def pieces(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the text of the log in pieces of whole lines, each with the number, from 1, of its first line.
 
-    A line ends with a line feed, a carriage return, or LONGEST characters. Raises RdmaImagesError as `blocks` does.
+    A line ends with a line feed, a carriage return, or MAX_LINE_LENGTH characters. Raises RdmaImagesError as `blocks`.
     """
     with files.as_file_error(path):
         mode = path.stat().st_mode
@@ -52,7 +52,7 @@ class LineBuffer:
         self._pending = ""
 
     def whole(self, piece: str) -> str:
-        """Return the lines that end in `piece`, and a line that is longer than LONGEST."""
+        """Return the lines that end in `piece`, and a line that is longer than MAX_LINE_LENGTH."""
         text = self._pending + piece
         end = max(text.rfind("\n"), text.rfind("\r")) + 1
         if not end and len(text) > MAX_LINE_LENGTH:
@@ -77,6 +77,6 @@ def _split_at_lines(text: Iterator[str]) -> Iterator[tuple[int, str]]:
 
 
 def lines(text: str) -> Block:
-    """Return the lines of a piece that are not empty, none longer than LONGEST."""
+    """Return the lines of a piece that are not empty, none longer than MAX_LINE_LENGTH."""
     complete = filter(None, text.splitlines())
     return [line[n : n + MAX_LINE_LENGTH] for line in complete for n in range(0, len(line), MAX_LINE_LENGTH)]

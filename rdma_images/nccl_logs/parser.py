@@ -84,7 +84,7 @@ class LogParser:
         rows = (*wordings.causes.values(), *wordings.notes.values())
         failures = facts_table.read(Failures)
         self._shapes = Shapes(rows, LINE_MARKS, failures.failures.values())
-        self.failures = FailureReader(failures, self._shapes)
+        self.failure_reader = FailureReader(failures, self._shapes)
         self._nccl_lines: dict[str, dict[str, None]] = {
             row.says: {} for row in rows
         }  # and the lines of NCCL's that say it
@@ -102,7 +102,7 @@ class LogParser:
         for line, shape in zip(text.split("\n"), shapes, strict=True):
             if shape.matters and not (shape is USUAL and channels.take(0, line)):
                 matching.append((line, shape))
-        self.failures.feed(text, text.split("\n"), shapes)
+        self.failure_reader.feed(text, text.split("\n"), shapes)
         self.feed_matching(text, matching, channels, any(shape.nccl for shape in set(shapes)))
 
     def feed_matching(self, text: str, matching: Sequence[MatchingLine], channels: Channels, is_nccl: bool) -> None:
@@ -166,7 +166,7 @@ class LogParser:
         summary.stopped = self._meanings(row for row in causes if row.stops)
         summary.differences = self._differences.sentence()
         summary.notes = self._meanings(self._wordings.notes.values())
-        summary.failure = self.failures.failure(summary.nccl, summary.ranks)
+        summary.failure = self.failure_reader.failure(summary.nccl, summary.ranks)
         return summary
 
     def _interpret(self, messages: Iterable[str], other_lines: Iterable[str], patterns: Container[str] | None) -> None:

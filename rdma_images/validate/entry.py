@@ -28,9 +28,7 @@ FILE_VARIABLES = {*settings.FILE_NAMING_VARIABLES, *settings.FILE_VARIABLES}
 def measure(
     client: DockerClient, engine: Engine, subject: ImageConfig, box: container.SealedContainer
 ) -> EntryPointChanges | str:
-    """Return what the entry point changes in the environment of the process that it starts.
-
-    Else the reason why not known.
+    """Return what the entry point changes in its process's environment, or a sentence why that is unknown.
 
     It is started as sealed as `box`, and ended after LIMIT seconds.
     """
@@ -42,7 +40,7 @@ def measure(
             return EntryPointChanges()
         with container.entry_container(client, subject.digest, command(words), box) as started:
             line = docker_command.words("start", "--attach", str(started.id))
-            rc, out, err = transport.bounded(line, LIMIT, engine.environ())
+            rc, out, err = transport.run_with_limits(line, LIMIT, engine.environ())
     except DockerException as error:
         return f"the engine could not start the entry point: {plain(str(error))}"
     environment = parse_printed(out)

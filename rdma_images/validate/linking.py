@@ -120,10 +120,7 @@ def _chain(data: Any, start: int, form: str, following: int) -> Iterator[tuple[i
 
 
 def _symbols(data: Any, sections: list[elf.Section], beginnings: tuple[bytes, ...]) -> Iterator[tuple[str, bool, bool]]:
-    """Yield each global symbol whose name begins with one of `beginnings`.
-
-    Its name, whether it is defined here, and whether it is weak.
-    """
+    """Yield (name, is defined here, is weak) of each global symbol that begins with one of `beginnings`."""
     for section in (section_ for section_ in sections if section_.kind == DYNSYM):
         strings = sections[section.link].offset
         for row in elf.rows(section, elf.SYMBOL, elf.MAX_SYMBOLS):

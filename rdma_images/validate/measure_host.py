@@ -84,7 +84,7 @@ def _activated(folder: Path) -> dict[str, str]:
         environment |= {"CONDA_PREFIX": str(folder), **_conda_variables(folder)}
     else:
         environment["VIRTUAL_ENV"] = str(folder)
-    rc, out, err = transport.bounded(["bash", "-c", ACTIVATION_SCRIPT], ACTIVATION_SECONDS, environment)
+    rc, out, err = transport.run_with_limits(["bash", "-c", ACTIVATION_SCRIPT], ACTIVATION_SECONDS, environment)
     if rc:
         last = plain("".join(err.decode("utf-8", "replace").strip().splitlines()[-1:]))
         raise RdmaImagesError(
@@ -107,7 +107,7 @@ def _unstartable(python: Path) -> str:
     if not python.exists():
         return f"{python} is a link to {python.readlink()}, which is not here"
     try:
-        transport.bounded([str(python), "-c", ""], ACTIVATION_SECONDS, {})
+        transport.run_with_limits([str(python), "-c", ""], ACTIVATION_SECONDS, {})
     except RdmaImagesError as error:
         return first_line(error)
     return ""

@@ -142,7 +142,7 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
         run = ToolRun(path="", rc=None, out="", err="", timed_out=False, seconds=0.0)
         for path in (tool, f"/opt/amazon/efa/bin/{tool}"):
             command = docker_command.words("exec", container_id, path, *arguments)
-            rc, out, err = transport.bounded(command, tools.LIMIT, engine.environ())
+            rc, out, err = transport.run_with_limits(command, tools.LIMIT, engine.environ())
             late = rc == transport.TIMED_OUT
             if rc in transport.NOT_FOUND and b"exec failed" in err + out:
                 continue

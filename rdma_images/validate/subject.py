@@ -47,9 +47,7 @@ def digest(client: DockerClient, ref: str) -> str:
 
 
 def subject(client: DockerClient, ref: str, digest: str | None = None) -> ImageConfig:
-    """Return the image `ref` of the engine.
-
-    The one with this `digest`, where it is known, whatever is called `ref` by now.
+    """Return the configuration of image `ref`; with `digest`, of that image, whatever `ref` names now.
 
     Raises RefusedError where the engine has no such image, and RdmaImagesError where it does not answer.
     """

@@ -34,7 +34,7 @@ class Limited(BaseBackend):
     def run_local(self, command: str, *args: str) -> CommandResult:
         """Run `command` on this machine (it enters the image) and return its result, exit code 124 when stopped."""
         line = self.quote(command, *args)
-        rc, out, err = bounded(shlex.split(line), self.limit, self.environment, self.first)
+        rc, out, err = run_with_limits(shlex.split(line), self.limit, self.environment, self.first)
         return self.result(rc, line.encode(), out, err)
 
 
@@ -47,11 +47,11 @@ class Direct(Limited, DockerBackend):
         arguments = iter(args)
         words = [next(arguments) if word == "%s" else word for word in shlex.split(command)]
         line = docker_command.words("exec", self.name, *words)
-        rc, out, err = bounded(line, self.limit, self.environment, self.first)
+        rc, out, err = run_with_limits(line, self.limit, self.environment, self.first)
         return self.result(rc, command.encode(), out, err)
 
 
-def bounded(
+def run_with_limits(
     command: list[str], limit: float, environment: dict[str, str] | None, first: float | None = None
 ) -> tuple[int, bytes, bytes]:
     """Return exit code, output and errors of `command`; it and its children are ended at either limit.

@@ -146,7 +146,7 @@ class New:
 
     def make(self) -> None:
         with self.maker() as maker:
-            maker.ready(self.layers.recipes[0]).result()
+            maker.layer_future(self.layers.recipes[0]).result()
 
     def maker(self) -> LayerMaker:
         return LayerMaker(self.layers.recipes, self.index, MIRRORS)
@@ -202,7 +202,7 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
     inspected = subprocess.run(inspect, env=small.engine.environ(), check=True, capture_output=True)
     layers = engine_layers.engine_layers(small.engine, "zstd")
     with LayerMaker([recipe], layer_wheels.index(tmp_path / "index", file), MIRRORS) as maker:
-        blob = maker.ready(recipe).result().blob("devel")
+        blob = maker.layer_future(recipe).result().blob("devel")
         assert blob.diff_id not in json.loads(inspected.stdout)
         devel = LayerSet((recipe,), "devel", "linux/amd64")
         loaded = load.load(devel, maker, small.engine, layers)

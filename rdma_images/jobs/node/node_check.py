@@ -11,7 +11,9 @@ name of what it is about; `check` and `local_findings`, at the end, call the che
     interface, route, proxy           TCP, over which NCCL starts (check_bootstrap, check_route, check_proxy)
     names                             where the names of this node and of the first one lead (check_names)
     port                              the port at which ranks meet (check_port)
-    neighbour, rails, differences, clock  the other nodes (Meeting)
+    neighbours, neighbour, rails      the other nodes (Meeting)
+    differences                       what is not the same on all nodes, clocks included (compare)
+    hardware                          a machine without a GPU and an RDMA device
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class _Log:
         matching: list[MatchingLine] = []
         lines = text.split("\n")
         shapes = self.shapes.shapes_of_lines(text)
-        self.reader.failures.feed(text, lines, shapes, self.name, number)
+        self.reader.failure_reader.feed(text, lines, shapes, self.name, number)
         for line, shape in zip(lines, shapes, strict=True):
             if shape is USUAL and channels.take(number, line):
                 if self.table.open:

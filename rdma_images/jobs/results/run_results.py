@@ -99,7 +99,7 @@ def _check_coverage(
 ) -> Iterator[Problem]:
     """Yield ranks without a line in the logs, and more or fewer nodes than the job asked for.
 
-    None where NCCL refused to start: a rank has no number before it has a network.
+    Yields nothing where NCCL refused to start: a rank has no number before it has a network.
     """
     if refused:
         return

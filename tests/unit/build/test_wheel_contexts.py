@@ -118,7 +118,9 @@ def resident_order(order: BuildSpec, monkeypatch: pytest.MonkeyPatch) -> BuildSp
         )
 
     def load_layers(layer_set: LayerSet, source: load.LayerSource, *_: object, **__: object) -> LoadedImage:
-        return LoadedImage(REF, tuple(source.ready(recipe).result().blob("runtime") for recipe in layer_set.recipes))
+        return LoadedImage(
+            REF, tuple(source.layer_future(recipe).result().blob("runtime") for recipe in layer_set.recipes)
+        )
 
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers())
     monkeypatch.setattr(load, "load", load_layers)

@@ -220,7 +220,7 @@ def test_an_image_without_a_tool_or_a_provider_skips_and_says_so() -> None:
     listed = TaskResult(0, "efa:\n    version: 205.0\ntcp:\n    version: 205.0\n")
     reason = step(steps.MSG.subject)(lab(libfabric=listed)).reason
     assert reason == "the image's libfabric was built without its verbs provider"
-    assert step(steps.SUBJECT)(lab()).reason == "the image has no MPI"
+    assert step(steps.MPI_SUBJECT)(lab()).reason == "the image has no MPI"
 
 
 def test_a_session_runs_a_command_with_the_images_environment_and_limit() -> None:

@@ -56,7 +56,7 @@ class WheelImage:
 
     def make(self) -> None:
         with LayerMaker([self.recipe], self.index, MIRRORS, locked=digests.read()) as maker:
-            maker.ready(self.recipe).result()
+            maker.layer_future(self.recipe).result()
 
 
 @pytest.fixture

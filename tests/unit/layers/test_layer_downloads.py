@@ -52,7 +52,7 @@ def test_the_files_are_there_while_they_are_needed(
     layer_set, remote = sent
     with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
         for recipe, blob in zip(layer_set.recipes, remote.blobs, strict=True):
-            layer = source.ready(recipe).result()
+            layer = source.layer_future(recipe).result()
             assert layer.blob("runtime") == blob
             assert layer.file("runtime").read_bytes() == registry.blobs[blob.digest]
     assert not list(paths.state_folder().iterdir())
@@ -71,7 +71,7 @@ def test_what_the_engine_or_this_machine_has_is_not_downloaded(
         pass
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
     with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
-        assert [source.ready(recipe).result() for recipe in layer_set.recipes] == [
+        assert [source.layer_future(recipe).result() for recipe in layer_set.recipes] == [
             layer_store.find(recipe) for recipe in layer_set.recipes
         ]
     assert not registry.requests
@@ -85,7 +85,7 @@ def test_equal_layers_are_one_download(
     (digest,) = {blob.digest for blob in remote.blobs}
     registry.requests.clear()
     with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
-        first, second = (source.ready(recipe).result().file("devel") for recipe in layer_set.recipes)
+        first, second = (source.layer_future(recipe).result().file("devel") for recipe in layer_set.recipes)
         assert first == second
     assert [path.rpartition("/")[2] for _, path in registry.requests] == [digest]
 
@@ -100,7 +100,7 @@ def test_nothing_is_downloaded_after_a_stop(
         fetching(*sent, repository, EngineLayers(), maker.stop) as source,
         pytest.raises(faults.PublishError, match="stopped"),
     ):
-        source.ready(sent[0].recipes[0]).result()
+        source.layer_future(sent[0].recipes[0]).result()
     assert not registry.requests
 
 
@@ -131,9 +131,9 @@ def test_other_bytes_than_the_digest_s_are_refused(
     digest = remote.blobs[1].digest
     registry.blobs[digest] = registry.blobs[digest][::-1]
     with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
-        source.ready(layer_set.recipes[0]).result()
+        source.layer_future(layer_set.recipes[0]).result()
         with pytest.raises(faults.ConflictError, match=f"other bytes than {digest}"):
-            source.ready(layer_set.recipes[1]).result()
+            source.layer_future(layer_set.recipes[1]).result()
 
 
 @pytest.mark.parametrize(("ranges", "sent_again"), [(True, 0), (False, CUT)])

@@ -53,14 +53,14 @@ def test_a_layer_is_made_once_from_the_index_and_the_wheel_is_not_kept(tmp_path:
     index = layer_wheels.index(tmp_path / "index", wheel)
     layer_recipe = recipe(wheel)
     with LayerMaker([layer_recipe], index, MIRRORS) as maker:
-        layer = maker.ready(layer_recipe).result()
+        layer = maker.layer_future(layer_recipe).result()
     assert layer.runtime.size == layer.file("runtime").stat().st_size
     assert layer.devel.size == layer.file("devel").stat().st_size
     assert set(layer.paths()) >= {"opt/venv/site-packages/thing/x.py"}
     assert not list((state / "downloads" / "wheels").glob("*"))
     wheel.unlink()
     with LayerMaker([layer_recipe], index, MIRRORS) as maker:
-        assert maker.ready(layer_recipe).result() == layer
+        assert maker.layer_future(layer_recipe).result() == layer
 
 
 def test_equal_wheels_are_one_recipe_and_what_decides_the_bytes_another(tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.Monk
         for entry in makers:
             entry.kill()
         with pytest.raises(RdmaImagesError, match=r"wheel-thing: the process .* was ended from outside; nothing"):
-            maker.ready(layer_recipe).result()
+            maker.layer_future(layer_recipe).result()
     assert layer_store.find(layer_recipe) is None
     with LayerMaker([layer_recipe], index, MIRRORS) as maker:
-        assert maker.ready(layer_recipe).result() == layer_store.find(layer_recipe)
+        assert maker.layer_future(layer_recipe).result() == layer_store.find(layer_recipe)
 
 
 def test_what_a_killed_build_left_is_no_layer(tmp_path: Path) -> None:

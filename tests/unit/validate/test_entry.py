@@ -26,7 +26,7 @@ GIVEN_ENVIRONMENT = {"PATH": os.environ["PATH"], "NCCL_DEBUG": "INFO", "FI_PROVI
 def started(program: str) -> tuple[int, bytes, bytes]:
     """Return what is printed where a Python `program` is the entry point."""
     words = [sys.executable, "-c", program]
-    return transport.bounded([*words, *entry.ECHO_COMMAND], 5.0, GIVEN_ENVIRONMENT)
+    return transport.run_with_limits([*words, *entry.ECHO_COMMAND], 5.0, GIVEN_ENVIRONMENT)
 
 
 def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
