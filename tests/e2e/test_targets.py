@@ -69,7 +69,7 @@ def for_nobody() -> Iterator[list[str]]:
     lines: list[str] = []
     yield lines
     environ = engines.ensure().environ()
-    subprocess.run(["docker", "image", "rm", *lines], env=environ, capture_output=True, check=True)
+    subprocess.run(["docker", "image", "rm", "--force", *lines], env=environ, capture_output=True, check=True)
 
 
 @pytest.mark.parametrize("target", ["erdma-nccl-tests", pytest.param("erdma-pytorch", marks=pytest.mark.exhaustive)])
