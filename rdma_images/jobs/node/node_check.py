@@ -581,7 +581,7 @@ def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> It
             yield "warning", "names", "%s, this node's name, is %s here, which no interface has" % (own, address)
     is_name = bool(master) and not re.fullmatch(r"[\d.]+|.*:.*", master)
     if rank and is_name and (resolve(master) or "").startswith("127."):
-        yield "error", "names", "%s, the first node's name, leads to this node itself: correct /etc/hosts" % master
+        yield "warning", "names", "%s, the first node's name, leads to this node itself: correct /etc/hosts" % master
 
 
 def check_port(rank: int, port: str) -> Iterator[Finding]:
