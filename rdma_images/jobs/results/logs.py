@@ -8,7 +8,7 @@ from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.results import nccl_tests_json
-from rdma_images.jobs.results.nccl_tests import TestTable
+from rdma_images.jobs.results.nccl_tests import SizesTable
 from rdma_images.jobs.results.processes import PROCESS_MARKS, Processes
 from rdma_images.nccl_logs import log_blocks, parser
 from rdma_images.nccl_logs.line_filter import USUAL, Channels, MatchingLine, Shapes, plain_text, printable_parts
@@ -22,7 +22,7 @@ class RunLogs:
 
     nccl: parser.LogSummary
     processes: Processes
-    tables: tuple[TestTable, ...]  # one a log
+    tables: tuple[SizesTable, ...]  # one a log
 
 
 def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> RunLogs:
@@ -49,7 +49,7 @@ class _Log:
     """One text log."""
 
     def __init__(self, name: str, shapes: Shapes, reader: parser.LogParser, processes: Processes) -> None:
-        self.name, self.shapes, self.reader, self.processes, self.table = name, shapes, reader, processes, TestTable()
+        self.name, self.shapes, self.reader, self.processes, self.table = name, shapes, reader, processes, SizesTable()
 
     def piece(self, number: int, text: str) -> None:
         """Read a piece of the log, which begins in the line `number`."""

@@ -8,7 +8,7 @@ import pydantic_core
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.results.nccl_tests import MAX_ROWS, TestTable, number
+from rdma_images.jobs.results.nccl_tests import MAX_ROWS, SizesTable, number
 from rdma_images.jobs.results.result import Half, Measurement, SourcedValue
 
 MAX_FILE_BYTES = 64 << 20  # bytes; with -I, 512 processes and 34 sizes of 100 iterations it has 20 MB
@@ -24,7 +24,7 @@ def is_json_report(path: Path) -> bool:
         return file.read(len(START) + 64).replace(b" ", b"").replace(b"\n", b"").startswith(START)
 
 
-def read(path: Path, name: str) -> TestTable:
+def read(path: Path, name: str) -> SizesTable:
     """Return the rows and devices of the file at `path`, whose lines name it `name`.
 
     A file that was cut (the job was killed) gives the part that it has. Raises RdmaImagesError for a too large one.
@@ -42,9 +42,9 @@ def read(path: Path, name: str) -> TestTable:
     return _table(document if isinstance(document, dict) else {}, text, name)
 
 
-def _table(document: dict[str, object], text: bytes, name: str) -> TestTable:
+def _table(document: dict[str, object], text: bytes, name: str) -> SizesTable:
     """Return the table of the decoded JSON. Only the keys that are named here are read."""
-    table = TestTable()
+    table = SizesTable()
     config = _mapping(document.get("config"))
     args = document.get("args")
     program = str(args[0]) if isinstance(args, list) and args else ""
