@@ -8,7 +8,7 @@ from itertools import pairwise
 from rdma_images.jobs.check.foreign_job import ShellFault, YamlWord
 
 MAX_TEXT_LENGTH = 1 << 18  # characters of a text that are read
-MAX_WORD_LENGTH = 4096  # characters of a word that are kept
+MAX_WORD_LENGTH = 4096  # characters of a word whose variables are put in place
 BLANK_BEHIND = re.compile(r"\\[ \t]+(?=\n)")
 HEREDOC = re.compile(r"<<-?[ \t]*(?P<quote>['\"]?)(?P<end>[\w.-]+)(?P=quote)")
 PLAIN = re.compile(r"[^\s'\"\\$`;&|()<>]+")
@@ -114,6 +114,18 @@ def read(text: str, first: int = 1, known: Mapping[str, Value] | None = None) ->
         for line in lexer.blanks
     ]
     return ShellText(tuple(commands), tuple(faults) if lexer.is_whole else (), frozenset(assigned))
+
+
+class NestedReader:
+    """Reads the texts that a text gives to other shells: together as much as one text, and nothing beyond that."""
+
+    def __init__(self) -> None:
+        self._left = MAX_TEXT_LENGTH
+
+    def read(self, text: str, first: int, known: Mapping[str, Value]) -> ShellText:
+        """Return the commands of a text, as `read` does; none where too much was read before."""
+        self._left -= len(text)
+        return read(text if self._left >= 0 else "", first, known)
 
 
 @dataclass
@@ -260,7 +272,7 @@ class _Lexer:
                 self.position += 1
         raw = self.text[start : self.position]
         is_quoted = raw[0] in "'\"" and _closing(raw, 0) == len(raw)
-        self.words.append(ShellWord("".join(parts)[:MAX_TEXT_LENGTH], line, raw[0] if is_quoted else ""))
+        self.words.append(ShellWord("".join(parts), line, raw[0] if is_quoted else ""))
         self.in_test = (self.in_test or raw == "[[") and raw != "]]"
         return True
 

@@ -75,6 +75,7 @@ class _Context:
     sent_variables: frozenset[str] | None = None
     exported: Mapping[str, YamlWord] = field(default_factory=dict)
     depth: int = 0
+    nested: commands.NestedReader = field(default_factory=commands.NestedReader)
 
 
 def rank_start(shell_text: commands.ShellText, text: str) -> RankStart:
@@ -132,22 +133,28 @@ def launches(text: commands.ShellText) -> tuple[Launch, ...]:
     """Return the launches among a text's commands, those within quotes for another shell, too."""
     starts: list[Launch] = []
     exported: dict[str, YamlWord] = {}
+    nested = commands.NestedReader()
     for command in text.commands:
         if command.words[0].text in ("export", "declare", "typeset") and command.is_certain:
             exported |= _settings(command.words[1:])
-        starts += _launches_in(command.words, command, _Context(command.is_certain, exported=exported.copy()))
+        starts += _launches_in(
+            command.words, command, _Context(command.is_certain, exported=exported.copy(), nested=nested)
+        )
     return tuple(starts)
 
 
-def nested_commands(text: commands.ShellText, depth: int = 0) -> Iterator[Command]:
+def nested_commands(
+    text: commands.ShellText, nested: commands.NestedReader | None = None, depth: int = 0
+) -> Iterator[Command]:
     """Yield a text's commands, and behind each those of its words that another shell reads."""
+    nested = nested or commands.NestedReader()
     for command in text.commands:
         yield command
         for position in range(1, len(command.words)) if depth < MAX_DEPTH else ():
             word = command.words[position]
             if re.search(r"\s", word.text) and (_is_script(command.words, position) or _is_sent(command.words)):
-                inner = commands.read(word.text, word.line, {} if word.quote == "'" else command.values)
-                for each in nested_commands(inner, depth + 1):
+                inner = nested.read(word.text, word.line, {} if word.quote == "'" else command.values)
+                for each in nested_commands(inner, nested, depth + 1):
                     yield replace(each, is_certain=each.is_certain and command.is_certain)
 
 
@@ -215,7 +222,7 @@ def _inner(word: ShellWord, command: Command, context: _Context, *, on_nodes: bo
     """Yield the launches of a text that another shell reads; in single quotes only that shell knows its variables."""
     text = word.text.replace('\\"', '"').replace("\\$", "$")
     exported = {name: OUTER.sub("$_", value.text) for name, value in context.exported.items()}
-    inner = commands.read(text, word.line, exported if on_nodes else command.values)
+    inner = context.nested.read(text, word.line, exported if on_nodes else command.values)
     context = replace(context, on_nodes=context.on_nodes or on_nodes, depth=context.depth + 1)
     for each in inner.commands:
         yield from _launches_in(each.words, each, context)

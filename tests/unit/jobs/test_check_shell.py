@@ -143,3 +143,14 @@ def test_variable_keeps_its_blanks() -> None:
 def test_variable_behind_a_test_is_not_certain() -> None:
     settings = shell.read('[ -n "$DEBUG" ] && export NCCL_DEBUG=INFO\ncd /job && export NCCL_IB_HCA=mlx5\nexport A=1\n')
     assert set(settings.variables) == {"NCCL_IB_HCA", "A"}
+
+
+def test_what_other_shells_read_is_limited_as_a_text_is() -> None:
+    launch = "torchrun --nnodes 2 train.py"
+    words = "; ".join([launch] * 100)
+    repeated = -(-commands.MAX_TEXT_LENGTH // len(words)) + 20
+    text = f'A="{words}"\n' + 'eval "$A"\n' * repeated
+    assert len(text) < commands.MAX_TEXT_LENGTH
+    count = len(shell.read(text).start.launches)
+    assert 0 < count <= commands.MAX_TEXT_LENGTH // len(launch)
+    assert len(shell.read(f'A="{words}"\neval "$A"\n').start.launches) == 100
