@@ -57,7 +57,7 @@ class NodeDifferences:
                 differences[name] = "; ".join(islice(values_with_nodes, MAX_NAMED))
         if "the plugin" in differences:  # which decides the other
             differences.pop("the network", None)
-        return ". ".join(f"the nodes differ in {name}: {told}" for name, told in differences.items())
+        return ". ".join(f"the nodes differ in {name}: {values}" for name, values in differences.items())
 
 
 def _list(hosts: list[str]) -> str:

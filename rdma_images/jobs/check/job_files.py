@@ -48,11 +48,11 @@ def parts(path: Path) -> Iterator[JobPart]:
     if HOSTFILE.search(path.name) and scripts.is_hostfile(text):
         yield scripts.hostfile(text, name)
     elif scripts.is_script(text) or is_program:
-        found = list(scripts.parts(text, name))
-        if not found and path.suffix != ".py":
-            found = list(docker.parts(text, name)) or list(scripts.launch_parts(text, name))
+        script_parts = list(scripts.parts(text, name))
+        if not script_parts and path.suffix != ".py":
+            script_parts = list(docker.parts(text, name)) or list(scripts.launch_parts(text, name))
         settings = {"dos-lines": YamlWord("#!", 1)} if has_dos_lines and text.startswith("#!") else {}
-        yield from (replace(part, settings={**part.settings, **settings}) for part in found)
+        yield from (replace(part, settings={**part.settings, **settings}) for part in script_parts)
     elif HELM.search(text) and not is_rendered:
         raise TemplateError("a Helm template: check what `helm template` makes of it")
     elif JINJA.search(text) and not is_rendered:

@@ -567,18 +567,18 @@ def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> It
     """Yield a name of this node or of the first one that leads to another place; `rows` are the node's interfaces."""
     if nodes < 2:
         return
-    own, addresses = socket.gethostname(), {address for _, address in rows}
+    hostname, addresses = socket.gethostname(), {address for _, address in rows}
     if not os.environ.get("GLOO_SOCKET_IFNAME"):  # else Gloo asks for no name
-        address = resolve(own)
+        address = resolve(hostname)
         if address is None:
-            yield "warning", "names", "%s, this node's name, is not resolved within %d s" % (own, NAME_SECONDS)
+            yield "warning", "names", "%s, this node's name, is not resolved within %d s" % (hostname, NAME_SECONDS)
         elif not address:
-            yield "warning", "names", "%s, this node's name, has no address here: Gloo announces it" % own
+            yield "warning", "names", "%s, this node's name, has no address here: Gloo announces it" % hostname
         elif address.startswith("127."):
             advice = "Gloo announces it to the other nodes: correct /etc/hosts, or set GLOO_SOCKET_IFNAME"
-            yield "warning", "names", "%s, this node's name, is %s here, and %s" % (own, address, advice)
+            yield "warning", "names", "%s, this node's name, is %s here, and %s" % (hostname, address, advice)
         elif address not in addresses:
-            yield "warning", "names", "%s, this node's name, is %s here, which no interface has" % (own, address)
+            yield "warning", "names", "%s, this node's name, is %s here, which no interface has" % (hostname, address)
     is_name = bool(master) and not re.fullmatch(r"[\d.]+|.*:.*", master)
     if rank and is_name and (resolve(master) or "").startswith("127."):
         yield "warning", "names", "%s, the first node's name, leads to this node itself: correct /etc/hosts" % master

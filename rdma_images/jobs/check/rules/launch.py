@@ -34,14 +34,12 @@ MEETING_OPTIONS = (
     "dist_init_addr",
     "hostfile",
 )
-PORTS = re.compile(r"\d+")
 OWN_ADDRESS = re.compile(
     r"\$\(\s*(?:/bin/)?hostname(?:\s+(?:-\w+|--[\w-]+))*\s*(?:\|[^)]*)?\)(?::\d+)?|\$\{?HOSTNAME\}?(?::\d+)?"
 )
 ALL_ADDRESSES = re.compile(r"\$\(\s*hostname\s+(?:-I|--all-ip-addresses)\s*\)(?::\d+)?")
 NODE_LIST = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?(?::\d+)?")
 DRAWN_PORT = re.compile(r"\$\{?RANDOM\b|\$\(\(.*RANDOM|\$\(.*(?:shuf|python|socket|\bss\b|netstat)")
-FALLBACK = re.compile(r"\|\|\s*echo\s+['\"]?(?:localhost|127\.0\.0\.1)")
 SLOTS = re.compile(r"\bslots\s*=\s*(?P<slots>\d+)")
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*)\}?(?::\d+)?")
 MIN_SIMILARITY = 0.8  # as difflib measures it: one letter of five

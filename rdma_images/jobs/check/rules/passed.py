@@ -94,12 +94,12 @@ def _conflict(
     if not is_one_file and not is_same_job:
         return
     severity: Severity = "error" if is_one_file else "warning"
-    place = f"line {other.line}" if is_one_file else other.file
+    location = f"line {other.line}" if is_one_file else other.file
     if first_rank.text == rank.text:
-        problem = f"rank {rank.text} is that of {other.title} in {place}, too"
+        problem = f"rank {rank.text} is that of {other.title} in {location}, too"
         yield rank, problem, "give each node its own rank", severity
     elif (count := node_count(other, first)) and count != node_count(part, launch):
-        problem = f"{launch.options[nodes_option].text} nodes, and {other.title} in {place} is for {count}"
+        problem = f"{launch.options[nodes_option].text} nodes, and {other.title} in {location} is for {count}"
         yield launch.options[nodes_option], problem, "write the same on all nodes", severity
 
 

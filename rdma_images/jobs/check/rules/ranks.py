@@ -63,7 +63,7 @@ def invisible_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 @rule("ranks.tasks", "error", "SchedMD, srun(1): srun starts the command once for each task")
 def launchers_of_each_task(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """torchrun or DeepSpeed once for each GPU, where each of them starts the ranks of all GPUs."""
+    """Report torchrun or DeepSpeed that srun starts once for each GPU: each of them starts the ranks of all GPUs."""
     for launch in part.start.launches:
         tasks = tasks_per_node(part, launch)
         ranks = number(launch.options, "nproc_per_node", "num_gpus")
@@ -109,7 +109,7 @@ def devices_of_lightning(part: JobPart, _: CheckContext) -> Iterator[RuleFinding
 
 @rule("ranks.total", "error", "huggingface/accelerate, commands/launch.py: num_processes is of all machines together")
 def processes_of_accelerate(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """accelerate's number of processes, which is of all machines and not of each."""
+    """Report a number of accelerate's processes, of all machines, that does not fit them and their GPUs."""
     for launch in part.start.launches:
         word, machines = launch.options.get("num_processes"), node_count(part, launch)
         if launch.program != "accelerate" or not word or not word.number or machines < 2:
@@ -237,7 +237,7 @@ def _has_backend(launch: Launch) -> bool:
 
 @rule("ranks.hosts", "error", "open-mpi/ompi, mpirun(1), --host; horovod/horovod, runner/util/hosts.py")
 def hosts_and_slots(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """mpirun's or horovodrun's ranks, and the slots of the hosts that are named."""
+    """Report ranks of mpirun or horovodrun for which the named hosts have no slots."""
     for launch in part.start.launches:
         if launch.program not in ("mpirun", "horovodrun"):
             continue
