@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from rdma_images.jobs.check.foreign_job import ShellFault, YamlWord
+from rdma_images.jobs.check.foreign_job import LocatedText, ShellFault
 
 MAX_TEXT_LENGTH = 1 << 18  # characters of a text that are read
 MAX_WORD_LENGTH = 4096  # characters of a word whose variables are put in place
@@ -15,15 +15,15 @@ PLAIN = re.compile(r"[^\s'\"\\$`;&|()<>]+")
 REFERENCE = re.compile(r"\$(?:\{(?P<braced>\w+)(?:\[[@*]\])?\}|(?P<plain>\w+))")
 DEFAULT = re.compile(r"\$\{\w+:?-(?P<default>[^}$]*)\}")
 FALLBACK = re.compile(r"\$\{(?P<name>\w+):?=(?P<value>[^{}]*)\}")
-SETTING = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<plus>\+?)=(?P<value>.*)", re.DOTALL)
+ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<plus>\+?)=(?P<value>.*)", re.DOTALL)
 NAME = re.compile(r"[A-Za-z_]\w*")
 ESAC = re.compile(r"esac\b")
 # Words before a command, which change nothing of what it starts.
-BEFORE = ("then", "do", "else", "{", "!", "time", "exec", "nohup")
-SETS = ("export", "declare", "readonly", "local", "typeset")
-SETS_LATER = ("for", "read", "mapfile", "readarray", "getopts", "select")
-TESTS = ("[", "[[", "test")
-PRINTS = ("echo", "printf", "cat")
+COMMAND_PREFIXES = ("then", "do", "else", "{", "!", "time", "exec", "nohup")
+DECLARING_COMMANDS = ("export", "declare", "readonly", "local", "typeset")
+READING_COMMANDS = ("for", "read", "mapfile", "readarray", "getopts", "select")
+TEST_COMMANDS = ("[", "[[", "test")
+PRINTING_COMMANDS = ("echo", "printf", "cat")
 # A condition that only says which rank or node does something: what it guards happens in every run of the job.
 ABOUT_RANKS = re.compile(r"RANK|PROCID|NODEID|hostname|head|master", re.IGNORECASE)
 CLOSING = {"(": ")", "{": "}"}
@@ -31,7 +31,7 @@ OPTION = re.compile(r"--?[A-Za-z]")
 ARITHMETIC = re.compile(r"\$\(\((?P<formula>\s*\w{1,40}(?:\s*[*/]\s*\w{1,40}){0,5}\s*)\)\)")
 FACTOR = re.compile(r"([*/]?)\s*(\w+)")
 SHELLS = re.compile(r"#!.*\b(?:ba|da|z|k)?sh\b")
-SET_APART = re.compile(r"[A-Z_][A-Z0-9_]*")  # a variable's name, as no program has it
+VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")  # a variable's name, as no program has it
 PLAIN_VALUE = re.compile(r"\d[\d.:]*")
 TYPOGRAPHIC = re.compile(r"[\u2012-\u2015\u2212][\w-]|.*[\u201c\u201d\u2018\u2019\u00a0]")
 
@@ -70,44 +70,46 @@ class ShellText:
     assigned: frozenset[str]  # the variables that the text sets anywhere
 
 
-def read(text: str, first: int = 1, known: Mapping[str, Value] | None = None) -> ShellText:
+def parse_commands(text: str, first_line: int = 1, initial_values: Mapping[str, Value] | None = None) -> ShellText:
     """Return the commands of a shell's text.
 
     Args:
         text: the lines of a shell.
-        first: the number of its first line.
-        known: variables that a text around this one sets.
+        first_line: the number of its first line.
+        initial_values: the values of variables that a text around this one sets.
     """
     if text.startswith("#!") and not SHELLS.match(text):
         return ShellText((), (), frozenset())
-    lexer = _Lexer(text[:MAX_TEXT_LENGTH], first)
-    values = dict(known or {})
+    lexer = _Lexer(text[:MAX_TEXT_LENGTH], first_line)
+    values = dict(initial_values or {})
     commands: list[Command] = []
     faults: list[ShellFault] = []
     assigned: set[str] = set()
-    ended = 0
+    last_line = 0
     for words, is_certain in lexer.commands():
-        faults += _faults(words, ended, lexer)
-        ended = words[-1].line
+        faults += _faults(words, last_line, lexer)
+        last_line = words[-1].line
         before = values.copy()
-        plain = tuple(word for word in words if not (words[0].text in SETS and not SETTING.fullmatch(word.text)))
-        settings = [(match, word) for word in plain if (match := SETTING.fullmatch(word.text))]
+        plain = tuple(
+            word for word in words if not (words[0].text in DECLARING_COMMANDS and not ASSIGNMENT.fullmatch(word.text))
+        )
+        settings = [(match, word) for word in plain if (match := ASSIGNMENT.fullmatch(word.text))]
         assigned.update(match["name"] for match, _ in settings)
         if settings and len(settings) == len(plain):
             for match, word in settings:
-                values[match["name"]] = _value(match, word, values) if is_certain else None
-        elif words[0].text in SETS_LATER:
+                values[match["name"]] = _assigned_value(match, word, values) if is_certain else None
+        elif words[0].text in READING_COMMANDS:
             names = [word.text for word in words[1:] if NAME.fullmatch(word.text)]
             assigned.update(names)
             values.update(dict.fromkeys(names))
         elif words[0].text == ":":
             for match in filter(None, (FALLBACK.fullmatch(word.text) for word in words)):
                 assigned.add(match["name"])
-                values.setdefault(match["name"], expanded(match["value"], values) if is_certain else None)
-        commands.append(Command(tuple(_expanded(words, before)), is_certain, before))
+                values.setdefault(match["name"], expand(match["value"], values) if is_certain else None)
+        commands.append(Command(tuple(_expand_words(words, before)), is_certain, before))
     faults += [
         ShellFault(
-            YamlWord("\\", line),
+            LocatedText("\\", line),
             "a blank follows the backslash at the end of the line, so the command ends there",
             "delete the blank: the backslash has to be the last character of the line",
         )
@@ -122,10 +124,10 @@ class NestedReader:
     def __init__(self) -> None:
         self._left = MAX_TEXT_LENGTH
 
-    def read(self, text: str, first: int, known: Mapping[str, Value]) -> ShellText:
-        """Return the commands of a text, as `read` does; none where too much was read before."""
+    def read(self, text: str, first_line: int, initial_values: Mapping[str, Value]) -> ShellText:
+        """Return the commands of a text, as `parse_commands` does; none where too much was read before."""
         self._left -= len(text)
-        return read(text if self._left >= 0 else "", first, known)
+        return parse_commands(text if self._left >= 0 else "", first_line, initial_values)
 
 
 @dataclass
@@ -151,11 +153,7 @@ class _Lexer:
             elif character in " \t\r\f\v":
                 self.position += 1
             elif character == "\n":
-                if not self.in_test:
-                    has_ended = bool(self.words)
-                    yield from self._end()
-                    self.is_guarded = self.is_guarded and not has_ended
-                self._newline()
+                yield from self._newline()
             elif character == "#":
                 self._skip_line()
             elif self.text.startswith("\\\n", self.position):
@@ -166,21 +164,7 @@ class _Lexer:
                     self.blanks.append(self.line)
                 self.position = blank.end()
             elif character in ";&|()" and not self.text.startswith("&>", self.position):
-                if self.in_test:
-                    self.position += 1
-                    continue
-                head = self.words[0].text if self.words else ""
-                yield from self._end()
-                if head:
-                    is_joined = self.text.startswith(("&&", "||"), self.position)
-                    self.is_guarded = is_joined and (self.is_guarded or head in TESTS)
-                is_arithmetic = self.text.startswith("((", self.position)
-                end = _closing(self.text, self.position) if is_arithmetic else None
-                if self.text.startswith(";;", self.position) and self.patterns:
-                    self.patterns[-1] = True
-                    end = self.position + 2
-                self.line += self.text.count("\n", self.position, end or self.position)
-                self.position = end or self.position + 1
+                yield from self._separator()
             elif heredoc := HEREDOC.match(self.text, self.position):
                 self.heredocs.append(heredoc["end"])
                 self.position = heredoc.end()
@@ -191,7 +175,30 @@ class _Lexer:
                 yield from self._end()
         yield from self._end()
 
-    def _newline(self) -> None:
+    def _separator(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
+        """Pass over what stands between commands, and yield the command before it; arithmetic is passed over whole."""
+        if self.in_test:
+            self.position += 1
+            return
+        head = self.words[0].text if self.words else ""
+        yield from self._end()
+        if head:
+            is_joined = self.text.startswith(("&&", "||"), self.position)
+            self.is_guarded = is_joined and (self.is_guarded or head in TEST_COMMANDS)
+        is_arithmetic = self.text.startswith("((", self.position)
+        end = _closing_position(self.text, self.position) if is_arithmetic else None
+        if self.text.startswith(";;", self.position) and self.patterns:
+            self.patterns[-1] = True
+            end = self.position + 2
+        self.line += self.text.count("\n", self.position, end or self.position)
+        self.position = end or self.position + 1
+
+    def _newline(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
+        """Pass over the end of a line and the heredocs that follow it, and yield the command that it ends."""
+        if not self.in_test:
+            has_ended = bool(self.words)
+            yield from self._end()
+            self.is_guarded = self.is_guarded and not has_ended
         self.position += 1
         self.line += 1
         for end in self.heredocs:
@@ -218,7 +225,7 @@ class _Lexer:
 
     def _end(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
         words, self.words, self.in_test = self.words, [], False
-        while words and words[0].text in BEFORE and not words[0].quote:
+        while words and words[0].text in COMMAND_PREFIXES and not words[0].quote:
             words = words[1:]
         if not words:
             return
@@ -257,7 +264,7 @@ class _Lexer:
                 parts.append(self.text[self.position : self.position + 2])
                 self.position += 2
             elif character in "'\"`(" or self.text.startswith(("$(", "${"), self.position):
-                end = _closing(self.text, self.position)
+                end = _closing_position(self.text, self.position)
                 if end is None:
                     self.position = len(self.text)
                     return False
@@ -271,7 +278,7 @@ class _Lexer:
                 parts.append(character)
                 self.position += 1
         raw = self.text[start : self.position]
-        is_quoted = raw[0] in "'\"" and _closing(raw, 0) == len(raw)
+        is_quoted = raw[0] in "'\"" and _closing_position(raw, 0) == len(raw)
         self.words.append(ShellWord("".join(parts), line, raw[0] if is_quoted else ""))
         self.in_test = (self.in_test or raw == "[[") and raw != "]]"
         return True
@@ -280,7 +287,7 @@ class _Lexer:
         return self.text[self.position - 1 : self.position] in ("<", ">") or self.text.startswith("&>", self.position)
 
 
-def _closing(text: str, start: int) -> int | None:
+def _closing_position(text: str, start: int) -> int | None:
     """Return the end of the quote, parenthesis or expansion that begins at `start`; None where it is not closed."""
     if text[start] == "'":
         end = text.find("'", start + 1)
@@ -312,96 +319,96 @@ def _closing(text: str, start: int) -> int | None:
     return None
 
 
-def _value(match: re.Match[str], word: ShellWord, values: Mapping[str, Value]) -> Value:
+def _assigned_value(match: re.Match[str], word: ShellWord, values: Mapping[str, Value]) -> Value:
     """Return the value of an assignment; None for one that is added to an unknown one."""
     value, before = match["value"], values.get(match["name"], ())
     if value.startswith("(") and value.endswith(")"):
         inner = _Lexer(value[1:-1], word.line).commands()
-        items = tuple(item for words, _ in inner for item in _expanded(words, values))
+        items = tuple(item for words, _ in inner for item in _expand_words(words, values))
         return items if not match["plus"] else (*before, *items) if isinstance(before, tuple) else None
-    text = expanded(value, values)
+    text = expand(value, values)
     if match["plus"]:
         return before + text if isinstance(before, str) else None
     return text
 
 
-def expanded(text: str, values: Mapping[str, Value]) -> str:
+def expand(text: str, values: Mapping[str, Value]) -> str:
     """Return a text with the variables in place whose value is known; others stay as they are written."""
 
     def value(match: re.Match[str]) -> str:
-        known = values.get(match["braced"] or match["plain"])
-        return known if isinstance(known, str) else match[0]
+        substitute = values.get(match["braced"] or match["plain"])
+        return substitute if isinstance(substitute, str) else match[0]
 
     if "$" not in text or len(text) > MAX_WORD_LENGTH:
         return text
-    return ARITHMETIC.sub(lambda match: _result(match, values), REFERENCE.sub(value, text)[:MAX_WORD_LENGTH])
+    return ARITHMETIC.sub(lambda match: _arithmetic_result(match, values), REFERENCE.sub(value, text)[:MAX_WORD_LENGTH])
 
 
-def with_defaults(text: str) -> str:
+def expand_defaults(text: str) -> str:
     """Return a text with the default in the place of each variable that has one."""
     return DEFAULT.sub(lambda match: match["default"].strip("'\""), text)
 
 
-def option_values(text: ShellText, name: str) -> Iterator[YamlWord]:
+def option_values(text: ShellText, name: str) -> Iterator[LocatedText]:
     """Yield the values of an option of the commands that are certain to run, defaults for variables that have one."""
     for command in text.commands:
         for word, following in pairwise((*command.words, ShellWord("", 0)) if command.is_certain else ()):
             option, equals, value = word.text.partition("=")
             if option == name and (equals or following.text):
-                yield YamlWord(with_defaults(value if equals else following.text), word.line)
+                yield LocatedText(expand_defaults(value if equals else following.text), word.line)
 
 
-def _result(match: re.Match[str], values: Mapping[str, Value]) -> str:
+def _arithmetic_result(match: re.Match[str], values: Mapping[str, Value]) -> str:
     """Return the product or quotient of known numbers; the text itself for anything else."""
     number = None
     for operator, operand in FACTOR.findall(match["formula"]):
-        known = values.get(operand, operand)
-        if not isinstance(known, str) or not known.isdecimal() or (operator == "/" and not int(known)):
+        factor = values.get(operand, operand)
+        if not isinstance(factor, str) or not factor.isdecimal() or (operator == "/" and not int(factor)):
             return match[0]
-        number = int(known) if number is None else number * int(known) if operator == "*" else number // int(known)
+        number = int(factor) if number is None else number * int(factor) if operator == "*" else number // int(factor)
     return match[0] if number is None else str(number)
 
 
-def _expanded(words: tuple[ShellWord, ...], values: Mapping[str, Value]) -> Iterator[ShellWord]:
+def _expand_words(words: tuple[ShellWord, ...], values: Mapping[str, Value]) -> Iterator[ShellWord]:
     """Yield words with known variables in place, several where a shell makes several of one."""
     for word in words:
         reference = REFERENCE.fullmatch(word.text)
-        known = values.get(reference["braced"] or reference["plain"]) if reference and word.quote != "'" else None
+        substitute = values.get(reference["braced"] or reference["plain"]) if reference and word.quote != "'" else None
         if word.quote == "'":
             yield word
-        elif isinstance(known, tuple):
-            yield from known
-        elif isinstance(known, str) and not word.quote:
-            yield from (ShellWord(item, word.line) for item in _split(known))
+        elif isinstance(substitute, tuple):
+            yield from substitute
+        elif isinstance(substitute, str) and not word.quote:
+            yield from (ShellWord(item, word.line) for item in _split_words(substitute))
         else:
-            yield ShellWord(expanded(word.text, values), word.line, word.quote)
+            yield ShellWord(expand(word.text, values), word.line, word.quote)
 
 
-def _split(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     """Return the words that a shell makes of a variable's value; $(a program's output) is in one of them."""
     if "$(" not in text:
         return text.split()
     return [word.text for words, _ in _Lexer(text.replace("\n", " "), 1).commands() for word in words]
 
 
-def _faults(words: tuple[ShellWord, ...], ended: int, lexer: _Lexer) -> Iterator[ShellFault]:
-    """Yield what is broken at a command's beginning; `ended` is the line in which the one before ended, 0 for none."""
+def _faults(words: tuple[ShellWord, ...], previous_line: int, lexer: _Lexer) -> Iterator[ShellFault]:
+    """Yield what is broken at a command's beginning; `previous_line` is where the one before ends, 0 for none."""
     head = words[0]
-    word = YamlWord(head.text, head.line)
-    if ended and OPTION.match(head.text) and not head.quote and ended not in lexer.blanks:
-        problem = f"a command begins with {head.text[:40]}: the one before ended in line {ended}"
-        fix = f"end line {ended} with a backslash"
-        if head.line - ended > 1:
+    word = LocatedText(head.text, head.line)
+    if previous_line and OPTION.match(head.text) and not head.quote and previous_line not in lexer.blanks:
+        problem = f"a command begins with {head.text[:40]}: the one before ended in line {previous_line}"
+        fix = f"end line {previous_line} with a backslash"
+        if head.line - previous_line > 1:
             fix = "leave no empty line and no comment between the lines of a command"
         yield ShellFault(word, problem, fix)
     names = words[1:] if head.text == "export" else words
-    if len(names) > 1 and SET_APART.fullmatch(names[0].text) and names[1].text == "=" and not names[1].quote:
+    if len(names) > 1 and VARIABLE_NAME.fullmatch(names[0].text) and names[1].text == "=" and not names[1].quote:
         yield ShellFault(
             word, f"{names[0].text} is not set: a blank stands before the =", "write no blank around the ="
         )
     elif len(names) == 2 and names[0].text.endswith("=") and PLAIN_VALUE.fullmatch(names[1].text):
         yield ShellFault(word, f"{names[0].text[:-1]} is empty: a blank follows the =", "write no blank around the =")
-    for item in () if head.text in PRINTS else words:
+    for item in () if head.text in PRINTING_COMMANDS else words:
         if not item.quote and TYPOGRAPHIC.match(item.text):
             problem = f"{item.text[:40]} has a typographic dash, quote or blank, as word processors write it"
-            yield ShellFault(YamlWord(item.text, item.line), problem, "type it anew: -, \", ' or a plain blank")
+            yield ShellFault(LocatedText(item.text, item.line), problem, "type it anew: -, \", ' or a plain blank")

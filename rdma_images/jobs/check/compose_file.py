@@ -70,7 +70,7 @@ def _command(service: YamlNode) -> shell.ShellSettings:
     """Return what a service's command sets."""
     command = service.lookup("command")
     text = command.value if isinstance(command.value, str) else " ".join(_texts(command.value))
-    return shell.read(text, shell.block_start(command.line, text))
+    return shell.read_settings(text, shell.block_start(command.line, text))
 
 
 def _access(service: dict[str, Any]) -> Iterator[str]:

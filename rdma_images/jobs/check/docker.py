@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
 
 RUN = re.compile(r"(?<![\w-])(?:docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
 # Options of `docker run` without a value; any other takes the next word, where it has no "=".
@@ -23,7 +23,7 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
     if not RUN.search(text):
         return
     joined = re.sub(r"\\\n", lambda _: "\\ ", text)  # a line that goes on, as one of the same length
-    lines = shell.read(text)
+    lines = shell.read_settings(text)
     starts = shell.line_starts(text)
     has_several = len(RUN.findall(joined)) > 1
     for match in RUN.finditer(joined):
@@ -36,19 +36,19 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
         pairs = [value.partition("=") for key in ("--env", "-e") for value in options.get(key, ())]
         networks = [value for key in ("--network", "--net") for value in options.get(key, ())]
         gpus = next((count for value in options.get("--gpus", ()) if (count := _gpus(value))), "")
-        settings = {name: YamlWord("given", line) for name, value in _access(options).items() if value}
+        settings = {name: LocatedText("given", line) for name, value in _access(options).items() if value}
         if not _has_shared_memory(options) and "$" not in (image or ""):
-            settings["default-shm"] = YamlWord("docker run", line)
+            settings["default-shm"] = LocatedText("docker run", line)
         if not networks and not has_several and "$" not in (image or ""):
-            settings["default-network"] = YamlWord("docker run", line)
+            settings["default-network"] = LocatedText("docker run", line)
         yield JobPart(
             name,
             line,
             "docker",
             "docker run",
-            gpus=YamlWord(gpus, line) if gpus else None,
-            image=YamlWord(image, line) if image else None,
-            environment={key: YamlWord(value, line) for key, equals, value in pairs if equals},
+            gpus=LocatedText(gpus, line) if gpus else None,
+            image=LocatedText(image, line) if image else None,
+            environment={key: LocatedText(value, line) for key, equals, value in pairs if equals},
             settings=settings,
             network="host" if networks == ["host"] else "pod",
             # Several "nodes" that share one host's network do meet there.

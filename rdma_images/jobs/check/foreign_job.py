@@ -12,7 +12,7 @@ Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True)
-class YamlWord:
+class LocatedText:
     """A value as text, and its line, from 1."""
 
     text: str
@@ -63,25 +63,25 @@ class YamlNode:
         return self.document.line(*self.path)
 
     @property
-    def word(self) -> YamlWord | None:
+    def word(self) -> LocatedText | None:
         """Return the value as a word; None for none, and for a mapping or a list."""
-        return YamlWord(self.value, self.line) if isinstance(self.value, str) and self.value else None
+        return LocatedText(self.value, self.line) if isinstance(self.value, str) and self.value else None
 
     @property
-    def words(self) -> dict[str, YamlWord]:
+    def words(self) -> dict[str, LocatedText]:
         """Return the words of a mapping."""
         return {key: self.lookup(key).with_text(value) for key, value in self.mapping.items() if isinstance(value, str)}
 
-    def with_text(self, text: str) -> YamlWord:
+    def with_text(self, text: str) -> LocatedText:
         """Return `text` as a word in the line of this value."""
-        return YamlWord(text, self.line)
+        return LocatedText(text, self.line)
 
 
 @dataclass(frozen=True)
 class ShellFault:
     """What a shell does not read as it is meant, and what to write in its place."""
 
-    word: YamlWord
+    word: LocatedText
     message: str
     fix: str
 
@@ -95,16 +95,16 @@ class Launch:
 
     program: str  # as in PROGRAMS and SUBCOMMANDS of launches.py, or python
     line: int
-    options: Mapping[str, YamlWord]  # the launcher's own
-    arguments: Mapping[str, YamlWord]  # of the script that it starts: options, and Hydra's key=value
+    options: Mapping[str, LocatedText]  # the launcher's own
+    arguments: Mapping[str, LocatedText]  # of the script that it starts: options, and Hydra's key=value
     is_certain: bool  # whether every run executes it
-    srun: Mapping[str, YamlWord] | None = None  # the options of the srun that starts it; None for none
+    srun: Mapping[str, LocatedText] | None = None  # the options of the srun that starts it; None for none
     on_nodes: bool = False  # whether each node's own shell puts its variables in place
-    way: str = ""  # what starts it elsewhere and passes only some variables on: mpirun, docker, ssh
-    sent_variables: frozenset[str] | None = None  # what that way passes on; None for all
-    is_open: bool = False  # whether a variable may hold more of its options
-    exported: Mapping[str, YamlWord] = field(default_factory=dict)  # variables that are set where it starts
-    visible: YamlWord | None = None  # CUDA_VISIBLE_DEVICES
+    forwarder: str = ""  # what starts it elsewhere and forwards only some variables: mpirun, docker, ssh
+    forwarded_variables: frozenset[str] | None = None  # which those are; None for all
+    may_have_more_options: bool = False  # whether a variable may hold more of its options
+    exported: Mapping[str, LocatedText] = field(default_factory=dict)  # variables that are set where it starts
+    visible_devices: LocatedText | None = None  # CUDA_VISIBLE_DEVICES
     script: str = ""  # the program that it starts, by its path
     has_variables: bool = False  # whether its words have variables whose values the text does not set
 
@@ -113,13 +113,13 @@ class Launch:
 class RankStart:
     """How a command starts its ranks. What it does not say, or says in several ways, is None."""
 
-    ranks: YamlWord | None = None  # that torchrun starts on each node
-    nodes: YamlWord | None = None  # that torchrun waits for
-    restarts: YamlWord | None = None  # that torchrun makes of failed ranks
-    first_node: YamlWord | None = None  # where torchrun's ranks meet
-    ignored_option: YamlWord | None = None  # that the program reads for another of its backends
-    lone_launcher: YamlWord | None = None  # what is told of no other node: a launcher, or python
-    mpi_ranks: YamlWord | None = None  # that mpirun starts on all nodes
+    ranks: LocatedText | None = None  # that torchrun starts on each node
+    nodes: LocatedText | None = None  # that torchrun waits for
+    restarts: LocatedText | None = None  # that torchrun makes of failed ranks
+    first_node: LocatedText | None = None  # where torchrun's ranks meet
+    ignored_option: LocatedText | None = None  # that the program reads for another of its backends
+    lone_launcher: LocatedText | None = None  # what is told of no other node: a launcher, or python
+    mpi_ranks: LocatedText | None = None  # that mpirun starts on all nodes
     launches: tuple[Launch, ...] = ()
     faults: tuple[ShellFault, ...] = ()
     assigned: frozenset[str] = frozenset()  # variables that the text sets anywhere
@@ -133,17 +133,19 @@ class JobPart:
     line: int
     kind: Kind
     title: str  # "MPIJob Worker", "sbatch script"
-    instance: YamlWord | None = None
-    nodes: YamlWord | None = None
-    gpus: YamlWord | None = None  # on each node
-    image: YamlWord | None = None
-    requests: Mapping[str, YamlWord] = field(default_factory=dict)  # of Kubernetes, by resource
-    limits: Mapping[str, YamlWord] = field(default_factory=dict)
-    environment: Mapping[str, YamlWord] = field(default_factory=dict)
-    settings: Mapping[str, YamlWord] = field(default_factory=dict)  # values that only some kinds have, by our own names
+    instance: LocatedText | None = None
+    nodes: LocatedText | None = None
+    gpus: LocatedText | None = None  # on each node
+    image: LocatedText | None = None
+    requests: Mapping[str, LocatedText] = field(default_factory=dict)  # of Kubernetes, by resource
+    limits: Mapping[str, LocatedText] = field(default_factory=dict)
+    environment: Mapping[str, LocatedText] = field(default_factory=dict)
+    settings: Mapping[str, LocatedText] = field(
+        default_factory=dict
+    )  # values that only some kinds have, by our own names
     network: Network | None = None  # whose interfaces the ranks see
     start: RankStart = RankStart()
-    more_images: tuple[YamlWord, ...] = ()
+    more_images: tuple[LocatedText, ...] = ()
 
     def __str__(self) -> str:
         nodes = f"{self.nodes.text} node{'s' if self.nodes.number != 1 else ''}" if self.nodes else ""
@@ -156,7 +158,7 @@ class JobPart:
         word = self.settings.get("job-nodes") or self.nodes
         return word.number if word else None
 
-    def amount(self, resource: str) -> YamlWord | None:
+    def amount(self, resource: str) -> LocatedText | None:
         """Return how much of a resource a pod gets: Kubernetes takes the limit where there is no request."""
         return self.requests.get(resource) or self.limits.get(resource)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, Launch, Network, RankStart, YamlNode, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText, Network, RankStart, YamlNode
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
@@ -86,7 +86,7 @@ def _main_container(containers: list[YamlNode]) -> YamlNode:
     )
 
 
-def _settings(top: YamlNode, pod: YamlNode, container: YamlNode) -> Iterator[tuple[str, YamlWord]]:
+def _settings(top: YamlNode, pod: YamlNode, container: YamlNode) -> Iterator[tuple[str, LocatedText]]:
     """Yield the settings of a pod that rules read, by our own name of each."""
     yield from _host_devices(pod)
     yield from _run_policy(top, pod)
@@ -153,7 +153,9 @@ def _train_job(top: YamlNode) -> JobPart:
 
 def _accelerate(top: YamlNode) -> JobPart:
     """Return the part of a configuration of accelerate, which is of one machine."""
-    launch = Launch("accelerate", 1, {**top.words, "config_file": YamlWord(top.document.name, 1)}, {}, is_certain=True)
+    launch = Launch(
+        "accelerate", 1, {**top.words, "config_file": LocatedText(top.document.name, 1)}, {}, is_certain=True
+    )
     title = "accelerate configuration"
     return JobPart(top.document.name, 1, "script", title, network="host", start=RankStart(launches=(launch,)))
 
@@ -173,8 +175,8 @@ def _skypilot(top: YamlNode) -> JobPart:
         "gpu": accelerators.with_text(gpu) if gpu else None,
         "internal-ips": aws.with_text(internal.text) if internal else None,
     }
-    script = words["run"] or YamlWord("", 1)
-    run = shell.read(script.text, shell.block_start(script.line, script.text))
+    script = words["run"] or LocatedText("", 1)
+    run = shell.read_settings(script.text, shell.block_start(script.line, script.text))
     return JobPart(
         top.document.name,
         1,
@@ -231,7 +233,7 @@ def _node_groups(top: YamlNode) -> Iterator[JobPart]:
         )
 
 
-def _instance(spec: YamlNode) -> YamlWord | None:
+def _instance(spec: YamlNode) -> LocatedText | None:
     """Return the only instance type that a pod may land on, by its selector or affinity."""
     selector = spec.lookup("nodeSelector")
     for label in INSTANCE_LABELS:
@@ -244,7 +246,7 @@ def _instance(spec: YamlNode) -> YamlWord | None:
     return None
 
 
-def _instance_anywhere(node: YamlNode) -> YamlWord | None:
+def _instance_anywhere(node: YamlNode) -> LocatedText | None:
     """Return the instance type that a node selector at any depth names."""
     if instance := _instance(node):
         return instance
@@ -264,7 +266,7 @@ def _ancestors(top: YamlNode, pod: YamlNode) -> Iterator[YamlNode]:
     return (top.lookup(*pod.path[:depth]) for depth in range(len(pod.path), 0, -1))
 
 
-def _replicas(top: YamlNode, pod: YamlNode) -> YamlWord | None:
+def _replicas(top: YamlNode, pod: YamlNode) -> LocatedText | None:
     """Return the number of pods of a template, from the nearest object around it.
 
     For a LeaderWorkerSet it is the size of each replica.
@@ -277,23 +279,23 @@ def _replicas(top: YamlNode, pod: YamlNode) -> YamlWord | None:
     return None
 
 
-def _mpi_slots(top: YamlNode) -> YamlWord | None:
+def _mpi_slots(top: YamlNode) -> LocatedText | None:
     """Return the slots of all hosts that mpi-operator names to mpirun; None for another job, and for an open number."""
     workers = top.lookup("spec", "mpiReplicaSpecs", "Worker", "replicas")
-    slots = top.lookup("spec", "slotsPerWorker").word or YamlWord("1", workers.line)
+    slots = top.lookup("spec", "slotsPerWorker").word or LocatedText("1", workers.line)
     if not workers.word or workers.word.number is None or slots.number is None:
         return None
     hosts = workers.word.number + (top.lookup("spec", "runLauncherAsWorker").value == "true")
-    return YamlWord(str(hosts * slots.number), slots.line)
+    return LocatedText(str(hosts * slots.number), slots.line)
 
 
-def _pytorch_nodes(top: YamlNode) -> YamlWord | None:
+def _pytorch_nodes(top: YamlNode) -> LocatedText | None:
     """Return the nodes of a PyTorchJob, of which its master is one; None for another job, and for one that may grow."""
     roles = top.lookup("spec", "pytorchReplicaSpecs")
     return _total([roles.lookup(role) for role in roles.mapping], roles)
 
 
-def _ray_nodes(top: YamlNode, pod: YamlNode) -> YamlWord | None:
+def _ray_nodes(top: YamlNode, pod: YamlNode) -> LocatedText | None:
     """Return the nodes with GPUs of the Ray cluster that a pod belongs to; None for another job."""
     position = next((n for n, step in enumerate(pod.path) if step in ("headGroupSpec", "workerGroupSpecs")), None)
     if not str(top.lookup("kind").value).startswith("Ray") or position is None:
@@ -303,14 +305,14 @@ def _ray_nodes(top: YamlNode, pod: YamlNode) -> YamlWord | None:
     return _total([group for group in groups if GPU in str(group.mapping)], pod)
 
 
-def _total(groups: list[YamlNode], node: YamlNode) -> YamlWord | None:
+def _total(groups: list[YamlNode], node: YamlNode) -> LocatedText | None:
     """Return the replicas of groups together, in the line of `node`; None where one of them is no number."""
-    counts = [YamlWord(str(group.lookup("replicas").value or "1"), 1).number for group in groups]
+    counts = [LocatedText(str(group.lookup("replicas").value or "1"), 1).number for group in groups]
     known_counts = [count for count in counts if count is not None]
     return node.with_text(str(sum(known_counts))) if counts and len(known_counts) == len(counts) else None
 
 
-def _host_devices(pod: YamlNode) -> Iterator[tuple[str, YamlWord]]:
+def _host_devices(pod: YamlNode) -> Iterator[tuple[str, LocatedText]]:
     """Yield the folders of the node's /dev that a pod mounts by path."""
     for volume in pod.lookup("volumes").items:
         mounted = str(volume.lookup("hostPath", "path").value)
@@ -318,7 +320,7 @@ def _host_devices(pod: YamlNode) -> Iterator[tuple[str, YamlWord]]:
             yield setting, volume.with_text(mounted)
 
 
-def _run_policy(top: YamlNode, pod: YamlNode) -> Iterator[tuple[str, YamlWord]]:
+def _run_policy(top: YamlNode, pod: YamlNode) -> Iterator[tuple[str, LocatedText]]:
     """Yield the operator's limit of retries, and the pods' restart policy at any depth above the container."""
     for limit in (top.lookup("spec", "backoffLimit"), top.lookup("spec", "runPolicy", "backoffLimit")):
         if limit.word:
@@ -328,7 +330,7 @@ def _run_policy(top: YamlNode, pod: YamlNode) -> Iterator[tuple[str, YamlWord]]:
         yield "restart", policy
 
 
-def _environment(container: YamlNode) -> Mapping[str, YamlWord]:
+def _environment(container: YamlNode) -> Mapping[str, LocatedText]:
     entries = [entry for entry in container.lookup("env").items if isinstance(entry.lookup("name").value, str)]
     return {entry.lookup("name").value: entry.with_text(str(entry.lookup("value").value or "")) for entry in entries}
 
@@ -336,15 +338,15 @@ def _environment(container: YamlNode) -> Mapping[str, YamlWord]:
 def _command(container: YamlNode) -> shell.ShellSettings:
     """Return what a container's command sets: a list of words, of which some may be a shell's lines."""
     texts: list[shell.ShellSettings] = []
-    words: list[YamlWord] = []
+    words: list[LocatedText] = []
     for node in (*container.lookup("command").items, *container.lookup("args").items):
         word = node.value
         if isinstance(word, str) and ("\n" in word or " " in word):
-            texts.append(shell.read(word, shell.block_start(node.line, word)))
+            texts.append(shell.read_settings(word, shell.block_start(node.line, word)))
         elif isinstance(word, str):
             words.append(node.with_text(word))
-    texts.append(shell.read(_one_command(words), words[0].line if words else container.line))
-    variables: dict[str, YamlWord] = {}
+    texts.append(shell.read_settings(_one_command(words), words[0].line if words else container.line))
+    variables: dict[str, LocatedText] = {}
     start = RankStart()
     for lines in reversed(texts):  # a shell's lines say more than the words around them
         variables |= lines.variables
@@ -352,7 +354,7 @@ def _command(container: YamlNode) -> shell.ShellSettings:
     return shell.ShellSettings(variables, (), None, start)
 
 
-def _one_command(words: list[YamlWord]) -> str:
+def _one_command(words: list[LocatedText]) -> str:
     """Return words as a shell's command that goes on over lines, so that each word stands in its line."""
     text = ""
     for before, word in pairwise([*words[:1], *words]):

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from rdma_images.jobs.check import commands
 from rdma_images.jobs.check.commands import Command, ShellWord
-from rdma_images.jobs.check.foreign_job import Launch, RankStart, YamlWord
+from rdma_images.jobs.check.foreign_job import Launch, LocatedText, RankStart
 
 MAX_DEPTH = 4  # commands within the words of others
 # What runs the command that follows its own options.
@@ -52,16 +52,16 @@ SCRIPT = re.compile(r".*\.(?:py|sh|pyz)|-m|--module")
 OPTION = re.compile(r"-{1,2}[A-Za-z]")
 HYDRA = re.compile(r"\+{0,2}[a-z][\w.]*\.\w+=.*|[a-z_]\w*=.*")
 # A variable that may hold options of the launcher.
-OPEN_WORDS = re.compile(r"\$.*(?:ARG|OPT|CONF|PARAM|FLAG|LAUNCH|DIST|RDZV|TORCHRUN|@|\*)", re.IGNORECASE)
+OPTION_VARIABLE = re.compile(r"\$.*(?:ARG|OPT|CONF|PARAM|FLAG|LAUNCH|DIST|RDZV|TORCHRUN|@|\*)", re.IGNORECASE)
 SRUN_SHORT = {"N": "nodes", "n": "ntasks", "w": "nodelist", "c": "cpus_per_task", "G": "gpus", "r": "relative"}
 # Options by which a launcher learns of other nodes, and variables of the platforms that name them in a file.
-KNOWS_NODES = {
+OTHER_NODES_OPTIONS = {
     "deepspeed": {"H", "hostfile", "no_ssh", "node_rank"},
     "accelerate": {"num_machines", "config_file", "deepspeed_hostfile"},
 }
-NODES_ELSEWHERE = re.compile("DLTS_HOSTFILE|ACCELERATE_CONFIG")
+NODES_FILE_VARIABLE = re.compile("DLTS_HOSTFILE|ACCELERATE_CONFIG")
 # What the shell around puts in place: no other one reads it.
-OUTER = re.compile(r"\$\([^()]*\)|\$\{[^{}]*\}|\$\w+")
+EXPANSION = re.compile(r"\$\([^()]*\)|\$\{[^{}]*\}|\$\w+")
 HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*:\d+")
 MPI_VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*")
 
@@ -69,11 +69,11 @@ MPI_VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*")
 @dataclass(frozen=True)
 class _Context:
     is_certain: bool
-    srun: Mapping[str, YamlWord] | None = None
+    srun: Mapping[str, LocatedText] | None = None
     on_nodes: bool = False
-    way: str = ""
-    sent_variables: frozenset[str] | None = None
-    exported: Mapping[str, YamlWord] = field(default_factory=dict)
+    forwarder: str = ""
+    forwarded_variables: frozenset[str] | None = None
+    exported: Mapping[str, LocatedText] = field(default_factory=dict)
     depth: int = 0
     nested: commands.NestedReader = field(default_factory=commands.NestedReader)
 
@@ -96,7 +96,7 @@ def rank_start(shell_text: commands.ShellText, text: str) -> RankStart:
         _only_value(torchruns, "max_restarts"),
         _only_value(certain, "rdzv_endpoint", "master_addr", has_defaults=False),
         next(_ignored_devices(certain), None),
-        None if NODES_ELSEWHERE.search(text) else next(_lone_launchers(certain), None),
+        None if NODES_FILE_VARIABLE.search(text) else next(_lone_launchers(certain), None),
         _only_value(mpiruns, "np"),
         starts,
         shell_text.faults,
@@ -104,35 +104,35 @@ def rank_start(shell_text: commands.ShellText, text: str) -> RankStart:
     )
 
 
-def _only_value(starts: Iterable[Launch], *names: str, has_defaults: bool = True) -> YamlWord | None:
+def _only_value(starts: Iterable[Launch], *names: str, has_defaults: bool = True) -> LocatedText | None:
     """Return the value of an option that all launches agree on, a variable's default for the variable; else None."""
     words = [launch.options[name] for launch in starts for name in names if name in launch.options]
     if has_defaults:
-        words = [YamlWord(commands.with_defaults(word.text), word.line) for word in words]
+        words = [LocatedText(commands.expand_defaults(word.text), word.line) for word in words]
     return words[0] if len({word.text for word in words}) == 1 else None
 
 
-def _ignored_devices(starts: Iterable[Launch]) -> Iterator[YamlWord]:
+def _ignored_devices(starts: Iterable[Launch]) -> Iterator[LocatedText]:
     """Yield SGLang's devices for Mooncake where NIXL, which chooses its own, moves the cache."""
     for launch in starts:
         backend = launch.options.get("disaggregation_transfer_backend")
         devices = launch.options.get("disaggregation_ib_device")
         if devices and backend and backend.text == "nixl":
-            yield YamlWord(f"--disaggregation-ib-device {devices.text}", devices.line)
+            yield LocatedText(f"--disaggregation-ib-device {devices.text}", devices.line)
 
 
-def _lone_launchers(starts: Iterable[Launch]) -> Iterator[YamlWord]:
+def _lone_launchers(starts: Iterable[Launch]) -> Iterator[LocatedText]:
     """Yield the launchers that learn of no other node by their own options; variables may hold them."""
     for launch in starts:
-        names = KNOWS_NODES.get(launch.program)
-        if names and launch.script and not (names & launch.options.keys() or launch.way or launch.has_variables):
-            yield YamlWord("accelerate launch" if launch.program == "accelerate" else launch.program, launch.line)
+        names = OTHER_NODES_OPTIONS.get(launch.program)
+        if names and launch.script and not (names & launch.options.keys() or launch.forwarder or launch.has_variables):
+            yield LocatedText("accelerate launch" if launch.program == "accelerate" else launch.program, launch.line)
 
 
 def launches(text: commands.ShellText) -> tuple[Launch, ...]:
     """Return the launches among a text's commands, those within quotes for another shell, too."""
     starts: list[Launch] = []
-    exported: dict[str, YamlWord] = {}
+    exported: dict[str, LocatedText] = {}
     nested = commands.NestedReader()
     for command in text.commands:
         if command.words[0].text in ("export", "declare", "typeset") and command.is_certain:
@@ -152,86 +152,101 @@ def nested_commands(
         yield command
         for position in range(1, len(command.words)) if depth < MAX_DEPTH else ():
             word = command.words[position]
-            if re.search(r"\s", word.text) and (_is_script(command.words, position) or _is_sent(command.words)):
+            if re.search(r"\s", word.text) and (_is_script(command.words, position) or _is_read_again(command.words)):
                 inner = nested.read(word.text, word.line, {} if word.quote == "'" else command.values)
-                for each in nested_commands(inner, nested, depth + 1):
-                    yield replace(each, is_certain=each.is_certain and command.is_certain)
+                for nested_command in nested_commands(inner, nested, depth + 1):
+                    yield replace(nested_command, is_certain=nested_command.is_certain and command.is_certain)
 
 
 def _is_script(words: tuple[ShellWord, ...], position: int) -> bool:
     """Return whether a word is the script of a shell, as behind bash -c."""
     return SHELL_OPTION.fullmatch(words[position - 1].text) is not None and any(
-        SHELL.fullmatch(word.text.rpartition("/")[2]) for word in words[:position]
+        SHELL.fullmatch(_base_name(word)) for word in words[:position]
     )
 
 
-def _is_sent(words: tuple[ShellWord, ...]) -> bool:
+def _is_read_again(words: tuple[ShellWord, ...]) -> bool:
     """Return whether a shell reads each word of a command once more."""
-    return words[0].text.rpartition("/")[2] in ("ssh", "eval")
+    return _base_name(words[0]) in ("ssh", "eval")
 
 
-def _settings(words: tuple[ShellWord, ...]) -> dict[str, YamlWord]:
+def _settings(words: tuple[ShellWord, ...]) -> dict[str, LocatedText]:
     """Return the words that are NAME=value."""
-    matches = ((commands.SETTING.fullmatch(word.text), word.line) for word in words)
-    return {match["name"]: YamlWord(match["value"], line) for match, line in matches if match}
+    matches = ((commands.ASSIGNMENT.fullmatch(word.text), word.line) for word in words)
+    return {match["name"]: LocatedText(match["value"], line) for match, line in matches if match}
 
 
 def _launches_in(words: tuple[ShellWord, ...], command: Command, context: _Context) -> Iterator[Launch]:
     """Yield the launches of a command's words."""
-    start = next((n for n, word in enumerate(words) if not commands.SETTING.fullmatch(word.text)), len(words))
+    start = next((n for n, word in enumerate(words) if not commands.ASSIGNMENT.fullmatch(word.text)), len(words))
     context = replace(context, exported={**context.exported, **_settings(words[:start])})
     words = words[start:]
     if not words:
         return
-    head = words[0].text.rpartition("/")[2]
     program, length = _program(words)
-    if program and program not in ("mpirun", "horovodrun"):
+    if program in ("mpirun", "horovodrun"):
+        variables = _forwarded_by_mpirun(words) if program == "mpirun" else None
+        mpi_context = replace(context, forwarder=program, forwarded_variables=variables)
+        yield _launch(program, words[length:], words[0].line, mpi_context)
+        context = replace(context, on_nodes=True, forwarder="", forwarded_variables=None)
+        yield from _wrapped_launches(words, command, context)
+    elif program:
         yield _launch(program, words[length:], words[0].line, context)
-        return
-    if program:
-        context = replace(context, way=program, sent_variables=_sent(words) if program == "mpirun" else None)
-        yield _launch(program, words[length:], words[0].line, context)
-        context = replace(context, on_nodes=True, way="", sent_variables=None)
-    elif not WRAPPERS.fullmatch(head):
-        return
+    elif WRAPPERS.fullmatch(_base_name(words[0])):
+        yield from _wrapped_launches(words, command, _wrapper_context(words, context))
+
+
+def _base_name(word: ShellWord) -> str:
+    return word.text.rpartition("/")[2]
+
+
+def _wrapper_context(words: tuple[ShellWord, ...], context: _Context) -> _Context:
+    """Return the context of what a wrapper starts: srun's options, or the variables that docker or ssh forwards."""
+    head = _base_name(words[0])
     if head == "srun":
-        context = replace(context, srun=_options(_before_program(words[1:]), SRUN_SHORT))
+        return replace(context, srun=_options(_srun_words(words[1:]), SRUN_SHORT))
     if head in ("docker", "podman", "nerdctl") and len(words) > 1 and words[1].text in ("run", "container"):
-        context = replace(context, way="docker", sent_variables=_passed(words))
+        return replace(context, forwarder="docker", forwarded_variables=_forwarded_by_docker(words))
     if head in ("ssh", "pdsh", "clush"):
         names = frozenset(re.findall(r"\b([A-Z_][A-Z0-9_]*)=", " ".join(word.text for word in words)))
-        context = replace(context, way="ssh", sent_variables=names)
+        return replace(context, forwarder="ssh", forwarded_variables=names)
+    return context
+
+
+def _wrapped_launches(words: tuple[ShellWord, ...], command: Command, context: _Context) -> Iterator[Launch]:
+    """Yield the launches of the command behind a wrapper's own options, and of texts that another shell reads."""
+    head = _base_name(words[0])
     for position in range(1, len(words)):
         word = words[position]
         is_script = _is_script(words, position)
-        if (is_script or _is_sent(words)) and re.search(r"\s", word.text) and context.depth < MAX_DEPTH:
-            yield from _inner(word, command, context, on_nodes=word.quote == "'" and head != "eval")
+        if (is_script or _is_read_again(words)) and re.search(r"\s", word.text) and context.depth < MAX_DEPTH:
+            yield from _nested_launches(word, command, context, on_nodes=word.quote == "'" and head != "eval")
             if is_script:
                 return
         if word.quote and re.search(r"\s", word.text):
             continue
-        inner, _ = _program(words[position:])
-        if inner and inner != "python":
+        nested_program, _ = _program(words[position:])
+        if nested_program and nested_program != "python":
             yield from _launches_in(words[position:], command, context)
             return
     if head == "srun":
-        yield from _python(words, context)
+        yield from _python_launches(words, context)
 
 
-def _inner(word: ShellWord, command: Command, context: _Context, *, on_nodes: bool) -> Iterator[Launch]:
+def _nested_launches(word: ShellWord, command: Command, context: _Context, *, on_nodes: bool) -> Iterator[Launch]:
     """Yield the launches of a text that another shell reads; in single quotes only that shell knows its variables."""
     text = word.text.replace('\\"', '"').replace("\\$", "$")
-    exported = {name: OUTER.sub("$_", value.text) for name, value in context.exported.items()}
-    inner = context.nested.read(text, word.line, exported if on_nodes else command.values)
+    exported = {name: EXPANSION.sub("$_", value.text) for name, value in context.exported.items()}
+    nested_text = context.nested.read(text, word.line, exported if on_nodes else command.values)
     context = replace(context, on_nodes=context.on_nodes or on_nodes, depth=context.depth + 1)
-    for each in inner.commands:
-        yield from _launches_in(each.words, each, context)
+    for nested_command in nested_text.commands:
+        yield from _launches_in(nested_command.words, nested_command, context)
 
 
-def _python(words: tuple[ShellWord, ...], context: _Context) -> Iterator[Launch]:
+def _python_launches(words: tuple[ShellWord, ...], context: _Context) -> Iterator[Launch]:
     """Yield a program that srun itself starts."""
     for position, word in enumerate(words):
-        if PYTHON.fullmatch(word.text.rpartition("/")[2]):
+        if PYTHON.fullmatch(_base_name(word)):
             script = next((n for n in range(position, len(words)) if SCRIPT.fullmatch(words[n].text)), None)
             if script is not None:
                 yield _launch("python", words[position + 1 :], word.line, context)
@@ -240,7 +255,7 @@ def _python(words: tuple[ShellWord, ...], context: _Context) -> Iterator[Launch]
 
 def _program(words: tuple[ShellWord, ...]) -> tuple[str, int]:
     """Return the launcher that words begin with, and how many of them name it; "" for none."""
-    names = [word.text.rpartition("/")[2] for word in words[:4]]
+    names = [_base_name(word) for word in words[:4]]
     if names[0] in PROGRAMS:
         return PROGRAMS[names[0]], 1
     if len(names) > 1 and (names[0], names[1]) in SUBCOMMANDS:
@@ -260,7 +275,7 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
     if program in ("mpirun", "horovodrun") and (stray := _stray_host(words)):
         options["stray_host"] = stray
     if program == "mpirun" and len(words) > 1 and words[0].text == "-n":  # later ones may be nccl-tests'
-        options.setdefault("np", YamlWord(words[1].text, words[1].line))
+        options.setdefault("np", LocatedText(words[1].text, words[1].line))
     return Launch(
         program,
         line,
@@ -269,9 +284,9 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
         context.is_certain,
         context.srun,
         context.on_nodes,
-        context.way,
-        context.sent_variables,
-        any(OPEN_WORDS.match(word.text) for word in words[:script]),
+        context.forwarder,
+        context.forwarded_variables,
+        any(OPTION_VARIABLE.match(word.text) for word in words[:script]),
         context.exported,
         context.exported.get("CUDA_VISIBLE_DEVICES"),
         words[script].text if script < len(words) else "",
@@ -279,15 +294,15 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
     )
 
 
-def _stray_host(words: tuple[ShellWord, ...]) -> YamlWord | None:
+def _stray_host(words: tuple[ShellWord, ...]) -> LocatedText | None:
     """Return a host that stands behind the list of hosts, as a word of its own."""
     for option, _, word in zip(words, words[1:], words[2:], strict=False):
         if option.text in ("-H", "-host", "--host", "--hosts") and HOST.fullmatch(word.text):
-            return YamlWord(word.text, word.line)
+            return LocatedText(word.text, word.line)
     return None
 
 
-def _before_program(words: tuple[ShellWord, ...]) -> tuple[ShellWord, ...]:
+def _srun_words(words: tuple[ShellWord, ...]) -> tuple[ShellWord, ...]:
     """Return srun's own words: its options, each with the word that may be its value."""
     for position, word in enumerate(words):
         before = words[position - 1].text if position else ""
@@ -296,9 +311,9 @@ def _before_program(words: tuple[ShellWord, ...]) -> tuple[ShellWord, ...]:
     return words
 
 
-def _options(words: tuple[ShellWord, ...], short: Mapping[str, str]) -> dict[str, YamlWord]:
+def _options(words: tuple[ShellWord, ...], short: Mapping[str, str]) -> dict[str, LocatedText]:
     """Return options by name, the last of each; "name=" stands for one whose value is empty behind an equals sign."""
-    options: dict[str, YamlWord] = {}
+    options: dict[str, LocatedText] = {}
     for position, word in enumerate(words):
         following = words[position + 1] if position + 1 < len(words) else None
         if OPTION.match(word.text):
@@ -308,25 +323,25 @@ def _options(words: tuple[ShellWord, ...], short: Mapping[str, str]) -> dict[str
             key = name.lstrip("-").replace("-", "_")
             if not equals and following and not OPTION.match(following.text):
                 value = following.text
-            options[short.get(key, key)] = YamlWord(value, word.line)
+            options[short.get(key, key)] = LocatedText(value, word.line)
             if equals and not value:
-                options[f"{key}="] = YamlWord(word.text, word.line)
+                options[f"{key}="] = LocatedText(word.text, word.line)
         elif HYDRA.fullmatch(word.text):
             name, _, value = word.text.lstrip("+").partition("=")
-            options[name] = YamlWord(value, word.line)
+            options[name] = LocatedText(value, word.line)
     return options
 
 
-def _sent(words: tuple[ShellWord, ...]) -> frozenset[str] | None:
+def _forwarded_by_mpirun(words: tuple[ShellWord, ...]) -> frozenset[str] | None:
     """Return the variables that Open MPI sends to other nodes with -x; None for another MPI's options."""
     texts = [word.text for word in words]
     if any(text.startswith(("-genv", "-env", "-ppn")) for text in texts) or "mca_base_env_list" in texts:
         return None
-    sent = {after.partition("=")[0] for before, after in pairwise(texts) if before == "-x"}
-    return None if any(not MPI_VARIABLE.fullmatch(name) for name in sent) else frozenset(sent)
+    names = {after.partition("=")[0] for before, after in pairwise(texts) if before == "-x"}
+    return None if any(not MPI_VARIABLE.fullmatch(name) for name in names) else frozenset(names)
 
 
-def _passed(words: tuple[ShellWord, ...]) -> frozenset[str] | None:
+def _forwarded_by_docker(words: tuple[ShellWord, ...]) -> frozenset[str] | None:
     """Return the variables that a container gets by its command line; None where a file or a variable has more."""
     texts = [word.text for word in words]
     if any(text.startswith(("--env-file", "$", "-e$")) or text == "--env-host" for text in texts):

@@ -5,7 +5,7 @@ from typing import Any
 
 from rdma_images.core import yaml_file
 from rdma_images.jobs.check import kubernetes
-from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
 
 
 def parts(data: object, text: str, name: str) -> Iterator[JobPart]:
@@ -19,13 +19,13 @@ def parts(data: object, text: str, name: str) -> Iterator[JobPart]:
 
 
 def _training_job(data: dict[str, Any], text: str, name: str) -> JobPart:
-    def word(section: str, key: str) -> YamlWord | None:
+    def word(section: str, key: str) -> LocatedText | None:
         inner = data.get(section)
         value = inner.get(key) if isinstance(inner, dict) else None
-        return YamlWord(str(value), _line(text, key)) if value not in (None, "") else None
+        return LocatedText(str(value), _line(text, key)) if value not in (None, "") else None
 
     environment = data.get("Environment")
-    settings = {"vpc": YamlWord("given", _line(text, "VpcConfig"))} if data.get("VpcConfig") else {}
+    settings = {"vpc": LocatedText("given", _line(text, "VpcConfig"))} if data.get("VpcConfig") else {}
     return JobPart(
         name,
         _line(text, "TrainingJobName"),
@@ -35,7 +35,7 @@ def _training_job(data: dict[str, Any], text: str, name: str) -> JobPart:
         nodes=word("ResourceConfig", "InstanceCount"),
         image=word("AlgorithmSpecification", "TrainingImage"),
         environment={
-            key: YamlWord(str(value), _line(text, key))
+            key: LocatedText(str(value), _line(text, key))
             for key, value in (environment.items() if isinstance(environment, dict) else ())
         },
         settings=settings,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
 
 ARENA = re.compile(r"\barena\s+submit\s+[a-z]+")
 DIRECTIVE = re.compile(
@@ -61,17 +61,17 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
 
 def launch_parts(text: str, name: str) -> Iterator[JobPart]:
     """Yield the part of a shell's script that starts ranks or servers, and that no scheduler reads."""
-    lines = shell.read(text)
-    if lines.start.launches:
-        launch = lines.start.launches[0]
+    script_settings = shell.read_settings(text)
+    if script_settings.start.launches:
+        launch = script_settings.start.launches[0]
         yield JobPart(
             name,
             launch.line,
             "script",
             f"script with {launch.program}",
-            environment=lines.variables,
+            environment=script_settings.variables,
             network="host",
-            start=lines.start,
+            start=script_settings.start,
         )
 
 
@@ -84,43 +84,47 @@ def is_hostfile(text: str) -> bool:
 def hostfile(text: str, name: str) -> JobPart:
     """Return the part of a file with the hosts of a job, a word of its settings for each line."""
     hosts = {
-        f"host {number}": YamlWord(" ".join(line.split("#")[0].split()), number)
+        f"host {number}": LocatedText(" ".join(line.split("#")[0].split()), number)
         for number, line in enumerate(text.splitlines(), 1)
         if line.split("#")[0].strip()
     }
-    nodes = YamlWord(str(len(hosts)), 1)
+    nodes = LocatedText(str(len(hosts)), 1)
     return JobPart(name, 1, "script", "hostfile", nodes=nodes, settings=hosts, network="host")
 
 
 def _slurm(text: str, name: str, title: str) -> JobPart:
     starts = shell.line_starts(text)
     options = {
-        match["option"]: YamlWord((match["value"] or "").strip("'\""), bisect_right(starts, match.start("option")))
+        match["option"]: LocatedText((match["value"] or "").strip("'\""), bisect_right(starts, match.start("option")))
         for match in DIRECTIVE.finditer(text)
     }
     nodes = options.get("--nodes") or options.get("-N")
-    known = dict.fromkeys(NODE_COUNTS, nodes.text) if nodes and nodes.number else {}
-    lines = shell.read(text, known=known)
-    images = tuple(YamlWord(word.text.removeprefix("docker://"), word.line) for word in lines.images)
+    initial_values = dict.fromkeys(NODE_COUNTS, nodes.text) if nodes and nodes.number else {}
+    script_settings = shell.read_settings(text, initial_values=initial_values)
+    images = tuple(LocatedText(word.text.removeprefix("docker://"), word.line) for word in script_settings.images)
     if directive := options.get("--container-image"):
-        images = (YamlWord(directive.text.removeprefix("docker://"), directive.line), *images)
+        images = (LocatedText(directive.text.removeprefix("docker://"), directive.line), *images)
     settings = {key.lstrip("-"): word for key, word in options.items()}
-    if lines.container_env:
-        settings["container-env"] = lines.container_env
+    if script_settings.container_env:
+        settings["container-env"] = script_settings.container_env
     if SRUN.search(text):
-        settings["srun"] = YamlWord("srun", 1)
-    if late := _late_directive(text):
-        settings["late-directive"] = YamlWord(late["option"], bisect_right(starts, late.start("option")))
+        settings["srun"] = LocatedText("srun", 1)
+    if late_match := _late_directive(text):
+        settings["late-directive"] = LocatedText(late_match["option"], bisect_right(starts, late_match.start("option")))
     if options and not text.startswith("#!"):
-        settings["no-shebang"] = YamlWord("#SBATCH", 1)
-    if options and (rank := _early_rank(text)):
-        settings["early-rank"] = YamlWord(rank["value"], bisect_right(starts, rank.start("value")))
+        settings["no-shebang"] = LocatedText("#SBATCH", 1)
+    if options and (rank_match := _early_rank(text)):
+        settings["early-rank"] = LocatedText(rank_match["value"], bisect_right(starts, rank_match.start("value")))
     commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    lone_launcher = lines.start.lone_launcher or _lone_program(commands, options) or _lone_torchrun(commands, lines)
-    start = replace(lines.start, lone_launcher=lone_launcher)
+    lone_launcher = (
+        script_settings.start.lone_launcher
+        or _lone_program(commands, options)
+        or _lone_torchrun(commands, script_settings)
+    )
+    start = replace(script_settings.start, lone_launcher=lone_launcher)
     # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
     if OWN_NODES.search(commands):
-        start = replace(lines.start, nodes=None, lone_launcher=None)
+        start = replace(script_settings.start, nodes=None, lone_launcher=None)
     return JobPart(
         name,
         min((word.line for word in options.values()), default=1),
@@ -129,7 +133,7 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
         nodes=nodes,
         gpus=_gpus(options),
         image=images[0] if images else None,
-        environment=lines.variables,
+        environment=script_settings.variables,
         settings=settings,
         network="host",
         start=start,
@@ -151,55 +155,56 @@ def _early_rank(text: str) -> re.Match[str] | None:
     return EARLY_RANK.search(literal)
 
 
-def _lone_program(commands: str, options: Mapping[str, YamlWord]) -> YamlWord | None:
+def _lone_program(commands: str, options: Mapping[str, LocatedText]) -> LocatedText | None:
     """Return the first Python program of a script in which nothing can start ranks on other nodes."""
     program = PYTHON.search(commands)
     if not options or not program or STARTS_OTHERS.search(ACTIVATION.sub("", commands)):
         return None
-    return YamlWord("python", next(iter(options.values())).line)
+    return LocatedText("python", next(iter(options.values())).line)
 
 
-def _lone_torchrun(commands: str, lines: shell.ShellSettings) -> YamlWord | None:
+def _lone_torchrun(commands: str, script_settings: shell.ShellSettings) -> LocatedText | None:
     """Return torchrun in a script in which nothing can start it on other nodes."""
     if STARTS_TORCHRUN.search(ACTIVATION.sub("", commands)):
         return None
-    launch = next((launch for launch in lines.start.launches if launch.program == "torchrun"), None)
-    return YamlWord("torchrun", launch.line) if launch and launch.is_certain else None
+    launch = next((launch for launch in script_settings.start.launches if launch.program == "torchrun"), None)
+    return LocatedText("torchrun", launch.line) if launch and launch.is_certain else None
 
 
-def _gpus(options: Mapping[str, YamlWord]) -> YamlWord | None:
+def _gpus(options: Mapping[str, LocatedText]) -> LocatedText | None:
     """Return the GPUs of each node, as a number where one is written."""
     if (word := options.get("--gpus-per-node")) and (match := COUNT.fullmatch(word.text)):
-        return YamlWord(match["count"], word.line)
+        return LocatedText(match["count"], word.line)
     if (word := options.get("--gres")) and (match := GRES.search(word.text)):
-        return YamlWord(match["count"], word.line)
+        return LocatedText(match["count"], word.line)
     return None
 
 
 def _arena(rows: Sequence[str], line: int, name: str) -> JobPart:
     """Return the part of a command line that begins the rows, the first of which is in `line`."""
-    flags: dict[str, list[YamlWord]] = {}
+    flags: dict[str, list[LocatedText]] = {}
     key = ""
     for word in _words(rows, line):
         if word.text.startswith("--"):
             key, equals, value = word.text[2:].partition("=")
             flags.setdefault(key, [])
             if equals:
-                flags[key].append(YamlWord(value, word.line))
+                flags[key].append(LocatedText(value, word.line))
                 key = ""
             else:
-                flags[key].append(YamlWord("", word.line))
+                flags[key].append(LocatedText("", word.line))
         elif key:
-            flags[key][-1] = YamlWord(word.text, flags[key][-1].line)
+            flags[key][-1] = LocatedText(word.text, flags[key][-1].line)
             key = ""
     selectors = {flag.text.partition("=")[0]: flag for flag in flags.get("selector", [])}
     instance = selectors.get("node.kubernetes.io/instance-type")
     limits = {
-        flag.text.partition("=")[0]: YamlWord(flag.text.partition("=")[2], flag.line)
+        flag.text.partition("=")[0]: LocatedText(flag.text.partition("=")[2], flag.line)
         for flag in flags.get("device", [])
     }
     environment = {
-        flag.text.partition("=")[0]: YamlWord(flag.text.partition("=")[2], flag.line) for flag in flags.get("env", [])
+        flag.text.partition("=")[0]: LocatedText(flag.text.partition("=")[2], flag.line)
+        for flag in flags.get("env", [])
     }
     first = {key: words[0] for key, words in flags.items() if words}
     return JobPart(
@@ -207,7 +212,7 @@ def _arena(rows: Sequence[str], line: int, name: str) -> JobPart:
         line,
         "arena",
         "arena submit",
-        instance=YamlWord(instance.text.partition("=")[2], instance.line) if instance else None,
+        instance=LocatedText(instance.text.partition("=")[2], instance.line) if instance else None,
         nodes=first.get("workers"),
         gpus=first.get("gpus"),
         image=first.get("image"),
@@ -218,7 +223,7 @@ def _arena(rows: Sequence[str], line: int, name: str) -> JobPart:
     )
 
 
-def _words(rows: Sequence[str], line: int) -> Iterator[YamlWord]:
+def _words(rows: Sequence[str], line: int) -> Iterator[LocatedText]:
     """Yield the words of a command line that may go on over several lines, each with the line that it stands in."""
     for offset, row in enumerate(rows):
         goes_on = row.rstrip().endswith("\\")
@@ -226,6 +231,6 @@ def _words(rows: Sequence[str], line: int) -> Iterator[YamlWord]:
             words = shlex.split(row.rstrip().rstrip("\\"), comments=True)
         except ValueError:  # a quote that ends in another line: the command that arena is to run, and no option
             return
-        yield from (YamlWord(word, line + offset) for word in words)
+        yield from (LocatedText(word, line + offset) for word in words)
         if not goes_on:
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rdma_images.jobs.check import commands, launches
-from rdma_images.jobs.check.foreign_job import RankStart, YamlWord
+from rdma_images.jobs.check.foreign_job import LocatedText, RankStart
 
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 SRUN_EXPORTS = re.compile(r"--export=(?P<pairs>\S+=\S+)")
@@ -14,24 +14,24 @@ SRUN_EXPORTS = re.compile(r"--export=(?P<pairs>\S+=\S+)")
 
 @dataclass(frozen=True)
 class ShellSettings:
-    """What was read. A variable that some condition may set or leave out is not among them, nor is an unset one."""
+    """The settings of a shell's text, without variables that are unset, or that some condition may set or leave out."""
 
-    variables: Mapping[str, YamlWord]
-    images: tuple[YamlWord, ...]
-    container_env: YamlWord | None
+    variables: Mapping[str, LocatedText]
+    images: tuple[LocatedText, ...]
+    container_env: LocatedText | None
     start: RankStart
 
 
-def read(text: str, first: int = 1, known: Mapping[str, str] | None = None) -> ShellSettings:
+def read_settings(text: str, first_line: int = 1, initial_values: Mapping[str, str] | None = None) -> ShellSettings:
     """Return what the lines of a shell set.
 
     Args:
         text: the lines of a shell.
-        first: the number of its first line.
-        known: variables that the launcher sets.
+        first_line: the number of its first line.
+        initial_values: the values of variables that the launcher sets.
     """
-    shell_text = commands.read(text, first, known)
-    variables: dict[str, YamlWord] = {}
+    shell_text = commands.parse_commands(text, first_line, initial_values)
+    variables: dict[str, LocatedText] = {}
     uncertain: set[str] = set()  # what some condition sets
     for command in launches.nested_commands(shell_text):
         settings = dict(_variables(command))
@@ -43,7 +43,7 @@ def read(text: str, first: int = 1, known: Mapping[str, str] | None = None) -> S
         else:
             variables |= settings
     variables = {name: word for name, word in variables.items() if name not in uncertain}
-    images: dict[str, YamlWord] = {}
+    images: dict[str, LocatedText] = {}
     for image in commands.option_values(shell_text, "--container-image"):
         images.setdefault(image.text, image)
     container_env = list(commands.option_values(shell_text, "--container-env"))
@@ -65,21 +65,21 @@ def block_start(line: int, text: str) -> int:
     return line + 1 if "\n" in text else line
 
 
-def _variables(command: commands.Command) -> Iterator[tuple[str, YamlWord]]:
+def _variables(command: commands.Command) -> Iterator[tuple[str, LocatedText]]:
     """Yield the variables that a command sets for what runs after it, or in it; of an uncertain one, all."""
     words = command.words
-    start = next((n for n, word in enumerate(words) if not commands.SETTING.fullmatch(word.text)), len(words))
+    start = next((n for n, word in enumerate(words) if not commands.ASSIGNMENT.fullmatch(word.text)), len(words))
     settings = list(words[: start if start < len(words) or not command.is_certain else 0])
     if words[0].text == "export" or [word.text for word in words[:2]] == ["declare", "-x"]:
         settings += words[1:]
     settings += [word for before, word in pairwise(words) if before.text == "-x"]
     for word in settings:
-        match = commands.SETTING.fullmatch(word.text)
+        match = commands.ASSIGNMENT.fullmatch(word.text)
         if match and VARIABLE.fullmatch(match["name"]):
-            yield match["name"], YamlWord(match["value"].strip("'\""), word.line)
+            yield match["name"], LocatedText(match["value"].strip("'\""), word.line)
     for word in words:
         if match := SRUN_EXPORTS.fullmatch(word.text):
             for pair in match["pairs"].split(","):
                 name, equals, value = pair.partition("=")
                 if equals and name.isupper():
-                    yield name, YamlWord(value, word.line)
+                    yield name, LocatedText(value, word.line)

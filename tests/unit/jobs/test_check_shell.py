@@ -97,7 +97,7 @@ def test_a_script_with_a_launcher_is_a_job(tmp_path: Path, command: str, title: 
 
 
 def test_variables_and_arrays_are_put_in_place() -> None:
-    text = commands.read(
+    text = commands.parse_commands(
         'A=(--x 1)\nA+=(--y "b c")\nN=2; G=4\nB="--n $N --w $((N * G))"\nrun "${A[@]}" $B \'$N\' "$N" ${C[@]} ${D:-1}\n'
     )
     assert [word.text for word in text.commands[-1].words] == [
@@ -107,7 +107,7 @@ def test_variables_and_arrays_are_put_in_place() -> None:
 
 
 def test_a_variable_of_a_condition_is_not_known() -> None:
-    text = commands.read('A=1\nif [ -n "$X" ]; then A=2; fi\nif [ "$RANK" = 0 ]; then B=3; fi\nrun $A $B\n')
+    text = commands.parse_commands('A=1\nif [ -n "$X" ]; then A=2; fi\nif [ "$RANK" = 0 ]; then B=3; fi\nrun $A $B\n')
     assert [word.text for word in text.commands[-1].words] == ["run", "$A", "3"]
 
 
@@ -135,13 +135,17 @@ def test_exported_launcher_in_the_shell_of_each_node(tmp_path: Path) -> None:
 
 
 def test_variable_keeps_its_blanks() -> None:
-    settings = shell.read("export NCCL_DEBUG_FILE=/logs/$(uname -m).log\nsrun bash -c 'export NCCL_DEBUG=INFO; a'\n")
+    settings = shell.read_settings(
+        "export NCCL_DEBUG_FILE=/logs/$(uname -m).log\nsrun bash -c 'export NCCL_DEBUG=INFO; a'\n"
+    )
     values = {name: word.text for name, word in settings.variables.items()}
     assert values == {"NCCL_DEBUG_FILE": "/logs/$(uname -m).log", "NCCL_DEBUG": "INFO"}
 
 
 def test_variable_behind_a_test_is_not_certain() -> None:
-    settings = shell.read('[ -n "$DEBUG" ] && export NCCL_DEBUG=INFO\ncd /job && export NCCL_IB_HCA=mlx5\nexport A=1\n')
+    settings = shell.read_settings(
+        '[ -n "$DEBUG" ] && export NCCL_DEBUG=INFO\ncd /job && export NCCL_IB_HCA=mlx5\nexport A=1\n'
+    )
     assert set(settings.variables) == {"NCCL_IB_HCA", "A"}
 
 
@@ -151,6 +155,6 @@ def test_what_other_shells_read_is_limited_as_a_text_is() -> None:
     repeated = -(-commands.MAX_TEXT_LENGTH // len(words)) + 20
     text = f'A="{words}"\n' + 'eval "$A"\n' * repeated
     assert len(text) < commands.MAX_TEXT_LENGTH
-    count = len(shell.read(text).start.launches)
+    count = len(shell.read_settings(text).start.launches)
     assert 0 < count <= commands.MAX_TEXT_LENGTH // len(launch)
-    assert len(shell.read(f'A="{words}"\neval "$A"\n').start.launches) == 100
+    assert len(shell.read_settings(f'A="{words}"\neval "$A"\n').start.launches) == 100

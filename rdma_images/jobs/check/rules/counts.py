@@ -12,7 +12,7 @@ from rdma_images.jobs.check.rules.rule import (
     HUGEPAGES,
     CheckContext,
     RuleFinding,
-    is_open,
+    is_placeholder,
     is_service,
     node_name,
     rule,
@@ -137,7 +137,7 @@ def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 @rule("instance.unknown", "warning", "facts/instances.yaml")
 def unknown_instance(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report an instance type that is unknown, or has neither EFA nor eRDMA: its counts are not checked."""
-    if part.instance and context.node is None and not is_open(part.instance.text) and part.gpus:
+    if part.instance and context.node is None and not is_placeholder(part.instance.text) and part.gpus:
         try:
             context.tables.instances.find(part.instance.text)
         except RefusedError as error:

@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Iterator
 
-from rdma_images.jobs.check.foreign_job import JobPart, Launch, Severity, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText, Severity
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
 
 LOOPBACK = re.compile(r"(?:tcp://)?(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)(?::\d+)?")
@@ -39,7 +39,7 @@ OWN_ADDRESS = re.compile(
 )
 ALL_ADDRESSES = re.compile(r"\$\(\s*hostname\s+(?:-I|--all-ip-addresses)\s*\)(?::\d+)?")
 NODE_LIST = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?(?::\d+)?")
-DRAWN_PORT = re.compile(r"\$\{?RANDOM\b|\$\(\(.*RANDOM|\$\(.*(?:shuf|python|socket|\bss\b|netstat)")
+RANDOM_PORT = re.compile(r"\$\{?RANDOM\b|\$\(\(.*RANDOM|\$\(.*(?:shuf|python|socket|\bss\b|netstat)")
 SLOTS = re.compile(r"\bslots\s*=\s*(?P<slots>\d+)")
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*)\}?(?::\d+)?")
 MIN_SIMILARITY = 0.8  # as difflib measures it: one letter of five
@@ -132,17 +132,17 @@ def lost_directives(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "error",
     "pytorch/pytorch, torch/distributed/run.py: defaults of --node-rank, --master-addr and --rdzv-endpoint",
 )
-def torchrun_alone(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+def isolated_torchruns(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report torchrun for several nodes, each of which starts by itself or as the first."""
     is_operators = part.kind == "kubernetes" and part.title.startswith(OPERATORS)
     if is_operators or any(name.startswith("PET_") for name in part.environment):
         return
     for launch in part.start.launches:
         options, nodes = launch.options, node_count(part, launch)
-        if launch.program != "torchrun" or launch.is_open or not launch.is_certain:
+        if launch.program != "torchrun" or launch.may_have_more_options or not launch.is_certain:
             continue
         if "nnodes" not in options:
-            yield from _alone_by_default(part, launch)
+            yield from _isolated_by_default(part, launch)
         if nodes < 2:
             continue
         word = options["nnodes"]
@@ -154,7 +154,7 @@ def torchrun_alone(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
             if "rdzv_endpoint" not in options:
                 problem = f"--rdzv-backend={backend.text} without --rdzv-endpoint: each node meets itself at localhost"
                 yield backend, problem, "add --rdzv-endpoint=FIRST_NODE:29500; --master-addr is not read here"
-        elif not backend and (missing := _missing(options)):
+        elif not backend and (missing := _missing_options(options)):
             default = (
                 "each node is rank 0" if "node_rank" not in options else "each node looks for the first at 127.0.0.1"
             )
@@ -170,12 +170,12 @@ def torchrun_alone(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "sgl-project/sglang, python/sglang/srt/server_args.py; vllm-project/vllm, vllm/engine/arg_utils.py; "
     "ray-project/ray, python/ray/scripts/scripts.py, start",
 )
-def servers_alone(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+def isolated_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report servers of several nodes that are not told which node they are, or where the first one is."""
     for launch in part.start.launches:
         options, nodes = launch.options, node_count(part, launch)
-        word = YamlWord(launch.program, launch.line)
-        if launch.program == "ray" and not launch.is_open:
+        word = LocatedText(launch.program, launch.line)
+        if launch.program == "ray" and not launch.may_have_more_options:
             if "head" not in options and "address" not in options:
                 yield word, "ray start has neither --head nor --address: it refuses to start", "add --address=HEAD:6379"
             elif "head" in options and (srun_nodes(part, launch) or 0) > 1:
@@ -185,7 +185,7 @@ def servers_alone(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
                 problem = f"--node-ip-address={address.text} has a port, and is no address"
                 yield address, problem, "write the node's address alone"
             continue
-        if launch.program not in ("sglang", "vllm", "accelerate") or nodes < 2 or launch.is_open:
+        if launch.program not in ("sglang", "vllm", "accelerate") or nodes < 2 or launch.may_have_more_options:
             continue
         names = NODE_OPTIONS[launch.program]
         is_dynamic = launch.program == "accelerate" and "rdzv_backend" in options  # which chooses ranks by itself
@@ -207,11 +207,16 @@ def servers_alone(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 def misspelt_options(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report options that torchrun or DeepSpeed refuses, and that are nearly ones it has."""
     for launch in part.start.launches:
-        known = LAUNCHER_OPTIONS.get(launch.program, ())
+        option_names = LAUNCHER_OPTIONS.get(launch.program, ())
         for name, word in launch.options.items():
-            if not known or len(name) < 5 or name.endswith("=") or any(option.startswith(name) for option in known):
+            if (
+                not option_names
+                or len(name) < 5
+                or name.endswith("=")
+                or any(option.startswith(name) for option in option_names)
+            ):
                 continue
-            if near := difflib.get_close_matches(name, known, n=1, cutoff=MIN_SIMILARITY):
+            if near := difflib.get_close_matches(name, option_names, n=1, cutoff=MIN_SIMILARITY):
                 problem = f"{launch.program} has no option --{name[:40]}: it refuses to start"
                 yield word, problem, f"write --{near[0]}"
 
@@ -233,17 +238,17 @@ def unset_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
                 yield word, problem, f"write ${near[0]} if that is meant"
 
 
-def _alone_by_default(part: JobPart, launch: Launch) -> Iterator[RuleFinding]:
+def _isolated_by_default(part: JobPart, launch: Launch) -> Iterator[RuleFinding]:
     """Yield a finding for a torchrun that several nodes each start, and that is for one node."""
-    started = part.job_nodes if part.kind == "skypilot" else srun_nodes(part, launch)
-    if (started or 0) > 1:
+    node_count_started = part.job_nodes if part.kind == "skypilot" else srun_nodes(part, launch)
+    if (node_count_started or 0) > 1:
         flag = "with --standalone" if "standalone" in launch.options else "without --nnodes"
-        problem = f"{started} nodes each start torchrun {flag}: each trains by itself"
-        fix = f"write --nnodes={started} --rdzv-backend=c10d --rdzv-endpoint=FIRST_NODE:29500"
-        yield YamlWord("torchrun", launch.line), problem, fix, "warning"
+        problem = f"{node_count_started} nodes each start torchrun {flag}: each trains by itself"
+        fix = f"write --nnodes={node_count_started} --rdzv-backend=c10d --rdzv-endpoint=FIRST_NODE:29500"
+        yield LocatedText("torchrun", launch.line), problem, fix, "warning"
 
 
-def _missing(options: object) -> str:
+def _missing_options(options: object) -> str:
     names = options if isinstance(options, dict) else {}
     missing = [] if "node_rank" in names else ["--node-rank"]
     if "master_addr" not in names and "rdzv_endpoint" not in names:
@@ -281,13 +286,13 @@ def wrong_node_rank(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 @rule("rendezvous.first-node", "warning", "pytorch/pytorch, torch/distributed/run.py: the first node is one for all")
 def different_first_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report commands for the nodes of one job that name different first nodes."""
-    seen: dict[tuple[str, int], tuple[Launch, YamlWord, YamlWord]] = {}
+    first_by_program: dict[tuple[str, int], tuple[Launch, LocatedText, LocatedText]] = {}
     for launch in part.start.launches:
         names, nodes = NODE_OPTIONS.get(launch.program), node_count(part, launch)
         rank, address = (launch.options.get(name) for name in names[1:3]) if names else (None, None)
         if nodes < 2 or not (rank and address) or rank.number is None or "$" in address.text:
             continue
-        first, first_rank, first_address = seen.setdefault((launch.program, nodes), (launch, rank, address))
+        first, first_rank, first_address = first_by_program.setdefault((launch.program, nodes), (launch, rank, address))
         if first_rank.text != rank.text and first_address.text != address.text:
             problem = f"node {rank.text} meets at {address.text}, and node {first_rank.text} of line {first.line} at"
             yield address, f"{problem} {first_address.text}", "write the same first node on all nodes"
@@ -302,7 +307,7 @@ def lines_of_hostfile(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report hosts of a hostfile that stand in it twice, have other slots, or are each node itself."""
     words = list(part.settings.values()) if part.title == "hostfile" else []
     slots = {match["slots"] for word in words if (match := SLOTS.search(word.text))}
-    names: dict[str, YamlWord] = {}
+    names: dict[str, LocatedText] = {}
     for word in words:
         host = word.text.split()[0]
         if first := names.get(host):
@@ -346,7 +351,7 @@ def empty_options(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 @rule("rendezvous.port", "error", "pytorch/pytorch, torch/distributed/rendezvous.py: a port is less than 2^16")
 def wrong_port(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a port that does not exist, or that each node draws for itself."""
-    words: list[tuple[YamlWord, Launch | None]] = []
+    words: list[tuple[LocatedText, Launch | None]] = []
     if port := part.environment.get("MASTER_PORT"):
         words.append((port, None))
     for launch in part.start.launches:
@@ -354,12 +359,12 @@ def wrong_port(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         ports = [launch.options[name] for name in (names[3],) if name in launch.options]
         for name in ("rdzv_endpoint", "dist_init_addr"):
             if (word := launch.options.get(name)) and ":" in word.text:
-                ports.append(YamlWord(word.text.rpartition(":")[2], word.line))
+                ports.append(LocatedText(word.text.rpartition(":")[2], word.line))
         words += [(word, launch) for word in ports]
     for word, starter in words:
         if (word.number or 0) >= 1 << 16:
             yield word, f"port {word.text}: ports go up to 65535", "choose one from 1024 to 65535, as 29500"
-        elif DRAWN_PORT.search(word.text) and _is_read_by_each(part, starter):
+        elif RANDOM_PORT.search(word.text) and _is_read_by_each(part, starter):
             yield word, f"each node draws its own port by {word.text[:60]}", "choose one port for all nodes"
 
 
@@ -431,7 +436,7 @@ def _is_shared_host(part: JobPart) -> bool:
     return part.kind == "docker" and part.network == "host"
 
 
-def _addresses(part: JobPart) -> Iterator[tuple[YamlWord, Launch | None]]:
+def _addresses(part: JobPart) -> Iterator[tuple[LocatedText, Launch | None]]:
     """Yield the addresses of the first node, with the launch that has them; the variable's has none."""
     if word := part.environment.get("MASTER_ADDR"):
         yield word, None

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from rdma_images.jobs.check.foreign_job import JobPart, Launch, Severity, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText, Severity
 from rdma_images.jobs.check.rules.launch import NODE_OPTIONS, node_count
-from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, RuleFinding, is_open, rule
+from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, RuleFinding, is_placeholder, rule
 
 # What decides how ranks reach each other, and is of no use where mpirun or docker alone reads it.
 READ_BY_RANKS = re.compile(r"(?:NCCL|TORCH_NCCL|FI|OFI_NCCL|UCX|GLOO|NVSHMEM)_\w+")
@@ -25,18 +25,20 @@ def lost_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         exported = {name: word for name, word in launch.exported.items() if READ_BY_RANKS.fullmatch(name)}
         if launch.program == "mpirun" and part.title == "MPIJob Launcher":
             exported |= {name: word for name, word in part.environment.items() if READ_BY_RANKS.fullmatch(name)}
-        option, sent = _way(part, launch)
-        same_way = (other.sent_variables for other in part.start.launches if other.way == launch.way)
-        passed = frozenset().union(*(names for names in same_way if names), sent or ())
-        lost = {name: word for name, word in exported.items() if sent is not None and name not in passed}
-        if not lost:
+        clause, forwarded = _variable_forwarding(part, launch)
+        same_forwarder = (
+            other.forwarded_variables for other in part.start.launches if other.forwarder == launch.forwarder
+        )
+        all_forwarded = frozenset().union(*(names for names in same_forwarder if names), forwarded or ())
+        missing = {name: word for name, word in exported.items() if forwarded is not None and name not in all_forwarded}
+        if not missing:
             continue
-        names = ", ".join(list(lost)[:4]) + (" and others" if len(lost) > 4 else "")
-        problem = f"{names} {'is' if len(lost) == 1 else 'are'} set here, and {option}: the ranks do not get it"
-        yield next(iter(lost.values())), problem, f"pass {'it' if len(lost) == 1 else 'them'} on"
+        names = ", ".join(list(missing)[:4]) + (" and others" if len(missing) > 4 else "")
+        problem = f"{names} {'is' if len(missing) == 1 else 'are'} set here, and {clause}: the ranks do not get it"
+        yield next(iter(missing.values())), problem, f"pass {'it' if len(missing) == 1 else 'them'} on"
 
 
-def _way(part: JobPart, launch: Launch) -> tuple[str, frozenset[str] | None]:
+def _variable_forwarding(part: JobPart, launch: Launch) -> tuple[str, frozenset[str] | None]:
     """Return what passes variables to the ranks of a launch, as a clause, and which; None for all of them."""
     export = launch.srun.get("export") if launch.srun is not None else None
     if export and "$" not in export.text:
@@ -49,8 +51,12 @@ def _way(part: JobPart, launch: Launch) -> tuple[str, frozenset[str] | None]:
         return "", None  # which srun starts, with all variables
     if launch.program == "mpirun" and not (part.kind == "kubernetes" or _names_hosts(launch)):
         return "", None
-    ways = {"mpirun": "mpirun has no -x for it", "docker": "docker run has no -e for it", "ssh": "ssh does not send it"}
-    return ways.get(launch.way, ""), launch.sent_variables if launch.way in ways else None
+    clauses = {
+        "mpirun": "mpirun has no -x for it",
+        "docker": "docker run has no -e for it",
+        "ssh": "ssh does not send it",
+    }
+    return clauses.get(launch.forwarder, ""), launch.forwarded_variables if launch.forwarder in clauses else None
 
 
 def _names(words: list[str]) -> frozenset[str]:
@@ -83,7 +89,7 @@ def nodes_of_one_file(part: JobPart, context: CheckContext) -> Iterator[RuleFind
 
 
 def _conflict(
-    part: JobPart, launch: Launch, other: JobPart, first: Launch, first_rank: YamlWord
+    part: JobPart, launch: Launch, other: JobPart, first: Launch, first_rank: LocatedText
 ) -> Iterator[RuleFinding]:
     """Yield what two nodes of a job, of which `first` stands earlier, cannot have together."""
     nodes_option, rank_option, address_option, _ = NODE_OPTIONS[launch.program]
@@ -107,11 +113,11 @@ def _conflict(
 def same_host_address(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report a VLLM_HOST_IP that two nodes have, or that no other node reaches."""
     word = part.environment.get("VLLM_HOST_IP")
-    if not word or is_open(word.text):
+    if not word or is_placeholder(word.text):
         return
     for other in context.siblings:
-        same = other.environment.get("VLLM_HOST_IP")
-        if same and other.line < part.line and same.text == word.text and part.kind == "docker":
+        other_word = other.environment.get("VLLM_HOST_IP")
+        if other_word and other.line < part.line and other_word.text == word.text and part.kind == "docker":
             yield (
                 word,
                 f"VLLM_HOST_IP={word.text} is that of {other.title} in line {other.line}, too",

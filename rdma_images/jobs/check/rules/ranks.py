@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.check.foreign_job import JobPart, Launch, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText
 from rdma_images.jobs.check.rules.launch import node_count
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
 
@@ -22,7 +22,7 @@ TENSOR_PARALLEL = ("tensor_parallel_size", "tp", "tp_size")
 PIPELINE_PARALLEL = ("pipeline_parallel_size", "pp", "pp_size")
 
 
-def number(options: Mapping[str, YamlWord], *names: str, default: int | None = None) -> int | None:
+def number(options: Mapping[str, LocatedText], *names: str, default: int | None = None) -> int | None:
     """Return the first option that is there as a number; `default` where none is, None where it is no number."""
     word = next((options[name] for name in names if name in options), None)
     return word.number if word else default
@@ -32,10 +32,10 @@ def tasks_per_node(part: JobPart, launch: Launch) -> int | None:
     """Return how many tasks srun starts on each node; None where srun does not start it, or that is not known."""
     if launch.srun is None:
         return None
-    of_script = {name.replace("-", "_"): word for name, word in part.settings.items()}
+    directives = {name.replace("-", "_"): word for name, word in part.settings.items()}
     nodes = number(launch.srun, "nodes", default=part.job_nodes)
-    for options in (launch.srun, of_script):
-        names = ("ntasks", "n") if options is of_script else ("ntasks",)
+    for options in (launch.srun, directives):
+        names = ("ntasks", "n") if options is directives else ("ntasks",)
         total = number(options, *names)
         if total and nodes and total % nodes == 0:
             return total // nodes
@@ -48,7 +48,7 @@ def tasks_per_node(part: JobPart, launch: Launch) -> int | None:
 def invisible_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report more ranks on a node than CUDA_VISIBLE_DEVICES leaves GPUs."""
     for launch in part.start.launches:
-        word = launch.visible or part.environment.get("CUDA_VISIBLE_DEVICES")
+        word = launch.visible_devices or part.environment.get("CUDA_VISIBLE_DEVICES")
         ranks = {
             "torchrun": launch.options.get("nproc_per_node"),
             "accelerate": launch.options.get("num_processes") if node_count(part, launch) < 2 else None,
@@ -69,7 +69,7 @@ def launchers_of_each_task(part: JobPart, _: CheckContext) -> Iterator[RuleFindi
         ranks = number(launch.options, "nproc_per_node", "num_gpus")
         if launch.program in ("torchrun", "deepspeed") and tasks and tasks > 1 and ranks != 1:
             problem = f"srun starts {tasks} {launch.program} on each node, and each starts the ranks of all its GPUs"
-            yield YamlWord(launch.program, launch.line), problem, "write srun --ntasks-per-node=1"
+            yield LocatedText(launch.program, launch.line), problem, "write srun --ntasks-per-node=1"
 
 
 @rule(
@@ -90,7 +90,7 @@ def devices_of_lightning(part: JobPart, _: CheckContext) -> Iterator[RuleFinding
             yield devices, problem, f"write --ntasks-per-node={devices.number}: Lightning starts no ranks under Slurm"
         elif not devices and tasks and gpus and tasks > gpus:
             problem = f"srun starts {tasks} ranks on each node, and it has {gpus} GPU{'s' if gpus > 1 else ''}"
-            yield YamlWord("srun", launch.line), problem, f"ask for {tasks} GPUs, or start {gpus} tasks on each node"
+            yield LocatedText("srun", launch.line), problem, f"ask for {tasks} GPUs, or start {gpus} tasks on each node"
         nodes = next((arguments[name] for name in ("trainer.num_nodes", "num_nodes") if name in arguments), None)
         if (
             nodes
@@ -148,7 +148,7 @@ def undivided_world(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
                 yield batch, problem, f"take a multiple of {share}"
 
 
-def _trainer(part: JobPart, launch: Launch) -> dict[str, YamlWord]:
+def _trainer(part: JobPart, launch: Launch) -> dict[str, LocatedText]:
     """Return the numbers that a program beside the script gives Lightning's Trainer; none without that file."""
     path = Path(part.file).parent / launch.script if launch.script.endswith(".py") else None
     if path is None or not path.is_file():
@@ -158,7 +158,7 @@ def _trainer(part: JobPart, launch: Launch) -> dict[str, YamlWord]:
     except RdmaImagesError:
         return {}
     settings = TRAINER_SETTING.findall(call["arguments"]) if call else []
-    return {name: YamlWord(value, launch.line) for name, value in settings}
+    return {name: LocatedText(value, launch.line) for name, value in settings}
 
 
 @rule("ranks.slurm", "warning", "SchedMD, sbatch(1): with --ntasks, --ntasks-per-node is a maximum")
@@ -176,7 +176,7 @@ def tasks_of_all_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 def _ranks(part: JobPart, launch: Launch) -> int | None:
     """Return the ranks of all nodes; None where that is not written."""
-    if launch.program == "torchrun" and not launch.is_open:
+    if launch.program == "torchrun" and not launch.may_have_more_options:
         per_node, nodes = number(launch.options, "nproc_per_node", default=1), node_count(part, launch)
         return per_node * (nodes or 1) if per_node and (nodes or "nnodes" not in launch.options) else None
     if launch.program == "python":
@@ -205,7 +205,7 @@ def parallel_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         )
         if not (word and tensor and pipeline):
             continue
-        visible = launch.visible
+        visible = launch.visible_devices
         gpus = (
             visible.text.count(",") + 1
             if visible and VISIBLE.fullmatch(visible.text)

@@ -8,15 +8,15 @@ from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.facts.variables import Variables
-from rdma_images.jobs.check.foreign_job import JobPart, Severity, YamlWord
+from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, Severity
 
 EFA, ERDMA, GPU, HUGEPAGES = "vpc.amazonaws.com/efa", "aliyun/erdma", "nvidia.com/gpu", "hugepages-2Mi"
 
 # What is filled in later: ${NAME}, $(NAME), {{name}}, <name>, and YOUR_NAME where names are in lower case.
-OPEN = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")
+PLACEHOLDER = re.compile(r"[$<{]|\b[A-Z]+_[A-Z_]+\b")
 
 # Where, what is wrong, what to do; and a severity where it is not the rule's.
-RuleFinding = tuple[YamlWord, str, str] | tuple[YamlWord, str, str, Severity]
+RuleFinding = tuple[LocatedText, str, str] | tuple[LocatedText, str, str, Severity]
 RuleCheck = Callable[[JobPart, "CheckContext"], Iterator[RuleFinding]]
 
 
@@ -59,9 +59,9 @@ def rule(id: str, severity: Severity, source: str) -> Callable[[RuleCheck], JobR
     return lambda check: JobRule(id, severity, source, check)
 
 
-def is_open(text: str) -> bool:
+def is_placeholder(text: str) -> bool:
     """Return whether a value is filled in later."""
-    return OPEN.search(text) is not None
+    return PLACEHOLDER.search(text) is not None
 
 
 def node_name(part: JobPart) -> str:

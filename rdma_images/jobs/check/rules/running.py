@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from rdma_images.core import versions
-from rdma_images.jobs.check.foreign_job import JobPart, YamlWord
-from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_open, is_service, node_name, rule
+from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
+from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_placeholder, is_service, node_name, rule
 
 PLUGIN = re.compile(r"aws-efa-k8s-device-plugin:v(?P<version>[0-9.]+)")
 MEASUREMENT = re.compile(r"nccl-tests|[a-z_]+_perf\b")
@@ -23,7 +23,7 @@ def image_by_tag(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     if is_service(part) or not context.accelerated:
         return
     for image in (part.image, *part.more_images):
-        if image and not is_open(image.text) and not FILE.fullmatch(image.text) and "@sha256:" not in image.text:
+        if image and not is_placeholder(image.text) and not FILE.fullmatch(image.text) and "@sha256:" not in image.text:
             problem = f"{image.text} has no digest: its tag can move while the job starts"
             yield image, problem, "name the image by its digest, @sha256:…"
 
@@ -79,7 +79,7 @@ def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         yield word, problem, "write srun bash -c '…' in single quotes, or a backslash before the dollar sign"
 
 
-def _exported_rank(part: JobPart) -> YamlWord | None:
+def _exported_rank(part: JobPart) -> LocatedText | None:
     """Return a rank that an sbatch script exports by its own Slurm variables before srun starts a program."""
     started = [launch for launch in part.start.launches if launch.srun is not None and not launch.on_nodes]
     if part.title != "sbatch script" or not started:
@@ -147,7 +147,7 @@ def docker_without_devices(part: JobPart, context: CheckContext) -> Iterator[Rul
     """Report a container for a fabric that lacks its devices, or may not lock memory."""
     if part.kind != "docker" or "privileged" in part.settings or not (context.fabric or _asks_for_verbs(part)):
         return
-    word = part.image or YamlWord("docker run", part.line)
+    word = part.image or LocatedText("docker run", part.line)
     mofed = part.environment.get("NVIDIA_MOFED")  # by which NVIDIA's runtime brings the devices
     if "devices" not in part.settings and not (mofed and mofed.text == "enabled"):
         fix = "add devices: [/dev/infiniband]" if "compose" in part.settings else "add --device=/dev/infiniband"
@@ -171,7 +171,7 @@ def public_addresses(part: JobPart, context: CheckContext) -> Iterator[RuleFindi
     if part.kind != "skypilot" or not (tier and tier.text == "best" and cloud and cloud.text.startswith("aws")):
         return
     internal = part.settings.get("internal-ips")
-    if internal and (internal.text.lower() in TRUE or is_open(internal.text)):
+    if internal and (internal.text.lower() in TRUE or is_placeholder(internal.text)):
         return
     interfaces = _interfaces(part, context)
     if (part.job_nodes or 0) > 1 and interfaces > 1:

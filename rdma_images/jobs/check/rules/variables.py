@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from rdma_images.facts.environment import Variable
 from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import JobPart
-from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_open, rule
+from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_placeholder, rule
 from rdma_images.validate.probes.tree import LISTED
 
 # Variables of NCCL that are read as numbers: NCCL_PARAM in its sources.
@@ -41,7 +41,7 @@ def obsolete_variables(part: JobPart, context: CheckContext) -> Iterator[RuleFin
 
 
 def _variables(part: JobPart, context: CheckContext, effect: str, fix: str) -> Iterator[RuleFinding]:
-    values = {name: word.text for name, word in part.environment.items() if not is_open(word.text)}
+    values = {name: word.text for name, word in part.environment.items() if not is_placeholder(word.text)}
     table = context.tables.environment
     for row in table.variables.values():
         if row.effect != effect or row.image_only or not row.applies_to(values, context.fabric, context.versions):
@@ -141,7 +141,9 @@ def missing_plugin(part: JobPart, context: CheckContext) -> Iterator[RuleFinding
     image = part.image
     for name, prefix in (("NCCL_NET_PLUGIN", "libnccl-net"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner")):
         word = part.environment.get(name)
-        if not (image and word and not is_open(image.text) and (libraries := image_reports.libraries(image.text))):
+        if not (
+            image and word and not is_placeholder(image.text) and (libraries := image_reports.libraries(image.text))
+        ):
             continue
         file_names = [
             plugin_files(value, prefix) for value in word.text.split(",") if value and value.lower() != "none"
@@ -195,7 +197,7 @@ def lost_exports(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     exported = part.settings["container-env"].text.split(",") if "container-env" in part.settings else []
     for name, usual in (("NCCL_NET", ("Libfabric", "AWS Libfabric", "OFI", "IB")), ("FI_PROVIDER", ("efa",))):
         word = part.environment.get(name)
-        if word and word.text not in usual and not is_open(word.text) and name not in exported:
+        if word and word.text not in usual and not is_placeholder(word.text) and name not in exported:
             problem = f"{name}={word.text} is exported here, but where the image sets {name} too the image's value wins"
             yield word, problem, f"add {name} to srun's --container-env"
 
