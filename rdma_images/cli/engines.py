@@ -59,6 +59,9 @@ def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
 
     loaded = project.load()
     image_ids = [image.id for image in target_options.chosen_plan(loaded, None, True, None).images]
+    if not engine.exists():
+        show("nothing to remove: there is no engine yet")
+        return
     running = engine.ensure(progress)
     with locking.hold("build", "pruning the engine", progress):  # a build counts on the wheels' layers that it loaded
         superfluous = prune.superfluous(running, image_ids)

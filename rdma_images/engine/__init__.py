@@ -12,7 +12,7 @@ from rdma_images.engine.container_engine import Engine
 if TYPE_CHECKING:
     from docker import DockerClient
 
-__all__ = ["Engine", "client", "down", "ensure", "image_id"]
+__all__ = ["Engine", "client", "down", "ensure", "exists", "image_id"]
 
 
 _api_versions: dict[str, str] = {}  # by host: a client without it asks each time
@@ -33,6 +33,15 @@ def ensure(progress: Progress = silent) -> Engine:
         raise RdmaImagesError(f"no engine to build with: {reason}, and {obstacle}\n{fix}")
     progress(f"{reason}: the private engine is used")
     return private.up(progress)
+
+
+def exists() -> bool:
+    """Return whether there is an engine that may hold images, running or not; nothing is fetched or started.
+
+    Raises RdmaImagesError where DOCKER_HOST or a context names an engine that cannot be used.
+    """
+    engine, _ = discovery.find()
+    return engine is not None or private.exists()
 
 
 def down(purge: bool = False, progress: Progress = silent) -> bool:

@@ -46,6 +46,11 @@ def fix(problem: str) -> str:
     return f"{docker} and add this user to its group, set DOCKER_HOST, or run the command as root"
 
 
+def exists() -> bool:
+    """Return whether the state folder has a private engine, running or not."""
+    return layout().root.exists()
+
+
 def running() -> Engine | None:
     """Return the private engine, where it runs and answers: a few milliseconds."""
     folders = layout()

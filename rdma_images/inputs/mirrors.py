@@ -179,7 +179,10 @@ def host(address: str) -> str:
 
 
 def _check_address(address: str, where: str) -> None:
-    """Raise RefusedError for an invalid address. The error does not repeat it: a login may be in it."""
+    """Raise RefusedError for an invalid address, or one with a query, in which a secret would be shown with it.
+
+    The error does not repeat the address: a login may be in it.
+    """
     try:
         parts = urlsplit(address if "://" in address or address.startswith((".", "/", "~")) else f"//{address}")
         (parts.hostname or "").encode("idna")  # a UnicodeError, which is a ValueError, for what no name server can have
@@ -188,6 +191,11 @@ def _check_address(address: str, where: str) -> None:
         usable = False
     if not usable:
         raise RefusedError(f"{where}: not a valid address\nwrite {FORM}")
+    if "://" in address and (parts.query or parts.fragment):
+        raise RefusedError(
+            f"{where}: the address has a query or a fragment, which is lost where a file's name is added\n"
+            f"write {FORM}, and a login below credentials"
+        )
 
 
 def split_login(address: str) -> tuple[str, Login | None]:

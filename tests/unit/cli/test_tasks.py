@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import tasks
 from rdma_images.cli.parsing import Verb
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
+from rdma_images.engine import discovery
 from rdma_images.selection import target_options
 
 
@@ -323,3 +325,14 @@ def test_an_output_that_takes_ascii_alone() -> None:
     done = subprocess.run(command, cwd=paths.PROJECT, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "?" in done.stdout
+
+
+@pytest.mark.skipif(discovery.DEFAULT_SOCKET.exists(), reason="the images of this machine's Docker would be removed")
+def test_pruning_without_an_engine_fetches_none() -> None:
+    with tempfile.TemporaryDirectory() as state:  # a short path: the engine's sockets are in it
+        environ = {**os.environ, "RDMA_IMAGES_STATE": state, "DOCKER_CONTEXT": "default"}
+        environ.pop("DOCKER_HOST", None)
+        words = [sys.executable, "-m", "invoke", "engine.prune"]
+        pruned = subprocess.run(words, cwd=paths.PROJECT, env=environ, capture_output=True, text=True, timeout=60)
+        assert (pruned.stdout, pruned.stderr) == ("nothing to remove: there is no engine yet\n", "")
+        assert not (Path(state) / "engine").exists()
