@@ -101,32 +101,32 @@ OVER_NETWORK = re.compile(
 )
 IN_NODE = re.compile(
     r"NCCL INFO Channel \d+(?:/\d+)? : (?P<sender>\d{1,6})\[\w+\] -> (?P<receiver>\d{1,6})\[\w+\] (?:\[\w+\] )?"
-    r"via (?P<way>(?:P2P|SHM)(?:/\w+)?)(?:/[\w ]+)*",
+    r"via (?P<transport>(?:P2P|SHM)(?:/\w+)?)(?:/[\w ]+)*",
     re.ASCII,
 )
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class LineShape:
     """What lines that differ only in numbers have in common."""
 
     matters: bool = False  # such a line can mean something
-    nccl: bool = False  # it is NCCL's
-    raw: bool = False  # it has to be unwrapped or cleaned before anything can be found in it
-    rows: tuple[Wording, ...] = ()  # what it may mean
+    is_nccl: bool = False  # it is NCCL's
+    is_raw: bool = False  # it has to be unwrapped or cleaned before anything can be found in it
+    wordings: tuple[Wording, ...] = ()  # what it may mean
     failures: tuple[Failure, ...] = ()  # the failures that it may show
-    suspect: bool = False  # it may show a failure, of those or of another kind
-    progress: bool = False  # it tells how far the job is
+    is_suspect: bool = False  # it may show a failure, of those or of another kind
+    shows_progress: bool = False  # it tells how far the job is
 
 
-FOREIGN, QUIET, PROGRESS = Shape(), Shape(nccl=True), Shape(progress=True)
-USUAL = Shape(matters=True, nccl=True)  # a channel, mostly with nothing else in the line
+FOREIGN, QUIET, PROGRESS = LineShape(), LineShape(is_nccl=True), LineShape(shows_progress=True)
+USUAL = LineShape(matters=True, is_nccl=True)  # a channel, mostly with nothing else in the line
 
 
-MatchingLine = tuple[str, Shape]  # a line that can mean something
+MatchingLine = tuple[str, LineShape]  # a line that can mean something
 
 
-class Shapes(dict[bytes, Shape]):
+class LineClassifier(dict[bytes, LineShape]):
     """Map lines without their numbers to their shapes."""
 
     def __init__(self, rows: Iterable[Wording], marks: Iterable[str], failures: Iterable[Failure] = ()) -> None:
@@ -138,11 +138,11 @@ class Shapes(dict[bytes, Shape]):
         )
         self._marks = tuple(_without_numbers(mark) for mark in marks)
 
-    def shapes_of_lines(self, text: str) -> list[Shape]:
+    def classify_lines(self, text: str) -> list[LineShape]:
         """Return the shape of each line of the text."""
         return list(map(self.__getitem__, _without_numbers(text).split(b"\n")))
 
-    def __missing__(self, text: bytes) -> Shape:
+    def __missing__(self, text: bytes) -> LineShape:
         shape = self._new_shape(text)
         if len(text) <= MAX_SHAPE_BYTES:
             if len(self) >= MAX_SHAPES:
@@ -150,20 +150,22 @@ class Shapes(dict[bytes, Shape]):
             self[text] = shape
         return shape
 
-    def _new_shape(self, text: bytes) -> Shape:
-        rows = tuple(row for mark, row in self._rows if mark in text)
+    def _new_shape(self, text: bytes) -> LineShape:
+        wordings = tuple(row for mark, row in self._rows if mark in text)
         start = b"" if NCCL_INFO in text else text[:MAX_FAILURE_BYTES]  # in which no failure is looked for
-        failures = tuple(row for marks, row in self._failures if any(mark in start for mark in marks))
+        possible_failures = tuple(row for marks, row in self._failures if any(mark in start for mark in marks))
         is_nccl = NCCL in text
         if text.startswith(b"{") or CONTROL_BYTES.search(text):
-            return Shape(matters=True, nccl=is_nccl, raw=True, rows=rows, failures=failures)
-        if is_nccl and not rows and all(mark in text for mark in IN_CHANNELS):
+            return LineShape(matters=True, is_nccl=is_nccl, is_raw=True, wordings=wordings, failures=possible_failures)
+        if is_nccl and not wordings and all(mark in text for mark in IN_CHANNELS):
             return USUAL
-        suspect = bool(failures) or any(mark in start for mark in SUSPECT_BYTES)
-        if rows or any(mark in text for mark in self._marks):
-            return Shape(matters=True, nccl=is_nccl, rows=rows, failures=failures, suspect=suspect)
-        if suspect:
-            return Shape(nccl=is_nccl, failures=failures, suspect=True)
+        is_suspect = bool(possible_failures) or any(mark in start for mark in SUSPECT_BYTES)
+        if wordings or any(mark in text for mark in self._marks):
+            return LineShape(
+                matters=True, is_nccl=is_nccl, wordings=wordings, failures=possible_failures, is_suspect=is_suspect
+            )
+        if is_suspect:
+            return LineShape(is_nccl=is_nccl, failures=possible_failures, is_suspect=True)
         if is_nccl:
             return QUIET
         return PROGRESS if any(mark in start for mark in PROGRESS_BYTES) else FOREIGN
@@ -198,11 +200,11 @@ def _literal_prefix(expression: str) -> str:
 
 def printable_parts(line: str) -> Iterator[str]:
     """Yield a line of a job's output without control characters, and out of the JSON that engines wrap it in."""
-    for part in _unwrapped(line) if line.startswith("{") else (line,):
+    for part in _unwrap_json(line) if line.startswith("{") else (line,):
         yield part if part.isprintable() else CONTROL.sub("", part)
 
 
-def _unwrapped(line: str) -> Iterator[str]:
+def _unwrap_json(line: str) -> Iterator[str]:
     """Yield all the text in an object of JSON; the line itself where it is none."""
     try:
         fields = json.loads(line)
@@ -228,13 +230,13 @@ class Channels:
     network: dict[tuple[str, str], Channel] = field(default_factory=dict)  # who says it, and from "via" on
     node: dict[str, Channel] = field(default_factory=dict)  # from the ranks on
 
-    def take(self, number: int, line: str) -> bool:
+    def count(self, number: int, line: str) -> bool:
         """Count the channel of a line; False for a line that says something else, too."""
         # The whole expression for the first line of a kind alone: there are thousands of each.
         prefix, _, channel = line.partition(CHANNEL_START)
         _, separator, network = channel.partition(" via NET/")
         if not separator:
-            return self._in_node(number, line, prefix, channel)
+            return self._count_in_node(number, line, prefix, channel)
         if counted := self.network.get((prefix, network)):
             counted.times += 1
             return True
@@ -248,7 +250,7 @@ class Channels:
             return False
         return True
 
-    def _in_node(self, number: int, line: str, prefix: str, channel: str) -> bool:
+    def _count_in_node(self, number: int, line: str, prefix: str, channel: str) -> bool:
         ranks = channel.partition(" : ")[2]
         if counted := self.node.get(ranks):
             counted.times += 1

@@ -13,9 +13,9 @@ from rdma_images.nccl_logs import log_blocks
 from rdma_images.nccl_logs.parser import LogParser
 from rdma_images.nccl_logs.verdict import Verdict, judge_summary
 
-BLOCK = 1 << 20  # bytes read at once
+READ_BYTES = 1 << 20  # bytes read at once
 MAX_READ_BYTES = 32 << 20  # bytes of a file read in one look
-POLL = 0.3  # seconds between two looks at a file that grows
+POLL_SECONDS = 0.3  # seconds between two looks at a file that grows
 
 
 class LiveVerdict:
@@ -25,7 +25,7 @@ class LiveVerdict:
         self._wordings = wordings
         self._parser = LogParser(wordings)
         self.verdict = judge_summary(self._parser.summary(), wordings)
-        self.stopped = False  # a line after which no job goes on was fed
+        self.has_ended = False  # a line after which no job goes on was fed
 
     def feed(self, text: str) -> bool:
         """Parse whole lines. Return whether they change what is known of the network."""
@@ -34,7 +34,7 @@ class LiveVerdict:
             self._parser.feed(block)
             summary = self._parser.summary()
             self.verdict = judge_summary(summary, self._wordings)
-            self.stopped = bool(summary.stopped)
+            self.has_ended = bool(summary.fatal_faults)
         return self.verdict.network != "unknown" and _outcome(earlier_verdict) != _outcome(self.verdict)
 
 
@@ -61,7 +61,7 @@ class GrowingFile:
         except OSError:
             return ""
         self._offset += len(data)
-        return self._buffer.whole(self._decoder.decode(data))
+        return self._buffer.complete_lines(self._decoder.decode(data))
 
 
 class GrowingFolder:
@@ -86,10 +86,10 @@ def stream(descriptor: int, deadline: float) -> Iterator[bytes]:
     """
     is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
     while time.monotonic() < deadline:
-        ready, _, _ = select.select([descriptor], [], [], POLL)
-        data = os.read(descriptor, BLOCK) if ready else b""
+        ready, _, _ = select.select([descriptor], [], [], POLL_SECONDS)
+        data = os.read(descriptor, READ_BYTES) if ready else b""
         if ready and not data:
             if not is_file:
                 return
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
         yield data

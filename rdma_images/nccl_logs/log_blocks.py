@@ -10,7 +10,7 @@ from rdma_images.core import files
 
 Block = list[str]  # lines without their ends, in the order of the log
 
-BLOCK = 1 << 20  # bytes read at once
+READ_BYTES = 1 << 20  # bytes read at once
 MAX_LINE_LENGTH = 1 << 16  # characters of a line; a longer one comes in pieces
 
 
@@ -29,19 +29,19 @@ def pieces(path: Path) -> Iterator[tuple[int, str]]:
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
             raise files.FileError(f"{path}: neither a file nor a pipe\ngive the log of a job")
         with path.open("rb") as file:
-            yield from _split_at_lines(_decoded(file, path))
+            yield from _split_at_lines(_decode(file, path))
 
 
-def _decoded(file: BufferedReader, path: Path) -> Iterator[str]:
+def _decode(file: BufferedReader, path: Path) -> Iterator[str]:
     """Yield the text in pieces; what is not in the encoding becomes U+FFFD."""
-    data = file.read1(BLOCK)
+    data = file.read1(READ_BYTES)
     if data.startswith(b"\x1f\x8b"):
         raise files.FileError(f"{path}: compressed with gzip\ngive what `gzip -dc` makes of it")
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     decoder = codecs.getincrementaldecoder("utf-16" if wide else "utf-8")(errors="replace")
     while data:
         yield decoder.decode(data)
-        data = file.read1(BLOCK)
+        data = file.read1(READ_BYTES)
     yield decoder.decode(b"", final=True)
 
 
@@ -51,7 +51,7 @@ class LineBuffer:
     def __init__(self) -> None:
         self._pending = ""
 
-    def whole(self, piece: str) -> str:
+    def complete_lines(self, piece: str) -> str:
         """Return the lines that end in `piece`, and a line that is longer than MAX_LINE_LENGTH."""
         text = self._pending + piece
         end = max(text.rfind("\n"), text.rfind("\r")) + 1
@@ -60,7 +60,7 @@ class LineBuffer:
         self._pending = text[end:]
         return text[:end]
 
-    def rest(self) -> str:
+    def pending_line(self) -> str:
         """Return the line that has not ended."""
         text, self._pending = self._pending, ""
         return text
@@ -70,10 +70,10 @@ def _split_at_lines(text: Iterator[str]) -> Iterator[tuple[int, str]]:
     """Yield the pieces cut at the ends of lines, each with the number of its first line."""
     buffer, number = LineBuffer(), 1
     for piece in text:
-        complete = buffer.whole(piece)
+        complete = buffer.complete_lines(piece)
         yield number, complete
         number += complete.count("\n")
-    yield number, buffer.rest()
+    yield number, buffer.pending_line()
 
 
 def lines(text: str) -> Block:

@@ -11,7 +11,7 @@ NO_PLUGIN = "none"
 HOST = re.compile(r"([\w.-]{1,255}):\d{1,10}:\d{1,10} \[-?\d+\][^\[\]]*$")
 IB_DEVICE = re.compile(r"\[\d+\] ?\{?[\w.-]+:\d+/")
 # What is compared, the likeliest cause first: what a line must have in it, the name, and an expression for the value.
-VALUES = (
+COMPARED_VALUES = (
     ("NCCL version ", "NCCL", re.compile(r"NCCL version (\d[\w.+-]*)")),
     ("net plugin", "the plugin", re.compile(r"(?i:loaded (?:external )?net plugin) (\S.*?)(?: \(v\d+\))?\s*$")),
     ("NET/OFI ", "the plugin", re.compile(r"NET/OFI (?:Initializing|Using) (aws-ofi-nccl \d[\w.-]*)")),
@@ -31,7 +31,7 @@ class NodeDifferences:
 
     def feed(self, prefix: str, message: str) -> None:
         """Read a message of NCCL's; `prefix` is what its line has before it."""
-        for mark, name, pattern in VALUES:
+        for mark, name, pattern in COMPARED_VALUES:
             if mark in message and (match := pattern.search(message)):
                 self._add(name, prefix, match[1] or {"the plugin": NO_PLUGIN}.get(name, "0"))
         if "NET/IB : Using " in message and (devices := IB_DEVICE.findall(message)):
@@ -45,14 +45,14 @@ class NodeDifferences:
     def sentence(self) -> str:
         """Return what differs, with the nodes of each value; "" where no value does."""
         differences = {}
-        for name in dict.fromkeys(name for _, name, _ in VALUES):
+        for name in dict.fromkeys(name for _, name, _ in COMPARED_VALUES):
             nodes_by_value: dict[frozenset[str], list[str]] = defaultdict(list)
             for host, values in sorted(self._values[name].items()):
                 nodes_by_value[frozenset(values - {NO_PLUGIN} or values)].append(host)
             if len(nodes_by_value) > 1 and not frozenset.intersection(*nodes_by_value):
                 rarest_first = sorted(nodes_by_value.items(), key=lambda item: (len(item[1]), *sorted(item[0])))
                 values_with_nodes = (
-                    f"{' and '.join(sorted(values))} on {_list(nodes)}" for values, nodes in rarest_first
+                    f"{' and '.join(sorted(values))} on {_list_hosts(nodes)}" for values, nodes in rarest_first
                 )
                 differences[name] = "; ".join(islice(values_with_nodes, MAX_NAMED))
         if "the plugin" in differences:  # which decides the other
@@ -60,7 +60,7 @@ class NodeDifferences:
         return ". ".join(f"the nodes differ in {name}: {values}" for name, values in differences.items())
 
 
-def _list(hosts: list[str]) -> str:
+def _list_hosts(hosts: list[str]) -> str:
     """Return "n1, n2 and 5 others"."""
-    rest = f" and {len(hosts) - MAX_NAMED} others" if len(hosts) > MAX_NAMED else ""
-    return ", ".join(hosts[:MAX_NAMED]) + rest
+    remainder = f" and {len(hosts) - MAX_NAMED} others" if len(hosts) > MAX_NAMED else ""
+    return ", ".join(hosts[:MAX_NAMED]) + remainder

@@ -11,9 +11,8 @@ from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
 from rdma_images.nccl_logs.error_lines import MAX_QUOTE_LENGTH
 from rdma_images.nccl_logs.failures import FailureReader, JobFailure
-from rdma_images.nccl_logs.line_filter import USUAL, Channels, MatchingLine, Shapes, plain_text, printable_parts
-from rdma_images.nccl_logs.node_differences import VALUES as NODE_VALUES
-from rdma_images.nccl_logs.node_differences import NodeDifferences
+from rdma_images.nccl_logs.line_filter import USUAL, Channels, LineClassifier, MatchingLine, plain_text, printable_parts
+from rdma_images.nccl_logs.node_differences import COMPARED_VALUES, NodeDifferences
 
 # An expression that begins with plain text is found twenty times as fast as one that begins with a choice or with \b.
 MESSAGE = re.compile(r"NCCL (?<!\wNCCL )(?:INFO|WARN|ERROR|TRACE) ")
@@ -23,11 +22,11 @@ MAX_NAMES = 1000  # different names, or lines of one meaning, that are remembere
 VERSION = re.compile(r"NCCL version (\d{1,4}(?:\.\d{1,4}){1,3})(?!\d)")
 CHANNEL = re.compile(
     r"(?:Channel|Ring) \d+(?:/\d+)? : (?P<sender>\d{1,6})(?:\[\w+\])? -> (?P<receiver>\d{1,6})(?:\[\w+\])? "
-    r"(?:\[\w+\] )?via (?P<way>.*)"
+    r"(?:\[\w+\] )?via (?P<transport>.*)"
 )
 # The device ends the network's name: without one the line was cut, and so may the name be. "(3)" is the rank that sends
 # in this one's stead.
-NET = re.compile(r"NET/(?P<network>[^/]*)(?P<whole>/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?)?")
+NET = re.compile(r"NET/(?P<network>[^/]*)(?P<complete>/\d+(?:\(\d+\))?(?P<gdr>/GDRDMA)?)?")
 # The end of a log that was cut in a channel, perhaps before it says GPUDirect.
 CUT_CHANNEL = re.compile(r" via NET/(?P<network>[^/\n]+)/\d+(?:\(\d+\))?(?:/(?!GDRDMA|Shared)[GDRM]*)?\Z")
 INSIDE_NODE = re.compile(r"(?:P2P|SHM)(?:/\w+)?|direct shared memory")
@@ -45,7 +44,7 @@ LINE_MARKS = (
     " nranks ",
     " nRanks ",
     "NCCL WARN ",
-    *(mark for mark, _, _ in NODE_VALUES),
+    *(mark for mark, _, _ in COMPARED_VALUES),
 )
 WARNING = re.compile(r"NCCL (?<!\wNCCL )WARN +(?P<words>\S.*)")
 
@@ -67,7 +66,7 @@ class LogSummary:
     devices: set[str] = field(default_factory=set)  # of libibverbs
     causes: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()  # those of the causes that leave no job good, whatever its channels use
-    stopped: tuple[str, ...] = ()  # those of the faults that no job gets over
+    fatal_faults: tuple[str, ...] = ()  # those of the faults that no job gets over
     notes: tuple[str, ...] = ()
     failure: JobFailure | None = None  # what ended the job, whichever part it was
     first_warning: str = ""  # of NCCL that no row knows
@@ -81,29 +80,29 @@ class LogParser:
         self._summary = LogSummary()
         self._differences = NodeDifferences()
         self._wordings = wordings
-        rows = (*wordings.causes.values(), *wordings.notes.values())
+        wordings_looked_for = (*wordings.causes.values(), *wordings.notes.values())
         failures = facts_table.read(Failures)
-        self._shapes = Shapes(rows, LINE_MARKS, failures.failures.values())
-        self.failure_reader = FailureReader(failures, self._shapes)
+        self._classifier = LineClassifier(wordings_looked_for, LINE_MARKS, failures.failures.values())
+        self.failure_reader = FailureReader(failures, self._classifier)
         self._nccl_lines: dict[str, dict[str, None]] = {
-            row.says: {} for row in rows
+            row.says: {} for row in wordings_looked_for
         }  # and the lines of NCCL's that say it
         self._other_lines: dict[str, dict[str, None]] = {  # and the lines of others
-            row.says: {} for row in rows if row.anywhere
+            row.says: {} for row in wordings_looked_for if row.anywhere
         }
-        self._beside = {row.beside: False for row in rows if row.beside}  # whether it was found
+        self._patterns_found = {row.beside: False for row in wordings_looked_for if row.beside}  # whether it was found
 
     def feed(self, lines: Sequence[str]) -> None:
         """Parse some lines of a log. A line may hold the messages of several ranks."""
         text = plain_text("\n".join(lines))
         channels = Channels()
         matching: list[MatchingLine] = []
-        shapes = self._shapes.shapes_of_lines(text)
+        shapes = self._classifier.classify_lines(text)
         for line, shape in zip(text.split("\n"), shapes, strict=True):
-            if shape.matters and not (shape is USUAL and channels.take(0, line)):
+            if shape.matters and not (shape is USUAL and channels.count(0, line)):
                 matching.append((line, shape))
         self.failure_reader.feed(text, text.split("\n"), shapes)
-        self.feed_matching(text, matching, channels, any(shape.nccl for shape in set(shapes)))
+        self.feed_matching(text, matching, channels, any(shape.is_nccl for shape in set(shapes)))
 
     def feed_matching(self, text: str, matching: Sequence[MatchingLine], channels: Channels, is_nccl: bool) -> None:
         """Parse a text whose `matching` lines can mean something, and whose other lines gave `channels`.
@@ -112,8 +111,8 @@ class LogParser:
         """
         self._count_channels(channels)
         self._summary.has_nccl_lines |= is_nccl and MESSAGE.search(text) is not None
-        for pattern, occurred in self._beside.items():
-            self._beside[pattern] = occurred or re.search(pattern, text) is not None
+        for pattern, occurred in self._patterns_found.items():
+            self._patterns_found[pattern] = occurred or re.search(pattern, text) is not None
         messages: dict[str, None] = {}
         other_lines: dict[str, None] = {}
         for line, times in Counter(line for line, _ in matching).items():
@@ -132,12 +131,12 @@ class LogParser:
                     self._differences.feed(before[-MAX_MESSAGE_LENGTH:], message[:MAX_MESSAGE_LENGTH])
                     if not _parse_channel(self._summary, message[:MAX_MESSAGE_LENGTH], times):
                         messages[message[:MAX_MESSAGE_LENGTH]] = None
-        rows = (
+        patterns = (
             None
-            if any(shape.raw for _, shape in matching)
-            else {row.says for _, shape in matching for row in shape.rows}
+            if any(shape.is_raw for _, shape in matching)
+            else {row.says for _, shape in matching for row in shape.wordings}
         )
-        self._interpret(messages, other_lines, rows)
+        self._interpret(messages, other_lines, patterns)
 
     def is_cut(self, text: str) -> bool:
         """Return whether the text ends in a channel that may have been cut before it says GPUDirect, as others do."""
@@ -150,20 +149,20 @@ class LogParser:
             _add_names(self._summary.networks, [channel.match["network"]])
             _count(self._summary.channels, f"NET/{channel.match['network']}{channel.match['gdr'] or ''}", channel.times)
         for channel in channels.node.values():
-            _count(self._summary.channels, channel.match["way"], channel.times)
+            _count(self._summary.channels, channel.match["transport"], channel.times)
             _add_pair(self._summary, channel.match)
 
     def summary(self) -> LogSummary:
         """Return what all lines fed so far say together."""
         summary = self._summary
         # A name that was cut says nothing new where it begins one that was not.
-        cut = {name for name in summary.networks if name.endswith("…")}
-        complete = summary.networks - cut
-        summary.networks -= {name for name in cut if any(other.startswith(name[:-1]) for other in complete)}
+        cut_names = {name for name in summary.networks if name.endswith("…")}
+        complete_names = summary.networks - cut_names
+        summary.networks -= {name for name in cut_names if any(other.startswith(name[:-1]) for other in complete_names)}
         causes = self._causes()
         summary.causes = self._meanings(causes)
         summary.faults = self._meanings(row for row in causes if row.stops or row.degrades)
-        summary.stopped = self._meanings(row for row in causes if row.stops)
+        summary.fatal_faults = self._meanings(row for row in causes if row.stops)
         summary.differences = self._differences.sentence()
         summary.notes = self._meanings(self._wordings.notes.values())
         summary.failure = self.failure_reader.failure(summary.nccl, summary.ranks)
@@ -177,27 +176,27 @@ class LogParser:
         _add_messages(self._summary, "\n".join(messages))
         for lines_by_pattern, lines in ((self._nccl_lines, messages), (self._other_lines, other_lines)):
             text = "\n".join(lines)
-            for pattern, known_lines in lines_by_pattern.items():
+            for pattern, lines_found in lines_by_pattern.items():
                 if patterns is not None and pattern not in patterns:
                     continue
                 # A search in the whole text costs a fraction of one in each line.
-                if len(known_lines) < MAX_NAMES and re.search(pattern, text, re.MULTILINE):
+                if len(lines_found) < MAX_NAMES and re.search(pattern, text, re.MULTILINE):
                     matching = (line for line in lines if re.search(pattern, line))
-                    known_lines.update(dict.fromkeys(islice(matching, MAX_NAMES)))
+                    lines_found.update(dict.fromkeys(islice(matching, MAX_NAMES)))
 
     def _causes(self) -> list[Wording]:
         """Return the causes that the lines show, without those that say nothing beside another."""
         matching = {name: row for name, row in self._wordings.causes.items() if self._meanings([row])}
-        replaced = {name for row in matching.values() for name in row.instead_of}
-        return [row for name, row in matching.items() if name not in replaced]
+        replaced_names = {name for row in matching.values() for name in row.instead_of}
+        return [row for name, row in matching.items() if name not in replaced_names]
 
     def _meanings(self, rows: Iterable[Wording]) -> tuple[str, ...]:
         """Return the lines' meanings in the order of the table: later rows explain earlier ones."""
         version = self._summary.nccl
-        fitting = (row for row in rows if row.fits(version) and (not row.beside or self._beside[row.beside]))
+        applicable = (row for row in rows if row.fits(version) and (not row.beside or self._patterns_found[row.beside]))
         meanings = (
             row.meaning(line)
-            for row in fitting
+            for row in applicable
             for line in chain(self._nccl_lines[row.says], self._other_lines.get(row.says, ()))
         )
         return tuple(dict.fromkeys(meaning for meaning in meanings if meaning))
@@ -208,10 +207,10 @@ def _parse_channel(summary: LogSummary, message: str, times: int) -> bool:
     match = CHANNEL.search(message)
     if not match:
         return False
-    transport = match.group("way")
+    transport = match.group("transport")
     if net := NET.match(transport):
         name = net.group("network").strip()
-        if not net.group("whole"):
+        if not net.group("complete"):
             _add_names(summary.networks, [f"{name}…"])
             return True
         _add_names(summary.networks, [name])

@@ -16,7 +16,7 @@ HEADER = "Traceback (most recent call last)"
 FRAME = re.compile(r'^(?P<prefix>.*?)\s*File ["“](?P<path>[^"”]+)["”], line (?P<line>\d+)')
 RICH_FRAME = re.compile(r"^(?P<prefix>.*?)[│|]\s+(?P<path>/[^\s:│]+\.py):(?P<line>\d+) in ")  # as rich writes it
 LINKS = ("During handling of the above exception", "The above exception was the direct cause")
-REPORTED = "terminated with the following error"  # torch.multiprocessing, before a child's traceback
+CHILD_ERROR = "terminated with the following error"  # torch.multiprocessing, before a child's traceback
 
 Match = tuple[Failure, str]  # a rule that fits a line, and what the line means by it
 
@@ -60,12 +60,12 @@ class Tracebacks:
         self.open_blocks: dict[str, Traceback] = {}
         self._on_end = on_end
 
-    def open(self, text: str) -> None:
+    def begin(self, text: str) -> None:
         """Begin the traceback whose header the line is, or go on with the one that it is chained to."""
         prefix = text[: text.index(HEADER)]
         key = prefix.rstrip()
         block = self.open_blocks.get(key)
-        if block and block.raised and _introduces(block.raised[-1]) and not block.raised[-1].line.matches:
+        if block and block.raised and _ends_with_colon(block.raised[-1]) and not block.raised[-1].line.matches:
             block.raised.clear()
             block.continues = True
         if block and block.continues:
@@ -91,35 +91,35 @@ class Tracebacks:
         block.files.append((frame["path"], frame["line"]))
         del block.files[:-MAX_FRAMES]
 
-    def take(self, line: Line, number: int) -> bool:
+    def consume_line(self, line: Line, number: int) -> bool:
         """Return whether the line is a part of an open traceback that says nothing beside it."""
         for key in reversed(self.open_blocks):
             if line.text.startswith(key):
-                return self._take_in(key, self.open_blocks[key], line, number)
+                return self._consume_in(key, self.open_blocks[key], line, number)
         return False
 
-    def _take_in(self, key: str, block: Traceback, line: Line, number: int) -> bool:
-        rest = line.text[len(key) + block.indent :]
+    def _consume_in(self, key: str, block: Traceback, line: Line, number: int) -> bool:
+        text = line.text[len(key) + block.indent :]
         block.lines += 1
         if block.lines > (MAX_BLOCK_LINES if block.files or not block.raised else MAX_MESSAGE_LINES):
             self._close(key)
             return False
         if block.files:
-            if not rest.strip() or rest[0].isspace() or rest[0] in "│╰":
+            if not text.strip() or text[0].isspace() or text[0] in "│╰":
                 return True
-            if not EXCEPTION.match(rest):
+            if not EXCEPTION.match(text):
                 return False
             block.raised.append(RaisedException(line, number, tuple(block.files), block.is_direct))
             block.files, block.is_direct, block.lines = [], False, 0
             return True
         if not block.raised:
             return False
-        if REPORTED in rest:  # what a child raised follows, and is the cause
+        if CHILD_ERROR in text:  # what a child raised follows, and is the cause
             block.raised.clear()
-        if REPORTED in rest or any(link in rest for link in LINKS):
-            block.continues, block.is_direct = True, LINKS[1] in rest
+        if CHILD_ERROR in text or any(link in text for link in LINKS):
+            block.continues, block.is_direct = True, LINKS[1] in text
             return True
-        if rest.strip():
+        if text.strip():
             block.raised[-1].message.append(line)
         return False
 
@@ -128,7 +128,7 @@ class Tracebacks:
             self._on_end(block)
 
 
-def _introduces(raised: RaisedException) -> bool:
+def _ends_with_colon(raised: RaisedException) -> bool:
     """Return whether an exception's message ends with a colon: the traceback after it is its cause."""
     lines = [line for line in (raised.line, *raised.message) if line.text.strip()]
     return lines[-1].text.rstrip().endswith(":")

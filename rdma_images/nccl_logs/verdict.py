@@ -1,7 +1,7 @@
 """Judge which network NCCL's channels use: not what was found or announced."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ from rdma_images.nccl_logs.parser import LogParser, LogSummary
 Network = Literal["efa", "eRDMA", "InfiniBand", "one node", "fallback", "refused", "unknown"]
 NetworkSentence = tuple[Network, str]  # and the sentence
 
-GOOD = ("efa", "eRDMA", "InfiniBand", "one node")
+GOOD_NETWORKS = ("efa", "eRDMA", "InfiniBand", "one node")
 EFA = re.compile(r"efa(?:;.*)?")  # libfabric's name of a provider, with those layered over it
 MAX_FAULTS = 3  # in a sentence
 ALL_RANKS = "give the log of all ranks, with NCCL_DEBUG=INFO and no NCCL_DEBUG_SUBSYS"
@@ -37,10 +37,10 @@ class Verdict:
     @property
     def exit_code(self) -> int:
         """Return the exit code of a process that was asked for it: 0 good, 1 not good, 3 where the log does not say."""
-        ended = self.failure is not None and self.failure.certain and not self.failure.is_warning
+        has_ended = self.failure is not None and self.failure.has_ended and not self.failure.is_warning
         if self.network == "unknown":
             return 3
-        return 0 if self.good and not ended else 1
+        return 0 if self.good and not has_ended else 1
 
 
 def verdict(path: Path) -> Verdict:
@@ -60,29 +60,23 @@ def load_wordings() -> NcclLogs:
 
 def judge_lines(lines: Iterable[str], wordings: NcclLogs) -> Verdict:
     """Return the verdict on the lines of a log."""
-    return judge_blocks([list(lines)], wordings)
-
-
-def judge_blocks(blocks: Iterable[Sequence[str]], wordings: NcclLogs) -> Verdict:
-    """Return the verdict on blocks of lines: of one log, or of the logs of all ranks of a job one after another."""
     log_parser = LogParser(wordings)
-    for block in blocks:
-        log_parser.feed(block)
+    log_parser.feed(list(lines))
     return judge_summary(log_parser.summary(), wordings)
 
 
 def judge_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     """Return the verdict on the summary of a job's logs."""
     network, sentence = _judge(summary, wordings)
-    if network == "unknown" and summary.stopped:
-        network, sentence = "refused", f"the job ended: {summary.stopped[-1]}"
+    if network == "unknown" and summary.fatal_faults:
+        network, sentence = "refused", f"the job ended: {summary.fatal_faults[-1]}"
     if network in ("unknown", "refused") and not summary.faults and summary.first_warning:
         sentence = f'{sentence}; NCCL\'s first warning, quoted and not judged: "{summary.first_warning}"'
-    good = network in GOOD and not summary.faults
-    if network in GOOD and summary.faults:
+    good = network in GOOD_NETWORKS and not summary.faults
+    if network in GOOD_NETWORKS and summary.faults:
         sentence = f"{sentence}, but {'; '.join(summary.faults[-MAX_FAULTS:])}"
     if summary.differences:
-        parts = (sentence, summary.differences) if network in GOOD else (summary.differences, sentence)
+        parts = (sentence, summary.differences) if network in GOOD_NETWORKS else (summary.differences, sentence)
         sentence = "; ".join(parts)
     return Verdict(
         network,
@@ -101,9 +95,13 @@ def _judge(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
     if summary.networks:
         return _judge_channels(summary, wordings)
     failure = summary.failure
-    if summary.stopped and not summary.channels and not (failure and failure.certain and failure.network is False):
-        return "refused", f"NCCL did not start: {summary.stopped[-1]}"
-    if failure and failure.certain and not summary.channels:
+    if (
+        summary.fatal_faults
+        and not summary.channels
+        and not (failure and failure.has_ended and failure.network is False)
+    ):
+        return "refused", f"NCCL did not start: {summary.fatal_faults[-1]}"
+    if failure and failure.has_ended and not summary.channels:
         return "refused", f"the job ended before NCCL had a channel: {failure.sentence}"
     if _on_one_node(summary):
         return "one node", f"no channel uses a network: all are inside one node ({_channel_counts(summary.channels)})"
@@ -118,7 +116,7 @@ def _with_failure(network: Network, sentence: str, summary: LogSummary) -> str:
     failure = summary.failure
     if not failure or failure.sentence in sentence or ((failure.is_effect or failure.is_warning) and summary.faults):
         return sentence
-    if failure.certain and not failure.is_warning:
+    if failure.has_ended and not failure.is_warning:
         return f"{sentence}; the job ended: {failure.sentence}"
     if network != "unknown":
         return sentence

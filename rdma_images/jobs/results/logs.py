@@ -11,7 +11,7 @@ from rdma_images.jobs.results import nccl_tests_json
 from rdma_images.jobs.results.nccl_tests import SizesTable
 from rdma_images.jobs.results.processes import PROCESS_MARKS, Processes
 from rdma_images.nccl_logs import log_blocks, parser
-from rdma_images.nccl_logs.line_filter import USUAL, Channels, MatchingLine, Shapes, plain_text, printable_parts
+from rdma_images.nccl_logs.line_filter import USUAL, Channels, LineClassifier, MatchingLine, plain_text, printable_parts
 
 TEST_MARKS = ("#", "busbw", "Test ")  # of lines that nccl-tests write outside a table
 
@@ -30,14 +30,14 @@ def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> 
     reader, processes = parser.LogParser(wordings), Processes()
     rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values())
     failures = facts_table.read(Failures).failures.values()
-    shapes = Shapes(rows, (*TEST_MARKS, *parser.LINE_MARKS, *PROCESS_MARKS), failures)
+    classifier = LineClassifier(rows, (*TEST_MARKS, *parser.LINE_MARKS, *PROCESS_MARKS), failures)
     tables = []
     for path in logs:
         name = str(path.relative_to(base) if base and path.is_relative_to(base) else path)
         if nccl_tests_json.is_json_report(path):
             tables.append(nccl_tests_json.read(path, name))
             continue
-        log = _Log(name, shapes, reader, processes)
+        log = _Log(name, classifier, reader, processes)
         for number, text in log_blocks.pieces(path):
             if not reader.is_cut(text):
                 log.piece(number, text)
@@ -48,8 +48,14 @@ def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> 
 class _Log:
     """One text log."""
 
-    def __init__(self, name: str, shapes: Shapes, reader: parser.LogParser, processes: Processes) -> None:
-        self.name, self.shapes, self.reader, self.processes, self.table = name, shapes, reader, processes, SizesTable()
+    def __init__(self, name: str, classifier: LineClassifier, reader: parser.LogParser, processes: Processes) -> None:
+        self.name, self.classifier, self.reader, self.processes, self.table = (
+            name,
+            classifier,
+            reader,
+            processes,
+            SizesTable(),
+        )
 
     def piece(self, number: int, text: str) -> None:
         """Read a piece of the log, which begins in the line `number`."""
@@ -57,10 +63,10 @@ class _Log:
         channels = Channels()
         matching: list[MatchingLine] = []
         lines = text.split("\n")
-        shapes = self.shapes.shapes_of_lines(text)
+        shapes = self.classifier.classify_lines(text)
         self.reader.failure_reader.feed(text, lines, shapes, self.name, number)
         for line, shape in zip(lines, shapes, strict=True):
-            if shape is USUAL and channels.take(number, line):
+            if shape is USUAL and channels.count(number, line):
                 if self.table.open:
                     self.table.beside(line)
             elif shape.matters:
@@ -68,15 +74,15 @@ class _Log:
                 where = f"{self.name}:{number}"
                 # Message by message: an expression takes the square of a line's length where many messages are in it.
                 for message in dict.fromkeys(text[: parser.MAX_MESSAGE_LENGTH] for text in parser.MESSAGE.split(line)):
-                    self.processes.meanings(shape.rows, message, where)
+                    self.processes.meanings(shape.wordings, message, where)
                 self._line(line, where)
-            elif self.table.open and shape.nccl:
+            elif self.table.open and shape.is_nccl:
                 self.table.beside(line)
             elif self.table.open:
                 self._line(line, f"{self.name}:{number}")
             number += 1
         self._channels(channels)
-        self.reader.feed_matching(text, matching, channels, any(shape.nccl for shape in set(shapes)))
+        self.reader.feed_matching(text, matching, channels, any(shape.is_nccl for shape in set(shapes)))
 
     def _channels(self, channels: Channels) -> None:
         """Count the channels over a network of lines that say nothing else."""

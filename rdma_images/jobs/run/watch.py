@@ -53,7 +53,7 @@ class JobWatch:
             self._report_findings(text)
         if self._live.feed(text):
             self._report(f"{self.verdict.network}: {self.verdict.sentence}")
-        if self._live.stopped or self.bad_nodes:
+        if self._live.has_ended or self.bad_nodes:
             self._stopped_at = min(self._stopped_at, time.monotonic())
 
     def _report_findings(self, text: str) -> None:
@@ -116,8 +116,8 @@ def _lines(chunks: Iterable[bytes], pass_on: Callable[[bytes], None]) -> Iterato
     decoder, buffer = codecs.getincrementaldecoder("utf-8")(errors="replace"), log_blocks.LineBuffer()
     for data in chunks:
         pass_on(data)
-        yield buffer.whole(decoder.decode(data))
-    yield buffer.rest()
+        yield buffer.complete_lines(decoder.decode(data))
+    yield buffer.pending_line()
 
 
 def _pass_on(data: bytes) -> None:

@@ -8,7 +8,7 @@ from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.failures import Failures
 from rdma_images.jobs.results import collected
 from rdma_images.nccl_logs import line_filter, verdict
-from rdma_images.nccl_logs.line_filter import FOREIGN, PROGRESS, QUIET, USUAL, Channels, Shapes
+from rdma_images.nccl_logs.line_filter import FOREIGN, PROGRESS, QUIET, USUAL, Channels, LineClassifier
 
 WORDINGS = verdict.load_wordings()
 ROWS = (
@@ -24,13 +24,15 @@ CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 @pytest.mark.parametrize("wording", sorted({row.says for row in ROWS}))
 def test_every_wording_begins_with_plain_text(wording: str) -> None:
     """Without it every line of a log would be looked into for this wording."""
-    (shape,) = Shapes([row for row in ROWS if row.says == wording], ()).shapes_of_lines("a line of something else")
+    (shape,) = LineClassifier([row for row in ROWS if row.says == wording], ()).classify_lines(
+        "a line of something else"
+    )
     assert shape is FOREIGN
 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_every_failure_begins_with_plain_text(name: str) -> None:
-    (shape,) = Shapes((), (), [FAILURES[name]]).shapes_of_lines("a line of something else")
+    (shape,) = LineClassifier((), (), [FAILURES[name]]).classify_lines("a line of something else")
     assert shape is FOREIGN
 
 
@@ -48,8 +50,8 @@ def test_every_failure_begins_with_plain_text(name: str) -> None:
 )
 def test_a_line_that_may_have_a_wording_is_never_missed(wording: str, line: str, is_found: bool) -> None:
     row = ROWS[0].model_copy(update={"says": wording})
-    (shape,) = Shapes([row], ()).shapes_of_lines(line)
-    assert (shape.rows == (row,)) is is_found
+    (shape,) = LineClassifier([row], ()).classify_lines(line)
+    assert (shape.wordings == (row,)) is is_found
 
 
 def test_lines_are_sorted_by_what_they_can_mean() -> None:
@@ -62,10 +64,10 @@ def test_lines_are_sorted_by_what_they_can_mean() -> None:
         '{"log": "x"}',
         "\x07bell",
     ]
-    shapes = Shapes(ROWS, ()).shapes_of_lines("\n".join(lines))
+    shapes = LineClassifier(ROWS, ()).classify_lines("\n".join(lines))
     assert shapes[:4] == [PROGRESS, QUIET, USUAL, QUIET]
-    assert [row.why for row in shapes[4].rows] == [WORDINGS.slow["algorithm"].why]
-    assert all(shape.matters and shape.raw for shape in shapes[5:])
+    assert [row.why for row in shapes[4].wordings] == [WORDINGS.slow["algorithm"].why]
+    assert all(shape.matters and shape.is_raw for shape in shapes[5:])
 
 
 def test_of_lines_alike_the_one_that_means_something_is_found(tmp_path: Path) -> None:
@@ -78,12 +80,12 @@ def test_of_lines_alike_the_one_that_means_something_is_found(tmp_path: Path) ->
 
 def test_more_shapes_than_are_remembered_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_filter, "MAX_SHAPES", 2)
-    shapes = Shapes(ROWS, ())
+    classifier = LineClassifier(ROWS, ())
     lines = ["u v", CHANNEL, f"{RANK}x", "y" * 5000, "z"]
-    assert [shapes.shapes_of_lines("\n".join(lines)) for _ in range(2)] == [
+    assert [classifier.classify_lines("\n".join(lines)) for _ in range(2)] == [
         [FOREIGN, USUAL, QUIET, FOREIGN, FOREIGN]
     ] * 2
-    assert len(shapes) <= 2
+    assert len(classifier) <= 2
 
 
 @pytest.mark.parametrize(
@@ -99,14 +101,14 @@ def test_more_shapes_than_are_remembered_change_nothing(monkeypatch: pytest.Monk
 )
 def test_a_channel_is_counted_only_where_it_fills_its_line(line: str, is_taken: bool) -> None:
     channels = Channels()
-    assert [channels.take(n, line) for n in range(3)] == [is_taken] * 3
+    assert [channels.count(n, line) for n in range(3)] == [is_taken] * 3
     counted = [*channels.network.values(), *channels.node.values()]
     assert [channel.times for channel in counted] == [3] * is_taken
 
 
 def test_lines_with_times_are_of_one_process() -> None:
     channels = Channels()
-    assert all(channels.take(n, f"2026-11-22T06:00:0{n}Z {CHANNEL}") for n in range(9))
+    assert all(channels.count(n, f"2026-11-22T06:00:0{n}Z {CHANNEL}") for n in range(9))
     assert [channel.times for channel in channels.network.values()] == [9]
 
 

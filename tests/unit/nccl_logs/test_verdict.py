@@ -10,7 +10,8 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.nccl_logs import log_blocks
-from rdma_images.nccl_logs.verdict import Verdict, judge_blocks, judge_lines, load_wordings, verdict
+from rdma_images.nccl_logs.parser import LogParser
+from rdma_images.nccl_logs.verdict import Verdict, judge_lines, judge_summary, load_wordings, verdict
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 HEAD = "node:1:1 [0] NCCL INFO "
@@ -668,10 +669,12 @@ def test_what_libfabric_refuses_the_plugin_is_named(line: str, name: str) -> Non
 
 def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = verdict(LOGS / "net-socket.log")
-    monkeypatch.setattr("rdma_images.nccl_logs.log_blocks.BLOCK", 7)
+    monkeypatch.setattr("rdma_images.nccl_logs.log_blocks.READ_BYTES", 7)
     assert verdict(LOGS / "net-socket.log") == expected
-    twice = (block for _ in range(2) for block in log_blocks.blocks(LOGS / "net-socket.log"))
-    result = judge_blocks(twice, load_wordings())
+    log_parser = LogParser(load_wordings())
+    for block in [*log_blocks.blocks(LOGS / "net-socket.log")] * 2:
+        log_parser.feed(block)
+    result = judge_summary(log_parser.summary(), load_wordings())
     assert (result.network, result.causes) == (expected.network, expected.causes)
     assert result.channels == {name: 2 * count for name, count in expected.channels.items()}
 
