@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from rdma_images.chain.nccl_environment import NEWEST, nccl_environment
+from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment
 from rdma_images.chain.nccl_environment import plugin_names as names_of_version
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
 from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal, nccl_in_use, unfound
@@ -27,7 +27,7 @@ FOR_TORCH = re.compile(r"torch_?(\d{2,3})\b[^/]*$")
 
 def names_tried(case: Inspection, libraries: Libraries, nccl: str) -> list[str]:
     """Return the file names that this NCCL opens for a network plugin, in its order."""
-    version = libraries.nccl[nccl].version or NEWEST
+    version = libraries.nccl[nccl].version or DEFAULT_VERSION
     environment = nccl_environment(case.subject, case.measured)
     if environment.get("NCCL_NET_PLUGIN", "").lower() == "none":
         return ["none"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from rdma_images.chain.nccl_environment import started_environment
-from rdma_images.chain.verbs_links import OWN_SWITCH, sharp_plugin
+from rdma_images.chain.verbs_links import IB_DISABLE, sharp_plugin
 from rdma_images.core.versions import key
 from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.environment import Effect, Environment, Variable
@@ -74,7 +74,7 @@ def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping
     )  # what refuses a value has said so: chain.holds
     rows = [row for row in environment.variables.values() if row.effect_in_images == effect]
     rows = [row for row in rows if not (row.refused and plugin_started)]
-    rows = [row for row in rows if row.name != OWN_SWITCH or not sharp_plugin(case)]  # see environment.misspelt
+    rows = [row for row in rows if row.name != IB_DISABLE or not sharp_plugin(case)]  # see environment.misspelt
     ending: list[VariableFinding] = []  # of warnings, first what can end a job
     costing: list[VariableFinding] = []
     for origin, values in where.items():

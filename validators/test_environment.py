@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from rdma_images.chain import compute
-from rdma_images.chain.verbs_links import OWN_SWITCH, sharp_plugin, sharp_switch
+from rdma_images.chain.verbs_links import IB_DISABLE, sharp_disabling_variable, sharp_plugin
 from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
@@ -186,10 +186,10 @@ def test_misspelt(case: Inspection, require: Requirement) -> None:
     lines += [f"{name}={values[name]}: the quotes are a part of the value" for name in quoted]
     fixes = [f"write {near} in place of {name}, or leave it out" for name, near in meant.items()]
     fixes += [f"set {name} without quotes: a file of variables is not read by a shell" for name in quoted]
-    plugin, switch = sharp_plugin(case), sharp_switch(started_with)
-    if plugin and started_with.get(OWN_SWITCH, "0") not in ("", "0"):
-        lines.append(f"{OWN_SWITCH} does nothing: NCCL takes {plugin}, which reads {switch}")
-        fixes.append(f"set {switch}=1, too, or leave {OWN_SWITCH} out")
+    plugin, switch = sharp_plugin(case), sharp_disabling_variable(started_with)
+    if plugin and started_with.get(IB_DISABLE, "0") not in ("", "0"):
+        lines.append(f"{IB_DISABLE} does nothing: NCCL takes {plugin}, which reads {switch}")
+        fixes.append(f"set {switch}=1, too, or leave {IB_DISABLE} out")
     require(
         not lines,
         expected="names that NCCL, aws-ofi-nccl, libfabric or rdma-core read, and values without quotes",

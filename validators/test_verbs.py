@@ -5,8 +5,16 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.chain.links import FABRIC_TITLES
-from rdma_images.chain.verbs import PROVIDER, VERBS, folder_of, looked_for, opened_in, opened_providers, suffixes
+from rdma_images.chain.verbs import (
+    PROVIDER,
+    VERBS,
+    folder_of,
+    opened_providers,
+    provider_folders,
+    provider_suffixes,
+    search_words,
+)
+from rdma_images.core.pipeline import FABRIC_TITLES
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
@@ -46,15 +54,15 @@ def drivers_named(case: Inspection) -> list[str]:
 
 def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
     """Return the folders of the rdma-core whose provider of the fabric libibverbs opens."""
-    folders = {folder_of(path) for path in providers_of(files, fabric)} & opened_in(libraries)
+    folders = {folder_of(path) for path in providers_of(files, fabric)} & provider_folders(libraries)
     return {str(PurePosixPath(folder).parent) if base_name(folder) == "libibverbs" else folder for folder in folders}
 
 
 @pytest.mark.validator("verbs.provider", source=PROVIDERS, fabric="any")
 def test_provider(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """The verbs provider of the image's fabric lies where libibverbs opens it, and a file or variable announces it."""
-    opened, provider = opened_in(libraries), providers_of(files, fabric)
-    read = {word for word in looked_for(libraries) if word.endswith("/libibverbs.d")}
+    opened, provider = provider_folders(libraries), providers_of(files, fabric)
+    read = {word for word in search_words(libraries) if word.endswith("/libibverbs.d")}
     driver = [p for p in files.libraries if base_name(p) == f"{fabric}.driver"]
     missing = [f"no lib{fabric}-rdmav<ABI>.so"] if not provider else []
     named = fabric in drivers_named(case)
@@ -108,14 +116,14 @@ def test_usable(case: Inspection, files: Files, libraries: Libraries, require: R
     if not file and not loads_nccl(files, libraries):
         pytest.skip("the image has neither NCCL nor libibverbs")
     skip_if_broken(case, libraries, VERBS)
-    read = {word for word in looked_for(libraries) if word.endswith("/libibverbs.d")} or {"/etc/libibverbs.d"}
+    read = {word for word in search_words(libraries) if word.endswith("/libibverbs.d")} or {"/etc/libibverbs.d"}
     providers = opened_providers(files, libraries)
     driver = any(base_name(path).endswith(".driver") for path in files.libraries) or bool(drivers_named(case))
     without = f"{base_name(file)} opens no provider, and NCCL takes TCP: "
     without += (
         f"no file in {' or '.join(sorted(read))}"
         if not driver
-        else f"no lib*{next(iter(sorted(suffixes(libraries))), '-rdmav*.so')} where it looks"
+        else f"no lib*{next(iter(sorted(provider_suffixes(libraries))), '-rdmav*.so')} where it looks"
     )
     fabric = libraries.resolved[FABRIC].file
     with_efa = EFA in closure(libraries, fabric).libraries or EFA in closure(libraries, fabric).missing
@@ -143,11 +151,11 @@ def test_verbs_broken(case: Inspection, require: Requirement) -> None:
 def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> None:
     """The verbs providers are of the ABI that libibverbs opens."""
     in_use = libraries.resolved[VERBS].file
-    endings = " or ".join(sorted(suffixes(libraries)))
+    endings = " or ".join(sorted(provider_suffixes(libraries)))
     providers = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p))]
     if not endings or not providers:
         pytest.skip("the image has no libibverbs with providers")
-    other = [path for path in providers if not path.endswith(tuple(suffixes(libraries)))]
+    other = [path for path in providers if not path.endswith(tuple(provider_suffixes(libraries)))]
     opened = set(opened_providers(files, libraries).values())
     lost = [path for path in other if base_name(path).removeprefix("lib").partition("-rdmav")[0] not in opened]
     require(

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from typing import get_args
 
 from rdma_images.chain import links
-from rdma_images.chain.nccl_environment import DEFAULT, nccl_environment, plugin_names
+from rdma_images.chain.nccl_environment import DEFAULT_PLUGIN, nccl_environment, plugin_names
 from rdma_images.chain.verbs import opened_providers
-from rdma_images.chain.verbs_links import DRIVERS, OWN_NETWORK, verbs
+from rdma_images.chain.verbs_links import DRIVERS, OWN_NETWORK, rdma_links
 from rdma_images.core.errors import RefusedError, suggestion
+from rdma_images.core.pipeline import FABRIC_TITLES
 from rdma_images.core.plain import plain
 from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.instances import Instances
@@ -34,79 +35,79 @@ def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | N
     """
     if fabric and fabric not in FABRICS:
         raise RefusedError(f"--fabric {fabric}: no such fabric\n{suggestion(fabric, FABRICS)}")
-    type_ = facts_table.read(Instances).find(instance) if instance else None
-    if type_ and fabric and fabric not in (type_.fabric, "none"):
+    instance_type = facts_table.read(Instances).find(instance) if instance else None
+    if instance_type and fabric and fabric not in (instance_type.fabric, "none"):
         raise RefusedError(
-            f"--instance {instance} has {links.FABRIC_TITLES[type_.fabric]}\nleave --fabric {fabric} out"
+            f"--instance {instance} has {FABRIC_TITLES[instance_type.fabric]}\nleave --fabric {fabric} out"
         )
     nccl = nccl_in_use(case)
     if not nccl and not fabric and not instance:
         return None
-    chain_fabric = fabric or (type_.fabric if type_ else "") or case.expected.fabric or _shown(case)
-    parts = {
-        "efa": links.efa,
-        "erdma": verbs,
-        "ib": verbs,
+    chain_fabric = (
+        fabric or (instance_type.fabric if instance_type else "") or case.expected.fabric or _fabric_of_providers(case)
+    )
+    links_by_fabric = {
+        "efa": links.efa_links,
+        "erdma": rdma_links,
+        "ib": rdma_links,
         "none": links.without_fabric if fabric else links.unnamed_fabric,
     }
-    every_link = parts[chain_fabric](case, chain_fabric, instance)
-    return _chain(case, chain_fabric, instance, _until_broken(case, every_link))
+    chain_links = links_by_fabric[chain_fabric](case, chain_fabric, instance)
+    return _build_chain(case, chain_fabric, instance, _until_broken(case, chain_links))
 
 
-def _shown(case: Inspection) -> str:
+def _fabric_of_providers(case: Inspection) -> str:
     """Return the fabric that an image for neither EFA nor eRDMA shows by its verbs providers."""
     tree = case.measured.tree
     drivers = opened_providers(tree.files, tree.libraries).values() if tree else ()
     return "ib" if DRIVERS["ib"] in drivers else "none"
 
 
-def _until_broken(case: Inspection, every_link: Iterable[Link]) -> list[Link]:
+def _until_broken(case: Inspection, chain_links: Iterable[Link]) -> list[Link]:
     """Return the links up to the first that breaks, or after which nothing can be said."""
-    links_taken = []
-    for link in every_link:
-        links_taken.append(link)
+    reached_links = []
+    for link in chain_links:
+        reached_links.append(link)
         if link.fault or (link.name == "NCCL" and link.unknown and not _finds_plugin(case)):
             break
-    return links_taken
+    return reached_links
 
 
 def _finds_plugin(case: Inspection) -> bool:
     """Return whether the loader finds a plugin by the name that NCCL asks for, whichever NCCL that is."""
     tree = case.measured.tree
-    resolved = tree.libraries.resolved.get(DEFAULT) if tree else None
+    resolved = tree.libraries.resolved.get(DEFAULT_PLUGIN) if tree else None
     return bool(resolved and resolved.file)
 
 
-def _chain(case: Inspection, fabric: str, instance: str, links_taken: list[Link]) -> Chain:
-    broken = next((link for link in links_taken if link.fault), None)
-    unmeasured = next((link for link in links_taken if link.unknown), None)
+def _build_chain(case: Inspection, fabric: str, instance: str, reached_links: list[Link]) -> Chain:
+    broken = next((link for link in reached_links if link.fault), None)
+    unmeasured = next((link for link in reached_links if link.unknown), None)
     nccl = nccl_in_use(case)
     library = f"NCCL {nccl[1]}" if nccl and nccl[1] else "NCCL"
-    prefix = (
-        f"On {instance} " if instance else f"On {links.FABRIC_TITLES[fabric]} " if fabric in links.FABRIC_TITLES else ""
-    )
+    prefix = f"On {instance} " if instance else f"On {FABRIC_TITLES[fabric]} " if fabric in FABRIC_TITLES else ""
     if broken:
-        ends = _ends(case, broken)
-        would = "would stop with an error" if ends else "would use TCP sockets"
-        outcome, answer = ("end" if ends else "tcp"), f"{prefix}{library} {would}: {broken.fault}"
+        stops = _stops_with_error(case, broken)
+        would = "would stop with an error" if stops else "would use TCP sockets"
+        outcome, answer = ("end" if stops else "tcp"), f"{prefix}{library} {would}: {broken.fault}"
     elif unmeasured:
         start = f"{prefix}it" if prefix else "It"
         outcome, answer = "unknown", f"{start} cannot be said what {library} would use: {unmeasured.unknown}"
     else:
-        steps = [link for link in links_taken if link.name in links.PATH_LINKS[fabric] and link.value != OWN_NETWORK]
-        outcome, answer = "fabric", f"{prefix}{library} would use {links.FABRIC_TITLES[fabric]}: {_way(steps)}"
+        steps = [link for link in reached_links if link.name in links.PATH_LINKS[fabric] and link.value != OWN_NETWORK]
+        outcome, answer = "fabric", f"{prefix}{library} would use {FABRIC_TITLES[fabric]}: {_describe_path(steps)}"
     return Chain.model_validate(
-        {"fabric": fabric, "instance": instance, "outcome": outcome, "answer": plain(answer), "links": links_taken}
+        {"fabric": fabric, "instance": instance, "outcome": outcome, "answer": plain(answer), "links": reached_links}
     )
 
 
-def _way(steps: list[Link]) -> str:
+def _describe_path(steps: list[Link]) -> str:
     """Return the libraries from NCCL to the device in their order, and where none of them was run, that."""
     unrun = "" if any(link.how == "executed" for link in steps) else " (read, not run)"
     return f"{' → '.join(link.value for link in steps)}{unrun}"
 
 
-def _ends(case: Inspection, broken: Link) -> bool:
+def _stops_with_error(case: Inspection, broken: Link) -> bool:
     """Return whether NCCL does not go on with sockets, as NCCL_NET names another network."""
     network = nccl_environment(case.subject, case.measured).get("NCCL_NET", "").lower()
     other_tcp = "FI_PROVIDER" in broken.fault  # libfabric's, which is a network by that name, too

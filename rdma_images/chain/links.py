@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from rdma_images.chain.nccl_environment import NEWEST, nccl_environment, plugin_names
-from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, suffixes
+from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
+from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, provider_suffixes
+from rdma_images.core.pipeline import FABRIC_TITLES
 from rdma_images.facts import facts_file as facts_table
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.instances import Instances
@@ -19,7 +20,7 @@ from rdma_images.inspection.inspection import (
     second_nccl,
     unfound,
 )
-from rdma_images.inspection.measurements import Libraries, PluginFile, StartedLibrary
+from rdma_images.inspection.measurements import Libraries, PluginFile, ResolvedLibrary, StartedLibrary
 
 PATH_LINKS = {
     "efa": ("plugin", "libfabric", "provider", "libefa"),
@@ -44,7 +45,6 @@ NO_RUNTIME = "Failed to find CUDA Runtime library"
 DRIVER_LIBRARY = re.compile(r"libcuda\.so|libnvidia-ml\.so")
 GENERIC = re.compile(r"(?:CUDA )?initialization failed|Initializing plugin failed")
 NO_SUCH_FILE = "cannot open shared object file: No such file or directory"  # dlerror(3)
-FABRIC_TITLES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
 WARNING = 2
 PLUGIN_VARIABLE, START_SCRIPTS = "NCCL_NET_PLUGIN", "/opt/nvidia/entrypoint.d/"  # that NVIDIA's entry point sources
@@ -52,30 +52,30 @@ OFI_PLUGIN = "aws-ofi-nccl"
 EFA_PLUGINS = (OFI_PLUGIN, "uccl-efa")
 
 
-def efa(case: Inspection, _: str, instance: str) -> Iterator[Link]:
+def efa_links(case: Inspection, _: str, instance: str) -> Iterator[Link]:
     """Yield the links of EFA, in NCCL's order."""
-    yield nccl(case)
-    yield settings(case, "efa")
-    yield on_instance("efa", instance)
+    yield nccl_link(case)
+    yield settings_link(case, "efa")
+    yield instance_link("efa", instance)
     if not case.measured.tree:
         yield Link(name="plugin", unknown="the files of the image were not read")
         return
     run, libraries = started_plugin(case), case.measured.tree.libraries
-    yield opened_plugin(case, run, libraries)
-    yield _libfabric(case, run, libraries)
-    yield from _provider(case, libraries)
-    yield verbs_provider(case, "efa")
+    yield plugin_link(case, run, libraries)
+    yield _libfabric_link(case, run, libraries)
+    yield from _provider_links(case, libraries)
+    yield verbs_provider_link(case, "efa")
 
 
 def without_fabric(case: Inspection, _: str, __: str) -> Iterator[Link]:
     """Yield the links of machines without a fabric, which leave NCCL its sockets."""
-    yield nccl(case)
+    yield nccl_link(case)
     yield Link(name="fabric", fault="a machine without a fabric has nothing else")
 
 
 def unnamed_fabric(case: Inspection, _: str, __: str) -> Iterator[Link]:
     """Yield the links of an image that shows no fabric: what of one it has may be broken."""
-    yield nccl(case)
+    yield nccl_link(case)
     tree = case.measured.tree
     if not tree:
         yield Link(name="fabric", unknown="the files of the image were not read")
@@ -99,7 +99,7 @@ def plugin_file(case: Inspection) -> str:
     if not tree or not in_use or in_use[0] not in tree.libraries.nccl:
         return ""
     accepted = set(tree.libraries.nccl[in_use[0]].looks_for.get(NET, []))
-    for name in plugin_names(in_use[1] or NEWEST, nccl_environment(case.subject, case.measured)):
+    for name in plugin_names(in_use[1] or DEFAULT_VERSION, nccl_environment(case.subject, case.measured)):
         answer = tree.libraries.resolved.get(name)
         plugin = tree.libraries.plugins.get(answer.file) if answer and not answer.error else None
         if answer and plugin and not missing_in(tree.libraries, answer.file):
@@ -107,28 +107,28 @@ def plugin_file(case: Inspection) -> str:
     return ""
 
 
-def nccl(case: Inspection) -> Link:
+def nccl_link(case: Inspection) -> Link:
     """Return which libnccl a process gets. Where there is none, one may come as the job starts."""
     file, mapped = nccl_in_use(case), mapped_nccl(case)
     how: Evidence = "executed" if mapped else "read"
     unknown = "" if file else "no libnccl is there, and which one comes as the job starts is not known"
     libraries = case.measured.tree.libraries if case.measured.tree else None
-    other = second_nccl(libraries, file[0]) if file and libraries else ""
+    second = second_nccl(libraries, file[0]) if file and libraries else ""
     note = ""
-    if file and libraries and other in libraries.nccl:
-        note = f"torch takes {file[1]}, and what loads NCCL without torch {libraries.nccl[other].version} at {other}"
+    if file and libraries and second in libraries.nccl:
+        note = f"torch takes {file[1]}, and what loads NCCL without torch {libraries.nccl[second].version} at {second}"
     return Link(name="NCCL", value=f"{file[1]} at {file[0]}" if file else "", how=how, unknown=unknown, note=note)
 
 
-def settings(case: Inspection, fabric: str) -> Link:
+def settings_link(case: Inspection, fabric: str) -> Link:
     """Return the variables that decide about the network, and whether they keep NCCL from this fabric."""
     environment, version = nccl_environment(case.subject, case.measured), (nccl_in_use(case) or ("", ""))[1]
     relevant = {name: value for name, value in sorted(environment.items()) if SETTINGS.fullmatch(name)}
     net = environment.get("NCCL_NET", "").lower()
     fault = ""
     if net == "socket" or (fabric == "efa" and net == "ib"):
-        own_network = "TCP sockets" if net == "socket" else "NCCL's own InfiniBand transport, which cannot use EFA"
-        fault = f"NCCL_NET={environment['NCCL_NET']} asks for {own_network}"
+        requested = "TCP sockets" if net == "socket" else "NCCL's own InfiniBand transport, which cannot use EFA"
+        fault = f"NCCL_NET={environment['NCCL_NET']} asks for {requested}"
     elif fabric == "efa" and version and not plugin_names(version, environment):
         fault = f"NCCL_NET_PLUGIN={environment.get('NCCL_NET_PLUGIN', '')} keeps NCCL from opening a plugin"
     elif fabric == "efa" and _leaves_out_efa(environment.get("FI_PROVIDER", "")):
@@ -143,13 +143,13 @@ def _leaves_out_efa(value: str) -> bool:
     return bool(value) and ("efa" in names) == value.startswith("^")
 
 
-def on_instance(fabric: str, instance: str) -> Link:
+def instance_link(fabric: str, instance: str) -> Link:
     """Return the link of the instance type: how many interfaces it has, or that it lacks the fabric."""
     if not instance:
         return Link(name="instance", value="none was named", how="facts")
-    type_ = facts_table.read(Instances).find(instance)
-    fault = "" if type_.fabric == fabric else f"{instance} has no {FABRIC_TITLES.get(fabric, fabric)}"
-    return Link(name="instance", value=f"{type_.interfaces} interfaces", how="facts", fault=fault)
+    instance_type = facts_table.read(Instances).find(instance)
+    fault = "" if instance_type.fabric == fabric else f"{instance} has no {FABRIC_TITLES.get(fabric, fabric)}"
+    return Link(name="instance", value=f"{instance_type.interfaces} interfaces", how="facts", fault=fault)
 
 
 def started_plugin(case: Inspection) -> StartedLibrary | None:
@@ -160,7 +160,7 @@ def started_plugin(case: Inspection) -> StartedLibrary | None:
     )
 
 
-def opened_plugin(case: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
+def plugin_link(case: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
     """Return the plugin's link: its file, the interfaces that this NCCL takes, and the result of starting it."""
     if run is None:
         return _read_plugin(case, libraries)
@@ -174,7 +174,7 @@ def opened_plugin(case: Inspection, run: StartedLibrary | None, libraries: Libra
             return Link(
                 name="plugin", how="executed", unknown=f"{script} chooses the plugin by what it finds on a node"
             )
-        return Link(name="plugin", how="executed", fault=_why_none_opened(case, tried), words=words)
+        return Link(name="plugin", how="executed", fault=_opening_failure(case, tried), words=words)
     net, tuner = run.interfaces.get(NET, 0), run.interfaces.get(TUNER, 0)
     library = libraries.plugins.get(run.path)
     version = next((match[1] for line in run.log if (match := OFI_VERSION.search(line.text))), "")
@@ -182,17 +182,17 @@ def opened_plugin(case: Inspection, run: StartedLibrary | None, libraries: Libra
     interfaces = ", ".join(f"{kind} v{number}" for kind, number in (("net", net), ("tuner", tuner)) if number)
     value = " ".join(filter(None, (base_name(run.path), version, f"({interfaces})" if interfaces else "")))
     fault, unknown = _judge_start(case, run, libraries, net)
-    note = "" if fault or unknown or run.result == 0 else _end_of_start(run)
+    note = "" if fault or unknown or run.result == 0 else _start_progress(run)
     return Link(name="plugin", value=value, how="executed", fault=fault, unknown=unknown, note=note, words=words)
 
 
 def entry_point_choice(case: Inspection) -> str:
     """Return the line of NVIDIA's start scripts that names a plugin of the image for NCCL; "" where none does."""
-    settings, tree = case.measured.settings, case.measured.tree
+    assignments, tree = case.measured.settings, case.measured.tree
     names = {base_name(path) for path in (tree.libraries.plugins if tree else ())}
-    version = (nccl_in_use(case) or ("", ""))[1] or NEWEST
+    version = (nccl_in_use(case) or ("", ""))[1] or DEFAULT_VERSION
     script_settings = [
-        setting for setting in (settings.assigned if settings else ()) if setting.file.startswith(START_SCRIPTS)
+        setting for setting in (assignments.assigned if assignments else ()) if setting.file.startswith(START_SCRIPTS)
     ]
     for setting in (setting for setting in script_settings if setting.name == PLUGIN_VARIABLE):
         if names & set(plugin_names(version, {PLUGIN_VARIABLE: setting.value})):
@@ -200,22 +200,22 @@ def entry_point_choice(case: Inspection) -> str:
     return ""
 
 
-def _why_none_opened(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
+def _opening_failure(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
     """Return why none of the names that NCCL tries opened."""
     errors = {attempt.name: attempt.error.removeprefix(f"{attempt.name}: ") for attempt in tried}
-    reasons = [_cause(case, name, error) for name, error in errors.items() if error != NO_SUCH_FILE]
+    reasons = [_opening_error(case, name, error) for name, error in errors.items() if error != NO_SUCH_FILE]
     if reasons:
         return f"no network plugin can be opened: {'; '.join(reasons)}"
-    return _no_plugin(case, list(errors))
+    return _absent_plugin(case, list(errors))
 
 
-def _cause(case: Inspection, name: str, error: str) -> str:
+def _opening_error(case: Inspection, name: str, error: str) -> str:
     """Return why the loader refuses the library that it finds for a name."""
     library = error.removesuffix(f": {NO_SUCH_FILE}")
     return _refusal_sentence(name, error) if library == error else f"{name} finds no {unfound(case, [library])}"
 
 
-def _no_plugin(case: Inspection, names: Sequence[str]) -> str:
+def _absent_plugin(case: Inspection, names: Sequence[str]) -> str:
     """Return that no file answers to the names that NCCL tries, who chose them, and which plugin is there instead."""
     value = nccl_environment(case.subject, case.measured).get(PLUGIN_VARIABLE, "")
     problem = f"NCCL finds no {' and no '.join(names)}"
@@ -235,11 +235,11 @@ def _no_plugin(case: Inspection, names: Sequence[str]) -> str:
 
 def _judge_start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
     """Return why NCCL does not take a plugin that opened, and why that cannot be said."""
-    looked_for = (nccl_in_use(case) or ("", ""))[0]
-    nccl_library, plugin = libraries.nccl.get(looked_for), libraries.plugins.get(run.path)
+    nccl_path = (nccl_in_use(case) or ("", ""))[0]
+    nccl_library, plugin = libraries.nccl.get(nccl_path), libraries.plugins.get(run.path)
     if not net:
         offered = plugin.exports.get(NET, []) if plugin else []
-        return _no_interface(run.path, offered, nccl_library.looks_for.get(NET, []) if nccl_library else []), ""
+        return _interface_mismatch(run.path, offered, nccl_library.looks_for.get(NET, []) if nccl_library else []), ""
     network = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
     stand_in = case.stands_in(OFI_PLUGIN) or case.stands_in("efa-installer")
     # Loaded, the plugin takes the name in NCCL_NET where it is one of its own; a stand-in has one name.
@@ -256,10 +256,10 @@ def _judge_start(case: Inspection, run: StartedLibrary, libraries: Libraries, ne
         return f"{base_name(run.path)} crashes as NCCL starts it ({run.ended}), after: {last}", ""
     if run.result == 0 and run.devices:
         return "", ""
-    return _why_start_failed(case, run)
+    return _start_failure(case, run)
 
 
-def _no_interface(file: str, offered: Sequence[int], accepted: Sequence[int]) -> str:
+def _interface_mismatch(file: str, offered: Sequence[int], accepted: Sequence[int]) -> str:
     """Return that a plugin and NCCL have no interface in common."""
     return (
         f"{file} has none of the network interfaces that NCCL looks for: it has {_interfaces(offered)}, "
@@ -275,63 +275,68 @@ def _interfaces(numbers: Sequence[int]) -> str:
     return f"v{', v'.join(map(str, ordered))}" if ordered else "none"
 
 
-def _why_start_failed(case: Inspection, run: StartedLibrary) -> tuple[str, str]:
+def _start_failure(case: Inspection, run: StartedLibrary) -> tuple[str, str]:
     """Return why a plugin did not start, where that is the image's fault and not for want of devices or a driver."""
     warnings = [line.text for line in run.log if line.level <= WARNING]
     if reason := next((text for text in warnings if NO_RUNTIME in text), ""):
         return f"{base_name(run.path)}: {reason}", ""
-    gpu = bool(case.measured.network and case.measured.network.gpu)
-    telling = [text for text in warnings if not GENERIC.search(text)]
+    has_gpu = bool(case.measured.network and case.measured.network.gpu)
+    specific_warnings = [text for text in warnings if not GENERIC.search(text)]
     if any(NO_DEVICE.search(line.text) for line in run.log):
         return "", ""
-    if not gpu and any(NO_DRIVER.search(text) for text in warnings):
+    if not has_gpu and any(NO_DRIVER.search(text) for text in warnings):
         return "", ""
-    reason = next(iter(telling or warnings or run.complaints), f"init returned {run.result}")
+    reason = next(iter(specific_warnings or warnings or run.complaints), f"init returned {run.result}")
     return f"{base_name(run.path)} refuses to start: {reason}", ""
 
 
-def _end_of_start(run: StartedLibrary) -> str:
+def _start_progress(run: StartedLibrary) -> str:
     """Return how far a plugin started that lacks nothing of the image's."""
-    devices = any(NO_DEVICE.search(line.text) for line in run.log)
-    if devices:
+    looked_for_devices = any(NO_DEVICE.search(line.text) for line in run.log)
+    if looked_for_devices:
         return "started until it looked for EFA devices, which no image has"
     return "opened and started until it called the GPU driver, which no image has; libfabric was run apart from it"
 
 
 def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     """Return the plugin as the files show it, where none could be run."""
-    file, version = nccl_in_use(case) or ("", "")
-    names = plugin_names(version or NEWEST, nccl_environment(case.subject, case.measured))
+    nccl_path, version = nccl_in_use(case) or ("", "")
+    names = plugin_names(version or DEFAULT_VERSION, nccl_environment(case.subject, case.measured))
     answers = [libraries.resolved[name] for name in names if name in libraries.resolved]
     answer = next((a for a in answers if a.file and not a.error), next((a for a in answers if a.file), None))
-    if answer is None and (script := entry_point_choice(case)):
-        return Link(name="plugin", unknown=f"{script} chooses the plugin by what it finds on a node")
     if answer is None:
-        return Link(name="plugin", fault=_no_plugin(case, names))
+        if script := entry_point_choice(case):
+            return Link(name="plugin", unknown=f"{script} chooses the plugin by what it finds on a node")
+        return Link(name="plugin", fault=_absent_plugin(case, names))
     plugin = libraries.plugins.get(answer.file)
     value = " ".join(filter(None, (base_name(answer.file), plugin.version if plugin else "")))
-    missing = missing_in(libraries, answer.file)
-    about = case.measured.tree.files.libraries.get(answer.file) if case.measured.tree else None
-    if about and about.condition:
-        kind = about.condition.partition(" ")[0].replace("-", " ")
-        return Link(name="plugin", value=value, fault=f"{answer.file} is no library ({kind})")
-    if answer.error or missing:
-        reason = answer.error or f"it finds no {unfound(case, missing)}"
-        return Link(name="plugin", value=value, fault=f"{answer.file} cannot be opened: {reason}")
-    if plugin and (
-        fault := _missing_dependency(case, answer.file, plugin, libraries) or loader_refusal(libraries, answer.file)
-    ):
-        return Link(name="plugin", value=value, fault=fault)
-    if plugin is None:
-        return Link(name="plugin", value=value, unknown=f"{answer.file} was not read: its name is no plugin's")
+    fault = _loading_fault(case, answer, libraries)
+    if fault or plugin is None:
+        unknown = "" if fault else f"{answer.file} was not read: its name is no plugin's"
+        return Link(name="plugin", value=value, fault=fault, unknown=unknown)
     offered = plugin.exports.get(NET, [])
-    accepted = libraries.nccl[file].looks_for.get(NET, []) if file else offered
+    accepted = libraries.nccl[nccl_path].looks_for.get(NET, []) if nccl_path else offered
     common = set(offered) & set(accepted)
     if not common:
-        return Link(name="plugin", value=value, fault=_no_interface(answer.file, offered, accepted))
-    if plugin.project and plugin.project not in EFA_PLUGINS:
-        return Link(name="plugin", value=value, fault=f"{answer.file} is {plugin.project}, which does not support EFA")
-    return Link(name="plugin", value=f"{value} (net v{max(common)})")
+        fault = _interface_mismatch(answer.file, offered, accepted)
+    elif plugin.project and plugin.project not in EFA_PLUGINS:
+        fault = f"{answer.file} is {plugin.project}, which does not support EFA"
+    return Link(name="plugin", value=value if fault else f"{value} (net v{max(common)})", fault=fault)
+
+
+def _loading_fault(case: Inspection, answer: ResolvedLibrary, libraries: Libraries) -> str:
+    """Return why the plugin's file cannot be loaded, as it and what it needs show; "" where it can."""
+    file = case.measured.tree.files.libraries.get(answer.file) if case.measured.tree else None
+    if file and file.condition:
+        return f"{answer.file} is no library ({file.condition.partition(' ')[0].replace('-', ' ')})"
+    missing = missing_in(libraries, answer.file)
+    if answer.error or missing:
+        reason = answer.error or f"it finds no {unfound(case, missing)}"
+        return f"{answer.file} cannot be opened: {reason}"
+    plugin = libraries.plugins.get(answer.file)
+    if plugin is None:
+        return ""
+    return _missing_dependency(case, answer.file, plugin, libraries) or loader_refusal(libraries, answer.file)
 
 
 def _missing_dependency(case: Inspection, file: str, plugin: PluginFile, libraries: Libraries) -> str:
@@ -339,30 +344,30 @@ def _missing_dependency(case: Inspection, file: str, plugin: PluginFile, librari
     name = next((name for name in plugin.opens if name in libraries.resolved and not libraries.resolved[name].file), "")
     if not name:
         return ""
-    others = sorted({base_name(path) for path in case.libraries_named(name) if base_name(path) != name})
-    is_near = f"the image has only {others[0]}" if others else "the image has none"
-    return f"{file} does not start: it opens {name}, and {is_near}"
+    similar_names = sorted({base_name(path) for path in case.libraries_named(name) if base_name(path) != name})
+    alternative = f"the image has only {similar_names[0]}" if similar_names else "the image has none"
+    return f"{file} does not start: it opens {name}, and {alternative}"
 
 
-def _libfabric(case: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
+def _libfabric_link(case: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
     """Return the libfabric that the plugin's process maps."""
-    played = case.measured.network.libfabric if case.measured.network else None
+    load_result = case.measured.network.libfabric if case.measured.network else None
     mapped = [path for path in (run.mapped if run else []) if base_name(path).startswith("libfabric.so")]
-    path = mapped[0] if mapped else (played.path if played else libraries.resolved["libfabric.so.1"].file)
-    version = libraries.libfabric.get(path, "") or (played.version if played else "")
-    if not path or (played and played.error):
-        error = played.error if played else "the loader finds no libfabric.so.1"
+    path = mapped[0] if mapped else (load_result.path if load_result else libraries.resolved["libfabric.so.1"].file)
+    version = libraries.libfabric.get(path, "") or (load_result.version if load_result else "")
+    if not path or (load_result and load_result.error):
+        error = load_result.error if load_result else "the loader finds no libfabric.so.1"
         return Link(
-            name="libfabric", how="executed" if played else "read", fault=f"libfabric cannot be opened: {error}"
+            name="libfabric", how="executed" if load_result else "read", fault=f"libfabric cannot be opened: {error}"
         )
-    how: Evidence = "executed" if mapped or (played and played.path) else "read"
+    how: Evidence = "executed" if mapped or (load_result and load_result.path) else "read"
     return Link(name="libfabric", value=f"libfabric {version}".strip(), how=how, words=[path])
 
 
-def _provider(case: Inspection, libraries: Libraries) -> Iterator[Link]:
+def _provider_links(case: Inspection, libraries: Libraries) -> Iterator[Link]:
     """Yield whether that libfabric has the provider efa, and the libefa that it maps."""
-    played = case.measured.network.libfabric if case.measured.network else None
-    if played is None:
+    load_result = case.measured.network.libfabric if case.measured.network else None
+    if load_result is None:
         file = libraries.resolved["libefa.so.1"].file
         yield Link(
             name="libefa",
@@ -370,20 +375,20 @@ def _provider(case: Inspection, libraries: Libraries) -> Iterator[Link]:
             fault="" if file else "the loader finds no libefa.so.1",
         )
         return
-    if played.ended:
+    if load_result.ended:
         yield Link(
-            name="provider", how="executed", fault=f"libfabric crashes as it lists its providers ({played.ended})"
+            name="provider", how="executed", fault=f"libfabric crashes as it lists its providers ({load_result.ended})"
         )
         return
-    offered = ", ".join(name for name in played.providers if not name.startswith("ofi_hook"))
-    fault = "" if "efa" in played.providers else f"libfabric has no provider efa, only {offered or 'none'}"
-    yield Link(name="provider", value="efa", how="executed", fault=fault, words=played.complaints)
-    file = next((path for path in played.mapped if base_name(path).startswith("libefa.so")), "")
+    offered = ", ".join(name for name in load_result.providers if not name.startswith("ofi_hook"))
+    fault = "" if "efa" in load_result.providers else f"libfabric has no provider efa, only {offered or 'none'}"
+    yield Link(name="provider", value="efa", how="executed", fault=fault, words=load_result.complaints)
+    file = next((path for path in load_result.mapped if base_name(path).startswith("libefa.so")), "")
     fault = "" if file else "libfabric loads no libefa.so.1"
     yield Link(name="libefa", value=f"libefa {_version(file)}" if file else "", how="executed", fault=fault)
 
 
-def verbs_provider(case: Inspection, driver: str) -> Link:
+def verbs_provider_link(case: Inspection, driver: str) -> Link:
     """Return whether libibverbs can open the provider of a driver."""
     tree, network = case.measured.tree, case.measured.network
     if not tree:
@@ -424,11 +429,11 @@ def _refusal_sentence(file: str, error: str) -> str:
 
 def _unopened_provider(libraries: Libraries, driver: str, providers: Sequence[str]) -> str:
     """Return why libibverbs opens none of the `providers`, which a driver has in the image."""
-    verbs, endings = libraries.resolved[VERBS].file or VERBS, tuple(suffixes(libraries))
+    verbs, endings = libraries.resolved[VERBS].file or VERBS, tuple(provider_suffixes(libraries))
     if providers and endings and not any(path.endswith(endings) for path in providers):
         return f"{verbs} opens lib{driver}{' or '.join(sorted(endings))}, and the image has {providers[0]}"
-    where = f"looks for it in other folders than that of {providers[0]}" if providers else "finds none"
-    return f"{VERBS} opens no lib{driver}-rdmav*.so: it {where}"
+    search = f"looks for it in other folders than that of {providers[0]}" if providers else "finds none"
+    return f"{VERBS} opens no lib{driver}-rdmav*.so: it {search}"
 
 
 def _version(file: str) -> str:

@@ -6,11 +6,11 @@ from rdma_images.core import versions
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import Measured
 
-DEFAULT = "libnccl-net.so"
-NEWEST = "2.30.7"  # whose rule is taken for an NCCL that names no version
+DEFAULT_PLUGIN = "libnccl-net.so"
+DEFAULT_VERSION = "2.30.7"  # whose rule is taken for an NCCL that names no version
 # NVIDIA/nccl src/net.cc of 2.18.5 to 2.20.3, which put every name between "libnccl-net-" and ".so"; of 2.20.5 to
 # 2.26.6, which try the name itself first; src/plugin/net.cc and plugin_open.cc of 2.27.3 and of 2.27.5 to 2.30.7.
-ITSELF_FIRST, LISTS, PATHS, NONE = "2.20.5", "2.27.3", "2.27.5", "2.28.3"
+NAME_FIRST_SINCE, LISTS_SINCE, PATHS_SINCE, NONE_SINCE = "2.20.5", "2.27.3", "2.27.5", "2.28.3"
 
 
 def started_environment(subject: ImageConfig, measured: Measured) -> dict[str, str]:
@@ -34,19 +34,19 @@ def nccl_environment(subject: ImageConfig, measured: Measured) -> dict[str, str]
 def plugin_names(version: str, environment: Mapping[str, str]) -> list[str]:
     """Return the file names that NCCL `version` opens for a network plugin, in its order; none where it opens none."""
     value = environment.get("NCCL_NET_PLUGIN", "")
-    if not versions.at_least(version, LISTS):
+    if not versions.at_least(version, LISTS_SINCE):
         if not value:
-            return [DEFAULT]
-        return ([value] if versions.at_least(version, ITSELF_FIRST) else []) + [f"libnccl-net-{value}.so"]
+            return [DEFAULT_PLUGIN]
+        return ([value] if versions.at_least(version, NAME_FIRST_SINCE) else []) + [f"libnccl-net-{value}.so"]
     if "NCCL_NET_PLUGIN" not in environment:
-        return [DEFAULT]
-    if value.lower() == "none" and versions.at_least(version, NONE):
+        return [DEFAULT_PLUGIN]
+    if value.lower() == "none" and versions.at_least(version, NONE_SINCE):
         return []
     words = [word for word in value.split(",") if word]
-    return [name for word in words for name in _expanded(word, versions.at_least(version, PATHS))]
+    return [name for word in words for name in _file_names(word, versions.at_least(version, PATHS_SINCE))]
 
 
-def _expanded(word: str, paths: bool) -> list[str]:
+def _file_names(word: str, paths: bool) -> list[str]:
     """Return the names for one word of the list; before 2.27.5 a path is no name."""
     is_library = word.startswith("lib") and word.endswith(".so")
     if is_library or (paths and "/" in word):

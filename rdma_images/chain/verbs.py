@@ -16,31 +16,31 @@ def folder_of(path: str) -> str:
     return f"/usr{folder}" if folder.startswith("/lib") else folder
 
 
-def looked_for(libraries: Libraries) -> set[str]:
+def search_words(libraries: Libraries) -> set[str]:
     """Return the paths that the loader's libibverbs looks for; those of any libibverbs where the loader finds none."""
     names_by_library = libraries.verbs_looks_for
     in_use = names_by_library.get(libraries.resolved[VERBS].file)
     return set(in_use or (word for words in names_by_library.values() for word in words))
 
 
-def opened_in(libraries: Libraries) -> set[str]:
+def provider_folders(libraries: Libraries) -> set[str]:
     """Return the folders in which libibverbs opens providers.
 
     Its own, then where the loader finds libibverbs itself.
     """
-    folders = {folder_of(word) for word in looked_for(libraries) if "/lib%s-rdmav" in word}
+    folders = {folder_of(word) for word in search_words(libraries) if "/lib%s-rdmav" in word}
     file = libraries.resolved[VERBS].file
     return folders | ({folder_of(file)} if folders and file else set())
 
 
-def suffixes(libraries: Libraries) -> set[str]:
+def provider_suffixes(libraries: Libraries) -> set[str]:
     """Return the ending of the driver files that libibverbs opens, read from its text: "-rdmav34.so"."""
-    return {word.rpartition("%s")[2] for word in looked_for(libraries) if "-rdmav" in word}
+    return {word.rpartition("%s")[2] for word in search_words(libraries) if "-rdmav" in word}
 
 
 def opened_providers(files: Files, libraries: Libraries) -> dict[str, str]:
     """Return the verbs providers that libibverbs opens, by path: the driver that each is for."""
-    folders, endings = opened_in(libraries), tuple(suffixes(libraries))
+    folders, endings = provider_folders(libraries), tuple(provider_suffixes(libraries))
     drivers = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(base_name(path)))}
     drivers = {path: driver for path, driver in drivers.items() if not endings or path.endswith(endings)}
     return {path: driver for path, driver in drivers.items() if not folders or folder_of(path) in folders}

@@ -13,26 +13,26 @@ from rdma_images.inspection.inspection import Inspection, base_name, missing_in,
 DRIVERS = {"erdma": "erdma", "ib": "mlx5"}
 BUILT_IN = "ib"  # NCCL's name of its own network, for NCCL_NET
 OWN_NETWORK = "NCCL's own"
-OWN_SWITCH = "NCCL_IB_DISABLE"  # which NCCL reads for its own network, and no plugin of SHARP
+IB_DISABLE = "NCCL_IB_DISABLE"  # which NCCL reads for its own network, and no plugin of SHARP
 SHARP = "nccl-rdma-sharp-plugins"
 # Mellanox/nccl-rdma-sharp-plugins 2f5ac02 and all its releases since 2.0.0: NCCL_PARAM in src/ib_plugin.c,
 # src/ucx_plugin.c and src/ucx_rma_plugin.c, by what NCCL_PLUGIN_P2P chooses in src/p2p_plugin.c.
-LAYER = "NCCL_PLUGIN_P2P"
-SWITCHES = {"ucx": "NCCL_UCX_DISABLE", "ucx_rma": "NCCL_UCX_RMA_DISABLE"}
-IB_SWITCH = "NCCL_IBEXT_DISABLE"
+P2P_LAYER = "NCCL_PLUGIN_P2P"
+DISABLING_VARIABLES = {"ucx": "NCCL_UCX_DISABLE", "ucx_rma": "NCCL_UCX_RMA_DISABLE"}
+IBEXT_DISABLE = "NCCL_IBEXT_DISABLE"
 SHARP_NETWORKS = ("ibext", "ucx", "nccl rdma plugin")  # how what they call themselves begins
 NO_VERBS = f"the image has no {VERBS}: its package is libibverbs1 (rpm: libibverbs), with ibverbs-providers"
 WITHOUT_VERBS = (*links.EFA_PLUGINS, "uccl-afxdp", "nccl-fastsocket")  # which leave RDMA to NCCL's own network
 
 
-def verbs(case: Inspection, fabric: str, instance: str) -> Iterator[Link]:
+def rdma_links(case: Inspection, fabric: str, instance: str) -> Iterator[Link]:
     """Yield the links of eRDMA or InfiniBand, in NCCL's order."""
-    yield _nccl(case, fabric)
-    yield _settings(case, fabric)
-    yield links.on_instance(fabric, instance)
-    yield _network(case)
-    yield _libibverbs(case)
-    yield links.verbs_provider(case, DRIVERS[fabric])
+    yield _nccl_link(case, fabric)
+    yield _settings_link(case, fabric)
+    yield links.instance_link(fabric, instance)
+    yield _network_link(case)
+    yield _libibverbs_link(case)
+    yield links.verbs_provider_link(case, DRIVERS[fabric])
 
 
 def sharp_plugin(case: Inspection) -> str:
@@ -40,12 +40,12 @@ def sharp_plugin(case: Inspection) -> str:
     file, environment = links.plugin_file(case), nccl_environment(case.subject, case.measured)
     if environment.get("NCCL_NET", "").lower() == BUILT_IN or _project(case, file) != SHARP:
         return ""
-    return "" if _is_set(environment, sharp_switch(environment)) else file
+    return "" if _is_set(environment, sharp_disabling_variable(environment)) else file
 
 
-def sharp_switch(environment: dict[str, str]) -> str:
+def sharp_disabling_variable(environment: dict[str, str]) -> str:
     """Return the variable with which HPC-X's plugin is switched off."""
-    return SWITCHES.get(environment.get(LAYER, "").lower(), IB_SWITCH)
+    return DISABLING_VARIABLES.get(environment.get(P2P_LAYER, "").lower(), IBEXT_DISABLE)
 
 
 def _is_set(environment: dict[str, str], name: str) -> bool:
@@ -57,64 +57,66 @@ def _project(case: Inspection, file: str) -> str:
     return plugin.project or (links.OFI_PLUGIN if plugin.version else "") if plugin else ""
 
 
-def _nccl(case: Inspection, fabric: str) -> Link:
+def _nccl_link(case: Inspection, fabric: str) -> Link:
     """Return the NCCL, and whether it is known to end on an eRDMA device."""
-    link, file = links.nccl(case), nccl_in_use(case)
+    link, file = links.nccl_link(case), nccl_in_use(case)
     broken = facts_table.read(Erdma).broken_nccl
     if fabric != "erdma" or not file or file[1] not in broken:
         return link
     return link.model_copy(update={"fault": broken[file[1]].why})
 
 
-def _settings(case: Inspection, fabric: str) -> Link:
+def _settings_link(case: Inspection, fabric: str) -> Link:
     """Return the variables that decide about the network, and whether they leave no way to RDMA."""
-    link, environment = links.settings(case, fabric), nccl_environment(case.subject, case.measured)
-    if link.fault or not _is_set(environment, OWN_SWITCH) or sharp_plugin(case):
+    link, environment = links.settings_link(case, fabric), nccl_environment(case.subject, case.measured)
+    if link.fault or not _is_set(environment, IB_DISABLE) or sharp_plugin(case):
         return link
-    switched_off = f"{OWN_SWITCH}={environment[OWN_SWITCH]} switches NCCL's own InfiniBand and RoCE transport off"
-    file, switch = links.plugin_file(case), sharp_switch(environment)
+    switched_off = f"{IB_DISABLE}={environment[IB_DISABLE]} switches NCCL's own InfiniBand and RoCE transport off"
+    file, variable = links.plugin_file(case), sharp_disabling_variable(environment)
     project = _project(case, file)
     if environment.get("NCCL_NET", "").lower() == BUILT_IN or not file or project in WITHOUT_VERBS:
         return link.model_copy(update={"fault": switched_off})
     if project == SHARP:
-        return link.model_copy(update={"fault": f"{switched_off}, and {switch}={environment[switch]} that of {file}"})
+        return link.model_copy(
+            update={"fault": f"{switched_off}, and {variable}={environment[variable]} that of {file}"}
+        )
     return link.model_copy(update={"unknown": f"{switched_off}, and it is not known whether {file} reads it"})
 
 
-def _network(case: Inspection) -> Link:
+def _network_link(case: Inspection) -> Link:
     """Return which network NCCL takes: a plugin's, where one starts, else its own."""
     environment, file = nccl_environment(case.subject, case.measured), links.plugin_file(case)
     requested, run = environment.get("NCCL_NET", ""), links.started_plugin(case)
-    is_sharp, switch = _project(case, file) == SHARP, sharp_switch(environment)
+    is_sharp, variable = _project(case, file) == SHARP, sharp_disabling_variable(environment)
     network = run.network if run and run.path == file else ""
     known_names = [BUILT_IN, *([network.lower()] if network else [])]
-    is_sharps = is_sharp and requested.lower().startswith(SHARP_NETWORKS)
-    if is_sharps and _is_set(environment, switch):
-        fault = f"NCCL_NET={requested} names the network that {switch}={environment[switch]} switches off"
+    names_sharp = is_sharp and requested.lower().startswith(SHARP_NETWORKS)
+    if names_sharp and _is_set(environment, variable):
+        fault = f"NCCL_NET={requested} names the network that {variable}={environment[variable]} switches off"
         return Link(name="network", how="executed" if run else "read", fault=fault)
-    if requested and requested.lower() not in known_names and not is_sharps:
+    if requested and requested.lower() not in known_names and not names_sharp:
         if file and not run:
             return Link(name="network", unknown=f"{file} was not run: it may be the network of NCCL_NET={requested}")
         fault = f"NCCL_NET={requested} names a network that the image does not have"
         return Link(name="network", how="executed", fault=fault)
     own_link = Link(name="network", value=OWN_NETWORK, how="executed" if case.measured.network else "read")
-    if not file or requested.lower() == BUILT_IN or (is_sharp and _is_set(environment, switch)):
+    if not file or requested.lower() == BUILT_IN or (is_sharp and _is_set(environment, variable)):
         return own_link
     words = [line.text for line in run.log] if run else []
     value = f"{network} of {base_name(file)}".removeprefix(" of ")
-    unread = is_sharp and _is_set(environment, OWN_SWITCH)
-    value += f", which ignores {OWN_SWITCH}" if unread else " if it starts, else NCCL's own"
+    unread = is_sharp and _is_set(environment, IB_DISABLE)
+    value += f", which ignores {IB_DISABLE}" if unread else " if it starts, else NCCL's own"
     return Link(name="network", value=value, how="executed" if run else "read", words=words)
 
 
-def _libibverbs(case: Inspection) -> Link:
+def _libibverbs_link(case: Inspection) -> Link:
     """Return the libibverbs that NCCL opens."""
-    played, tree = case.measured.network.verbs if case.measured.network else None, case.measured.tree
-    if played:
-        reason = played.error.removeprefix(f"{VERBS}: ")
+    load_result, tree = case.measured.network.verbs if case.measured.network else None, case.measured.tree
+    if load_result:
+        reason = load_result.error.removeprefix(f"{VERBS}: ")
         problem = NO_VERBS if reason == links.NO_SUCH_FILE else f"NCCL cannot open {VERBS}: {reason}"
-        fault = "" if played.path else problem
-        return Link(name="libibverbs", value=base_name(played.path), how="executed", fault=fault)
+        fault = "" if load_result.path else problem
+        return Link(name="libibverbs", value=base_name(load_result.path), how="executed", fault=fault)
     answer = tree.libraries.resolved[VERBS] if tree else None
     if not answer:
         return Link(name="libibverbs", unknown="the files of the image were not read")

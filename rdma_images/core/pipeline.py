@@ -8,6 +8,7 @@ from rdma_images.core.plain import plain
 from rdma_images.core.platforms import Platform
 
 Fabric = Literal["efa", "erdma"]
+FABRIC_TITLES = {"efa": "EFA", "erdma": "eRDMA", "ib": "InfiniBand"}  # also of one that no target is for
 
 TOOL = "rdma-images"  # the distribution that this is
 LABEL_PREFIX = "io.rdma-images"  # of the names of our own labels

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Check, Severity
+from rdma_images.core.pipeline import FABRIC_TITLES, Check, Severity
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import (
     Inspection,
@@ -232,8 +232,8 @@ def meant_for_its_fabric(request: pytest.FixtureRequest, case: Inspection) -> No
     """Skip a validator of a fabric (marked fabric="efa", "erdma" or "any") for an image that is not meant for it."""
     required, image_fabric = _marks(request.node)["fabric"], case.expected.fabric
     if required and (image_fabric is None or required not in ("any", image_fabric)):
-        names = {"efa": "EFA", "erdma": "eRDMA", "any": "EFA or eRDMA"}
-        pytest.skip(f"not an image for {names[required]}: {case.expected.because}")
+        title = FABRIC_TITLES.get(required, "EFA or eRDMA")
+        pytest.skip(f"not an image for {title}: {case.expected.because}")
 
 
 @pytest.fixture

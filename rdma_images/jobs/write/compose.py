@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Fabric, Image
+from rdma_images.core.pipeline import FABRIC_TITLES, Fabric, Image
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
-from rdma_images.facts.launchers import FABRIC_TITLES, Launcher, Parameter, Starter
+from rdma_images.facts.launchers import Launcher, Parameter, Starter
 from rdma_images.jobs.write import counts, fabric_overrides, job_image, parameters
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
 from rdma_images.jobs.write.work import NAME, Work

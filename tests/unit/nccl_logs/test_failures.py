@@ -363,7 +363,9 @@ def test_an_unknown_error_beside_an_effect_is_quoted_with_it() -> None:
     failure = failure_of("[rank3]: n1 PSM2 can't open hfi unit", effect)
     assert failure.is_effect
     assert failure.nearby_line == "[rank3]: n1 PSM2 can't open hfi unit"
-    assert failure_of("[rank3]: n1 PSM2 can't open hfi unit", *(f"line {n}" for n in range(60)), effect).nearby_line == ""
+    assert (
+        failure_of("[rank3]: n1 PSM2 can't open hfi unit", *(f"line {n}" for n in range(60)), effect).nearby_line == ""
+    )
 
 
 @pytest.mark.parametrize(
