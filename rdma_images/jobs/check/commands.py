@@ -385,8 +385,8 @@ def _expand_words(words: tuple[ShellWord, ...], values: Mapping[str, Value]) -> 
 
 
 def _split_words(text: str) -> list[str]:
-    """Return the words that a shell makes of a variable's value; $(a program's output) is in one of them."""
-    if "$(" not in text:
+    """Return the words that a shell makes of a variable's value; the output of a program is in one of them."""
+    if "$(" not in text and "`" not in text:
         return text.split()
     return [word.text for words, _ in _Lexer(text.replace("\n", " "), 1).commands() for word in words]
 

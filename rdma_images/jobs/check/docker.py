@@ -6,10 +6,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rdma_images.jobs.check import shell
+from rdma_images.facts import facts_file
+from rdma_images.facts.launch_options import LaunchOptions
+from rdma_images.jobs.check import option_parser, shell
+from rdma_images.jobs.check.commands import ShellWord
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
 
-RUN = re.compile(r"(?<![\w-])(?:docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
+RUN = re.compile(r"(?<![\w-])(?P<program>docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
 # Options of `docker run` without a value; any other takes the next word, where it has no "=".
 FLAGS = re.compile(
     r"--(rm|detach|init|interactive|privileged|tty|read-only|publish-all|oom-kill-disable|no-healthcheck|quiet)|-[ditPq]+"
@@ -30,16 +33,19 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
         line = bisect_right(starts, match.start())
         if "#" in text[starts[line - 1] : match.start()]:
             continue  # in a comment
-        options, image = _options(match["rest"].replace("\\ ", " "))
+        parsed, image = _parse(match["rest"].replace("\\ ", " "), line)
+        options: dict[str, list[str]] = {}
+        for name, word in parsed.occurrences:
+            options.setdefault(name, []).append(word.text)
         if not _is_job(options):
             continue
-        pairs = [value.partition("=") for key in ("--env", "-e") for value in options.get(key, ())]
-        networks = [value for key in ("--network", "--net") for value in options.get(key, ())]
-        gpus = next((count for value in options.get("--gpus", ()) if (count := _gpus(value))), "")
+        pairs = [value.partition("=") for value in options.get("env", ())]
+        networks = options.get("network", [])
+        gpus = next((count for value in options.get("gpus", ()) if (count := _gpus(value))), "")
         settings = {name: LocatedText("given", line) for name, value in _access(options).items() if value}
-        if not _has_shared_memory(options) and "$" not in (image or ""):
+        if not _has_shared_memory(options) and "$" not in image:
             settings["default-shm"] = LocatedText("docker run", line)
-        if not networks and not has_several and "$" not in (image or ""):
+        if not networks and not has_several and "$" not in image:
             settings["default-network"] = LocatedText("docker run", line)
         yield JobPart(
             name,
@@ -52,7 +58,11 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
             settings=settings,
             network="host" if networks == ["host"] else "pod",
             # Several "nodes" that share one host's network do meet there.
-            start=replace(lines.start, first_node=None) if has_several and networks == ["host"] else lines.start,
+            start=replace(
+                lines.start,
+                first_node=None if has_several and networks == ["host"] else lines.start.first_node,
+                refused=tuple(parsed.faults) if match["program"] == "docker" else (),
+            ),
         )
 
 
@@ -65,46 +75,36 @@ def _gpus(value: str) -> str:
 
 
 def _is_job(options: dict[str, list[str]]) -> bool:
-    devices = options.get("--device", [])
+    devices = options.get("device", [])
     return (
-        "--gpus" in options
-        or options.get("--runtime") == ["nvidia"]
-        or any("infiniband" in device for device in devices)
+        "gpus" in options or options.get("runtime") == ["nvidia"] or any("infiniband" in device for device in devices)
     )
 
 
 def _access(options: dict[str, list[str]]) -> dict[str, bool]:
     """Return what the container may: all, RDMA devices, and to lock memory."""
-    devices = [value for key in ("--device", "--volume", "-v", "--mount") for value in options.get(key, ())]
-    capabilities = [value.upper().removeprefix("CAP_") for value in options.get("--cap-add", ())]
+    devices = [value for key in ("device", "volume", "mount") for value in options.get(key, ())]
+    capabilities = [value.upper().removeprefix("CAP_") for value in options.get("cap_add", ())]
     return {
-        "privileged": "--privileged" in options,
+        "privileged": "privileged" in options,
         "devices": any("/dev/infiniband" in value or "$" in value for value in devices),
-        "memlock": any(value.startswith(("memlock", "$")) for value in options.get("--ulimit", ()))
+        "memlock": any(value.startswith(("memlock", "$")) for value in options.get("ulimit", ()))
         or any(name in ("IPC_LOCK", "ALL") for name in capabilities),
     }
 
 
 def _has_shared_memory(options: dict[str, list[str]]) -> bool:
     """Return whether the container has more than the default /dev/shm."""
-    mounted = [value for key in ("--volume", "-v", "--mount", "--tmpfs") for value in options.get(key, ())]
-    return (
-        "--shm-size" in options or "--ipc" in options or any("/dev/shm" in value or "$" in value for value in mounted)
-    )
+    mounted = [value for key in ("volume", "mount", "tmpfs") for value in options.get(key, ())]
+    return "shm_size" in options or "ipc" in options or any("/dev/shm" in value or "$" in value for value in mounted)
 
 
-def _options(text: str) -> tuple[dict[str, list[str]], str | None]:
-    """Return the options of a command line by name, and its image."""
+def _parse(text: str, line: int) -> tuple[option_parser.ParsedOptions, str]:
+    """Return the options of a command line, and its image; "" for none."""
     try:
         words = shlex.split(text)
     except ValueError:  # a quote that ends in another line, which is of the command in the container
         words = text.split()
-    options: dict[str, list[str]] = {}
-    remaining = iter(words)
-    for word in remaining:
-        if not word.startswith("-"):
-            return options, word
-        key, equals, value = word.partition("=")
-        value = value if equals or FLAGS.fullmatch(word) else next(remaining, "")
-        options.setdefault(key, []).append(value)
-    return options, None
+    shell_words = [ShellWord(word, line) for word in words]
+    parsed = option_parser.parse("docker run", facts_file.read(LaunchOptions).tables("docker"), shell_words)
+    return parsed, words[parsed.end] if parsed.end < len(words) else ""

@@ -84,6 +84,7 @@ class ShellFault:
     word: LocatedText
     message: str
     fix: str
+    severity: Severity = "error"
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ class Launch:
     visible_devices: LocatedText | None = None  # CUDA_VISIBLE_DEVICES
     script: str = ""  # the program that it starts, by its path
     has_variables: bool = False  # whether its words have variables whose values the text does not set
+    refused: tuple[ShellFault, ...] = ()  # of its options, and of those of the srun that starts it
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ class RankStart:
     mpi_ranks: LocatedText | None = None  # that mpirun starts on all nodes
     launches: tuple[Launch, ...] = ()
     faults: tuple[ShellFault, ...] = ()
+    refused: tuple[ShellFault, ...] = ()  # of the options of a scheduler or a container
     assigned: frozenset[str] = frozenset()  # variables that the text sets anywhere
 
 

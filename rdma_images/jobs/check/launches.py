@@ -5,9 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from rdma_images.jobs.check import commands
+from rdma_images.facts import facts_file
+from rdma_images.facts.launch_options import LauncherOptions, LaunchOptions
+from rdma_images.jobs.check import commands, option_parser
 from rdma_images.jobs.check.commands import Command, ShellWord
-from rdma_images.jobs.check.foreign_job import Launch, LocatedText, RankStart
+from rdma_images.jobs.check.foreign_job import Launch, LocatedText, RankStart, ShellFault
 
 MAX_DEPTH = 4  # commands within the words of others
 # What runs the command that follows its own options.
@@ -18,6 +20,9 @@ WRAPPERS = re.compile(
     r".*\.sh|neuron_parallel_compile"
 )
 SHELL = re.compile(r"(?:ba|z|da)?sh")
+CONTAINERS = ("docker", "podman", "nerdctl")
+NO_CONTAINER = ("build", "buildx", "push", "pull", "tag", "save")  # commands of docker's that start none
+RUNS_SCRIPT = re.compile(rf"{SHELL.pattern}|source|python[\d.]*|.*\.sh")  # whose options may name a launcher
 SHELL_OPTION = re.compile(r"-[a-z]*c")
 MODULES = {
     "torch.distributed.run": "torchrun",
@@ -53,7 +58,6 @@ OPTION = re.compile(r"-{1,2}[A-Za-z]")
 HYDRA = re.compile(r"\+{0,2}[a-z][\w.]*\.\w+=.*|[a-z_]\w*=.*")
 # A variable that may hold options of the launcher.
 OPTION_VARIABLE = re.compile(r"\$.*(?:ARG|OPT|CONF|PARAM|FLAG|LAUNCH|DIST|RDZV|TORCHRUN|@|\*)", re.IGNORECASE)
-SRUN_SHORT = {"N": "nodes", "n": "ntasks", "w": "nodelist", "c": "cpus_per_task", "G": "gpus", "r": "relative"}
 # Options by which a launcher learns of other nodes, and variables of the platforms that name them in a file.
 OTHER_NODES_OPTIONS = {
     "deepspeed": {"H", "hostfile", "no_ssh", "node_rank"},
@@ -61,7 +65,7 @@ OTHER_NODES_OPTIONS = {
 }
 NODES_FILE_VARIABLE = re.compile("DLTS_HOSTFILE|ACCELERATE_CONFIG")
 # What the shell around puts in place: no other one reads it.
-EXPANSION = re.compile(r"\$\([^()]*\)|\$\{[^{}]*\}|\$\w+")
+EXPANSION = re.compile(r"\$\([^()]*\)|`[^`]*`|\$\{[^{}]*\}|\$\w+")
 HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*:\d+")
 MPI_VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*")
 
@@ -74,6 +78,7 @@ class _Context:
     forwarder: str = ""
     forwarded_variables: frozenset[str] | None = None
     exported: Mapping[str, LocatedText] = field(default_factory=dict)
+    refused: tuple[ShellFault, ...] = ()
     depth: int = 0
     nested: commands.NestedReader = field(default_factory=commands.NestedReader)
 
@@ -100,7 +105,7 @@ def rank_start(shell_text: commands.ShellText, text: str) -> RankStart:
         _only_value(mpiruns, "np"),
         starts,
         shell_text.faults,
-        shell_text.assigned,
+        assigned=shell_text.assigned,
     )
 
 
@@ -204,8 +209,9 @@ def _wrapper_context(words: tuple[ShellWord, ...], context: _Context) -> _Contex
     """Return the context of what a wrapper starts: srun's options, or the variables that docker or ssh forwards."""
     head = _base_name(words[0])
     if head == "srun":
-        return replace(context, srun=_options(_srun_words(words[1:]), SRUN_SHORT))
-    if head in ("docker", "podman", "nerdctl") and len(words) > 1 and words[1].text in ("run", "container"):
+        parsed = option_parser.parse("srun", _tables("srun"), words[1:])
+        return replace(context, srun=parsed.options, refused=tuple(parsed.faults))
+    if head in CONTAINERS and len(words) > 1 and words[1].text in ("run", "container"):
         return replace(context, forwarder="docker", forwarded_variables=_forwarded_by_docker(words))
     if head in ("ssh", "pdsh", "clush"):
         names = frozenset(re.findall(r"\b([A-Z_][A-Z0-9_]*)=", " ".join(word.text for word in words)))
@@ -216,6 +222,8 @@ def _wrapper_context(words: tuple[ShellWord, ...], context: _Context) -> _Contex
 def _wrapped_launches(words: tuple[ShellWord, ...], command: Command, context: _Context) -> Iterator[Launch]:
     """Yield the launches of the command behind a wrapper's own options, and of texts that another shell reads."""
     head = _base_name(words[0])
+    if head in CONTAINERS and len(words) > 1 and words[1].text in NO_CONTAINER:
+        return
     for position in range(1, len(words)):
         word = words[position]
         is_script = _is_script(words, position)
@@ -223,7 +231,8 @@ def _wrapped_launches(words: tuple[ShellWord, ...], command: Command, context: _
             yield from _nested_launches(word, command, context, on_nodes=word.quote == "'" and head != "eval")
             if is_script:
                 return
-        if word.quote and re.search(r"\s", word.text):
+        is_value = RUNS_SCRIPT.fullmatch(head) and words[position - 1].text.startswith("--")
+        if is_value or (word.quote and re.search(r"\s", word.text)):
             continue
         nested_program, _ = _program(words[position:])
         if nested_program and nested_program != "python":
@@ -268,19 +277,19 @@ def _program(words: tuple[ShellWord, ...]) -> tuple[str, int]:
 
 
 def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Context) -> Launch:
-    script = len(words)
-    if program not in SERVERS:
-        script = next((n for n, word in enumerate(words) if SCRIPT.fullmatch(word.text)), len(words))
-    options = _options(words[:script], {})
+    tables = _tables(program)
+    parsed = option_parser.parse(program, tables, words) if tables else option_parser.ParsedOptions()
+    script = len(words) if program in SERVERS else parsed.end
+    if program not in SERVERS and (not tables or parsed.has_unknown or _may_have_options(words, script)):
+        script = next((n for n in range(script, len(words)) if SCRIPT.fullmatch(words[n].text)), len(words))
+    options = {**parsed.options, **_options(words[parsed.end : script])}
     if program in ("mpirun", "horovodrun") and (stray := _stray_host(words)):
         options["stray_host"] = stray
-    if program == "mpirun" and len(words) > 1 and words[0].text == "-n":  # later ones may be nccl-tests'
-        options.setdefault("np", LocatedText(words[1].text, words[1].line))
     return Launch(
         program,
         line,
         options,
-        _options(words[script + 1 :], {}),
+        _options(words[script + 1 :]),
         context.is_certain,
         context.srun,
         context.on_nodes,
@@ -291,7 +300,17 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
         context.exported.get("CUDA_VISIBLE_DEVICES"),
         words[script].text if script < len(words) else "",
         any("$" in word.text for word in words[: script + 1]),
+        (*context.refused, *parsed.faults),
     )
+
+
+def _tables(program: str) -> tuple[LauncherOptions, ...]:
+    return facts_file.read(LaunchOptions).tables(program)
+
+
+def _may_have_options(words: tuple[ShellWord, ...], position: int) -> bool:
+    """Return whether the word at a position is a variable that may hold more options, and not the program."""
+    return position < len(words) and words[position].text.startswith("$") and not words[position].quote
 
 
 def _stray_host(words: tuple[ShellWord, ...]) -> LocatedText | None:
@@ -302,30 +321,16 @@ def _stray_host(words: tuple[ShellWord, ...]) -> LocatedText | None:
     return None
 
 
-def _srun_words(words: tuple[ShellWord, ...]) -> tuple[ShellWord, ...]:
-    """Return srun's own words: its options, each with the word that may be its value."""
-    for position, word in enumerate(words):
-        before = words[position - 1].text if position else ""
-        if not OPTION.match(word.text) and not (OPTION.match(before) and "=" not in before and len(before) != 3):
-            return words[:position]
-    return words
-
-
-def _options(words: tuple[ShellWord, ...], short: Mapping[str, str]) -> dict[str, LocatedText]:
-    """Return options by name, the last of each; "name=" stands for one whose value is empty behind an equals sign."""
+def _options(words: tuple[ShellWord, ...]) -> dict[str, LocatedText]:
+    """Return options by name, the last of each, of a program whose options are not known."""
     options: dict[str, LocatedText] = {}
     for position, word in enumerate(words):
         following = words[position + 1] if position + 1 < len(words) else None
         if OPTION.match(word.text):
             name, equals, value = word.text.partition("=")
-            if short and not equals and not name.startswith("--") and len(name) > 2 and name[1] in short:
-                name, equals, value = name[:2], "=", name[2:]
-            key = name.lstrip("-").replace("-", "_")
             if not equals and following and not OPTION.match(following.text):
                 value = following.text
-            options[short.get(key, key)] = LocatedText(value, word.line)
-            if equals and not value:
-                options[f"{key}="] = LocatedText(word.text, word.line)
+            options[name.lstrip("-").replace("-", "_")] = LocatedText(value, word.line)
         elif HYDRA.fullmatch(word.text):
             name, _, value = word.text.lstrip("+").partition("=")
             options[name] = LocatedText(value, word.line)

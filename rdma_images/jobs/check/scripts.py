@@ -6,13 +6,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
+from rdma_images.facts import facts_file
+from rdma_images.facts.launch_options import LaunchOptions
+from rdma_images.jobs.check import option_parser, shell
+from rdma_images.jobs.check.commands import ShellWord
+from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, ShellFault
 
 ARENA = re.compile(r"\barena\s+submit\s+[a-z]+")
-DIRECTIVE = re.compile(
-    r"^[ \t]*#SBATCH[ \t]+(?P<option>--?[A-Za-z-]+)(?:[= \t][ \t]*(?P<value>[^\s#]+))?", re.MULTILINE
-)
+DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(?P<option>--?[A-Za-z][^\n]*)", re.MULTILINE)
 # torchrun on a node of Slurm's, by what Slurm says of that node.
 ON_EACH_NODE = re.compile(r"--node[-_]rank[= ]\"?\$\{?SLURM_(?:NODEID|PROCID)")
 GRES = re.compile(r"(?:^|,)gpu:(?:[\w.-]+:)?(?P<count>\d+)(?:\(|,|$)")
@@ -94,23 +95,23 @@ def hostfile(text: str, name: str) -> JobPart:
 
 def _slurm(text: str, name: str, title: str) -> JobPart:
     starts = shell.line_starts(text)
-    options = {
-        match["option"]: LocatedText((match["value"] or "").strip("'\""), bisect_right(starts, match.start("option")))
-        for match in DIRECTIVE.finditer(text)
-    }
-    nodes = options.get("--nodes") or options.get("-N")
+    directives, faults = _directives(text, starts)
+    options = {name.replace("_", "-"): word for name, word in directives.items()}
+    nodes = options.get("nodes")
     initial_values = dict.fromkeys(NODE_COUNTS, nodes.text) if nodes and nodes.number else {}
     script_settings = shell.read_settings(text, initial_values=initial_values)
     images = tuple(LocatedText(word.text.removeprefix("docker://"), word.line) for word in script_settings.images)
-    if directive := options.get("--container-image"):
+    if directive := options.get("container-image"):
         images = (LocatedText(directive.text.removeprefix("docker://"), directive.line), *images)
-    settings = {key.lstrip("-"): word for key, word in options.items()}
+    settings = dict(options)
     if script_settings.container_env:
         settings["container-env"] = script_settings.container_env
     if SRUN.search(text):
         settings["srun"] = LocatedText("srun", 1)
     if late_match := _late_directive(text):
-        settings["late-directive"] = LocatedText(late_match["option"], bisect_right(starts, late_match.start("option")))
+        settings["late-directive"] = LocatedText(
+            re.split(r"[=\s]", late_match["option"])[0], bisect_right(starts, late_match.start("option"))
+        )
     if options and not text.startswith("#!"):
         settings["no-shebang"] = LocatedText("#SBATCH", 1)
     if options and (rank_match := _early_rank(text)):
@@ -121,10 +122,10 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
         or _lone_program(commands, options)
         or _lone_torchrun(commands, script_settings)
     )
-    start = replace(script_settings.start, lone_launcher=lone_launcher)
+    start = replace(script_settings.start, lone_launcher=lone_launcher, refused=faults)
     # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
     if OWN_NODES.search(commands):
-        start = replace(script_settings.start, nodes=None, lone_launcher=None)
+        start = replace(start, nodes=None, lone_launcher=None)
     return JobPart(
         name,
         min((word.line for word in options.values()), default=1),
@@ -139,6 +140,36 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
         start=start,
         more_images=images[1:],
     )
+
+
+def _directives(text: str, starts: list[int]) -> tuple[dict[str, LocatedText], tuple[ShellFault, ...]]:
+    """Return the options of all directives, and what sbatch refuses of them."""
+    words: list[ShellWord] = []
+    for match in DIRECTIVE.finditer(text):
+        line = bisect_right(starts, match.start("option"))
+        words += [ShellWord(word, line) for word in _split(match["option"])]
+    parsed = option_parser.parse("sbatch", facts_file.read(LaunchOptions).tables("sbatch"), words)
+    faults = parsed.faults
+    if "<<" not in text:  # else another shell may put them in place
+        faults += [
+            ShellFault(
+                word,
+                f"#SBATCH --{name.replace('_', '-')} has {word.text[:40]}: sbatch puts no variable in place",
+                "write the value, or give it on sbatch's command line",
+                "warning",
+            )
+            for name, word in parsed.options.items()
+            if "$" in word.text
+        ]
+    return parsed.options, tuple(faults)
+
+
+def _split(text: str) -> list[str]:
+    """Return the words of a directive, up to a comment."""
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:
+        return text.split()
 
 
 def _late_directive(text: str) -> re.Match[str] | None:
@@ -173,9 +204,9 @@ def _lone_torchrun(commands: str, script_settings: shell.ShellSettings) -> Locat
 
 def _gpus(options: Mapping[str, LocatedText]) -> LocatedText | None:
     """Return the GPUs of each node, as a number where one is written."""
-    if (word := options.get("--gpus-per-node")) and (match := COUNT.fullmatch(word.text)):
+    if (word := options.get("gpus-per-node")) and (match := COUNT.fullmatch(word.text)):
         return LocatedText(match["count"], word.line)
-    if (word := options.get("--gres")) and (match := GRES.search(word.text)):
+    if (word := options.get("gres")) and (match := GRES.search(word.text)):
         return LocatedText(match["count"], word.line)
     return None
 

@@ -86,7 +86,7 @@ def test_a_node_has_a_rank_of_its_own(tmp_path: Path, command: str, problem: str
 )
 def test_an_option_has_a_value(tmp_path: Path, options: str, problem: str) -> None:
     text = f"#!/bin/bash\ndeepspeed {options} train.py --name=\n"
-    assert said(tmp_path, "rendezvous.empty", job_sh=text) == ([("error", problem)] if problem else [])
+    assert said(tmp_path, "launch.option", job_sh=text) == ([("error", problem)] if problem else [])
 
 
 @pytest.mark.parametrize(

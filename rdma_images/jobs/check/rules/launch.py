@@ -43,39 +43,6 @@ RANDOM_PORT = re.compile(r"\$\{?RANDOM\b|\$\(\(.*RANDOM|\$\(.*(?:shuf|python|soc
 SLOTS = re.compile(r"\bslots\s*=\s*(?P<slots>\d+)")
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*)\}?(?::\d+)?")
 MIN_SIMILARITY = 0.8  # as difflib measures it: one letter of five
-LAUNCHER_OPTIONS = {
-    "torchrun": (
-        *(
-            "nnodes",
-            "nproc_per_node",
-            "rdzv_backend",
-            "rdzv_endpoint",
-            "rdzv_id",
-            "rdzv_conf",
-            "standalone",
-            "max_restarts",
-        ),
-        *(
-            "monitor_interval",
-            "start_method",
-            "event_log_handler",
-            "role",
-            "module",
-            "no_python",
-            "run_path",
-            "log_dir",
-        ),
-        *("redirects", "tee", "local_ranks_filter", "node_rank", "master_addr", "master_port", "local_addr", "use_env"),
-        *("logs_specs", "numa_binding", "signals_to_handle", "virtual_local_rank", "duplicate_stdout_filters"),
-        *("duplicate_stderr_filters", "local_rank"),
-    ),
-    "deepspeed": (
-        *("hostfile", "include", "exclude", "num_nodes", "num_gpus", "num_accelerators", "min_elastic_nodes", "module"),
-        *("max_elastic_nodes", "master_port", "master_addr", "node_rank", "launcher", "launcher_args", "no_python"),
-        *("no_local_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid", "enable_each_rank_log", "autotuning"),
-        *("elastic_training", "user_arg", "bind_cores_to_rank", "bind_core_list", "ssh_port", "venv_script"),
-    ),
-}
 OPERATORS = ("PyTorchJob", "TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")  # which set PET_ variables
 
 
@@ -201,24 +168,11 @@ def isolated_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
             yield word, f"{launch.program} for {nodes} nodes without {flags}: {default}", "add it", severity
 
 
-@rule(
-    "launch.option", "error", "pytorch/pytorch, torch/distributed/run.py, and DeepSpeed, deepspeed/launcher/runner.py"
-)
-def misspelt_options(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report options that torchrun or DeepSpeed refuses, and that are nearly ones it has."""
-    for launch in part.start.launches:
-        option_names = LAUNCHER_OPTIONS.get(launch.program, ())
-        for name, word in launch.options.items():
-            if (
-                not option_names
-                or len(name) < 5
-                or name.endswith("=")
-                or any(option.startswith(name) for option in option_names)
-            ):
-                continue
-            if near := difflib.get_close_matches(name, option_names, n=1, cutoff=MIN_SIMILARITY):
-                problem = f"{launch.program} has no option --{name[:40]}: it refuses to start"
-                yield word, problem, f"write --{near[0]}"
+@rule("launch.option", "error", "facts/launch-options.yaml, read from the sources of the launchers")
+def refused_options(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report options that a launcher, a scheduler or docker refuses: unknown ones, values, and pairs."""
+    for fault in (*part.start.refused, *(fault for launch in part.start.launches for fault in launch.refused)):
+        yield fault.word, fault.message, fault.fix, fault.severity
 
 
 @rule("launch.unset", "warning", "bash(1): a variable that is not set is empty")
@@ -337,15 +291,6 @@ def interface_of_gloo(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     if any(node_count(part, launch) > 1 for launch in servers):
         problem = f"NCCL_SOCKET_IFNAME={word.text}, and Gloo is not told: it announces the address of the host's name"
         yield word, problem, "set GLOO_SOCKET_IFNAME as well, and SGLANG_HOST_IP or VLLM_HOST_IP to the node's address"
-
-
-@rule("rendezvous.empty", "error", "bash(1): a blank ends a word")
-def empty_options(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report an option of the launcher with nothing behind its equals sign."""
-    for launch in part.start.launches:
-        for name in MEETING_OPTIONS:
-            if word := launch.options.get(f"{name}="):
-                yield word, f"{word.text[:40]} is empty", "write the value right behind the equals sign"
 
 
 @rule("rendezvous.port", "error", "pytorch/pytorch, torch/distributed/rendezvous.py: a port is less than 2^16")

@@ -35,11 +35,10 @@ def tasks_per_node(part: JobPart, launch: Launch) -> int | None:
     directives = {name.replace("-", "_"): word for name, word in part.settings.items()}
     nodes = number(launch.srun, "nodes", default=part.job_nodes)
     for options in (launch.srun, directives):
-        names = ("ntasks", "n") if options is directives else ("ntasks",)
-        total = number(options, *names)
+        total = number(options, "ntasks")
         if total and nodes and total % nodes == 0:
             return total // nodes
-        if any(name in options for name in (*names, "ntasks_per_node", "nodes" if options is launch.srun else "")):
+        if any(name in options for name in ("ntasks", "ntasks_per_node", "nodes" if options is launch.srun else "")):
             return number(options, "ntasks_per_node") if "ntasks_per_node" in options else None
     return 1
 
@@ -164,7 +163,7 @@ def _trainer(part: JobPart, launch: Launch) -> dict[str, LocatedText]:
 @rule("ranks.slurm", "warning", "SchedMD, sbatch(1): with --ntasks, --ntasks-per-node is a maximum")
 def tasks_of_all_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a number of tasks that is not that of all nodes together."""
-    word = part.settings.get("ntasks") or part.settings.get("n")
+    word = part.settings.get("ntasks")
     per_node, nodes = part.settings.get("ntasks-per-node"), part.job_nodes or 1
     if part.kind != "slurm" or not (word and word.number and per_node and per_node.number):
         return
@@ -249,7 +248,7 @@ def hosts_and_slots(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
             )
             continue
         hosts = next((launch.options[name] for name in ("H", "host", "hosts") if name in launch.options), None)
-        ranks = number(launch.options, "np", "n", "num_proc")
+        ranks = number(launch.options, "np", "num_proc")
         if not (hosts and ranks and HOSTS.fullmatch(hosts.text)) or "oversubscribe" in str(launch.options).lower():
             continue
         if part.kind == "slurm" and ":" not in hosts.text:
