@@ -124,7 +124,7 @@ def ship(items: list[ApprovedImage], host: str, running: Engine | None) -> float
             raise AssertionError("there was nothing to send")
         return running
 
-    publisher = Publisher(engine=needed, watcher=LineProgress(lambda _: None))
+    publisher = Publisher(engine=needed, display=LineProgress(lambda _: None))
     entry = Oci(kind="oci", host=host, prefix="bench", credentials="none")
     pushing = 0.0
     for outcome in publish_images.publish(items, {"bench": entry}, publisher):

@@ -47,39 +47,39 @@ def read_build(image: Image) -> Build:
     return build
 
 
-def artifacts(item: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ...]:
+def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact, ...]:
     """Return provenance, bill of materials and report of an image, ready to be attached.
 
     `labels` are those of the image itself. The artifacts are written once, beside the image's report: the same image
     gets the same artifacts in every registry and every run.
     """
-    name, digest = item.image.target, item.build.digest
+    name, digest = approved.image.target, approved.build.digest
     report = statement.statement(
-        name, digest, statement.REPORT, statement.report_predicate(item.report, item.allowed_red)
+        name, digest, statement.REPORT, statement.report_predicate(approved.report, approved.allowed_red)
     )
-    built, measured = item.build.finished, item.report.started
-    if item.is_built_here:
-        provenance = _cached_file(item, "provenance.json", lambda: _provenance(item, labels))
-        origin = Artifact(statement.IN_TOTO, "provenance.json", provenance, built, statement.PROVENANCE)
+    build_finished, validated_at = approved.build.finished, approved.report.started
+    if approved.is_built_here:
+        provenance = _cached_file(approved, "provenance.json", lambda: _provenance(approved, labels))
+        origin = Artifact(statement.IN_TOTO, "provenance.json", provenance, build_finished, statement.PROVENANCE)
     else:
-        validation = statement.statement(name, digest, statement.TEST_RESULT, statement.test_result(item.report))
-        origin = Artifact(statement.IN_TOTO, "validation.json", validation, measured, statement.TEST_RESULT)
+        validation = statement.statement(name, digest, statement.TEST_RESULT, statement.test_result(approved.report))
+        origin = Artifact(statement.IN_TOTO, "validation.json", validation, validated_at, statement.TEST_RESULT)
     return (
         origin,
-        *_history(item, name, built),
-        *_bills(item, labels),
-        Artifact(statement.IN_TOTO, "report.json", report, measured, statement.REPORT, _verdict(item)),
-        *_scan(item),
+        *_history(approved, name, build_finished),
+        *_bills(approved, labels),
+        Artifact(statement.IN_TOTO, "report.json", report, validated_at, statement.REPORT, _report_edition(approved)),
+        *_scan(approved),
     )
 
 
-def license_archive(item: ApprovedImage, engine: Callable[[], Engine] | None) -> tuple[Artifact, ...]:
+def license_archive(approved: ApprovedImage, engine: Callable[[], Engine] | None) -> tuple[Artifact, ...]:
     """Return the licence texts of the image as one artifact, and write them beside its report.
 
     The artifact is not signed: it has no form, and cosign attests statements alone.
 
     Args:
-        item: The image.
+        approved: The image.
         engine: Gives the engine that has the image; None returns only what was written before.
 
     Returns:
@@ -88,82 +88,85 @@ def license_archive(item: ApprovedImage, engine: Callable[[], Engine] | None) ->
     Raises:
         RdmaImagesError: The engine does not hand out the image's files.
     """
-    path = paths.image_folder(item.image.id) / license_texts.NAME
+    path = paths.image_folder(approved.image.id) / license_texts.NAME
     content = path.read_bytes() if path.is_file() else b""
-    if item.build.digest.removeprefix("sha256:").encode() not in content[:128]:  # gzip's header has the name
+    if approved.build.digest.removeprefix("sha256:").encode() not in content[:128]:  # gzip's header has the name
         if engine is None:
             return ()
-        listed = parts.parts(item.report, item.image if item.is_built_here else None)
-        content = license_texts.pack(engine(), item.build.digest, listed)
+        listed = parts.parts(approved.report, approved.image if approved.is_built_here else None)
+        content = license_texts.pack(engine(), approved.build.digest, listed)
         if not content:
             return ()
         with atomic.replacing(path) as temporary:
             temporary.write_bytes(content)
-    return (Artifact(license_texts.MEDIA_TYPE, license_texts.NAME, content, item.report.started),)
+    return (Artifact(license_texts.MEDIA_TYPE, license_texts.NAME, content, approved.report.started),)
 
 
-def _bills(item: ApprovedImage, labels: dict[str, str]) -> Iterator[Artifact]:
+def _bills(approved: ApprovedImage, labels: dict[str, str]) -> Iterator[Artifact]:
     """Yield the bill of materials in both forms."""
-    name, report = item.image.target, item.report
-    listed = parts.parts(report, item.image if item.is_built_here else None, labels)
-    for title, media_type, form, write in (
+    name, report = approved.image.target, approved.report
+    listed = parts.parts(report, approved.image if approved.is_built_here else None, labels)
+    for title, media_type, form, write_bill in (
         ("sbom.cdx.json", cyclonedx_bill.CYCLONEDX, cyclonedx_bill.PREDICATE, cyclonedx_bill.cyclonedx_bill),
         ("sbom.spdx.json", spdx_bill.SPDX, spdx_bill.PREDICATE, spdx_bill.spdx_bill),
     ):
-        document = write(name, report, listed)
-        atomic.write(paths.image_folder(item.image.id) / title, document.decode())
+        document = write_bill(name, report, listed)
+        atomic.write(paths.image_folder(approved.image.id) / title, document.decode())
         yield Artifact(media_type, title, document, report.started, form)
 
 
-def _scan(item: ApprovedImage) -> Iterator[Artifact]:
+def _scan(approved: ApprovedImage) -> Iterator[Artifact]:
     """Yield the scan by which a policy let the image pass, and the policy's statements on it."""
-    if item.scan is None:
+    if approved.scan is None:
         return
-    name, digest = item.image.target, item.build.digest
-    predicate = scan_statements.vulnerability_predicate(item.scan, item.decisions)
+    name, digest = approved.image.target, approved.build.digest
+    predicate = scan_statements.vulnerability_predicate(approved.scan, approved.decisions)
     documents = {
         "vulnerabilities.json": (scan_statements.VULNERABILITIES, predicate),
-        "openvex.json": (scan_statements.OPENVEX, scan_statements.openvex(name, digest, item.scan, item.decisions)),
+        "openvex.json": (
+            scan_statements.OPENVEX,
+            scan_statements.openvex(name, digest, approved.scan, approved.decisions),
+        ),
     }
     for title, (form, document) in documents.items():
         if document is not None:
             content = statement.statement(name, digest, form, document)
-            yield Artifact(statement.IN_TOTO, title, content, item.scan.finished, form, digest_of(content))
+            yield Artifact(statement.IN_TOTO, title, content, approved.scan.finished, form, digest_of(content))
 
 
-def _verdict(item: ApprovedImage) -> str:
+def _report_edition(approved: ApprovedImage) -> str:
     """Return what the report says beside its times: the suite, the outcome of each check, the allowed failures."""
-    checks = sorted((check.id, check.outcome, check.severity) for check in item.report.checks)
-    return digest_of(canonical([item.report.suite, checks, list(item.allowed_red)]))
+    checks = sorted((check.id, check.outcome, check.severity) for check in approved.report.checks)
+    return digest_of(canonical([approved.report.suite, checks, list(approved.allowed_red)]))
 
 
-def _history(item: ApprovedImage, name: str, built: str) -> Iterator[Artifact]:
+def _history(approved: ApprovedImage, name: str, build_finished: str) -> Iterator[Artifact]:
     """Yield BuildKit's own record of the build, where it could be read."""
-    history = HISTORY.read(item.image.id)
-    if history and history.digest == item.build.digest:
+    history = HISTORY.read(approved.image.id)
+    if history and history.digest == approved.build.digest:
         content = statement.statement(name, history.digest, history.predicate_type, dict(history.predicate))
-        yield Artifact(statement.IN_TOTO, HISTORY.name, content, built, statement.BUILDKIT)
+        yield Artifact(statement.IN_TOTO, HISTORY.name, content, build_finished, statement.BUILDKIT)
 
 
-def _cached_file(item: ApprovedImage, file: str, make: Callable[[], bytes]) -> bytes:
+def _cached_file(approved: ApprovedImage, file: str, create: Callable[[], bytes]) -> bytes:
     """Return `file` of the image's folder when it is about this digest; else make and write it."""
-    path = paths.image_folder(item.image.id) / file
+    path = paths.image_folder(approved.image.id) / file
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         content = b""
-    if item.build.digest.removeprefix("sha256:").encode() in content:
+    if approved.build.digest.removeprefix("sha256:").encode() in content:
         return content
-    created = make()
+    created = create()
     atomic.write(path, created.decode())
     return created
 
 
-def _provenance(item: ApprovedImage, labels: dict[str, str]) -> bytes:
+def _provenance(approved: ApprovedImage, labels: dict[str, str]) -> bytes:
     revision = {
         "repository": labels.get("org.opencontainers.image.source", ""),
         "commit": labels.get(REVISION, ""),
     }
-    pinned = sources.pinned(item.image, facts.load())
-    predicate = statement.provenance(item.image, item.build, revision, pinned)
-    return statement.statement(item.image.target, item.build.digest, statement.PROVENANCE, predicate)
+    pinned = sources.pinned(approved.image, facts.load())
+    predicate = statement.provenance(approved.image, approved.build, revision, pinned)
+    return statement.statement(approved.image.target, approved.build.digest, statement.PROVENANCE, predicate)

@@ -31,8 +31,8 @@ class Artifact:
     @property
     def annotations(self) -> dict[str, str]:
         """Return the annotations of its manifest."""
-        own_annotations = {FORM: self.form, EDITION: self.edition}
-        return {CREATED: self.created, **{name: value for name, value in own_annotations.items() if value}}
+        predicate_annotations = {FORM: self.form, EDITION: self.edition}
+        return {CREATED: self.created, **{name: value for name, value in predicate_annotations.items() if value}}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Attachment:
     title: str
     digest: str
     new: bool  # False: it was there
-    others: bool = False  # what is there says the same in bytes that are not ours
+    equivalent: bool = False  # what is there says the same in bytes that are not ours
 
 
 IsTrusted = Callable[[Descriptor, Artifact], bool]
@@ -67,7 +67,7 @@ def attach(
 
     `is_trusted` decides whether an attachment that says the same in other bytes replaces ours.
     """
-    listed = _extended(repository, subject.digest)
+    listed = _attachments_to_extend(repository, subject.digest)
     return tuple(_attach(artifact, subject, repository, listed, is_trusted) for artifact in artifacts)
 
 
@@ -79,20 +79,20 @@ def _attach(
     is_trusted: IsTrusted,
 ) -> Attachment:
     manifest = manifest_of(artifact, subject)
-    equivalent = (entry for entry in listed if _same(entry, artifact) and is_trusted(entry, artifact))
+    equivalent = (entry for entry in listed if _is_equivalent(entry, artifact) and is_trusted(entry, artifact))
     if manifest.digest in {entry.digest for entry in listed}:
         return Attachment(artifact.type, artifact.title, manifest.digest, new=False)
     if entry := next(equivalent, None):
-        return Attachment(artifact.type, artifact.title, entry.digest, new=False, others=True)
+        return Attachment(artifact.type, artifact.title, entry.digest, new=False, equivalent=True)
     repository.put_blob(EMPTY)
     repository.put_blob(artifact.content)
     response = repository.put_manifest(manifest.digest, manifest)
     if "OCI-Subject" not in response.headers:
-        _note_in_tag(repository, subject.digest, manifest, artifact)
+        _list_under_tag(repository, subject.digest, manifest, artifact)
     return Attachment(artifact.type, artifact.title, manifest.digest, new=True)
 
 
-def _same(entry: Descriptor, artifact: Artifact) -> bool:
+def _is_equivalent(entry: Descriptor, artifact: Artifact) -> bool:
     marks = entry.annotations.get(FORM, ""), entry.annotations.get(EDITION, "")
     return bool(artifact.form) and marks == (artifact.form, artifact.edition)
 
@@ -108,7 +108,7 @@ def newest_first(repository: Repository, digest: str) -> list[Descriptor]:
     return sorted(attachments(repository, digest), key=lambda entry: entry.annotations.get(CREATED, ""))[::-1]
 
 
-def _extended(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
+def _attachments_to_extend(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
     """Return `attachments`, before some are added: a list that is half noted in the registry is begun again."""
     referrers = repository.referrers(digest)
     if referrers is not None:
@@ -140,7 +140,7 @@ def fallback_tag(digest: str) -> str:
     return digest.replace(":", "-")
 
 
-def _note_in_tag(repository: Repository, digest: str, manifest: Manifest, artifact: Artifact) -> None:
+def _list_under_tag(repository: Repository, digest: str, manifest: Manifest, artifact: Artifact) -> None:
     """Add the manifest to the index under the fallback tag.
 
     Two writers may read, change and write the index at once: a lock keeps those of this machine apart, and reading
@@ -151,7 +151,7 @@ def _note_in_tag(repository: Repository, digest: str, manifest: Manifest, artifa
     )
     with locking.hold("attach", f"attaching to {repository.ref}@{digest}"):
         for _ in range(5):
-            listed = _extended(repository, digest)
+            listed = _attachments_to_extend(repository, digest)
             if entry.digest in {descriptor.digest for descriptor in listed}:
                 return
             repository.put_manifest(fallback_tag(digest), client.index((*listed, entry)))

@@ -32,7 +32,7 @@ def approved_images(refs: Sequence[str], suite: str, allow_red: Sequence[str] = 
     """
     reports = {ref: _report(ref) for ref in refs}
     gate.check_exceptions(list(reports.values()), allow_red)
-    return tuple(_item(ref, report, suite, allow_red) for ref, report in reports.items())
+    return tuple(_approve(ref, report, suite, allow_red) for ref, report in reports.items())
 
 
 def _report(ref: str) -> Report:
@@ -42,7 +42,7 @@ def _report(ref: str) -> Report:
     return report
 
 
-def _item(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> ApprovedImage:
+def _approve(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> ApprovedImage:
     assert report.facts
     measured = from_report.versions(report)
     name, tag = _name_and_tag(ref, report.digest)

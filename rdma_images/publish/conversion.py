@@ -61,16 +61,18 @@ def require_convertible(form: LazyForm, manifest: Manifest) -> None:
     compression = _COMPRESSIONS[form]
     types = sorted({layer.media_type for layer in manifest.layers() if not layer.media_type.endswith(compression)})
     if types:
-        (other,) = _COMPRESSIONS.keys() - {form}
+        (other_form,) = _COMPRESSIONS.keys() - {form}
         raise RefusedError(
             f"--lazy {form} reads layers of {compression} alone, and {manifest.digest} has {', '.join(types)}\n"
-            f"build it with `{COMMAND} build --compression {compression}`, or publish it with --lazy {other}"
+            f"build it with `{COMMAND} build --compression {compression}`, or publish it with --lazy {other_form}"
         )
 
 
-def index_over(image: Descriptor, original: Manifest, *others: Descriptor) -> Manifest:
+def index_over(image: Descriptor, original: Manifest, *more_entries: Descriptor) -> Manifest:
     """Return the index of a converted image: its entry, which names the original, and what belongs to it."""
-    return client.index([replace(image, annotations={**image.annotations, CONVERTED_FROM: original.digest}), *others])
+    return client.index(
+        [replace(image, annotations={**image.annotations, CONVERTED_FROM: original.digest}), *more_entries]
+    )
 
 
 def lazy_tag(tag: str, form: LazyForm) -> str:

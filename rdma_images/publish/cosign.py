@@ -41,7 +41,7 @@ _HELPER = "rdma-images"
 SIGNATURE_TYPES = ("https://sigstore.dev/cosign/sign/v1", "cosign container image signature")
 _TIMEOUT = 180  # seconds for one call
 # Where the helper below finds the login: the environment of that one child process.
-_VARIABLE = "RDMA_IMAGES_LOGIN"
+_LOGIN_VARIABLE = "RDMA_IMAGES_LOGIN"
 
 
 @dataclass(frozen=True)
@@ -97,27 +97,27 @@ class Cosign:
             file.flush()
             yield Trust(key=file.name)
 
-    def verified(self, ref: str, trust: Trust) -> bool:
+    def has_signed(self, ref: str, trust: Trust) -> bool:
         """Return whether `ref` carries a signature that `trust` made. Raises PublishError where cosign fails."""
-        if self._ask("verify", *trust.arguments(), ref) is not None:
+        if self._run_or_none("verify", *trust.arguments(), ref) is not None:
             return True
-        output = self._ask("verify", *trust.arguments(), ref, in_bundles=True)
+        output = self._run_or_none("verify", *trust.arguments(), ref, in_bundles=True)
         if output is None:
             return False
-        with _answer_of("verify"):
+        with _checked_form("verify"):
             # cosign counts every signed statement in a bundle, also one that only says what somebody attached.
             return any(claim["critical"]["type"] in SIGNATURE_TYPES for claim in decode_json(output))
 
     def statements(self, ref: str, trust: Trust, predicate_type: str) -> list[dict[str, Any]]:
         """Return the statements of one type on `ref` that `trust` signed."""
         arguments = (*trust.arguments(), "--type", predicate_type, ref)
-        output = self._ask("verify-attestation", *arguments)
+        output = self._run_or_none("verify-attestation", *arguments)
         if output is None:
-            output = self._ask("verify-attestation", *arguments, in_bundles=True)
-        with _answer_of("verify-attestation"):
+            output = self._run_or_none("verify-attestation", *arguments, in_bundles=True)
+        with _checked_form("verify-attestation"):
             return [] if output is None else list(_payloads(output))
 
-    def attested(self, ref: str, trust: Trust, predicate_type: str, content: bytes) -> bool:
+    def has_attested(self, ref: str, trust: Trust, predicate_type: str, content: bytes) -> bool:
         """Return whether `trust` signed on `ref` just what the attachment `content` says."""
         try:
             predicate = statement.predicate(content)
@@ -125,7 +125,7 @@ class Cosign:
             return False
         return predicate in [signed["predicate"] for signed in self.statements(ref, trust, predicate_type)]
 
-    def _ask(self, verb: str, *arguments: str, in_bundles: bool = False) -> str | None:
+    def _run_or_none(self, verb: str, *arguments: str, in_bundles: bool = False) -> str | None:
         """Return standard output, or None where cosign sees no signature that counts, or reads no bundles."""
         if in_bundles and not self.program.bundles:
             return None
@@ -179,7 +179,7 @@ def _fault(verb: str, ref: str, output: str) -> faults.PublishError:
 
 
 @contextmanager
-def _answer_of(verb: str) -> Iterator[None]:
+def _checked_form(verb: str) -> Iterator[None]:
     """Raise MalformedError where cosign's answer has another form than that of the versions that are known."""
     try:
         yield
@@ -208,10 +208,10 @@ def environment(host: str, login: Login | None) -> Iterator[Mapping[str, str]]:
         environ = {**os.environ, "DOCKER_CONFIG": name, "COSIGN_PASSWORD": os.environ.get("COSIGN_PASSWORD", "")}
         if login is not None:
             helper = folder / f"docker-credential-{_HELPER}"
-            helper.write_text(f'#!/bin/sh\nprintf %s "${_VARIABLE}"\n', encoding="utf-8")
+            helper.write_text(f'#!/bin/sh\nprintf %s "${_LOGIN_VARIABLE}"\n', encoding="utf-8")
             helper.chmod(0o700)
             environ["PATH"] = f"{name}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-            environ[_VARIABLE] = json.dumps({"ServerURL": host, **_helper_answer(login)})
+            environ[_LOGIN_VARIABLE] = json.dumps({"ServerURL": host, **_helper_answer(login)})
         yield environ
 
 

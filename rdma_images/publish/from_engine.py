@@ -25,7 +25,7 @@ def manifest(engine: Engine, digest: str) -> Manifest:
     No call of Docker's API before 1.48 tells it, so the image is saved and all but the manifest is dropped: seconds
     for gigabytes, so callers ask only where they need it.
     """
-    with _saved(engine, digest) as files:
+    with _saved_files(engine, digest) as files:
         for member, file in files:
             if member.size < _SMALL and (candidate := Manifest("", file.read())).digest == digest:
                 return Manifest(str(json.loads(candidate.raw).get("mediaType", "")), candidate.raw)
@@ -36,23 +36,23 @@ def manifest(engine: Engine, digest: str) -> Manifest:
 def blob(engine: Engine, image: str, digest: str) -> Iterator[IO[bytes]]:
     """Yield the blob `digest` of the image `image`, as a file. Raises MissingError when the engine does not have it."""
     with tempfile.TemporaryFile() as copy:
-        if not _copied(engine, image, digest, copy):
+        if not _copy_blob(engine, image, digest, copy):
             raise faults.MissingError(f"the engine saves {image} without its {digest}\nbuild it again")
         copy.seek(0)
         yield copy
 
 
-def _copied(engine: Engine, image: str, digest: str, into: IO[bytes]) -> bool:
-    with _saved(engine, image) as files:
+def _copy_blob(engine: Engine, image: str, digest: str, target_file: IO[bytes]) -> bool:
+    with _saved_files(engine, image) as files:
         for member, file in files:
             if member.name.rpartition("/")[2] == digest.removeprefix("sha256:"):
-                shutil.copyfileobj(file, into, CHUNK)
+                shutil.copyfileobj(file, target_file, CHUNK)
                 return True
     return False
 
 
 @contextmanager
-def _saved(engine: Engine, digest: str) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
+def _saved_files(engine: Engine, digest: str) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
     """Yield the files of the image `digest` as it is saved, each to be read before the next is asked for."""
     with archive(engine, digest) as chunks:
         saved = io.BufferedReader(ChunkReader(chunks), CHUNK)

@@ -67,21 +67,27 @@ def _join(target: str, tag: str, members: Members, destination: Destination, pub
     tag += ending
     index = _index(
         {
-            platform: publisher.retry(partial(_member, image, image_tags.full, destination, repository, publisher))
+            platform: publisher.retry(
+                partial(_platform_image, image, image_tags.full, destination, repository, publisher)
+            )
             for platform, (image, image_tags) in sorted(members.items())
         }
     )
     current = publisher.retry(partial(digest_under, tag, repository))
-    full = unique_tag(tag, index.digest) if destination.immutable and current not in (None, index.digest) else tag
+    full_tag = unique_tag(tag, index.digest) if destination.immutable and current not in (None, index.digest) else tag
     publisher.retry(partial(repository.put_manifest, index.digest, index))
-    signing = publisher.signing(destination, repository, index.digest)
-    if signing and not publisher.retry(partial(signing.has_signed, ())):
-        signing.sign((), publisher.retry)
-    if publisher.retry(partial(digest_under, full, repository)) != index.digest:
-        publisher.retry(partial(repository.put_manifest, full, index))
-    short = tuple(dict.fromkeys(name + ending for _, image_tags in members.values() for name in image_tags.short))
-    moved = publisher.retry(partial(advance_tags, short, index.digest, repository, publisher.watcher.line))
-    return JoinResult(destination.name, tag, f"{repository.ref}@{index.digest}", tuple(sorted(members)), (full, *moved))
+    image_signer = publisher.signing(destination, repository, index.digest)
+    if image_signer and not publisher.retry(partial(image_signer.has_signed, ())):
+        image_signer.sign((), publisher.retry)
+    if publisher.retry(partial(digest_under, full_tag, repository)) != index.digest:
+        publisher.retry(partial(repository.put_manifest, full_tag, index))
+    short_tags = tuple(dict.fromkeys(name + ending for _, image_tags in members.values() for name in image_tags.short))
+    moved_tags = publisher.retry(
+        partial(advance_tags, short_tags, index.digest, repository, publisher.display.write_line)
+    )
+    return JoinResult(
+        destination.name, tag, f"{repository.ref}@{index.digest}", tuple(sorted(members)), (full_tag, *moved_tags)
+    )
 
 
 def _is_rehearsal(image: Image) -> bool:
@@ -90,7 +96,9 @@ def _is_rehearsal(image: Image) -> bool:
     return record is not None and bool(record.rehearsal)
 
 
-def _member(image: Image, tag: str, destination: Destination, repository: Repository, publisher: Publisher) -> Manifest:
+def _platform_image(
+    image: Image, tag: str, destination: Destination, repository: Repository, publisher: Publisher
+) -> Manifest:
     """Return the image of one platform.
 
     Raises MissingError while it is not there, RefusedError for one without evidence.
@@ -117,13 +125,13 @@ def _published_elsewhere(
         manifest = repository.manifest(tag)
     except faults.MissingError:
         raise faults.MissingError(f"{repository.ref} has no {tag} yet\npublish {image.platform} first") from None
-    signing = publisher.signing(destination, repository, manifest.digest)
-    if signing is None:
+    image_signer = publisher.signing(destination, repository, manifest.digest)
+    if image_signer is None:
         raise RefusedError(
             f"{repository.ref}:{tag} was not published here (no publication.json names it), and --sign is missing\n"
             "join where it was published, or with --sign and the key that signed it"
         )
-    if problems := signing.problems(manifest, tag):
+    if problems := image_signer.problems(manifest, tag):
         raise RefusedError(
             f"{repository.ref}:{tag} was not published here, and its evidence has problems: {'; '.join(problems)}\n"
             "publish it again with this signer, or join with the one that signed it"

@@ -8,7 +8,7 @@ from rdma_images.publish.repair import digest_under
 from rdma_images.registry import faults
 from rdma_images.registry.client import Repository
 
-_NEVER = datetime.min.replace(tzinfo=UTC)
+_UNKNOWN_TIME = datetime.min.replace(tzinfo=UTC)
 
 
 def advance_tags(names: Iterable[str], digest: str, repository: Repository, progress: Progress) -> tuple[str, ...]:
@@ -25,11 +25,11 @@ def _advance_tag(name: str, digest: str, repository: Repository, progress: Progr
     if current == digest:
         return True
     if current is not None:
-        new_time, theirs = created_at(digest, repository), created_at(current, repository)
-        if new_time < theirs:
+        new_time, current_time = created_at(digest, repository), created_at(current, repository)
+        if new_time < current_time:
             progress(
-                f"{repository.ref}:{name} stays with {current}, whose sources are of {theirs:%Y-%m-%d %H:%M} UTC: "
-                f"those of {digest} are of {new_time:%Y-%m-%d %H:%M}"
+                f"{repository.ref}:{name} stays with {current}, whose sources are of "
+                f"{current_time:%Y-%m-%d %H:%M} UTC: those of {digest} are of {new_time:%Y-%m-%d %H:%M}"
             )
             return False
     repository.put_manifest(name, repository.manifest(digest))
@@ -52,5 +52,5 @@ def created_at(digest: str, repository: Repository) -> datetime:
             return max(created_at(member.digest, repository) for member in members)
         created = datetime.fromisoformat(str(repository.config(manifest).get("created")))
     except (faults.MalformedError, faults.MissingError, ValueError):
-        return _NEVER
+        return _UNKNOWN_TIME
     return created if created.tzinfo else created.replace(tzinfo=UTC)

@@ -17,12 +17,12 @@ from rdma_images.scan.policy import OriginRules
 
 PIN = "pin"  # annotation of a dependency that has no digest
 PROVENANCES = (statement.PROVENANCE, "https://slsa.dev/provenance/v0.2")
-_OTHER_FORM = (ValueError, KeyError, TypeError, AttributeError)
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
 class StatedOrigin:
-    """What a provenance says. `unpinned`: the inputs without a digest; None where it does not list inputs."""
+    """The statements of a provenance. `unpinned`: the inputs without a digest; None where it does not list inputs."""
 
     builder: str
     source: str
@@ -44,15 +44,15 @@ def check_origin(
     bundles = bundles or Bundles()
     try:
         provenances = [
-            _certified(signed) for signed in bundles.statements if signed.statement["predicateType"] in PROVENANCES
+            _read_certified(signed) for signed in bundles.statements if signed.statement["predicateType"] in PROVENANCES
         ]
         if content is not None and is_signed:
-            provenances.append(_read(statement.predicate(content)))
-    except _OTHER_FORM:
+            provenances.append(_parse_predicate(statement.predicate(content)))
+    except _MALFORMED:
         yield VerifyFinding("origin", False, "the provenance does not have a form that is known here")
         return
     if not provenances:
-        yield VerifyFinding("origin", False, "; ".join([_absence(content, is_signed), *bundles.refusals]))
+        yield VerifyFinding("origin", False, "; ".join([_describe_absence(content, is_signed), *bundles.refusals]))
         return
     checks = [list(_check_builder_and_source(provenance, rules)) for provenance in provenances]
     yield from next((findings for findings in checks if all(finding.holds for finding in findings)), checks[-1])
@@ -60,7 +60,7 @@ def check_origin(
         yield _check_inputs(provenances)
 
 
-def _absence(content: bytes | None, is_signed: bool | None) -> str:
+def _describe_absence(content: bytes | None, is_signed: bool | None) -> str:
     if is_signed is None:
         return "nobody is named whose signature counts: give --key, or --identity and --issuer"
     if content is None:
@@ -90,13 +90,13 @@ def _check_inputs(provenances: list[StatedOrigin]) -> VerifyFinding:
     return VerifyFinding("inputs", not unpinned, detail)
 
 
-def _certified(signed: SignedStatement) -> StatedOrigin:
+def _read_certified(signed: SignedStatement) -> StatedOrigin:
     """Return a provenance of a bundle.
 
     A job can write any builder and any source into it. A workflow is the builder where the certificate names it, too,
     and so is a repository the source.
     """
-    provenance = _read(signed.statement["predicate"])
+    provenance = _parse_predicate(signed.statement["predicate"])
     contradiction = ""
     if provenance.builder.startswith("https://") and provenance.builder != signed.signer:
         contradiction = f"the provenance names the builder {provenance.builder}, and is signed by {signed.signer}"
@@ -105,22 +105,27 @@ def _certified(signed: SignedStatement) -> StatedOrigin:
     return StatedOrigin(provenance.builder, provenance.source, provenance.unpinned, contradiction)
 
 
-def _read(predicate: Mapping[str, Any]) -> StatedOrigin:
+def _parse_predicate(predicate: Mapping[str, Any]) -> StatedOrigin:
     """Return what a predicate of SLSA 1.0 or 0.2 says. Raises ValueError and the like for another form."""
     if "buildDefinition" not in predicate:
         return StatedOrigin(str(predicate["builder"]["id"]), str(predicate["invocation"]["configSource"]["uri"]), None)
     definition = predicate["buildDefinition"]
     dependencies = definition["resolvedDependencies"]
-    source = str(next((item.get("uri", "") for item in dependencies if "gitCommit" in item.get("digest", {})), ""))
+    source = str(
+        next(
+            (dependency.get("uri", "") for dependency in dependencies if "gitCommit" in dependency.get("digest", {})),
+            "",
+        )
+    )
     unpinned = None
     if definition.get("buildType") == statement.BUILD_TYPE:
-        unpinned = tuple(sorted({str(item["name"]) for item in dependencies if is_unpinned(item)}))
+        unpinned = tuple(sorted({str(dependency["name"]) for dependency in dependencies if is_unpinned(dependency)}))
     return StatedOrigin(str(predicate["runDetails"]["builder"]["id"]), source, unpinned)
 
 
-def is_unpinned(item: Mapping[str, Mapping[str, str]]) -> bool:
+def is_unpinned(dependency: Mapping[str, Mapping[str, str]]) -> bool:
     """Return whether a dependency has neither a digest nor a locked archive."""
-    return item.get("annotations", {}).get(PIN) in (ARCHIVE_SIGNATURE, UNPINNED)
+    return dependency.get("annotations", {}).get(PIN) in (ARCHIVE_SIGNATURE, UNPINNED)
 
 
 def _ref(builder: str) -> str:

@@ -63,6 +63,10 @@ PUBLICATION = step_file("publication.json", "publish", Publication)
 
 def write(publication: Publication) -> Path:
     """Write publication.json. The copies of the same digest in other registries stay in it."""
-    earlier = PUBLICATION.read_if_valid(publication.image_id)
-    copies = earlier.copies if earlier is not None and earlier.digest == publication.digest else {}
+    earlier_publication = PUBLICATION.read_if_valid(publication.image_id)
+    copies = (
+        earlier_publication.copies
+        if earlier_publication is not None and earlier_publication.digest == publication.digest
+        else {}
+    )
     return PUBLICATION.write(publication.image_id, replace(publication, copies={**copies, **publication.copies}))

@@ -22,7 +22,7 @@ from rdma_images.scan.decisions import require
 from rdma_images.scan.policy import Policy
 from rdma_images.scan.scan_result import SCAN
 
-_AT_ONCE = 4  # images that are looked at side by side; pushes go one at a time
+_MAX_PARALLEL_CHECKS = 4  # images that are looked at side by side; pushes go one at a time
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,16 @@ def approved_images(
     gate.check_exceptions([report for report in reports.values() if report], allow_red)
     for image in images:
         _require_licenses(image, reports[image.id], matrix)
-    items = tuple(_item(image, reports[image.id], all_images, matrix, suite, allow_red) for image in images)
-    return with_decisions(items, policy)
+    approved = tuple(_approve(image, reports[image.id], all_images, matrix, suite, allow_red) for image in images)
+    return with_decisions(approved, policy)
 
 
-def with_decisions(items: tuple[ApprovedImage, ...], policy: Policy | None) -> tuple[ApprovedImage, ...]:
-    """Return the items with what a policy decided of their scans. Raises RefusedError for one that may not pass."""
-    return tuple(_scanned(item, policy) for item in items) if policy else items
+def with_decisions(images: tuple[ApprovedImage, ...], policy: Policy | None) -> tuple[ApprovedImage, ...]:
+    """Return the images with what a policy decided of their scans. Raises RefusedError for one that may not pass."""
+    return tuple(_with_decision(approved, policy) for approved in images) if policy else images
 
 
-def _item(
+def _approve(
     image: Image,
     report: Report | None,
     all_images: Sequence[Image],
@@ -97,107 +97,115 @@ def _require_licenses(image: Image, report: Report | None, matrix: Matrix) -> No
     from rdma_images.core import spdx
 
     denied = frozenset(target.licenses.deny)
-    refused = [part for part in parts(report) if spdx.is_denied(part.license, denied)]
-    if refused:
-        listed = ", ".join(f"{part.name} is under {part.license}" for part in refused[:3])
-        more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
+    denied_parts = [part for part in parts(report) if spdx.is_denied(part.license, denied)]
+    if denied_parts:
+        listed = ", ".join(f"{part.name} is under {part.license}" for part in denied_parts[:3])
+        more = f" and {len(denied_parts) - 3} more" if len(denied_parts) > 3 else ""
         raise RefusedError(
             f"{image.id}: {listed}{more}, which the target denies\nleave the package out, or change `licenses`"
         )
 
 
-def _scanned(item: ApprovedImage, policy: Policy) -> ApprovedImage:
-    """Return the item with its scan and the policy's decisions, where these let it pass."""
-    scan = SCAN.read(item.image.id)
-    decisions = require(item.image.id, scan, item.build.digest, policy, datetime.now(UTC).date())
-    return replace(item, scan=scan, decisions=decisions)
+def _with_decision(approved: ApprovedImage, policy: Policy) -> ApprovedImage:
+    """Return the image with its scan and the policy's decisions, where these let it pass."""
+    scan = SCAN.read(approved.image.id)
+    decisions = require(approved.image.id, scan, approved.build.digest, policy, datetime.now(UTC).date())
+    return replace(approved, scan=scan, decisions=decisions)
 
 
 def publish(
-    items: Sequence[ApprovedImage], registries: Mapping[str, Registry], publisher: Publisher
+    images: Sequence[ApprovedImage], registries: Mapping[str, Registry], publisher: Publisher
 ) -> tuple[PublishResult, ...]:
-    """Publish every item to every registry, and write each image's publication.json.
+    """Publish every image to every registry, and write each image's publication.json.
 
     A registry or an image that fails stops no other; the answer has the result of each.
     """
     for registry in registries.values():
-        for item in items:
-            gate.check_rehearsal_host(item.build, getattr(registry, "host", None) or registry.kind)
+        for approved in images:
+            gate.check_rehearsal_host(approved.build, getattr(registry, "host", None) or registry.kind)
     results: list[PublishResult] = []
-    with publisher.watcher:
+    with publisher.display:
         for name, registry in registries.items():
             try:
                 destination = open_destination(name, registry)
                 publisher.retry(destination.connection.check)
             except RdmaImagesError as error:
-                results += [PublishResult(item.image.id, name, error=str(error)) for item in items]
+                results += [PublishResult(approved.image.id, name, error=str(error)) for approved in images]
                 continue
-            results += _publish_to(items, destination, publisher)
+            results += _publish_to(images, destination, publisher)
     return tuple(results)
 
 
-def _publish_to(items: Sequence[ApprovedImage], destination: Destination, publisher: Publisher) -> list[PublishResult]:
-    """Publish all items to one registry; short tags of a target move when all its images have arrived."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+def _publish_to(images: Sequence[ApprovedImage], destination: Destination, publisher: Publisher) -> list[PublishResult]:
+    """Publish all images to one registry; short tags of a target move when all its images have arrived."""
+    with ThreadPoolExecutor(_MAX_PARALLEL_CHECKS) as pool:
         # A conversion reads a whole image: one at a time, like a push.
-        candidates = () if publisher.converter else items
-        present = [
-            item
-            for item, is_present in zip(
+        candidates = () if publisher.converter else images
+        present_images = [
+            approved
+            for approved, is_present in zip(
                 candidates, pool.map(partial(_is_published, destination), candidates), strict=True
             )
             if is_present
         ]
-        early = {result.image_id: result for result in pool.map(partial(_send, destination, publisher), present)}
+        early_results = {
+            result.image_id: result for result in pool.map(partial(_send, destination, publisher), present_images)
+        }
     # One at a time, and in this thread: docker is parallel within a push, layers that two images share would be sent
     # twice by two, and Ctrl-C ends a push only from here.
-    results = [early.get(item.image.id) or _send(destination, publisher, item) for item in items]
-    broken = {item.image.target for item, result in zip(items, results, strict=True) if result.copy is None}
-    finished = []
-    for item, result in zip(items, results, strict=True):
+    results = [early_results.get(approved.image.id) or _send(destination, publisher, approved) for approved in images]
+    incomplete_targets = {
+        approved.image.target for approved, result in zip(images, results, strict=True) if result.copy is None
+    }
+    final_results = []
+    for approved, result in zip(images, results, strict=True):
         copy = result.copy
-        if copy is not None and item.image.target not in broken:
-            with_tags = _capture_error(item, destination, partial(move_tags, item, copy, destination, publisher))
-            copy = with_tags.copy or copy
-            result = replace(with_tags, copy=copy)
+        if copy is not None and approved.image.target not in incomplete_targets:
+            tag_result = _capture_error(
+                approved, destination, partial(move_tags, approved, copy, destination, publisher)
+            )
+            copy = tag_result.copy or copy
+            result = replace(tag_result, copy=copy)
         if copy is not None:
-            publication.write(_publication(item, copy))
-        finished.append(result)
-    return finished
+            publication.write(_publication(approved, copy))
+        final_results.append(result)
+    return final_results
 
 
-def _is_published(destination: Destination, item: ApprovedImage) -> bool:
+def _is_published(destination: Destination, approved: ApprovedImage) -> bool:
     """Return `send.is_published`, and False where that fails: sending asks again, and reports what goes wrong."""
     try:
-        return is_published(item, destination)
+        return is_published(approved, destination)
     except RdmaImagesError:
         return False
 
 
-def _send(destination: Destination, publisher: Publisher, item: ApprovedImage) -> PublishResult:
-    return _capture_error(item, destination, partial(send, item, destination, publisher))
+def _send(destination: Destination, publisher: Publisher, approved: ApprovedImage) -> PublishResult:
+    return _capture_error(approved, destination, partial(send, approved, destination, publisher))
 
 
-def _capture_error(item: ApprovedImage, destination: Destination, action: Callable[[], PublishedCopy]) -> PublishResult:
+def _capture_error(
+    approved: ApprovedImage, destination: Destination, action: Callable[[], PublishedCopy]
+) -> PublishResult:
     try:
-        return PublishResult(item.image.id, destination.name, copy=action())
+        return PublishResult(approved.image.id, destination.name, copy=action())
     except RdmaImagesError as error:
-        return PublishResult(item.image.id, destination.name, error=str(error))
+        return PublishResult(approved.image.id, destination.name, error=str(error))
 
 
-def _publication(item: ApprovedImage, copy: PublishedCopy) -> Publication:
-    image = item.image
+def _publication(approved: ApprovedImage, copy: PublishedCopy) -> Publication:
+    image = approved.image
     return Publication(
         image_id=image.id,
         target=image.target,
         fabric=image.fabric,
-        digest=item.build.digest,
+        digest=approved.build.digest,
         platform=image.platform,
         versions={name: component.version for name, component in sorted(image.components.items())},
-        measured=item.measured,
+        measured=approved.measured,
         requires={requirement.name: requirement.at_least for requirement in image.requirements},
-        suite=item.report.suite,
-        allowed_red=item.allowed_red,
-        rehearsal=item.build.rehearsal,
+        suite=approved.report.suite,
+        allowed_red=approved.allowed_red,
+        rehearsal=approved.build.rehearsal,
         copies={copy.registry: copy},
     )

@@ -18,8 +18,8 @@ from rdma_images.publish.repair import send_again
 from rdma_images.registry import faults
 from rdma_images.registry.client import Descriptor, Manifest, Repository
 
-Watch = Callable[[PushProgress], None]
-_QUESTIONS = 8  # at once, of a registry that has just taken gigabytes
+ProgressCallback = Callable[[PushProgress], None]
+_MAX_PARALLEL_REQUESTS = 8  # at once, of a registry that has just taken gigabytes
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def push(
     repository: Repository,
     tag: str,
     policy: PushPolicy,
-    watch: Watch,
+    on_progress: ProgressCallback,
     progress: Callable[[str], None],
     mounted: Collection[str] = (),
 ) -> PushResult:
@@ -78,11 +78,11 @@ def push(
         )
     started = time.monotonic()
     client = docker.DockerClient(base_url=engine.host, timeout=policy.stall)
-    sending = _Sending(engine, client.api, digest, repository, tag, policy.stall, watch, progress)
+    attempts = _PushAttempts(engine, client.api, digest, repository, tag, policy.stall, on_progress, progress)
     try:
         _tag(client, digest, repository.ref, tag)
         try:
-            faults.retry(sending.attempt, policy.attempts, policy.first_wait, progress=progress)
+            faults.retry(attempts.attempt, policy.attempts, policy.first_wait, progress=progress)
         finally:
             _untag(client.api, f"{repository.ref}:{tag}")
     except requests.RequestException as error:
@@ -98,11 +98,11 @@ def push(
         return manifest
 
     manifest = faults.retry(read_back_checked, policy.attempts, policy.first_wait, progress=progress)
-    return PushResult(manifest, _traffic(manifest, sending, mounted, time.monotonic() - started))
+    return PushResult(manifest, _traffic(manifest, attempts, mounted, time.monotonic() - started))
 
 
 @dataclass
-class _Sending:
+class _PushAttempts:
     """The attempts at one push, and what each learned for the next. `stall` is in seconds."""
 
     engine: Engine
@@ -111,7 +111,7 @@ class _Sending:
     repository: Repository
     tag: str
     stall: int
-    watch: Watch
+    on_progress: ProgressCallback
     progress: Callable[[str], None]
     pushes: list[PushProgress] = field(default_factory=list)
     repaired: set[str] = field(default_factory=set)
@@ -122,7 +122,9 @@ class _Sending:
         # New for each attempt: a layer that was cut off starts from zero again.
         self.pushes.append(PushProgress())
         try:
-            _attempt(self.api, self.repository, self.tag, self.pushes[-1], self.watch, self.stall, self.refused > 0)
+            _attempt(
+                self.api, self.repository, self.tag, self.pushes[-1], self.on_progress, self.stall, self.refused > 0
+            )
         except faults.InternalError as error:
             if not error.about or error.about in self.repaired:
                 raise
@@ -141,31 +143,29 @@ def _attempt(
     repository: Repository,
     tag: str,
     progress: PushProgress,
-    watch: Watch,
+    on_progress: ProgressCallback,
     stall: int,
-    fresh: bool,
+    fresh_login: bool,
 ) -> None:
     """Push once and pass each event to `progress`. Raises the PublishError that the push ends with."""
     host, subject = repository.connection.host, f"{repository.name}:{tag}"
-    login = repository.connection.login(fresh)
+    login = repository.connection.login(fresh_login)
     secrets = login.secrets() if login else ()
     try:
-        with _answers_closed(api):
+        with _closing_responses(api):
             events = api.push(
                 repository.ref, tag=tag, stream=True, decode=True, auth_config=login.for_docker() if login else {}
             )
-            for event in _until_stalled(events, progress, host, stall):
+            for event in _events_until_stalled(events, progress, host, stall):
                 progress.update(event, host, subject)
-                watch(progress)
+                on_progress(progress)
     except docker.errors.APIError as error:
         raise faults.PublishError(
             f"{host}: {subject} was not pushed: {faults.mask_secrets(str(error), secrets)}\nlook into the engine's log"
         ) from None
     # docker-py reads the stream itself, so the network's errors arrive from every layer below it.
     except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError):
-        raise faults.BusyError(
-            f"{host} has stalled: no byte in {stall} s\ncheck the connection, and publish again: what arrived is kept"
-        ) from None
+        raise _stalled(host, stall) from None
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
         raise faults.BusyError(
             f"the engine stopped answering in the middle of the push: {error}\nsee with `docker info` that it runs"
@@ -177,7 +177,7 @@ def _attempt(
 
 
 @contextmanager
-def _answers_closed(api: docker.APIClient) -> Iterator[None]:
+def _closing_responses(api: docker.APIClient) -> Iterator[None]:
     """Close the engine's open responses at the end: the engine pushes as long as somebody listens.
 
     docker-py hides the response behind a generator that does not close it; left to the garbage collector, an
@@ -185,19 +185,19 @@ def _answers_closed(api: docker.APIClient) -> Iterator[None]:
     """
     responses: list[requests.Response] = []
 
-    def remember(response: requests.Response, **_: object) -> None:
+    def collect(response: requests.Response, **_: object) -> None:
         responses.append(response)
 
-    api.hooks["response"].append(remember)
+    api.hooks["response"].append(collect)
     try:
         yield
     finally:
-        api.hooks["response"].remove(remember)
+        api.hooks["response"].remove(collect)
         for response in responses:
             response.close()
 
 
-def _until_stalled(
+def _events_until_stalled(
     events: Iterator[dict[str, Any]], progress: PushProgress, host: str, stall: int
 ) -> Iterator[dict[str, Any]]:
     """Yield `events` as long as something moves; docker repeats its events over a connection on which nothing does."""
@@ -207,10 +207,14 @@ def _until_stalled(
         if (snapshot := progress.snapshot()) != last_snapshot:
             last_snapshot, last_change = snapshot, time.monotonic()
         elif time.monotonic() - last_change > stall:
-            raise faults.BusyError(
-                f"{host} has stalled: no byte in {stall} s\n"
-                "check the connection, and publish again: what arrived is kept"
-            )
+            raise _stalled(host, stall)
+
+
+def _stalled(host: str, stall: int) -> faults.BusyError:
+    """Return the error of a push in which nothing moves."""
+    return faults.BusyError(
+        f"{host} has stalled: no byte in {stall} s\ncheck the connection, and publish again: what arrived is kept"
+    )
 
 
 def _tag(client: docker.DockerClient, digest: str, ref: str, tag: str) -> None:
@@ -244,10 +248,12 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
     layers = manifest.layers()
     if layers:
         diff_ids = (repository.config(manifest).get("rootfs") or {}).get("diff_ids") or []
-        unusable = [layer.media_type for layer in layers if ".tar" not in layer.media_type]
-        mixed = [layer.media_type for layer in layers if "docker" in layer.media_type and "zstd" in layer.media_type]
-        if len(layers) != len(diff_ids) or unusable or mixed:
-            types = ", ".join(unusable + mixed) or "of good types"
+        unusable_types = [layer.media_type for layer in layers if ".tar" not in layer.media_type]
+        mixed_types = [
+            layer.media_type for layer in layers if "docker" in layer.media_type and "zstd" in layer.media_type
+        ]
+        if len(layers) != len(diff_ids) or unusable_types or mixed_types:
+            types = ", ".join(unusable_types + mixed_types) or "of good types"
             raise faults.ConflictError(
                 f"{repository.ref}:{tag} cannot be pulled: {len(layers)} layers ({types}) for {len(diff_ids)} "
                 "in its config\nbuild with oci-mediatypes=true"
@@ -261,24 +267,24 @@ def _check_blobs(manifest: Manifest, repository: Repository) -> None:
     docker leaves out what the registry says it has, and a registry says that of files which a power failure emptied.
     """
     blobs = (Descriptor.from_json(manifest.body["config"]), *manifest.layers())
-    with ThreadPoolExecutor(_QUESTIONS) as pool:
+    with ThreadPoolExecutor(_MAX_PARALLEL_REQUESTS) as pool:
         results = pool.map(lambda blob: repository.has_blob(blob.digest, blob.size), blobs)
         for blob, present in zip(blobs, results, strict=True):
             if not present:
                 raise faults.ConflictError(f"{repository.ref}: the registry lost {blob.digest}\npublish again")
 
 
-def _traffic(manifest: Manifest, sending: _Sending, mounted: Collection[str], seconds: float) -> LayerTraffic:
+def _traffic(manifest: Manifest, attempts: _PushAttempts, mounted: Collection[str], seconds: float) -> LayerTraffic:
     """Sum the layers' bytes by result; the last attempt reports as present what an earlier one sent."""
-    *earlier, last = sending.pushes
-    sent_before = {layer.id for push in earlier for layer in push.layers.values() if layer.current}
+    *earlier_pushes, last_push = attempts.pushes
+    sent_before = {layer.id for push in earlier_pushes for layer in push.layers.values() if layer.current}
     sums = {"pushed": 0, "mounted": 0, "present": 0}
     for layer in manifest.layers():
         name = layer.digest.removeprefix("sha256:")[:12]
-        progress = last.layers.get(name)
+        progress = last_push.layers.get(name)
         state = progress.state if progress else "present"
         if state not in sums or (
-            state == "present" and (name in sent_before or f"blobs/{layer.digest}" in sending.repaired)
+            state == "present" and (name in sent_before or f"blobs/{layer.digest}" in attempts.repaired)
         ):
             state = "pushed"
         if state == "present" and layer.digest in mounted:

@@ -11,26 +11,28 @@ from rich.text import Text
 from rdma_images.core.sizes import format_bytes
 from rdma_images.publish.push_events import PushProgress
 
-_EVERY = 10.0  # seconds between two plain lines: a log is read afterwards
+_SECONDS_BETWEEN_LINES = 10.0  # seconds between two plain lines: a log is read afterwards
 
 
 class LineProgress:
     """Plain lines, for logs."""
 
     def __init__(self, write_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self.line = write_line
+        self.write_line = write_line
         self._clock = clock
         self._last = clock()
 
     def update(self, push: PushProgress) -> None:
         """Write a line when the last is old enough."""
-        if self._clock() - self._last < _EVERY:
+        if self._clock() - self._last < _SECONDS_BETWEEN_LINES:
             return
         self._last = self._clock()
         layers = push.layers.values()
         finished = sum(layer.state in ("pushed", "mounted", "present") for layer in layers)
         total = sum(layer.total for layer in layers)
-        self.line(f"  {finished} of {len(layers)} layers, {format_bytes(push.sent())} of {format_bytes(total)} sent")
+        self.write_line(
+            f"  {finished} of {len(layers)} layers, {format_bytes(push.sent())} of {format_bytes(total)} sent"
+        )
 
     def __enter__(self) -> "LineProgress":
         return self
@@ -61,7 +63,7 @@ class ProgressBars:
         )
         self._tasks: dict[str, TaskID] = {}
 
-    def line(self, text: str) -> None:
+    def write_line(self, text: str) -> None:
         """Write a line above the bars."""
         self._progress.console.print(text, markup=False, highlight=False)
 

@@ -43,7 +43,7 @@ KINDS = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "symbolic link", tarfile.LN
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the provenance, the manifest and the labels of a published image say of its build."""
+    """The build of a published image, as its provenance, manifest and labels describe it."""
 
     target: str
     axes: dict[str, str]
@@ -107,8 +107,8 @@ def read_evidence(published: PublishedImage) -> Evidence:
         predicate = published.predicate(statement.PROVENANCE)
         definition = predicate["buildDefinition"]
         parameters, dependencies = definition["externalParameters"], definition["resolvedDependencies"]
-        source = next(item for item in dependencies if "gitCommit" in item.get("digest", {}))
-        base = next((item for item in dependencies if item["name"] == "base-image"), None)
+        source = next(dependency for dependency in dependencies if "gitCommit" in dependency.get("digest", {}))
+        base = next((dependency for dependency in dependencies if dependency["name"] == "base-image"), None)
         *_, topmost = published.manifest.layers()  # those of an image below, which stay as they are, may be others
         evidence = Evidence(
             target=str(parameters["target"]),
@@ -117,7 +117,7 @@ def read_evidence(published: PublishedImage) -> Evidence:
             repository=str(source.get("uri", "")),
             onto=f"{base['uri']}@sha256:{base['digest']['sha256']}" if base else "",
             dependencies=_pins(dependencies),
-            unpinned=tuple(sorted(str(item["name"]) for item in dependencies if is_unpinned(item))),
+            unpinned=tuple(sorted(str(dependency["name"]) for dependency in dependencies if is_unpinned(dependency))),
             stand_ins=tuple(filter(None, labels_of(published.config).get(f"{LABEL_PREFIX}.rehearsal", "").split(","))),
             tool=str(predicate["runDetails"]["builder"]["version"].get(TOOL, "")),
             compression="gzip" if "gzip" in topmost.media_type else "zstd",
@@ -171,8 +171,8 @@ def reproduce(
             f"the engine {engine.name} has no containerd store, which writes images to a folder\nuse one"
         )
     revision = replace(labels.revision(), repository=evidence.repository or None)
-    decided = IMAGE_AXES if evidence.onto else ()  # by the image below
-    changes = [f"{axis}={value}" for axis, value in evidence.axes.items() if axis not in decided]
+    inherited_axes = IMAGE_AXES if evidence.onto else ()  # by the image below
+    changes = [f"{axis}={value}" for axis, value in evidence.axes.items() if axis not in inherited_axes]
     is_rehearsal = bool(evidence.stand_ins)
     (image,) = target_options.chosen_images(project, [evidence.target], False, changes, is_rehearsal)
     spec = build_spec.build_spec(image, project, is_rehearsal, evidence.compression, progress)
@@ -217,7 +217,7 @@ def compare(
     if rebuilt.digest == published.digest:
         return
     config = json.loads(_blob(layout, Descriptor.from_json(rebuilt.body["config"]).digest).read_bytes())
-    differences = [*_differing_values("config", _flat(published.config), _flat(config))]
+    differences = [*_differing_values("config", _flatten(published.config), _flatten(config))]
     pairs = list(zip_longest(published.manifest.layers(), rebuilt.layers()))
     for number, (first_layer, second_layer) in enumerate(pairs, start=1):
         part = f"layer {number} of {len(pairs)}"
@@ -232,7 +232,7 @@ def compare(
             entries = list(compare_layers(part, file, _blob(layout, second_layer.digest)))
             differences += entries or [Difference(part, "", "form of the tar", first_layer.digest, second_layer.digest)]
             file.unlink()
-    yield from differences or _differing_values("manifest", _flat(published.manifest.body), _flat(rebuilt.body))
+    yield from differences or _differing_values("manifest", _flatten(published.manifest.body), _flatten(rebuilt.body))
 
 
 def compare_layers(part: str, published: Path, rebuilt: Path) -> Iterator[Difference]:
@@ -288,29 +288,29 @@ def _blob(layout: Path, digest: str) -> Path:
 def _pins(dependencies: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return what pins each dependency that was downloaded, by its name."""
     pins = {}
-    for item in dependencies:
-        pin = item.get("digest", {}).values() or [item.get("annotations", {}).get("pin")]
+    for dependency in dependencies:
+        pin = dependency.get("digest", {}).values() or [dependency.get("annotations", {}).get("pin")]
         if value := next(iter(pin)):
-            pins[str(item["name"])] = str(value)
+            pins[str(dependency["name"])] = str(value)
     return pins
 
 
-def _flat(value: Any, path: str = "") -> dict[str, str]:
+def _flatten(value: Any, path: str = "") -> dict[str, str]:
     """Return the values of a JSON document by their paths, "config.Labels.x"."""
     if isinstance(value, Mapping) and value:
-        items: Iterable[tuple[object, Any]] = value.items()
+        pairs: Iterable[tuple[object, Any]] = value.items()
     elif isinstance(value, list) and value:
-        items = enumerate(value)
+        pairs = enumerate(value)
     else:
         return {path: json.dumps(value)}
-    flat: dict[str, str] = {}
-    for key, inner in items:
-        flat |= _flat(inner, f"{path}.{key}" if path else str(key))
-    return flat
+    flattened: dict[str, str] = {}
+    for key, nested_value in pairs:
+        flattened |= _flatten(nested_value, f"{path}.{key}" if path else str(key))
+    return flattened
 
 
-def _differing_values(part: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
-    for name in sorted(before.keys() | now.keys()):
-        values = before.get(name, ABSENT), now.get(name, ABSENT)
+def _differing_values(part: str, published: Mapping[str, str], rebuilt: Mapping[str, str]) -> Iterator[Difference]:
+    for name in sorted(published.keys() | rebuilt.keys()):
+        values = published.get(name, ABSENT), rebuilt.get(name, ABSENT)
         if values[0] != values[1]:
             yield Difference(part, name, "value", *values)

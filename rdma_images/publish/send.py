@@ -28,31 +28,34 @@ from rdma_images.registry import faults
 from rdma_images.registry.client import Manifest, Repository, labels_of
 
 Result = TypeVar("Result")
-_QUESTIONS = 8  # at once
+_MAX_PARALLEL_REQUESTS = 8  # at once
 
 
 @dataclass(frozen=True)
 class Publisher:
-    """What publishing needs beside the image; the engine is asked for only when something is sent.
+    """The engine, display, signer, policy and converter of a publication.
 
-    With a `converter`, each image is published a second time, as that converts it.
+    The engine is asked for only when something is sent. With a `converter`, each image is published a second time,
+    as that converts it.
     """
 
     engine: Callable[[], Engine]
-    watcher: ProgressDisplay
+    display: ProgressDisplay
     signer: keys.Signer | None = None
-    pace: push.PushPolicy = field(default_factory=push.PushPolicy)
+    push_policy: push.PushPolicy = field(default_factory=push.PushPolicy)
     converter: Converter | None = None
 
     def retry(self, action: Callable[[], Result]) -> Result:
         """Call `action`, and again after faults that may heal."""
-        return faults.retry(action, self.pace.attempts, self.pace.first_wait, progress=self.watcher.line)
+        return faults.retry(
+            action, self.push_policy.attempts, self.push_policy.first_wait, progress=self.display.write_line
+        )
 
     def signing(self, destination: Destination, repository: Repository, digest: str) -> ImageSigner | None:
         """Return what signs the image `digest`; None without a signer."""
         if self.signer is None:
             return None
-        return ImageSigner(self.signer, destination, repository, digest, self.watcher.line)
+        return ImageSigner(self.signer, destination, repository, digest, self.display.write_line)
 
 
 @dataclass(frozen=True)
@@ -66,50 +69,54 @@ class Arrival:
     created: tuple[str, ...] = ()  # what was created in the registry for it
 
 
-def is_published(item: ApprovedImage, destination: Destination) -> bool:
+def is_published(approved: ApprovedImage, destination: Destination) -> bool:
     """Return whether the image is under its tag already: then only attachments may be missing."""
-    repository = destination.repository(item.image.target)
-    _, current = _tag(item, destination, repository)
-    return current == item.build.digest
+    repository = destination.repository(approved.image.target)
+    _, current = _target_tag(approved, destination, repository)
+    return current == approved.build.digest
 
 
-def _tag(item: ApprovedImage, destination: Destination, repository: Repository) -> tuple[str, str | None]:
+def _target_tag(approved: ApprovedImage, destination: Destination, repository: Repository) -> tuple[str, str | None]:
     """Return the tag for the image, and the digest that it leads to already.
 
     Where tags do not change and the full one was given to an earlier build of the same versions, this build gets a
     tag of its own.
     """
-    full, digest = item.tags.full, item.build.digest
-    current = digest_under(full, repository)
+    full_tag, digest = approved.tags.full, approved.build.digest
+    current = digest_under(full_tag, repository)
     if current in (None, digest) or not destination.immutable:
-        return full, current
-    tag = unique_tag(full, digest)
+        return full_tag, current
+    tag = unique_tag(full_tag, digest)
     return tag, digest_under(tag, repository)
 
 
-def send(item: ApprovedImage, destination: Destination, publisher: Publisher) -> PublishedCopy:
+def send(approved: ApprovedImage, destination: Destination, publisher: Publisher) -> PublishedCopy:
     """Publish the image to the registry, with all that belongs to it but its short tags.
 
     Raises a PublishError or RefusedError; what has arrived until then stays, and the next run sends the rest.
     """
-    gate.check_rehearsal_host(item.build, destination.kind.host)
-    repository = destination.repository(item.image.target)
-    arrival = _find_or_push(item, destination, repository, publisher)
-    signing = publisher.signing(destination, repository, item.build.digest)
-    files, attached = _attach(item, arrival, repository, publisher, signing.is_trusted if signing else trust_all)
-    if publisher.signer and signing:
+    gate.check_rehearsal_host(approved.build, destination.kind.host)
+    repository = destination.repository(approved.image.target)
+    arrival = _find_or_push(approved, destination, repository, publisher)
+    image_signer = publisher.signing(destination, repository, approved.build.digest)
+    files, attached = _attach(
+        approved, arrival, repository, publisher, image_signer.is_trusted if image_signer else trust_all
+    )
+    if publisher.signer and image_signer:
         unsigned = [
             artifact
             for artifact, attachment in zip(files, attached, strict=True)
-            if artifact.form and not attachment.others
+            if artifact.form and not attachment.equivalent
         ]
-        new = any(attachment.new for attachment in attached)  # which nobody can have signed
-        if new or not (_signed_before(publisher.signer, item, destination, repository) or signing.has_signed(unsigned)):
-            signing.sign(unsigned, publisher.retry)
-    lazy = _find_or_convert(item, arrival, destination, repository, publisher, publisher.converter)
+        has_new = any(attachment.new for attachment in attached)  # which nobody can have signed
+        if has_new or not (
+            _was_signed_before(publisher.signer, approved, destination, repository) or image_signer.has_signed(unsigned)
+        ):
+            image_signer.sign(unsigned, publisher.retry)
+    lazy = _find_or_convert(approved, arrival, destination, repository, publisher, publisher.converter)
     return PublishedCopy(
         registry=destination.name,
-        ref=f"{repository.ref}@{item.build.digest}",
+        ref=f"{repository.ref}@{approved.build.digest}",
         tags=(arrival.tag,),
         result="pushed" if arrival.pushed else "present",
         media_type=arrival.manifest.media_type,
@@ -125,13 +132,15 @@ def send(item: ApprovedImage, destination: Destination, publisher: Publisher) ->
 
 
 def _find_or_push(
-    item: ApprovedImage, destination: Destination, repository: Repository, publisher: Publisher
+    approved: ApprovedImage, destination: Destination, repository: Repository, publisher: Publisher
 ) -> Arrival:
     """Return the image under its tag, pushed where it is not in the registry yet."""
-    digest = item.build.digest
-    tag, current = publisher.retry(partial(_tag, item, destination, repository))
-    if tag != item.tags.full:
-        publisher.watcher.line(f"{destination.name}: {item.tags.full} stays with an earlier build: {digest} is {tag}")
+    digest = approved.build.digest
+    tag, current = publisher.retry(partial(_target_tag, approved, destination, repository))
+    if tag != approved.tags.full:
+        publisher.display.write_line(
+            f"{destination.name}: {approved.tags.full} stays with an earlier build: {digest} is {tag}"
+        )
     if current == digest:
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
         if publisher.converter:
@@ -139,13 +148,15 @@ def _find_or_push(
         traffic = push.LayerTraffic(present=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
     _check_compression(digest, destination, publisher)
-    created = publisher.retry(lambda: destination.kind.prepare(repository.name, item.tags.short)).created
+    created = publisher.retry(lambda: destination.kind.prepare(repository.name, approved.tags.short)).created
     for line in created:
-        publisher.watcher.line(f"{destination.name}: made {line}")
-    mounted = mount(item, destination, repository, publisher.watcher.line)
-    publisher.watcher.line(f"{destination.name}: pushing {repository.ref}:{tag}")
-    engine, watcher = publisher.engine(), publisher.watcher
-    result = push.push(engine, digest, repository, tag, publisher.pace, watcher.update, watcher.line, mounted)
+        publisher.display.write_line(f"{destination.name}: made {line}")
+    mounted = mount(approved, destination, repository, publisher.display.write_line)
+    publisher.display.write_line(f"{destination.name}: pushing {repository.ref}:{tag}")
+    engine, display = publisher.engine(), publisher.display
+    result = push.push(
+        engine, digest, repository, tag, publisher.push_policy, display.update, display.write_line, mounted
+    )
     return Arrival(result.manifest, result.traffic, pushed=True, tag=tag, created=created)
 
 
@@ -157,7 +168,7 @@ def _check_compression(digest: str, destination: Destination, publisher: Publish
     if destination.compression == "any" and not publisher.converter:
         return
     reader = f"--lazy {publisher.converter.form}" if publisher.converter else destination.compression
-    publisher.watcher.line(f"{destination.name}: reading the layers' types, for {reader}")
+    publisher.display.write_line(f"{destination.name}: reading the layers' types, for {reader}")
     manifest = from_engine.manifest(publisher.engine(), digest)
     if publisher.converter:
         require_convertible(publisher.converter.form, manifest)
@@ -170,22 +181,22 @@ def _check_compression(digest: str, destination: Destination, publisher: Publish
 
 
 def _attach(
-    item: ApprovedImage, arrival: Arrival, repository: Repository, publisher: Publisher, is_trusted: IsTrusted
+    approved: ApprovedImage, arrival: Arrival, repository: Repository, publisher: Publisher, is_trusted: IsTrusted
 ) -> tuple[tuple[Artifact, ...], tuple[Attachment, ...]]:
     """Attach provenance, bill of materials, report and licence texts; return them, and the result of each."""
     manifest = arrival.manifest
-    archive = license_archive(item, publisher.engine if arrival.pushed else None)
+    archive = license_archive(approved, publisher.engine if arrival.pushed else None)
 
     def attach_all() -> tuple[tuple[Artifact, ...], tuple[Attachment, ...]]:
         labels = labels_of(repository.config(manifest))
-        files = (*artifacts(item, labels), *archive)
+        files = (*artifacts(approved, labels), *archive)
         return files, attach(files, manifest.descriptor, repository, is_trusted)
 
     return publisher.retry(attach_all)
 
 
 def _find_or_convert(
-    item: ApprovedImage,
+    approved: ApprovedImage,
     arrival: Arrival,
     destination: Destination,
     repository: Repository,
@@ -201,9 +212,11 @@ def _find_or_convert(
         return None
     form, tag = converter.form, lazy_tag(arrival.tag, converter.form)
     current = publisher.retry(partial(digest_under, tag, repository))
-    if current and publisher.retry(partial(_is_converted, item, current, destination, repository, publisher)):
+    if current and publisher.retry(partial(_is_converted, approved, current, destination, repository, publisher)):
         return LazyImage(form, f"{repository.ref}@{current}", tag, "present")
-    publisher.watcher.line(f"{destination.name}: converting {item.build.digest} for --lazy {form}: {converter.title}")
+    publisher.display.write_line(
+        f"{destination.name}: converting {approved.build.digest} for --lazy {form}: {converter.title}"
+    )
     state_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{form}-", dir=state_folder()) as scratch:
         convert = partial(converter.convert, arrival.manifest, repository, publisher.engine, Path(scratch))
@@ -214,21 +227,21 @@ def _find_or_convert(
                 "have it deleted in the registry, and publish again"
             )
         publisher.retry(partial(_put_converted, converted, repository))
-    signing = publisher.signing(destination, repository, converted.index.digest)
-    if signing and not publisher.retry(partial(signing.has_signed, ())):
-        signing.sign((), publisher.retry)
+    image_signer = publisher.signing(destination, repository, converted.index.digest)
+    if image_signer and not publisher.retry(partial(image_signer.has_signed, ())):
+        image_signer.sign((), publisher.retry)
     publisher.retry(partial(repository.put_manifest, tag, converted.index))
     return LazyImage(form, f"{repository.ref}@{converted.index.digest}", tag, "pushed")
 
 
 def _is_converted(
-    item: ApprovedImage, digest: str, destination: Destination, repository: Repository, publisher: Publisher
+    approved: ApprovedImage, digest: str, destination: Destination, repository: Repository, publisher: Publisher
 ) -> bool:
     """Return whether the index `digest` has this image converted, by this signer where there is one."""
-    if item.build.digest not in originals(repository.manifest(digest)).values():
+    if approved.build.digest not in originals(repository.manifest(digest)).values():
         return False
-    signing = publisher.signing(destination, repository, digest)
-    return signing is None or signing.has_signed(())
+    image_signer = publisher.signing(destination, repository, digest)
+    return image_signer is None or image_signer.has_signed(())
 
 
 def _put_converted(converted: ConvertedImage, repository: Repository) -> None:
@@ -243,34 +256,36 @@ def _put_converted(converted: ConvertedImage, repository: Repository) -> None:
         repository.put_manifest(manifest.digest, manifest)
 
 
-def _signed_before(signer: keys.Signer, item: ApprovedImage, destination: Destination, repository: Repository) -> bool:
-    publication = PUBLICATION.read_if_valid(item.image.id)
+def _was_signed_before(
+    signer: keys.Signer, approved: ApprovedImage, destination: Destination, repository: Repository
+) -> bool:
+    publication = PUBLICATION.read_if_valid(approved.image.id)
     copy = (
         publication.copies.get(destination.name)
-        if publication is not None and publication.digest == item.build.digest
+        if publication is not None and publication.digest == approved.build.digest
         else None
     )
     if copy is None or copy.signed_by != keys.key_label(signer.key):
         return False
-    stem = fallback_tag(item.build.digest)
+    stem = fallback_tag(approved.build.digest)
     return all(repository.head(f"{stem}.{kind}") for kind in ("sig", "att"))
 
 
 def move_tags(
-    item: ApprovedImage, copy: PublishedCopy, destination: Destination, publisher: Publisher
+    approved: ApprovedImage, copy: PublishedCopy, destination: Destination, publisher: Publisher
 ) -> PublishedCopy:
     """Point the short tags to the image, now that everything before has arrived; return the copy with its tags."""
-    repository = destination.repository(item.image.target)
-    if item.tags.joint is not None:  # they belong to the index over the platforms
+    repository = destination.repository(approved.image.target)
+    if approved.tags.joint is not None:  # they belong to the index over the platforms
         return copy
-    moved = publisher.retry(
-        partial(advance_tags, item.tags.short, item.build.digest, repository, publisher.watcher.line)
+    moved_tags = publisher.retry(
+        partial(advance_tags, approved.tags.short, approved.build.digest, repository, publisher.display.write_line)
     )
-    return replace(copy, tags=(*copy.tags, *moved))
+    return replace(copy, tags=(*copy.tags, *moved_tags))
 
 
 def mount(
-    item: ApprovedImage, destination: Destination, repository: Repository, progress: Callable[[str], None]
+    approved: ApprovedImage, destination: Destination, repository: Repository, progress: Callable[[str], None]
 ) -> frozenset[str]:
     """Mount the image's wheel layers that `repository` lacks; return the digests of those it has now without sending.
 
@@ -279,16 +294,19 @@ def mount(
     """
     mounted: dict[str, int] = {}
     with suppress(faults.PublishError):
-        missing = dict(item.build.layers)
-        missing = {digest: missing[digest] for digest in missing.keys() - _present(repository, missing)}
-        for source in _sources(item, destination):
-            for digest in _present(source, missing):
+        missing_layers = dict(approved.build.layers)
+        missing_layers = {
+            digest: missing_layers[digest]
+            for digest in missing_layers.keys() - _present_layers(repository, missing_layers)
+        }
+        for source in _layer_repositories(approved, destination):
+            for digest in _present_layers(source, missing_layers):
                 if not repository.mount(digest, source):
                     progress(
                         f"{destination.name}: mounts nothing from {source.ref}, so that the wheels' layers are sent"
                     )
                     return frozenset(mounted)
-                mounted[digest] = missing.pop(digest)
+                mounted[digest] = missing_layers.pop(digest)
     if mounted:
         progress(
             f"{destination.name}: {format_megabytes(sum(mounted.values()))} of wheels' layers were in the registry"
@@ -296,25 +314,25 @@ def mount(
     return frozenset(mounted)
 
 
-def _sources(item: ApprovedImage, destination: Destination) -> Iterator[Repository]:
+def _layer_repositories(approved: ApprovedImage, destination: Destination) -> Iterator[Repository]:
     """Yield the repositories of this registry that may have wheels' layers, the likeliest first."""
-    host, _, name = item.build.layers_at.partition("/")
+    host, _, name = approved.build.layers_at.partition("/")
     if host == destination.connection.host:
         yield Repository(destination.connection, name)
-    for target in (LAYERS, *item.other_targets):
+    for target in (LAYERS, *approved.other_targets):
         yield destination.repository(target)
 
 
-def _present(repository: Repository, layers: Mapping[str, int]) -> set[str]:
+def _present_layers(repository: Repository, layers: Mapping[str, int]) -> set[str]:
     """Return those of `layers` that a repository has; none where it does not answer questions about them."""
     if not layers:
         return set()
     try:
         # One question first: where it may not be asked, seven more at once would each fetch fresh credentials.
-        first, *others = layers.items()
-        answers = [repository.has_blob(*first)]
-        with ThreadPoolExecutor(_QUESTIONS) as pool:
-            answers += pool.map(lambda layer: repository.has_blob(*layer), others)
+        first_layer, *other_layers = layers.items()
+        answers = [repository.has_blob(*first_layer)]
+        with ThreadPoolExecutor(_MAX_PARALLEL_REQUESTS) as pool:
+            answers += pool.map(lambda layer: repository.has_blob(*layer), other_layers)
     except faults.PublishError:
         return set()
     return {digest for digest, present in zip(layers, answers, strict=True) if present}

@@ -35,16 +35,17 @@ class ImageSigner:
         except faults.MalformedError:
             return False
         with self._cosign.trust(self._signer) as trust:
-            return trust is not None and self._cosign.attested(self._ref, trust, artifact.form, content)
+            return trust is not None and self._cosign.has_attested(self._ref, trust, artifact.form, content)
 
     def has_signed(self, artifacts: Sequence[Artifact]) -> bool:
         """Return whether the same signer has signed the image and all of `artifacts`, by what the registry has."""
         with self._cosign.trust(self._signer) as trust:
             return (
                 trust is not None
-                and self._cosign.verified(self._ref, trust)
+                and self._cosign.has_signed(self._ref, trust)
                 and all(
-                    self._cosign.attested(self._ref, trust, artifact.form, artifact.content) for artifact in artifacts
+                    self._cosign.has_attested(self._ref, trust, artifact.form, artifact.content)
+                    for artifact in artifacts
                 )
             )
 
@@ -53,7 +54,9 @@ class ImageSigner:
         with self._cosign.trust(self._signer) as trust:
             if trust is None:
                 return ("outside of GitHub Actions a keyless signer has no identity to compare with",)
-            verification = verify.image(self._repository, manifest, tag, verify.Verifier(lambda: self._cosign, trust))
+            verification = verify.verify_image(
+                self._repository, manifest, tag, verify.Verifier(lambda: self._cosign, trust)
+            )
         failures = [finding for finding in verification.findings if finding.holds is False]
         return tuple(f"{finding.check}: {finding.detail}" for finding in failures)
 

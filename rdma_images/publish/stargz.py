@@ -43,7 +43,7 @@ class StargzConverter:
             if seekable_layer.ANNOTATION not in layer.annotations:
                 path = scratch / layer.digest
                 try:
-                    blob = _rewrite(repository, layer, diff_id, scratch, path)
+                    blob = _write_with_table(repository, layer, diff_id, scratch, path)
                 except tar_layer.TarError as error:
                     raise faults.PublishError(f"{original.digest}: {error}") from None
                 annotations = {**layer.annotations, **blob.annotations}
@@ -94,12 +94,12 @@ def _check_layer(repository: Repository, layer: Descriptor, diff_id: str) -> Non
     state_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="stargz-", dir=state_folder()) as scratch:
         rewritten = Path(scratch) / "rewritten"
-        _rewrite(repository, layer, diff_id, Path(scratch), rewritten)
-        with (Path(scratch) / "layer").open("rb") as given, rewritten.open("rb") as expected:
-            table = seekable_layer.read_table(given)
+        _write_with_table(repository, layer, diff_id, Path(scratch), rewritten)
+        with (Path(scratch) / "layer").open("rb") as packed_file, rewritten.open("rb") as rewritten_file:
+            table = seekable_layer.read_table(packed_file)
             if table.digest != layer.annotations.get(seekable_layer.ANNOTATION):
                 raise ValueError(f"{layer.digest} has another table than the image names")
-            if not table.has_same_files(seekable_layer.read_table(expected)):
+            if not table.has_same_files(seekable_layer.read_table(rewritten_file)):
                 raise ValueError(f"{layer.digest} has a table that is not of its files")
 
 
@@ -111,7 +111,7 @@ def _diff_ids(repository: Repository, image: Manifest) -> list[str]:
     return list(map(str, diff_ids))
 
 
-def _rewrite(repository: Repository, layer: Descriptor, diff_id: str, scratch: Path, into: Path) -> Blob:
+def _write_with_table(repository: Repository, layer: Descriptor, diff_id: str, scratch: Path, path: Path) -> Blob:
     """Write a layer with a table into a file; the layer itself stays in `scratch` as `layer`.
 
     Raises PublishError where the registry does not send it, and where its tar is not the one named `diff_id`.
@@ -119,7 +119,7 @@ def _rewrite(repository: Repository, layer: Descriptor, diff_id: str, scratch: P
     packed = scratch / "layer"
     packed.unlink(missing_ok=True)
     repository.save(layer.digest, packed, threading.Event())
-    with _unpacked(packed, layer) as tar, into.open("wb") as file:
+    with _unpack(packed, layer) as tar, path.open("wb") as file:
         blob = tar_layer.write(tar, file)
     if blob.diff_id != diff_id:
         raise faults.MalformedError(f"{layer.digest} has the tar {blob.diff_id}, and the config names {diff_id}")
@@ -127,7 +127,7 @@ def _rewrite(repository: Repository, layer: Descriptor, diff_id: str, scratch: P
 
 
 @contextmanager
-def _unpacked(packed: Path, layer: Descriptor) -> Iterator[IO[bytes]]:
+def _unpack(packed: Path, layer: Descriptor) -> Iterator[IO[bytes]]:
     """Yield the tar of a layer. Raises MalformedError for one that does not unpack."""
     limit = layer.size * _MAX_RATIO
     with tempfile.TemporaryFile(dir=packed.parent) as tar, packed.open("rb") as file:

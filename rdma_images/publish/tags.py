@@ -40,10 +40,10 @@ class Tags:
     joint: str | None = None
 
 
-def unique_tag(full: str, digest: str) -> str:
+def unique_tag(full_tag: str, digest: str) -> str:
     """Return the tag of this build alone, used where the full tag stays with an earlier build."""
-    plain = full.removesuffix(REHEARSAL)
-    return f"{plain}-{digest.removeprefix('sha256:')[:12]}{full.removeprefix(plain)}"
+    plain = full_tag.removesuffix(REHEARSAL)
+    return f"{plain}-{digest.removeprefix('sha256:')[:12]}{full_tag.removeprefix(plain)}"
 
 
 def tag_matches(tag: str, version: str, built_for: str) -> bool | None:
@@ -71,15 +71,17 @@ def image_tags(image: Image, images: Sequence[Image], matrix: Matrix, rehearsal:
     """
     ending = REHEARSAL if rehearsal else ""
     plain = _ARCHITECTURE.sub("", image.tag)
-    is_only_platform = all(other.platform == image.platform for other in images if _same_but_platform(image, other))
-    short = tuple(f"{name}{ending}" for name in _short_tags(image, images, matrix))
+    is_only_platform = all(other.platform == image.platform for other in images if _differ_in_platform(image, other))
+    short_tags = tuple(f"{name}{ending}" for name in _short_tags(image, images, matrix))
     if is_only_platform:
-        return Tags(image.tag + ending, short)
-    return Tags(f"{plain}-{image.platform.removeprefix('linux/')}{ending}", short, joint=plain + ending)
+        return Tags(image.tag + ending, short_tags)
+    return Tags(f"{plain}-{image.platform.removeprefix('linux/')}{ending}", short_tags, joint=plain + ending)
 
 
-def _same_but_platform(image: Image, other: Image) -> bool:
-    return image.target == other.target and _axes_without(image, "platform") == _axes_without(other, "platform")
+def _differ_in_platform(image: Image, other_image: Image) -> bool:
+    return image.target == other_image.target and _axes_without(image, "platform") == _axes_without(
+        other_image, "platform"
+    )
 
 
 def _axes_without(image: Image, *names: str) -> dict[str, str]:

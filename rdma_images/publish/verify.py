@@ -38,7 +38,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class Verifier:
-    """What opens cosign, and the signer that it trusts.
+    """Verify signatures by one trusted signer, with cosign.
 
     With `repository`, a keyless signer's bundles there are checked without cosign, where sigstore-python is installed.
     """
@@ -48,18 +48,18 @@ class Verifier:
     repository: Repository | None = None
     _bundles: dict[str, Bundles] = field(default_factory=dict)
 
-    def signed(self, ref: str) -> bool:
+    def has_signed(self, ref: str) -> bool:
         """Return whether `ref` carries the trusted signer's signature."""
-        types = {signed.statement["predicateType"] for signed in self.bundles(ref).statements}
+        types = {signed_statement.statement["predicateType"] for signed_statement in self.bundles(ref).statements}
         if types.intersection(cosign.SIGNATURE_TYPES):
             return True
-        return self._is_for_cosign(ref, "sig") and self.cosign().verified(ref, self.trust)
+        return self._is_for_cosign(ref, "sig") and self.cosign().has_signed(ref, self.trust)
 
-    def attested(self, ref: str, form: str, content: bytes) -> bool:
+    def has_attested(self, ref: str, form: str, content: bytes) -> bool:
         """Return whether the trusted signer signed exactly this content on `ref`."""
         if is_attested(self.bundles(ref), form, content):
             return True
-        return self._is_for_cosign(ref, "att") and self.cosign().attested(ref, self.trust, form, content)
+        return self._is_for_cosign(ref, "att") and self.cosign().has_attested(ref, self.trust, form, content)
 
     def bundles(self, ref: str) -> Bundles:
         """Return the bundles on an image that the trusted signer signed; none where cosign alone reads them."""
@@ -111,22 +111,22 @@ def verify(
     manifest = repository.manifest(reference.selector)
     verifier = open_verifier(repository, trust, progress)
     if manifest.media_type not in (OCI_INDEX, DOCKER_INDEX):
-        return (image(repository, manifest, reference.selector, verifier, origin),)
+        return (verify_image(repository, manifest, reference.selector, verifier, origin),)
     members = [member.digest for member in manifest.members() if not soci_index.is_soci_index(member)]
     images = {digest: repository.manifest(digest) for digest in members}
     converted = originals(manifest)
     return (
-        _index(repository, manifest, images, verifier),
+        _verify_index(repository, manifest, images, verifier),
         *(
-            _original(repository, member, converted[digest], reference.selector, verifier, origin)
+            _verify_original(repository, member, converted[digest], reference.selector, verifier, origin)
             if digest in converted
-            else image(repository, member, reference.selector, verifier, origin)
+            else verify_image(repository, member, reference.selector, verifier, origin)
             for digest, member in images.items()
         ),
     )
 
 
-def _original(
+def _verify_original(
     repository: Repository,
     converted: Manifest,
     digest: str,
@@ -142,26 +142,28 @@ def _original(
         missing = f"{converted.digest} was converted from it, and it is not there: publish it again"
         return Verification(ref, (VerifyFinding("original", False, missing),))
     same, relation = stargz.compare(repository, converted, original)
-    verification = image(repository, original, original_tag(reference), verifier, origin)
+    verification = verify_image(repository, original, original_tag(reference), verifier, origin)
     original_finding = VerifyFinding("original", same, f"{converted.digest}, converted from it, {relation}")
     return Verification(ref, (original_finding, *verification.findings))
 
 
-def _index(
+def _verify_index(
     repository: Repository, index: Manifest, images: Mapping[str, Manifest], verifier: Verifier | None
 ) -> Verification:
     """Check whether the index is signed, lists anything, and calls each image by its platform; and jobs' results."""
     listed = [(entry.digest, _platform(entry.platform)) for entry in index.members() if entry.digest in images]
-    real = {digest: _platform(repository.config(manifest)) for digest, manifest in images.items()}
-    wrong = [
-        f"{digest} as {platform}, but it is {real[digest]}" for digest, platform in listed if platform != real[digest]
+    actual_platforms = {digest: _platform(repository.config(manifest)) for digest, manifest in images.items()}
+    mismatches = [
+        f"{digest} as {platform}, but it is {actual_platforms[digest]}"
+        for digest, platform in listed
+        if platform != actual_platforms[digest]
     ]
-    detail = "; ".join(wrong) or ", ".join(platform for _, platform in listed) or "none: the index lists no image"
-    platforms = VerifyFinding("platforms", bool(listed) and not wrong, detail)
+    detail = "; ".join(mismatches) or ", ".join(platform for _, platform in listed) or "none: the index lists no image"
+    platforms = VerifyFinding("platforms", bool(listed) and not mismatches, detail)
     ref = f"{repository.ref}@{index.digest}"
-    files, unreadable = _chosen(repository, index.digest, verifier)
-    results = _attachment(statement.RESULTS, files.get(statement.RESULTS), index.digest, verifier, ref)
-    signature = _signature(repository, index.digest, verifier)
+    files, unreadable = _newest_by_form(repository, index.digest, verifier)
+    results = _check_form(statement.RESULTS, files.get(statement.RESULTS), index.digest, verifier, ref)
+    signature = _check_signature(repository, index.digest, verifier)
     tables = soci_index.findings(repository, index, images)
     return Verification(ref, (signature, platforms, *tables, *unreadable, *results))
 
@@ -171,7 +173,7 @@ def _platform(body: Mapping[str, Any]) -> str:
     return f"{body.get('os')}/{body.get('architecture')}"
 
 
-def image(
+def verify_image(
     repository: Repository,
     manifest: Manifest,
     reference: str,
@@ -181,24 +183,24 @@ def image(
     """Check one image, which `reference`, a tag or digest, led to."""
     digest = manifest.digest
     ref = f"{repository.ref}@{digest}"
-    files, unreadable = _chosen(repository, digest, verifier)
+    files, unreadable = _newest_by_form(repository, digest, verifier)
     built_elsewhere = statement.TEST_RESULT in files and statement.PROVENANCE not in files
-    tag = () if built_elsewhere else _tag(reference, repository.config(manifest))  # another grammar's
-    findings = [_signature(repository, digest, verifier), *tag, *unreadable]
+    tag = () if built_elsewhere else _check_tag(reference, repository.config(manifest))  # another grammar's
+    findings = [_check_signature(repository, digest, verifier), *tag, *unreadable]
     allowed_ids = allowed_failures(files.get(statement.REPORT))
     for form in NAMES:
         if form == statement.PROVENANCE and built_elsewhere:
             continue
-        findings += _attachment(form, files.get(form), digest, verifier, ref, allowed_ids)
+        findings += _check_form(form, files.get(form), digest, verifier, ref, allowed_ids)
     if origin is not None:
         content = files.get(statement.PROVENANCE)
-        is_signed = verifier and content and verifier.attested(ref, statement.PROVENANCE, content)
+        is_signed = verifier and content and verifier.has_attested(ref, statement.PROVENANCE, content)
         bundles = verifier.bundles(ref) if verifier else None
         findings += check_origin(content, origin, None if verifier is None else bool(is_signed), bundles)
     return Verification(ref, tuple(findings))
 
 
-def _attachment(
+def _check_form(
     form: str,
     content: bytes | None,
     digest: str,
@@ -211,10 +213,10 @@ def _attachment(
         return
     yield from check_attachment(form, content, digest, allowed)
     if verifier is not None and content is not None:
-        yield _signed(form, content, ref, verifier)
+        yield _check_statement(form, content, ref, verifier)
 
 
-def _chosen(
+def _newest_by_form(
     repository: Repository, digest: str, verifier: Verifier | None
 ) -> tuple[dict[str, bytes], tuple[VerifyFinding, ...]]:
     """Return an attachment of each form, by predicate type: the newest signed by the trusted signer, or the newest.
@@ -232,19 +234,19 @@ def _chosen(
         except faults.MalformedError as error:
             unreadable.append(VerifyFinding(NAMES[form], None, f"ignored: {first_line(error)}"))
     ref = f"{repository.ref}@{digest}"
-    chosen = {
-        form: _signed_first(form, contents, ref, verifier) for form, contents in contents_by_form.items() if contents
+    content_by_form = {
+        form: _prefer_signed(form, contents, ref, verifier) for form, contents in contents_by_form.items() if contents
     }
-    return chosen, tuple(unreadable)
+    return content_by_form, tuple(unreadable)
 
 
-def _signed_first(form: str, contents: list[bytes], ref: str, verifier: Verifier | None) -> bytes:
+def _prefer_signed(form: str, contents: list[bytes], ref: str, verifier: Verifier | None) -> bytes:
     if verifier is None or len(contents) == 1:
         return contents[0]
-    return next((content for content in contents if verifier.attested(ref, form, content)), contents[0])
+    return next((content for content in contents if verifier.has_attested(ref, form, content)), contents[0])
 
 
-def _tag(reference: str, config: Mapping[str, Any]) -> Iterator[VerifyFinding]:
+def _check_tag(reference: str, config: Mapping[str, Any]) -> Iterator[VerifyFinding]:
     """Check whether the tag says what the image is; no finding for a digest or another grammar's tag."""
     version = labels_of(config).get(tags.VERSION, "")
     holds = tags.tag_matches(reference, version, _platform(config))
@@ -253,10 +255,10 @@ def _tag(reference: str, config: Mapping[str, Any]) -> Iterator[VerifyFinding]:
         yield VerifyFinding("tag", holds, f"{reference} {relation} {version or 'an image that names no version'}")
 
 
-def _signature(repository: Repository, digest: str, verifier: Verifier | None) -> VerifyFinding:
+def _check_signature(repository: Repository, digest: str, verifier: Verifier | None) -> VerifyFinding:
     if verifier is not None:
         ref = f"{repository.ref}@{digest}"
-        if verifier.signed(ref):
+        if verifier.has_signed(ref):
             return VerifyFinding("signature", True, f"by {verifier.trust}")
         refusals = verifier.bundles(ref).refusals
         return VerifyFinding("signature", False, "; ".join([f"no signature by {verifier.trust}", *refusals]))
@@ -273,9 +275,9 @@ def _has_bundle(repository: Repository, digest: str) -> bool:
     )
 
 
-def _signed(form: str, content: bytes, ref: str, verifier: Verifier) -> VerifyFinding:
+def _check_statement(form: str, content: bytes, ref: str, verifier: Verifier) -> VerifyFinding:
     """Check whether the trusted signer signed just what is attached."""
     title = f"signed {NAMES[form]}"
-    if verifier.attested(ref, form, content):
+    if verifier.has_attested(ref, form, content):
         return VerifyFinding(title, True, f"by {verifier.trust}, word for word what is attached")
     return VerifyFinding(title, False, f"{verifier.trust} signed no such {NAMES[form]}")

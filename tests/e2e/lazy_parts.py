@@ -100,9 +100,9 @@ def publish(
     write_steps(image, *green(image, small))
     publisher = Publisher(
         engine=lambda: engine,
-        watcher=LineProgress(print),
+        display=LineProgress(print),
         signer=Signer(str(key)) if key else None,
-        pace=PushPolicy(3, 0.1, 60),
+        push_policy=PushPolicy(3, 0.1, 60),
         converter=converter,
     )
     items = publish_images.approved_images([image], [image], matrix.load(), SUITE)

@@ -65,7 +65,7 @@ def twice(item: ApprovedImage, entry: Ecr | AcrAliyun) -> tuple[publish_images.P
     """Return the outcomes of two runs, and all that was said."""
     lines: list[str] = []
     engine = engines.ensure(print)
-    publisher = Publisher(engine=lambda: engine, watcher=LineProgress(lines.append), pace=PushPolicy(2, 0.1))
+    publisher = Publisher(engine=lambda: engine, display=LineProgress(lines.append), push_policy=PushPolicy(2, 0.1))
     (first,) = publish_images.publish([item], {"cloud": entry}, publisher)
     (second,) = publish_images.publish([item], {"cloud": entry}, publisher)
     assert first.error == second.error == ""

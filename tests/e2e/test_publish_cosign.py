@@ -89,19 +89,19 @@ def test_what_one_version_signs_the_other_verifies(
     witness = client(release(verifies), connection, monkeypatch)
     _, strange = cosign_key(tmp_path / "other")
     trust, stranger = Trust(key=str(public)), Trust(key=str(strange))
-    assert not witness.verified(image, trust)
+    assert not witness.has_signed(image, trust)
     assert witness.statements(image, trust, FORM) == []
 
     signer.sign(image, Signer(str(private)))
     for passed in (False, True):
         signer.attest(image, Signer(str(private)), FORM, json.dumps({"passed": passed}).encode())
-    assert witness.verified(image, trust)
+    assert witness.has_signed(image, trust)
     assert [statement["predicate"] for statement in witness.statements(image, trust, FORM)] == [{"passed": True}]
-    assert not witness.verified(image, stranger)
+    assert not witness.has_signed(image, stranger)
     assert witness.statements(image, stranger, FORM) == []
     with signer.trust(Signer(str(private))) as trusted:
         assert trusted
-        assert witness.verified(image, trusted)
+        assert witness.has_signed(image, trusted)
 
 
 def test_a_bundle_of_somebody_else_hides_no_signature(
@@ -116,7 +116,7 @@ def test_a_bundle_of_somebody_else_hides_no_signature(
         command: list[str | Path] = [current.program.path, "sign", "--yes", "--allow-http-registry", "--key", other_key]
         command += ["--use-signing-config=false", "--tlog-upload=false", image]
         subprocess.run(command, env=environ, check=True, capture_output=True)
-    assert current.verified(image, Trust(key=str(public)))
+    assert current.has_signed(image, Trust(key=str(public)))
 
 
 def test_bundles_that_cosign_3_makes_by_itself_are_read(
@@ -139,11 +139,11 @@ def test_bundles_that_cosign_3_makes_by_itself_are_read(
     attest: list[str | Path] = ["attest", *options, "--type", FORM, "--predicate", tmp_path / "predicate.json", image]
     with cosign.environment(connection.host, connection.login()) as environ:
         subprocess.run([current.program.path, *attest], env=environ, check=True, capture_output=True)
-        assert not current.verified(image, trust)
+        assert not current.has_signed(image, trust)
         subprocess.run([current.program.path, "sign", *options, image], env=environ, check=True, capture_output=True)
-    assert current.verified(image, trust)
+    assert current.has_signed(image, trust)
     assert [statement["predicate"] for statement in current.statements(image, trust, FORM)] == [{"passed": True}]
-    assert not current.verified(image, Trust(key=str(strange)))
+    assert not current.has_signed(image, Trust(key=str(strange)))
     assert current.statements(image, Trust(key=str(strange)), FORM) == []
     assert not replace(current.program, bundles=False).arguments("verify", in_bundles=True)
 

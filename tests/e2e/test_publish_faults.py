@@ -131,7 +131,7 @@ def run(
     attempts: int = 1,
     stall: int = 20,
 ) -> publish_images.PublishResult:
-    publisher = Publisher(engine=lambda: engine, watcher=watcher, pace=PushPolicy(attempts, 0.2, stall))
+    publisher = Publisher(engine=lambda: engine, display=watcher, push_policy=PushPolicy(attempts, 0.2, stall))
     (outcome,) = publish_images.publish([item], {"local": registry.entry()}, publisher)
     return outcome
 

@@ -104,7 +104,9 @@ def fetch(image: str, trust: Trust | None = None) -> tuple[Result, ...]:
         return _newest_results(
             repository,
             digest,
-            lambda _, artifact: verifier is None or verifier.attested(image_ref, statement.RESULTS, artifact.content),
+            lambda _, artifact: (
+                verifier is None or verifier.has_attested(image_ref, statement.RESULTS, artifact.content)
+            ),
         )
 
     results = [

@@ -86,7 +86,7 @@ def test_an_answer_in_another_form_is_a_sentence(tmp_path: Path, output: str) ->
     client = cosign.Cosign(cosign.CosignProgram(tmp_path / "cosign", bundles=True), "registry.example", None)
     trust = keys.Trust(key="k.pub")
     with pytest.raises(faults.PublishError, match=r"cosign verify .* another form.*\ninstall cosign 2\.4 or later"):
-        client.verified("r", trust)
+        client.has_signed("r", trust)
     if output.strip():
         with pytest.raises(faults.PublishError, match=r"cosign verify-attestation .* another form"):
             client.statements("r", trust, "urn:form")

@@ -171,5 +171,5 @@ def test_short_tags_do_not_go_back_to_an_older_index(images: list[Image], remote
 
 
 def test_one_platform_needs_no_index(images: list[Image], remote: tuple[Repository, Oci]) -> None:
-    publisher = Publisher(engine=lambda: pytest.fail("nothing is sent"), watcher=LineProgress(lambda _: None))
+    publisher = Publisher(engine=lambda: pytest.fail("nothing is sent"), display=LineProgress(lambda _: None))
     assert join.join(images[:1], matrix.load(), {"local": remote[1]}, publisher) == ()

@@ -45,7 +45,7 @@ def test_a_bar_comes_with_a_layer_and_goes_when_it_has_arrived() -> None:
         push.update({"status": "Pushed", "progressDetail": {}, "id": "9d1c09127175"}, "h", "r")
         bars.update(push)
         assert not bars._progress.tasks
-        bars.line("a [line] as it is")
+        bars.write_line("a [line] as it is")
     assert "a [line] as it is" in screen.getvalue()
 
 
