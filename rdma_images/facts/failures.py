@@ -17,6 +17,7 @@ class Failure(VersionedRow):
     why: str = ""  # what it is, and what to do; "" for a line that says only that something ended
     weight: Weight = "cause"  # effect: of what ended before, mostly elsewhere; retry: it is tried again
     ended: bool = False  # no job goes on after it
+    common: bool = False  # words of any program: outside of an exception they may be of one that goes on
     network: bool | None = None  # whether it can be the network's fault; None: the line does not say
     beside: Pattern = ""  # found in some other line of the log, or this one means nothing
     layer: str = ""  # the part of the system that failed; "" where that depends on who writes the line

@@ -1,7 +1,7 @@
 """Find what ended a job by the structure of its log: tracebacks, launchers' blocks, and the lines of other parts.
 
-A line that is quoted is a fact; its kind, by facts/failures.yaml, is inferred. Of the failures in a log the first one
-counts that is no effect of another: a traceback or a supervisor's report before other errors, these before signals.
+A line that is quoted is a fact; its kind, by facts/failures.yaml, is inferred. Which line counts is decided by how much
+it shows (`Evidence`), then by whether it names a reason, and then by its order.
 """
 
 import re
@@ -9,12 +9,21 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from posixpath import basename
 
 from rdma_images.facts.failures import Failure, Failures
 from rdma_images.nccl_logs import error_lines
-from rdma_images.nccl_logs.error_lines import EXCEPTION, GUESSES, PROGRAM_EXCEPTION, REASON, STACK, WARNING
-from rdma_images.nccl_logs.line_filter import LineClassifier, LineShape, printable_parts
+from rdma_images.nccl_logs.error_lines import (
+    EXCEPTION,
+    GUESSES,
+    INFORMATION,
+    PROGRAM_EXCEPTION,
+    REASON,
+    STACK,
+    WARNING,
+)
+from rdma_images.nccl_logs.line_filter import RULE_LINE, LineClassifier, LineShape, printable_parts
 from rdma_images.nccl_logs.tracebacks import (
     FRAME,
     HEADER,
@@ -97,18 +106,32 @@ class JobFailure:
         places = ", ".join(filter(None, (process and f"on {process}", self.layer and f"in {self.layer}", network)))
         where = f" ({places})" if places else ""
         if not self.why:
-            kind = "an exception of the program" if error_lines.RAISED.match(self.quote) else "an error"
+            kind = "a warning" if self.is_warning else "an error"
+            kind = "an exception of the program" if error_lines.RAISED.match(self.quote) else kind
             kind = "probably" if self.is_probable else f"{kind}, quoted and not judged"
             return f'{kind}{where}: "{self.quote}"'
+        why = f"probably {self.why}" if self.is_probable else self.why
         beside = f'; beside it: "{self.nearby_line}"' if self.nearby_line else ""
-        return f'{self.why}{where}, inferred from "{self.quote}"{beside}'
+        return f'{why}{where}, inferred from "{self.quote}"{beside}'
+
+
+class Evidence(IntEnum):
+    """How much a line shows of what ended a job, the most first."""
+
+    ENDED = 0  # a traceback, or a line of a known kind after which no job goes on
+    CAUSE = 1  # a line of another known kind
+    EFFECT = 2  # a line of a kind that follows from another
+    ERROR = 3  # a line that its program marks as an error
+    RETRY = 4  # a warning of a known kind
+    WORDS = 5  # a line with words of failing
+    WARNING = 6  # a warning with such words
 
 
 @dataclass(frozen=True)
 class _Event:
     """A failure that a line or a traceback shows."""
 
-    tier: int
+    evidence: Evidence
     number: int
     line: Line
     context: str = ""  # another line that may name the rank or node
@@ -117,9 +140,10 @@ class _Event:
     log: str = ""  # its name
     time: str = ""  # the last one in this log before it
 
-
-# Of the tiers the first one counts that an event has.
-TRACEBACK, CAUSE, EFFECT, ERROR_LINE, RETRY, PROBABLE = range(6)
+    @property
+    def states_reason(self) -> bool:
+        """Return whether the line names its own cause."""
+        return REASON.search(self.line.text) is not None
 
 
 class FailureReader:
@@ -130,8 +154,8 @@ class FailureReader:
         self._facts = facts
         self._classifier = classifier
         self._tracebacks = Tracebacks(self._end_traceback)
-        self._events: dict[int, _Event] = {}  # the first of each tier
-        self._last_numbers: dict[int, int] = {}  # the number of the last line of each tier
+        self._events: dict[int, _Event] = {}  # the one that counts, of each evidence
+        self._last_numbers: dict[int, int] = {}  # the number of the last line of each evidence
         self._first_traceback_by_rank: dict[str, _Event] = {}  # the first traceback of a rank
         self._root = _RootCause()
         self._hung_ranks: dict[int, str] = {}  # rank -> the collective
@@ -144,6 +168,7 @@ class FailureReader:
         self._unfinished: tuple[int, _Event] | None = (
             None  # the line after it belongs to it, until the line of this number
         )
+        self._paragraph: list[Line] | None = None  # after a line of dashes: one message over several lines
         self._patterns_found = {row.beside: False for row in facts.failures.values() if row.beside}
 
     def feed(
@@ -166,7 +191,8 @@ class FailureReader:
     @property
     def _reads_all(self) -> bool:
         """Return whether the next line may belong to the one before."""
-        return bool(self._tracebacks.open_blocks) or self._root.is_open or self._unfinished is not None
+        is_open = bool(self._tracebacks.open_blocks) or self._root.is_open
+        return is_open or self._unfinished is not None or self._paragraph is not None
 
     def _is_new(self, shape: LineShape) -> bool:
         """Return whether few lines were like this one but for their numbers."""
@@ -188,14 +214,12 @@ class FailureReader:
 
     def _read_line(self, text: str, rules: Iterable[Failure]) -> None:
         """Read a line without its time."""
-        stated_text = GUESSES.split(text, maxsplit=1)[0]
-        matches = tuple((rule, meaning) for rule in rules if (meaning := rule.meaning(stated_text)) is not None)
-        line = Line(text, matches)
-        self._endings |= {id(rule): rule for rule, _ in matches if rule.ended}
-        if not self._ended_node and any(rule.ended for rule, _ in matches):
+        line = _interpret(text, rules)
+        self._endings |= {id(rule): rule for rule, _ in line.matches if rule.ended}
+        if not self._ended_node and any(rule.ended for rule, _ in line.matches):
             self._ended_node = _first_match(NODE_PATTERNS[:1], text)
         self._root.feed(line)
-        if self._unfinished and self._extend_message(line):
+        if (self._unfinished and self._extend_message(line)) or self._in_paragraph(line):
             return
         if HEADER in text:
             self._tracebacks.begin(text)
@@ -218,10 +242,33 @@ class FailureReader:
                 event, line=replace(event.line, text=f"{head.rstrip()} {'… ' if stack else ''}{words}")
             )
             self._events = {
-                tier: longer_event if recorded is event else recorded for tier, recorded in self._events.items()
+                key: longer_event if recorded is event else recorded for key, recorded in self._events.items()
             }
             self._unfinished = (self._number + MAX_MESSAGE_LINES, longer_event) if stack else None
         return bool(words)
+
+    def _in_paragraph(self, line: Line) -> bool:
+        """Return whether the line belongs to a paragraph that is read as a whole."""
+        is_rule = line.text.endswith(RULE_LINE) and not line.text.strip(" -")
+        is_traceback = HEADER in line.text or bool(self._tracebacks.open_blocks)
+        if self._paragraph is not None and (is_rule or is_traceback or not line.text.strip()):
+            self._end_paragraph()
+        if is_rule and not is_traceback:
+            self._paragraph = []
+        elif self._paragraph is not None:
+            self._paragraph.append(line)
+            if len(self._paragraph) > MAX_MESSAGE_LINES:
+                self._end_paragraph()
+        return is_rule or self._paragraph is not None
+
+    def _end_paragraph(self) -> None:
+        """Read a paragraph as one line; the lines of one that is too long each by itself."""
+        lines, self._paragraph = self._paragraph or [], None
+        if len(lines) <= MAX_MESSAGE_LINES:
+            text = " ".join(line.text.strip() for line in lines)
+            lines = [_interpret(text, self._classifier.classify_lines(text)[0].failures)] if text else []
+        for line in lines:
+            self._record_line(line)
 
     def _end_traceback(self, block: Traceback) -> None:
         if event := self._event_of_block(block):
@@ -244,8 +291,8 @@ class FailureReader:
                 chosen, line = earlier
         if not causes and not _says_why(line):
             return None
-        tier = TRACEBACK if causes else EFFECT
-        return _Event(tier, chosen.number, line, f"{block.header} {chosen.line.text}", chosen.files, self._where)
+        evidence = Evidence.ENDED if causes else Evidence.EFFECT
+        return _Event(evidence, chosen.number, line, f"{block.header} {chosen.line.text}", chosen.files, self._where)
 
     def _line_with_reason(self, raised: RaisedException) -> Line:
         """Return the first line of an exception's message that says why."""
@@ -264,36 +311,32 @@ class FailureReader:
         """Record what a line outside of tracebacks shows."""
         if (hang := HANG.search(line.text)) and len(self._hung_ranks) < MAX_RANKS:
             self._hung_ranks.setdefault(int(hang["rank"]), hang["work"])
-        is_warning = WARNING.search(line.text) is not None
-        if line.matches:
-            rule = line.matches[-1][0]
-            tiers = {"cause": CAUSE, "effect": EFFECT, "retry": RETRY}
-            tier = tiers[rule.weight]
-            if not rule.why:
-                return
-            if tier == CAUSE:
-                tier = TRACEBACK if rule.ended else RETRY if is_warning else CAUSE
-            self._record(_Event(tier, self._number, line, where=self._where))
-        elif not is_warning and error_lines.states_error(line.text):
-            self._record(_Event(ERROR_LINE, self._number, line, where=self._where))
-        elif not is_warning and error_lines.probably_states_error(line.text):
-            self._record(_Event(PROBABLE, self._number, line, where=self._where))
+        if (evidence := _evidence(line)) is not None:
+            self._record(_Event(evidence, self._number, line, where=self._where))
 
     def _record(self, event: _Event) -> None:
-        """Keep the event if it is the first of its tier, by time in another log, or after many lines without any."""
+        """Keep the event if it counts more than the known one of its evidence, or comes long after the last."""
         event = replace(event, log=self._log, time=self._time)
-        first_event = self._events.get(event.tier)
-        if not first_event or _is_before(event, first_event) or self._is_another_story(event, first_event):
-            self._events[event.tier] = event
+        recorded = self._events.get(event.evidence)
+        if not recorded or _counts_more(event, recorded) or self._is_another_story(event, recorded):
+            self._events[event.evidence] = event
             if event.line.text.rstrip().endswith(":"):
                 self._unfinished = (self._number + MAX_MESSAGE_LINES, event)
-        self._last_numbers[event.tier] = max(event.number, self._last_numbers.get(event.tier, 0))
+        self._last_numbers[event.evidence] = max(event.number, self._last_numbers.get(event.evidence, 0))
         rank = _first_match(RANK_PATTERNS, f"{event.line.text} {event.context}")
-        if event.tier == TRACEBACK and rank and len(self._first_traceback_by_rank) < MAX_RANKS:
+        if event.evidence == Evidence.ENDED and rank and len(self._first_traceback_by_rank) < MAX_RANKS:
             self._first_traceback_by_rank.setdefault(rank, event)
 
-    def _is_another_story(self, event: _Event, first_event: _Event) -> bool:
-        return event.log == first_event.log and event.number > self._last_numbers[event.tier] + QUIET_LINES
+    def _is_another_story(self, event: _Event, recorded: _Event) -> bool:
+        """Return whether the job has got over the recorded event, or gone on for long without any like it."""
+        if event.log != recorded.log:
+            return False
+        is_late = event.number > self._last_numbers[event.evidence] + QUIET_LINES
+        return is_late or self._progress_after(recorded) >= MIN_PROGRESS
+
+    def _progress_after(self, event: _Event) -> int:
+        """Return how many of the last lines that tell how far the job is came after the event."""
+        return sum(number > event.number for number in self._progress.get(event.log, ()))
 
     def failure(self, nccl: str | None, ranks: int = 0) -> JobFailure | None:
         """Return what ended the job, as far as the lines show; None where they show nothing.
@@ -315,25 +358,25 @@ class FailureReader:
 
     def _judge(self, nccl: str | None, ranks: int) -> JobFailure | None:
         events = dict(self._events)
-        if self._root.event and EFFECT in events:
-            events[EFFECT] = self._root.event
-        if TRACEBACK in events and self._root.rank in self._first_traceback_by_rank:
-            events[TRACEBACK] = self._first_traceback_by_rank[self._root.rank]
-        if _precedes(events.get(CAUSE), events.get(TRACEBACK)):
-            del events[TRACEBACK]
+        if self._root.event and Evidence.EFFECT in events:
+            events[Evidence.EFFECT] = self._root.event
+        if Evidence.ENDED in events and self._root.rank in self._first_traceback_by_rank:
+            events[Evidence.ENDED] = self._first_traceback_by_rank[self._root.rank]
+        if _precedes(events.get(Evidence.CAUSE), events.get(Evidence.ENDED)):
+            del events[Evidence.ENDED]
         has_ended = any(self._fits(rule, nccl) for rule in self._endings.values())
         for _, event in sorted(events.items()):
             matches = [match for match in event.line.matches if self._fits(match[0], nccl)]
             if event.line.matches and not (matches and matches[-1][0].why):
                 continue
-            later_progress = 0 if has_ended else sum(n > event.number for n in self._progress.get(event.log, ()))
-            if event.tier == PROBABLE and (later_progress or self._number > event.number + QUIET_LINES):
+            later_progress = 0 if has_ended else self._progress_after(event)
+            is_quiet = self._number > event.number + QUIET_LINES
+            if event.evidence >= Evidence.WORDS and (later_progress or is_quiet):
                 return None
             failure = self._job_failure(event, matches, has_ended, ranks)
-            nearby_line = _quote_beside(event, events) if event.tier == EFFECT else ""
-            return replace(
-                failure, nearby_line=nearby_line, is_warning=failure.is_warning or later_progress >= MIN_PROGRESS
-            )
+            nearby_line = _quote_beside(event, events) if event.evidence == Evidence.EFFECT else ""
+            is_got_over = later_progress >= MIN_PROGRESS or (failure.is_probable and is_quiet and not has_ended)
+            return replace(failure, nearby_line=nearby_line, is_warning=failure.is_warning or is_got_over)
         return None
 
     def _fits(self, rule: Failure, nccl: str | None) -> bool:
@@ -343,7 +386,7 @@ class FailureReader:
         rule, why = matches[-1] if matches else (None, "")
         text = f"{event.line.text} {event.context}"
         rank, node = _first_match(RANK_PATTERNS, text), _first_match(NODE_PATTERNS, text)
-        if not rank and event.tier in (TRACEBACK, EFFECT) and not node:
+        if not rank and event.evidence in (Evidence.ENDED, Evidence.EFFECT) and not node:
             rank = self._root.rank
         if rank and rank == self._root.rank and not node:
             node = self._root.host
@@ -358,13 +401,15 @@ class FailureReader:
                 if (match := pattern.search(text))
             )
         quote = error_lines.quote(event.line.text, rule)
+        is_raised = bool(event.files) or error_lines.RAISED.search(event.line.text) is not None
         network = rule.network if rule else None
         if not matches and (exception := EXCEPTION.match(quote)) and PROGRAM_EXCEPTION.fullmatch(exception["type"]):
             why = "an exception of Python code"
             network = None if is_network else False
         return JobFailure(
-            *(quote, why, layer, rank, node, network, event.where, has_ended, event.tier == EFFECT),
-            *(event.tier in (RETRY, PROBABLE), event.tier == PROBABLE),
+            *(quote, why, layer, rank, node, network, event.where, has_ended, event.evidence == Evidence.EFFECT),
+            is_warning=event.evidence >= Evidence.RETRY,
+            is_probable=event.evidence == Evidence.WORDS or bool(rule and rule.common and not is_raised),
         )
 
     def _layer(self, event: _Event, rule: Failure | None) -> tuple[str, bool]:
@@ -426,7 +471,7 @@ class _RootCause:
             if match := ROOT_FIELD.search(line.text):
                 self._fields.setdefault(match["name"], match["value"].strip())
                 if line.matches and _says_why(line) and (not self.time or self._fields.get("time", "~") <= self.time):
-                    self.event = _Event(EFFECT, 0, line)
+                    self.event = _Event(Evidence.EFFECT, 0, line)
             if "=====" in line.text or len(self._fields) >= ROOT_FIELDS:
                 self._end()
 
@@ -437,6 +482,19 @@ class _RootCause:
             self.time = time
             self.rank = self._fields.get("rank", "").partition(" ")[0]
             self.host = self._fields.get("host", "")
+
+
+def _interpret(text: str, rules: Iterable[Failure]) -> Line:
+    """Return the line with what it can mean, without what it guesses."""
+    stated_text = GUESSES.split(text, maxsplit=1)[0]
+    return Line(text, tuple((rule, meaning) for rule in rules if (meaning := rule.meaning(stated_text)) is not None))
+
+
+def _counts_more(event: _Event, recorded: _Event) -> bool:
+    """Return whether the event says more than one of the same evidence, or as much and earlier."""
+    if event.states_reason != recorded.states_reason and event.log == recorded.log:
+        return event.states_reason
+    return _is_before(event, recorded)
 
 
 def _is_before(event: _Event, first_event: _Event) -> bool:
@@ -455,9 +513,29 @@ def _precedes(cause: _Event | None, raised: _Event | None) -> bool:
 
 def _quote_beside(effect: _Event, events: Mapping[int, _Event]) -> str:
     """Return the line of an unknown kind that is near an effect, and may say why."""
-    near = (event for tier in (ERROR_LINE, PROBABLE) if (event := events.get(tier)))
+    near = (event for evidence in (Evidence.ERROR, Evidence.WORDS) if (event := events.get(evidence)))
     lines = (event.line.text for event in near if abs(event.number - effect.number) <= NEAR_LINES)
     return error_lines.quote(next(lines, ""))
+
+
+def _evidence(line: Line) -> Evidence | None:
+    """Return how much a line outside of tracebacks shows; None for one that shows no failure."""
+    rule = line.matches[-1][0] if line.matches else None
+    is_warning = WARNING.search(line.text) is not None
+    is_information = INFORMATION.search(line.text) is not None
+    if rule and (not rule.why or (rule.common and is_information)):
+        return None
+    if rule and rule.weight != "cause":
+        return Evidence.EFFECT if rule.weight == "effect" else Evidence.RETRY
+    if rule:
+        return Evidence.ENDED if rule.ended else Evidence.RETRY if is_warning or is_information else Evidence.CAUSE
+    if is_information:
+        return None
+    if error_lines.states_error(line.text) and not is_warning:
+        return None if error_lines.goes_on(line.text) else Evidence.ERROR
+    if error_lines.probably_states_error(line.text):
+        return Evidence.WARNING if is_warning else Evidence.WORDS
+    return None
 
 
 def _says_why(line: Line) -> bool:

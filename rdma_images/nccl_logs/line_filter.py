@@ -26,65 +26,18 @@ CONTROL = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
     r"|\x9b[0-?]*[ -/]*[@-~]|[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]"
 )
+RULE_LINE = "-" * 60  # before and after a message of Open MPI and its like
 # What a line has in it that can show a failure of a kind that no row knows.
-SUSPECT_MARKS = (
-    *("rror", "RROR", "xception", "Traceback (most", 'File "', "atal: ", "FATAL"),
-    *("Root Cause (first", "what():", "Value error, ", ".cc:", ".cpp:", ".go:", "CRITICAL", "anic", "aused by"),
-    *(
-        "fail",
-        "Fail",
-        "FAIL",
-        "annot",
-        "can't",
-        "ould not",
-        "ouldn't",
-        "nable to",
-        "not found",
-        "not avail",
-        "not supp",
-    ),
-    *(
-        "not valid",
-        "not reach",
-        "not init",
-        "not inst",
-        "not enough",
-        "not exist",
-        "not match",
-        "n't exist",
-        "n't supp",
-    ),
-    *(
-        "navail",
-        "nvalid",
-        "ncompat",
-        "nsupport",
-        "ismatch",
-        "o such",
-        "denied",
-        "imed out",
-        "imeout",
-        "efused",
-        "nreach",
-    ),
-    *(
-        "nexpected",
-        " exceed",
-        "nsufficient",
-        "rash",
-        "bort",
-        "orrupt",
-        "illed",
-        "llegal",
-        "issing",
-        "down",
-        "lost",
-        "fault",
-        "error ",
-    ),
-    *("失败", "错误", "无法", "找不到", "未找到", "超时", "失敗", "エラー", "실패"),
-    *("fehlgeschlagen", "introuvable", "échec", "impossible d", "не найден", "не удалось"),
+SUSPECTS = (
+    'rror|RROR|xception|Traceback (most|File "|atal: |FATAL|is not in|Root Cause (first|what():|'
+    "Value error, |.cc:|.cpp:|.go:|CRITICAL|anic|aused by|fail|Fail|FAIL|annot|can't|ould not|ouldn't|"
+    "nable to|not found|not avail|not supp|not valid|not reach|not init|not inst|not enough|not exist|"
+    "not match|n't exist|n't supp|navail|nvalid|ncompat|nsupport|ismatch|o such|denied|imed out|imeout|"
+    "efused|nreach|nexpected| exceed|nsufficient|rash|bort|orrupt|illed|llegal|issing|down|lost|fault|error |"
+    "失败|错误|无法|找不到|未找到|超时|失敗|エラー|실패|fehlgeschlagen|introuvable|échec|impossible d|"
+    "не найден|не удалось"
 )
+SUSPECT_MARKS = (*SUSPECTS.split("|"), RULE_LINE)
 # What a line has in it in which a job tells how far it is.
 PROGRESS_MARKS = ("loss", "step", "iteration", "poch ", "it/s", "samples/s", "tokens/s", "TFLOP", "busbw")
 # The plain text that an expression begins with. A character is not part of it if a quantifier makes it optional.

@@ -70,7 +70,8 @@ def judge_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     network, sentence = _judge(summary, wordings)
     if network == "unknown" and summary.fatal_faults:
         network, sentence = "refused", f"the job ended: {summary.fatal_faults[-1]}"
-    if network in ("unknown", "refused") and not summary.faults and summary.first_warning:
+    has_no_network = network in ("unknown", "refused") or (network == "fallback" and not summary.channels)
+    if has_no_network and not summary.faults and summary.first_warning:
         sentence = f'{sentence}; NCCL\'s first warning, quoted and not judged: "{summary.first_warning}"'
     good = network in GOOD_NETWORKS and not summary.faults
     if network in GOOD_NETWORKS and summary.faults:
@@ -120,7 +121,7 @@ def _with_failure(network: Network, sentence: str, summary: LogSummary) -> str:
         return f"{sentence}; the job ended: {failure.sentence}"
     if network != "unknown":
         return sentence
-    is_retry = failure.is_warning and not failure.is_probable
+    is_retry = failure.is_warning and bool(failure.why or not failure.is_probable)
     lead = "the log warns, which a job can get over" if is_retry else "the log's first failure"
     statement = f"{lead}: {failure.sentence}"
     return statement if failure.network is False and not summary.has_nccl_lines else f"{statement}; {sentence}"

@@ -11,7 +11,11 @@ from rdma_images.nccl_logs.failures import JobFailure
 from rdma_images.nccl_logs.verdict import Verdict, judge_lines, load_wordings
 
 SAMPLES = paths.PROJECT / "tests" / "incidents" / "samples"
-REPORTS = {report["source"]: report for report in yaml.safe_load((SAMPLES / "2026-11-26-logs.yaml").read_text())}
+REPORTS = {
+    report["source"]: report
+    for name in ("2026-11-26-logs.yaml", "2026-11-26-logs-3.yaml")
+    for report in yaml.safe_load((SAMPLES / name).read_text())
+}
 HELD_OUT = yaml.safe_load((SAMPLES / "2026-11-26-logs-held-out.yaml").read_text())
 
 
@@ -25,6 +29,44 @@ def test_what_ended_a_public_job_is_told(source: str) -> None:
     result = verdict_on(*report["lines"])
     assert [word for word in report["told"] if word not in result.sentence] == []
     assert not result.good
+
+
+def test_an_image_that_was_not_imported_has_its_reason_in_a_later_line() -> None:
+    """From pyxis issue 53: the first line says what was not done, and not why."""
+    prefix = "slurmstepd: error: pyxis: "
+    lines = ("failed to import docker image", "    [INFO] Creating", "    Write failed because No space left on device")
+    assert "No space left on device" in failure_of(*(f"{prefix}{line}" for line in lines)).why
+
+
+def test_an_error_number_of_libfabric_is_not_the_systems() -> None:
+    """From aws-ofi-nccl issue 20; FI_EIO has the words of EIO."""
+    failure = failure_of("Unable to write to EQ: Missing or unavailable event queue. err: Input/output error (5)")
+    assert failure.why.startswith("a call of libfabric failed")
+
+
+def test_words_of_any_program_are_probable_unless_an_exception_has_them() -> None:
+    line = "error: Domain socket directory /var/spool/slurmd: No such file or directory"
+    assert failure_of(line).sentence.startswith("probably a file or folder is not there")
+    assert failure_of(f"OSError: {line}").sentence.startswith("a file or folder is not there")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARNING 07-18 10:20:30 scheduler.py:700] Sequence group 12 is preempted by PreemptionMode.RECOMPUTE mode",
+        "rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+        "nvlink error   : Undefined reference to 'a' in 'b.o'",
+    ],
+)
+def test_no_certain_end_is_read_from_words_with_another_meaning(line: str) -> None:
+    failure = verdict_on(line).failure
+    assert not failure or not (failure.has_ended or failure.why)
+
+
+def test_a_message_between_lines_of_dashes_is_read_as_one() -> None:
+    text = ("No components were able to be", "opened in the pml framework.", "", "  Host:      n1")
+    assert failure_of("-" * 74, *text, "-" * 74).quote == "No components were able to be opened in the pml framework."
+    assert verdict_on("-" * 74, "all is well", "-" * 74).failure is None
 
 
 FRAME = '  File "/srv/train.py", line 12, in <module>'
