@@ -20,7 +20,7 @@ class RdmaImagesError(Exception):
 
 
 class RefusedError(RdmaImagesError):
-    """What was asked for cannot work, or is not known; nothing was downloaded or built."""
+    """The request cannot work, or names something unknown; nothing was downloaded or built."""
 
     exit_code = exit_codes.USAGE
 

@@ -20,7 +20,7 @@ UNWRITTEN = {"written": False}  # metadata of a field of details that is for the
 
 @dataclass(frozen=True)
 class Details:
-    """What the facts say of a component's version that later steps need: each component adds fields of its own."""
+    """The facts on a component's version that later steps need: each component adds fields of its own."""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class Component:
 
 @dataclass(frozen=True)
 class HostRequirement:
-    """What a host must bring for the image to work: shown, labelled, never checked at build time."""
+    """A requirement on the host: shown, labelled, never checked at build time."""
 
     name: str  # "nvidia-driver"
     at_least: str  # "580.65.06"
@@ -81,7 +81,7 @@ class HostRequirement:
 
 @dataclass(frozen=True)
 class RunSetting:
-    """What an image asks of its host or job: shown and labelled, never set in the image."""
+    """A setting of the image's host or job: shown and labelled, never set in the image."""
 
     name: str  # "devices", "variable.NCCL_SOCKET_IFNAME"
     value: str
@@ -92,7 +92,7 @@ class RunSetting:
 
 @dataclass(frozen=True)
 class Limit:
-    """What does not work in an image, though a user may expect it: shown and labelled."""
+    """A limitation of an image that a user may not expect: shown and labelled."""
 
     name: str  # "torch-compile"
     feature: str
@@ -123,7 +123,7 @@ class AddedUser:
 
 @dataclass(frozen=True)
 class Additions:
-    """What a target adds to an image above its components."""
+    """The additions of a target to an image, above its components."""
 
     files: tuple[AddedFile, ...]
     environment: dict[str, str]
@@ -170,7 +170,7 @@ class ExistingImage:
 
 @dataclass(frozen=True)
 class ImageChange:
-    """What happens to a part of an image that a fabric is added to, and why."""
+    """The treatment of a part of an image that a fabric is added to, and its reason."""
 
     kind: Literal["added", "replaced", "kept"]
     part: str
@@ -338,7 +338,7 @@ class Build:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What BuildKit recorded of the build that made an image, in the form of an SLSA version."""
+    """BuildKit's record of the build that made an image, in the form of an SLSA version."""
 
     digest: str  # of the image's manifest
     predicate_type: str  # "https://slsa.dev/provenance/v0.2"
@@ -354,7 +354,7 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Check:
-    """What one validator found in one image. Its texts are plain: whatever the image said, they can be shown."""
+    """The finding of one validator in one image. Its texts are plain: whatever the image said, they can be shown."""
 
     id: str  # "nccl.single"
     title: str  # what holds when it passes: "one libnccl is in the image"

@@ -7,7 +7,7 @@ from rdma_images.core.pipeline import Check
 
 @dataclass(frozen=True)
 class CheckSubject:
-    """What a check is about, whatever its outcome."""
+    """The subject of a check, whatever its outcome."""
 
     id: str  # without the tier: "rc-pingpong"
     title: str  # what holds when it passes

@@ -26,7 +26,7 @@ LOST = re.compile(r"retry counter exceeded|status:? 12\b|stopped at its time lim
 
 @dataclass(frozen=True)
 class Exchange:
-    """What is run, and what shows that it worked.
+    """The programs of an exchange, and the output that shows its success.
 
     `server` runs in the first guest; `client` in the second, once the first listens; "{server}" is its address.
     """

@@ -34,7 +34,7 @@ class NoGuestError(RdmaImagesError):
 
 @dataclass(frozen=True)
 class GuestMachine:
-    """What every guest is started with: a QEMU command with its firmware, a kernel, the first root filesystem."""
+    """The parts of every guest: a QEMU command with its firmware, a kernel, the first root filesystem."""
 
     qemu: tuple[str, ...]
     kernel: Path

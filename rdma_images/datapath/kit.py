@@ -42,7 +42,7 @@ _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 @dataclass(frozen=True)
 class Kit:
-    """What a guest needs that does not depend on the image.
+    """The programs and files of a guest that do not depend on the image.
 
     The commands are starts of command lines; `kernel` and `initramfs` are files.
     """

@@ -74,7 +74,7 @@ HOOKS = (
 
 @dataclass(frozen=True)
 class BootstrapRecord:
-    """What was bootstrapped, written beside its tar."""
+    """The record of a bootstrapped base, written beside its tar."""
 
     name: str  # "debian13"; of a foreign platform "debian13-arm64"
     suite: str

@@ -32,7 +32,7 @@ SHELL = ("-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
 
 @dataclass(frozen=True)
 class ContainerOptions:
-    """What a user asks for beside what the image needs, as typed."""
+    """The options of a user beside what the image needs, as typed."""
 
     mounts: Sequence[str] = ()  # "HOST:CONTAINER[:ro]"
     variables: Sequence[str] = ()  # "NAME=VALUE", or "NAME" for the value of this environment
@@ -43,7 +43,7 @@ class ContainerOptions:
 
 @dataclass(frozen=True)
 class DockerHost:
-    """What the machine of an engine can give to a container; `missing` says why not, by the setting's name."""
+    """The resources that an engine's machine can give to a container; `missing` says why not, by the setting's name."""
 
     network: str = ""  # the network where the engine's default one reaches nothing
     init: bool = True  # whether the engine can start its own first process, which passes signals on

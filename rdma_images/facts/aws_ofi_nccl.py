@@ -38,7 +38,7 @@ class ConfigureSwitch(VersionedRow):
 
 
 class PluginPlatform(VersionedRow):
-    """What a plugin for EFA is built with: its name, and the words before it in what configure says at its end."""
+    """A feature that a plugin for EFA is built with, and the words before its state in the summary of configure."""
 
     name: str
     says: tuple[str, ...]

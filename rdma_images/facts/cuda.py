@@ -7,7 +7,7 @@ from rdma_images.facts.origin import FactsFile, Row, Version
 
 
 class CudaMajor(Row):
-    """What a CUDA major asks of the host, and what compiles for it."""
+    """The driver that a CUDA major asks of the host, and the compilers for it."""
 
     driver: Version  # oldest NVIDIA driver that runs it
     runtime: str  # the wheel of CUDA's runtime

@@ -9,28 +9,28 @@ from rdma_images.facts.origin import FactsFile, VersionedRow, VersionRange
 
 
 class Fault(VersionedRow):
-    """What does not work in some versions of something, and the variables that decide whether it is so."""
+    """A fault of some versions, and the variables that avoid it or bring it about."""
 
     unless: str | None = None  # "NAME=value", or "NAME" for any value: a variable that avoids it
-    only_with: str | None = None  # "NAME=value", or "NAME" for any value: a variable without which it is not so
+    only_with: str | None = None  # "NAME=value", or "NAME" for any value: a variable without which it does not occur
     why: str
     fix: str
 
     def is_avoided(self, environment: Mapping[str, str] | None) -> bool:
-        """Return whether it is not so with these variables."""
+        """Return whether these variables avoid the fault."""
         return _is_set(self.unless, environment) or bool(self.only_with and not _is_set(self.only_with, environment))
 
 
 class KnownFault(Fault):
-    """What does not work in some versions of `component`: alone, on a machine, or beside other components."""
+    """A fault of some versions of `component`: alone, on a machine, or beside other components."""
 
     component: str = Field(alias="of")
     fabric: Fabric | None = None
     beside: dict[str, VersionRange] = Field(
         default_factory=dict
-    )  # the versions of other components with which it is so
+    )  # the versions of other components beside which it occurs
     machine: str | None = None  # as ELF files call it
-    without: str | None = None  # a library, by its name: it is so where the loader finds none
+    without: str | None = None  # a library, by its name: it occurs where the loader finds none
     refuses: bool = True  # whether a plan is refused for it
     compiling: bool = False  # whether it fails as it is compiled: an image that has it is past that
 
@@ -55,7 +55,7 @@ class KnownFault(Fault):
         environment: Mapping[str, str] | None = None,
         fabric: str | None = None,
     ) -> bool:
-        """Return whether it is so for these versions by component, on this machine and fabric."""
+        """Return whether it occurs with these versions by component, on this machine and fabric."""
         if self.is_avoided(environment) or self.fabric not in (None, fabric) or self.machine not in (None, machine):
             return False
         spans = {self.component: self, **self.beside}

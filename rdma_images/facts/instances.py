@@ -30,7 +30,7 @@ class InstanceType(Row):
 
 
 class NodeResources(Row):
-    """What a node has before anything is changed on it."""
+    """The resources of a node before anything is changed on it."""
 
     hugepages: int  # MiB, in pages of 2 MiB
 

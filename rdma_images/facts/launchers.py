@@ -48,7 +48,7 @@ class Parameter(Strict):
 
 
 class PodResources(Row):
-    """What a pod with all GPUs of a node asks for."""
+    """The requests of a pod with all GPUs of a node."""
 
     hugepages: int  # MiB
     memory: int  # MiB for each GPU, of a measurement
@@ -125,7 +125,7 @@ JobFieldRow = Annotated[
 
 
 class Launcher(Row):
-    """What starts a job; its templates are in jobs/<name>/."""
+    """A launcher of jobs; its templates are in jobs/<name>/."""
 
     summary: str
     kind: Kind = "other"
@@ -151,7 +151,7 @@ class RankStarter(Row):
 
 
 class ClusterMaker(Row):
-    """What makes a cluster; its templates are in jobs/<name>/."""
+    """A maker of clusters; its templates are in jobs/<name>/."""
 
     summary: str
     fabrics: tuple[Fabric, ...]

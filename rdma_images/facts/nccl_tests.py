@@ -24,7 +24,7 @@ class Backends(Row):
 
 
 class DefaultMeasurement(Row):
-    """What a job measures with it where its user does not say."""
+    """The defaults of a measurement with nccl-tests."""
 
     program: str
     arguments: tuple[str, ...]

@@ -8,7 +8,7 @@ from rdma_images.facts.origin import FactsFile
 
 
 class PackageFault(Fault):
-    """What some versions of a package do on a fabric; `packages` are the names under which it is installed.
+    """A fault of some versions of a package on a fabric; `packages` are the names under which it is installed.
 
     A build whose `modules`, a folder of site-packages, need the library `unless_needs` does not have the fault, nor has
     one whose modules do not need the library `needs`, nor one beside the package `unless_beside`,

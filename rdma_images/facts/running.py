@@ -14,7 +14,7 @@ REQUIRED_ROWS = ("efa", "erdma", "nothing")
 
 
 class HostSetting(Row):
-    """What a host or an orchestrator must provide. `docker` is docker run's option for it, empty without one."""
+    """A setting of the host or orchestrator. `docker` is docker run's option for it, empty without one."""
 
     name: str  # "devices"
     value: str
@@ -40,7 +40,7 @@ class RequiredNetwork(Row):
 
 
 class Limitation(Row):
-    """What does not work in images with `component`, though a user may expect it, and what to do."""
+    """A limitation of images with `component` that a user may not expect, and what to do."""
 
     feature: str
     component: str = Field(alias="of")

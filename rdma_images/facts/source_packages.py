@@ -6,7 +6,7 @@ from rdma_images.facts.origin import FactsFile, Row
 
 
 class SourcePackage(Row):
-    """What the build of a package wants: variables, "{architectures}" in them being "80;90", and GiB a compiler."""
+    """The needs of a package's build: variables, "{architectures}" in them being "80;90", and GiB for each compiler."""
 
     variables: dict[str, str] = Field(default_factory=dict)
     cuda: bool = False  # whether it cannot be built without a compiler of CUDA

@@ -34,7 +34,7 @@ class Link(MeasuredValue):
 
 
 class Chain(MeasuredValue):
-    """What NCCL would do on a fabric: `outcome` "tcp" is TCP sockets, "end" a job that ends, "unknown" neither.
+    """The start of NCCL on a fabric: `outcome` "tcp" is TCP sockets, "end" a job that ends, "unknown" neither.
 
     `fabric` is "none" where neither the question nor the image names one.
     """

@@ -21,7 +21,7 @@ class HugePages(MeasuredValue):
 
 
 class Devices(MeasuredValue):
-    """What a machine brings to a container. `memlock` is in bytes, None for no limit."""
+    """The devices and limits that a machine gives a container. `memlock` is in bytes, None for no limit."""
 
     instance: str
     vendor: str
@@ -58,7 +58,7 @@ class AllReduceRun(MeasuredValue):
 
 
 class RequestedNetwork(MeasuredValue):
-    """What the image brings NCCL to the network with: `plugin` for libfabric, "" for what NCCL has itself.
+    """The way from NCCL to the network that the image has: `plugin` for libfabric, "" for what NCCL has itself.
 
     `insists` is NCCL_NET of the image's environment; `device` is whether the machine has a device for the network.
     """

@@ -91,7 +91,7 @@ class PluginFile(MeasuredValue):
 
 
 class ResolvedLibrary(MeasuredValue):
-    """What the loader makes of a name: the path it found, the file behind it, and why it does not open it."""
+    """The loader's answer for a name: the path it found, the file behind it, and why it does not open it."""
 
     path: str = ""
     file: str = ""
@@ -143,7 +143,7 @@ class MappedNccl(MeasuredValue):
 
 
 class ImportedTorch(MeasuredValue):
-    """What `import torch` brought. `compiled_nccl` is a constant of torch's build, not what is loaded."""
+    """The state after `import torch`. `compiled_nccl` is a constant of torch's build, not what is loaded."""
 
     version: str
     cuda: str | None
@@ -198,7 +198,7 @@ class DebianContents(MeasuredValue):
 
 
 class PackageContents(MeasuredValue):
-    """What a bill of materials says of packages: wheels by folder and name, Debian's by name, the EFA installer's."""
+    """The packages of a bill of materials: wheels by folder and name, Debian's by name, the EFA installer's."""
 
     wheels: dict[str, dict[str, WheelContents]] = Field(default_factory=dict)
     debian: dict[str, DebianContents] = Field(default_factory=dict)
@@ -236,7 +236,7 @@ class PythonOnPath(MeasuredValue):
 
 
 class Settings(MeasuredValue):
-    """What sets variables beside the environment, and the paths in variables that are not there.
+    """The files that set variables beside the environment, and the paths in variables that are not there.
 
     `pythons` are those on PATH, in its order; none where what starts in the image may choose another.
     `without_path` is what the loader would find without LD_LIBRARY_PATH, by name; empty where that is not set.
@@ -249,14 +249,14 @@ class Settings(MeasuredValue):
 
 
 class EntryPointChanges(MeasuredValue):
-    """What the entry point changes for the process that it starts: variables of ours `given`, or `removed`."""
+    """The changes of the entry point for the process that it starts: variables of ours `given`, or `removed`."""
 
     given: dict[str, str] = Field(default_factory=dict)
     removed: list[str] = Field(default_factory=list)
 
 
 class LogLine(MeasuredValue):
-    """What a plugin said through NCCL's logger; `level` is ncclDebugLogLevel: 1 version, 2 warning, 3 information."""
+    """A plugin's message through NCCL's logger; `level` is ncclDebugLogLevel: 1 version, 2 warning, 3 information."""
 
     level: int
     text: str
@@ -290,7 +290,7 @@ class StartedLibrary(MeasuredValue):
 
 
 class StartedNetwork(MeasuredValue):
-    """What NCCL's plugins, in the order in which it tries them, libfabric and libibverbs do in the image."""
+    """The start of NCCL's plugins, in the order in which it tries them, of libfabric and of libibverbs in the image."""
 
     plugins: list[StartedLibrary]
     libfabric: StartedLibrary

@@ -10,7 +10,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class Probe:
-    """What is declared of a probe: the tiers whose validators read it, and what no value means where it is no fault."""
+    """The declaration of a probe: the tiers whose validators read it, and what no value means where it is no fault."""
 
     def __init__(self, *tiers: Tier, nothing: str = "") -> None:
         """Describe a probe of `tiers`; `nothing` is empty where a probe without a value has failed."""

@@ -24,7 +24,7 @@ LISTING_FILE = "files.json"
 
 @dataclass(frozen=True)
 class LayerTask:
-    """What a process needs to make one layer."""
+    """The inputs of a process that makes one layer."""
 
     wheels: tuple[tuple[Path, int], ...]  # a wheel's file, and its size by the lock
     patterns: str

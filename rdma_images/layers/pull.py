@@ -99,7 +99,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """What pulling an image asks of a registry."""
+    """The registry that an engine pulls an image from."""
 
     protocol_version = "HTTP/1.1"
     timeout = 60  # seconds without a request, after which a connection is ended

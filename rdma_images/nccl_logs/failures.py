@@ -83,7 +83,7 @@ WORK = re.compile(r"SeqNum=(?P<number>\d+), OpType=(?P<operation>\w+)")
 
 @dataclass(frozen=True)
 class JobFailure:
-    """What ended a job, by one line of its log."""
+    """The failure that ended a job, by one line of its log."""
 
     quote: str
     why: str = ""  # the kind and what to do, inferred; "" where the line alone is known
@@ -455,7 +455,7 @@ class FailureReader:
 
 @dataclass
 class _RootCause:
-    """What torchrun's blocks say of the first failure, by the earliest time."""
+    """The first failure by torchrun's blocks: the one with the earliest time."""
 
     rank: str = ""
     host: str = ""

@@ -61,7 +61,7 @@ IN_NODE = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class LineShape:
-    """What lines that differ only in numbers have in common."""
+    """The possible meanings that lines share which differ only in numbers."""
 
     matters: bool = False  # such a line can mean something
     is_nccl: bool = False  # it is NCCL's

@@ -51,7 +51,7 @@ WARNING = re.compile(r"NCCL (?<!\wNCCL )WARN +(?P<words>\S.*)")
 
 @dataclass
 class LogSummary:
-    """What the lines of a log say, each thing once, whichever rank said it."""
+    """The statements of a log's lines, each once, whichever rank made it."""
 
     nccl: str | None = None
     has_nccl_lines: bool = False  # a line of NCCL's is among them

@@ -23,7 +23,7 @@ ALL_RANKS = "give the log of all ranks, with NCCL_DEBUG=INFO and no NCCL_DEBUG_S
 
 @dataclass(frozen=True)
 class Verdict:
-    """What NCCL's channels use. `sentence` says it in one line; `good` is True only where the channels show it."""
+    """The network of NCCL's channels. `sentence` says it in one line; `good` is True only if the channels show it."""
 
     network: Network
     good: bool

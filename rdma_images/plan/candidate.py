@@ -18,7 +18,7 @@ PROPERTIES = tuple(axis.name for axis in axes.AXES if axis.default)
 
 @dataclass(frozen=True)
 class Candidate:
-    """What the rules are applied to. `versions` has every component's version, the properties and the fabric."""
+    """A combination that rules judge. `versions` has every component's version, the properties and the fabric."""
 
     target: str
     fabric: Fabric

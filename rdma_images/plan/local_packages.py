@@ -49,7 +49,7 @@ class LocalPackage:
 
 
 class _ProblemError(Exception):
-    """What is wrong with a requirement, and what to do."""
+    """A fault of a requirement, and what to do."""
 
 
 def is_address(text: str) -> bool:

@@ -74,7 +74,7 @@ class LicenseRules(Strict):
 
 
 class Target(TargetAdditions):
-    """What a user asks for by name."""
+    """A target: what a user names to plan, build and publish."""
 
     summary: str = Field(description="What the image is for, in a line.")
     fabric: Fabric = Field(description="The network: efa (AWS) or erdma (Alibaba Cloud).")

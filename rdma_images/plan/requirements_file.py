@@ -21,7 +21,7 @@ MAX_DEPTH = 10  # files that include one another
 
 @dataclass
 class Requirements:
-    """What requirements files ask for: packages to install, and limits for packages that others bring."""
+    """The content of requirements files: packages to install, and limits for packages that others bring."""
 
     packages: list[str] = field(default_factory=list)
     constraints: list[str] = field(default_factory=list)

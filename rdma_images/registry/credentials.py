@@ -12,7 +12,7 @@ FORMS = "env:NAME or file:PATH"
 
 @dataclass(frozen=True)
 class Login:
-    """What a registry asks for. Exactly one of a name with password, an identity token or a bearer token is set.
+    """The credentials for a registry. Exactly one of a name with password, an identity token or a bearer token is set.
 
     Secrets are out of the repr, so that no log and no traceback shows them.
     """

@@ -71,7 +71,7 @@ class MissingError(PublishError):
 
 
 class MalformedError(PublishError):
-    """What is there does not have the form that it should."""
+    """The content does not have the form that it should."""
 
 
 class ConflictError(PublishError):

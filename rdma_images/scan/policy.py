@@ -66,7 +66,7 @@ class NotAffected(VulnerabilityStatement):
 
 
 class OriginRules(Strict):
-    """What the signed provenance of an image must say, where `invoke verify --policy` asks."""
+    """The requirements on an image's signed provenance, for `invoke verify --policy`."""
 
     builders: tuple[Filled, ...] = Field(default=(), description="Ids of builders, of which one must have built it.")
     sources: tuple[Filled, ...] = Field(

@@ -39,7 +39,7 @@ Open = Callable[[str], IO[bytes]]
 
 @dataclass
 class LayerContent:
-    """What is gathered while a layer's files stream by."""
+    """The measurements of a layer, gathered while its files stream by."""
 
     leftovers: dict[str, dict[str, str]] = field(default_factory=lambda: {"secret": {}, "cache": {}, "temporary": {}})
     bytes_by_category: dict[str, int] = field(default_factory=dict)  # of the first MAX_CATEGORIES

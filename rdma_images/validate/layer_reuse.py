@@ -35,7 +35,7 @@ WHITEOUT = ".wh."  # removes what lower layers have, see the OCI image specifica
 
 
 class EarlierMeasurement(MeasuredValue):
-    """What was measured in an image whose topmost layer is harmless.
+    """The measurements of an image whose topmost layer is harmless.
 
     `user_files` are those of the tree that are below tree.USER_FOLDERS; `request` is what the network probe was asked.
     What is None has to be measured.

@@ -27,7 +27,7 @@ PROGRAMS = ("no-library",)  # the loader lists programs, too
 
 
 class ComputedLoader:
-    """What the loader of an image would answer. It answers as libraries.ImageLoader does."""
+    """Answer as the loader of an image would, by its files; the counterpart of libraries.ImageLoader."""
 
     method = "the image's ld.so.cache, read without running it"
 

@@ -27,7 +27,7 @@ CHECKS = pytest.StashKey[list[Check]]()
 
 
 class UnmetError(AssertionError):
-    """What a validator found is not what must hold. Reads as expected, found, fix."""
+    """A requirement does not hold; the message has the lines expected, found and fix."""
 
 
 @dataclass

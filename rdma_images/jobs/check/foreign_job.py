@@ -79,7 +79,7 @@ class YamlNode:
 
 @dataclass(frozen=True)
 class ShellFault:
-    """What a shell does not read as it is meant, and what to write in its place."""
+    """A text that a shell reads otherwise than it is meant, and what to write instead."""
 
     word: LocatedText
     message: str
@@ -130,7 +130,7 @@ class RankStart:
 
 @dataclass(frozen=True)
 class JobPart:
-    """What a job asks for on each node, or in each pod of one kind. What the job does not say is None or absent."""
+    """The part of a job on each node, or in each pod of one kind. What the job does not say is None or absent."""
 
     file: str
     line: int

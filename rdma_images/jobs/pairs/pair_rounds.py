@@ -15,7 +15,7 @@ TOLERANCE = 0.2  # of the reference: runs of one pair differ by a few percent, a
 
 @dataclass(frozen=True)
 class Inference:
-    """What is known after some rounds. A node is in one of `good`, `slow`, `suspects`, or was not measured."""
+    """The conclusions of some rounds. A node is in one of `good`, `slow`, `suspects`, or was not measured."""
 
     reference: float  # GB/s of good pairs
     good: tuple[str, ...]  # in a pair that is as fast as others

@@ -43,7 +43,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a run, or makes it doubtful, what to do, and the lines that show it ("file:line")."""
+    """A fault or a doubt of a run, its fix, and the lines that show it ("file:line")."""
 
     sentence: str
     fix: str = ""
@@ -53,7 +53,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class NodeResult:
-    """What the logs say of one node."""
+    """The values that the logs have of one node."""
 
     name: str
     ranks: tuple[int, ...]  # those whose lines are in the logs
@@ -74,7 +74,7 @@ class NodeResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What the logs of one run of the job say."""
+    """The values that the logs have of one run of the job."""
 
     name: RunName
     network: Network
@@ -97,7 +97,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class ReferenceBandwidth:
-    """What somebody published for such a job at one size, or what the network cards can carry."""
+    """The bandwidth that somebody published for such a job at one size, or that the network cards can carry."""
 
     title: str
     size: int | None  # bytes; None for the line rate
@@ -118,7 +118,7 @@ class ExpectedBandwidth:
 
 @dataclass(frozen=True)
 class Result:
-    """What a job's logs say, and what that was compared with."""
+    """The result of a job by its logs, and what it was compared with."""
 
     job: str  # its name; empty where there is no job.json
     digest: str  # of the image, "sha256:…"; empty where it is not known

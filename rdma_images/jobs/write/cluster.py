@@ -27,7 +27,7 @@ class Interface:
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """What a user asks for, as typed."""
+    """A request for a cluster, as typed."""
 
     launcher: str
     instance: str

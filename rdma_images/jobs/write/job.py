@@ -22,7 +22,7 @@ class RoleRequest:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a user asks for, as typed."""
+    """A request for a job, as typed."""
 
     target: str  # empty for an image that no target of the matrix is
     launcher: str
@@ -48,7 +48,7 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class Counts:
-    """What the part of a job on one node asks for."""
+    """The resources that the part of a job on one node asks for."""
 
     gpus: int
     interfaces: int  # EFA, or eRDMA's resource

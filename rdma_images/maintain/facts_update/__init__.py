@@ -22,7 +22,7 @@ __all__ = ["Reading", "ReleaseNews", "Update", "update", "write"]
 
 @dataclass(frozen=True)
 class Update:
-    """What was read, and what the makers' pages name."""
+    """The readings of the sources, and the news of the makers' pages."""
 
     readings: tuple[Reading, ...]
     news: tuple[ReleaseNews, ...]

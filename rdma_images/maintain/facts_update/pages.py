@@ -21,7 +21,7 @@ _CELL = re.compile(r"<tr[^>]*>\s*<td[^>]*>(?:\s|<[^>]+>)*(\d+\.\d+\.\d+)\b")
 
 @dataclass(frozen=True)
 class ReleaseNews:
-    """What a page says that the facts do not; `newer` is empty where it says nothing new or did not answer."""
+    """The releases of a page that the facts lack; `newer` is empty where it says nothing new or did not answer."""
 
     component: str
     address: str

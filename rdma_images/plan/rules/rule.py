@@ -18,7 +18,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Unknown:
-    """What the facts do not know, so that the rule cannot say whether a combination works."""
+    """A gap of the facts, for which the rule cannot say whether a combination works."""
 
     text: str
     source: str

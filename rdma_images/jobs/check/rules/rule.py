@@ -1,4 +1,4 @@
-"""What a rule is, and what it may know of a part."""
+"""Rules, and the facts that they get with a part of a job."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ class FactTables:
 
 @dataclass(frozen=True)
 class CheckContext:
-    """What the facts say of a part: its instance type, where that is known, and its fabric."""
+    """The facts about a part: its instance type, where that is known, and its fabric."""
 
     tables: FactTables
     node: InstanceType | None
