@@ -23,7 +23,7 @@ def main() -> None:
     """Print the table."""
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    lines = (paths.DOCKERFILES / "devel-files.txt").read_text(encoding="utf-8").splitlines()
+    lines = (paths.DATA / "dockerfiles" / "devel-files.txt").read_text(encoding="utf-8").splitlines()
     patterns = {line: re.compile(translate(line)) for line in lines if line and not line.startswith("#")}
     left_out: dict[tuple[str, str], list[int]] = defaultdict(list)
     for wheel, path, size in files(sys.argv[1]):

@@ -10,7 +10,7 @@ import pytest
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_plugin
 from rdma_images.core.versions import key
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.environment import Effect, Environment, Variable
 from rdma_images.facts.faults import Faults as Table
 from rdma_images.facts.packages import Packages
@@ -31,13 +31,13 @@ OVERRIDDEN = ("nccl", "libfabric")  # whose files set only what the environment 
 @functools.cache
 def table() -> Environment:
     """Return facts/environment.yaml."""
-    return facts_table.read(Environment)
+    return facts_file.read(Environment)
 
 
 @functools.cache
 def variables() -> Variables:
     """Return facts/variables.yaml."""
-    return facts_table.read(Variables)
+    return facts_file.read(Variables)
 
 
 def with_others(names: Sequence[str]) -> str:
@@ -91,7 +91,7 @@ def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping
 def avoiding(case: Inspection) -> set[str]:
     """Return the variables, as NAME=value, that prevent a known fault of an installed package."""
     versions = dict(case.measured.packages.installed if case.measured.packages else ())
-    package_faults = facts_table.read(Packages).faults
+    package_faults = facts_file.read(Packages).faults
     rows = [
         row
         for row in package_faults
@@ -130,7 +130,7 @@ class SettingFaults(NamedTuple):
 
 def faults(case: Inspection, versions: Mapping[str, str], *components: str) -> SettingFaults:
     """Return what is known not to work in these versions of the components `of`; first what a plan is refused for."""
-    table_, environment = facts_table.read(Table), started(case)
+    table_, environment = facts_file.read(Table), started(case)
     conditions = (versions, case.subject.machine, environment, case.expected.fabric)
     rows = [
         row for row in table_.faults if row.component in components and not row.compiling and row.holds_for(*conditions)

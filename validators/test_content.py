@@ -8,7 +8,7 @@ import pytest
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.yaml_file import Strict
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.cuda import Cuda
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries
@@ -201,7 +201,7 @@ def test_compat(case: Inspection, libraries: Libraries, require: Requirement) ->
     answer = libraries.resolved["libcuda.so.1"]
     match = DRIVER.search(answer.file) or pytest.skip("the image has no libcuda of a driver")
     cuda = cuda_in_use(case, libraries) or pytest.skip("nothing says which CUDA is in use")
-    table = facts_table.read(Cuda)
+    table = facts_file.read(Cuda)
     row = table.majors.get(cuda.partition(".")[0]) or pytest.skip(f"no driver is known for CUDA {cuda}")
     on_machine = case.subject.ref.startswith(FOLDER)  # whose own driver it then is
     is_new = versions.at_least(match.group(1), row.driver)
@@ -240,7 +240,7 @@ def driver_versions(case: Inspection, files: Files, libraries: Libraries) -> dic
 def test_cuda_driver(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image brings no library of a driver: the runtime mounts the host's."""
     drivers = driver_versions(case, files, libraries)
-    row = facts_table.read(Cuda).majors.get(cuda_in_use(case, libraries).partition(".")[0])
+    row = facts_file.read(Cuda).majors.get(cuda_in_use(case, libraries).partition(".")[0])
     version = drivers.get(libraries.resolved["libcuda.so.1"].file)
     if version and row and not versions.at_least(version, row.driver):
         pytest.skip("it is too old as well: see cuda.compat")

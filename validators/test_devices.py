@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.validate.pytest_plugin import Requirement
@@ -25,7 +25,7 @@ def fabric_devices(devices: Devices, fabric: str) -> dict[str, RdmaDevice]:
 @pytest.mark.validator("device.nodes", source="facts/instances.yaml", tier="device", fabric="any")
 def test_nodes(devices: Devices, fabric: str, require: Requirement) -> None:
     """As many RDMA devices are in the container as the instance type has."""
-    table = facts_table.read(Instances)
+    table = facts_file.read(Instances)
     instance = table.types.get(devices.instance) or table.types.get(f"ecs.{devices.instance}")
     nodes = [name for name in devices.nodes if VERBS.fullmatch(name)]
     if not nodes and not devices.rdma:

@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images.chain import compute
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_disabling_variable, sharp_plugin
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import Running
@@ -70,8 +70,8 @@ def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
     Returns:
         What NCCL_NET may say, and what FI_PROVIDER must say beside it, if anything.
     """
-    row = facts_table.read(Running).insist[fabric]
-    names = facts_table.read(Plugin).network_names(plugin)
+    row = facts_file.read(Running).insist[fabric]
+    names = facts_file.read(Plugin).network_names(plugin)
     return [row.network] if row.network else names, row.provider
 
 

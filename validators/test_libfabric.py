@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rdma_images.core import versions
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.efa_installer import Efa
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in, unfound
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
@@ -106,7 +106,7 @@ def test_libfabric_version(
     if case.stands_in("efa-installer"):
         pytest.skip("a stand-in took the place of the EFA installer")
     installer = packages.efa_installer or pytest.skip("the image does not say which EFA installer made it")
-    row = facts_table.read(Efa).releases.get(installer)
+    row = facts_file.read(Efa).releases.get(installer)
     bundled = row.libfabric if row else None
     official = bundled or (OF_AWS if versions.at_least(installer, OWN_BUILDS) else "")
     by_path = {

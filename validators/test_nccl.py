@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from rdma_images.core import versions
 from rdma_images.core.pipeline import Severity
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.inspection import (
     Inspection,
@@ -379,7 +379,7 @@ def test_tag(case: Inspection, nccl: tuple[str, str], require: Requirement) -> N
 @pytest.mark.validator("erdma.nccl", source="facts/erdma.yaml", fabric="erdma")
 def test_on_erdma(nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use starts on an eRDMA device, and is no older than Alibaba asks for."""
-    table = facts_table.read(Erdma)
+    table = facts_file.read(Erdma)
     broken, least = table.broken_nccl.get(nccl[1]), table.minimum
     if not versions.at_least(nccl[1], least.nccl):
         problem, fix = (

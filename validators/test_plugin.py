@@ -6,7 +6,7 @@ from rdma_images.chain.links import entry_point_choice
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
 from rdma_images.core.pipeline import FABRIC_TITLES
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries, PluginFile
@@ -204,7 +204,7 @@ def test_topology(case: Inspection, libraries: Libraries, plugin: tuple[str, Plu
         pytest.skip(f"{path} names no topology file")
     if started(case).get("NCCL_TOPO_FILE"):
         pytest.skip("NCCL_TOPO_FILE is set, and the plugin leaves it: see environment.files")
-    facts = facts_table.read(Plugin)
+    facts = facts_file.read(Plugin)
     rows = {row.file: row for row in facts.topologies}
     absent = [file for file in about.topologies if libraries.topologies.get(file) == "absent"]
     bare = [
@@ -295,7 +295,7 @@ def test_libfabric(
 ) -> None:
     """The plugin gets the libfabric that was installed for EFA, and one that is new enough for it."""
     file = libraries.closures[plugin[0]].libraries.get("libfabric.so.1", "")
-    facts, version = facts_table.read(Plugin), libraries.libfabric.get(file, "")
+    facts, version = facts_file.read(Plugin), libraries.libfabric.get(file, "")
     rows = [row for row in facts.asks if plugin[1].version and row.holds(plugin[1].version)]
     row = next((row for row in rows if version and not versions.at_least(version, row.libfabric)), None)
     require(

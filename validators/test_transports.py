@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from rdma_images.chain.verbs import folder_of
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts import packages as facts_packages
 from rdma_images.inspection.inspection import (
     Inspection,
@@ -332,7 +332,7 @@ def test_packages(
     case: Inspection, packages: MeasuredPackages, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
     """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
-    facts = facts_table.read(facts_packages.Packages)
+    facts = facts_file.read(facts_packages.Packages)
     every, environment = packages.installed, environment_of(case)
     beside, cuda = dict(every), cuda_in_use(case, libraries).partition(".")[0]
     rows = [

@@ -11,7 +11,7 @@ from rdma_images.chain.verbs_links import DRIVERS, OWN_NETWORK, rdma_links
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.pipeline import FABRIC_TITLES
 from rdma_images.core.plain import plain
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Chain, Link
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
@@ -35,7 +35,7 @@ def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | N
     """
     if fabric and fabric not in FABRICS:
         raise RefusedError(f"--fabric {fabric}: no such fabric\n{suggestion(fabric, FABRICS)}")
-    instance_type = facts_table.read(Instances).find(instance) if instance else None
+    instance_type = facts_file.read(Instances).find(instance) if instance else None
     if instance_type and fabric and fabric not in (instance_type.fabric, "none"):
         raise RefusedError(
             f"--instance {instance} has {FABRIC_TITLES[instance_type.fabric]}\nleave --fabric {fabric} out"

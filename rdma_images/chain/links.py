@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, provider_suffixes
 from rdma_images.core.pipeline import FABRIC_TITLES
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Evidence, Link
@@ -147,7 +147,7 @@ def instance_link(fabric: str, instance: str) -> Link:
     """Return the link of the instance type: how many interfaces it has, or that it lacks the fabric."""
     if not instance:
         return Link(name="instance", value="none was named", how="facts")
-    instance_type = facts_table.read(Instances).find(instance)
+    instance_type = facts_file.read(Instances).find(instance)
     fault = "" if instance_type.fabric == fabric else f"{instance} has no {FABRIC_TITLES.get(fabric, fabric)}"
     return Link(name="instance", value=f"{instance_type.interfaces} interfaces", how="facts", fault=fault)
 
@@ -244,7 +244,7 @@ def _judge_start(case: Inspection, run: StartedLibrary, libraries: Libraries, ne
     stand_in = case.stands_in(OFI_PLUGIN) or case.stands_in("efa-installer")
     # Loaded, the plugin takes the name in NCCL_NET where it is one of its own; a stand-in has one name.
     version = case.subject.label(f"component.{OFI_PLUGIN}") or None
-    names = facts_table.read(Plugin).network_names(version) if stand_in else [run.network]
+    names = facts_file.read(Plugin).network_names(version) if stand_in else [run.network]
     if network and run.network and network.lower() not in (name.lower() for name in names):
         return f"NCCL_NET={network} asks for a network of that name, and {run.path} is called {' or '.join(names)}", ""
     if plugin and plugin.project and plugin.project not in EFA_PLUGINS:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import nccl_environment
 from rdma_images.chain.verbs import VERBS
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.chain import Link
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in, nccl_in_use, unfound
@@ -60,7 +60,7 @@ def _project(case: Inspection, file: str) -> str:
 def _nccl_link(case: Inspection, fabric: str) -> Link:
     """Return the NCCL, and whether it is known to end on an eRDMA device."""
     link, file = links.nccl_link(case), nccl_in_use(case)
-    broken = facts_table.read(Erdma).broken_nccl
+    broken = facts_file.read(Erdma).broken_nccl
     if fabric != "erdma" or not file or file[1] not in broken:
         return link
     return link.model_copy(update={"fault": broken[file[1]].why})

@@ -37,7 +37,6 @@ PYTHON = (sys.executable, "-P") if INSTALLED else (sys.executable,)
 MATRIX = PROJECT / "matrix.yaml"
 FACTS = DATA / "facts"
 LOCKS = PROJECT / "locks"
-DOCKERFILES = DATA / "dockerfiles"
 VALIDATORS = DATA / "validators"
 PROBES = _PACKAGE / "validate" / "probes"
 BUILD = PROJECT / "build"

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
 from rdma_images.nccl_logs.error_lines import MAX_QUOTE_LENGTH
@@ -81,7 +81,7 @@ class LogParser:
         self._differences = NodeDifferences()
         self._wordings = wordings
         wordings_looked_for = (*wordings.causes.values(), *wordings.notes.values())
-        failures = facts_table.read(Failures)
+        failures = facts_file.read(Failures)
         self._classifier = LineClassifier(wordings_looked_for, LINE_MARKS, failures.failures.values())
         self.failure_reader = FailureReader(failures, self._classifier)
         self._nccl_lines: dict[str, dict[str, None]] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.nccl_logs import log_blocks
 from rdma_images.nccl_logs.failures import JobFailure
@@ -55,7 +55,7 @@ def verdict(path: Path) -> Verdict:
 
 def load_wordings() -> NcclLogs:
     """Return facts/nccl-logs.yaml."""
-    return facts_table.read(NcclLogs)
+    return facts_file.read(NcclLogs)
 
 
 def judge_lines(lines: Iterable[str], wordings: NcclLogs) -> Verdict:

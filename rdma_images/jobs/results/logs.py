@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.results import nccl_tests_json
@@ -29,7 +29,7 @@ def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> 
     """Read the logs. Lines are named relative to `base`. Raises RdmaImagesError for what cannot be read."""
     reader, processes = parser.LogParser(wordings), Processes()
     rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values())
-    failures = facts_table.read(Failures).failures.values()
+    failures = facts_file.read(Failures).failures.values()
     classifier = LineClassifier(rows, (*TEST_MARKS, *parser.LINE_MARKS, *PROCESS_MARKS), failures)
     tables = []
     for path in logs:

@@ -155,7 +155,7 @@ def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(
 
 
 def test_the_stand_in_of_a_cuda_base_sets_what_facts_know_of_any() -> None:
-    text = (paths.DOCKERFILES / "stand-ins" / "cuda-base" / "Dockerfile").read_text()
+    text = (paths.DATA / "dockerfiles" / "stand-ins" / "cuda-base" / "Dockerfile").read_text()
     for base in FACTS.bases.bases.values():
         for name in base.environment:
             assert f"{name}=${name}" in text
@@ -169,7 +169,7 @@ def test_a_change_of_a_stand_in_changes_the_inputs(
     import shutil
 
     folder = tmp_path / "dockerfiles" / "stand-ins"
-    shutil.copytree(paths.DOCKERFILES / "stand-ins", folder)
+    shutil.copytree(paths.DATA / "dockerfiles" / "stand-ins", folder)
     monkeypatch.setattr(paths, "DATA", tmp_path)
     before = stand_ins.digest([component])
     (folder / component / "Dockerfile").write_text("FROM scratch\n")

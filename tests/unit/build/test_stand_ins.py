@@ -18,14 +18,14 @@ FACTS = facts.load()
 
 def configure(folder: Path, version: str, *switches: str) -> subprocess.CompletedProcess[str]:
     copy = folder / version
-    shutil.copytree(paths.DOCKERFILES / "stand-ins" / "aws-ofi-nccl", copy, dirs_exist_ok=True)
+    shutil.copytree(paths.DATA / "dockerfiles" / "stand-ins" / "aws-ofi-nccl", copy, dirs_exist_ok=True)
     (copy / "version.sh").write_text(f'AWS_OFI_NCCL="{version}"\n')
     return subprocess.run(["sh", copy / "configure", *switches], capture_output=True, text=True)
 
 
 def install(folder: Path, version: str, *flags: str) -> subprocess.CompletedProcess[str]:
     copy = folder / version
-    shutil.copytree(paths.DOCKERFILES / "stand-ins" / "efa-installer", copy, dirs_exist_ok=True)
+    shutil.copytree(paths.DATA / "dockerfiles" / "stand-ins" / "efa-installer", copy, dirs_exist_ok=True)
     (copy / "env.sh").write_text(f"EFA_INSTALLER_VERSION={version}\n")
     return subprocess.run(["bash", copy / "efa_installer.sh", *flags], capture_output=True, text=True)
 

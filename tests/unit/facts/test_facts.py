@@ -9,7 +9,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.nccl_logs import NcclLogs
 
@@ -294,7 +294,7 @@ def test_no_job_is_advised_what_an_image_must_not_set(all_facts: facts.Facts) ->
 def test_a_table_is_parsed_once_until_its_file_changes(tmp_path: Path) -> None:
     file = tmp_path / "nccl-logs.yaml"
     shutil.copy(paths.PROJECT / "facts" / file.name, file)
-    first = facts_table.read(NcclLogs, tmp_path)
-    assert facts_table.read(NcclLogs, tmp_path) is first
+    first = facts_file.read(NcclLogs, tmp_path)
+    assert facts_file.read(NcclLogs, tmp_path) is first
     file.write_text(file.read_text() + "# a note\n")
-    assert facts_table.read(NcclLogs, tmp_path) is not first
+    assert facts_file.read(NcclLogs, tmp_path) is not first

@@ -308,4 +308,4 @@ def test_the_archive_of_a_host_that_is_not_debian_is_the_bases_own(monkeypatch: 
 
 
 def test_stand_ins_are_where_the_supply_looks_for_them() -> None:
-    assert (paths.DOCKERFILES / "stand-ins/efa-installer").is_dir()
+    assert (paths.DATA / "dockerfiles" / "stand-ins/efa-installer").is_dir()

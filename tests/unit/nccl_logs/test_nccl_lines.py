@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.facts import facts_file as facts_table
+from rdma_images.facts import facts_file
 from rdma_images.facts.failures import Failures
 from rdma_images.jobs.results import collected
 from rdma_images.nccl_logs import line_filter, verdict
@@ -16,7 +16,7 @@ ROWS = (
     *WORDINGS.notes.values(),
     *WORDINGS.slow.values(),
 )
-FAILURES = facts_table.read(Failures).failures
+FAILURES = facts_file.read(Failures).failures
 RANK = "vm:1:1 [0] NCCL INFO "
 CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 

@@ -163,10 +163,10 @@ def test_refused_with_rule_versions_reason_and_source(
 
 def altered(table: str, version: str, **values: str | tuple[int, int]) -> facts.Facts:
     """Return the facts with one row changed: for what no release of today does."""
-    facts_table = getattr(FACTS, table)
-    row = facts_table.releases[version].model_copy(update=values)
-    releases = facts_table.releases | {version: row}
-    return facts_with(**{table: facts_table.model_copy(update={"releases": releases})})
+    facts_file = getattr(FACTS, table)
+    row = facts_file.releases[version].model_copy(update=values)
+    releases = facts_file.releases | {version: row}
+    return facts_with(**{table: facts_file.model_copy(update={"releases": releases})})
 
 
 @pytest.mark.parametrize(

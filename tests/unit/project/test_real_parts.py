@@ -19,7 +19,7 @@ OF_AUTOTOOLS = {
 
 def rows(component: str, file: str) -> list[list[str]]:
     """Return the words of each line of a stand-in's table."""
-    text = (paths.DOCKERFILES / "stand-ins" / component / file).read_text()
+    text = (paths.DATA / "dockerfiles" / "stand-ins" / component / file).read_text()
     return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
 
 
@@ -47,7 +47,7 @@ def test_configure_takes_the_switches_of_the_real_one(version: str) -> None:
 def test_the_programs_are_the_real_ones(version: str) -> None:
     tarball = real_parts.tarballs("nccl-tests")[version]
     real = assigned_names(real_parts.member(tarball, "src/Makefile"), "BIN_FILES_LIST")
-    ours = assigned_names((paths.DOCKERFILES / "stand-ins" / "nccl-tests" / "Makefile").read_text(), "NAMES")
+    ours = assigned_names((paths.DATA / "dockerfiles" / "stand-ins" / "nccl-tests" / "Makefile").read_text(), "NAMES")
     if not versions.at_least(version, "2.19.0"):
         ours -= {"alltoallv"}  # the stand-in has the programs of the newest
     assert ours == real

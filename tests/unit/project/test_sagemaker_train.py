@@ -24,7 +24,7 @@ from sagemaker_job import JobError
 from rdma_images.core import paths, yaml_file
 from rdma_images.facts.environment import Environment
 
-PROGRAM = paths.DOCKERFILES / "scripts" / "sagemaker_train.py"
+PROGRAM = paths.DATA / "dockerfiles" / "scripts" / "sagemaker_train.py"
 RESOURCES = {
     "current_host": "algo-10",
     "current_instance_type": "ml.p5.48xlarge",

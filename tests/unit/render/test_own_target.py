@@ -23,7 +23,7 @@ FACTS = facts.load()
 @pytest.fixture(autouse=True)
 def _templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     copy = tmp_path / "dockerfiles"
-    shutil.copytree(paths.DOCKERFILES, copy)
+    shutil.copytree(paths.DATA / "dockerfiles", copy)
     (tmp_path / "facts").symlink_to(paths.FACTS)
     (copy / "targets" / f"{own_target.NAME}.j2").write_text(own_target.TEMPLATE)
     monkeypatch.setattr(paths, "DATA", tmp_path)

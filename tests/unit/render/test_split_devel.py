@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images.core import paths
 
-split_devel = runpy.run_path(str(paths.DOCKERFILES / "scripts" / "split_devel.py"))
+split_devel = runpy.run_path(str(paths.DATA / "dockerfiles" / "scripts" / "split_devel.py"))
 patterns, split = split_devel["patterns"], split_devel["split"]
 
 TOOL = "../../../bin/x"
@@ -62,7 +62,7 @@ def test_a_wheel_without_devel_files_is_left_alone(site: Path, tmp_path: Path) -
 
 
 def listed_patterns() -> re.Pattern[str]:
-    compiled: re.Pattern[str] = patterns((paths.DOCKERFILES / "devel-files.txt").read_text())
+    compiled: re.Pattern[str] = patterns((paths.DATA / "dockerfiles" / "devel-files.txt").read_text())
     return compiled
 
 
