@@ -24,7 +24,6 @@ from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.engine import Engine, docker_command, platforms, pull_by_digest
 from rdma_images.inputs import debian_index, debian_lock, download_store, preflight, sources
 from rdma_images.inputs.fetch import fetch
-from rdma_images.layers import load
 from rdma_images.render import bake, labels
 from rdma_images.selection.project import Project
 
@@ -90,29 +89,11 @@ def _bake(
 
     Returns each image's supplies by its id, the wheels' layers, and the builds' references in BuildKit's history.
     """
-    _provide_existing(specs, engine, options, progress)
-    platforms.require((spec.image.platform for spec in specs), engine, options.builder, progress)
-    supplies = {spec.image.id: preflight.supply(spec.sources, project.mirrors, options.rehearse) for spec in specs}
-    everything = [supply for several in supplies.values() for supply in several]
-    preflight.require(everything)
-    debian_index.require_packages((spec.image for spec in specs), project.facts, project.mirrors, progress)
-    space_needed.require(specs, engine, wheel_contexts.are_usable(engine, options))
-    downloads = fetch(everything, project.mirrors, progress)
-
-    def bootstrapped(base: str, platform: str) -> Path:
-        return debian_lock.bootstrapped(base, platform, project.mirrors, progress)
-
-    contexts = Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
+    supplies = _require_inputs(specs, project, engine, options, progress)
+    contexts = _download(supplies, project, progress)
     targets = _targets(specs, supplies, contexts, project, revision, progress)
     file = bake.bake_file(targets, list(contexts.helpers.values()))
-    with ExitStack() as stack:
-        files = {
-            spec.image.id: stack.enter_context(
-                provide_secrets(supplies[spec.image.id], project.mirrors, spec.image.secrets, spec.image.indexes)
-            )
-            for spec in specs
-        }
-        secret_files = {bake.image_name(i): files[i] for i in files} | {h: files[i] for h, i in contexts.users.items()}
+    with _secret_files(specs, supplies, contexts, project) as secret_files:
         baking = run_bake.Bake(engine, options, secret_files)
 
         def systems(ids: Sequence[str]) -> int:
@@ -123,15 +104,58 @@ def _bake(
         wheels = wheel_contexts.provide_contexts(specs, project, engine, options, systems, progress)
         with_wheels = bake.with_contexts(file, wheels.contexts)
 
-        rehearsed = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
-        with _unlocked_to_compile(specs, rehearsed, lock):
+        stand_ins = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
+        with _unlocked_to_compile(specs, stand_ins, lock):
             compile_stage = partial(baking.stage, with_wheels)
-            compiled = source_wheels.provide_contexts(specs, rehearsed, compile_stage, progress, options.layers)
+            compiled = source_wheels.provide_contexts(specs, stand_ins, compile_stage, progress, options.layers)
         with_all = bake.with_contexts(with_wheels, compiled)
         references = baking.images(with_all, targets)
     if not wheel_contexts.are_names_kept():
-        load.remove_names(engine, *wheels.image_refs)
+        docker_command.remove_images(engine, *wheels.image_refs)  # the built images keep the layers
     return supplies, wheels, references
+
+
+def _require_inputs(
+    specs: Sequence[BuildSpec], project: Project, engine: Engine, options: Options, progress: Progress
+) -> dict[str, tuple[Supply, ...]]:
+    """Check that the engine can build the images and that every source answers; return each image's supplies by its id.
+
+    Raises RefusedError or RdmaImagesError for the first condition that does not hold; nothing is downloaded but the
+    images that a fabric is added to.
+    """
+    _provide_existing(specs, engine, options, progress)
+    platforms.require((spec.image.platform for spec in specs), engine, options.builder, progress)
+    supplies = {spec.image.id: preflight.supply(spec.sources, project.mirrors, options.rehearse) for spec in specs}
+    preflight.require([supply for image_supplies in supplies.values() for supply in image_supplies])
+    debian_index.require_packages((spec.image for spec in specs), project.facts, project.mirrors, progress)
+    space_needed.require(specs, engine, wheel_contexts.are_usable(engine, options))
+    return supplies
+
+
+def _download(supplies: Mapping[str, Sequence[Supply]], project: Project, progress: Progress) -> Contexts:
+    """Download the sources of all images, and return the contexts that have them."""
+    downloads = fetch([supply for supplied in supplies.values() for supply in supplied], project.mirrors, progress)
+
+    def bootstrapped(base: str, platform: str) -> Path:
+        return debian_lock.bootstrapped(base, platform, project.mirrors, progress)
+
+    return Contexts(project.facts, lambda source: downloads[source.id], bootstrapped)
+
+
+@contextmanager
+def _secret_files(
+    specs: Sequence[BuildSpec], supplies: Mapping[str, Sequence[Supply]], contexts: Contexts, project: Project
+) -> Iterator[dict[str, dict[str, Path]]]:
+    """Yield the files of secrets by target of the bake file; they exist inside the block."""
+    with ExitStack() as stack:
+        files = {
+            spec.image.id: stack.enter_context(
+                provide_secrets(supplies[spec.image.id], project.mirrors, spec.image.secrets, spec.image.indexes)
+            )
+            for spec in specs
+        }
+        by_helper = {helper: files[image_id] for helper, image_id in contexts.users.items()}
+        yield {bake.image_name(image_id): image_files for image_id, image_files in files.items()} | by_helper
 
 
 @contextmanager

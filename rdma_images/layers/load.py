@@ -137,7 +137,7 @@ def load(
             if unsent:
                 sent = format_megabytes(sum(layer.blob(layer_set.part).size for layer in unsent))
                 progress(f"the engine has {len(layers)} of {len(layer_set.recipes)} wheel layers, {sent} new")
-    remove_names(engine, *partial_names)
+    docker_command.remove_images(engine, *partial_names)  # the image that is built on them keeps the layers
     return LoadedImage(layer_set.ref, tuple(layer.blob(layer_set.part) for _, layer in layers))
 
 
@@ -158,11 +158,6 @@ def _transfer(image: LayerImage, name: str, layer_set: LayerSet, unsent: Sequenc
                 unlink_blob(layer.file(layer_set.part), blob.digest)
                 raise layer.discard(layer_set.part) from None
         raise
-
-
-def remove_names(engine: Engine, *refs: str) -> None:
-    """Remove the names of images of layers; images that are built on them keep the layers."""
-    docker_command.remove_images(engine, *refs)
 
 
 def _batches(recipes: Sequence[Recipe], source: LayerSource) -> Iterator[list[tuple[Recipe, LayerFile]]]:

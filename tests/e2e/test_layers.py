@@ -18,7 +18,7 @@ from rdma_images import engine
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.step_files import BUILD
-from rdma_images.engine import Engine, private
+from rdma_images.engine import Engine, docker_command, private
 from rdma_images.engine.layout import cache_limit, layout
 from rdma_images.engine.prune import LAYERS
 from rdma_images.inputs.wheels import Wheel
@@ -156,7 +156,7 @@ class New:
         with self.maker() as maker:
             loaded = load.load(self.layers, maker, engine, engine_layers.EngineLayers())
         assert SmallBuild(engine).layers(loaded.ref) == [loaded.blobs[0].digest]
-        load.remove_names(engine, loaded.ref)
+        docker_command.remove_images(engine, loaded.ref)
         return loaded.blobs[0].digest
 
 
@@ -181,10 +181,10 @@ def test_the_private_engine_keeps_the_layer_s_own_file(
         lines.extend(refs)
 
     with monkeypatch.context() as patched:
-        patched.setattr(load, "remove_names", forgotten)
+        patched.setattr(docker_command, "remove_images", forgotten)
         digest = new.brought_to(small.engine)
     assert new.file.samefile(engine_layers.blob_file(digest))
-    load.remove_names(small.engine, *lines)
+    docker_command.remove_images(small.engine, *lines)
 
 
 def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
         devel = LayerSet((recipe,), "devel", "linux/amd64")
         loaded = load.load(devel, maker, small.engine, layers)
     assert small.layers(loaded.ref) == [blob.digest]
-    load.remove_names(small.engine, loaded.ref, ref)
+    docker_command.remove_images(small.engine, loaded.ref, ref)
     shutil.rmtree(layer_store.folder(recipe.key), ignore_errors=True)
 
 

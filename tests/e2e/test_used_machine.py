@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from rdma_images.engine import Engine, private, prune
+from rdma_images.engine import Engine, docker_command, private, prune
 from rdma_images.engine.prune import LAYERS
 from rdma_images.layers import layer_store, load
 from rdma_images.layers.engine_layers import engine_layers
@@ -127,7 +127,7 @@ class World:
         text = DOCKERFILE.format(label=LAYERS, coder=compressor(compression)).encode()
         environ = {**self.engine.environ(), "SOURCE_DATE_EPOCH": "0"}
         subprocess.run([*command, str(self.folder / base)], env=environ, input=text, check=True, capture_output=True)
-        load.remove_names(self.engine, loaded.ref)
+        docker_command.remove_images(self.engine, loaded.ref)
         layers = SmallBuild(self.engine).layers(variant.ref)
         assert layers[: len(recipes)] == [blob.digest for blob in loaded.blobs]
         assert self.first_digests.setdefault(variant, layers) == layers
