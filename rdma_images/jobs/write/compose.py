@@ -1,7 +1,7 @@
 """From a request to a job: every count, variable and parameter decided, with its reason and source."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rdma_images.core.errors import RefusedError, suggestion
@@ -39,11 +39,36 @@ def compose(request: JobRequest, project: Project) -> Job:
     facts = project.facts
     request = _with_only_launch(request, facts)
     parts = _parts(request, project)
-    work = request.work
     _refuse_unknown_fields(request, parts.launcher, facts)
     rows = _parameters(parts, facts)
     parameter_values = parameters.read(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
-    command = job_image.command(parts.image, parts.starter, work.launch, request.command, facts)
+    ref, ref_source = job_image.reference(parts.image, request.image, parts.launcher.image, request.tcp)
+    variables = [
+        *(row for row in _variables(request, parts, parameter_values, facts) if row.name not in request.work.env),
+        *_folders(request.work, parts),
+    ]
+    job = _job(request, parts, ref, parameter_values, variables, facts)
+    versions = {name: component.version for name, component in parts.image.components.items()}
+    values = [
+        JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
+        *_count_values(job, parts, facts),
+        *variables,
+        *_work_values(request.work, parts),
+        *fabric_overrides.check(request.work, parts.image.environment, parts.node, _network(parts), versions, facts),
+        *_parameter_values(parameter_values, rows, request),
+    ]
+    return replace(job, values=tuple(values))
+
+
+def _job(
+    request: JobRequest,
+    parts: _Parts,
+    ref: str,
+    parameter_values: Mapping[str, str],
+    variables: Sequence[JobValue],
+    facts: Facts,
+) -> Job:
+    """Return the job without the list of its values; `ref` is its image, `variables` what it sets beside the user's."""
     node_counts = counts.counts(
         parts.node,
         request.gpus or parts.node.gpus,
@@ -52,15 +77,8 @@ def compose(request: JobRequest, project: Project) -> Job:
         parts.starter == "torchrun",
         int(parameter_values["memory"]) if "memory" in parameter_values else None,
     )
-    ref, ref_source = job_image.reference(parts.image, request.image, parts.launcher.image, request.tcp)
-    variables = [
-        variable for variable in _variables(request, parts, parameter_values, facts) if variable.name not in work.env
-    ]
-    variables += _folders(work, parts)
-    versions = {name: component.version for name, component in parts.image.components.items()}
-    allowed = fabric_overrides.check(work, parts.image.environment, parts.node, _network(parts), versions, facts)
     user = parts.image.additions.user if parts.image.additions else None
-    job = Job(
+    return Job(
         name=_name(request, parts),
         launcher=request.launcher,
         target=request.target,
@@ -74,28 +92,19 @@ def compose(request: JobRequest, project: Project) -> Job:
         device_count=parts.node.interfaces,
         gpu=parts.node.gpu or "",
         gpu_memory=parts.node.gpu_memory,
-        command=command,
+        command=job_image.command(parts.image, parts.starter, request.work.launch, request.command, facts),
         mpirun=job_image.mpirun(parts.image) if parts.starter == "mpirun" else "",
-        environment={**{variable.name: variable.value for variable in variables}, **work.env},
+        environment={**{variable.name: variable.value for variable in variables}, **request.work.env},
         baked=parts.image.environment,
         docker=_docker(parts.image, node_counts.gpus, parts.node),
         parameters=parameter_values,
         tcp=request.tcp,
         node_check=request.node_check,
         values=(),
-        work=work,
+        work=request.work,
         user=user.name if user else "",
         home=user.home if user else "/root",
     )
-    values = [
-        JobValue("image", ref, "by digest: a tag can be moved while nodes pull it", ref_source),
-        *_count_values(job, parts, facts),
-        *variables,
-        *_work_values(work, parts),
-        *allowed,
-        *_parameter_values(parameter_values, rows, request),
-    ]
-    return replace(job, values=tuple(values))
 
 
 def _parameter_values(
