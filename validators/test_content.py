@@ -10,9 +10,8 @@ from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import facts_file
 from rdma_images.facts.cuda import Cuda
-from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use
+from rdma_images.inspection.inspection import FOLDER_PREFIX, Inspection, base_name, cuda_in_use
 from rdma_images.inspection.measurements import Files, Libraries
-from rdma_images.validate import FOLDER
 from rdma_images.validate.probes import leftovers
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
 from validators.in_use import loads_nccl
@@ -203,7 +202,7 @@ def test_compat(case: Inspection, libraries: Libraries, require: Requirement) ->
     cuda = cuda_in_use(case, libraries) or pytest.skip("nothing says which CUDA is in use")
     table = facts_file.read(Cuda)
     row = table.majors.get(cuda.partition(".")[0]) or pytest.skip(f"no driver is known for CUDA {cuda}")
-    on_machine = case.subject.ref.startswith(FOLDER)  # whose own driver it then is
+    on_machine = case.subject.ref.startswith(FOLDER_PREFIX)  # whose own driver it then is
     is_new = versions.at_least(match.group(1), row.driver)
     require(
         is_new,

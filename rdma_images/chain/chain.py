@@ -14,7 +14,8 @@ from rdma_images.core.plain import plain
 from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Chain, Link
-from rdma_images.inspection.inspection import Inspection, nccl_in_use
+from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection, nccl_in_use
+from rdma_images.inspection.measurements import Measured
 
 FABRICS = get_args(Chain.model_fields["fabric"].annotation)
 SOCKET = "socket"
@@ -114,14 +115,22 @@ def _stops_with_error(case: Inspection, broken: Link) -> bool:
     return network not in ("", SOCKET) and broken.name != "instance" and not other_tcp
 
 
-def network_request(case: Inspection, product: str = "") -> dict[str, object] | None:
-    """Return what probes/network.py takes; None where the image has no NCCL whose version is known."""
-    nccl, tree = nccl_in_use(case), case.measured.tree
+def network_request(subject: ImageConfig, measured: Measured, product: str = "") -> dict[str, object] | None:
+    """Return what probes/network.py takes; None where the image has no NCCL whose version is known.
+
+    Args:
+        subject: the image.
+        measured: what was measured in it, but the network.
+        product: the instance type that the plugin is to see; "" for none.
+    """
+    expected = Expected(fabric=None, because="not asked here")
+    case = Inspection(subject=subject, expected=expected, measured=measured)
+    nccl, tree = nccl_in_use(case), measured.tree
     if not nccl or not tree or not VERSION.match(nccl[1]):
         return None
-    environment = nccl_environment(case.subject, case.measured)
+    environment = nccl_environment(subject, measured)
     library = tree.libraries.nccl.get(nccl[0])
-    entry = case.measured.entry
+    entry = measured.entry
     return {
         "names": plugin_names(nccl[1], environment),
         "looks_for": library.looks_for if library else {},
@@ -129,7 +138,7 @@ def network_request(case: Inspection, product: str = "") -> dict[str, object] | 
         "environment": {
             name: value
             for name, value in environment.items()
-            if value != case.subject.environment.get(name) and name not in NOT_FOR_A_PROCESS
+            if value != subject.environment.get(name) and name not in NOT_FOR_A_PROCESS
         },
         "removed": entry.removed if entry else [],
         "product": product,

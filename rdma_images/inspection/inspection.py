@@ -32,6 +32,9 @@ class HistoryStep(MeasuredValue):
     bytes: int
 
 
+FOLDER_PREFIX = "folder://"  # of the `ref` of a Python environment of this machine, which has no image
+
+
 class ImageConfig(MeasuredValue):
     """An image's configuration.
 

@@ -12,8 +12,7 @@ from rdma_images.inspection.report import Report
 from rdma_images.publish import from_report, gate
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.tags import REHEARSAL, Tags
-from rdma_images.report.report_files import REPORT
-from rdma_images.validate import folder_of
+from rdma_images.report.report_files import REPORT, report_folder
 
 # Source: the reference grammar of github.com/distribution/reference, a path component.
 NOT_IN_TAGS = re.compile(r"[^a-z0-9._-]+")
@@ -36,7 +35,7 @@ def approved_images(refs: Sequence[str], suite: str, allow_red: Sequence[str] = 
 
 
 def _report(ref: str) -> Report:
-    report = REPORT.read(folder_of(ref).name)
+    report = REPORT.read(report_folder(ref).name)
     if report is None or report.facts is None:
         raise RefusedError(f"{ref} was not validated here\nrun `{COMMAND} validate --image {ref}` first")
     return report
@@ -47,7 +46,7 @@ def _approve(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> 
     measured = from_report.versions(report)
     name, tag = _name_and_tag(ref, report.digest)
     image = Image(
-        id=folder_of(ref).name,
+        id=report_folder(ref).name,
         target=name,
         tag=tag,
         fabric=cast(Fabric, report.facts.expected.fabric or "none"),

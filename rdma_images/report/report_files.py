@@ -7,6 +7,7 @@ from pathlib import Path
 from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Image
 from rdma_images.core.step_files import StepFile
 from rdma_images.inspection.report import Report, decode_report, encode_report
 
@@ -17,6 +18,15 @@ def _encoded(report: Report) -> Mapping[str, object]:
 
 
 REPORT = StepFile("report.json", "validate", decode_report, _encoded)
+
+
+def report_folder(ref: str, image: Image | None = None, host: str | None = None) -> Path:
+    """Return where the report of an image goes: build/images/<image id>/, or <reference>/ for one that has no id here.
+
+    What was measured on a host goes beside it, to <name>@<host>/: it does not replace the image's own report.
+    """
+    name = "@".join(filter(None, (image.id if image else ref, host)))
+    return paths.image_folder("".join(c if c.isalnum() or c in "._-@" else "-" for c in name))
 
 
 def as_json(report: Report) -> str:

@@ -87,12 +87,12 @@ def start_failure(rc: int, err: bytes) -> str:
     return f"the entry point ended with {rc} and started no other command{': ' if complaint else ''}{plain(complaint)}"
 
 
-def with_files(settings_: Settings, variables: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:
-    """Return `settings_` with what it would hold if the image set `variables`, as the entry point does.
+def with_files(earlier_settings: Settings, variables: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:
+    """Return the settings with what it would hold if the image set `variables`, as the entry point does.
 
     `read` gives the beginning of a file of the image, None where nothing is there.
     """
-    files = {setting.file for setting in settings_.assigned}
+    files = {setting.file for setting in earlier_settings.assigned}
     paths = {
         path
         for name in settings.FILE_NAMING_VARIABLES
@@ -102,10 +102,12 @@ def with_files(settings_: Settings, variables: Mapping[str, str], read: Callable
     assigned = settings.find_assignments(texts, variables)
     short_values = {name: value for name, value in variables.items() if len(value) < settings.MAX_VALUE_LENGTH}
     absent = settings.missing_files(short_values, assigned, lambda path: read(path) is not None)
-    return settings_.model_copy(
+    return earlier_settings.model_copy(
         update={
-            "assigned": [*settings_.assigned, *map(AssignedVariable.model_validate, assigned)][: settings.MAX_SETTINGS],
-            "absent": list(dict.fromkeys((*settings_.absent, *absent))),
+            "assigned": [*earlier_settings.assigned, *map(AssignedVariable.model_validate, assigned)][
+                : settings.MAX_SETTINGS
+            ],
+            "absent": list(dict.fromkeys((*earlier_settings.absent, *absent))),
         }
     )
 

@@ -9,9 +9,9 @@ from rdma_images.chain import network_request
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line
 from rdma_images.core.plain import plain
-from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
+from rdma_images.inspection.inspection import FOLDER_PREFIX, ImageConfig
 from rdma_images.inspection.measurements import Measured, probe_names
-from rdma_images.validate import FOLDER, probing, readout, transport
+from rdma_images.validate import probing, readout, transport
 from rdma_images.validate.answers import parse_answers
 from rdma_images.validate.probes import libraries, rootfs, tree
 from rdma_images.validate.probes import measure as probe_program
@@ -37,8 +37,8 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
     """
     names = probe_names(*tiers)
     try:
-        if host.startswith(FOLDER):
-            measured = _measure_folder(Path(host.removeprefix(FOLDER)), names)
+        if host.startswith(FOLDER_PREFIX):
+            measured = _measure_folder(Path(host.removeprefix(FOLDER_PREFIX)), names)
         else:
             measured = probing.probe(transport.host(host, PROBE_SECONDS), names)
     except RuntimeError as error:  # testinfra's, with what ssh said
@@ -60,21 +60,19 @@ def _measure_folder(folder: Path, names: tuple[str, ...]) -> Measured | str:
     python = folder / "bin" / "python3"
     if not (python.is_symlink() or files.exists(python)):
         raise RefusedError(f"{folder}: no bin/python3\nname a conda or virtual environment")
-    environment = _activated(folder)
+    environment = _activated_environment(folder)
     if reason := _unstartable(python):
         return _read_folder(folder, environment, reason)
     machine = transport.host("local://", PROBE_SECONDS, environment)
     measured = probing.probe(machine, names, only=(*SYSTEM_FOLDERS, str(folder.resolve())), python=str(python))
     if isinstance(measured, str):
         return measured
-    expected = Expected(fabric=None, because="not asked here")
-    inspection = Inspection(subject=host_config("", str(folder), measured), expected=expected, measured=measured)
-    request = network_request(inspection)
+    request = network_request(host_config("", str(folder), measured), measured)
     answer = probing.probe(machine, ("network",), request=request, python=str(python)) if request else ""
     return measured if isinstance(answer, str) else measured.model_copy(update={"network": answer.network})
 
 
-def _activated(folder: Path) -> dict[str, str]:
+def _activated_environment(folder: Path) -> dict[str, str]:
     """Return the environment of a shell that has activated a conda or virtual environment.
 
     Raises RdmaImagesError where a script of its activation ends the shell.
@@ -86,9 +84,9 @@ def _activated(folder: Path) -> dict[str, str]:
         environment["VIRTUAL_ENV"] = str(folder)
     rc, out, err = transport.run_with_limits(["bash", "-c", ACTIVATION_SCRIPT], ACTIVATION_SECONDS, environment)
     if rc:
-        last = plain("".join(err.decode("utf-8", "replace").strip().splitlines()[-1:]))
+        last_line = plain("".join(err.decode("utf-8", "replace").strip().splitlines()[-1:]))
         raise RdmaImagesError(
-            f"{folder}: its activation ends with {rc}: {last}\nsee what its scripts expect to be there"
+            f"{folder}: its activation ends with {rc}: {last_line}\nsee what its scripts expect to be there"
         )
     return dict(line.split("=", 1) for line in os.fsdecode(out).split("\0") if "=" in line)
 

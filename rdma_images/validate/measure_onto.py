@@ -16,7 +16,8 @@ from rdma_images.inspection.inspection import ImageConfig, Inspection, base_name
 from rdma_images.inspection.measurements import Tree
 from rdma_images.plan import onto, onto_records
 from rdma_images.selection.project import Project
-from rdma_images.validate import suite, validate
+from rdma_images.validate import suite
+from rdma_images.validate.validate_image import validate
 
 # The variables of an image that a plan needs; others may hold secrets.
 VARIABLES = re.compile(r"PATH|LD_LIBRARY_PATH|(?:NCCL|FI|OFI|NVIDIA)_\w+")

@@ -13,7 +13,7 @@ from rdma_images.chain import network_request
 from rdma_images.core.progress import Progress, report_waiting, silent
 from rdma_images.core.stream import CHUNK
 from rdma_images.engine import Engine, docker_command
-from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection
+from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import EntryPointChanges, Measured, MeasuredLayer
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate import container, entry, image_layers, layer_reuse, probing, readout, transport
@@ -23,7 +23,7 @@ from rdma_images.validate.probes import tools
 from rdma_images.validate.probes.measure import LIMIT
 
 PROBE_LIMIT = 100.0  # seconds for all probes of one image, each of which has a limit of its own
-FIRST_WORD = 20.0  # seconds for Python to start: a fraction of one on an idle machine
+START_SECONDS = 20.0  # seconds for Python to start: a fraction of one on an idle machine
 EMULATED = 4.0  # times as long where the image's programs are emulated
 
 
@@ -36,39 +36,33 @@ def measure(
     found, on the `instance` type where one is given. What layer_reuse.find has is not measured again.
     `progress` hears what takes long. Raises RdmaImagesError where the engine refuses to run it.
     """
-    doing = ["the engine to start the image"]
-    with ThreadPoolExecutor(max_workers=2) as pool, report_waiting(progress, lambda: doing[-1]):
+    activities = ["the engine to start the image"]
+    with ThreadPoolExecutor(max_workers=2) as pool, report_waiting(progress, lambda: activities[-1]):
         reading = pool.submit(image_layers.measure_layers, client, engine, subject)
         with container.sealed_container(client, subject.digest) as box:
             earlier = None if box.volumes else layer_reuse.find(engine, subject)
             if earlier:
                 progress("what lies below is as measured before: only files changed that torch and NCCL do not read")
             starting = pool.submit(entry.measure, client, engine, subject, box)
-            doing.append("what the image's own Python measures in it")
-            measured = _inside(box, engine, subject, doing, earlier)
-            doing.append(f"its entry point, for at most {entry.LIMIT:g} s")
+            activities.append("what the image's own Python measures in it")
+            measured = _measure_inside(box, engine, subject, activities, earlier)
+            activities.append(f"its entry point, for at most {entry.LIMIT:g} s")
             measured = _with_entry(measured, starting.result(), functools.partial(entry.read_text, box.container))
-            doing.append("its network plugin, which is started as NCCL starts it")
-            request = _network_request(measured, subject, instance)
+            activities.append("its network plugin, which is started as NCCL starts it")
+            request = network_request(subject, measured, instance)
             measured = _with_network(measured, box, engine, subject, request, earlier)
-        doing.append("its layers, each of which is read once")
+        activities.append("its layers, each of which is read once")
         measured = _with_layers(measured, reading)
     if not earlier and not box.volumes:
         layer_reuse.save(engine, subject, measured, request)
     return measured.model_copy(update={"user_files": None})
 
 
-def _host(box: container.SealedContainer, engine: Engine, subject: ImageConfig) -> tuple[Host, float]:
+def _container_host(box: container.SealedContainer, engine: Engine, subject: ImageConfig) -> tuple[Host, float]:
     """Return the container as a host, and how many times longer than usual it may take."""
-    slower = EMULATED if subject.machine not in ("", platform.machine()) else 1.0
-    limits = (PROBE_LIMIT * slower, engine.environ(), FIRST_WORD * slower)
-    return transport.host(f"docker://{box.container.id}", *limits), slower
-
-
-def _network_request(measured: Measured, subject: ImageConfig, instance: str) -> dict[str, object] | None:
-    """Return what NCCL would ask of the network plugins; None where nothing is to be asked."""
-    expected = Expected(fabric=None, because="not asked here")
-    return network_request(Inspection(subject=subject, expected=expected, measured=measured), instance)
+    time_factor = EMULATED if subject.machine not in ("", platform.machine()) else 1.0
+    limits = (PROBE_LIMIT * time_factor, engine.environ(), START_SECONDS * time_factor)
+    return transport.host(f"docker://{box.container.id}", *limits), time_factor
 
 
 def _with_network(
@@ -84,7 +78,7 @@ def _with_network(
         return measured.model_copy(update={"network": network})
     if not request or ("torch" in measured.missing and not measured.system) or not box.goes_on():
         return measured
-    answer = probing.probe(_host(box, engine, subject)[0], ("network",), request=request)
+    answer = probing.probe(_container_host(box, engine, subject)[0], ("network",), request=request)
     if isinstance(answer, str) or not answer.network:
         why = answer if isinstance(answer, str) else answer.missing.get("network", "it was not started")
         return measured.model_copy(update={"missing": {**measured.missing, "network": why}})
@@ -92,11 +86,11 @@ def _with_network(
     return measured.model_copy(update={"network": answer.network, "seconds": seconds})
 
 
-def _inside(
+def _measure_inside(
     box: container.SealedContainer,
     engine: Engine,
     subject: ImageConfig,
-    doing: list[str],
+    activities: list[str],
     earlier: EarlierMeasurement | None,
 ) -> Measured:
     """Return what is measured with the image's Python, else with its files; `doing` takes what is begun.
@@ -105,22 +99,22 @@ def _inside(
     """
     why, running = "nothing in the image can be started", box.running
     if running:
-        inside, slower = _host(box, engine, subject)
-        known = {*earlier.values, *(["tree"] if earlier.tree else [])} if earlier else set()
-        names = (*(name for name in probing.STATIC if name not in known), "user_files")
+        host, time_factor = _container_host(box, engine, subject)
+        measured_names = {*earlier.values, *(["tree"] if earlier.tree else [])} if earlier else set()
+        names = (*(name for name in probing.STATIC if name not in measured_names), "user_files")
         measured = probing.probe(
-            inside, names, volumes=box.volumes, user=subject.user, entry=subject.entrypoint, limit=LIMIT * slower
+            host, names, volumes=box.volumes, user=subject.user, entry=subject.entrypoint, limit=LIMIT * time_factor
         )
         running = box.goes_on()
         if running and isinstance(measured, Measured):
             return measured if earlier is None else _with_earlier(measured, earlier)
         why = str(measured) if running else "its container ended as soon as it had started"
-    doing.append("the image's files, which are read without running any")
+    activities.append("the image's files, which are read without running any")
     with ThreadPoolExecutor(max_workers=1) as pool:
-        started = pool.submit(_tool_runs, str(box.container.id), engine) if running else None
+        pending_runs = pool.submit(_tool_runs, str(box.container.id), engine) if running else None
         exported = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), subject)
-        doing.append("the fabric's tools in it")
-    runs = started.result() if started else None
+        activities.append("the fabric's tools in it")
+    runs = pending_runs.result() if pending_runs else None
     missing = {"torch": f"torch was not imported: {why}"} | ({} if runs else {"tools": why})
     return exported.model_copy(update={"tools": runs, "missing": exported.missing | missing})
 
@@ -143,25 +137,29 @@ def _tool_runs(container_id: str, engine: Engine) -> dict[str, ToolRun]:
         for path in (tool, f"/opt/amazon/efa/bin/{tool}"):
             command = docker_command.words("exec", container_id, path, *arguments)
             rc, out, err = transport.run_with_limits(command, tools.LIMIT, engine.environ())
-            late = rc == transport.TIMED_OUT
+            timed_out = rc == transport.TIMED_OUT
             if rc in transport.NOT_FOUND and b"exec failed" in err + out:
                 continue
             text = [data[: tools.MAX_OUTPUT_BYTES].decode("utf-8", "replace") for data in (out, err)]
-            run = ToolRun(path=path, rc=None if late else rc, out=text[0], err=text[1], timed_out=late, seconds=0.0)
+            run = ToolRun(
+                path=path, rc=None if timed_out else rc, out=text[0], err=text[1], timed_out=timed_out, seconds=0.0
+            )
             break
         tool_runs[name] = run
     return tool_runs
 
 
-def _with_entry(measured: Measured, answer: EntryPointChanges | str, read: Callable[[str], str | None]) -> Measured:
+def _with_entry(
+    measured: Measured, entry_result: EntryPointChanges | str, read: Callable[[str], str | None]
+) -> Measured:
     """Return what was found with what its entry point sets: an entry point that starts nothing else is no fault.
 
     `read` gives what the image has at a path, see entry.with_files.
     """
-    if isinstance(answer, EntryPointChanges):
-        more = entry.with_files(measured.settings, answer.given, read) if measured.settings else None
-        return measured.model_copy(update={"entry": answer, "settings": more})
-    return measured.model_copy(update={"missing": {**measured.missing, "entry": answer}})
+    if isinstance(entry_result, EntryPointChanges):
+        settings = entry.with_files(measured.settings, entry_result.given, read) if measured.settings else None
+        return measured.model_copy(update={"entry": entry_result, "settings": settings})
+    return measured.model_copy(update={"missing": {**measured.missing, "entry": entry_result}})
 
 
 def _with_layers(measured: Measured, reading: "Future[tuple[MeasuredLayer, ...]]") -> Measured:

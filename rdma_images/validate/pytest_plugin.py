@@ -67,10 +67,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the validators of the tiers asked for, and with them those of any tier; not those of --without."""
     tiers = set(config.getoption("--tiers").split(","))
-    if any(_marked(item)["tier"] in tiers for item in items):
+    if any(_declared_marks(item)["tier"] in tiers for item in items):
         tiers.add("any")
     without = tuple(filter(None, config.getoption("--without").split(",")))
-    chosen = [item for item in items if _marked(item)["tier"] in tiers and not _marked(item)["id"].startswith(without)]
+    chosen = [
+        item
+        for item in items
+        if _declared_marks(item)["tier"] in tiers and not _declared_marks(item)["id"].startswith(without)
+    ]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
 
@@ -96,13 +100,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         path.write_text(json.dumps([asdict(check) for check in session.config.stash[CHECKS]]), encoding="utf-8")
 
 
-def _marks(item: pytest.Item) -> dict[str, Any]:
+def _effective_marks(item: pytest.Item) -> dict[str, Any]:
     """Return what the validator says of itself; one of any tier is of the first that was asked for."""
-    marks = _marked(item)
+    marks = _declared_marks(item)
     return marks if marks["tier"] != "any" else {**marks, "tier": item.config.getoption("--tiers").split(",")[0]}
 
 
-def _marked(item: pytest.Item) -> dict[str, Any]:
+def _declared_marks(item: pytest.Item) -> dict[str, Any]:
     marker = item.get_closest_marker("validator")
     if marker is None:
         raise pytest.UsageError(f"{item.nodeid} is no validator: it has no @pytest.mark.validator")
@@ -111,7 +115,7 @@ def _marked(item: pytest.Item) -> dict[str, Any]:
 
 
 def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[None]") -> Check:
-    marks = _marks(item)
+    marks = _effective_marks(item)
     require = item.stash.get(REQUIREMENT, Requirement())
     actual, fix, reason = require.actual, require.fix, ""
     if report.outcome == "skipped" and call.excinfo:
@@ -230,7 +234,7 @@ def nccl(case: Inspection) -> tuple[str, str]:
 @pytest.fixture(autouse=True)
 def meant_for_its_fabric(request: pytest.FixtureRequest, case: Inspection) -> None:
     """Skip a validator of a fabric (marked fabric="efa", "erdma" or "any") for an image that is not meant for it."""
-    required, image_fabric = _marks(request.node)["fabric"], case.expected.fabric
+    required, image_fabric = _effective_marks(request.node)["fabric"], case.expected.fabric
     if required and (image_fabric is None or required not in ("any", image_fabric)):
         title = FABRIC_TITLES.get(required, "EFA or eRDMA")
         pytest.skip(f"not an image for {title}: {case.expected.because}")

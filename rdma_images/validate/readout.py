@@ -44,10 +44,10 @@ NAMES = re.compile(  # what probes read by its path
     + "|"
     + settings.LAUNCHERS.pattern
 )
-CONTENT_LIMIT = 32 * CHUNK  # bytes of one file: more than a probe reads
-CONTENT_IN_ALL = 512 * CHUNK
-OTHERS_IN_ALL = 128 * CHUNK  # of files that a link may lead to
-LIBRARY_LIMIT = 2048 * CHUNK
+MAX_CONTENT_BYTES = 32 * CHUNK  # bytes of one file: more than a probe reads
+MAX_CONTENTS_BYTES = 512 * CHUNK
+MAX_SECRETS_BYTES = 128 * CHUNK  # of files that a link may lead to
+MAX_LIBRARY_BYTES = 2048 * CHUNK
 MEMORY = 1024 * CHUNK  # bytes that reading may take
 SECONDS = 600  # of processor time
 KINDS = {
@@ -79,8 +79,8 @@ class Export(Root):
         self._names: dict[str, list[str]] = {}
         self._contents: dict[str, tuple[int, int]] = {}  # offset and size in the spool by identity
         self._answers: dict[tuple[Callable[[str], Any], str], Any] = {}  # by what was read and identity
-        self._last = ("", b"")  # identity and content of the last file that may hold a secret
-        self._bytes = self._others = 0
+        self._last_secret = ("", b"")  # identity and content of the last file that may hold a secret
+        self._named_bytes = self._secret_bytes = 0
 
     def entries(self, volumes: Iterable[str] = (), only: Iterable[str] = ()) -> Iterator[RootEntry]:
         """Yield every entry but what the engine adds, each when it comes by; what it has can be read from then on."""
@@ -110,8 +110,8 @@ class Export(Root):
         entry = self.behind(path)
         if not entry or not stat.S_ISREG(entry.mode):
             return None
-        if entry.identity == self._last[0]:
-            return self._last[1][:size]
+        if entry.identity == self._last_secret[0]:
+            return self._last_secret[1][:size]
         if entry.identity not in self._contents:
             return None
         offset, length = self._contents[entry.identity]
@@ -150,17 +150,17 @@ class Export(Root):
         reads = [read for read, names in libraries.READ.items() if names.fullmatch(name)]
         if name in libraries.TOOL_NAMES or tree.EXTENSION.fullmatch(entry.path):
             reads.append(libraries.linkage)
-        secret = leftovers.may_hold_secret(entry.path, member.size)
+        may_hold_secret = leftovers.may_hold_secret(entry.path, member.size)
         if NAMES.fullmatch(entry.path) or entry.path in self._named:
-            self._bytes += self._keep(member, entry, CONTENT_LIMIT)
-            if self._bytes > CONTENT_IN_ALL:
-                raise ValueError(f"the records of its packages take more than {CONTENT_IN_ALL} bytes")
-        elif reads and member.size <= LIBRARY_LIMIT:
+            self._named_bytes += self._keep(member, entry, MAX_CONTENT_BYTES)
+            if self._named_bytes > MAX_CONTENTS_BYTES:
+                raise ValueError(f"the records of its packages take more than {MAX_CONTENTS_BYTES} bytes")
+        elif reads and member.size <= MAX_LIBRARY_BYTES:
             self._read_library(member, entry, [*reads, linking.read_linking])
-        elif secret and self._others < OTHERS_IN_ALL:
-            self._others += self._keep(member, entry, leftovers.TEXT_LIMIT)
-        elif secret:
-            self._last = entry.identity, self._content(member).read()
+        elif may_hold_secret and self._secret_bytes < MAX_SECRETS_BYTES:
+            self._secret_bytes += self._keep(member, entry, leftovers.TEXT_LIMIT)
+        elif may_hold_secret:
+            self._last_secret = entry.identity, self._content(member).read()
         elif ".so" in name or member.mode & 0o111 or not member.size:
             self._keep(member, entry, conditions.HEAD)
 
@@ -204,16 +204,16 @@ def read_out(export: Iterable[bytes], subject: ImageConfig, memory: int = MEMORY
             complaints = (folder / "errors").read_text(encoding="utf-8", errors="replace").strip().splitlines()
             problem = complaints[-1] if complaints else f"reading them ended with {reading.returncode}"
             return mark_lost(PROBES, f"the image's files could not be read: {problem}")
-        with (folder / ANSWERS).open("rb") as answers:
-            return parse_answers(answers.read(transport.MAX_OUTPUT_BYTES), PROBES)
+        with (folder / ANSWERS).open("rb") as answers_file:
+            return parse_answers(answers_file.read(transport.MAX_OUTPUT_BYTES), PROBES)
 
 
-def _feed(export: Iterable[bytes], into: IO[bytes]) -> None:
+def _feed(export: Iterable[bytes], stdin: IO[bytes]) -> None:
     """Hand a tar over. Raises RdmaImagesError where the engine stops handing it out."""
     try:
-        with contextlib.suppress(BrokenPipeError), into:  # who reads says itself why it reads no further
+        with contextlib.suppress(BrokenPipeError), stdin:  # who reads says itself why it reads no further
             for chunk in export:
-                into.write(chunk)
+                stdin.write(chunk)
     except OSError as error:
         raise RdmaImagesError(
             f"the engine stopped handing out the image's files: {error}\ntry again, and look into the engine's log"
@@ -225,10 +225,10 @@ def main(folder: Path, memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     subject = ImageConfig.model_validate_json((folder / SUBJECT).read_bytes())
-    (folder / ANSWERS).write_bytes(answers(sys.stdin.buffer, folder, subject))
+    (folder / ANSWERS).write_bytes(encoded_answers(sys.stdin.buffer, folder, subject))
 
 
-def answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> bytes:
+def encoded_answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> bytes:
     """Return what the probes would print in the image whose tar is `export`; its small files are kept in `folder`."""
     named_paths = [
         *(subject.environment.get(name, "") for name in settings.FILE_NAMING_VARIABLES),

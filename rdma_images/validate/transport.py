@@ -21,24 +21,24 @@ TIMED_OUT = 124  # the exit code of timeout(1)
 NOT_FOUND = (126, 127)  # of a shell, and of `docker exec`, where there is no such command
 
 
-class Limited(BaseBackend):
+class LimitedBackend(BaseBackend):
     """A testinfra backend whose commands end: after `limit` seconds, or after MAX_OUTPUT_BYTES of output.
 
-    One that has printed nothing ends after `first` seconds.
+    One that has printed nothing ends after `start_limit` seconds.
     """
 
     limit: float = 120.0
-    first: float | None = None
+    start_limit: float | None = None
     environment: dict[str, str] | None = None
 
     def run_local(self, command: str, *args: str) -> CommandResult:
         """Run `command` on this machine (it enters the image) and return its result, exit code 124 when stopped."""
         line = self.quote(command, *args)
-        rc, out, err = run_with_limits(shlex.split(line), self.limit, self.environment, self.first)
+        rc, out, err = run_with_limits(shlex.split(line), self.limit, self.environment, self.start_limit)
         return self.result(rc, line.encode(), out, err)
 
 
-class Direct(Limited, DockerBackend):
+class ContainerBackend(LimitedBackend, DockerBackend):
     """A container's backend that starts a command itself: an image need not have a shell."""
 
     def run(self, command: str, *args: str, **_: Any) -> CommandResult:
@@ -47,16 +47,16 @@ class Direct(Limited, DockerBackend):
         arguments = iter(args)
         words = [next(arguments) if word == "%s" else word for word in shlex.split(command)]
         line = docker_command.words("exec", self.name, *words)
-        rc, out, err = run_with_limits(line, self.limit, self.environment, self.first)
+        rc, out, err = run_with_limits(line, self.limit, self.environment, self.start_limit)
         return self.result(rc, command.encode(), out, err)
 
 
 def run_with_limits(
-    command: list[str], limit: float, environment: dict[str, str] | None, first: float | None = None
+    command: list[str], limit: float, environment: dict[str, str] | None, start_limit: float | None = None
 ) -> tuple[int, bytes, bytes]:
     """Return exit code, output and errors of `command`; it and its children are ended at either limit.
 
-    Where nothing was printed in the `first` seconds, they are ended then.
+    Where nothing was printed in the `start_limit` seconds, they are ended then.
     """
     try:
         process = subprocess.Popen(
@@ -76,16 +76,18 @@ def run_with_limits(
         selector.register(cast(BinaryIO, process.stdout), selectors.EVENT_READ, "out")
         selector.register(cast(BinaryIO, process.stderr), selectors.EVENT_READ, "err")
         start = time.monotonic()
-        if not _read(selector, output, start + limit, start + (first or limit)):
+        if not _read(selector, output, start + limit, start + (start_limit or limit)):
             os.killpg(process.pid, signal.SIGKILL)
             return TIMED_OUT, bytes(output["out"]), bytes(output["err"])
     return process.returncode, bytes(output["out"]), bytes(output["err"])
 
 
-def _read(selector: selectors.BaseSelector, output: dict[str, bytearray], deadline: float, first: float) -> bool:
-    """Fill `output` until both streams end; False when a limit was met first: `first` is that of an empty `output`."""
+def _read(
+    selector: selectors.BaseSelector, output: dict[str, bytearray], deadline: float, start_deadline: float
+) -> bool:
+    """Fill `output` until both streams end; False when a limit was met first: `start_deadline` is for an empty one."""
     while selector.get_map():
-        remaining = (deadline if any(output.values()) else min(first, deadline)) - time.monotonic()
+        remaining = (deadline if any(output.values()) else min(start_deadline, deadline)) - time.monotonic()
         if remaining <= 0 or sum(map(len, output.values())) > MAX_OUTPUT_BYTES:
             return False
         for key, _ in selector.select(min(remaining, 1.0)):
@@ -96,10 +98,10 @@ def _read(selector: selectors.BaseSelector, output: dict[str, bytearray], deadli
     return True
 
 
-def host(spec: str, limit: float, environment: dict[str, str] | None = None, first: float | None = None) -> Host:
+def host(spec: str, limit: float, environment: dict[str, str] | None = None, start_limit: float | None = None) -> Host:
     """Return the testinfra host of `spec` ("docker://id", "kubectl://pod?namespace=n", "ssh://user@name", "local://").
 
-    A command has `limit` seconds to end, and `first` to print anything. Raises RefusedError for a spec that
+    A command has `limit` seconds to end, and `start_limit` to print anything. Raises RefusedError for a spec that
     testinfra does not know.
     """
     name, options = testinfra.backend.parse_hostspec(spec)
@@ -108,8 +110,8 @@ def host(spec: str, limit: float, environment: dict[str, str] | None = None, fir
         forms = "docker://, kubectl://, openshift://, podman://, ssh://, local://"
         raise RefusedError(f"{spec!r} names no host that can be measured\nuse one of {forms}")
     base = testinfra.backend.get_backend_class(connection)
-    settings = {"limit": limit, "environment": environment, "first": first}
-    bases = (Direct,) if connection == "docker" else (Limited, base)
+    settings = {"limit": limit, "environment": environment, "start_limit": start_limit}
+    bases = (ContainerBackend,) if connection == "docker" else (LimitedBackend, base)
     backend_class = type(f"Limited{base.__name__}", bases, settings)
     arguments: list[Any] = [] if connection == "local" else [name]
     return Host(backend_class(*arguments, **options))

@@ -54,7 +54,7 @@ def validate_all(
 
     `host` needs no engine; `fabric` and `instance` are what the chain is asked about.
     """
-    from rdma_images.validate import ChainQuestion, validate
+    from rdma_images.validate.validate_image import ChainQuestion, validate
 
     question = ChainQuestion(fabric, instance)
 

@@ -16,7 +16,7 @@ from rdma_images.core import paths
 from rdma_images.engine import private
 from rdma_images.inspection.measurements import Tree
 from rdma_images.validate import layer_reuse, measuring
-from rdma_images.validate import subject as subjects
+from rdma_images.validate.image_config import read_image_config
 from tests.support import wheel
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
@@ -121,7 +121,7 @@ def test_after_a_changed_script_what_holds_of_lower_layers_is_not_measured_again
     folder.typed(f"{BUILD.splitlines()[1]} --no-validate")
     engine, lines = engines.ensure(), list[str]()
     with closing(engines.client(engine)) as client:
-        about = subjects.subject(client, folder.ref(), engines.image_id(engine, folder.ref()))
+        about = read_image_config(client, folder.ref(), engines.image_id(engine, folder.ref()))
         quick = measuring.measure(client, engine, about, lines.append)
         monkeypatch.setattr(layer_reuse, "find", lambda *_: None)
         whole = measuring.measure(client, engine, about)

@@ -18,7 +18,10 @@ from rdma_images.debian import bootstrap
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.inspection.report import Report
-from rdma_images.validate import container, folder_of, image_layers, subject, validate
+from rdma_images.report.report_files import report_folder
+from rdma_images.validate import container, image_layers
+from rdma_images.validate.image_config import image_digest, read_image_config
+from rdma_images.validate.validate_image import validate
 from tests.e2e import validated, volumes
 
 pytestmark = pytest.mark.e2e
@@ -174,7 +177,7 @@ def test_a_python_that_never_stops_printing(context: Path, monkeypatch: pytest.M
 def test_nothing_of_the_image_reaches_out_or_stays() -> None:
     client = engines.client(validated.engine())
     try:
-        about = subject.subject(client, validated.good_image())
+        about = read_image_config(client, validated.good_image())
         with container.sealed_container(client, about.digest) as box:
             with container.entry_container(client, about.digest, ["true"], box) as entered:
                 for started in (box.container, entered):
@@ -203,7 +206,7 @@ def test_a_volume_hides_nothing_takes_nothing_and_does_not_stay() -> None:
     try:
         with volumes.none_stays(client), validated.derived(steps, "volume") as ref:
             report = validated.measure(ref)
-            with container.sealed_container(client, subject.digest(client, ref)) as box:
+            with container.sealed_container(client, image_digest(client, ref)) as box:
                 code, output = box.container.exec_run(["sh", "-c", "echo > /srv/v/planted"])
     finally:
         client.close()
@@ -219,7 +222,7 @@ def test_a_result_is_kept_by_image_and_suite() -> None:
         measured = validate(ref, validated.engine(), reuse=False)
         cached = validate(ref, validated.engine())
         assert cached == replace(measured, reused=True)
-        assert (folder_of(ref) / "report.xml").exists()
+        assert (report_folder(ref) / "report.xml").exists()
 
 
 def test_the_report_is_of_what_was_measured(context: Path) -> None:
@@ -230,7 +233,7 @@ def test_the_report_is_of_what_was_measured(context: Path) -> None:
             validated.derived(base + "RUN echo built\n", "built", context) as ref,
             validated.derived(base + "RUN mkdir -m 777 /open\n", "other", context) as other_image,
         ):
-            digest = subject.digest(client, ref)
+            digest = image_digest(client, ref)
             built = Build("built", ref, digest, "sha256:0", (), "2026-11-21T09:00:00+00:00", 1.0)
             assert validate(ref, validated.engine(), build=built).digest == digest
             assert validate(ref, validated.engine(), build=built).reused
@@ -238,7 +241,7 @@ def test_the_report_is_of_what_was_measured(context: Path) -> None:
             for reuse in (True, False):
                 with pytest.raises(RefusedError, match="its name was given to another image"):
                     validate(ref, validated.engine(), build=built, reuse=reuse)
-            assert validate(ref, validated.engine()).digest == subject.digest(client, other_image) != digest
+            assert validate(ref, validated.engine()).digest == image_digest(client, other_image) != digest
             client.images.remove(digest)  # which has lost its name, by which the others are removed
     finally:
         client.close()
@@ -252,7 +255,7 @@ def test_layers_saved_by_an_engine_are_read_like_those_that_lie_there(
     base = "FROM scratch AS base\nADD base.tar /\nFROM base\n"
     with validated.derived(base + steps, "layers", context) as ref:
         client = engines.client(engine)
-        about = subject.subject(client, ref)
+        about = read_image_config(client, ref)
         monkeypatch.setattr(image_layers, "state_folder", lambda: tmp_path / "nothing-kept")
         saved = image_layers.measure_layers(client, engine, about)
         monkeypatch.setattr(image_layers, "state_folder", lambda: paths.state_folder())
@@ -274,7 +277,7 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
         pytest.skip("no Chromium is installed")
     ref = validated.good_image()
     validate(ref, validated.engine())
-    page = folder_of(ref) / "report.html"
+    page = report_folder(ref) / "report.html"
     flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
     command = [browser, *flags.split(), "--disable-component-update", f"--user-data-dir={tmp_path}"]
     picture = tmp_path / "page.png"

@@ -8,8 +8,8 @@ import pytest
 
 from rdma_images.core.paths import PROJECT, VALIDATORS
 from rdma_images.core.pipeline import Check, Component, Image
-from rdma_images.validate import validate
 from rdma_images.validate.probes import libraries
+from rdma_images.validate.validate_image import validate
 from tests.e2e import validated
 from tests.e2e.fault_steps import ImageFault
 from tests.e2e.faults import FAULTS

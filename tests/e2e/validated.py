@@ -18,7 +18,7 @@ from rdma_images.core import paths
 from rdma_images.engine import Engine
 from rdma_images.inspection.report import Report
 from rdma_images.plan import matrix, planner
-from rdma_images.validate import validate
+from rdma_images.validate.validate_image import validate
 
 WHEELS = {  # a folder of the build context: the wheel that is unpacked in it
     "other": "nvidia-nccl-cu13==2.32.3",

@@ -39,7 +39,7 @@ def case_of(name: str, image: IncidentImage) -> Inspection:
     """Return all that is known of the image without an engine: read from its files, nothing of it started."""
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
-        answers = readout.answers(io.BytesIO(image.tar()), Path(folder), subject)
+        answers = readout.encoded_answers(io.BytesIO(image.tar()), Path(folder), subject)
     inspection = parse_answers(answers, readout.PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
     started = EntryPointChanges(given=image.started) if image.started else None

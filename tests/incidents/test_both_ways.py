@@ -24,7 +24,7 @@ FIRST = 40  # cases that run without --exhaustive
 
 def exported(data: bytes, subject: ImageConfig, folder: Path) -> dict[str, Any]:
     """Return what is measured of an export, by probe."""
-    answers: dict[str, Any] = json.loads(readout.answers(io.BytesIO(data), folder, subject))
+    answers: dict[str, Any] = json.loads(readout.encoded_answers(io.BytesIO(data), folder, subject))
     return {name: answer["value"] for name, answer in answers.items()}
 
 

@@ -21,8 +21,9 @@ from rdma_images.jobs.write import create, folder
 from rdma_images.jobs.write.job import Job
 from rdma_images.nccl_logs import log_blocks
 from rdma_images.report import junit
+from rdma_images.report.report_files import report_folder
 from rdma_images.selection.project import Project
-from rdma_images.validate import folder_of, in_job, measure_host, suite
+from rdma_images.validate import in_job, measure_host, suite
 
 MEASURE_FOLDER = "measure"  # in the job's folder, the job that measures its nodes
 SOURCE = "the job's own logs"
@@ -57,7 +58,7 @@ def validate(
         checks=(*node_checks, *job_checks),
         facts=Inspection(subject=subject, expected=expected, measured=first),
     )
-    out = folder_of(job.image, host=job.name)
+    out = report_folder(job.image, host=job.name)
     out.mkdir(parents=True, exist_ok=True)
     junit.write_checks(out / "report.xml", job_report.checks)
     report.write(job_report, out)

@@ -11,8 +11,7 @@ from rdma_images.core.pipeline import Check
 from rdma_images.inspection.report import Report
 from rdma_images.publish import attachment_checks, built_elsewhere, statement
 from rdma_images.publish.approved_image import ApprovedImage, artifacts
-from rdma_images.report.report_files import REPORT
-from rdma_images.validate import folder_of
+from rdma_images.report.report_files import REPORT, report_folder
 from tests.support.case_parts import GREEN
 from tests.support.images import planned
 from tests.support.published_image import RED, item_of, validated
@@ -31,7 +30,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(*checks: Check, ref: str = REF) -> Report:
     report = validated(planned(), DIGEST, *checks)
-    REPORT.write(folder_of(ref).name, report)
+    REPORT.write(report_folder(ref).name, report)
     return report
 
 

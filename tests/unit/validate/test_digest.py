@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images import report, validate
+from rdma_images import report
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Build, Check
@@ -16,6 +16,7 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
 from rdma_images.validate import measure_host, measuring, report_cache, suite
+from rdma_images.validate.validate_image import validate
 
 CASE = Inspection.model_validate(
     json.loads((Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json").read_text())
@@ -62,7 +63,7 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def validated(monkeypatch: pytest.MonkeyPatch, *digests: str, build: Build | None = BUILT) -> Report:
     monkeypatch.setattr(engines, "client", lambda _engine: Named(*digests))
-    return validate.validate(REF, ENGINE, build=build)
+    return validate(REF, ENGINE, build=build)
 
 
 def test_the_digest_is_of_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,5 +98,5 @@ def test_stand_ins_are_told_by_the_build_and_by_the_image(monkeypatch: pytest.Mo
 
 def test_a_host_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure_host, "measure", lambda _host, _tiers: Measured())
-    report = validate.validate(REF, None, build=BUILT, tiers=("device",), host="local://")
+    report = validate(REF, None, build=BUILT, tiers=("device",), host="local://")
     assert report.digest == ""

@@ -17,7 +17,9 @@ from rdma_images.build.build_images import image_digests
 from rdma_images.core import paths
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.report import Report
-from rdma_images.validate import folder_of, report_cache, suite, validate
+from rdma_images.report.report_files import report_folder
+from rdma_images.validate import report_cache, suite
+from rdma_images.validate.validate_image import validate
 
 REF, DIGEST = "lab/train:1", f"sha256:{1:064x}"
 
@@ -84,7 +86,7 @@ def test_a_report_that_was_kept_answers(engine: Engine, tmp_path: Path, monkeypa
     lines: list[str] = []
     assert validate(REF, engine, progress=lines.append) == replace(report, reused=True)
     assert lines == [f"{REF} is up to date: this suite has validated it"]
-    assert (folder_of(REF) / "report.html").exists()
+    assert (report_folder(REF) / "report.html").exists()
 
 
 @pytest.mark.parametrize(

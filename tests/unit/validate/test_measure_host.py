@@ -13,11 +13,12 @@ import pytest
 from rdma_images import chain
 from rdma_images.core import progress
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.inspection.inspection import Expected, Inspection
+from rdma_images.inspection.inspection import FOLDER_PREFIX, Expected, Inspection
 from rdma_images.inspection.machine import Devices, RdmaDevice
 from rdma_images.inspection.measurements import Measured, MeasuredPackages, probe_names
-from rdma_images.validate import FOLDER, expected_fabric, measure_host, probing, validate
+from rdma_images.validate import expected_fabric, measure_host, probing
 from rdma_images.validate.probes import allreduce, gpus
+from rdma_images.validate.validate_image import validate
 from tests.incidents import elf_files
 
 
@@ -49,7 +50,7 @@ def test_an_environment_is_measured_with_its_packages_alone(tmp_path: Path, monk
         folder.mkdir(exist_ok=True)
         (folder / "libnccl.so.2").write_bytes(b"\x7fELF")
     monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", (str(system),))
-    measured = measure_host.measure(f"{FOLDER}{environment}", ("static",))
+    measured = measure_host.measure(f"{FOLDER_PREFIX}{environment}", ("static",))
     assert measured.tree
     assert measured.packages
     libraries = [path for path in measured.tree.files.libraries if path.endswith("libnccl.so.2")]
@@ -74,7 +75,9 @@ def conda_environment(folder: Path) -> Path:
 def test_the_variables_of_condas_activation_are_those_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = conda_environment(tmp_path / "training")
     monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
-    environment = measure_host.host_config("", "", measure_host.measure(f"{FOLDER}{folder}", ("static",))).environment
+    environment = measure_host.host_config(
+        "", "", measure_host.measure(f"{FOLDER_PREFIX}{folder}", ("static",))
+    ).environment
     assert environment["NCCL_NET"] == "IB"
     assert environment["NCCL_NET_PLUGIN"] == "ofi"
     assert environment["LD_LIBRARY_PATH"] == f"{folder}/lib:{folder}/my lib"
@@ -88,7 +91,7 @@ def test_the_variables_of_a_virtual_environments_activation_are_those_of_a_job(
     with (tmp_path / "training" / "bin" / "activate").open("a") as script:
         script.write("export NCCL_IB_DISABLE=1\n")
     monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
-    measured = measure_host.measure(f"{FOLDER}{tmp_path}/training", ("static",))
+    measured = measure_host.measure(f"{FOLDER_PREFIX}{tmp_path}/training", ("static",))
     assert measure_host.host_config("", "", measured).environment["NCCL_IB_DISABLE"] == "1"
 
 
@@ -96,7 +99,7 @@ def test_an_activation_that_ends_the_shell_is_a_sentence(tmp_path: Path) -> None
     folder = conda_environment(tmp_path / "training")
     (folder / "etc/conda/activate.d/zz.sh").write_text("echo no such module >&2\nexit 3\n")
     with pytest.raises(RdmaImagesError, match=r"training: its activation ends with 3: no such module\n"):
-        measure_host.measure(f"{FOLDER}{folder}", ("static",))
+        measure_host.measure(f"{FOLDER_PREFIX}{folder}", ("static",))
 
 
 def test_the_files_of_an_environment_whose_python_is_not_here_are_read(
@@ -122,7 +125,7 @@ def test_the_files_of_an_environment_whose_python_is_not_here_are_read(
     for name, content in libraries.items():
         (folder / name).write_bytes(elf_files.library(machine="aarch64", **content))
     monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
-    measured = measure_host.measure(f"{FOLDER}{folder}", ("static",))
+    measured = measure_host.measure(f"{FOLDER_PREFIX}{folder}", ("static",))
     assert "bin/python3 cannot be started" in measured.missing["torch"]
     assert measured.tree
     assert measured.tree.libraries.resolved["libibverbs.so.1"].file == f"{folder}/lib/libibverbs.so.1"
@@ -136,7 +139,7 @@ def test_the_files_of_an_environment_whose_python_is_not_here_are_read(
 
 def test_a_folder_without_python_is_no_environment(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"no bin/python3\nname a conda or virtual environment"):
-        measure_host.measure(f"{FOLDER}{tmp_path}", ("static",))
+        measure_host.measure(f"{FOLDER_PREFIX}{tmp_path}", ("static",))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +158,7 @@ def test_no_other_python_answers_for_an_environment(
     python.chmod(mode)
     monkeypatch.setattr(probing, "PYTHONS", (*probing.PYTHONS, sys.executable))
     with pytest.raises(RdmaImagesError, match=complaint):
-        measure_host.measure(f"{FOLDER}{python.parents[1]}", ("static",))
+        measure_host.measure(f"{FOLDER_PREFIX}{python.parents[1]}", ("static",))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +180,7 @@ def test_why_the_python_of_an_environment_was_not_started_is_said(
         python.write_text(text)
         python.chmod(0o755 if text else 0o644)
     monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
-    measured = measure_host.measure(f"{FOLDER}{tmp_path}", ("static",))
+    measured = measure_host.measure(f"{FOLDER_PREFIX}{tmp_path}", ("static",))
     assert measured.tree
     assert complaint in measured.missing["torch"]
 
@@ -186,7 +189,7 @@ def test_an_environment_is_measured_without_path(tmp_path: Path, monkeypatch: py
     venv.create(tmp_path / "training", symlinks=True)
     monkeypatch.delenv("PATH")
     monkeypatch.setattr(measure_host, "SYSTEM_FOLDERS", ())
-    assert measure_host.measure(f"{FOLDER}{tmp_path}/training", ("static",)).system
+    assert measure_host.measure(f"{FOLDER_PREFIX}{tmp_path}/training", ("static",)).system
 
 
 def test_a_host_that_measures_nothing_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +281,9 @@ def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RdmaImagesError("not reached")
 
     monkeypatch.setattr(measure_host, "measure", slow)
-    monkeypatch.setattr("rdma_images.validate.report_waiting", functools.partial(progress.report_waiting, every=0.1))
+    monkeypatch.setattr(
+        "rdma_images.validate.validate_image.report_waiting", functools.partial(progress.report_waiting, every=0.1)
+    )
     with pytest.raises(RdmaImagesError, match="not reached"):
         validate("", None, host="ssh://far", progress=lines.put)
     assert spoken[-1].startswith("waiting for what ssh://far measures, ")

@@ -12,9 +12,10 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.values import ToolRun
-from rdma_images.validate import IMAGE_CHECK_PREFIXES, suite
+from rdma_images.validate import suite
 from rdma_images.validate.probes import tools
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
+from rdma_images.validate.validate_image import IMAGE_CHECK_PREFIXES
 from tests.support import suite_here
 from validators import test_labels as labels_suite
 from validators import test_sagemaker as sagemaker_suite

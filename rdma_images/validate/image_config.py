@@ -1,4 +1,4 @@
-"""What the engine says of an image, before anything of it runs."""
+"""Read the configuration of an image from its engine, before anything of it runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,40 +13,42 @@ from rdma_images.inspection.inspection import HistoryStep, ImageConfig
 from rdma_images.validate.probes import leftovers
 
 
-def masked(image_config: ImageConfig) -> ImageConfig:
-    """Return the subject without the values of what looks like a secret.
+def mask_secrets(image_config: ImageConfig) -> ImageConfig:
+    """Return the configuration without the values of what looks like a secret.
 
     A report is read by more people than an image.
     """
 
-    def hidden(values: dict[str, str]) -> dict[str, str]:
-        return {k: "(not shown)" if leftovers.may_be_secret(k, v) else v for k, v in values.items()}
+    def masked_values(values: dict[str, str]) -> dict[str, str]:
+        return {
+            name: "(not shown)" if leftovers.may_be_secret(name, value) else value for name, value in values.items()
+        }
 
-    def step(step_: HistoryStep) -> HistoryStep:
+    def masked_step(step: HistoryStep) -> HistoryStep:
         return (
-            step_
-            if not leftovers.secret_in(step_.made_by.encode())
-            else HistoryStep(made_by="(not shown)", bytes=step_.bytes)
+            step
+            if not leftovers.secret_in(step.made_by.encode())
+            else HistoryStep(made_by="(not shown)", bytes=step.bytes)
         )
 
-    history = [step(step_) for step_ in image_config.history]
+    history = [masked_step(step) for step in image_config.history]
     return image_config.model_copy(
         update={
-            "environment": hidden(image_config.environment),
-            "labels": hidden(image_config.labels),
+            "environment": masked_values(image_config.environment),
+            "labels": masked_values(image_config.labels),
             "history": history,
         }
     )
 
 
-def digest(client: DockerClient, ref: str) -> str:
-    """Return what identifies the content of the image `ref` of the engine. Raises as `subject` does."""
+def image_digest(client: DockerClient, ref: str) -> str:
+    """Return what identifies the content of the image `ref` of the engine. Raises as `read_image_config` does."""
     api: Any = client.api
     with _engine_errors(ref):
         return str(api.inspect_image(ref)["Id"])
 
 
-def subject(client: DockerClient, ref: str, digest: str | None = None) -> ImageConfig:
+def read_image_config(client: DockerClient, ref: str, digest: str | None = None) -> ImageConfig:
     """Return the configuration of image `ref`; with `digest`, of that image, whatever `ref` names now.
 
     Raises RefusedError where the engine has no such image, and RdmaImagesError where it does not answer.
@@ -55,7 +57,7 @@ def subject(client: DockerClient, ref: str, digest: str | None = None) -> ImageC
     with _engine_errors(ref):
         attributes = api.inspect_image(digest or ref)
         steps = _history(client, attributes["Id"])
-    return _subject(ref, attributes, steps)
+    return _image_config(ref, attributes, steps)
 
 
 @contextmanager
@@ -83,7 +85,7 @@ def _history(client: DockerClient, digest: str) -> list[dict[str, Any]]:
         return list(api.history(digest))
 
 
-def _subject(ref: str, attributes: dict[str, Any], steps: list[dict[str, Any]]) -> ImageConfig:
+def _image_config(ref: str, attributes: dict[str, Any], steps: list[dict[str, Any]]) -> ImageConfig:
     config = attributes.get("Config") or {}
     pairs = (entry.partition("=") for entry in config.get("Env") or [])
     platform = "/".join(filter(None, (attributes.get("Os"), attributes.get("Architecture"), attributes.get("Variant"))))

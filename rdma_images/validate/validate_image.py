@@ -1,0 +1,187 @@
+"""Validate one image: measure it, run the validators over the measurements, and write the report.
+
+What measures is imported when it is used: an image whose report is cached needs none of it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from rdma_images import chain, report
+from rdma_images import engine as engines
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.paths import COMMAND
+from rdma_images.core.pipeline import Build, Check, Image
+from rdma_images.core.progress import Progress, report_waiting, silent
+from rdma_images.engine import Engine, platforms
+from rdma_images.inspection.inspection import FOLDER_PREFIX, ImageConfig, Inspection
+from rdma_images.inspection.measurements import Measured
+from rdma_images.inspection.report import Report
+from rdma_images.report import junit
+from rdma_images.report.report_files import report_folder
+from rdma_images.validate import expected_fabric, report_cache, suite
+from rdma_images.validate.image_config import image_digest, mask_secrets, read_image_config
+
+# How the ids of the checks begin that are about images alone: a Python environment on a disk has no layers, labels and
+# users, the variables are those of the shell, and the driver is the machine's.
+IMAGE_CHECK_PREFIXES = (
+    *("layers.", "size.", "user.", "label.", "sagemaker."),
+    *("environment.gpus", "environment.secret", "cuda.driver"),
+)
+
+
+class ChainQuestion(NamedTuple):
+    """The question to the chain: a fabric of chain.FABRICS and an instance type; "" for what the image shows."""
+
+    fabric: str = ""
+    instance: str = ""
+
+
+AS_SHOWN = ChainQuestion()
+
+
+@dataclass(frozen=True)
+class _Validation:
+    """A validation that has begun: what is validated, the question to the chain, and where the report goes."""
+
+    image: Image | None
+    build: Build | None
+    question: ChainQuestion
+    folder: Path
+    progress: Progress
+    started: float = field(default_factory=time.monotonic)
+
+    def write_report(
+        self,
+        image_config: ImageConfig,
+        measured: Measured,
+        compare: Callable[[Inspection], tuple[Check, ...]],
+        emulated: tuple[Check, ...] = (),
+    ) -> Report:
+        """Write the report: the checks that `compare` makes of the measurements, and those of emulated machines."""
+        expected = expected_fabric.expected_image(image_config, measured, self.image)
+        case = Inspection(subject=image_config, expected=expected, measured=measured)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with report_waiting(self.progress, lambda: "the validators"):
+            checks = compare(case)
+        junit.add_checks(self.folder / "report.xml", emulated)
+        rehearsal = (*(self.build.rehearsal if self.build else ()), *image_config.rehearsal)
+        answer = Report(
+            ref=image_config.ref,
+            digest=image_config.digest,
+            suite=suite.digest(),
+            image_id=self.image.id if self.image else None,
+            rehearsal=tuple(dict.fromkeys(rehearsal)),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - self.started, 3),
+            checks=(*checks, *emulated),
+            chain=chain.compute(case, *self.question),
+            facts=case.model_copy(update={"subject": mask_secrets(image_config)}),
+            base_faults=_base_faults(checks, self.image),
+        )
+        report.write(answer, self.folder)
+        return answer
+
+
+def validate(
+    ref: str,
+    engine: Engine | None,
+    image: Image | None = None,
+    build: Build | None = None,
+    tiers: tuple[str, ...] = ("static",),
+    host: str | None = None,
+    reuse: bool = True,
+    progress: Progress = silent,
+    question: ChainQuestion = AS_SHOWN,
+) -> Report:
+    """Validate an image, and write report.json, report.xml and report.html to `report_folder`.
+
+    Args:
+        ref: The image, whose digest the report has; "" with a `host`.
+        engine: What has the image; None with a `host`.
+        image: As planned; without it the image is validated against its own labels.
+        build: As built; another image of that name is refused.
+        tiers: "datapath" comes with "static", in one report; "device" and "gpu" need a `host`.
+        host: Where to measure instead: "kubectl://pod", "ssh://name", "local://" or "folder:///PATH".
+        question: Which fabric and instance type the chain is asked about.
+        reuse: Answer from the report of an unchanged image, suite and question, which then says `reused`.
+
+    Raises:
+        RefusedError: `ref` is not the image of `build`.
+        RdmaImagesError: There is nothing to validate, or nobody answers.
+    """
+    tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
+    run = _Validation(image, build, question, report_folder(ref, image, host), progress)
+    junit, without = run.folder / "report.xml", IMAGE_CHECK_PREFIXES if (host or "").startswith(FOLDER_PREFIX) else ()
+    if host or engine is None:
+        with suite.started(tiers, junit, without) as compare:
+            image_config, measured = _measure_elsewhere(ref, host or "local://", tiers, progress)
+            return run.write_report(image_config, measured, compare)
+    digest = engines.image_id(engine, ref) or _digest(engine, ref)
+    _require(ref, digest, build)
+    name = report_cache.key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
+    if reuse and (previous := report_cache.find(name, digest)):
+        progress(f"{ref} is up to date: this suite has validated it")
+        return report.publish_cached(*previous, run.folder)
+    from rdma_images import datapath
+
+    with suite.started(tiers, junit, without) as compare:
+        image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
+        emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
+        answer = run.write_report(image_config, measured, compare, emulated)
+    # An emulator that is unavailable today may be available tomorrow.
+    if not emulated or any(check.outcome != "skipped" for check in emulated):
+        report_cache.save(name, answer, junit)
+    return answer
+
+
+def _measure_in_engine(
+    ref: str, digest: str, engine: Engine, image: Image | None, progress: Progress, instance: str
+) -> tuple[ImageConfig, Measured]:
+    """Return the configuration of an image of the engine, and what was measured in it."""
+    from rdma_images.validate import measuring
+
+    progress(f"validating {ref}")
+    if image:  # someone else's is read where its programs do not run
+        platforms.emulate(image.platform, engine, progress)
+    with closing(engines.client(engine)) as client:
+        with report_waiting(progress, lambda: "the engine to unpack the image"):
+            image_config = read_image_config(client, ref, digest)
+        return image_config, measuring.measure(client, engine, image_config, progress, instance)
+
+
+def _measure_elsewhere(ref: str, host: str, tiers: tuple[str, ...], progress: Progress) -> tuple[ImageConfig, Measured]:
+    """Return the configuration of the image that a host runs, and what was measured there."""
+    if "datapath" in tiers:
+        raise RefusedError("--tier datapath is for an image of an engine\nleave --host out")
+    from rdma_images.validate import measure_host
+
+    progress(f"validating {' on '.join(filter(None, (ref, host)))}")
+    with report_waiting(progress, lambda: f"what {host} measures"):
+        measured = measure_host.measure(host, tiers)
+    return measure_host.host_config(ref, host, measured), measured
+
+
+def _digest(engine: Engine, ref: str) -> str:
+    """Return what identifies the content of an image, asked of any engine. Raises RdmaImagesError where it has none."""
+    with closing(engines.client(engine)) as client:
+        return image_digest(client, ref)
+
+
+def _require(ref: str, digest: str, build: Build | None) -> None:
+    """Raise RefusedError unless the image that the engine calls `ref` is the one of `build`."""
+    if build and digest != build.digest:
+        raise RefusedError(
+            f"{ref} is {digest} in this engine, but {build.digest} was built: its name was given to another image\n"
+            f"`{COMMAND} build` gives it back; `{COMMAND} validate --image {ref}` validates the other"
+        )
+
+
+def _base_faults(checks: Sequence[Check], image: Image | None) -> tuple[str, ...]:
+    """Return the failed checks that fail in the same way in the image that a fabric was added to."""
+    before = image.onto.base.failed if image and image.onto else {}
+    return tuple(check.id for check in checks if check.outcome == "failed" and before.get(check.id) == check.actual)
