@@ -123,7 +123,7 @@ def _members(entry: AddedFile, ignored: Sequence[str] = ()) -> Iterator[tuple[Pa
 def _ignored() -> list[str]:
     """Return the patterns of files that are left out, in the order in which docker reads them."""
     path = paths.PROJECT / IGNORE
-    lines = files.read(path).splitlines() if files.exists(path) else []
+    lines = files.read_text(path).splitlines() if files.exists(path) else []
     return [*ALWAYS_IGNORED, *(line.strip() for line in lines if line.strip() and not line.startswith("#"))]
 
 

@@ -79,7 +79,7 @@ def provide_contexts(
     its steps. Where layers are not usable, there are no contexts, and the Dockerfile's stages install the wheels.
     Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
     """
-    locked = digests.read()
+    locked = digests.read_digests()
     layer_sets = _layer_sets(specs, options.compression) if are_usable(engine, options) else {}
     images = list(dict.fromkeys(layer_set for by_stage in layer_sets.values() for layer_set in by_stage.values()))
     if not images:

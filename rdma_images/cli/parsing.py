@@ -158,7 +158,7 @@ def _help(error: ParseError) -> str:
 def _is_target(word: str) -> bool:
     """Return whether the matrix has a line for a target of this name, also where the matrix is not right."""
     try:
-        return re.search(rf"^ {{2,4}}{re.escape(word)}:", files.read(MATRIX), re.MULTILINE) is not None
+        return re.search(rf"^ {{2,4}}{re.escape(word)}:", files.read_text(MATRIX), re.MULTILINE) is not None
     except RdmaImagesError:
         return False
 

@@ -81,7 +81,7 @@ def as_file_error(path: Path | str | None = None) -> Iterator[None]:
         raise describe_file_error(error, path) from None
 
 
-def read(path: Path, largest: int = MAX_TEXT_BYTES) -> str:
+def read_text(path: Path, largest: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a user's file, in UTF-8.
 
     Raises:

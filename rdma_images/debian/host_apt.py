@@ -54,7 +54,7 @@ def debian(etc: Path = Path("/etc")) -> Debian:
             f"this host is {release.get('PRETTY_NAME', 'not Debian')}, and only Debian's apt names the archive\n"
             "install Docker 24 or later with buildx, or run on Debian"
         )
-    return choose(list(read(etc / "apt")), codename, f"{etc}/apt")
+    return choose(list(read_archives(etc / "apt")), codename, f"{etc}/apt")
 
 
 def choose(archives: Sequence[Archive], codename: str, folder_name: str) -> Debian:
@@ -70,7 +70,7 @@ def choose(archives: Sequence[Archive], codename: str, folder_name: str) -> Debi
     return Debian(codename, next((a for a in main if a.uri in updates), main[0]), next(iter(security), None))
 
 
-def read(etc_apt: Path) -> Iterator[Archive]:
+def read_archives(etc_apt: Path) -> Iterator[Archive]:
     """Yield every archive of binary packages in sources.list and sources.list.d, in apt's order."""
     yield from one_line(_read(etc_apt / "sources.list").splitlines())
     folder = etc_apt / "sources.list.d"

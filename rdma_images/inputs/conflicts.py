@@ -51,7 +51,7 @@ class PackageConflictError(RdmaImagesError):
         super().__init__(f"locking {question.key}: {_raw_explanation(conflict)}")
 
 
-def read(complaint: str, day: date | None = None) -> Conflict:
+def parse_complaint(complaint: str, day: date | None = None) -> Conflict:
     """Return what uv printed as a conflict of `day`, by default of today."""
     words = " ".join(complaint.split()).removeprefix("error: ")
     return Conflict(words=words, needs=tuple(_needs(words)), day=day or datetime.now(UTC).date())

@@ -62,7 +62,7 @@ def path(base: str, folder: Path | None = None) -> Path:
     return (folder or paths.LOCKS) / "debian" / f"{base}.json"
 
 
-def read(base: str) -> DebianLock | None:
+def read_lock(base: str) -> DebianLock | None:
     """Return the lock of a base; None where it has none, and is made from the archive of the day."""
     file = path(base)
     if file.is_relative_to(paths.PROJECT / "locks"):  # what the project brings serves where the user's has none
@@ -72,13 +72,13 @@ def read(base: str) -> DebianLock | None:
 
 def last_bootstrapped(base: str, platform: str) -> bootstrap.BootstrapRecord | None:
     """Return the base as it was bootstrapped last, from the locked state of the archive where there is a lock."""
-    locked = read(base)
+    locked = read_lock(base)
     return bootstrap.last_bootstrapped(base, platform, locked.archive if locked else "")
 
 
 def bootstrapped(base: str, platform: str, mirrors: Mirrors, progress: Progress = silent) -> Path:
     """Return the tar of a base, made from the locked state of the archive where there is a lock."""
-    locked = read(base)
+    locked = read_lock(base)
     snapshot = bootstrap.ArchiveSnapshot(_archives(base, locked.snapshot, mirrors), locked.archive) if locked else None
     return bootstrap.base(base, progress, platform=platform, snapshot=snapshot)
 
@@ -142,7 +142,7 @@ def lock(
         RefusedError: No address of a snapshot service is named.
         RdmaImagesError: It does not answer, or has another state than the locked one.
     """
-    earlier = read(base)
+    earlier = read_lock(base)
     current = None if upgrade else earlier
     snapshot = current.snapshot if current else f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     suite = bootstrap.SUITES[base].codename
@@ -168,7 +168,7 @@ def lock(
 
 def hashes(base: str) -> dict[tuple[str, str, str], str]:
     """Return the SHA-256 of the locked packages of a base, by name, version and architecture."""
-    locked = read(base)
+    locked = read_lock(base)
     packages = locked.packages if locked else ()
     return {(package.name, package.version, package.architecture): package.sha256 for package in packages}
 

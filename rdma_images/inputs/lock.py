@@ -100,12 +100,12 @@ def load(image: Image, folder: Path | None = None) -> Lock:
     Raises NotLockedError when there is none, and RefusedError when the file does not answer what the image asks; the
     fix of both is `invoke lock`.
     """
-    lock = read(lock_request(image), folder)
+    lock = read_lock(lock_request(image), folder)
     _require_agreement(lock, image, folder)
     return lock
 
 
-def read(request: LockRequest, folder: Path | None = None) -> Lock:
+def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
     """Return the lock of a question. Raise like `load`."""
     if not request.requirements:
         return Lock(request=request, wheels=())
@@ -160,7 +160,7 @@ def releases(image: Image, lock: Lock, mirror_settings: Mirrors | None = None) -
 
 def load_toolkit(image: Image, folder: Path | None = None) -> Lock:
     """Return the lock of the compiler for an image; no wheels where nothing is compiled. Raise like `load`."""
-    return read(toolkit_request(image), folder)
+    return read_lock(toolkit_request(image), folder)
 
 
 def lock_toolkit(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:

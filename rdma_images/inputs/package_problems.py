@@ -61,7 +61,7 @@ def _with_torch(question: LockRequest, version: str) -> LockRequest:
 def _read(question: LockRequest) -> Lock | None:
     """Return the lock of a question, None where there is none that fits."""
     with suppress(RdmaImagesError):
-        return lock.read(question)
+        return lock.read_lock(question)
     return None
 
 

@@ -79,7 +79,7 @@ def relock_debian(
     """Lock the state of Debian's archive for bases; `installed` has the packages of images by their base."""
     outcomes = []
     for base, names in installed.items():
-        earlier = debian_lock.read(base)
+        earlier = debian_lock.read_lock(base)
         try:
             locked = debian_lock.lock(base, names, mirror_settings, upgrade, progress)
         except RdmaImagesError as error:

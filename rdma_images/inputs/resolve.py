@@ -75,7 +75,7 @@ def versions(
     try:
         _files([package for package in packages if not _is_local(package)], request)
     except RdmaImagesError as error:
-        raise conflicts.PackageConflictError(request, conflicts.read(str(error))) from None
+        raise conflicts.PackageConflictError(request, conflicts.parse_complaint(str(error))) from None
     return {package["name"]: package.get("version", "") for package in packages}
 
 
@@ -239,7 +239,7 @@ def _pylock(
             ) from None
         if process.returncode:
             _refuse_undeclared_import(process.stderr)
-            conflict = conflicts.read(process.stderr)
+            conflict = conflicts.parse_complaint(process.stderr)
             if "No solution found" in process.stderr:
                 conflicts.remember(request, conflict)
             raise conflicts.PackageConflictError(request, conflict)

@@ -89,7 +89,7 @@ def table(solutions: Iterable[Solution]) -> Table:
 
 def _question(matrix: Matrix, name: str) -> _Question:
     target = matrix.target(name)
-    listed = requirements_file.read(target.requirements, target.constraints, {})
+    listed = requirements_file.read_requirements(target.requirements, target.constraints, {})
     local = (
         local_packages.pin(text, paths.PROJECT, matrix.where("targets", name, "python-packages", number))
         for number, text in enumerate(target.python_packages)

@@ -89,7 +89,7 @@ def _base(role: str, name: str, base: Base, platform: str, effective_base: str) 
     upstream = with_registry(base.image)
     digest = pins.bases().get(upstream, UNPINNED)
     bootstrap = effective_base if base.kind == "bootstrap" or effective_base != name else ""
-    locked = debian_lock.read(bootstrap) if bootstrap else None
+    locked = debian_lock.read_lock(bootstrap) if bootstrap else None
     return Source(
         id=f"base-{name}",
         component="base",
@@ -106,7 +106,7 @@ def _base(role: str, name: str, base: Base, platform: str, effective_base: str) 
 
 def _archives(role: str, name: str, base: Base) -> Iterator[Source]:
     """Yield the apt archives that a stage on this base installs from, with no address where only the base names it."""
-    if base.kind == "bootstrap" and (locked := debian_lock.read(name)):
+    if base.kind == "bootstrap" and (locked := debian_lock.read_lock(name)):
         yield from debian_lock.sources(role, name, locked)
     elif base.distribution == "debian":
         main, security = _debian()

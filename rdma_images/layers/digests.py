@@ -83,7 +83,7 @@ class Digests:
 NO_DIGESTS = Digests()
 
 
-def read() -> Digests:
+def read_digests() -> Digests:
     """Return what is locked: in the user's own locks/, and in those that the wheel brought. Raises RefusedError."""
     return Digests({key: entry for folder in folders() for key, entry in _read(folder / NAME).items()})
 

@@ -30,7 +30,7 @@ def lock(
     """
     images = list(images)
     recipes = _recipes((wheel_lock.load(image) for image in images if _has_layers(image)), compression)
-    locked = digests.read()
+    locked = digests.read_digests()
     missing_recipes = [recipe for key, recipe in recipes.items() if key not in locked.entries]
     index, opened = sources.index_for(mirrors)
     indexes = {entry.name: entry.address for image in images for entry in image.indexes}

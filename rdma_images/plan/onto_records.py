@@ -35,7 +35,7 @@ def find(ref: str) -> ExistingImage | None:
     return record if record and record.ref == ref else None
 
 
-def read(ref: str, target: str) -> ExistingImage:
+def read_record(ref: str, target: str) -> ExistingImage:
     """Return what was measured in the image `ref`. Raises RefusedError where it was not measured on this machine."""
     if record := find(ref):
         return record

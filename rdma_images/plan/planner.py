@@ -55,7 +55,7 @@ def plan(
     for name in targets or _with_axes(matrix, changes):
         target, base = matrix.target(name), None
         if target.onto:
-            base = onto_records.read(target.onto, name)
+            base = onto_records.read_record(target.onto, name)
             if broken := onto.broken_rules(base, target, facts):
                 refusals[name, base.ref] = Refusal(name, {"onto": base.ref}, broken)
                 continue
@@ -132,7 +132,7 @@ def _image(
         for component in present
     }
     devel = toolkit_requirements(planned["cuda"], facts) if planned["variant"] == "devel" else ()
-    listed = requirements_file.read(target.requirements, target.constraints, planned.versions)
+    listed = requirements_file.read_requirements(target.requirements, target.constraints, planned.versions)
     image = Image(
         id=f"{planned.target}-{label}",
         target=planned.target,

@@ -45,7 +45,7 @@ class _Line:
         return RefusedError(f"{self.where}: {sentence}\n{fix}")
 
 
-def read(requirements: str | None, constraints: str | None, versions: Mapping[str, str]) -> Requirements:
+def read_requirements(requirements: str | None, constraints: str | None, versions: Mapping[str, str]) -> Requirements:
     """Return what a target's requirements files ask for.
 
     Args:
@@ -126,7 +126,7 @@ def _lines(file: Path) -> Iterator[_Line]:
     try:
         if not files.exists(file):
             raise RefusedError(f"{paths.display_path(file)}: no such file\ncorrect its name, or write it")
-        text = files.read(file)
+        text = files.read_text(file)
     except files.FileError as error:
         raise RefusedError(str(error)) from None
     yield from _joined(file, text)

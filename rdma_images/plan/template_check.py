@@ -18,7 +18,7 @@ def template_problem(image: Image) -> str | None:
     if not path.is_file():
         fix = f"write it, or correct `template`: {suggestion(image.template, _names('targets'))}"
         return f"{path}: no such template, for target {image.target}\n{fix}"
-    for stages in STAGES.finditer(files.read(path)):
+    for stages in STAGES.finditer(files.read_text(path)):
         for name in NAME.findall(stages[1]):
             stage = paths.find_data(f"dockerfiles/stages/{name}.j2")
             if not stage.is_file():

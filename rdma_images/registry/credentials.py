@@ -52,6 +52,6 @@ def resolve_secret(reference: str, environ: Mapping[str, str] = os.environ, name
             return value
         raise RefusedError(f"{named_in}: the environment has no {target}\nset it")
     try:
-        return files.read(files.expand_user(target)).strip()
+        return files.read_text(files.expand_user(target)).strip()
     except files.FileError as error:
         raise RefusedError(f"{named_in}: the credential cannot be read: {error}") from None

@@ -44,7 +44,7 @@ def command(tiers: Sequence[str]) -> tuple[str, ...]:
     return ("/bin/sh", "-c", f'{FIRST_PROCESS}exec python3 -c "{START % packed}"')
 
 
-def read(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
+def parse_measurements(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:
     """Return what the nodes measured, by name, from the lines of the job's logs. Incomplete answers are left out.
 
     Several processes may have measured under one name, as after a restart: the last whole answer counts.

@@ -93,9 +93,11 @@ def _activated_environment(folder: Path) -> dict[str, str]:
 
 def _conda_variables(folder: Path) -> dict[str, str]:
     """Return the variables that conda sets before an environment's scripts: those of packages, then its own."""
-    packages = [json.loads(files.read(path)) for path in files.list_folder(folder / "etc" / "conda" / "env_vars.d")]
+    packages = [
+        json.loads(files.read_text(path)) for path in files.list_folder(folder / "etc" / "conda" / "env_vars.d")
+    ]
     state = folder / "conda-meta" / "state"
-    variables = [*packages, json.loads(files.read(state)).get("env_vars", {}) if files.exists(state) else {}]
+    variables = [*packages, json.loads(files.read_text(state)).get("env_vars", {}) if files.exists(state) else {}]
     merged = {name: str(value) for values in variables for name, value in values.items()}
     return {name: value for name, value in merged.items() if value != UNSET}
 

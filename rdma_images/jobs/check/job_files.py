@@ -41,7 +41,7 @@ def parts(path: Path) -> Iterator[JobPart]:
         TemplateError: for a file that is passed over.
     """
     is_rendered = str(path) == STANDARD_INPUT
-    text = _standard_input() if is_rendered else files.read(path)
+    text = _standard_input() if is_rendered else files.read_text(path)
     name = "standard input" if is_rendered else str(path)
     has_dos_lines = not is_rendered and path.suffix != ".py" and b"\r\n" in files.read_bytes(path)
     is_program = path.suffix in PROGRAMS or text.startswith("#!")

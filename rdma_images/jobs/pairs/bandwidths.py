@@ -16,7 +16,7 @@ MAX_NODES = 10_000
 
 def read_nodes(path: Path) -> tuple[str, ...]:
     """Return the nodes of a file: the first word of each line, as in hostfiles of MPI. Raises RefusedError."""
-    words = [line.split("#")[0].split() for line in files.read(path).splitlines()]
+    words = [line.split("#")[0].split() for line in files.read_text(path).splitlines()]
     node_names = [line[0] for line in words if line]
     repeated = next((node for n, node in enumerate(node_names) if node in node_names[:n]), None)
     invalid = next((node for node in node_names if not re.fullmatch(r"[\w.:-]{1,253}", node)), None)
@@ -52,7 +52,7 @@ def read_pairs(path: Path, nodes: Sequence[str]) -> dict[Pair, float]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str, float]]:
-    for n, line in enumerate(files.read(path).splitlines(), 1):
+    for n, line in enumerate(files.read_text(path).splitlines(), 1):
         words = line.split("#")[0].split()
         if not words:
             continue

@@ -34,7 +34,7 @@ def read_logs(
     first = paths[0]
     if len(paths) == 1 and first.name == run_folder.RESULT.name:
         return run_folder.load(first)
-    spec = folder.read(job_spec.JOB_SPEC, job) if job else run_folder.read_job(first) if first.is_dir() else None
+    spec = folder.read_form(job_spec.JOB_SPEC, job) if job else run_folder.read_job(first) if first.is_dir() else None
     if spec and (instance or nodes):
         raise RefusedError(f"job.json of {spec.name} has its instance type and nodes\nleave out --instance and --nodes")
     fabric_logs = [log for path in paths for log in find_logs(path)]

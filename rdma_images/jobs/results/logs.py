@@ -25,7 +25,7 @@ class RunLogs:
     tables: tuple[SizesTable, ...]  # one a log
 
 
-def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> RunLogs:
+def read_run_logs(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> RunLogs:
     """Read the logs. Lines are named relative to `base`. Raises RdmaImagesError for what cannot be read."""
     reader, processes = parser.LogParser(wordings), Processes()
     rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values())
@@ -35,7 +35,7 @@ def read(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> 
     for path in logs:
         name = str(path.relative_to(base) if base and path.is_relative_to(base) else path)
         if nccl_tests_json.is_json_report(path):
-            tables.append(nccl_tests_json.read(path, name))
+            tables.append(nccl_tests_json.read_report(path, name))
             continue
         log = _Log(name, classifier, reader, processes)
         for number, text in log_blocks.pieces(path):

@@ -24,7 +24,7 @@ def is_json_report(path: Path) -> bool:
         return file.read(len(START) + 64).replace(b" ", b"").replace(b"\n", b"").startswith(START)
 
 
-def read(path: Path, name: str) -> SizesTable:
+def read_report(path: Path, name: str) -> SizesTable:
     """Return the rows and devices of the file at `path`, whose lines name it `name`.
 
     A file that was cut (the job was killed) gives the part that it has. Raises RdmaImagesError for a too large one.

@@ -29,7 +29,7 @@ DEBUG_FIX = "run the job with NCCL_DEBUG=INFO, and give the logs of all ranks"
 def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations, base: Path | None) -> RunResult:
     """Return what the logs at `paths` say of the run."""
     wordings = verdict.load_wordings()
-    run_logs = logs.read(paths, wordings, base)
+    run_logs = logs.read_run_logs(paths, wordings, base)
     network_verdict = verdict.judge_summary(run_logs.nccl, wordings)
     job_nodes = nodes.nodes(run_logs.processes, expectations, wordings)
     rows = _measurements(run_logs.tables, expectations.collective)

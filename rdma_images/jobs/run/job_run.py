@@ -75,7 +75,7 @@ def run_job(job_folder: Path, project: Project, options: JobRunOptions, progress
     with locking.hold(lock, f"{COMMAND} job.run {job_folder}", timeout=0), stoppable() as stop:
         _remove_leftovers(job_folder, run_method, progress)
         run_path = _new_folder(job_folder)
-        folder.write(run_path, {folder.JOB_FILE: files.read(job_folder / folder.JOB_FILE)})
+        folder.write(run_path, {folder.JOB_FILE: files.read_text(job_folder / folder.JOB_FILE)})
         submissions: dict[RunName, Submission] = {"fabric": _submission(job, run_method, job_folder, run_path)}
         if tcp_files:
             folder.write(run_path / run_folder.TCP, tcp_files)
@@ -212,7 +212,7 @@ def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
     if job.tcp:
         raise RefusedError(f"{job.name} is itself over TCP\nrun the job over the fabric, with --compare tcp")
     for name, text in create.files(job, project).items():
-        if name not in (folder.JOB_FILE, "README.md") and files.read(job_folder / name) != text:
+        if name not in (folder.JOB_FILE, "README.md") and files.read_text(job_folder / name) != text:
             raise RefusedError(
                 f"{job_folder / name} was edited: the leg over TCP is generated, "
                 "and would differ in more than the network\n"

@@ -82,7 +82,7 @@ def _measure_nodes(
         atomic.write(job_folder / MEASURE_FOLDER / file, text)
     run_path = job_run.run_job(job_folder / MEASURE_FOLDER, project, options, progress)
     lines = (line for path in run_folder.logs(run_path) for block in log_blocks.blocks(path) for line in block)
-    nodes = in_job.read(lines, tiers)
+    nodes = in_job.parse_measurements(lines, tiers)
     if not nodes:
         raise RdmaImagesError(f"no node of {job.name} was measured\nsee what its ranks printed: {run_path}")
     return nodes

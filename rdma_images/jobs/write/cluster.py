@@ -76,7 +76,7 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
             f"--zone {request.zone} is not in --region {request.region}\n"
             "a zone is its region and one letter, such as us-west-2a in us-west-2"
         )
-    values = parameters.read(maker.parameters, request.parameters, f"launcher {request.launcher}")
+    values = parameters.parse_values(maker.parameters, request.parameters, f"launcher {request.launcher}")
     template = node.first_card == "ena" or values.get("interfaces") == "efa-only" or "launch-template" in values
     for problem in _parameter_problems(request, values, node, template):
         raise RefusedError(problem)

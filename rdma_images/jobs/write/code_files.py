@@ -23,7 +23,7 @@ class CodeFile:
 
 
 @cache
-def read(code: Code | None) -> list[CodeFile]:
+def read_code(code: Code | None) -> list[CodeFile]:
     """Return the files of a folder of code, but hidden ones. Raises RefusedError for none, and for too many bytes."""
     if code is None:
         return []

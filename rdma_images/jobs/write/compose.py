@@ -41,7 +41,9 @@ def compose(request: JobRequest, project: Project) -> Job:
     parts = _parts(request, project)
     _refuse_unknown_fields(request, parts.launcher, facts)
     rows = _parameters(parts, facts)
-    parameter_values = parameters.read(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
+    parameter_values = parameters.parse_values(
+        rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}"
+    )
     ref, ref_source = job_image.reference(parts.image, request.image, parts.launcher.image, request.tcp)
     variables = [
         *(row for row in _variables(request, parts, parameter_values, facts) if row.name not in request.work.env),

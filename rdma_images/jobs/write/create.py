@@ -12,7 +12,7 @@ def files(job: Job, project: Project) -> dict[str, str]:
     """Return the files of a job by name, job.json among them."""
     launcher = project.facts.launchers.launchers[job.launcher]
     context = {"job": job, "launcher": launcher, "resource": counts.resource(job.fabric)}
-    texts = render.files(job.launcher, {**context, "code_files": partial(code_files.read, job.work.code)})
+    texts = render.files(job.launcher, {**context, "code_files": partial(code_files.read_code, job.work.code)})
     return {**texts, folder.JOB_FILE: folder.job_text(job, texts)}
 
 

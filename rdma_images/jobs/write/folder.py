@@ -74,10 +74,10 @@ def written_files(folder: Path) -> set[str]:
 
 def load(folder: Path) -> Job:
     """Return the job in a folder. Raises RefusedError for a folder that holds none."""
-    return read(JOB, folder / JOB.name)
+    return read_form(JOB, folder / JOB.name)
 
 
-def read(form: StepFile[Form], path: Path) -> Form:
+def read_form(form: StepFile[Form], path: Path) -> Form:
     """Return the job.json at `path`, a file or its folder, in one of its forms.
 
     Raises RefusedError where there is none.

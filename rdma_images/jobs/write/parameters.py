@@ -7,7 +7,7 @@ from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.facts.launchers import Parameter
 
 
-def read(parameters: Mapping[str, Parameter], values: Mapping[str, str], subject: str) -> dict[str, str]:
+def parse_values(parameters: Mapping[str, Parameter], values: Mapping[str, str], subject: str) -> dict[str, str]:
     """Return the parameters with their defaults; errors call their launcher `subject`.
 
     Raises RefusedError for one that is not known or not of its form, and for all that are missing at once.

@@ -243,13 +243,13 @@ def test_a_program_that_is_not_installed_is_not_reported_as_a_file() -> None:
 
 def test_a_file_without_end_is_refused() -> None:
     with pytest.raises(files.FileError, match="/dev/zero: has more than 16 MiB\n"):
-        files.read(Path("/dev/zero"))
+        files.read_text(Path("/dev/zero"))
 
 
 def test_a_pipe_that_nothing_writes_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "job.yaml")
     with pytest.raises(files.FileError, match="is a named pipe"):
-        files.read(tmp_path / "job.yaml")
+        files.read_text(tmp_path / "job.yaml")
 
 
 def test_what_a_program_writes_into_a_pipe_is_read() -> None:
@@ -257,5 +257,5 @@ def test_what_a_program_writes_into_a_pipe_is_read() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"kind: MPIJob\n")
     os.close(writing)
-    assert files.read(Path(f"/dev/fd/{reading}")) == "kind: MPIJob\n"
+    assert files.read_text(Path(f"/dev/fd/{reading}")) == "kind: MPIJob\n"
     os.close(reading)

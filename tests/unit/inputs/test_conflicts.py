@@ -39,7 +39,7 @@ def request(*requirements: str) -> LockRequest:
 
 
 def explained(complaint: str, torch: str = "2.15.0", target: str = "efa-pytorch") -> str:
-    return conflicts.explain(conflicts.read(complaint, TODAY), planned(target, torch), facts.load())
+    return conflicts.explain(conflicts.parse_complaint(complaint, TODAY), planned(target, torch), facts.load())
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def note(image: Image) -> str | None:
 
 
 def remember(day: date = TODAY) -> None:
-    conflicts.remember(lock.lock_request(planned("efa-pytorch", "2.15.0")), conflicts.read(COMPLAINT, day))
+    conflicts.remember(lock.lock_request(planned("efa-pytorch", "2.15.0")), conflicts.parse_complaint(COMPLAINT, day))
 
 
 def write_lock(image: Image, **versions: str) -> None:

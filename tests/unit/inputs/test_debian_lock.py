@@ -60,8 +60,8 @@ def supplies(site: Site | None) -> dict[str, Supply]:
 
 
 def test_a_lock_reads_as_it_was_written() -> None:
-    assert debian_lock.read("debian13") == LOCK
-    assert debian_lock.read("debian12") is None
+    assert debian_lock.read_lock("debian13") == LOCK
+    assert debian_lock.read_lock("debian12") is None
     assert '\n    {"name": "libc6", "version": "2.41-12"' in LOCK.text()
     assert DebianLock.model_validate_json(LOCK.model_copy(update={"packages": ()}).text()).packages == ()
 
@@ -121,4 +121,4 @@ def test_without_an_address_the_fix_is_a_mirror() -> None:
 def test_a_broken_lock_is_refused_with_its_file(text: str) -> None:
     debian_lock.path("debian13").write_text(text)
     with pytest.raises(RefusedError, match=r"debian13\.json"):
-        debian_lock.read("debian13")
+        debian_lock.read_lock("debian13")

@@ -173,7 +173,7 @@ def test_committed_locks(file: Path) -> None:
     assert names == sorted(set(names))
     if not file.stem.startswith("tools-"):
         assert file.stem == new_lock.request.key
-        assert lock.read(new_lock.request) == new_lock
+        assert lock.read_lock(new_lock.request) == new_lock
 
 
 def test_the_builder_has_its_tools_on_every_platform() -> None:

@@ -55,7 +55,7 @@ class WheelImage:
         return lock_layers.lock([self.image], mirrors, compression, progress)
 
     def make(self) -> None:
-        with LayerMaker([self.recipe], self.index, MIRRORS, locked=digests.read()) as maker:
+        with LayerMaker([self.recipe], self.index, MIRRORS, locked=digests.read_digests()) as maker:
             maker.layer_future(self.recipe).result()
 
 
@@ -82,8 +82,8 @@ def test_what_is_made_is_written_down_and_kept(wheel_image: WheelImage) -> None:
     assert wheel_image.lock().outcome == "new"
     layer = layer_store.find(wheel_image.recipe)
     assert layer
-    assert digests.read().blob(wheel_image.recipe, "runtime") == layer.runtime
-    assert digests.read().blob(wheel_image.recipe, "devel") == layer.devel
+    assert digests.read_digests().blob(wheel_image.recipe, "runtime") == layer.runtime
+    assert digests.read_digests().blob(wheel_image.recipe, "devel") == layer.devel
     text = (paths.LOCKS / digests.NAME).read_text()
     assert "wheels: thing-1.0-py3-none-any.whl" in text
     assert f"toc: {layer.runtime.toc}" in text
@@ -115,7 +115,7 @@ def test_what_no_lock_needs_any_more_is_forgotten(wheel_image: WheelImage) -> No
     wheel_image.lock()
     after = wheel_image.with_files({"thing/y.py": b"3"})
     after.lock()
-    locked = digests.read()
+    locked = digests.read_digests()
     assert locked.blob(wheel_image.recipe, "runtime") is None
     assert locked.blob(replace(wheel_image.recipe, compression="gzip"), "runtime"), "only zstd was locked again"
     assert locked.blob(after.recipe, "runtime")
@@ -129,7 +129,7 @@ def test_a_layer_that_another_lock_needs_stays(wheel_image: WheelImage) -> None:
     assert layer
     digests.save({second.recipe: layer}, {wheel_image.recipe.key, second.recipe.key})
     for recipe in (wheel_image.recipe, second.recipe):
-        assert digests.read().blob(recipe, "runtime")
+        assert digests.read_digests().blob(recipe, "runtime")
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["made now", "made before"])
@@ -166,7 +166,7 @@ def test_a_registry_is_asked_for_locked_digests_alone(
     with served(registry.handler()) as host:
         repository = layers_repository(f"{host}/team/efa-pytorch")
         remote_layer_set = remote_layers.query_registry(
-            LayerSet((wheel_image.recipe,), "runtime", "linux/amd64"), repository, digests.read()
+            LayerSet((wheel_image.recipe,), "runtime", "linux/amd64"), repository, digests.read_digests()
         )
         assert remote_layer_set.missing == ()
         with LayerMaker(remote_layer_set.missing, "file:///nothing", MIRRORS) as maker:
@@ -191,14 +191,14 @@ def test_a_registry_s_other_layer_is_not_taken_by_who_has_the_lock(
         monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
         change(layer.runtime.digest, right := f"sha256:{'0' * 64}")
         with pytest.raises(RdmaImagesError, match=rf"wheels-small is {layer.runtime.digest} there, .*has {right}\n"):
-            remote_layers.query_registry(layer_set, repository, digests.read())
+            remote_layers.query_registry(layer_set, repository, digests.read_digests())
 
 
 def test_a_damaged_file_is_named_with_its_line(wheel_image: WheelImage) -> None:
     wheel_image.lock()
     change("digest: sha256:", "digest: sha255:")
     with pytest.raises(RefusedError, match=r"layers\.yaml:\d+: .*no digest: write sha256:"):
-        digests.read()
+        digests.read_digests()
 
 
 def test_the_committed_file_is_as_it_is_written() -> None:

@@ -474,7 +474,7 @@ def test_of_the_logs_of_two_ranks_the_earlier_failure_counts(tmp_path: Path, fir
         (tmp_path / name).write_text(
             "\n".join([*quiet, f"{time} RuntimeError: the plan of {name} is gone".strip(), ""])
         )
-    failure = logs.read([tmp_path / "0.log", tmp_path / "1.log"], load_wordings()).nccl.failure
+    failure = logs.read_run_logs([tmp_path / "0.log", tmp_path / "1.log"], load_wordings()).nccl.failure
     assert failure
     assert ("1.log" in failure.quote) == (second < first)
 

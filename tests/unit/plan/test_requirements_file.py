@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def read(folder: Path, text: str) -> Requirements:
     (folder / "requirements.txt").write_text(text)
-    return requirements_file.read("requirements.txt", None, VERSIONS)
+    return requirements_file.read_requirements("requirements.txt", None, VERSIONS)
 
 
 def test_what_pip_takes_is_taken(folder: Path) -> None:
@@ -137,20 +137,20 @@ optional-dependencies = {fast = ["einops"]}
         (folder / "pyproject.toml").write_text(self.PROJECT)
 
     def test_its_versions_and_hashes_hold_and_the_torch_is_the_images(self) -> None:
-        result = requirements_file.read("uv.lock[fast]", None, VERSIONS)
+        result = requirements_file.read_requirements("uv.lock[fast]", None, VERSIONS)
         assert result.packages == ["einops==0.8.2"]
         assert result.hashes == {"einops": ("ab" * 32,)}
-        assert requirements_file.read("uv.lock", None, VERSIONS).packages == []
+        assert requirements_file.read_requirements("uv.lock", None, VERSIONS).packages == []
 
     def test_another_torch_than_the_images_is_refused(self) -> None:
         with pytest.raises(RefusedError, match=r"^uv\.lock: torch==2\.15\.0, and the image has torch 2\.14\.1"):
-            requirements_file.read("uv.lock", None, VERSIONS | {"pytorch": "2.14.1"})
+            requirements_file.read_requirements("uv.lock", None, VERSIONS | {"pytorch": "2.14.1"})
 
     @pytest.mark.parametrize(
         ("text", "sentence"), [("uv.lock[slow]", "its project has no extra slow"), ("absent/uv.lock", "no such file")]
     )
     def test_what_it_does_not_have_is_refused(self, text: str, sentence: str) -> None:
         with pytest.raises(RefusedError) as caught:
-            requirements_file.read(text, None, VERSIONS)
+            requirements_file.read_requirements(text, None, VERSIONS)
         assert sentence in str(caught.value)
         assert "\n" in str(caught.value)

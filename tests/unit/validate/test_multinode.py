@@ -34,7 +34,7 @@ def test_what_a_node_measures_is_read_back_from_any_log(node_lines: list[str]) -
     second = [line.replace("rdma-images-node ", "rdma-images-node other-", 1) for line in node_lines]
     mixed = [*first, *second, *["n1:1:1 [0] NCCL INFO Using network Libfabric"] * 20]
     random.Random(1).shuffle(mixed)
-    inspection = in_job.read(mixed, TIERS)
+    inspection = in_job.parse_measurements(mixed, TIERS)
     assert len(inspection) == 2
     first_node, second_node = inspection.values()
     assert first_node == second_node
@@ -49,22 +49,22 @@ def test_two_nodes_of_one_name_are_not_mixed(node_lines: list[str]) -> None:
     assert len(node_lines) > 1
     mixed = [line for pair in zip(node_lines, again, strict=False) for line in pair]
     for lines in (mixed, [*mixed, *node_lines[1:]], [node_lines[0], *again]):
-        (inspection,) = in_job.read(lines, TIERS).values()
+        (inspection,) = in_job.parse_measurements(lines, TIERS).values()
         assert inspection.lost == ()
         assert inspection.devices
 
 
 def test_what_came_in_part_is_lost(node_lines: list[str]) -> None:
-    (inspection,) = in_job.read(node_lines[1:], TIERS).values()
+    (inspection,) = in_job.parse_measurements(node_lines[1:], TIERS).values()
     assert "not whole in the job's logs" in inspection.missing["devices"]
-    assert in_job.read(["rdma-images-node x 0 1/1 AAAA", "rdma-images-node x 0 1/1"], TIERS)["x"].lost
-    assert in_job.read(["nothing of the kind"], TIERS) == {}
+    assert in_job.parse_measurements(["rdma-images-node x 0 1/1 AAAA", "rdma-images-node x 0 1/1"], TIERS)["x"].lost
+    assert in_job.parse_measurements(["nothing of the kind"], TIERS) == {}
 
 
 def test_a_check_of_all_nodes_is_the_worst_and_says_where(
     node_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (inspection,) = in_job.read(node_lines, TIERS).values()
+    (inspection,) = in_job.parse_measurements(node_lines, TIERS).values()
     expected = Expected(fabric="efa", because="the test")
     real = in_job.checks("image", {"n1": inspection, "n2": inspection}, expected, TIERS)
     assert {check.tier for check in real} == {"device"}

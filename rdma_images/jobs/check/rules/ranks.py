@@ -153,7 +153,7 @@ def _trainer(part: JobPart, launch: Launch) -> dict[str, LocatedText]:
     if path is None or not path.is_file():
         return {}
     try:
-        call = TRAINER.search(files.read(path))
+        call = TRAINER.search(files.read_text(path))
     except RdmaImagesError:
         return {}
     settings = TRAINER_SETTING.findall(call["arguments"]) if call else []
