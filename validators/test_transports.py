@@ -20,7 +20,8 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.libraries import TRANSPORT
-from rdma_images.validate.probes.tree import EXTENSION, MODULE
+from rdma_images.validate.probes.stack_users import STACK, is_shared
+from rdma_images.validate.probes.tree import EXTENSION, IMPORTED, MODULE
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
 from validators.in_use import closure, explain_module, lacking_for_sure, no_library, without_alternatives
@@ -45,6 +46,10 @@ MELLANOX = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fab
 WHEELS = "-packages/"  # in the path of what pip or apt has installed for Python
 OF_FABRIC = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
 REFUSED = re.compile(r"undefined symbol: |version `")
+VERSION = re.compile(r"version `")
+USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NUMBERED = re.compile(r"\d\.so")
+OF_WHEELS = re.compile(r"-packages/nvidia/[^/]+/lib$")  # in the run path of what finds other wheels by itself
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 # Symbols of GDRCopy and torch, whose names are not in them, and of device code that was not linked in.
 OWNED = re.compile(r"gdr_|_ZNK?(?:3c10|2at|5torch)|__cudaRegisterLinkedBinary_")
@@ -159,12 +164,58 @@ def known_faults(case: Inspection, libraries: Libraries) -> set[str]:
     return lacks | {name for name, file in answers.items() if not file}
 
 
+def broken_users(case: Inspection, libraries: Libraries) -> dict[str, str]:
+    """Return why programs and libraries that need the GPU stack cannot be loaded, by path, each cause once.
+
+    A program counts on PATH, or if no file of the image has what it lacks: an environment's script may set the way to
+    one that has. A library of a wheel counts if nothing else can have loaded what it lacks before.
+    """
+    lacks = {path: names for path in libraries.users if (names := _surely_lacking(case, libraries, path))}
+    faults = {}
+    for path, names in lacks.items():
+        beneath = [file for file in closure(libraries, path).libraries.values() if names == missing_in(libraries, file)]
+        if beneath:
+            faults[path] = f"{path} {_effect(path)}: {beneath[0]}, which it needs, finds no {unfound(case, names)}"
+        else:
+            faults[path] = f"{path} {_effect(path)}: {no_library(case, names)}"
+    needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
+    faults = {path: words for path, words in faults.items() if path not in needed}
+    for path in libraries.users:
+        versions = [fault for fault in closure(libraries, path).faults if VERSION.search(fault)]
+        calls = versions or ([] if path in lacks else refused(closure(libraries, path)))
+        if calls and path not in faults and not libraries.glibc.get(path):
+            faults[path] = _refusal(path, calls[0])
+    for path, version in libraries.glibc.items():
+        wanted, _, library = version.partition(" of ")
+        faults[path] = f"{path} {_effect(path)}: it needs {wanted}, and the image's {library} is older"
+    return faults
+
+
+def _surely_lacking(case: Inspection, libraries: Libraries, path: str) -> list[str]:
+    """Return the libraries that a program or library lacks wherever it is used from."""
+    missing = missing_in(libraries, path)
+    if not is_shared(path):
+        on_path = path.rpartition("/")[0] in case.subject.environment.get("PATH", USUAL_PATH).split(":")
+        return [name for name in missing if on_path or name in libraries.absent]
+    if WHEELS not in path:
+        return [name for name in missing if name in libraries.absent]
+    if IMPORTED.fullmatch(path) or NUMBERED.search(base_name(path)):
+        return []  # see modules; one for several versions is not the one that is taken
+    strays = any(OF_WHEELS.search(folder) for folder in libraries.users[path])
+    return [name for name in missing if STACK.match(name) and (name in libraries.absent or strays)]
+
+
+def _effect(path: str) -> str:
+    return "cannot be loaded" if is_shared(path) else "does not start"
+
+
 @pytest.mark.validator("transports.load", source=OPENS, severity="warning")
 def test_load(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What opens a network beside NCCL, modules for NCCL, CUDA, MPI or torch, and mpirun find all that they need."""
     mine, cuda_modules = transports(case, files), modules(case, files, libraries)
     programs = [path for path in libraries.closures if PROGRAM.fullmatch(base_name(path))]
-    if not mine and not cuda_modules and not programs:
+    users = broken_users(case, libraries)
+    if not mine and not cuda_modules and not programs and not libraries.users and not users:
         pytest.skip("nothing but NCCL opens a network, and no module is for CUDA, MPI or torch")
     elsewhere = known_faults(case, libraries)
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in mine}
@@ -183,11 +234,14 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
             faults[path] = f"{path} does not start: {reasons[0].removeprefix(start)}"
     of_modules = {path: words for path, words in cuda_modules.items() if words}
     faults |= of_modules
+    needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
+    faults |= {path: words for path, words in users.items() if path not in faults and path not in needed}
     cuda_fix = f"install the build of it for CUDA {cuda_in_use(case, libraries) or 'of the image'}"
     require(
         not faults,
         expected="no backend or module that is given up when it is opened",
-        actual="; ".join(list(faults.values())[:MAX_SHOWN]) or ", ".join([*mine, *cuda_modules, *programs][:MAX_SHOWN]),
+        actual="; ".join(list(faults.values())[:MAX_SHOWN])
+        or ", ".join([*mine, *cuda_modules, *programs, *libraries.users][:MAX_SHOWN]),
         fix=f"{cuda_fix}, or what it lacks into a folder of the loader"
         if of_modules and not lacking
         else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"

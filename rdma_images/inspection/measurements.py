@@ -113,6 +113,9 @@ class Libraries(MeasuredValue):
     `gpu_code` are the architectures that each program of nccl-tests holds code for, `libfabric` the version that each
     libfabric says of itself, "" where it does not, and `opens` what a libfabric opens by its name and does not find.
     `topologies` are the plugins' topology files that NCCL cannot use: "absent", or "no arch" of a processor.
+    `users` are the other programs and libraries that need the GPU stack, each with the folders of its run path;
+    `absent` the names that something needs and no file of the image has; `glibc` the version of glibc that a file asks
+    for and the image has not, "GLIBC_2.38 of libc.so.6".
     """
 
     nccl: dict[str, NcclFile]
@@ -125,6 +128,9 @@ class Libraries(MeasuredValue):
     libfabric: dict[str, str] = Field(default_factory=dict)
     opens: dict[str, list[str]] = Field(default_factory=dict)
     topologies: dict[str, str] = Field(default_factory=dict)
+    users: dict[str, list[str]] = Field(default_factory=dict)
+    absent: list[str] = Field(default_factory=list)
+    glibc: dict[str, str] = Field(default_factory=dict)
     method: str
 
 

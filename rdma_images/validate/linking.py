@@ -12,9 +12,8 @@ from typing import Any
 
 from rdma_images.validate.probes import elf
 
-VERDEF, VERNEED, DYNSYM = 0x6FFFFFFD, 0x6FFFFFFE, 11  # section types, elf.h
-WEAK_VERSION, WEAK_SYMBOL, LOCAL_SYMBOL = 2, 2, 0
-MAX_VERSIONS = 4096  # of one library: libc has some 50
+DYNSYM = 11  # a section type, elf.h
+WEAK_SYMBOL, LOCAL_SYMBOL = 2, 0
 MAX_BYTES = 64 << 20  # bytes of a library all of whose symbols are read
 # How those begin that are read of any library: NCCL's, and those of torch in c10, at and torch.
 PREFIXES = (b"nccl", b"_ZN3c10", b"_ZNK3c10", b"_ZN2at", b"_ZNK2at", b"_ZN5torch", b"_ZNK5torch")
@@ -46,9 +45,9 @@ def _linking(path: str, size: int) -> Linking:
     with elf.opened(path) as data:
         sections = elf.sections_of(data, path)
         versions_by_library: dict[str, list[str]] = {}
-        for library, version in _needed_versions(data, sections):
+        for library, version in elf.needed_versions(data, sections):
             versions_by_library.setdefault(library, []).append(version)
-        defines = frozenset(_defined_versions(data, sections))
+        defines = frozenset(elf.defined_versions(data, sections))
         symbols = list(_symbols(data, sections, (b"",) if size <= MAX_BYTES else PREFIXES))
     return Linking(
         {library: tuple(versions) for library, versions in versions_by_library.items()},
@@ -86,37 +85,6 @@ def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) ->
     missing = read[0].undefined.difference(*(linking.defined for linking in read))
     beginnings = ("",) if all(linking.whole for linking in read) else tuple(map(bytes.decode, PREFIXES))
     return [f"undefined symbol: {name} ({path})" for name in sorted(missing) if name.startswith(beginnings)]
-
-
-def _needed_versions(data: Any, sections: list[elf.Section]) -> Iterator[tuple[str, str]]:
-    for section in (section_ for section_ in sections if section_.kind == VERNEED):
-        strings = sections[section.link].offset
-        for position, (_, count, file, first, _) in _chain(data, section.offset, "<HHIII", 4):
-            links = _chain(data, position + first, "<IHHII", 4)
-            for _, (_, (_, flags, _, name, _)) in zip(range(count), links, strict=False):
-                if not flags & WEAK_VERSION:
-                    yield elf.text(data, strings + file), elf.text(data, strings + name)
-
-
-def _defined_versions(data: Any, sections: list[elf.Section]) -> Iterator[str]:
-    for section in (section_ for section_ in sections if section_.kind == VERDEF):
-        strings = sections[section.link].offset
-        for position, (_, _, _, _, _, first, _) in _chain(data, section.offset, "<HHHHIII", 6):
-            yield elf.text(data, strings + struct.unpack_from("<I", data, position + first)[0])
-
-
-def _chain(data: Any, start: int, form: str, following: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield the rows of a chain, each with its place.
-
-    The field `following` says how far the next one is, 0 for none.
-    """
-    for _ in range(MAX_VERSIONS):
-        row = struct.unpack_from(form, data, start)
-        yield start, row
-        if not row[following]:
-            return
-        start += row[following]
-    raise ValueError("versions beyond measure")
 
 
 def _symbols(data: Any, sections: list[elf.Section], beginnings: tuple[bytes, ...]) -> Iterator[tuple[str, bool, bool]]:

@@ -13,7 +13,7 @@ from rdma_images.inspection.inspection import FOLDER_PREFIX, ImageConfig
 from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import probing, readout, transport
 from rdma_images.validate.answers import parse_answers
-from rdma_images.validate.probes import libraries, rootfs, tree
+from rdma_images.validate.probes import libraries, rootfs
 from rdma_images.validate.probes import measure as probe_program
 
 PROBE_SECONDS = 600.0  # seconds: an all-reduce starts a process a GPU, each of which imports torch
@@ -119,8 +119,8 @@ def _read_folder(folder: Path, environment: dict[str, str], reason: str) -> Meas
     machine = root.apply(libraries.linkage, program).get("machine") or platform.machine()
     update = {"environment": environment, "platform": f"linux/{machine}"}
     image_config = host_config("", str(folder), Measured()).model_copy(update=update)
-    entries = root.entries((), (*SYSTEM_FOLDERS, str(folder.resolve())))
-    values = readout.measurements(root, tree.summary(entries, root, lambda: None), image_config, program)
+    folders = (*SYSTEM_FOLDERS, str(folder.resolve()))
+    values = readout.measurements(root, image_config, program, folders, user=False)
     answers = probe_program.as_json({name: {"value": value} for name, value in values.items()})
     measured = parse_answers(answers, readout.PROBES)
     unrun = {name: f"{name} was not measured: {reason}" for name in Measured.model_fields if name not in values}

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -31,6 +31,7 @@ from rdma_images.validate.probes import (
     measure,
     packages,
     settings,
+    stack_users,
     system,
     tree,
 )
@@ -60,6 +61,7 @@ KINDS = {
 FOLDER = stat.S_IFDIR | 0o755
 PROBES = ("tree", "packages", "system", "settings")
 SUBJECT, ANSWERS = "subject.json", "answers.json"
+PROGRAM_READS = (libraries.linkage, stack_users.glibc_versions, linking.read_linking)
 
 
 class Export(Root):
@@ -151,7 +153,11 @@ class Export(Root):
         if name in libraries.TOOL_NAMES or tree.EXTENSION.fullmatch(entry.path):
             reads.append(libraries.linkage)
         may_hold_secret = leftovers.may_hold_secret(entry.path, member.size)
-        if NAMES.fullmatch(entry.path) or entry.path in self._named:
+        is_named = entry.path in self._named
+        if stack_users.is_program(entry) and member.size <= MAX_LIBRARY_BYTES:
+            kept = MAX_CONTENT_BYTES if is_named else leftovers.TEXT_LIMIT if may_hold_secret else conditions.HEAD
+            self._read_library(member, entry, dict.fromkeys([*reads, *PROGRAM_READS]), kept)
+        elif NAMES.fullmatch(entry.path) or is_named:
             self._named_bytes += self._keep(member, entry, MAX_CONTENT_BYTES)
             if self._named_bytes > MAX_CONTENTS_BYTES:
                 raise ValueError(f"the records of its packages take more than {MAX_CONTENTS_BYTES} bytes")
@@ -164,13 +170,19 @@ class Export(Root):
         elif ".so" in name or member.mode & 0o111 or not member.size:
             self._keep(member, entry, conditions.HEAD)
 
-    def _read_library(self, member: tarfile.TarInfo, entry: RootEntry, reads: Iterable[Callable[[str], Any]]) -> None:
+    def _read_library(
+        self,
+        member: tarfile.TarInfo,
+        entry: RootEntry,
+        reads: Iterable[Callable[[str], Any]],
+        kept_bytes: int = conditions.HEAD,
+    ) -> None:
         with self._library.open("wb") as file:
             shutil.copyfileobj(self._content(member), file, CHUNK)
         for read in dict.fromkeys(reads):
             self._answers[read, entry.identity] = renamed(read(str(self._library)), str(self._library), entry.path)
         with self._library.open("rb") as file:
-            self._save(entry, file.read(conditions.HEAD))
+            self._save(entry, file.read(kept_bytes))
 
     def _keep(self, member: tarfile.TarInfo, entry: RootEntry, size: int) -> int:
         return self._save(entry, self._content(member).read(size))
@@ -236,16 +248,27 @@ def encoded_answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> by
     ]
     with tarfile.open(fileobj=export, mode="r|", bufsize=CHUNK) as archive:
         root = Export(archive, folder, named_paths)
-        files = tree.summary(root.entries(), root, lambda: system.user(subject.user, root))
-    return measure.as_json({name: {"value": value} for name, value in measurements(root, files, subject).items()})
+        return measure.as_json({name: {"value": value} for name, value in measurements(root, subject).items()})
 
 
-def measurements(root: Root, files: dict[str, Any], subject: ImageConfig, program: str = "") -> dict[str, Any]:
-    """Return what files alone show, by probe; `files` is the summary of the tree, `program` the Python that asks."""
-    environment = subject.environment
+def measurements(
+    root: Root, subject: ImageConfig, program: str = "", only: Collection[str] = (), user: bool = True
+) -> dict[str, Any]:
+    """Return what files alone show, by probe.
+
+    Args:
+        root: The files.
+        subject: The image's configuration.
+        program: The Python that asks; "" for none in particular.
+        only: The folders to read alone; empty for the whole tree.
+        user: Whether it matters what the image's user may read.
+    """
+    environment, elf_files = subject.environment, stack_users.ElfFiles()
+    entries = elf_files.noted(root.entries((), only))
+    files = tree.summary(entries, root, lambda: system.user(subject.user, root) if user else None)
     loaders = ComputedLoader(root, environment, subject.machine, program)
     folders = packages.import_folders(root, environment)
-    image_libraries = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders)
+    image_libraries = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders, elf_files)
     return {
         "tree": {"files": files, "libraries": image_libraries},
         "packages": packages.installed_packages(root, folders),

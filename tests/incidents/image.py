@@ -183,7 +183,7 @@ class IncidentImage(Data):
         with tarfile.open(fileobj=archive_bytes, mode="w", format=tarfile.GNU_FORMAT) as archive:
             for path, file, content in self._contents():
                 entry = tarfile.TarInfo(path.lstrip("/"))
-                entry.mode = int(file.mode, 8) if file.mode else 0o644
+                entry.mode = int(file.mode, 8) if file.mode else 0o755 if file.library else 0o644
                 if file.link is not None:
                     entry.type, entry.linkname = tarfile.SYMTYPE, file.link
                 elif file.kind != "file":

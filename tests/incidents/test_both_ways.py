@@ -13,7 +13,7 @@ import pytest
 
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.validate import readout
-from rdma_images.validate.probes import measure, system, tree
+from rdma_images.validate.probes import measure
 from rdma_images.validate.probes.rootfs import Root
 from tests.incidents.case import incidents
 from tests.incidents.image import ElfLibrary, ImageFile, IncidentImage
@@ -33,8 +33,7 @@ def unpacked(data: bytes, subject: ImageConfig, folder: Path) -> dict[str, Any]:
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         archive.extractall(folder)
     root = Root(str(folder))
-    files = tree.summary(root.entries(), root, lambda: system.user(subject.user, root))
-    measured: dict[str, Any] = json.loads(measure.as_json(readout.measurements(root, files, subject)))
+    measured: dict[str, Any] = json.loads(measure.as_json(readout.measurements(root, subject)))
     return measured
 
 

@@ -10,7 +10,7 @@ import struct
 
 from rdma_images.validate.probes import elf, rootfs
 
-HEAD = 64  # bytes of an ELF file's header
+HEAD = elf.HEADER
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # github.com/git-lfs/git-lfs, docs/spec.md
 SHARED_OBJECT = 3  # e_type of what a loader maps, ET_DYN
 SPECIAL = ("fifo", "socket", "device")  # opening one may wait for ever

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Mapping
 
-from rdma_images.validate.probes import conditions, elf, fatbin, loader, rootfs, tools, tree
+from rdma_images.validate.probes import conditions, elf, fatbin, loader, rootfs, stack_users, tools, tree
 
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
 PLUGIN = re.compile(r"libnc(?:cl|com)-(?:net|tuner|ofi|env)[\w.-]*\.so(\.\d+)*|libnccl-net\.so")
@@ -84,11 +84,12 @@ def fabric_libraries(
     environment: Mapping[str, str],
     loaders: Any,
     folders: Iterable[str] = (),
+    elf_files: stack_users.ElfFiles | None = None,
 ) -> dict[str, Any]:
     """Return all of this module for the libraries among `files` (path -> facts, from the tree).
 
     The conditions of `files` are noted in them. `loaders` answers as ImageLoader does; `folders` are those that Python
-    imports from, in its order.
+    imports from, in its order; `elf_files` are all files of the tree that the loader may map.
     """
     note_conditions(root, files, loaders.machine)
     nccls = {path: _facts(root, nccl_facts, path, files) for path in real_files(files, NCCL)}
@@ -113,6 +114,12 @@ def fabric_libraries(
     loaded = libraries_of_torch(root, folders, closures)
     mine = modules(files, lambda path: needed(root, path))
     closures.update({path: loaders.closure(path, False, loaded) for path in mine})
+    others = elf_files or stack_users.ElfFiles()
+    apart = [path for path in others.paths if not (tree.MODULE.fullmatch(path) and tree.IMPORTED.fullmatch(path))]
+    users = stack_users.stack_users(apart, lambda path: needed(root, path))  # see modules for those of Python
+    users = [path for path in users if path not in closures]
+    closures.update({path: loaders.closure(path, binds(root, path), loaded) for path in users})
+    missing = {name for closure in closures.values() for name in closure["missing"]}
     topologies = [path for facts in plugins.values() for path in facts.get("topologies", ())]
     return {
         "nccl": nccls,
@@ -124,6 +131,9 @@ def fabric_libraries(
         "verbs_looks_for": {path: root.apply(verbs_words, path) for path in real_files(files, IBVERBS)},
         "libfabric": {path: root.apply(libfabric_version, path) for path in fabrics},
         "opens": {path: names for path, names in opens.items() if names},
+        "users": {path: stack_users.run_path(root.apply(linkage, path), path) for path in users},
+        "absent": sorted(missing - others.names),
+        "glibc": stack_users.newer_glibc(root, others.paths, loaders),
         "topologies": topology_faults(topologies, lambda path: root.text(path, MAX_XML_BYTES)),
         "method": loaders.method,
     }
@@ -394,7 +404,9 @@ def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
 
 # What is read of a whole file, by the names of those that have it. Each returns an answer for a file of any content.
 READ = {
-    linkage: re.compile(r".*\.so(?:\.[\w.]+)?"),
+    linkage: stack_users.SHARED,
+    stack_users.glibc_versions: stack_users.SHARED,
+    stack_users.defined_versions: stack_users.GLIBC,
     nccl_facts: re.compile("%s|%s" % (NCCL.pattern, TORCH_CUDA.pattern)),
     plugin_facts: PLUGIN,
     verbs_words: IBVERBS,

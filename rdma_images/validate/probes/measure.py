@@ -25,6 +25,7 @@ from rdma_images.validate.probes import (
     pytorch,
     rootfs,
     settings,
+    stack_users,
     system,
     tools,
     tree,
@@ -45,11 +46,13 @@ def file_tree(volumes: Iterable[str] = (), user: str = "", only: Collection[str]
 
     `only`: read these folders alone; empty for the whole tree.
     """
-    root = rootfs.Root()
-    summary = tree.summary(root.entries(volumes, only), root, lambda: system.user(user, root))
+    root, elf_files = rootfs.Root(), stack_users.ElfFiles()
+    entries = elf_files.noted(root.entries(volumes, only))
+    summary = tree.summary(entries, root, lambda: system.user(user, root))
     files = summary["libraries"]
     loaders, folders = libraries.ImageLoader(files), packages.this_python(root)
-    return {"files": summary, "libraries": libraries.fabric_libraries(root, files, os.environ, loaders, folders)}
+    facts = libraries.fabric_libraries(root, files, os.environ, loaders, folders, elf_files)
+    return {"files": summary, "libraries": facts}
 
 
 def user_files(user: str = "", root: rootfs.Root | None = None) -> dict[str, Any]:

@@ -1,0 +1,132 @@
+"""Programs and libraries that need the GPU stack, wherever they lie, and those that need a newer glibc."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from rdma_images.validate.probes import elf, rootfs
+
+SHARED = re.compile(r".*\.so(?:\.[\w.]+)?")
+# Libraries for GPUs, and those that reach a network for them.
+STACK = re.compile(
+    r"lib(?:cuda|cudart|cublas(?:Lt)?|cudnn|cufft|cufile|curand|cusolver|cusparse|c10|torch|nccl|mpi|ibverbs|rdmacm"
+    r"|fabric|uc[pst]|nvshmem_host|gdrapi)[\w-]*\.so"
+)
+PROGRAM_FOLDERS = ("bin", "sbin", "libexec")
+# What brings its own libraries and is complete, or what runs on a developer's machine: torch and NVIDIA's wheels, the
+# CUDA toolkit with its profilers, Python's own modules.
+PASSED_OVER = re.compile(
+    r".*-packages/(?:torch|functorch|triton|nvidia|tensorrt\w*)/.*|.*/(?:lib-dynload|gconv|stubs)/[^/]+"
+    r"|/usr/local/cuda[^/]*/.*|.*/nsight[^/]*/.*"
+)
+# Parts that a program opens by their paths where it needs them, and goes on without.
+OPTIONAL = re.compile(
+    r".*/(?:(?:plugins?|backends?|providers?|openmpi|pmix|prte|ucx|ucc|libfabric|libibverbs)/[^/]+|libplugin_[^/]+)"
+)
+TRIED_OUT = re.compile(r".*/(?:tests?|examples?|samples?|benchmarks?)/.*")
+GLIBC = re.compile(r"lib(?:c\.so\.6|m\.so\.6|pthread\.so\.0|dl\.so\.2|rt\.so\.1)")
+MAX_USERS = 120  # files about which the loader is asked: some 10 ms each
+
+
+class ElfFiles:
+    """The files of a tree that the loader may map: paths of regular files, and names with those of links."""
+
+    def __init__(self) -> None:
+        """Begin without a file."""
+        self.paths: list[str] = []
+        self.names: set[str] = set()
+
+    def noted(self, entries: Iterable[rootfs.RootEntry]) -> Iterator[rootfs.RootEntry]:
+        """Yield `entries` as they are, and note those that may be mapped."""
+        for entry in entries:
+            name = os.path.basename(entry.path)
+            if ".so" in name and SHARED.fullmatch(name) and not stat.S_ISDIR(entry.mode):
+                self.names.add(name)
+                if stat.S_ISREG(entry.mode):
+                    self.paths.append(entry.path)
+            elif is_program(entry):
+                self.paths.append(entry.path)
+            yield entry
+
+
+def is_program(entry: rootfs.RootEntry) -> bool:
+    """Return whether an entry may be a program that was compiled, by its folder and name."""
+    folder, name = os.path.split(entry.path)
+    executable = stat.S_ISREG(entry.mode) and entry.mode & 0o111 and entry.size > elf.HEADER
+    return bool(executable and "." not in name and os.path.basename(folder) in PROGRAM_FOLDERS)
+
+
+def is_shared(path: str) -> bool:
+    """Return whether a path has the name of a shared library."""
+    return bool(SHARED.fullmatch(path))
+
+
+def stack_users(paths: Iterable[str], needed: Callable[[str], list[str]]) -> list[str]:
+    """Return those of `paths` that need a library of the GPU stack, themselves or by way of another of `paths`.
+
+    Programs come first. `needed` returns what the file at a path names as needed.
+    """
+    needs = {p: needed(p) for p in paths if not any(w.fullmatch(p) for w in (PASSED_OVER, OPTIONAL, TRIED_OUT))}
+    users = {path for path, names in needs.items() if any(map(STACK.match, names))}
+    grown = True
+    while grown:
+        names_of_users = {os.path.basename(path) for path in users if is_shared(path)}
+        more = {path for path, names in needs.items() if path not in users and names_of_users.intersection(names)}
+        users |= more
+        grown = bool(more)
+    return sorted(users, key=lambda path: (is_shared(path), path))[:MAX_USERS]
+
+
+def glibc_versions(path: str) -> dict[str, list[str]]:
+    """Return the versions that the file at `path` asks of glibc's libraries, by library; nothing for no ELF file."""
+    try:
+        with elf.opened(path) as data:
+            wants: dict[str, list[str]] = {}
+            for library, version in elf.needed_versions(data, elf.sections_of(data, path)):
+                if GLIBC.fullmatch(library):
+                    wants.setdefault(library, []).append(version)
+            return wants
+    except (OSError, elf.NotElf):
+        return {}
+
+
+def defined_versions(path: str) -> list[str]:
+    """Return the versions that the library at `path` defines; nothing where it cannot be read."""
+    try:
+        with elf.opened(path) as data:
+            return list(elf.defined_versions(data, elf.sections_of(data, path)))
+    except (OSError, elf.NotElf):
+        return []
+
+
+def newer_glibc(root: rootfs.Root, paths: Iterable[str], loaders: Any) -> dict[str, str]:
+    """Return the glibc versions that files ask for and the image's has not, {path: "GLIBC_2.38 of libc.so.6"}.
+
+    `loaders` answers as libraries.ImageLoader does.
+    """
+    defined: dict[str, list[str]] = {}
+    newer: dict[str, str] = {}
+    for path in paths:
+        if any(passed.fullmatch(path) for passed in (PASSED_OVER, OPTIONAL, TRIED_OUT)):
+            continue
+        for library, versions in root.apply(glibc_versions, path).items():
+            if library not in defined:
+                file = loaders.resolved(library)["file"]
+                defined[library] = root.apply(defined_versions, file) if file else []
+            lacks = [version for version in versions if defined[library] and version not in defined[library]]
+            if lacks and path not in newer:
+                newer[path] = "%s of %s" % (max(lacks, key=_number), library)
+    return newer
+
+
+def run_path(linkage: Mapping[str, Any], path: str) -> list[str]:
+    """Return the folders of the run path that the linkage of the file at `path` has."""
+    return [elf.expand(folder, path) for folder in (*linkage.get("rpath", ()), *linkage.get("runpath", ()))]
+
+
+def _number(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
