@@ -47,7 +47,11 @@ def main() -> None:
     atomic.write(theirs.dockerfile, text)
     build_images.build(
         # Without wheels of its own: pip installs them, and no layers are to be made of them.
-        [replace(theirs, others=f"baseline {ours.others}", lock=ours.lock.model_copy(update={"wheels": ()}))],
+        [
+            replace(
+                theirs, other_inputs=f"baseline {ours.other_inputs}", lock=ours.lock.model_copy(update={"wheels": ()})
+            )
+        ],
         checkout,
         engine.ensure(),
         run_bake.Options(rehearse=True, compression="gzip"),

@@ -36,8 +36,8 @@ def pack(image: Image) -> str | None:
     if image.additions is None or not image.additions.files:
         return None
     path = paths.image_folder(image.id) / NAME
-    with atomic.replacing(path) as new, files.as_file_error():
-        with tarfile.open(new, "w", format=tarfile.PAX_FORMAT) as archive:
+    with atomic.replacing(path) as temporary, files.as_file_error():
+        with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as archive:
             total = 0
             for entry in image.additions.files:
                 for source, destination in _members(entry):
@@ -48,7 +48,7 @@ def pack(image: Image) -> str | None:
                             f"takes {format_megabytes(MAX_BYTES)}\nleave data out with {IGNORE}, and mount it when the "
                             "image runs"
                         )
-        with new.open("rb") as written:
+        with temporary.open("rb") as written:
             return f"sha256:{hashlib.file_digest(written, 'sha256').hexdigest()}"
 
 

@@ -28,10 +28,10 @@ def build(
     overwrite one another's caches, and RdmaImagesError where a download differs from its pin, the disk is too small or
     BuildKit fails. After an error no image was made and no build.json was written.
     """
-    shared = next((cache for cache in options.cache_to if IMAGE not in cache), None)
-    if shared and len(specs) > 1:
+    shared_cache = next((cache for cache in options.cache_to if IMAGE not in cache), None)
+    if shared_cache and len(specs) > 1:
         raise RefusedError(
-            f"--cache-to {shared}: {len(specs)} images would overwrite each other's cache\n"
+            f"--cache-to {shared_cache}: {len(specs)} images would overwrite each other's cache\n"
             f"put {IMAGE} into the address, for each image's id"
         )
     ready = _up_to_date(specs, engine)

@@ -120,9 +120,9 @@ def _uv_config(index: str, extra_indexes: Sequence[str]) -> str:
     """Return uv.toml. Wheels are installed by their hashes, so that the order of the indexes does not matter."""
     if not index:
         return ""
-    more = "".join(f'[[index]]\nurl = "{other}"\n' for other in extra_indexes)
+    index_tables = "".join(f'[[index]]\nurl = "{index_url}"\n' for index_url in extra_indexes)
     strategy = 'index-strategy = "unsafe-best-match"\n' if extra_indexes else ""
-    return f'{strategy}{more}[[index]]\nurl = "{index}"\ndefault = true\n'
+    return f'{strategy}{index_tables}[[index]]\nurl = "{index}"\ndefault = true\n'
 
 
 def _check_size(bundle: Path) -> None:

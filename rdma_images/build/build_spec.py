@@ -27,12 +27,12 @@ from rdma_images.selection.project import Project
 
 @dataclass(frozen=True)
 class BuildSpec:
-    """An image and its inputs: `bases` to bootstrap, by name and platform, and `others`, the digest of the rest."""
+    """An image and its inputs: `bases` to bootstrap, by name and platform, and `other_inputs`, the digest of the rest."""
 
     image: Image
     lock: Lock
     facts: Facts = field(repr=False)
-    others: str
+    other_inputs: str
     bases: frozenset[tuple[str, str]] = frozenset()
     packages: Mapping[str, str] = field(default_factory=dict)  # of no index: the digest of their files, by name
     files: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of matrix.yaml and of the locks, by path
@@ -41,7 +41,9 @@ class BuildSpec:
     def inputs(self) -> str:
         """Return the digest of all inputs: with equal ones nothing is built again. A build may make a base first."""
         bases = {bootstrap.key(*base_key): debian_lock.last_bootstrapped(*base_key) for base_key in self.bases}
-        return input_digest({"others": self.others, "bases": {name: base.tar for name, base in bases.items() if base}})
+        return input_digest(
+            {"others": self.other_inputs, "bases": {name: base.tar for name, base in bases.items() if base}}
+        )
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
@@ -81,8 +83,8 @@ def build_spec(
         "layers": [layer_recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
         "stand-ins": stand_ins.digest(_replaceable(pinned)) if rehearse else None,
     }
-    if added := added_files.pack(image):
-        input_values["files"] = added
+    if packed_files := added_files.pack(image):
+        input_values["files"] = packed_files
     if folder := added_files.context_digest(dockerfile):
         input_values["folder"] = folder
     if packages := package_contexts.digests(image, wheels):
@@ -100,8 +102,8 @@ def build_spec(
 
 def _file_digests(image: Image, bases: Iterable[str]) -> dict[str, str]:
     """Return the SHA-256 of matrix.yaml and of the locks that an image is built from, those that are there."""
-    questions = (lock.lock_request(image), lock.toolkit_request(image))
-    locks = [*map(lock.path, questions), *map(debian_lock.path, bases)]
+    requests = (lock.lock_request(image), lock.toolkit_request(image))
+    locks = [*map(lock.path, requests), *map(debian_lock.path, bases)]
     names = [f"locks/{path.parent.name}/{path.name}" for path in locks]
     files = {"matrix.yaml": paths.MATRIX} | {name: paths.find_data(name) for name in names}
     return {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items() if path.is_file()}

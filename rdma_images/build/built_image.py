@@ -43,8 +43,8 @@ def built_image(project: Project, target: str, pairs: Sequence[str] | None) -> B
     command = " ".join([f"{COMMAND} build {image.options}", *(f"--set {pair}" for pair in pairs or ())])
     if build := BUILD.read_if_valid(image.id):
         return BuiltImage(build.ref, command)
-    built = _built_refs(image.target)
-    choice = f", or choose a built one:\n{_bullets(f'--image {ref}' for ref in built)}" if built else ""
+    built_refs = _built_refs(image.target)
+    choice = f", or choose a built one:\n{_bullets(f'--image {ref}' for ref in built_refs)}" if built_refs else ""
     raise RefusedError(f"{image.id} was not built here\nrun `{command}` first{choice}")
 
 

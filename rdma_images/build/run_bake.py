@@ -190,11 +190,11 @@ def _run(
 
 def _show_lines(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
     """Run a command in plain progress, write its lines to standard error, and return its exit code and the lines."""
-    started = docker_command.start(
+    process = docker_command.start(
         engine, *command, stdout=None, stderr=subprocess.PIPE, cwd=paths.PROJECT, variables=environment
     )
     lines = []
-    with started as running:
+    with process as running:
         for raw in running.stderr or ():
             line = raw.decode(errors="replace")
             sys.stderr.write(line)
@@ -210,18 +210,18 @@ def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]
     terminal, end = pty.openpty()
     with os.fdopen(terminal, "rb", buffering=0) as output:
         termios.tcsetwinsize(terminal, termios.tcgetwinsize(sys.stderr))
-        started = docker_command.start(
+        process = docker_command.start(
             engine, *command, stdout=end, stderr=end, cwd=paths.PROJECT, variables=environment
         )
         os.close(end)
-        last = b""
-        with started as running, suppress(OSError):  # EIO: the command has closed its end
+        tail = b""
+        with process as running, suppress(OSError):  # EIO: the command has closed its end
             while data := output.read(MAX_TAIL_BYTES):
                 sys.stderr.buffer.write(data)
                 sys.stderr.flush()
                 termios.tcsetwinsize(terminal, termios.tcgetwinsize(sys.stderr))
-                last = (last + data)[-MAX_TAIL_BYTES:]
-    return running.returncode, _ESCAPE.sub("", last.decode(errors="replace")).splitlines()
+                tail = (tail + data)[-MAX_TAIL_BYTES:]
+    return running.returncode, _ESCAPE.sub("", tail.decode(errors="replace")).splitlines()
 
 
 def _cache_from(ids: Sequence[str], options: Options) -> list[str]:

@@ -117,13 +117,13 @@ def _compiled(
             for lock in (_lock(folder.name), *(() if source.origin else (LOCK,))):
                 stack.enter_context(locking.hold(lock, f"compiling {source.title}", progress))
         if not _has_wheel(folder):
-            return _make(folder, spec, source, compile_stage, progress, repository)
+            return _compile(folder, spec, source, compile_stage, progress, repository)
     os.utime(folder)
     progress(f"{source.title}: compiled before, taken from {folder}")
     return folder
 
 
-def _make(
+def _compile(
     folder: Path,
     spec: BuildSpec,
     source: Wheel,

@@ -98,21 +98,21 @@ def provide_contexts(
     try:
         indexes = {entry.name: entry.address for spec in specs for entry in spec.image.indexes}
         maker = LayerMaker(transfer.recipes, *sources.index_for(project.mirrors), progress, locked, indexes)
-        loaded, steps = _run_in_parallel(
+        loaded_images, steps = _run_in_parallel(
             transfer.by_layer_set, maker, (lambda: systems(list(layer_sets))) if transfer.is_long else None
         )
     except (faults.DeniedError, faults.UnauthorizedError) as error:
         progress(f"{first_line(error)}; the wheels' layers are brought without this registry")
         return provide_contexts(specs, project, engine, replace(options, layers=None), systems, progress)
     contexts = {
-        image_id: {name: f"docker-image://{loaded[layer_set].ref}" for name, layer_set in by_stage.items()}
+        image_id: {name: f"docker-image://{loaded_images[layer_set].ref}" for name, layer_set in by_stage.items()}
         for image_id, by_stage in layer_sets.items()
     }
     blobs = {
-        image_id: {blob.digest: blob.size for layer_set in by_stage.values() for blob in loaded[layer_set].blobs}
+        image_id: {blob.digest: blob.size for layer_set in by_stage.values() for blob in loaded_images[layer_set].blobs}
         for image_id, by_stage in layer_sets.items()
     }
-    refs = tuple(loaded[layer_set].ref for layer_set in images if layer_set in transfer.in_engine)
+    refs = tuple(loaded_images[layer_set].ref for layer_set in images if layer_set in transfer.in_engine)
     return WheelContexts(contexts, blobs, repository.ref if repository else "", refs, steps)
 
 
@@ -148,10 +148,10 @@ def _plan_pull(
     """Plan to complete a registry, and to pull from there into the engine what it lacks; None for no engine."""
     recipes = [recipe for remote in remotes for recipe in remote.missing]
     complete = partial(remote_layers.complete_registry, repository=repository, progress=progress)
-    work: dict[LayerSet, Callable[[LayerMaker], LoadedImage]] = {
+    actions: dict[LayerSet, Callable[[LayerMaker], LoadedImage]] = {
         remote.layer_set: partial(complete, remote) for remote in remotes
     }
-    new = [
+    lacking = [
         remote.layer_set
         for remote in remotes
         if engine_layers is not None and not all(map(engine_layers.has, remote.blobs.values()))
@@ -160,8 +160,8 @@ def _plan_pull(
         _download_layers, repository=repository, engine_layers=engine_layers or EngineLayers(), progress=progress
     )
     pull = download if engine.kind == "private" else _pull_image
-    work |= {remote: partial(pull, remote, work[remote], engine=engine) for remote in new}
-    return _Transfer(work, recipes, new, bool(recipes or new))
+    actions |= {remote: partial(pull, remote, actions[remote], engine=engine) for remote in lacking}
+    return _Transfer(actions, recipes, lacking, bool(recipes or lacking))
 
 
 def _run_in_parallel(
@@ -184,9 +184,9 @@ def _pull_image(
     _layer_set: LayerSet, complete: Callable[[LayerMaker], LoadedImage], maker: LayerMaker, engine: Engine
 ) -> LoadedImage:
     """Complete an image of layers in its registry and pull it: BuildKit would do that after all other steps."""
-    loaded = complete(maker)
-    docker_command.output(engine, "pull", "--quiet", loaded.ref)
-    return loaded
+    loaded_image = complete(maker)
+    docker_command.output(engine, "pull", "--quiet", loaded_image.ref)
+    return loaded_image
 
 
 def _download_layers(

@@ -112,7 +112,7 @@ def _seconds(group: Sequence[Image], built: Callable[[str], Build | None]) -> fl
 def digests(progress: Progress = silent) -> dict[str, str]:
     """Return image id -> digest of its inputs, of the whole matrix of this checkout."""
     checkout = project.load()
-    images = planner.plan(checkout.matrix, checkout.facts, everything=True).images
+    images = planner.plan(checkout.matrix, checkout.facts, all_rows=True).images
     return {image.id: build_spec.build_spec(image, checkout, progress=progress).inputs for image in images}
 
 

@@ -67,7 +67,7 @@ def publish(
     else:
         loaded = with_measured_base(project.load(), target, onto)
         images = target_options.chosen_images(loaded, target, all, set)
-        all_images = planner.plan(loaded.matrix, loaded.facts, everything=True).images
+        all_images = planner.plan(loaded.matrix, loaded.facts, all_rows=True).images
         approved = publish_images.approved_images(
             images, all_images, loaded.matrix, suite.digest(), allow_red or (), rules
         )

@@ -148,7 +148,7 @@ def _candidates(
     images = target_options.chosen_images(loaded, target, everything, pairs)
     if published:
         registries_by_name = registries.load().pick(published)
-        all_images = planner.plan(loaded.matrix, loaded.facts, everything=True).images
+        all_images = planner.plan(loaded.matrix, loaded.facts, all_rows=True).images
         for name, registry in registries_by_name.items():
             for listed in published_images.published_refs(images, all_images, loaded.matrix, {name: registry}):
                 yield _registry_candidate(listed, registry)

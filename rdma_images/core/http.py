@@ -57,8 +57,8 @@ ERROR_PHRASES = {
 class RetryPolicy:
     """Which requests are made again, and after how long.
 
-    `absent` is whether also where nobody answers (refused, no route, no answer in time), and not only where a server
-    is busy or drops a connection. What cannot heal is never asked again: an unknown host, a certificate that is not
+    With `retry_absent` also where nobody answers (refused, no route, no answer in time), else only where a server is busy
+    or drops a connection. What cannot heal is never asked again: an unknown host, a certificate that is not
     trusted. `wait` takes seconds, and may raise to give up.
     """
 

@@ -58,7 +58,7 @@ def prepare(progress: Progress) -> Kit:
     """Return the kit, downloaded and made where it is missing. Raises RdmaImagesError for a silent archive."""
     folder = state_folder() / "datapath"
     with locking.hold("datapath-kit", "preparing the emulator", progress):
-        if not unpacked.fetched(folder / "programs"):
+        if not unpacked.fetched_packages(folder / "programs"):
             progress("downloading QEMU, a kernel and a few tools from Debian's archive, once: 140 MB")
         programs = unpacked.fetch(packages.PROGRAMS, packages.SUITE, folder / "programs")
         tools = unpacked.fetch(packages.TOOL_PACKAGES, packages.TOOL_SUITE, folder / "tools")
@@ -78,8 +78,8 @@ def prepare(progress: Progress) -> Kit:
 def _boot(folder: Path, programs: Path, tools: Path, progress: Progress) -> Path:
     """Return the folder with vmlinuz and initramfs, named by all they are made of but the kernel's version."""
     parts = [
-        unpacked.fetched(programs),
-        unpacked.fetched(tools),
+        unpacked.fetched_packages(programs),
+        unpacked.fetched_packages(tools),
         packages.TOOLS,
         KERNEL_MODULES,
         LINKS,
@@ -102,7 +102,7 @@ def _boot(folder: Path, programs: Path, tools: Path, progress: Progress) -> Path
 def _kernel(folder: Path, progress: Progress) -> Path:
     """Return the unpacked package of the kernel that the suite's metapackage names today."""
     metapackage = unpacked.fetch((packages.KERNEL,), packages.SUITE, folder / "kernel-name")
-    version = unpacked.fetched(metapackage)[packages.KERNEL]
+    version = unpacked.fetched_packages(metapackage)[packages.KERNEL]
     with locking.hold(f"apt-{packages.SUITE}", f"asking for the kernel {version}", progress):
         apt = unpacked.apt(packages.SUITE, unpacked.folder_of("apt", packages.SUITE))
         match = re.search(r"Depends: (linux-image-\S+)", apt.run("apt-cache", "depends", packages.KERNEL))

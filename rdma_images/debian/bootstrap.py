@@ -184,7 +184,10 @@ def base(
                 f"find out why; `{COMMAND} lock --debian --upgrade` locks today's"
             )
         tool = unpacked.fetch(["mmdebstrap"], TOOL_SUITE, unpacked.folder_of("packages", "mmdebstrap"), progress)
-        if existing and (existing.archive, existing.mmdebstrap) == (apt.state(), unpacked.fetched(tool)["mmdebstrap"]):
+        if existing and (existing.archive, existing.mmdebstrap) == (
+            apt.state(),
+            unpacked.fetched_packages(tool)["mmdebstrap"],
+        ):
             return folder() / existing.tar
         disk_space.require(DISK_SPACE, f"bootstrapping {label}")
         if emulation.is_foreign(platform):
@@ -241,7 +244,7 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
         recipe = _recipe(name, platform)
         tar = f"{label}-{archive[:12]}-{recipe[:8]}.tar"
         (work / "root.tar").replace(folder() / tar)
-        record = BootstrapRecord(label, apt.suite, archive, recipe, unpacked.fetched(tool)["mmdebstrap"], tar)
+        record = BootstrapRecord(label, apt.suite, archive, recipe, unpacked.fetched_packages(tool)["mmdebstrap"], tar)
         atomic.write(_record(label, locked), json.dumps(asdict(record), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -301,8 +304,8 @@ def _perl_library(progress: Progress) -> str:
     version = output.rpartition(".")[0]
     packages = [f"perl-modules-{version}", f"libperl{version}"]
     folder = unpacked.fetch(packages, host_apt.debian().codename, unpacked.folder_of("packages", "perl"), progress)
-    places = [folder / "usr/share/perl" / version, *folder.glob(f"usr/lib/*/perl/{version}")]
-    return os.pathsep.join(map(str, places))
+    candidates = [folder / "usr/share/perl" / version, *folder.glob(f"usr/lib/*/perl/{version}")]
+    return os.pathsep.join(map(str, candidates))
 
 
 def _default_sources(suite: str, progress: Progress) -> host_apt.Debian:

@@ -38,7 +38,7 @@ class Format:
     magic: bytes = b""
     mask: bytes = b""
 
-    def takes(self, machine: str) -> bool:
+    def matches(self, machine: str) -> bool:
         """Return whether the kernel gives it the programs of `machine`."""
         header = _header(machine)[self.offset :][: len(self.magic)]
         mask = self.mask or b"\xff" * len(self.magic)
@@ -56,7 +56,7 @@ def is_foreign(image_platform: str) -> bool:
 
 def obstacle(image_platform: str) -> str | None:
     """Return why this host cannot run programs of a foreign platform, as half a sentence; None where it does or can."""
-    if any(format.takes(machine_of(image_platform)) for format in formats()):
+    if any(format.matches(machine_of(image_platform)) for format in formats()):
         return None
     if os.geteuid() != 0:
         return "registering an emulator needs root"
@@ -78,7 +78,7 @@ def ensure(image_platform: str, progress: Progress = silent) -> None:
     """
     machine = machine_of(image_platform)
     with locking.hold("emulation", f"registering an emulator for {image_platform}", progress):
-        if any(format.takes(machine) for format in formats()):
+        if any(format.matches(machine) for format in formats()):
             return
         if reason := obstacle(image_platform):
             raise RefusedError(f"{image_platform} cannot be emulated: {reason}\n{_fix()}")
@@ -106,7 +106,9 @@ def unregister() -> bool:
 
 def registered() -> tuple[str, ...]:
     """Return the platforms that `ensure` of this state folder made this host run."""
-    return tuple(name for name, machine in MACHINES.items() if any(format.takes(machine) for format in _own_formats()))
+    return tuple(
+        name for name, machine in MACHINES.items() if any(format.matches(machine) for format in _own_formats())
+    )
 
 
 def _own_formats() -> list[Format]:

@@ -47,7 +47,7 @@ class Debian:
 
 def debian(etc: Path = Path("/etc")) -> Debian:
     """Return the Debian archives of this host. Raises RdmaImagesError where it is not Debian or its apt names none."""
-    release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', _read(etc / "os-release"), re.MULTILINE))
+    release = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', _read_text(etc / "os-release"), re.MULTILINE))
     codename = release.get("VERSION_CODENAME", "")
     if release.get("ID") != "debian" or not codename:
         raise RdmaImagesError(
@@ -72,13 +72,13 @@ def choose(archives: Sequence[Archive], codename: str, folder_name: str) -> Debi
 
 def read_archives(etc_apt: Path) -> Iterator[Archive]:
     """Yield every archive of binary packages in sources.list and sources.list.d, in apt's order."""
-    yield from one_line(_read(etc_apt / "sources.list").splitlines())
+    yield from one_line(_read_text(etc_apt / "sources.list").splitlines())
     folder = etc_apt / "sources.list.d"
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.suffix == ".list":
-            yield from one_line(_read(path).splitlines())
+            yield from one_line(_read_text(path).splitlines())
         elif path.suffix == ".sources":
-            yield from deb822(_read(path))
+            yield from deb822(_read_text(path))
 
 
 def one_line(lines: Iterable[str]) -> Iterator[Archive]:
@@ -116,7 +116,7 @@ def acquire_settings() -> str:
     return "".join(f"{line}\n" for line in dump.splitlines() if line.startswith("Acquire::"))
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:

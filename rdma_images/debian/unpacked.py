@@ -108,10 +108,10 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
     beside `folder`, which it then becomes. Raises RdmaImagesError where the archive does not answer, has no such
     package, or apt cannot verify it.
     """
-    if fetched(folder).keys() == set(packages):
+    if fetched_packages(folder).keys() == set(packages):
         return folder
     with locking.hold(f"apt-{suite}", f"fetching {', '.join(packages)}", progress):
-        if fetched(folder).keys() == set(packages):
+        if fetched_packages(folder).keys() == set(packages):
             return folder
         progress(f"fetching {', '.join(packages)} of Debian {suite}")
         private = apt(suite, folder_of("apt", suite))
@@ -133,7 +133,7 @@ def folder_of(*parts: str) -> Path:
     return state_folder().joinpath("debian", *parts)
 
 
-def fetched(folder: Path) -> dict[str, str]:
+def fetched_packages(folder: Path) -> dict[str, str]:
     """Return the versions of the packages that `fetch` unpacked into `folder`, by name; empty where it did not."""
     try:
         versions: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))

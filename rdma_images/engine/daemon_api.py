@@ -21,15 +21,15 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def get(path: Path, question: str, seconds: float = 2.0) -> Any:
-    """Return the answer of the daemon at the socket `path` to GET `question` (JSON, or text).
+def get(path: Path, path_and_query: str, seconds: float = 2.0) -> Any:
+    """Return the answer of the daemon at the socket `path` to GET `path_and_query` (JSON, or text).
 
     OSError when there is none.
     """
-    return send(path, "GET", question, seconds)
+    return send(path, "GET", path_and_query, seconds)
 
 
-def send(path: Path, method: str, question: str, seconds: float) -> Any:
+def send(path: Path, method: str, path_and_query: str, seconds: float) -> Any:
     """Return the answer of the daemon at the socket `path` to a request without a body (JSON, or text).
 
     Raises:
@@ -37,21 +37,21 @@ def send(path: Path, method: str, question: str, seconds: float) -> Any:
     """
     connection = _Connection(path, seconds)
     try:
-        connection.request(method, question)
-        answer = connection.getresponse()
-        body = answer.read()
-        if answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT):
-            raise OSError(f"{path} answered {answer.status} to {question}")
-        if answer.getheader("Content-Type", "").startswith("application/json"):
+        connection.request(method, path_and_query)
+        response = connection.getresponse()
+        body = response.read()
+        if response.status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT):
+            raise OSError(f"{path} answered {response.status} to {path_and_query}")
+        if response.getheader("Content-Type", "").startswith("application/json"):
             return json.loads(body)
         return body.decode()
     except http.client.HTTPException as error:
-        raise OSError(f"{path} did not answer {question}: {error!r}") from None
+        raise OSError(f"{path} did not answer {path_and_query}: {error!r}") from None
     finally:
         connection.close()
 
 
-def answers(path: Path, seconds: float = 2.0) -> bool:
+def is_answering(path: Path, seconds: float = 2.0) -> bool:
     """Return whether a Docker daemon answers at the socket `path`."""
     try:
         return bool(get(path, "/_ping", seconds) == "OK")

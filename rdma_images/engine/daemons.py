@@ -49,8 +49,8 @@ def start(layout: Layout, path: str) -> None:
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
         argv = [str(layout.program(name)), flag, str(layout.root / configuration)]
-        started = process.start(argv, log, environ, layout.run / f"{name}.json")
-        _wait_until_ready(ready[name], started, name, log)
+        daemon = process.start(argv, log, environ, layout.run / f"{name}.json")
+        _wait_until_ready(ready[name], daemon, name, log)
 
 
 def is_answering(layout: Layout) -> bool:
@@ -91,21 +91,21 @@ def end(layout: Layout) -> bool:
     return bool(recorded or processes)
 
 
-def _wait_until_ready(ready: Callable[[], bool], started: process.Process, name: str, log: Path) -> None:
+def _wait_until_ready(ready: Callable[[], bool], daemon: process.Process, name: str, log: Path) -> None:
     """Wait until `ready`. Raises RdmaImagesError with the end of the log where the process ends or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():
-        if not started.alive() or time.monotonic() > deadline:
+        if not daemon.alive() or time.monotonic() > deadline:
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-            last = lines[-1] if lines else "nothing"
-            event = "did not answer" if started.alive() else "ended"
-            process.end(started, 5.0)
+            last_line = lines[-1] if lines else "nothing"
+            event = "did not answer" if daemon.alive() else "ended"
+            process.end(daemon, 5.0)
             fix = f"see {log}"
-            if "no space left on device" in last:
+            if "no space left on device" in last_line:
                 fix = (
                     f"free disk space there, as with `rm -r {state_folder() / 'layers'}`, made again when needed; {fix}"
                 )
-            raise RdmaImagesError(f"the private engine's {name} {event}, and last wrote: {last}\n{fix}")
+            raise RdmaImagesError(f"the private engine's {name} {event}, and last wrote: {last_line}\n{fix}")
         time.sleep(0.05)
 
 
@@ -120,5 +120,5 @@ def _mounts(root: Path) -> list[str]:
     """Return where something is mounted under `root`, the innermost first."""
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     # Field 5 is the place, with blanks written as \040: proc_pid_mountinfo(5).
-    places = [line.split()[4].replace(r"\040", " ") for line in lines]
-    return sorted((path for path in places if Path(path).is_relative_to(root)), key=len, reverse=True)
+    mount_points = [line.split()[4].replace(r"\040", " ") for line in lines]
+    return sorted((path for path in mount_points if Path(path).is_relative_to(root)), key=len, reverse=True)

@@ -35,7 +35,7 @@ def find() -> tuple[Engine | None, str]:
     """
     if os.environ.get("DOCKER_HOST") == layout().host:
         return None, "DOCKER_HOST names the private engine"
-    variable = _chosen()
+    variable = _chosen_host()
     if variable is None and not DEFAULT_SOCKET.exists():
         return None, f"there is no Docker at {DEFAULT_SOCKET}"
     if shutil.which("docker") is None:
@@ -45,21 +45,21 @@ def find() -> tuple[Engine | None, str]:
         if engine:
             return engine, ""
     if variable:
-        other = f"unset {variable}" if variable in os.environ else "`docker context use default`"
-        fix = f"{FIXES.get(reason, 'fix that')}, or {other}"
+        alternative = f"unset {variable}" if variable in os.environ else "`docker context use default`"
+        fix = f"{FIXES.get(reason, 'fix that')}, or {alternative}"
         raise RdmaImagesError(f"{variable} names an engine that cannot be used: {reason}\n{fix}")
     return None, reason
 
 
-def too_old(name: str, version: str, least: tuple[int, int]) -> str | None:
+def too_old(name: str, version: str, minimum: tuple[int, int]) -> str | None:
     """Return why `version` of `name` does not do, as half a sentence; None where it does."""
     match = re.match(r"v?(\d+)\.(\d+)", version)
-    if match and (int(match[1]), int(match[2])) >= least:
+    if match and (int(match[1]), int(match[2])) >= minimum:
         return None
-    return f"{name} is {version}, and {least[0]}.{least[1]} or later is needed"
+    return f"{name} is {version}, and {minimum[0]}.{minimum[1]} or later is needed"
 
 
-def _chosen() -> str | None:
+def _chosen_host() -> str | None:
     """Return the name of what chooses an engine other than the default one; None when nothing does."""
     if os.environ.get("DOCKER_HOST"):
         return "DOCKER_HOST"

@@ -71,19 +71,19 @@ def failure(engine: Engine, result: subprocess.CompletedProcess[str], *arguments
     )
 
 
-def ask(engine: Engine, method: str, question: str) -> Any:
+def request(engine: Engine, method: str, path_and_query: str) -> Any:
     """Return what the engine's socket answers. Raises OSError where it has none here, or refuses."""
     kind, _, path = engine.host.partition("://")
     if kind != "unix":
         raise OSError(f"{engine.host} is no socket")
-    return daemon_api.send(Path(path), method, question, SECONDS)
+    return daemon_api.send(Path(path), method, path_and_query, SECONDS)
 
 
 def remove_images(engine: Engine, *names: str) -> None:
     """Remove names of images, and the images without any other; what is in use or not there stays as it is."""
     for name in names:
         try:
-            ask(engine, "DELETE", f"/images/{quote(name, '/:@')}")
+            request(engine, "DELETE", f"/images/{quote(name, '/:@')}")
         except OSError:
             run(engine, "image", "rm", name)
 
@@ -94,7 +94,7 @@ def labelled(engine: Engine, *labels: str) -> list[str]:
     Raises RdmaImagesError where they cannot be known.
     """
     try:
-        images = ask(engine, "GET", f"/images/json?filters={quote(json.dumps({'label': labels}))}")
+        images = request(engine, "GET", f"/images/json?filters={quote(json.dumps({'label': labels}))}")
         return [str(image["Id"]) for image in images]
     except (OSError, LookupError, TypeError):
         return _list_labelled(engine, labels)

@@ -100,20 +100,22 @@ def _channel(engine: Engine, builder: str, complaints: list[str]) -> Iterator[gr
 
 def _records(channel: grpc.Channel, build: str) -> Iterator[Any]:
     """Yield the builds that ended, of those that the builder still knows: one by its reference, or all for ""."""
-    ask = _method(channel, "/moby.buildkit.v1.Control/ListenBuildHistory", messages.HistoryEvent)
-    for event in ask(messages.HistoryRequest(EarlyExit=True, Ref=build), timeout=TIMEOUT):
+    listen = _method(channel, "/moby.buildkit.v1.Control/ListenBuildHistory", messages.HistoryEvent)
+    for event in listen(messages.HistoryRequest(EarlyExit=True, Ref=build), timeout=TIMEOUT):
         yield event.record
 
 
 def _content(channel: grpc.Channel, digest: str) -> bytes:
     """Return a file of the builder's history."""
-    ask = _method(channel, "/containerd.services.content.v1.Content/Read", messages.ContentResponse)
-    return b"".join(part.data for part in ask(messages.ContentRequest(digest=digest), timeout=TIMEOUT))
+    read_content = _method(channel, "/containerd.services.content.v1.Content/Read", messages.ContentResponse)
+    return b"".join(part.data for part in read_content(messages.ContentRequest(digest=digest), timeout=TIMEOUT))
 
 
-def _method(channel: grpc.Channel, name: str, answer: type[Message]) -> Callable[..., Iterator[Any]]:
+def _method(channel: grpc.Channel, name: str, response_type: type[Message]) -> Callable[..., Iterator[Any]]:
     return channel.unary_stream(
-        name, request_serializer=lambda message: message.SerializeToString(), response_deserializer=answer.FromString
+        name,
+        request_serializer=lambda message: message.SerializeToString(),
+        response_deserializer=response_type.FromString,
     )
 
 

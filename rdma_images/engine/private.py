@@ -100,12 +100,12 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
     if not existing:
         return emulation.unregister()  # it may have outlived a state folder that was removed by hand
     with locking.hold("engine", "ending the private engine", progress):
-        ran = daemons.end(folders)
+        was_running = daemons.end(folders)
         emulated = emulation.unregister()
         for folder in existing if purge else ():
             progress(f"removing {folder}")
             shutil.rmtree(folder)
-    return ran or emulated or purge
+    return was_running or emulated or purge
 
 
 def _wait_for_daemons(folders: Layout, progress: Progress) -> Engine | None:

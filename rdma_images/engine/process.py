@@ -40,12 +40,12 @@ def started(pid: int) -> int | None:
 
 def start(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) -> Process:
     """Start `argv` in a session of its own, its output appended to `log`, and write down which process it is."""
-    with log.open("ab") as out:
+    with log.open("ab") as log_file:
         child = subprocess.Popen(  # it outlives us: nobody waits for it here
             argv,
             stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
+            stdout=log_file,
+            stderr=log_file,
             cwd="/",
             env=dict(env),
             umask=0o022,

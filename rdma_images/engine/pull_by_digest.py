@@ -16,11 +16,11 @@ def provide(engine: Engine, ref: str, progress: Progress = silent) -> str:
     Raises RdmaImagesError where it cannot be pulled.
     """
     digest, local = ref.partition("@")[2], local_name(ref)
-    present = next((name for name in (digest, ref) if _has(engine, name)), "")
-    if not present:
+    present_name = next((name for name in (digest, ref) if _has(engine, name)), "")
+    if not present_name:
         progress(f"pulling {ref}")
         docker_command.output(engine, "pull", "--quiet", ref)
-    docker_command.output(engine, "tag", present or ref, local)
+    docker_command.output(engine, "tag", present_name or ref, local)
     return local
 
 

@@ -48,10 +48,10 @@ class Status:
 
     def json(self) -> dict[str, Any]:
         """Return the status as `--json` prints it: without the environment, which is the caller's."""
-        answer = asdict(self)
+        document = asdict(self)
         if self.engine:
-            del answer["engine"]["env"]
-        return answer
+            del document["engine"]["env"]
+        return document
 
 
 def status(layers_limit: int) -> Status:

@@ -46,9 +46,9 @@ class Conflict(yaml_file.Strict):
 class PackageConflictError(RdmaImagesError):
     """The package index has no wheels that go together. Carries the conflict, to be explained for an image."""
 
-    def __init__(self, question: LockRequest, conflict: Conflict) -> None:
+    def __init__(self, request: LockRequest, conflict: Conflict) -> None:
         self.conflict = conflict
-        super().__init__(f"locking {question.key}: {_raw_explanation(conflict)}")
+        super().__init__(f"locking {request.key}: {_raw_explanation(conflict)}")
 
 
 def parse_complaint(complaint: str, day: date | None = None) -> Conflict:
@@ -77,9 +77,9 @@ def explain(conflict: Conflict, image: Image, facts: Facts) -> str:
     )
 
 
-def remember(question: LockRequest, conflict: Conflict | None) -> None:
+def remember(request: LockRequest, conflict: Conflict | None) -> None:
     """Write why the index had no answer to a question; None for a question that it answered."""
-    path = _path(question)
+    path = _path(request)
     if conflict is None:
         path.unlink(missing_ok=True)
     else:
@@ -87,10 +87,10 @@ def remember(question: LockRequest, conflict: Conflict | None) -> None:
         atomic.write(path, conflict.model_dump_json())
 
 
-def recall(question: LockRequest) -> Conflict | None:
+def recall(request: LockRequest) -> Conflict | None:
     """Return why the index had no answer; None where it was not asked this week, or had one."""
     try:
-        conflict = Conflict.model_validate_json(_path(question).read_bytes())
+        conflict = Conflict.model_validate_json(_path(request).read_bytes())
     except (OSError, ValueError):
         return None
     return conflict if datetime.now(UTC).date() - conflict.day <= MAX_AGE else None
@@ -111,5 +111,5 @@ def _raw_explanation(conflict: Conflict) -> str:
     return f"uv finds no wheels: {conflict.words}\n{fix}"
 
 
-def _path(question: LockRequest) -> Path:
-    return state_folder() / "conflicts" / f"{question.key}.json"
+def _path(request: LockRequest) -> Path:
+    return state_folder() / "conflicts" / f"{request.key}.json"

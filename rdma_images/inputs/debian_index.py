@@ -91,9 +91,9 @@ def _index_packages(address: str, mirrors: Mirrors, progress: Progress) -> list[
                 text = lzma.decompress(response.content).decode("utf-8", "replace")
         except (requests.RequestException, web.StatusError, lzma.LZMAError):
             return []
-        for earlier in files.list_folder(folder):
-            if not earlier.name.endswith(f"-{day}.txt"):
-                earlier.unlink(missing_ok=True)
+        for earlier_file in files.list_folder(folder):
+            if not earlier_file.name.endswith(f"-{day}.txt"):
+                earlier_file.unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         atomic.write(path, "".join(f"{name} {version}\n" for name, version in _parse_index(text)))
     lines = (line.partition(" ") for line in path.read_text(encoding="utf-8").splitlines())

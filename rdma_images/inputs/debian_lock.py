@@ -104,7 +104,7 @@ def sources(role: str, base: str, locked: DebianLock) -> Iterator[Source]:
         )
 
 
-def answer(source: Source, address: str, mirrors: Mirrors) -> "Reachability":
+def query_archive(source: Source, address: str, mirrors: Mirrors) -> "Reachability":
     """Return whether a snapshot has the locked release files of its suites."""
     import requests
 
@@ -142,8 +142,8 @@ def lock(
         RefusedError: No address of a snapshot service is named.
         RdmaImagesError: It does not answer, or has another state than the locked one.
     """
-    earlier = read_lock(base)
-    current = None if upgrade else earlier
+    earlier_lock = read_lock(base)
+    current = None if upgrade else earlier_lock
     snapshot = current.snapshot if current else f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     suite = bootstrap.SUITES[base].codename
     progress(f"reading the archive of {base} at {snapshot}")

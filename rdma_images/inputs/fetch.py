@@ -162,8 +162,8 @@ def _find_problem(version: str, file: Path) -> str | None:
         for number, member in enumerate(archive):
             _, _, name = member.name.removeprefix("./").partition("/")
             names.add(name)
-            if name == "configure" and (opened := archive.extractfile(member)):
-                return _version_problem(version, opened.read(CONFIGURE_READ))
+            if name == "configure" and (script := archive.extractfile(member)):
+                return _version_problem(version, script.read(CONFIGURE_READ))
             if number == MAX_FILES:
                 return f"has no configure among its first {MAX_FILES} files"
     tree = "configure.ac" in names

@@ -162,14 +162,14 @@ def resolve_entry(address: str, source: Source) -> str:
     return urljoin(address, urlsplit(source.upstream).path.rsplit("/", 1)[-1])
 
 
-def sibling_address(address: str, upstream: str, other: str) -> str:
-    """Return the mirror's address of `other`, which is beside `upstream`.
+def sibling_address(address: str, upstream: str, sibling: str) -> str:
+    """Return the mirror's address of `sibling`, which is beside `upstream`.
 
     A signature keeps its ending, a key its name.
     """
-    if other.startswith(upstream):
-        return address + other.removeprefix(upstream)
-    return urljoin(address, urlsplit(other).path.rsplit("/", 1)[-1])
+    if sibling.startswith(upstream):
+        return address + sibling.removeprefix(upstream)
+    return urljoin(address, urlsplit(sibling).path.rsplit("/", 1)[-1])
 
 
 def host(address: str) -> str:

@@ -19,12 +19,12 @@ def problem(image: Image, facts: Facts) -> str | None:
 
     That is a lock that does not fit, or, where there is none, what the index answered within the last week.
     """
-    question = lock.lock_request(image)
+    request = lock.lock_request(image)
     try:
         lock.load(image)
     except lock.NotLockedError:
         with suppress(RdmaImagesError):  # of a user without a home folder, for whom nothing is kept
-            if conflict := conflicts.recall(question):
+            if conflict := conflicts.recall(request):
                 fact, _, fix = conflicts.explain(conflict, image, facts).partition("\n")
                 return f"{fact} (asked of the package index on {conflict.day})\n{fix}"
     except RdmaImagesError as error:
@@ -35,11 +35,11 @@ def problem(image: Image, facts: Facts) -> str | None:
 def note(image: Image, facts: Facts) -> str | None:
     """Return with which other torch the packages of an image without a lock are locked, None for nothing to say."""
     torch = image.components.get("pytorch")
-    question = lock.lock_request(image)
-    if not torch or not image.python_packages or lock.exists(question):
+    request = lock.lock_request(image)
+    if not torch or not image.python_packages or lock.exists(request):
         return None
     locks = [
-        earlier_lock for version in facts.torch.releases if (earlier_lock := _read(_with_torch(question, version)))
+        earlier_lock for version in facts.torch.releases if (earlier_lock := _read_lock(_with_torch(request, version)))
     ]
     if not locks:
         return None
@@ -53,15 +53,15 @@ def note(image: Image, facts: Facts) -> str | None:
     )
 
 
-def _with_torch(question: LockRequest, version: str) -> LockRequest:
-    _, *other_requirements = question.requirements  # torch is the first
-    return question.model_copy(update={"requirements": (f"torch=={version}", *other_requirements)})
+def _with_torch(request: LockRequest, version: str) -> LockRequest:
+    _, *other_requirements = request.requirements  # torch is the first
+    return request.model_copy(update={"requirements": (f"torch=={version}", *other_requirements)})
 
 
-def _read(question: LockRequest) -> Lock | None:
+def _read_lock(request: LockRequest) -> Lock | None:
     """Return the lock of a question, None where there is none that fits."""
     with suppress(RdmaImagesError):
-        return lock.read_lock(question)
+        return lock.read_lock(request)
     return None
 
 

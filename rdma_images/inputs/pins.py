@@ -27,20 +27,20 @@ class PinsFile(yaml_file.Strict):
 
 def bases(folder: Path | None = None) -> dict[str, str]:
     """Return the digests of pulled bases, by their full reference ("docker.io/library/ubuntu:24.04")."""
-    return _read((folder or paths.LOCKS) / "bases.yaml")
+    return _read_pins((folder or paths.LOCKS) / "bases.yaml")
 
 
 def downloads(folder: Path | None = None) -> dict[str, str]:
     """Return the digests of downloads for which no vendor states one, by source."""
-    return _read((folder or paths.LOCKS) / "downloads.yaml")
+    return _read_pins((folder or paths.LOCKS) / "downloads.yaml")
 
 
 def save(name: str, new_pins: dict[str, str], folder: Path | None = None) -> None:
     """Add digests to a file ("bases.yaml"), in the order of their names; the same digests give the same text."""
     file = (folder or paths.LOCKS) / name
-    pins = dict(sorted((_read(file) | new_pins).items()))
+    pins = dict(sorted((_read_pins(file) | new_pins).items()))
     atomic.write(file, HEADER + yaml.safe_dump({"pins": pins}, sort_keys=False, width=200))
 
 
-def _read(file: Path) -> dict[str, str]:
+def _read_pins(file: Path) -> dict[str, str]:
     return yaml_file.load(file, PinsFile).pins if files.exists(file) else {}

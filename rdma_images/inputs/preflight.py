@@ -71,9 +71,11 @@ def supply(sources: Iterable[Source], mirror_settings: Mirrors, rehearse: bool =
     sources = list(sources)
     require_names(sources, mirror_settings)
     routes = [_route(source, mirror_settings) for source in sources]
-    answers = _query_all([(route, source) for route, source in zip(routes, sources, strict=True)], mirror_settings)
+    reachabilities = _query_all(
+        [(route, source) for route, source in zip(routes, sources, strict=True)], mirror_settings
+    )
     supplies = tuple(
-        _explain_pull(Supply(source, route[0], route[1], *answers[_question(route, source)]))
+        _explain_pull(Supply(source, route[0], route[1], *reachabilities[_query_key(route, source)]))
         for route, source in zip(routes, sources, strict=True)
     )
     unreachable_groups = {
@@ -172,26 +174,26 @@ def _has_pin(route: Route, source: Source) -> bool:
     return via == "cache" or source.pin != UNPINNED
 
 
-Question = tuple[Via, str, str]  # and the address, the suites
-Answers = dict[Question, tuple[bool, str, float]]  # reachable, detail, seconds
+QueryKey = tuple[Via, str, str]  # and the address, the suites
+QueryResults = dict[QueryKey, tuple[bool, str, float]]  # reachable, detail, seconds
 
 
-def _question(route: Route, source: Source) -> Question:
+def _query_key(route: Route, source: Source) -> QueryKey:
     return (*route, source.extra.get("suites", ""))
 
 
-def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors) -> Answers:
+def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors) -> QueryResults:
     """Send every different query once, all at the same time, and return the answers.
 
     What has not answered at the deadline is unreachable.
     """
-    questions = {_question(route, source): _make_query(route, source, mirror_settings) for route, source in routes}
-    answers: Answers = {}
+    queries = {_query_key(route, source): _make_query(route, source, mirror_settings) for route, source in routes}
+    results: QueryResults = {}
     failed: list[Exception] = []
 
-    def query(question: Question, send: "Callable[[], Reachability]") -> None:
+    def query(key: QueryKey, send: "Callable[[], Reachability]") -> None:
         """Send one query, and note its answer or its defect."""
-        started = time.monotonic()
+        start_time = time.monotonic()
         try:
             is_answering, reason = send()
         except files.FileError as error:
@@ -199,10 +201,10 @@ def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors)
         except Exception as error:  # a defect: raised below, in the thread of the caller
             failed.append(error)
             return
-        answers[question] = (is_answering, reason, round(time.monotonic() - started, 3))
+        results[key] = (is_answering, reason, round(time.monotonic() - start_time, 3))
 
     # Daemons: a name server that never answers must not hold the process when everything else is done.
-    threads = [threading.Thread(target=query, args=item, daemon=True) for item in questions.items()]
+    threads = [threading.Thread(target=query, args=item, daemon=True) for item in queries.items()]
     for thread in threads:
         thread.start()
     end = time.monotonic() + DEADLINE
@@ -211,7 +213,7 @@ def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors)
     if failed:
         raise failed[0]
     late = (False, f"no answer in {DEADLINE:.0f} s", DEADLINE)
-    return {question: answers.get(question, late) for question in questions}
+    return {key: results.get(key, late) for key in queries}
 
 
 def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Callable[[], Reachability]":
@@ -232,7 +234,7 @@ def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Call
     if source.kind == "base":
         return lambda: reachable.image(address.removeprefix(IMAGE_SCHEME), mirror_settings)
     if "snapshot" in source.extra:
-        return lambda: debian_lock.answer(source, address, mirror_settings)
+        return lambda: debian_lock.query_archive(source, address, mirror_settings)
     if source.kind == "apt":
         if not address:
             return lambda: (True, "not asked: the base names its own archive")

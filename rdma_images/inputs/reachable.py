@@ -37,14 +37,14 @@ def download(address: str, mirrors: Mirrors) -> Reachability:
 
 def apt(address: str, suite: str, mirrors: Mirrors) -> Reachability:
     """Return whether an apt archive has the signed index of a suite."""
-    answers, reason = download(f"{address}/dists/{suite}/InRelease", mirrors)
-    return answers, f"{suite}: {reason}"
+    is_reachable, reason = download(f"{address}/dists/{suite}/InRelease", mirrors)
+    return is_reachable, f"{suite}: {reason}"
 
 
 def index(address: str, project: str, mirrors: Mirrors) -> Reachability:
     """Return whether a package index knows a project."""
-    answers, reason = download(f"{address.rstrip('/')}/{project}/", mirrors)
-    return answers, reason.split(",")[0] if answers else reason
+    is_reachable, reason = download(f"{address.rstrip('/')}/{project}/", mirrors)
+    return is_reachable, reason.split(",")[0] if is_reachable else reason
 
 
 def image(reference: str, mirrors: Mirrors) -> Reachability:

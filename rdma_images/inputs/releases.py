@@ -101,8 +101,10 @@ def _require_plausible(release: PackageRelease) -> None:
         return
     newer = f"name {release.name} under source-packages, where {release.newest} is" if release.newest_is_source else ""
     fix = newer or f"name another version: {release.name}=={release.newest}"
-    same = f"or, if this one is meant, {release.name}=={release.version}"
-    raise RefusedError(f"{release.name} {release.version} is {reason}: the resolver takes wheels alone\n{fix}; {same}")
+    pin_advice = f"or, if this one is meant, {release.name}=={release.version}"
+    raise RefusedError(
+        f"{release.name} {release.version} is {reason}: the resolver takes wheels alone\n{fix}; {pin_advice}"
+    )
 
 
 def _compare(name: str, version: str, size: int, index_files: Iterable[dict[str, Any]]) -> PackageRelease:

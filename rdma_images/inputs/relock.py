@@ -79,15 +79,15 @@ def relock_debian(
     """Lock the state of Debian's archive for bases; `installed` has the packages of images by their base."""
     outcomes = []
     for base, names in installed.items():
-        earlier = debian_lock.read_lock(base)
+        earlier_lock = debian_lock.read_lock(base)
         try:
             locked = debian_lock.lock(base, names, mirror_settings, upgrade, progress)
         except RdmaImagesError as error:
             outcomes.append(LockOutcome(base, "failed", str(error)))
             continue
-        outcome: Literal["new", "kept", "changed"] = "changed" if earlier else "new"
+        outcome: Literal["new", "kept", "changed"] = "changed" if earlier_lock else "new"
         detail = f"{locked.snapshot}, {len(locked.packages)} packages"
-        outcomes.append(LockOutcome(base, "kept" if locked == earlier else outcome, detail))
+        outcomes.append(LockOutcome(base, "kept" if locked == earlier_lock else outcome, detail))
     return tuple(outcomes)
 
 
@@ -131,12 +131,12 @@ def _make_job(
 
     def job() -> LockOutcome:
         """Keep the lock that fits, or resolve a new one."""
-        earlier = _load_or_none(load)
-        if earlier and not upgrade:
-            return LockOutcome(name, "kept", format_bytes(earlier.size))
+        earlier_lock = _load_or_none(load)
+        if earlier_lock and not upgrade:
+            return LockOutcome(name, "kept", format_bytes(earlier_lock.size))
         progress(f"resolving {name}")
         try:
-            return _compare(name, earlier, lock_now())
+            return _compare(name, earlier_lock, lock_now())
         except RdmaImagesError as error:
             return LockOutcome(name, "failed", str(error))
 
@@ -151,25 +151,25 @@ def _load_or_none(load: Callable[[], Lock]) -> Lock | None:
         return None
 
 
-def _compare(name: str, earlier: Lock | None, lock: Lock) -> LockOutcome:
-    if earlier is None:
+def _compare(name: str, earlier_lock: Lock | None, lock: Lock) -> LockOutcome:
+    if earlier_lock is None:
         return LockOutcome(name, "new", f"{len(lock.wheels)} wheels, {format_bytes(lock.size)}")
-    old_versions = {wheel.name: wheel.version for wheel in earlier.wheels}
+    old_versions = {wheel.name: wheel.version for wheel in earlier_lock.wheels}
     new_versions = {wheel.name: wheel.version for wheel in lock.wheels}
     moves = [
         f"{n} {old_versions.get(n, 'none')} -> {new_versions.get(n, 'none')}"
         for n in sorted(old_versions | new_versions)
         if old_versions.get(n) != new_versions.get(n)
     ]
-    is_same = earlier == lock
+    is_same = earlier_lock == lock
     return LockOutcome(name, "kept" if is_same else "changed", ", ".join(moves) or format_bytes(lock.size))
 
 
 def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
     """Pin the digest that the registry has for a pulled base today."""
-    earlier = pins.bases().get(source.upstream)
-    if earlier and not upgrade:
-        return LockOutcome(source.upstream, "kept", earlier[:19])
+    earlier_digest = pins.bases().get(source.upstream)
+    if earlier_digest and not upgrade:
+        return LockOutcome(source.upstream, "kept", earlier_digest[:19])
     progress(f"asking for {source.upstream}")
     try:
         reference = with_registry(mirror_settings.address(source) or source.upstream)
@@ -183,23 +183,23 @@ def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress
             return LockOutcome(source.upstream, "not needed", "bootstrapped on this host")
         return LockOutcome(source.upstream, "failed", reason)
     pins.save("bases.yaml", {source.upstream: digest})
-    return _digest_outcome(source.upstream, earlier, digest)
+    return _digest_outcome(source.upstream, earlier_digest, digest)
 
 
 def _lock_download(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:
     """Download a file whose vendor states no digest once, and pin its digest."""
-    earlier = pins.downloads().get(source.id)
-    if earlier and not upgrade:
-        return LockOutcome(source.id, "kept", earlier[:19])
+    earlier_digest = pins.downloads().get(source.id)
+    if earlier_digest and not upgrade:
+        return LockOutcome(source.id, "kept", earlier_digest[:19])
     try:
         digest = fetch.digest(source, mirror_settings, progress)
     except RdmaImagesError as error:
         return LockOutcome(source.id, "failed", str(error))
     pins.save("downloads.yaml", {source.id: digest})
-    return _digest_outcome(source.id, earlier, digest)
+    return _digest_outcome(source.id, earlier_digest, digest)
 
 
-def _digest_outcome(name: str, earlier: str | None, digest: str) -> LockOutcome:
-    if earlier in (None, digest):
-        return LockOutcome(name, "kept" if earlier else "new", digest[:19])
-    return LockOutcome(name, "changed", f"{earlier[:19] if earlier else ''} -> {digest[:19]}")
+def _digest_outcome(name: str, earlier_digest: str | None, digest: str) -> LockOutcome:
+    if earlier_digest in (None, digest):
+        return LockOutcome(name, "kept" if earlier_digest else "new", digest[:19])
+    return LockOutcome(name, "changed", f"{earlier_digest[:19] if earlier_digest else ''} -> {digest[:19]}")

@@ -42,9 +42,9 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
     """
     local = _local_packages(request)
     index_of = {package: entry.name for entry in indexes for package in entry.packages}
-    everything = _pylock_of_indexes(request, local, index, mirrors, indexes)
-    local_wheels = [_lock_local(package, local) for package in everything if _is_local(package)]
-    packages = [package for package in everything if not _is_local(package)]
+    pylock = _pylock_of_indexes(request, local, index, mirrors, indexes)
+    local_wheels = [_lock_local(package, local) for package in pylock if _is_local(package)]
+    packages = [package for package in pylock if not _is_local(package)]
     chosen_wheels = _files(packages, request)
     with ThreadPoolExecutor(PARALLEL) as pool:
         sizes = pool.map(lambda wheel: _size(wheel, mirrors), chosen_wheels)

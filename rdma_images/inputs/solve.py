@@ -38,7 +38,7 @@ class Solution:
 
 
 @dataclass(frozen=True)
-class _Question:
+class _Problem:
     """A target and what the package index is asked about it."""
 
     name: str
@@ -59,13 +59,13 @@ def solve(matrix: Matrix, name: str, facts: Facts, mirrors: Mirrors, progress: P
     default = candidate(name, target, facts)
     if TORCH not in default:
         raise RefusedError(f"{name} has no torch\nplan it without --solve")
-    question = _question(matrix, name)
+    problem = _problem(matrix, name)
     forced: dict[str, Conflict] = {}  # by axis, what the index answered first where another value was asked for
     for base, torches in _rows(default, target, facts):
         progress(f"asking for wheels with {f'torch {torches[0]}' if len(torches) == 1 else 'any torch'} on {base}")
         planned = candidate(name, target, facts, {"base": base})
         try:
-            torch = _newest_solvable(question, planned, torches, facts, mirrors)
+            torch = _newest_solvable(problem, planned, torches, facts, mirrors)
         except PackageConflictError as error:
             axis = TORCH if torches == (default[TORCH],) else "base"
             forced.setdefault(axis, error.conflict)
@@ -87,7 +87,7 @@ def table(solutions: Iterable[Solution]) -> Table:
     return grid
 
 
-def _question(matrix: Matrix, name: str) -> _Question:
+def _problem(matrix: Matrix, name: str) -> _Problem:
     target = matrix.target(name)
     listed = requirements_file.read_requirements(target.requirements, target.constraints, {})
     local = (
@@ -95,7 +95,7 @@ def _question(matrix: Matrix, name: str) -> _Question:
         for number, text in enumerate(target.python_packages)
     )
     packages = (*local, *listed.packages)
-    return _Question(name, target, packages, tuple(listed.constraints), matrix.package_indexes)
+    return _Problem(name, target, packages, tuple(listed.constraints), matrix.package_indexes)
 
 
 def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -103,11 +103,13 @@ def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[st
 
     Of bases with the same Python one is enough. A base with a CUDA toolkit is nobody's choice but the user's.
     """
-    first, torch = default.axes["base"], default[TORCH]
+    default_base, torch = default.axes["base"], default[TORCH]
     pythons = set()
-    for base in dict.fromkeys([first, *target.values.get("base", ()), *axes.values(axes.BY_NAME["base"], facts)]):
+    for base in dict.fromkeys(
+        [default_base, *target.values.get("base", ()), *axes.values(axes.BY_NAME["base"], facts)]
+    ):
         planned = candidate(default.target, target, facts, {"base": base})
-        if planned["python"] in pythons or (base != first and facts.bases.bases[base].cuda):
+        if planned["python"] in pythons or (base != default_base and facts.bases.bases[base].cuda):
             continue
         able = tuple(
             version
@@ -115,7 +117,7 @@ def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[st
             if rules.work(candidate(default.target, target, facts, {"base": base, TORCH: version}), facts)
         )
         pythons.add(planned["python"])
-        if base == first and torch in able:
+        if base == default_base and torch in able:
             yield base, (torch,)
             able = tuple(version for version in able if version != torch)
         if able:
@@ -123,7 +125,7 @@ def _rows(default: Candidate, target: Target, facts: Facts) -> Iterator[tuple[st
 
 
 def _newest_solvable(
-    question: _Question, planned: Candidate, torches: Sequence[str], facts: Facts, mirrors: Mirrors
+    problem: _Problem, planned: Candidate, torches: Sequence[str], facts: Facts, mirrors: Mirrors
 ) -> str:
     """Return the newest of those torches with which all packages have wheels. Raises PackageConflictError for none."""
     oldest, *_, newest = sorted([*torches, *torches], key=Version)
@@ -133,14 +135,14 @@ def _newest_solvable(
     )
     explicit = planned.axes.get("nccl") if planned.axes.get("nccl") != TORCH else None
     request = LockRequest(
-        requirements=(f"torch>={oldest},<={newest}{excluded}", *sorted(set(question.requirements))),
+        requirements=(f"torch>={oldest},<={newest}{excluded}", *sorted(set(problem.requirements))),
         overrides=tuple(f"nvidia-nccl-cu{major}=={explicit}" for major in (12, 13)) if explicit else (),
-        constraints=tuple(sorted(set(question.constraints))),
-        sources=question.target.source_packages,
+        constraints=tuple(sorted(set(problem.constraints))),
+        sources=problem.target.source_packages,
         python=planned["python"],
         platform="linux/arm64" if planned["platform"] == "linux/arm64" else "linux/amd64",
     )
-    versions = resolve.versions(request, *sources.index_for(mirrors), question.indexes)
+    versions = resolve.versions(request, *sources.index_for(mirrors), problem.indexes)
     return Version(versions["torch"]).public
 
 

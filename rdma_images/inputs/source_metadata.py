@@ -31,7 +31,7 @@ def requirements(name: str, version: str, index: str, mirrors: Mirrors) -> tuple
         raise RdmaImagesError(f"{name} {version}: the package index has no source of it\nname another version")
     try:
         with web.request("GET", address, mirrors, TIMEOUT) as response:
-            return _read(io.BytesIO(response.content))
+            return _read_requirements(io.BytesIO(response.content))
     except (web.StatusError, requests.RequestException) as error:
         raise RdmaImagesError(f"{address}: {web.describe_error(error, mirrors)}\ntry again") from None
     except (tarfile.TarError, OSError, StopIteration):
@@ -49,7 +49,7 @@ def _sources(name: str, version: str, addresses: Iterable[str]) -> Iterable[str]
                 yield address
 
 
-def _read(archive: io.BytesIO) -> tuple[str, ...]:
+def _read_requirements(archive: io.BytesIO) -> tuple[str, ...]:
     """Return the requirements in a source's PKG-INFO, or of older setuptools in the list beside it."""
     with tarfile.open(fileobj=archive, mode="r:gz") as source:
         texts = {

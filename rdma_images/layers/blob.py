@@ -43,38 +43,38 @@ class Blob:
     def is_in(self, file: Path) -> bool:
         """Return whether the file has these bytes; not where it cannot be read."""
         try:
-            with file.open("rb") as opened:
-                return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}" == self.digest
+            with file.open("rb") as stream:
+                return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}" == self.digest
         except OSError:
             return False
 
 
-def write(entries: Iterable[LayerMember], to: IO[bytes], compression: Compression) -> Blob:
+def write(entries: Iterable[LayerMember], stream: IO[bytes], compression: Compression) -> Blob:
     """Write a layer of `entries`, which are in the order of their paths, and say what it is.
 
     No more than a piece of one file is in memory. Raises WheelError for a content that is not what its wheel says.
     """
-    out = LayerWriter(to, compression)
+    writer = LayerWriter(stream, compression)
     folders_: set[str] = set()
     linked: dict[tuple[str, int, bool], str] = {}
     with ExitStack() as stack:
         archives: dict[Path, ZipFile] = {}
         for entry in entries:
             for folder in _new_folders(entry.path, folders_):
-                out.header(folder, tarfile.DIRTYPE, executable=True)
-            first = linked.setdefault((entry.digest, entry.size, entry.executable), entry.path)
+                writer.header(folder, tarfile.DIRTYPE, executable=True)
+            first_path = linked.setdefault((entry.digest, entry.size, entry.executable), entry.path)
             if entry.wheel not in archives:
                 archives[entry.wheel] = stack.enter_context(ZipFile(entry.wheel))
             pieces = chunks(entry, archives[entry.wheel], CHUNK)
-            if first != entry.path and entry.size >= LINKED:
+            if first_path != entry.path and entry.size >= LINKED:
                 for _ in pieces:  # compared with RECORD all the same
                     pass
-                out.header(entry.path, tarfile.LNKTYPE, entry.executable, link=first)
+                writer.header(entry.path, tarfile.LNKTYPE, entry.executable, link=first_path)
                 continue
-            member = out.header(entry.path, tarfile.REGTYPE, entry.executable, entry.size)
-            out.content(member, pieces, entry.digest if entry.algorithm == "sha256" else "")
-    out.end(bytes(END_BLOCKS[compression] * tarfile.BLOCKSIZE))
-    return out.blob()
+            member = writer.header(entry.path, tarfile.REGTYPE, entry.executable, entry.size)
+            writer.content(member, pieces, entry.digest if entry.algorithm == "sha256" else "")
+    writer.end(bytes(END_BLOCKS[compression] * tarfile.BLOCKSIZE))
+    return writer.blob()
 
 
 class _GzipStream:
@@ -98,8 +98,8 @@ class _GzipStream:
 class LayerWriter:
     """A tar on its way through the compressor into a file."""
 
-    def __init__(self, to: IO[bytes], compression: Compression) -> None:
-        self._to = to
+    def __init__(self, stream: IO[bytes], compression: Compression) -> None:
+        self._stream = stream
         self._compression = compression
         self._compressor = (seekable_layer.FrameCompressor if compression == "zstd" else _GzipStream)(
             LEVELS[compression]
@@ -145,7 +145,7 @@ class LayerWriter:
 
     def _put(self, data: bytes) -> None:
         if data:
-            self._to.write(data)
+            self._stream.write(data)
             self._digest.update(data)
             self._size += len(data)
 

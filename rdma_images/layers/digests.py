@@ -96,21 +96,21 @@ def folders() -> tuple[Path, ...]:
     return tuple(dict.fromkeys((paths.DATA / "locks", paths.LOCKS)))
 
 
-def save(layers: Mapping[Recipe, StoredLayer], needed: Collection[str]) -> None:
+def save(layers: Mapping[Recipe, StoredLayer], needed_keys: Collection[str]) -> None:
     """Write down layers that were made, and forget those of the same compressions that nothing needs any more.
 
-    `needed` are the keys of the recipes of all locks.
+    `needed_keys` are the keys of the recipes of all locks.
     """
     entries = _read(_users_file())
     compressions = {recipe.compression for recipe in layers}
     stays = {
         key: entry
         for key, entry in entries.items()
-        if key in needed or entry.coder.partition(" ")[0] not in compressions
+        if key in needed_keys or entry.coder.partition(" ")[0] not in compressions
     }
-    after = stays | {recipe.key: _entry(recipe, layer) for recipe, layer in layers.items()}
-    if after != entries:
-        atomic.write(_users_file(), text(after))
+    updated = stays | {recipe.key: _entry(recipe, layer) for recipe, layer in layers.items()}
+    if updated != entries:
+        atomic.write(_users_file(), text(updated))
 
 
 def text(entries: Mapping[str, LockedLayer]) -> str:

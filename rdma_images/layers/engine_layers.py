@@ -23,11 +23,11 @@ class EngineLayers:
 
     diff_ids: set[str] = field(default_factory=set)
     private: bool = False  # the engine's blobs are files that this process sees
-    sent: set[str] = field(default_factory=set)  # digests of what was loaded meanwhile
+    loaded: set[str] = field(default_factory=set)  # digests of what was loaded meanwhile
 
     def has(self, blob: Blob) -> bool:
         """Return whether the engine has this very blob."""
-        if blob.digest in self.sent:
+        if blob.digest in self.loaded:
             return True
         if blob.diff_id not in self.diff_ids:
             return False
@@ -35,7 +35,7 @@ class EngineLayers:
 
     def add(self, blobs: Iterable[Blob]) -> None:
         """Count `blobs`, which were loaded, among the engine's."""
-        self.sent.update(blob.digest for blob in blobs)
+        self.loaded.update(blob.digest for blob in blobs)
 
 
 def engine_layers(engine: Engine, compression: Compression) -> EngineLayers:
@@ -44,14 +44,16 @@ def engine_layers(engine: Engine, compression: Compression) -> EngineLayers:
     Layers that an image of the other compression has, too, are left out: BuildKit may have made blobs of its own.
     """
     ids = docker_command.labelled(engine, LAYERS)
-    same: set[str] = set()
-    other: set[str] = set()
+    same_compression: set[str] = set()
+    other_compression: set[str] = set()
     if ids:
         inspected = docker_command.run(engine, "image", "inspect", *dict.fromkeys(ids))
         for image in json.loads(inspected.stdout):
-            group = same if image["Config"]["Labels"][LAYERS] == compressor(compression) else other
+            group = (
+                same_compression if image["Config"]["Labels"][LAYERS] == compressor(compression) else other_compression
+            )
             group.update(image["RootFS"]["Layers"])
-    return EngineLayers(same - other, engine.kind == "private")
+    return EngineLayers(same_compression - other_compression, engine.kind == "private")
 
 
 def blob_file(digest: str) -> Path:

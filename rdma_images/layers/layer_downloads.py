@@ -62,7 +62,7 @@ class DownloadSource:
 @contextmanager
 def fetching(
     layer_set: LayerSet,
-    loaded: LoadedImage,
+    loaded_image: LoadedImage,
     repository: Repository,
     engine_layers: EngineLayers,
     stop: threading.Event,
@@ -79,7 +79,7 @@ def fetching(
     pending_blobs: dict[
         str, DownloadedLayer
     ] = {}  # by digest: layers can be equal, as those of wheels that have nothing for devel
-    for recipe, blob in zip(layer_set.recipes, loaded.blobs, strict=True):
+    for recipe, blob in zip(layer_set.recipes, loaded_image.blobs, strict=True):
         local, fetched = layer_store.find(recipe), DownloadedLayer(blob, folder / blob.digest.rpartition(":")[2])
         if local and local.blob(layer_set.part) == blob:
             layers[recipe.key] = _completed(local)
@@ -98,7 +98,7 @@ def fetching(
                 digest: pool.submit(_fetch, layer, repository, stop, progress)
                 for digest, layer in pending_blobs.items()
             }
-            for recipe, blob in zip(layer_set.recipes, loaded.blobs, strict=True):
+            for recipe, blob in zip(layer_set.recipes, loaded_image.blobs, strict=True):
                 if recipe.key not in layers:
                     layers[recipe.key] = downloads[blob.digest]
             try:

@@ -29,7 +29,7 @@ class LayerTask:
     wheels: tuple[tuple[Path, int], ...]  # a wheel's file, and its size by the lock
     patterns: str
     compression: Compression
-    into: Path
+    folder: Path
 
 
 def matcher(patterns: str) -> IsDevel:
@@ -46,9 +46,9 @@ def make_layer(task: LayerTask) -> None:
     """Make one layer; runs in a process of its own. Raises WheelError for a bad wheel, FileError for a full disk."""
     trees = [tree(wheel, size, matcher(task.patterns)) for wheel, size in task.wheels]
     runtime, devel = merged([t.runtime for t in trees]), merged([t.devel for t in trees])
-    with files.as_file_error(task.into):
+    with files.as_file_error(task.folder):
         listed = {entry.path: (entry.digest, entry.wheel.name) for entry in runtime}
-        describe(task.into, _blob(runtime, task, "runtime"), _blob(devel, task, "devel"), listed)
+        describe(task.folder, _blob(runtime, task, "runtime"), _blob(devel, task, "devel"), listed)
 
 
 def merged(trees: Iterable[Iterable[LayerMember]]) -> list[LayerMember]:
@@ -58,9 +58,9 @@ def merged(trees: Iterable[Iterable[LayerMember]]) -> list[LayerMember]:
     """
     merged_entries: dict[str, LayerMember] = {}
     for entry in (entry for entries in trees for entry in entries):
-        other = merged_entries.setdefault(entry.path, entry)
-        if other.digest != entry.digest:
-            raise collision(entry.path, other.wheel.name, entry.wheel.name)
+        merged_entry = merged_entries.setdefault(entry.path, entry)
+        if merged_entry.digest != entry.digest:
+            raise collision(entry.path, merged_entry.wheel.name, entry.wheel.name)
     return [merged_entries[path] for path in sorted(merged_entries)]
 
 
@@ -73,15 +73,15 @@ def collision(path: str, first: str, second: str) -> WheelError:
 
 
 def _blob(entries: Sequence[LayerMember], task: LayerTask, part: str) -> blob.Blob:
-    with (task.into / part).open("wb") as file:
+    with (task.folder / part).open("wb") as file:
         return blob.write(entries, file, task.compression)
 
 
-def describe(into: Path, runtime: blob.Blob, devel: blob.Blob, listed: Mapping[str, tuple[str, str]]) -> None:
-    """Write beside the blobs in `into` what they are and hold."""
-    (into / LISTING_FILE).write_text(json.dumps(listed), encoding="utf-8")
+def describe(folder: Path, runtime: blob.Blob, devel: blob.Blob, listed: Mapping[str, tuple[str, str]]) -> None:
+    """Write beside the blobs in `folder` what they are and hold."""
+    (folder / LISTING_FILE).write_text(json.dumps(listed), encoding="utf-8")
     record = {"runtime": asdict(runtime), "devel": asdict(devel)}
-    (into / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (folder / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def _end_with_build() -> None:

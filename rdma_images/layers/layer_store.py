@@ -71,8 +71,8 @@ def find(recipe: Recipe) -> StoredLayer | None:
         return None
 
 
-def get_or_build(recipe: Recipe, make: Callable[[Path], None], progress: Progress = silent) -> StoredLayer:
-    """Return the layer of a recipe; where it was not made here, `make` fills a folder with its files first.
+def get_or_build(recipe: Recipe, build: Callable[[Path], None], progress: Progress = silent) -> StoredLayer:
+    """Return the layer of a recipe; where it was not made here, `build` fills a folder with its files first.
 
     One process makes it, and others wait for it. What a killed one left is gone.
     """
@@ -84,7 +84,7 @@ def get_or_build(recipe: Recipe, make: Callable[[Path], None], progress: Progres
             shutil.rmtree(temporary, ignore_errors=True)
             with files.as_file_error(temporary):
                 temporary.mkdir(parents=True)
-            make(temporary)
+            build(temporary)
             shutil.rmtree(folder(recipe.key), ignore_errors=True)
             temporary.rename(folder(recipe.key))
         finally:
@@ -111,16 +111,16 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
     with locking.hold("layers-trim", "removing layers that are not used"):
         rows = sorted(_stored_layers(), key=lambda row: row[1])
         total = sum(size for _, _, size, _ in rows)
-        removed = []
-        for path, used, size, total_size in rows:
-            if total <= limit or now - used < IN_USE_SECONDS:
+        removed_recipes = []
+        for path, used_at, size, total_size in rows:
+            if total <= limit or now - used_at < IN_USE_SECONDS:
                 break
             if 2 * size <= total_size:
                 continue
             shutil.rmtree(path, ignore_errors=True)
-            removed.append(path.name)
+            removed_recipes.append(path.name)
             total -= size
-    return tuple(removed)
+    return tuple(removed_recipes)
 
 
 def _stored_layers() -> Iterator[tuple[Path, float, int, int]]:

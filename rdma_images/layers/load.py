@@ -127,16 +127,16 @@ def load(
                 _transfer(image, name, layer_set, unsent, engine)
             except EngineRefusedError:
                 # An engine may lack blobs that its images name; the bytes that are here are then sent once more.
-                stored = [layer for _, layer in layers if layer.file(layer_set.part).exists()]
-                if len(stored) == len(unsent):
+                local_layers = [layer for _, layer in layers if layer.file(layer_set.part).exists()]
+                if len(local_layers) == len(unsent):
                     raise
                 progress("the engine lacks blobs of its own images: all wheel layers are offered to it again")
-                _transfer(image, name, layer_set, stored, engine)
+                _transfer(image, name, layer_set, local_layers, engine)
             engine_layers.add(layer.blob(layer_set.part) for layer in unsent)
             partial_names += [] if is_last else [name]
             if unsent:
-                sent = format_megabytes(sum(layer.blob(layer_set.part).size for layer in unsent))
-                progress(f"the engine has {len(layers)} of {len(layer_set.recipes)} wheel layers, {sent} new")
+                sent_size = format_megabytes(sum(layer.blob(layer_set.part).size for layer in unsent))
+                progress(f"the engine has {len(layers)} of {len(layer_set.recipes)} wheel layers, {sent_size} new")
     docker_command.remove_images(engine, *partial_names)  # the image that is built on them keeps the layers
     return LoadedImage(layer_set.ref, tuple(layer.blob(layer_set.part) for _, layer in layers))
 
@@ -175,9 +175,9 @@ def check_collisions(layers: Sequence[StoredLayer]) -> None:
     by_path: dict[str, tuple[str, str]] = {}
     for layer in layers:
         for path, (digest, wheel) in layer.paths().items():
-            other, first = by_path.setdefault(path, (digest, wheel))
-            if other != digest:
-                raise collision(path, first, wheel)
+            first_digest, first_wheel = by_path.setdefault(path, (digest, wheel))
+            if first_digest != digest:
+                raise collision(path, first_wheel, wheel)
 
 
 def _send(image: LayerImage, ref: str, _platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:

@@ -32,12 +32,12 @@ def lock(
     recipes = _recipes((wheel_lock.load(image) for image in images if _has_layers(image)), compression)
     locked = digests.read_digests()
     missing_recipes = [recipe for key, recipe in recipes.items() if key not in locked.entries]
-    index, opened = sources.index_for(mirrors)
+    index, opener = sources.index_for(mirrors)
     indexes = {entry.name: entry.address for image in images for entry in image.indexes}
     with ExitStack() as stack:
         if missing_recipes:  # two makers would remove wheels that the other one reads
             stack.enter_context(locking.hold("build", "making the wheels' layers", progress))
-        maker = stack.enter_context(LayerMaker(missing_recipes, index, opened, progress, indexes=indexes))
+        maker = stack.enter_context(LayerMaker(missing_recipes, index, opener, progress, indexes=indexes))
         layers = {recipe: maker.layer_future(recipe).result() for recipe in missing_recipes}
         digests.save(layers, recipes.keys() | _recipes(_locks(), compression).keys())
     size = format_bytes(sum(layer.runtime.size for layer in layers.values()))

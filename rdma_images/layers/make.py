@@ -29,7 +29,7 @@ SPACE_FACTOR = 2  # bytes on the disk for a byte of a wheel: the wheel, and its 
 
 
 class LayerMaker:
-    """Make layers in the background; `ready` returns the future of each. Use it as a context manager.
+    """Make layers in the background; `layer_future` returns the future of each. Use it as a context manager.
 
     Setting `stop` ends the downloads.
     """
@@ -108,8 +108,8 @@ class LayerMaker:
             sizes = [wheel.size for wheel in recipe.wheels]
             wheels = tuple(zip(paths, sizes, strict=True))
 
-            def make(into: Path) -> None:
-                task = LayerTask(wheels, devel_patterns(), recipe.compression, into)
+            def make(folder: Path) -> None:
+                task = LayerTask(wheels, devel_patterns(), recipe.compression, folder)
                 if recipe.size < MIN_PROCESS_BYTES:
                     make_layer(task)
                 else:

@@ -34,15 +34,15 @@ def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], 
     for digest, file in blobs.items():
         _link(file, blob_file(digest))
     with _registry(image, blobs) as host:
-        pulled = f"{host}/{ref}"
+        pulled_ref = f"{host}/{ref}"
         unsigned = {"DOCKER_CONTENT_TRUST": "0"}  # the digests are this process's own
-        result = docker_command.run(engine, "pull", "--quiet", "--platform", platform, pulled, variables=unsigned)
+        result = docker_command.run(engine, "pull", "--quiet", "--platform", platform, pulled_ref, variables=unsigned)
     if result.returncode:
         raise refused(engine, result.stderr.strip())
     try:
-        docker_command.output(engine, "tag", pulled, ref)
+        docker_command.output(engine, "tag", pulled_ref, ref)
     finally:
-        docker_command.remove_images(engine, pulled)
+        docker_command.remove_images(engine, pulled_ref)
 
 
 class EngineRefusedError(RdmaImagesError):
@@ -65,11 +65,11 @@ def unlink_blob(file: Path, digest: str) -> None:
             link.unlink()
 
 
-def _link(file: Path, to: Path) -> None:
+def _link(file: Path, target: Path) -> None:
     """Give a file a second name, unless it has it, or that name would be in another file system."""
     with suppress(OSError):
-        to.parent.mkdir(parents=True, exist_ok=True)
-        os.link(file, to)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(file, target)
 
 
 @contextmanager
@@ -118,15 +118,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer with the manifest, a blob, or that this is a registry."""
         kind, name = self.path.split("/")[-2:]
         if kind == "manifests":
-            self._answer(self.manifest, {"Content-Type": OCI_MANIFEST, "Docker-Content-Digest": self.digest})
+            self._respond(self.manifest, {"Content-Type": OCI_MANIFEST, "Docker-Content-Digest": self.digest})
         elif name in self.contents:
-            self._answer(self.contents[name], {"Content-Type": "application/octet-stream"})
+            self._respond(self.contents[name], {"Content-Type": "application/octet-stream"})
         else:
-            self._answer(b"", {}, HTTPStatus.OK if self.path == "/v2/" else HTTPStatus.NOT_FOUND)
+            self._respond(b"", {}, HTTPStatus.OK if self.path == "/v2/" else HTTPStatus.NOT_FOUND)
 
     do_HEAD = do_GET
 
-    def _answer(self, body: bytes | Path, headers: Mapping[str, str], status: HTTPStatus = HTTPStatus.OK) -> None:
+    def _respond(self, body: bytes | Path, headers: Mapping[str, str], status: HTTPStatus = HTTPStatus.OK) -> None:
         size = len(body) if isinstance(body, bytes) else body.stat().st_size
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(size)}.items():

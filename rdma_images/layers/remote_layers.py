@@ -28,13 +28,17 @@ class RemoteLayers:
     """The layers of one image's wheels that a registry has."""
 
     layer_set: LayerSet
-    whole: str | None  # the digest of the image of all of them, where that is there
+    image_digest: str | None  # the digest of the image of all of them, where that is there
     blobs: dict[str, Blob]  # by the recipe's key
 
     @property
     def missing(self) -> tuple[Recipe, ...]:
         """Return the layers that are to be made."""
-        return () if self.whole else tuple(recipe for recipe in self.layer_set.recipes if recipe.key not in self.blobs)
+        return (
+            ()
+            if self.image_digest
+            else tuple(recipe for recipe in self.layer_set.recipes if recipe.key not in self.blobs)
+        )
 
     @property
     def diff_ids(self) -> set[str]:
@@ -82,7 +86,7 @@ def complete_registry(
 
     Raises faults.PublishError where the registry does not take it, and RdmaImagesError for what cannot be made.
     """
-    if remote.whole is None:
+    if remote.image_digest is None:
         layer_set, blobs = remote.layer_set, dict(remote.blobs)
         for recipe in remote.missing:
             layer = maker.layer_future(recipe).result()
@@ -103,11 +107,11 @@ def complete_registry(
         )
         digest = layer_image.manifest.digest
     else:
-        blobs, digest = remote.blobs, remote.whole
+        blobs, digest = remote.blobs, remote.image_digest
     sent_bytes = sum(blobs[recipe.key].size for recipe in remote.missing)
-    present = sum(blob.size for blob in blobs.values()) - sent_bytes
+    present_bytes = sum(blob.size for blob in blobs.values()) - sent_bytes
     progress(
-        f"{repository.ref} had {format_megabytes(present)} of wheel layers; "
+        f"{repository.ref} had {format_megabytes(present_bytes)} of wheel layers; "
         f"{format_megabytes(sent_bytes)} were sent there"
     )
     return LoadedImage(f"{repository.ref}@{digest}", tuple(blobs[recipe.key] for recipe in remote.layer_set.recipes))

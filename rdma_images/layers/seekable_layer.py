@@ -125,8 +125,8 @@ class ContentsTable:
 
     def has_same_files(self, other: "ContentsTable") -> bool:
         """Return whether both are of the same files, at whatever places in the compressed bytes."""
-        mine, theirs = ([{**row, "offset": 0} for row in table.rows] for table in (self, other))
-        return mine == theirs
+        rows, other_rows = ([{**row, "offset": 0} for row in table.rows] for table in (self, other))
+        return rows == other_rows
 
 
 def read_table(layer: IO[bytes]) -> ContentsTable:

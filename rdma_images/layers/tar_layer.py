@@ -20,32 +20,32 @@ class TarError(RdmaImagesError):
     """A tar of which no table of contents would be true."""
 
 
-def write(tar: IO[bytes], to: IO[bytes]) -> Blob:
+def write(tar: IO[bytes], stream: IO[bytes]) -> Blob:
     """Write a layer of zstd from its tar, whose bytes stay as they are, with a table of all its files.
 
     Raises TarError for a damaged tar, and for one that no table can describe.
     """
-    out, names, end = LayerWriter(to, "zstd"), set[str](), 0
+    writer, names, end = LayerWriter(stream, "zstd"), set[str](), 0
     tar.seek(0)
     try:
         with tarfile.open(fileobj=tar, mode="r:", encoding="utf-8", errors="surrogateescape") as archive:
             for member in archive:
                 _check_member(member, names)
-                out.member(member, _time_in_table(member), b"".join(_range(tar, end, member.offset_data)))
+                writer.member(member, _time_in_table(member), b"".join(_range(tar, end, member.offset_data)))
                 end = member.offset_data
                 if member.isreg():
                     end += member.size
-                    out.content(member, _range(tar, member.offset_data, end))
+                    writer.content(member, _range(tar, member.offset_data, end))
                     end += -member.size % tarfile.BLOCKSIZE
         for data in _range(tar, end, tar.seek(0, io.SEEK_END)):
             if data.strip(b"\0"):
                 raise TarError(f"the tar of a layer is damaged after {end} bytes{_NO_TABLE}")
-            out.end(data)
+            writer.end(data)
     except UnicodeEncodeError as error:
         raise TarError(f"the layer has a name that is no UTF-8: {error.object!r}{_NO_TABLE}") from None
     except (tarfile.TarError, EOFError, ValueError, OverflowError, ArithmeticError) as error:
         raise TarError(f"the tar of a layer cannot be read: {error}{_NO_TABLE}") from None
-    return out.blob()
+    return writer.blob()
 
 
 def _check_member(member: tarfile.TarInfo, names: set[str]) -> None:

@@ -88,14 +88,14 @@ def tree(wheel: Path, size: int, is_devel: IsDevel) -> WheelTree:
             _check(archive, wheel, size)
             source = WheelFile(archive)
             source.validate_record(validate_contents=False)
-            into = _Destination(wheel, archive, _records(source, wheel))
-            installer.install(source, into, METADATA)
+            destination = _Destination(wheel, archive, _records(source, wheel))
+            installer.install(source, destination, METADATA)
     except WheelFile.validation_error as error:
         issues = getattr(error, "issues", None) or [str(error)]
         raise bad(wheel, f"its RECORD and its files differ: {issues[0]}") from None
     except (InstallerError, *_DAMAGE, RuntimeError, AssertionError, KeyError) as error:
         raise bad(wheel, str(error) or "it is not the archive of a wheel") from None
-    return _split(into, is_devel)
+    return _split(destination, is_devel)
 
 
 def chunks(entry: LayerMember, archive: zipfile.ZipFile, length: int) -> Iterator[bytes]:
@@ -234,12 +234,12 @@ def _records(source: WheelFile, wheel: Path) -> dict[str, tuple[str, str]]:
 
 def _split(destination: _Destination, is_devel: IsDevel) -> WheelTree:
     """Return the tree of the runtime image and of what a devel image adds, each with a RECORD that fits it."""
-    moved = {name for name in destination.entries if is_devel(name)}
+    devel_paths = {name for name in destination.entries if is_devel(name)}
     kept_entries = [
-        entry for name, entry in destination.entries.items() if name not in moved and name != destination.record
+        entry for name, entry in destination.entries.items() if name not in devel_paths and name != destination.record
     ]
-    devel = [*(destination.entries[name] for name in moved), destination.listing(())] if moved else []
-    return WheelTree(_in_order([*kept_entries, destination.listing(moved)]), _in_order(devel))
+    devel = [*(destination.entries[name] for name in devel_paths), destination.listing(())] if devel_paths else []
+    return WheelTree(_in_order([*kept_entries, destination.listing(devel_paths)]), _in_order(devel))
 
 
 def _in_order(entries: Iterable[LayerMember]) -> tuple[LayerMember, ...]:

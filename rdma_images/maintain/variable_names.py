@@ -67,7 +67,7 @@ def read_names(tree: Path, library: str) -> frozenset[str]:
 
 
 def compare_variables(tree: Path, library: str, variables: Variables) -> VariableDifference:
-    """Compare the variables in a library's source tree with facts/variables.yaml. Raises as `variable_names` does."""
+    """Compare the variables in a library's source tree with facts/variables.yaml. Raises as `read_names` does."""
     library_names, listed = read_names(tree, library), set(variables.libraries[library].names)
     return VariableDifference(tuple(sorted(library_names - variables.names)), tuple(sorted(listed - library_names)))
 

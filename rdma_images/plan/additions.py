@@ -160,21 +160,21 @@ def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return why an image's own variables, or its entry point, would take its fabric away; empty where they do not."""
     if image.additions is None:
         return ()
-    broken = [*_broken(image, image.additions.environment, "env", facts)]
+    broken_by_variables = [*_broken_rules(image, image.additions.environment, "env", facts)]
     with files.as_file_error():
         for where, name, value in entry_point.settings(
             image.additions, {*image.environment, *image.additions.environment}
         ):
-            broken += _broken(image, {name: value}, where, facts)
-    return tuple(broken)
+            broken_by_variables += _broken_rules(image, {name: value}, where, facts)
+    return tuple(broken_by_variables)
 
 
-def _broken(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[BrokenRule]:
+def _broken_rules(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[BrokenRule]:
     harmful = list(_harmful(image, variables, where))
-    yield from (broken for _, broken in harmful)
+    yield from (rule for _, rule in harmful)
     names = {name for name, _ in harmful}
-    others = {name: value for name, value in variables.items() if name not in names}
-    yield from _overrides(image, others, where, facts)
+    harmless = {name: value for name, value in variables.items() if name not in names}
+    yield from _overrides(image, harmless, where, facts)
 
 
 def _overrides(image: Image, variables: Mapping[str, str], where: str, facts: Facts) -> Iterator[BrokenRule]:
@@ -215,8 +215,8 @@ def _file_problems(entry: FileEntry, user: UserEntry | None) -> Iterator[tuple[Y
 
 def _added_file(entry: FileEntry, workdir: str, user: AddedUser | None) -> AddedFile:
     path = posixpath.normpath(entry.path)
-    to = entry.to or posixpath.join(workdir, path)
-    destination = posixpath.join(to, posixpath.basename(path)) if to.endswith("/") else to
+    target = entry.to or posixpath.join(workdir, path)
+    destination = posixpath.join(target, posixpath.basename(path)) if target.endswith("/") else target
     return AddedFile(path, posixpath.normpath(destination), _ids(entry.owner, user), entry.mode or "")
 
 

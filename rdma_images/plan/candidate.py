@@ -60,14 +60,14 @@ def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str
         requested=changes,
         foreign=tuple(axis for axis in axes if axis not in default_axes),
         undecided=undecided,
-        versions=_chosen(axes, undecided, facts)
+        versions=_chosen_versions(axes, undecided, facts)
         | dict(_bundled_version(axes, target.fabric, facts))
         | {axis: axes[axis] for axis in PROPERTIES if axis in axes}
         | {"fabric": target.fabric},
     )
 
 
-def _chosen(axis_values: Mapping[str, str], undecided: tuple[str, ...], facts: Facts) -> dict[str, str]:
+def _chosen_versions(axis_values: Mapping[str, str], undecided: tuple[str, ...], facts: Facts) -> dict[str, str]:
     """Return the versions of the components that are axes: as written, or as what decides them implies."""
     versions: dict[str, str] = {}
     for axis in axes.AXES:

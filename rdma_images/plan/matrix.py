@@ -52,7 +52,7 @@ class Exclude(Strict):
     )
     reason: str = Field(description="Why, as `invoke plan` shows it.")
 
-    def holds(self, row: Mapping[str, str]) -> bool:
+    def matches(self, row: Mapping[str, str]) -> bool:
         """Return whether `row` is one of them."""
         return all(row.get(axis) in values for axis, values in self.when.items())
 
@@ -128,7 +128,7 @@ class Target(TargetAdditions):
         names = list(self.values)
         combined = (dict(zip(names, combination, strict=True)) for combination in product(*self.values.values()))
         rows = [self.default | change for change in combined]
-        included = [row for row in rows if not any(exclude.holds(row) for exclude in self.exclude)]
+        included = [row for row in rows if not any(exclude.matches(row) for exclude in self.exclude)]
         return sorted(included, key=lambda row: row != self.default)
 
 
@@ -277,14 +277,14 @@ def _repeated(
     steps: YamlPath, texts: Sequence[str], key: Callable[[str], object] = str
 ) -> Iterator[tuple[YamlPath, str]]:
     """Yield what is in a list twice; `key` returns the same value for two spellings of one thing."""
-    first: dict[object, str] = {}
+    first_paths: dict[object, str] = {}
     for number, text in enumerate(texts):
         identity = key(text)
-        if identity in first:
-            also = "" if first[identity] == text else f", first as {first[identity]!r}"
+        if identity in first_paths:
+            also = "" if first_paths[identity] == text else f", first as {first_paths[identity]!r}"
             yield (*steps, number), f"{text!r} is written twice{also}: remove one"
         else:
-            first[identity] = text
+            first_paths[identity] = text
 
 
 def _package_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
@@ -349,11 +349,11 @@ def _required(text: str) -> object:
 
 def _exclude_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield each exclude that excludes nothing, or the default row."""
-    everything = target.model_copy(update={"exclude": ()}).rows()
+    all_rows = target.model_copy(update={"exclude": ()}).rows()
     matrix = {axis: (value,) for axis, value in target.default.items()} | target.values
     for number, exclude in enumerate(target.exclude):
         steps = ("exclude", number)
-        if exclude.when in [other.when for other in target.exclude[:number]]:
+        if exclude.when in [earlier.when for earlier in target.exclude[:number]]:
             yield steps, "this is written twice: remove one"
         for axis, values in exclude.when.items():
             yield from _repeated((*steps, "when", axis), values)
@@ -361,7 +361,7 @@ def _exclude_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
                 if axis in axes.BY_NAME and value not in matrix.get(axis, ()):
                     sentence = f"no row of this target has {axis} {value!r}: remove it"
                     yield (*steps, "when", axis, step), sentence
-        if not any(exclude.holds(row) for row in everything):
+        if not any(exclude.matches(row) for row in all_rows):
             yield steps, "no row of this target is excluded by this: remove it, or fix its values"
-        if exclude.holds(target.default):
+        if exclude.matches(target.default):
             yield steps, "this excludes the default row: change one of them"

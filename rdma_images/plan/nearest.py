@@ -23,7 +23,7 @@ def nearest(
     target: Target,
     facts: Facts,
     requested: Changes,
-    broken: tuple[BrokenRule, ...],
+    broken_rules: tuple[BrokenRule, ...],
     fixed: Collection[str] = (),
 ) -> Changes | None:
     """Return the axes to change, and their values, so that `refused` works; None where no change of two axes helps.
@@ -35,7 +35,7 @@ def nearest(
     if refused.foreign:
         return None
     steps = {axis: sorted(_steps(axis, refused, facts, requested)) for axis in refused.axes if axis not in fixed}
-    culprits = [_culprits(refused, rule) for rule in broken]
+    culprits = [_culprits(refused, rule) for rule in broken_rules]
     for count in range(1, MAX_CHANGES + 1):
         sets = [names for names in combinations(steps, count) if all(axes.intersection(names) for axes in culprits)]
         for changes in _cheapest_first(sets, steps):
@@ -88,19 +88,19 @@ def _cheapest_first(sets: list[tuple[str, ...]], steps: dict[str, list[Step]]) -
     waiting = [_choice(names, (0,) * len(names), steps) for names in sets if all(steps[name] for name in names)]
     heapify(waiting)
     while waiting:
-        _, names, places = heappop(waiting)
-        yield {name: steps[name][index][1] for name, index in zip(names, places, strict=True)}
+        _, names, indices = heappop(waiting)
+        yield {name: steps[name][index][1] for name, index in zip(names, indices, strict=True)}
         for axis, name in enumerate(names):
             # Only along the first axis that has moved, or an earlier one: so each choice is reached once.
-            if places[axis] + 1 < len(steps[name]):
-                further = (*places[:axis], places[axis] + 1, *places[axis + 1 :])
+            if indices[axis] + 1 < len(steps[name]):
+                further = (*indices[:axis], indices[axis] + 1, *indices[axis + 1 :])
                 heappush(waiting, _choice(names, further, steps))
-            if places[axis]:
+            if indices[axis]:
                 break
 
 
-def _choice(names: tuple[str, ...], places: tuple[int, ...], steps: dict[str, list[Step]]) -> Choice:
+def _choice(names: tuple[str, ...], indices: tuple[int, ...], steps: dict[str, list[Step]]) -> Choice:
     """Return a choice with its cost: the sum of its steps'."""
-    costs = [steps[name][index][0] for name, index in zip(names, places, strict=True)]
+    costs = [steps[name][index][0] for name, index in zip(names, indices, strict=True)]
     requested, unseen, distance = (sum(part) for part in zip(*costs, strict=True))
-    return (requested, unseen, distance), names, places
+    return (requested, unseen, distance), names, indices

@@ -139,10 +139,12 @@ def image_onto(image: Image, base: ExistingImage) -> Image:
 def _onto(image: Image, base: ExistingImage) -> Onto:
     foreign = tuple(folder for folder in base.loader_folders if folder not in OWN_FOLDERS)
     hidden = tuple(folder for folder in foreign if not _is_system(folder))
-    removed = tuple(path for path in base.plugins if _is_system(posixpath.dirname(path)) and image.fabric == "efa")
+    removed_plugins = tuple(
+        path for path in base.plugins if _is_system(posixpath.dirname(path)) and image.fabric == "efa"
+    )
     environment = {**_environment(image, base, (*hidden, *OWN_FOLDERS)), **image.environment}
-    changes = (*_added(image, base), *_replaced(base, environment, hidden, removed), *_unchanged(base))
-    return Onto(base, changes, environment, hidden, removed)
+    changes = (*_changes(image, base), *_replaced(base, environment, hidden, removed_plugins), *_unchanged(base))
+    return Onto(base, changes, environment, hidden, removed_plugins)
 
 
 def _is_system(folder: str) -> bool:
@@ -167,7 +169,7 @@ def _environment(image: Image, base: ExistingImage, hidden: tuple[str, ...]) -> 
     return {name: value for name, value in variables.items() if current.get(name) != value}
 
 
-def _added(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
+def _changes(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
     if INSTALLER in image.components:
         with_ = f"libfabric {image.components['libfabric'].version}" if "libfabric" in image.components else "libfabric"
         reason = f"{with_}, rdma-core and Open MPI of EFA"
@@ -192,14 +194,14 @@ def _added(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
 
 
 def _replaced(
-    base: ExistingImage, environment: Mapping[str, str], hidden: tuple[str, ...], removed: tuple[str, ...]
+    base: ExistingImage, environment: Mapping[str, str], hidden: tuple[str, ...], removed_plugins: tuple[str, ...]
 ) -> Iterator[ImageChange]:
     if base.verbs:
         package = f" {base.verbs_package}" if base.verbs_package else ""
         yield ImageChange("replaced", f"{RDMA_CORE.name}{package}", "the fabric's own has the provider for its devices")
     for folder in hidden:
         yield ImageChange("replaced", f"{folder} on the loader's path", "a library of a fabric, or a plugin, is in it")
-    for file in removed:
+    for file in removed_plugins:
         yield ImageChange("replaced", file, "NCCL would find it in the place of the fabric's plugin")
     for name, value in environment.items():
         current = base.environment.get(name)

@@ -38,10 +38,10 @@ def plan(
     matrix: Matrix,
     facts: Facts,
     targets: Sequence[str] = (),
-    everything: bool = False,
+    all_rows: bool = False,
     changes: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Return the default row of each of `targets` (by default all), or with `everything` their whole matrix.
+    """Return the default row of each of `targets` (by default all), or with `all_rows` their whole matrix.
 
     `changes` (axis: value) replace what the rows say; without named targets they reach those targets that have the
     axes. Raises RefusedError for a target, axis or value that is not known.
@@ -60,7 +60,7 @@ def plan(
                 refusals[name, base.ref] = Refusal(name, {"onto": base.ref}, broken)
                 continue
             target = onto.measured_target(target, base, changes, facts)
-        for row in target.rows() if everything else [target.default]:
+        for row in target.rows() if all_rows else [target.default]:
             planned = candidate(name, target.model_copy(update={"default": row}), facts, changes)
             row_id = (name, *planned.axes.values())
             if row_id in refusals:
@@ -125,11 +125,11 @@ def _image(
         where: Returns file and line of a part of the target.
     """
     label = tag(onto.with_measured(planned, base) if base else planned)
-    present = [component for component in components.ALL if component.name in planned]
+    present_components = [component for component in components.ALL if component.name in planned]
     parts = planned.components
     detailed = {
         component.name: replace(parts[component.name], details=component.details(planned, facts))
-        for component in present
+        for component in present_components
     }
     devel = toolkit_requirements(planned["cuda"], facts) if planned["variant"] == "devel" else ()
     listed = requirements_file.read_requirements(target.requirements, target.constraints, planned.versions)
@@ -157,13 +157,13 @@ def _image(
         source_builds=source_builds.source_builds(planned, target.source_packages, facts),
         debian_packages=(*target.debian_packages, *(COMPILER if target.compiler else ())),
         requirements=tuple(
-            requirement for component in present for requirement in component.requirements(planned, facts)
+            requirement for component in present_components for requirement in component.requirements(planned, facts)
         ),
         unknown=rules.unknown(planned, facts),
         environment=runtime.environment(planned.axes, planned.fabric, detailed, facts),
         settings=tuple(runtime.settings(planned.fabric, facts)),
         toolkit=toolkit_requirements(planned["cuda"], facts)
-        if target.source_packages or any(component.is_compiled(planned, facts) for component in present)
+        if target.source_packages or any(component.is_compiled(planned, facts) for component in present_components)
         else (),
         template=target.template or planned.target,
         additions=additions.additions(target, base.workdir if base else None),

@@ -109,7 +109,7 @@ def _uv_lock(file: Path, extras: str) -> Iterator[_Line]:
         raise RefusedError(
             f"{paths.display_path(file)}: {words}\nsee that pyproject.toml is beside it, and run uv lock there"
         )
-    yield from _joined(file, process.stdout, is_numbered=False)
+    yield from _joined_lines(file, process.stdout, is_numbered=False)
 
 
 def _extras(project: Path) -> set[str]:
@@ -129,23 +129,25 @@ def _lines(file: Path) -> Iterator[_Line]:
         text = files.read_text(file)
     except files.FileError as error:
         raise RefusedError(str(error)) from None
-    yield from _joined(file, text)
+    yield from _joined_lines(file, text)
 
 
-def _joined(file: Path, text: str, is_numbered: bool = True) -> Iterator[_Line]:
+def _joined_lines(file: Path, text: str, is_numbered: bool = True) -> Iterator[_Line]:
     """Yield the lines of a text, each with those that continue it."""
-    joined, first = "", 0
+    joined_text, first_line = "", 0
     for number, raw_line in (
         enumerate(text.splitlines(), 1) if is_numbered else ((0, line) for line in text.splitlines())
     ):
-        first = first if joined else number
+        first_line = first_line if joined_text else number
         if raw_line.endswith("\\"):
-            joined += raw_line[:-1] + " "
+            joined_text += raw_line[:-1] + " "
             continue
-        line = COMMENT.sub("", joined + raw_line)
-        joined = ""
+        line = COMMENT.sub("", joined_text + raw_line)
+        joined_text = ""
         if text := HASH.sub("", line).strip():
-            yield _Line(file, first, text, tuple(match["sha256"] for match in HASH.finditer(line) if match["sha256"]))
+            yield _Line(
+                file, first_line, text, tuple(match["sha256"] for match in HASH.finditer(line) if match["sha256"])
+            )
 
 
 def _add_requirement(line: _Line, is_constraint: bool, versions: Mapping[str, str], result: Requirements) -> None:

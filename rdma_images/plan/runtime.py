@@ -49,6 +49,6 @@ def limits(image: Image, facts: Facts) -> Iterator[Limit]:
 
 def lift(image: Image, facts: Facts) -> str | None:
     """Return what makes a run start without the fabric, over TCP; None for an image that does anyway."""
-    nothing = facts.running.insist["nothing"]
-    instead = {NETWORK: nothing.network, PROVIDER: nothing.provider}
+    no_insistence = facts.running.insist["nothing"]
+    instead = {NETWORK: no_insistence.network, PROVIDER: no_insistence.provider}
     return " ".join(f"--env={name}={instead[name]}" for name in image.environment if name in instead) or None

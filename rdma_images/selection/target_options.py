@@ -43,14 +43,14 @@ def parse_changes(pairs: Sequence[str] | None, option: str = "--set", form: str 
 def chosen_plan(
     project: Project,
     targets: Sequence[str] | None,
-    everything: bool,
+    all_rows: bool,
     pairs: Sequence[str] | None,
     rehearse: bool = False,
 ) -> Plan:
     """Return the plan of the chosen images; with `rehearse`, on bases that this machine can reach or make."""
     from rdma_images.plan import planner  # here, for the same reason as in project.py
 
-    plan = planner.plan(project.matrix, project.facts, targets or (), everything, parse_changes(pairs))
+    plan = planner.plan(project.matrix, project.facts, targets or (), all_rows, parse_changes(pairs))
     if not rehearse:
         return plan
     from rdma_images.selection import rehearsal  # here, because it imports the network clients
@@ -61,12 +61,12 @@ def chosen_plan(
 def chosen_images(
     project: Project,
     targets: Sequence[str] | None,
-    everything: bool,
+    all_rows: bool,
     pairs: Sequence[str] | None,
     rehearse: bool = False,
 ) -> tuple[Image, ...]:
     """Return the chosen images. Raises RefusedPlanError where one of them cannot work."""
-    plan = chosen_plan(project, targets, everything, pairs, rehearse)
+    plan = chosen_plan(project, targets, all_rows, pairs, rehearse)
     if plan.refusals:
         raise RefusedPlanError(plan)
     return plan.images

@@ -93,7 +93,7 @@ def _measure_inside(
     activities: list[str],
     earlier: EarlierMeasurement | None,
 ) -> Measured:
-    """Return what is measured with the image's Python, else with its files; `doing` takes what is begun.
+    """Return what is measured with the image's Python, else with its files; `activities` takes what is begun.
 
     What was measured `earlier`, below the topmost layer, is left out.
     """

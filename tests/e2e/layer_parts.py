@@ -74,7 +74,7 @@ class SmallBuild:
         atomic.write(
             paths.image_folder(image.id) / "Dockerfile", dockerfiles.render(image, few, no_wheels, lock.tools())
         )
-        return replace(spec, image=image, lock=few, others=f"test {next(numbers)}")
+        return replace(spec, image=image, lock=few, other_inputs=f"test {next(numbers)}")
 
     def build(
         self,
@@ -91,7 +91,9 @@ class SmallBuild:
 
     def build_by_stages(self, spec: BuildSpec) -> str:
         """Build it as where no layers can be handed over: in an engine with Docker's classic store, say."""
-        return replace(self, engine=replace(self.engine, store="classic")).build(replace(spec, others="by stages"))
+        return replace(self, engine=replace(self.engine, store="classic")).build(
+            replace(spec, other_inputs="by stages")
+        )
 
     def files(self, ref: str) -> dict[str, tuple[int, str]]:
         """Return the files of /opt/venv: mode and digest by path."""

@@ -60,7 +60,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
 
 def test_the_kernel_takes_the_registration_and_lets_go_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = emulation.formats()
-    if any(format.takes(MACHINES[OTHER]) for format in before):
+    if any(format.matches(MACHINES[OTHER]) for format in before):
         pytest.skip(f"something runs programs of {OTHER} on this machine already, and is left alone")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     emulation.ensure(OTHER, print)

@@ -74,7 +74,7 @@ def classic(engine: Engine) -> Iterator[Engine]:
     with (folder / "log").open("wb") as log:
         daemon = subprocess.Popen(command, env=engine.environ(), stdout=log, stderr=log)
     try:
-        while not daemon_api.answers(socket):
+        while not daemon_api.is_answering(socket):
             assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
         store = discovery.store(daemon_api.get(socket, "/info", 10.0))
         assert store == "classic"

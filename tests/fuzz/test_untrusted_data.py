@@ -235,7 +235,7 @@ def read_wheel(content: bytes) -> None:
 
 def read_source(content: bytes) -> None:
     with suppress(tarfile.TarError, OSError, EOFError, ValueError, StopIteration):
-        source_metadata._read(io.BytesIO(content))
+        source_metadata._read_requirements(io.BytesIO(content))
 
 
 PROVENANCE = {

@@ -18,7 +18,7 @@ RULES: tuple[PlanRule, ...] = tuple(
 
 def check(candidate: Candidate, facts: Facts) -> tuple[BrokenRule, ...]:
     """Return every rule that `candidate` breaks; empty for a combination that can work."""
-    results = (rule.broken(candidate, facts) for rule in RULES)
+    results = (rule.broken_rule(candidate, facts) for rule in RULES)
     return tuple(broken for broken in results if broken)
 
 

@@ -16,10 +16,13 @@ def has_one_fabric(_: Candidate, __: Facts) -> Reason | None:
 @rule("nccl-on-erdma", "erdma-apt", "nccl")
 def nccl_works_on_erdma(candidate: Candidate, facts: Facts) -> Reason | None:
     """Refuse an NCCL that crashes on eRDMA."""
-    broken = facts.erdma.broken_nccl.get(candidate["nccl"])
-    if broken is None:
+    broken_version = facts.erdma.broken_nccl.get(candidate["nccl"])
+    if broken_version is None:
         return None
-    return Reason(f"NCCL {candidate['nccl']} on eRDMA: {broken.why}; fixed in {broken.fixed}", facts.erdma.cite(broken))
+    return Reason(
+        f"NCCL {candidate['nccl']} on eRDMA: {broken_version.why}; fixed in {broken_version.fixed}",
+        facts.erdma.cite(broken_version),
+    )
 
 
 @rule("erdma-nccl", "erdma-apt", "nccl")

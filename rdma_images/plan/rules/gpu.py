@@ -25,6 +25,6 @@ def fabric_has_gpu(candidate: Candidate, facts: Facts) -> Reason | None:
     capabilities = gpus.fabric_capabilities(candidate.fabric, facts)
     if candidate["gpu"] == gpus.ALL or gpus.capability_of(candidate["gpu"]) in capabilities:
         return None
-    theirs = ", ".join(map(gpus.architecture_of, capabilities))
-    text = f"no instance type with {candidate.fabric} has such a GPU: theirs are {theirs}"
+    architectures = ", ".join(map(gpus.architecture_of, capabilities))
+    text = f"no instance type with {candidate.fabric} has such a GPU: theirs are {architectures}"
     return Reason(text, "facts/instances.yaml and facts/gpus.yaml")

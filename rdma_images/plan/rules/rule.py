@@ -48,7 +48,7 @@ class PlanRule:
         result = self._result(candidate, facts)
         return result if isinstance(result, Unknown) else None
 
-    def broken(self, candidate: Candidate, facts: Facts) -> BrokenRule | None:
+    def broken_rule(self, candidate: Candidate, facts: Facts) -> BrokenRule | None:
         """Return how `candidate` breaks this rule, with the versions that it relates; None when it does not."""
         reason = self.reason(candidate, facts)
         if reason is None:
@@ -68,10 +68,10 @@ def rule(identity: str, *relates: str) -> Callable[[Test], PlanRule]:
     return lambda test: PlanRule(identity, relates, test)
 
 
-def known_fault(component: str, candidate: Candidate, facts: Facts, other: str = "nccl") -> Reason | None:
-    """Return the known fault of the candidate's version of `component` beside its version of `other`."""
-    versions = {name: candidate[name] for name in (component, other)}
+def known_fault(component: str, candidate: Candidate, facts: Facts, other_component: str = "nccl") -> Reason | None:
+    """Return the known fault of the candidate's version of `component` beside its version of `other_component`."""
+    versions = {name: candidate[name] for name in (component, other_component)}
     rows = [row for row in facts.faults.faults if row.component == component and row.refuses]
-    rows = [row for row in rows if other in row.beside or (other == "nccl" and not row.beside)]
+    rows = [row for row in rows if other_component in row.beside or (other_component == "nccl" and not row.beside)]
     sentences = ((row, row.explanation(versions)) for row in rows)
     return next((Reason(text, facts.faults.cite(row)) for row, text in sentences if text), None)

@@ -64,7 +64,7 @@ def built_meanwhile(order: BuildSpec, options: Options, engine: Engine = ENGINE)
 def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
     order: BuildSpec, monkeypatch: pytest.MonkeyPatch, present: set[str], is_long: bool
 ) -> None:
-    monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers(sent=present))
+    monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers(loaded=present))
     monkeypatch.setattr(load, "load", lambda *_, **__: LoadedImage(REF, (BLOB,)))
     assert built_meanwhile(order, Options()) == ([order.image.id] if is_long else [])
 
@@ -100,7 +100,7 @@ def test_layers_of_a_registry_come_meanwhile(
         requests.append("files")
         return LoadedImage(REF, (BLOB,))
 
-    monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers(sent=present))
+    monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers(loaded=present))
     monkeypatch.setattr(load, "load", files)
     monkeypatch.setattr(remote_layers, "query_registry", query_registry)
     monkeypatch.setattr(docker_command, "output", docker)

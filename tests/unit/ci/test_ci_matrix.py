@@ -26,7 +26,7 @@ def project() -> Project:
 
 @pytest.fixture(scope="module")
 def all_images(project: Project) -> tuple[Image, ...]:
-    return planner.plan(project.matrix, project.facts, everything=True).images
+    return planner.plan(project.matrix, project.facts, all_rows=True).images
 
 
 def no_build(_image_id: object) -> None:

@@ -37,7 +37,7 @@ def target(expression: str) -> Target:
 def test_every_wheel_of_the_default_images_is_listed_but_those_that_name_no_licence() -> None:
     unlisted = {
         name
-        for planned in planner.plan(matrix.load(), facts.load(), everything=True).images
+        for planned in planner.plan(matrix.load(), facts.load(), all_rows=True).images
         if lock.exists(lock.lock_request(planned))
         for name, expression in wheel_licenses.wheel_licenses(lock.load(planned)).items()
         if not expression

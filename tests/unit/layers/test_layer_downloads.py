@@ -67,7 +67,7 @@ def test_what_the_engine_or_this_machine_has_is_not_downloaded(
 ) -> None:
     layer_set, remote = sent
     registry.requests.clear()
-    with fetching(layer_set, remote, repository, EngineLayers(sent={blob.digest for blob in remote.blobs}), Event()):
+    with fetching(layer_set, remote, repository, EngineLayers(loaded={blob.digest for blob in remote.blobs}), Event()):
         pass
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
     with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:

@@ -23,9 +23,9 @@ FACTS = facts.load()
 OURS = matrix.load()
 
 
-def planned(*targets: str, everything: bool = False, **changes: str) -> Plan:
+def planned(*targets: str, all_rows: bool = False, **changes: str) -> Plan:
     changes = {axis.replace("_", "-"): value for axis, value in changes.items()}
-    return planner.plan(OURS, FACTS, targets, everything, changes)
+    return planner.plan(OURS, FACTS, targets, all_rows, changes)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_default_row() -> None:
 
 
 def test_whole_matrix_has_no_refusal_and_unique_tags() -> None:
-    everything = planned(everything=True)
-    assert everything.refusals == ()
-    assert len({image.id for image in everything.images}) == len(everything.images)
-    assert all(re.fullmatch(r"[\w][\w.-]{0,127}", image.tag) for image in everything.images)
+    all_rows = planned(all_rows=True)
+    assert all_rows.refusals == ()
+    assert len({image.id for image in all_rows.images}) == len(all_rows.images)
+    assert all(re.fullmatch(r"[\w][\w.-]{0,127}", image.tag) for image in all_rows.images)
     assert [image.target for image in planned().images] == list(OURS.targets)
 
 
@@ -103,7 +103,7 @@ def test_a_change_reaches_the_targets_that_have_the_axis() -> None:
 
 
 def test_same_image_twice_is_one() -> None:
-    assert len(planned("efa-pytorch", everything=True, base="debian13", pytorch="2.15.0").images) == 1
+    assert len(planned("efa-pytorch", all_rows=True, base="debian13", pytorch="2.15.0").images) == 1
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_same_image_twice_is_one() -> None:
     ],
 )
 def test_nearest_that_works(target: str, changes: dict[str, str], nearest: dict[str, str]) -> None:
-    answer = planned(target, everything=False, **changes)
+    answer = planned(target, all_rows=False, **changes)
     (refusal,) = answer.refusals
     assert answer.images == ()
     assert refusal.nearest == nearest
@@ -130,7 +130,7 @@ def test_nearest_that_works(target: str, changes: dict[str, str], nearest: dict[
 def test_torch_that_crashes_on_erdma_goes_with_a_later_nccl() -> None:
     (refusal,) = planned("erdma-pytorch", pytorch="2.11.0").refusals
     assert refusal.nearest == {"nccl": "2.29.7"}  # a nearer one was not seen to work
-    assert planned("erdma-pytorch", everything=False, **{"pytorch": "2.11.0", **refusal.nearest}).refusals == ()
+    assert planned("erdma-pytorch", all_rows=False, **{"pytorch": "2.11.0", **refusal.nearest}).refusals == ()
 
 
 def test_what_is_not_known_is_shown_beside_what_is_planned() -> None:
@@ -152,7 +152,7 @@ def test_what_the_target_does_not_have_is_to_be_left_out() -> None:
 
 
 def test_refused_once_whatever_the_rows_that_come_to_it() -> None:
-    answer = planned("efa-pytorch", everything=True, base="ubuntu22.04", pytorch="2.15.0")
+    answer = planned("efa-pytorch", all_rows=True, base="ubuntu22.04", pytorch="2.15.0")
     assert len(answer.refusals) == 1
 
 
@@ -210,7 +210,7 @@ def test_a_target_without_what_it_needs(row: dict[str, str], sentence: str) -> N
 )
 def test_not_known(arguments: tuple[str, ...], changes: dict[str, str], sentence: str) -> None:
     with pytest.raises(RefusedError, match=re.escape(sentence)) as error:
-        planned(*arguments, everything=False, **changes)
+        planned(*arguments, all_rows=False, **changes)
     assert error.value.exit_code == 2
 
 

@@ -17,7 +17,7 @@ from tests.support.case_parts import PACKAGES, case_of, recorded, report_of
 
 @pytest.fixture(scope="module")
 def all_images() -> tuple[Image, ...]:
-    return planner.plan(matrix.load(), facts.load(), everything=True).images
+    return planner.plan(matrix.load(), facts.load(), all_rows=True).images
 
 
 @pytest.fixture(scope="module")
