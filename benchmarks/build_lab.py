@@ -93,7 +93,7 @@ class BuildLab:
 
     def used(self) -> int:
         """Return bytes of the engine's disk."""
-        return disk_space.used(layout().data)
+        return disk_space.used_bytes(layout().data)
 
     def _blob(self, digest: str) -> dict[str, Any]:
         blobs = layout().data / "containerd" / "io.containerd.content.v1.content" / "blobs"

@@ -106,7 +106,7 @@ def test_plugin(gpus: MeasuredGpus, require: Requirement) -> None:
     work = plugin_log.plugin_steps(run.log, verdict.load_wordings())
     over = "" if gpus.network.device else ", in the place of EFA, for which the machine has no device"
     require(
-        work.whole and complete(run) and not wrong_in(run),
+        work.is_complete and complete(run) and not wrong_in(run),
         expected="loaded, started, connected to another node over libfabric, 0 wrong elements",
         actual=f"{work.sentence}; {wrong_in(run)} wrong elements; {speeds(run)}; exit codes {run.codes}{over}",
         fix="look at NCCL's log in the report's facts: it shows which of these steps failed; the checks plugin.* and "

@@ -38,7 +38,7 @@ def pack(engine: Engine, digest: str, parts: Sequence[BillPart]) -> bytes:
     """
     text_paths = {text for part in parts for text in part.texts}
     try:
-        texts = _read(engine, digest, text_paths)
+        texts = _read_texts(engine, digest, text_paths)
     except docker.errors.DockerException as error:
         fix = "build or pull the image, and try again"
         raise RdmaImagesError(f"the licence texts of {digest} cannot be read in the engine: {error}\n{fix}") from None
@@ -57,7 +57,7 @@ def pack(engine: Engine, digest: str, parts: Sequence[BillPart]) -> bytes:
     return packed.getvalue()
 
 
-def _read(engine: Engine, digest: str, text_paths: set[str]) -> dict[str, bytes]:
+def _read_texts(engine: Engine, digest: str, text_paths: set[str]) -> dict[str, bytes]:
     """Return the texts that the image has, by their paths."""
 
     def is_text(path: str) -> bool:

@@ -130,8 +130,8 @@ def _debian(
     def purl(name: str) -> PackageURL:
         details = contents.debian.get(name, DebianContents())
         qualifiers = {"arch": details.architecture, "distro": distribution}
-        present = {key: value for key, value in qualifiers.items() if value} or None
-        return PackageURL("deb", vendor, name, packages.dpkg[name], present)
+        set_qualifiers = {key: value for key, value in qualifiers.items() if value} or None
+        return PackageURL("deb", vendor, name, packages.dpkg[name], set_qualifiers)
 
     for name, version in sorted(packages.dpkg.items()):
         details = contents.debian.get(name, DebianContents())

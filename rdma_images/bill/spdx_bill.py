@@ -77,8 +77,8 @@ def _relationships(parts: Sequence[BillPart], ids: dict[str, str]) -> Iterator[d
     for part in parts:
         yield _relationship(ROOT, "CONTAINS", ids[part.ref])
         yield from (_relationship(ids[part.ref], "CONTAINS", ids[bundled.ref]) for bundled in part.bundled)
-        others = (ref for ref in part.depends if ref in ids and ref != part.ref)
-        yield from (_relationship(ids[part.ref], "DEPENDS_ON", ids[ref]) for ref in others)
+        dependencies = (ref for ref in part.depends if ref in ids and ref != part.ref)
+        yield from (_relationship(ids[part.ref], "DEPENDS_ON", ids[ref]) for ref in dependencies)
 
 
 def _relationship(element: str, kind: str, related: str) -> dict[str, str]:

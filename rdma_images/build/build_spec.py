@@ -27,7 +27,7 @@ from rdma_images.selection.project import Project
 
 @dataclass(frozen=True)
 class BuildSpec:
-    """An image and its inputs: `bases` to bootstrap, by name and platform, and `other_inputs`, the digest of the rest."""
+    """An image and its inputs: `bases` to bootstrap, by name and platform; `other_inputs` is the digest of the rest."""
 
     image: Image
     lock: Lock

@@ -27,11 +27,11 @@ def summary() -> str:
 
 def _row(image_id: str) -> str:
     build, report = BUILD.read(image_id), REPORT.read(image_id)
-    cells = (image_id, _built(build), _validated(report), "<br>".join(_published_cells(image_id)) or "no")
+    cells = (image_id, _describe_build(build), _validated(report), "<br>".join(_published_cells(image_id)) or "no")
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
-def _built(build: Build | None) -> str:
+def _describe_build(build: Build | None) -> str:
     if build is None:
         return "not here"
     rehearsal = " (rehearsal)" if build.rehearsal else ""

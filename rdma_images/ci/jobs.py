@@ -77,15 +77,18 @@ def timeout_minutes(uncached: float | None) -> int:
 def arguments(image: Image, matrix: Matrix) -> str:
     """Return the options of `invoke build` that select exactly this image."""
     default = matrix.target(image.target).complete()
-    changed = [f"{name}={value}" for name, value in image.axes.items() if default.get(name) != value]
-    words = ["--target", image.target, *(word for change in changed for word in ("--set", change))]
+    changes = [f"{name}={value}" for name, value in image.axes.items() if default.get(name) != value]
+    words = ["--target", image.target, *(word for change in changes for word in ("--set", change))]
     return shlex.join(words)
 
 
 def wheel_group(image: Image) -> tuple[str, ...]:
     """Return a key equal for images that share every wheel layer: the same torch, NCCL, Python and platform."""
-    shared = (component.name for component in components.ALL if component.decides_wheels)
-    return (image.platform, *(image.components[name].version for name in shared if name in image.components))
+    deciding_components = (component.name for component in components.ALL if component.decides_wheels)
+    return (
+        image.platform,
+        *(image.components[name].version for name in deciding_components if name in image.components),
+    )
 
 
 def cache_name(image: Image) -> str:

@@ -34,8 +34,8 @@ def select_images(
     """
     selected = tuple(images)
     if since is not None:
-        earlier = digests_at(since, progress)
-        selected = changed_images(selected, digests(progress), earlier)
+        earlier_digests = digests_at(since, progress)
+        selected = changed_images(selected, digests(progress), earlier_digests)
         progress(f"{len(selected)} of {len(images)} images have changed since {since}")
     if part is not None:
         number, parts = parse_shard(part)
@@ -65,7 +65,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def split_images(
-    images: Sequence[Image], count: int, built: Callable[[str], Build | None]
+    images: Sequence[Image], count: int, find_build: Callable[[str], Build | None]
 ) -> tuple[tuple[Image, ...], ...]:
     """Return `images` in `count` disjoint parts, every image in exactly one; the same input gives the same parts.
 
@@ -74,7 +74,9 @@ def split_images(
     """
     groups = _split_groups(_groups(images), count)
     shards = [Shard() for _ in range(count)]
-    weighed = sorted(((_seconds(group, built), group) for group in groups), key=lambda part: (-part[0], part[1][0].id))
+    weighed = sorted(
+        ((_seconds(group, find_build), group) for group in groups), key=lambda part: (-part[0], part[1][0].id)
+    )
     for seconds, group in weighed:
         lightest = min(shards, key=lambda part: part.seconds)
         lightest.images += group
@@ -102,9 +104,9 @@ def _split_groups(groups: list[list[Image]], count: int) -> list[list[Image]]:
     return groups
 
 
-def _seconds(group: Sequence[Image], built: Callable[[str], Build | None]) -> float:
+def _seconds(group: Sequence[Image], find_build: Callable[[str], Build | None]) -> float:
     """Return the seconds that a group is expected to take: measured where it was built, else assumed."""
-    measured: Mapping[str, float] = {image.id: build.seconds for image in group if (build := built(image.id))}
+    measured: Mapping[str, float] = {image.id: build.seconds for image in group if (build := find_build(image.id))}
     assumed = (FIRST if number == 0 else NEXT for number in range(len(group)))
     return sum(measured.get(image.id, guess) for image, guess in zip(group, assumed, strict=True))
 
@@ -117,10 +119,10 @@ def digests(progress: Progress = silent) -> dict[str, str]:
 
 
 def changed_images(
-    images: Sequence[Image], current: Mapping[str, str], earlier: Mapping[str, str]
+    images: Sequence[Image], current: Mapping[str, str], earlier_digests: Mapping[str, str]
 ) -> tuple[Image, ...]:
     """Return those of `images` that are new or whose inputs changed."""
-    return tuple(image for image in images if earlier.get(image.id) != current[image.id])
+    return tuple(image for image in images if earlier_digests.get(image.id) != current[image.id])
 
 
 def digests_at(commit: str, progress: Progress = silent) -> dict[str, str]:

@@ -64,17 +64,17 @@ def build(
     from rdma_images.report import build_summary, report_table
     from rdma_images.validate import validation
 
-    loaded = with_measured_base(project.load(), target, onto)
+    loaded_project = with_measured_base(project.load(), target, onto)
     layers = None
     if cache_layers:
         from rdma_images.publish.destination import layers_repository
 
         layers = layers_repository(cache_layers)
     options = run_bake.options(rehearse, builder, compression, cache_from, cache_to, layers)
-    images = target_options.chosen_images(loaded, target, all, set, rehearse)
-    specs = [build_spec.build_spec(image, loaded, rehearse, options.compression, progress) for image in images]
+    images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
+    specs = [build_spec.build_spec(image, loaded_project, rehearse, options.compression, progress) for image in images]
     running = engine.ensure(progress)
-    built = build_images.build(specs, loaded, running, options, progress)
+    builds = build_images.build(specs, loaded_project, running, options, progress)
     reports = (
         []
         if no_validate
@@ -83,7 +83,7 @@ def build(
     for report in reports:
         if not report.passed:
             show(report_table(report), file=sys.stderr)
-    show(build_summary.as_json(built, reports) if json else build_summary.summary_text(built, reports, images))
+    show(build_summary.as_json(builds, reports) if json else build_summary.summary_text(builds, reports, images))
     _exit_on_failure(reports)
 
 
@@ -139,8 +139,8 @@ def validate(
     if folder:
         options = {"--host": host, "--image": image, "--target": target, "--all": all, "--set": set, "--onto": onto}
         options |= {"--job": job, **{f"--tier {name}": name in (tier or ()) for name in ("datapath", "multinode")}}
-        if others := ", ".join(option for option, value in options.items() if value):
-            raise RefusedError(f"--folder and {others} do not go together\nleave one out")
+        if excluded_options := ", ".join(option for option, value in options.items() if value):
+            raise RefusedError(f"--folder and {excluded_options} do not go together\nleave one out")
         host, tier = f"folder://{Path(folder).absolute()}", tier or ["static"]
     tiers = validation.parse_tiers(tier or (["device"] if host else ["multinode"] if job else None))
     if job or "multinode" in tiers:
@@ -149,8 +149,8 @@ def validate(
     if image or (host and not target and not all):
         candidates = validation.candidates_by_ref(image or [""])
     else:
-        loaded = with_measured_base(project.load(), target, onto)
-        candidates = validation.planned_candidates(target_options.chosen_images(loaded, target, all, set))
+        loaded_project = with_measured_base(project.load(), target, onto)
+        candidates = validation.planned_candidates(target_options.chosen_images(loaded_project, target, all, set))
     running = None if host else engine.ensure(progress)
     reports = []
     for report in validation.validate_all(candidates, running, tiers, host or None, progress, fabric, instance):
@@ -200,10 +200,10 @@ def verdict(_: Context, log: str, json: bool = False) -> None:
     """
     from rdma_images.nccl_logs import verdict
 
-    answer = verdict.verdict(Path("/dev/stdin" if log == "-" else log))
-    show(dumps(asdict(answer), indent=2) if json else f"{answer.network}: {answer.sentence}")
-    if not answer.good:
-        raise Exit(code=answer.exit_code)
+    log_verdict = verdict.verdict(Path("/dev/stdin" if log == "-" else log))
+    show(dumps(asdict(log_verdict), indent=2) if json else f"{log_verdict.network}: {log_verdict.sentence}")
+    if not log_verdict.good:
+        raise Exit(code=log_verdict.exit_code)
 
 
 def _exit_on_failure(reports: "Sequence[Report]") -> None:

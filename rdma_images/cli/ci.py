@@ -33,11 +33,11 @@ def matrix(
     """Print the matrix for GitHub Actions."""
     from rdma_images.ci import durations, jobs, select
 
-    loaded = project.load()
-    all_images = target_options.chosen_images(loaded, target, True, None)
+    loaded_project = project.load()
+    all_images = target_options.chosen_images(loaded_project, target, True, None)
     images = select.select_images(all_images, shard, changed_since, progress)
     runners = target_options.parse_changes(runner, "--runner", "platform=label")
-    show(jobs.as_github(jobs.jobs(images, all_images, loaded.matrix, durations.slowest_builds(), runners)))
+    show(jobs.as_github(jobs.jobs(images, all_images, loaded_project.matrix, durations.slowest_builds(), runners)))
 
 
 @verb("ci.locked --all", help=CHOICE, iterable=MANY)
@@ -53,8 +53,10 @@ def locked(
     """
     from rdma_images.ci import locked
 
-    loaded = project.load()
-    locked.require_locks(target_options.chosen_images(loaded, target, all, set), loaded.facts, loaded.mirrors)
+    loaded_project = project.load()
+    locked.require_locks(
+        target_options.chosen_images(loaded_project, target, all, set), loaded_project.facts, loaded_project.mirrors
+    )
 
 
 @verb("ci.measured")
@@ -82,10 +84,10 @@ def join(_: Context, to: list[str] | None = None, sign: str = "", json: bool = F
     from rdma_images.publish import join, publication_table
     from rdma_images.registry import registries
 
-    loaded = project.load()
+    loaded_project = project.load()
     outcomes = join.join(
-        target_options.chosen_images(loaded, None, True, None),
-        loaded.matrix,
+        target_options.chosen_images(loaded_project, None, True, None),
+        loaded_project.matrix,
         registries.load().pick(to or ()),
         publisher(sign),
     )

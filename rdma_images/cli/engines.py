@@ -57,8 +57,8 @@ def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
     from rdma_images.build import wheel_contexts
     from rdma_images.engine import prune
 
-    loaded = project.load()
-    image_ids = [image.id for image in target_options.chosen_plan(loaded, None, True, None).images]
+    loaded_project = project.load()
+    image_ids = [image.id for image in target_options.chosen_plan(loaded_project, None, True, None).images]
     if not engine.exists():
         show("nothing to remove: there is no engine yet")
         return
@@ -67,7 +67,7 @@ def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
         superfluous = prune.superfluous(running, image_ids)
         if wheel_contexts.are_names_kept():
             superfluous = tuple(image for image in superfluous if image.image_id)
-        foreign = () if all_targets else prune.in_other_targets(superfluous, loaded.matrix.targets)
+        foreign = () if all_targets else prune.in_other_targets(superfluous, loaded_project.matrix.targets)
         superfluous = tuple(image for image in superfluous if image not in foreign)
         in_use = prune.remove(running, superfluous, cache)
     lines = [

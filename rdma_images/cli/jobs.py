@@ -117,8 +117,8 @@ def job(
     request = jobs_file.request(
         entry, tuple(after_dashes(sys.argv)), name or job, tcp=tcp, changes=target_options.parse_changes(set)
     )
-    loaded = with_measured_base(project.load(), [request.target], onto)
-    written, folder = create.make(replace(request, node_check=not no_check), loaded, out)
+    loaded_project = with_measured_base(project.load(), [request.target], onto)
+    written, folder = create.make(replace(request, node_check=not no_check), loaded_project, out)
     show(job_tables.job_json(folder) if json else job_tables.job_table(written.values, folder))
 
 
@@ -187,12 +187,12 @@ def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
     """
     from rdma_images.jobs.write import job_tables
 
-    loaded = project.load()
-    rows = job_tables.launchers(loaded)
+    loaded_project = project.load()
+    rows = job_tables.launchers(loaded_project)
     if json:
         show(dumps(rows, indent=2))
     else:
-        show(job_tables.field_table(loaded.facts.launchers) if fields else job_tables.table(rows))
+        show(job_tables.field_table(loaded_project.facts.launchers) if fields else job_tables.table(rows))
 
 
 @verb(
@@ -264,8 +264,8 @@ def job_run(
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
     limit = seconds(timeout) if timeout else job_run.JobRunOptions.limit + job_folder.load(Path(folder)).work.time
     options = job_run.JobRunOptions(compare == "tcp", limit, keep, wait, node=follow if follow >= 0 else None)
-    loaded = project.load()
-    run_path = job_run.run_job(Path(folder), loaded, options, progress)
+    loaded_project = project.load()
+    run_path = job_run.run_job(Path(folder), loaded_project, options, progress)
     result = from_logs.read_run(run_path)
     run_folder.write(result, run_path)
     show(run_folder.RESULT.text(result).rstrip() if json else result_table.result_table(result))
@@ -273,7 +273,7 @@ def job_run(
     for entry in failed:
         show(f"the job failed: {entry.why}", file=sys.stderr)
     if explanations := troubleshooting.fitting_result(
-        result, [entry.why for entry in failed], loaded.facts.troubleshooting
+        result, [entry.why for entry in failed], loaded_project.facts.troubleshooting
     ):
         show(explanations, file=sys.stderr)
     if code := result.exit_code or (1 if failed else 0):

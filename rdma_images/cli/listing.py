@@ -32,9 +32,9 @@ def grouped(rows: Sequence[tuple[str, str | None]]) -> dict[str, list[tuple[str,
     groups: dict[str, list[tuple[str, str | None]]] = {}
     for heading, names in HEADINGS.items():
         for name in names:
-            matching = [row for row in remaining if _is_called(row[0], name)]
-            remaining = [row for row in remaining if row not in matching]
-            groups.setdefault(heading, []).extend(matching)
+            matching_rows = [row for row in remaining if _is_called(row[0], name)]
+            remaining = [row for row in remaining if row not in matching_rows]
+            groups.setdefault(heading, []).extend(matching_rows)
     return groups
 
 

@@ -28,10 +28,12 @@ def update(_: Context, all: bool = False, write: bool = False, json: bool = Fals
     from rdma_images.maintain import facts_update
     from rdma_images.maintain.facts_update import update_table
 
-    loaded = project.load()
-    changes = facts_update.update(loaded.facts, loaded.matrix, loaded.mirrors, all, progress=progress)
-    added = facts_update.write(changes) if write else ()
-    show(update_table.as_json(changes) if json else update_table.update_table(changes, added))
+    loaded_project = project.load()
+    changes = facts_update.update(
+        loaded_project.facts, loaded_project.matrix, loaded_project.mirrors, all, progress=progress
+    )
+    written = facts_update.write(changes) if write else ()
+    show(update_table.as_json(changes) if json else update_table.update_table(changes, written))
 
 
 @verb(

@@ -16,7 +16,7 @@ WIDTH = 200
 UNWRITTEN = "the output cannot be written: {why}\nredirect it to a place with free space"
 
 
-def show(*answers: Any, file: TextIO | None = None) -> None:
+def show(*values: Any, file: TextIO | None = None) -> None:
     """Print text as it is, and rich tables in colour where `file` (standard output) is a terminal.
 
     Raises RdmaImagesError where it cannot be written, BrokenPipeError where its reader has gone.
@@ -25,7 +25,7 @@ def show(*answers: Any, file: TextIO | None = None) -> None:
     if stream is None:
         raise RdmaImagesError("standard output is closed\nredirect it to a file or to /dev/null")
     try:
-        _write(answers, stream)
+        _write(values, stream)
         stream.flush()
     except BrokenPipeError:
         raise
@@ -64,21 +64,21 @@ def discard_stream(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _write(answers: Sequence[object], file: TextIO) -> None:
-    if all(isinstance(answer, str) for answer in answers):
-        print(*answers, sep="\n", file=file)
+def _write(values: Sequence[object], file: TextIO) -> None:
+    if all(isinstance(answer, str) for answer in values):
+        print(*values, sep="\n", file=file)
         return
     from rich.console import Console  # here, because the import takes 0.1 s and JSON does not need it
 
     # A value may have brackets and colons: they are neither markup nor emoji.
     if file.isatty():
         console = Console(file=file, markup=False, highlight=False, emoji=False)
-        for answer in answers:
+        for answer in values:
             console.print(answer, crop=False)
         return
     console = Console(file=io.StringIO(), width=WIDTH, markup=False, highlight=False, emoji=False)
     with console.capture() as captured:
-        for answer in answers:
+        for answer in values:
             console.print(answer, crop=False)
     # Tables pad their last column with blanks.
     print(*(line.rstrip() for line in captured.get().splitlines()), sep="\n", file=file)

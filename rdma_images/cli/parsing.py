@@ -87,10 +87,10 @@ class SuggestingParser(Parser):
             for context in result:
                 if option := _misread(context):
                     raise ParseError(f"No idea what {option!r} is!", context)
-                last = context.flags[options[-1]] if options and options[-1] in context.flags else None
-                if last and last.takes_value and not last.optional:
+                last_flag = context.flags[options[-1]] if options and options[-1] in context.flags else None
+                if last_flag and last_flag.takes_value and not last_flag.optional:
                     # invoke takes no notice of it after an earlier value of the same option.
-                    raise ParseError(f"Flag <str: {last.name.replace('_', '-')}> has no value", context)
+                    raise ParseError(f"Flag <str: {last_flag.name.replace('_', '-')}> has no value", context)
         except ParseError as error:
             raise Exit(self.message(error, options), code=exit_codes.USAGE) from None
         return result
@@ -114,17 +114,17 @@ class SuggestingParser(Parser):
         task = _typed_name(context) if context is not None else None
         if word.startswith("-"):
             options = [name for name in (context.flag_names() if context is not None else ()) if name.startswith("--")]
-            return f"{word}: no such option of {task or COMMAND}\n{_near(word, options)}{_help(error)}"
+            return f"{word}: no such option of {task or COMMAND}\n{_closest(word, options)}{_help(error)}"
         if context is not None and "--target" in context.flag_names() and _is_target(word):
             return f"{word} is a target\nwrite {COMMAND} {task} --target {word}"
-        if context is not None and "--target" in context.flag_names() and (close := _near(word, _targets(), 0.6)):
+        if context is not None and "--target" in context.flag_names() and (close := _closest(word, _targets(), 0.6)):
             return f"{word}: no such target\n{close}write {COMMAND} {task} --target NAME"
         if word == "init" and not INSTALLED:
             return (
                 "init: a task of the installed tool; a checkout works on itself\n"
                 "python -m build makes the wheel to install: see README.md, An image of your own"
             )
-        return f"{word}: no such task\n{_near(word, list(self.contexts))}{COMMAND} --list shows all tasks"
+        return f"{word}: no such task\n{_closest(word, list(self.contexts))}{COMMAND} --list shows all tasks"
 
 
 def _misread(context: ParserContext) -> str | None:
@@ -145,7 +145,7 @@ def _typed_name(context: ParserContext) -> str | None:
     return next(iter(context.aliases), context.name)
 
 
-def _near(word: str, words: Sequence[str], cutoff: float = 0.5) -> str:
+def _closest(word: str, words: Sequence[str], cutoff: float = 0.5) -> str:
     close = get_close_matches(word, words, n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}? " if close else ""
 
@@ -192,7 +192,7 @@ def _answer(self: program.Program) -> None:
     group = self.args.list.value
     if isinstance(group, str) and group not in self.collection.collections:
         groups = list(self.collection.collections)
-        message = f"{group}: no such group of tasks\n{_near(group, groups)}choose from {', '.join(groups)}"
+        message = f"{group}: no such group of tasks\n{_closest(group, groups)}choose from {', '.join(groups)}"
         raise Exit(message, code=exit_codes.USAGE)
     try:
         with output.whole_answer():

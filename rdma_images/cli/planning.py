@@ -45,25 +45,25 @@ def plan(
     """
     from rdma_images.plan import plan_table
 
-    loaded = with_measured_base(project.load(), target, onto)
+    loaded_project = with_measured_base(project.load(), target, onto)
     if solve:
-        set = _solve(loaded, target, all, set, json)
+        set = _solve(loaded_project, target, all, set, json)
         if json:
             return
-    answer = target_options.chosen_plan(loaded, target, all, set, rehearse)
-    problems = _problems(answer.images, loaded)
+    plan_ = target_options.chosen_plan(loaded_project, target, all, set, rehearse)
+    problems = _problems(plan_.images, loaded_project)
     if json:
-        show(plan_table.as_json(answer, paths.overrides(), problems))
+        show(plan_table.as_json(plan_, paths.overrides(), problems))
     else:
-        show(plan_table.table(answer), *_notes(answer.images, loaded))
+        show(plan_table.table(plan_), *_notes(plan_.images, loaded_project))
     if problems and not json:
         raise RefusedError("\n".join(problems))
-    if answer.refusals or problems:
+    if plan_.refusals or problems:
         raise Exit(code=exit_codes.USAGE)
 
 
 def _solve(
-    loaded: project.Project, target: list[str] | None, everything: bool, set: list[str] | None, json: bool
+    loaded_project: project.Project, target: list[str] | None, all_targets: bool, set: list[str] | None, json: bool
 ) -> list[str]:
     """Show which torch and base go with a target's packages; return the values that its row does not have."""
     from dataclasses import asdict
@@ -71,9 +71,9 @@ def _solve(
 
     from rdma_images.inputs import solve
 
-    if everything or set or not target or len(target) > 1:
+    if all_targets or set or not target or len(target) > 1:
         raise RefusedError("--solve is for one target\nname it with --target, without --all and --set")
-    solution = solve.solve(loaded.matrix, target[0], loaded.facts, loaded.mirrors, progress)
+    solution = solve.solve(loaded_project.matrix, target[0], loaded_project.facts, loaded_project.mirrors, progress)
     changes = [f"{axis}={value}" for axis, value in solution.changes.items()]
     if json:
         show(dumps(asdict(solution), indent=2))
@@ -128,9 +128,9 @@ def describe(
     """
     from rdma_images.jobs.write import describe
 
-    loaded = project.load()
-    images = target_options.chosen_images(loaded, target, all, set)
-    show(describe.as_json(images, loaded.facts) if json else describe.text(images, loaded.facts))
+    loaded_project = project.load()
+    images = target_options.chosen_images(loaded_project, target, all, set)
+    show(describe.as_json(images, loaded_project.facts) if json else describe.text(images, loaded_project.facts))
 
 
 @verb("sources --target efa-pytorch", help=CHOICE | REHEARSE | JSON, iterable=MANY)
@@ -145,10 +145,10 @@ def sources(
     """Show each download, its pin, and whether its source answers."""
     from rdma_images.inputs import preflight, sources
 
-    loaded = project.load()
-    images = target_options.chosen_images(loaded, target, all, set, rehearse)
-    all_sources = [source for image in images for source in sources.sources(image, loaded.facts)]
-    supplies = preflight.supply(all_sources, loaded.mirrors, rehearse)
+    loaded_project = project.load()
+    images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
+    all_sources = [source for image in images for source in sources.sources(image, loaded_project.facts)]
+    supplies = preflight.supply(all_sources, loaded_project.mirrors, rehearse)
     if json or builtins.all(source.reachable for source in supplies):
         show(preflight.supplies_json(supplies) if json else preflight.supply_table(supplies))
     preflight.require(supplies)  # its error shows the table
@@ -189,16 +189,16 @@ def lock(
     from rdma_images.render import bake
 
     parsed_compression = bake.parse_compression(compression)
-    loaded = project.load()
-    images = target_options.chosen_images(loaded, target, all, set, rehearse)
-    outcomes = relock.relock(images, loaded.facts, loaded.mirrors, upgrade, progress)
+    loaded_project = project.load()
+    images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
+    outcomes = relock.relock(images, loaded_project.facts, loaded_project.mirrors, upgrade, progress)
     if debian:
-        outcomes += relock.relock_debian(_debian_packages(images), loaded.mirrors, upgrade, progress)
+        outcomes += relock.relock_debian(_debian_packages(images), loaded_project.mirrors, upgrade, progress)
     show(relock.relock_table(outcomes))
-    if (packages := relock.release_table(images, loaded.mirrors)) is not None:
+    if (packages := relock.release_table(images, loaded_project.mirrors)) is not None:
         show("", packages)
     if layers:
-        show(relock.relock_table([layers_lock.lock(images, loaded.mirrors, parsed_compression, progress)]))
+        show(relock.relock_table([layers_lock.lock(images, loaded_project.mirrors, parsed_compression, progress)]))
     if any(locked.outcome == "failed" for locked in outcomes):
         raise Exit(code=1)
 
@@ -233,7 +233,7 @@ def render(
     """
     from rdma_images.build import build_spec, execute
 
-    loaded = project.load()
-    images = target_options.chosen_images(loaded, target, all, set, rehearse)
-    specs = [build_spec.build_spec(image, loaded, rehearse, progress=progress) for image in images]
-    show(*(str(spec.dockerfile) for spec in specs), str(execute.bake_file(specs, loaded, rehearse)))
+    loaded_project = project.load()
+    images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
+    specs = [build_spec.build_spec(image, loaded_project, rehearse, progress=progress) for image in images]
+    show(*(str(spec.dockerfile) for spec in specs), str(execute.bake_file(specs, loaded_project, rehearse)))

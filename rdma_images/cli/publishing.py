@@ -65,11 +65,11 @@ def publish(
         elsewhere = built_elsewhere.approved_images(image, suite.digest(), allow_red or ())
         approved = publish_images.with_decisions(elsewhere, rules)
     else:
-        loaded = with_measured_base(project.load(), target, onto)
-        images = target_options.chosen_images(loaded, target, all, set)
-        all_images = planner.plan(loaded.matrix, loaded.facts, all_rows=True).images
+        loaded_project = with_measured_base(project.load(), target, onto)
+        images = target_options.chosen_images(loaded_project, target, all, set)
+        all_images = planner.plan(loaded_project.matrix, loaded_project.facts, all_rows=True).images
         approved = publish_images.approved_images(
-            images, all_images, loaded.matrix, suite.digest(), allow_red or (), rules
+            images, all_images, loaded_project.matrix, suite.digest(), allow_red or (), rules
         )
     outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, converter))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
@@ -142,8 +142,8 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
     published = published_images.read_published(ref, registry)
     evidence = rebuild.read_evidence(published)
     rebuild.require_same_origin(published, evidence)
-    loaded = with_measured_base(project.load(), [evidence.target], evidence.onto)
-    outcome = rebuild.reproduce(published, evidence, loaded, engine.ensure(progress), progress)
+    loaded_project = with_measured_base(project.load(), [evidence.target], evidence.onto)
+    outcome = rebuild.reproduce(published, evidence, loaded_project, engine.ensure(progress), progress)
     render = publication_table.reproduction_json if json else publication_table.reproduction_text
     show(render(outcome))
     if not outcome.is_equal:

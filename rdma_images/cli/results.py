@@ -89,14 +89,14 @@ def job_watch(_: Context, log: str = "", timeout: str = "24h", json: bool = Fals
     if bool(log) == bool(command):
         raise RefusedError("job.watch takes a log or a command\nuse --log FILE (- for standard input), or -- COMMAND")
     if command:
-        answer, code = watch.watch_command(command, seconds(timeout), progress)
+        last_verdict, code = watch.watch_command(command, seconds(timeout), progress)
     else:
-        answer, code = watch.watch_log(Path("/dev/stdin" if log == "-" else log), seconds(timeout), progress), 0
-    show(dumps(asdict(answer), indent=2) if json else f"{answer.network}: {answer.sentence}")
-    if code and answer.good:
+        last_verdict, code = watch.watch_log(Path("/dev/stdin" if log == "-" else log), seconds(timeout), progress), 0
+    show(dumps(asdict(last_verdict), indent=2) if json else f"{last_verdict.network}: {last_verdict.sentence}")
+    if code and last_verdict.good:
         raise Exit(f"{command[0]} ended with exit code {code}", code=1)
-    if answer.exit_code:
-        raise Exit(code=answer.exit_code)
+    if last_verdict.exit_code:
+        raise Exit(code=last_verdict.exit_code)
 
 
 @verb("job.library", name="library")
@@ -179,13 +179,13 @@ def job_pairs(
 
     node_names = bandwidths.read_nodes(Path(nodes))
     measured_pairs = bandwidths.read_pairs(Path(measured), node_names) if measured else {}
-    answer = (
+    report = (
         pair_report.next_report(node_names, measured_pairs, bandwidths.parse_rate(expected))
         if measured_pairs
         else pair_report.first_report(node_names, rounds)
     )
-    show(dumps(asdict(answer), indent=2) if json else "\n".join(pair_report.report_lines(answer, measured_pairs)))
-    if answer.inference and (answer.inference.slow or answer.inference.links):
+    show(dumps(asdict(report), indent=2) if json else "\n".join(pair_report.report_lines(report, measured_pairs)))
+    if report.inference and (report.inference.slow or report.inference.links):
         raise Exit(code=1)
 
 

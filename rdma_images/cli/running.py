@@ -100,10 +100,10 @@ def _start(
         raise RefusedError("--image names the image by itself\nleave out --target, --set and --onto, or --image")
     fix = f"build it with `{COMMAND} build`, or `docker pull` it into this engine"
     if not ref:
-        built = built_image.built_image(
+        image = built_image.built_image(
             with_measured_base(project.load(), [target] if target else None, onto), target, pairs
         )
-        ref, fix = built.ref, f"run `{built.build_command}`"
+        ref, fix = image.ref, f"run `{image.build_command}`"
     running = engine.ensure(progress)
     config = container_run.image_config(running, ref)
     if config is None:

@@ -133,7 +133,7 @@ def _write(candidate: _Candidate, result: "Scan", decisions: "Sequence[Decision]
 
 
 def _candidates(
-    target: list[str] | None, everything: bool, pairs: list[str] | None, ref: str, published: Sequence[str]
+    target: list[str] | None, all_targets: bool, pairs: list[str] | None, ref: str, published: Sequence[str]
 ) -> Iterator[_Candidate]:
     from rdma_images.plan import planner
     from rdma_images.publish import published_images
@@ -144,13 +144,13 @@ def _candidates(
     if ref:
         yield _registry_candidate(ref, registries.load_if_present().for_host(reference.parse_reference(ref).host))
         return
-    loaded = project.load()
-    images = target_options.chosen_images(loaded, target, everything, pairs)
+    loaded_project = project.load()
+    images = target_options.chosen_images(loaded_project, target, all_targets, pairs)
     if published:
         registries_by_name = registries.load().pick(published)
-        all_images = planner.plan(loaded.matrix, loaded.facts, all_rows=True).images
+        all_images = planner.plan(loaded_project.matrix, loaded_project.facts, all_rows=True).images
         for name, registry in registries_by_name.items():
-            for listed in published_images.published_refs(images, all_images, loaded.matrix, {name: registry}):
+            for listed in published_images.published_refs(images, all_images, loaded_project.matrix, {name: registry}):
                 yield _registry_candidate(listed, registry)
         return
     yield from map(_built_candidate, images)

@@ -97,10 +97,10 @@ def _ended_in_order() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def with_measured_base(loaded: "Project", targets: Sequence[str] | None, onto: str) -> "Project":
+def with_measured_base(project: "Project", targets: Sequence[str] | None, onto: str) -> "Project":
     """Return the project with the image of --onto, after measuring all images that its targets are added to."""
-    if not onto and not any(target.onto for target in loaded.matrix.targets.values()):
-        return loaded
+    if not onto and not any(target.onto for target in project.matrix.targets.values()):
+        return project
     from rdma_images.validate import measure_onto  # here, because measuring needs an engine
 
-    return measure_onto.measured_project(loaded, targets, onto, progress)
+    return measure_onto.measured_project(project, targets, onto, progress)

@@ -47,7 +47,7 @@ def require(size: int, purpose: str, folder: Path | None = None) -> None:
         )
 
 
-def used(folder: Path) -> int:
+def used_bytes(folder: Path) -> int:
     """Return the bytes that `folder` takes on its disk; what an engine has mounted there is not counted again."""
     if not folder.exists():
         return 0

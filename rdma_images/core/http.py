@@ -57,8 +57,8 @@ ERROR_PHRASES = {
 class RetryPolicy:
     """Which requests are made again, and after how long.
 
-    With `retry_absent` also where nobody answers (refused, no route, no answer in time), else only where a server is busy
-    or drops a connection. What cannot heal is never asked again: an unknown host, a certificate that is not
+    With `retry_absent` also where nobody answers (refused, no route, no answer in time), else only where a server is
+    busy or drops a connection. What cannot heal is never asked again: an unknown host, a certificate that is not
     trusted. `wait` takes seconds, and may raise to give up.
     """
 
@@ -116,10 +116,10 @@ def describe_status(code: int) -> str:
     return f"answered {code} {phrases.get(code, '')}".rstrip()
 
 
-def continues(answer: requests.Response, received: int) -> bool:
+def continues(response: requests.Response, received: int) -> bool:
     """Return whether the answer begins exactly at byte `received`. Servers may send the whole file instead."""
-    start = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-    return answer.status_code == HTTPStatus.PARTIAL_CONTENT and start is not None and int(start[1]) == received
+    start = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    return response.status_code == HTTPStatus.PARTIAL_CONTENT and start is not None and int(start[1]) == received
 
 
 class _Session(requests.Session):

@@ -92,7 +92,7 @@ def holder(name: str) -> Holder | None:
         with FileLock(path, blocking=False):
             path.unlink(missing_ok=True)
     except Timeout:
-        return _read(path)
+        return _read_holder(path)
     return None
 
 
@@ -114,15 +114,15 @@ def _acquire(lock: "BaseFileLock", name: str, progress: Progress, timeout: float
         lock.acquire(blocking=False)
         return
     if timeout != 0:
-        progress(f"waiting for {name}: held by {_read(_path(name)) or 'another process'}")
+        progress(f"waiting for {name}: held by {_read_holder(_path(name)) or 'another process'}")
     try:
         lock.acquire(timeout=-1 if timeout is None else timeout)
     except Timeout:
-        lock_holder = _read(_path(name)) or "another process"
+        lock_holder = _read_holder(_path(name)) or "another process"
         raise RdmaImagesError(f"{name} is held by {lock_holder}\nwait for it to end, or end it") from None
 
 
-def _read(path: Path) -> Holder | None:
+def _read_holder(path: Path) -> Holder | None:
     """Return the holder that the file names; None between taking the lock and writing the file."""
     try:
         return Holder(**json.loads(path.read_text(encoding="utf-8")))

@@ -24,5 +24,5 @@ def decode_json(content: str | bytes) -> Any:
 
 def first_misfit(error: "ValidationError") -> str:
     """Return where a document first differs from its model, and how: "packages.0: Field required"."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    return plain(f"{'.'.join(map(str, first['loc'])) or 'its start'}: {first['msg']}")
+    misfit = error.errors(include_url=False, include_input=False)[0]
+    return plain(f"{'.'.join(map(str, misfit['loc'])) or 'its start'}: {misfit['msg']}")

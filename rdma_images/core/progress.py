@@ -20,15 +20,15 @@ WAIT = 20.0  # seconds between two lines about what is waited for
 
 
 @contextmanager
-def report_waiting(progress: Progress, describe: Callable[[], str], every: float = WAIT) -> Iterator[None]:
+def report_waiting(progress: Progress, describe: Callable[[], str], interval: float = WAIT) -> Iterator[None]:
     """Report what `describe()` says is waited for, every `every` seconds until the block ends."""
     start = time.monotonic()
 
     def report_wait() -> float:
         progress(f"waiting for {describe()}, {time.monotonic() - start:.0f} s by now")
-        return every
+        return interval
 
-    with run_periodically(report_wait, every):
+    with run_periodically(report_wait, interval):
         yield
 
 
@@ -37,16 +37,16 @@ def silent(line: str) -> None:
 
 
 @contextmanager
-def run_periodically(work: Callable[[], float], first: float) -> Iterator[None]:
+def run_periodically(work: Callable[[], float], first_wait: float) -> Iterator[None]:
     """Call `work` in a thread until the block ends: after `first` seconds, then after as many as it returns.
 
     The end of the block waits for a call that has begun. An exception of `work` ends the calls.
     """
-    ended = threading.Event()
+    has_ended = threading.Event()
 
     def repeat() -> None:
-        wait = first
-        while not ended.wait(wait):
+        wait = first_wait
+        while not has_ended.wait(wait):
             wait = work()
 
     thread = threading.Thread(target=repeat, daemon=True)
@@ -54,5 +54,5 @@ def run_periodically(work: Callable[[], float], first: float) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
+        has_ended.set()
         thread.join()

@@ -12,7 +12,7 @@ class ChunkReader(io.RawIOBase):
     """An iterator of bytes as a file that is read from start to end."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks, self._left = chunks, b""
+        self._chunks, self._remaining = chunks, b""
 
     def readable(self) -> bool:
         """Return True."""
@@ -20,10 +20,10 @@ class ChunkReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill `buffer` as far as the next piece goes; 0 at the end."""
-        if not self._left:
-            self._left = next(self._chunks, b"")
-        size = min(len(buffer), len(self._left))
-        buffer[:size], self._left = self._left[:size], self._left[size:]
+        if not self._remaining:
+            self._remaining = next(self._chunks, b"")
+        size = min(len(buffer), len(self._remaining))
+        buffer[:size], self._remaining = self._remaining[:size], self._remaining[size:]
         return size
 
 

@@ -21,7 +21,7 @@ class ZstdFrames(io.RawIOBase):
         self._blob, self._size = blob, blob.seek(0, io.SEEK_END)
         self._decompressor = zstandard.ZstdDecompressor()
         self._frame: IO[bytes] | None = None  # the one that is being read
-        self._left = 0  # bytes of its content; more than there are where it does not say how many
+        self._remaining = 0  # bytes of its content; more than there are where it does not say how many
         self._next = 0  # where the next frame begins in the blob
         self._position = 0
 
@@ -43,8 +43,8 @@ class ZstdFrames(io.RawIOBase):
         while not data and (self._frame or self._begin(0)):
             data = self._frame.read(len(buffer)) if self._frame else b""
             self._position += len(data)
-            self._left -= len(data)
-            if not data or not self._left:
+            self._remaining -= len(data)
+            if not data or not self._remaining:
                 self._frame = None
         buffer[: len(data)] = data
         return len(data)
@@ -55,7 +55,7 @@ class ZstdFrames(io.RawIOBase):
             raise io.UnsupportedOperation("zstd is read forwards")
         while (remaining := offset - self._position) and (self._frame or self._begin(remaining)):
             if self._frame:
-                self.read(min(remaining, self._left, PIECE))
+                self.read(min(remaining, self._remaining, PIECE))
         return self._position
 
     def _begin(self, skipped: int) -> bool:
@@ -80,7 +80,7 @@ class ZstdFrames(io.RawIOBase):
         self._blob.seek(first)
         frame = cast(IO[bytes], _Part(self._blob, self._next - first))
         self._frame = self._decompressor.stream_reader(frame, read_size=PIECE)
-        self._left = parameters.content_size
+        self._remaining = parameters.content_size
         return True
 
     def _end(self, block: int, has_checksum: bool) -> int:
@@ -98,9 +98,9 @@ class _Part:
     """The next `size` bytes of a file."""
 
     def __init__(self, blob: IO[bytes], size: int) -> None:
-        self._blob, self._left = blob, size
+        self._blob, self._remaining = blob, size
 
     def read(self, size: int) -> bytes:
-        data = self._blob.read(min(size, self._left))
-        self._left -= len(data)
+        data = self._blob.read(min(size, self._remaining))
+        self._remaining -= len(data)
         return data

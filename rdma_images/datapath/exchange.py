@@ -78,30 +78,30 @@ def _run_both_sides(lab: Lab, exchange: Exchange) -> tuple[TaskResult, TaskResul
     if lab.server.run(waiting, exchange.seconds).status == 0:
         command = exchange.client.format(server=ADDRESSES[0])
         client = lab.client.run(lab.session.script(command), exchange.seconds)
-    return lab.server.answer(server, exchange.seconds), client
+    return lab.server.wait_for_result(server, exchange.seconds), client
 
 
-def _fault(exchange: Exchange, server: TaskResult, client: TaskResult | None, moved: int) -> str:
+def _fault(exchange: Exchange, server: TaskResult, client: TaskResult | None, packets: int) -> str:
     """Return why the exchange failed, in one line; empty where it passed."""
-    outputs = {end: answer for end, answer in (("server", server), ("client", client)) if answer}
-    for end, answer in outputs.items():
-        if match := WRONG_DATA.search(answer.output):
+    outputs = {end: result for end, result in (("server", server), ("client", client)) if result}
+    for end, result in outputs.items():
+        if match := WRONG_DATA.search(result.output):
             return f"the {end} received other data than was sent: {match[0]!r}"
     # Where both failed, either can have failed because the other did.
-    if failures := [f"the {end} {_ended(answer)}" for end, answer in outputs.items() if answer.status]:
+    if failures := [f"the {end} {_describe_end(result)}" for end, result in outputs.items() if result.status]:
         return "; ".join(failures)
     if client is None:
         return "the server ended before a client came"
-    if exchange.rdma and not moved:
+    if exchange.rdma and not packets:
         return "the exchange succeeded, but no packet went through the RDMA adapter"
-    if moved and not exchange.rdma:
-        return f"the control went through the RDMA adapter ({moved} packets)"
+    if packets and not exchange.rdma:
+        return f"the control went through the RDMA adapter ({packets} packets)"
     return ""
 
 
-def _ended(answer: TaskResult) -> str:
+def _describe_end(result: TaskResult) -> str:
     """Return how a program ended and its last lines, on one line; also what it printed of lost packets before."""
-    end = "was stopped at its time limit" if answer.status == 137 else f"ended with status {answer.status}"
-    lines = [line.strip() for line in answer.output.splitlines() if line.strip()]
+    end = "was stopped at its time limit" if result.status == 137 else f"ended with status {result.status}"
+    lines = [line.strip() for line in result.output.splitlines() if line.strip()]
     relevant = dict.fromkeys((*filter(LOST.search, lines), *lines[-2:]))
     return f"{end}: {' / '.join(relevant) or 'it said nothing'}"

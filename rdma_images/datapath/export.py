@@ -38,7 +38,7 @@ def image_disk(ref: str, engine: Engine, kit: Kit) -> Iterator[disk.ImageDisk]:
     try:
         attributes = client.images.get(ref).attrs
         with _reader(client, ref, attributes["Config"], kit) as container:
-            descriptor = _read(container, engine, kit)
+            descriptor = _read_survey(container, engine, kit)
     except ImageNotFound:
         raise RdmaImagesError(f"the engine has no image {ref}\nbuild or pull it first") from None
     except DockerException as error:
@@ -119,7 +119,7 @@ def without_preloading(loader: bytes) -> bytes:
     return loader.replace(*PRELOADED)
 
 
-def _read(container: Container, engine: Engine, kit: Kit) -> int:
+def _read_survey(container: Container, engine: Engine, kit: Kit) -> int:
     """Start the container, make a disk of its output, and check that the output is complete."""
     with tempfile.TemporaryFile() as errors:
         reading = docker_command.start(

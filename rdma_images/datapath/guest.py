@@ -66,20 +66,20 @@ class Guest:
     address: str
     disk: int
     link: int
-    _answers: dict[int, TaskResult] = field(default_factory=dict)
+    _results: dict[int, TaskResult] = field(default_factory=dict)
     _last_task: int = 0
 
     def __enter__(self) -> Self:
         self._console = tempfile.TemporaryFile()
-        self._wire, theirs = socket.socketpair()
-        with theirs:
+        self._wire, guest_end = socket.socketpair()
+        with guest_end:
             try:
                 self._process = subprocess.Popen(
-                    self._command(theirs.fileno()),
+                    self._command(guest_end.fileno()),
                     stdin=subprocess.DEVNULL,
                     stdout=self._console,
                     stderr=subprocess.STDOUT,
-                    pass_fds=(theirs.fileno(), self.disk, self.link),
+                    pass_fds=(guest_end.fileno(), self.disk, self.link),
                     start_new_session=True,  # Ctrl-C reaches this process only, which then ends the guest
                 )
             except OSError as error:
@@ -109,7 +109,7 @@ class Guest:
             if isinstance(error, LateError) or OPENING not in self.console():
                 raise NoGuestError(str(error)) from None
             raise
-        return float(self._answers.pop(0).output.split()[0])
+        return float(self._results.pop(0).output.split()[0])
 
     def start(self, script: str, seconds: float) -> int:
         """Start a shell script in the guest, for at most `seconds`; return its number, which `answer` takes."""
@@ -122,14 +122,14 @@ class Guest:
             raise GuestError(f"guest {self.address} no longer answers; {self._last_words()}") from None
         return self._last_task
 
-    def answer(self, number: int, seconds: float) -> TaskResult:
+    def wait_for_result(self, number: int, seconds: float) -> TaskResult:
         """Wait at most `seconds` (and some grace) for a task begun. Raises GuestError when the guest is gone."""
         self._wait(number, time.monotonic() + seconds + GRACE_SECONDS)
-        return self._answers.pop(number)
+        return self._results.pop(number)
 
     def run(self, script: str, seconds: float) -> TaskResult:
         """Return `start` and `answer` in one."""
-        return self.answer(self.start(script, seconds), seconds)
+        return self.wait_for_result(self.start(script, seconds), seconds)
 
     def console(self) -> str:
         """Return all that the guest's kernel and first process, and QEMU itself, have said."""
@@ -138,7 +138,7 @@ class Guest:
 
     def _wait(self, number: int, deadline: float) -> None:
         """Read answers until the one asked for is there."""
-        while number not in self._answers:
+        while number not in self._results:
             self._wire.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
                 line = self._lines.readline(MAX_ANSWER_BYTES)
@@ -151,7 +151,7 @@ class Guest:
             try:
                 key, status, *output = line.split()
                 text = base64.b64decode(output[0]).decode(errors="replace") if output else ""
-                self._answers[int(key)] = TaskResult(int(status), text)
+                self._results[int(key)] = TaskResult(int(status), text)
             except ValueError:  # the image's programs can reach the wire, too
                 raise GuestError(f"guest {self.address} sent an invalid answer: {line[:60]!r}") from None
 

@@ -187,15 +187,15 @@ def modules(tree: Path, names: tuple[str, ...] = KERNEL_MODULES) -> dict[str, by
     where that takes milliseconds, and not in an emulated guest. Raises RdmaImagesError naming a module not in `tree`.
     """
     files = {_name(path): path for path in tree.rglob("*.ko*")}
-    loaded: dict[str, bytes] = {}
+    content_by_name: dict[str, bytes] = {}
     for name in names:
-        _add(name, files, loaded)
-    return loaded
+        _add(name, files, content_by_name)
+    return content_by_name
 
 
-def _add(name: str, files: dict[str, Path], loaded: dict[str, bytes]) -> None:
+def _add(name: str, files: dict[str, Path], content_by_name: dict[str, bytes]) -> None:
     """Add the module and, before it, what it depends on. Kernel modules never depend on each other in a circle."""
-    if name in loaded:
+    if name in content_by_name:
         return
     if name not in files:
         raise RdmaImagesError(
@@ -204,9 +204,9 @@ def _add(name: str, files: dict[str, Path], loaded: dict[str, bytes]) -> None:
     content = files[name].read_bytes()
     if files[name].suffix == ".xz":
         content = lzma.decompress(content)
-    for other in _dependencies(content):
-        _add(other, files, loaded)
-    loaded[name] = content
+    for dependency in _dependencies(content):
+        _add(dependency, files, content_by_name)
+    content_by_name[name] = content
 
 
 def _dependencies(module: bytes) -> list[str]:

@@ -68,9 +68,9 @@ def guests(machine: GuestMachine, disk: ImageDisk) -> Iterator[tuple[Guest, Gues
     Their wire is a pair of datagram sockets: a full one makes the sender wait, so no packet is lost.
     """
     sockets = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with sockets[0] as first_socket, sockets[1] as second_socket, contextlib.ExitStack() as started:
-        first = started.enter_context(Guest(machine, ADDRESSES[0], disk.descriptor, first_socket.fileno()))
-        second = started.enter_context(Guest(machine, ADDRESSES[1], disk.descriptor, second_socket.fileno()))
+    with sockets[0] as first_socket, sockets[1] as second_socket, contextlib.ExitStack() as stack:
+        first = stack.enter_context(Guest(machine, ADDRESSES[0], disk.descriptor, first_socket.fileno()))
+        second = stack.enter_context(Guest(machine, ADDRESSES[1], disk.descriptor, second_socket.fileno()))
         yield first, second
 
 

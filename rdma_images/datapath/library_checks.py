@@ -69,15 +69,15 @@ def providers(lab: Lab) -> Check:
         return failed(PROVIDERS, f"{survey.loaded} has no provider names in it: it is no libibverbs of rdma-core")
     names = {driver: patterns[0].replace("%s", driver) for driver in survey.drivers}
     complaints = {driver: _misnamed(driver, survey) for driver, path in names.items() if path not in survey.providers}
-    present = {driver: path for driver, path in names.items() if driver not in complaints}
-    if _complaint(lab, present.values()):  # one by one only where that is worth the time
-        complaints |= {driver: complaint for driver, path in present.items() if (complaint := _complaint(lab, [path]))}
+    loadable = {driver: path for driver, path in names.items() if driver not in complaints}
+    if _complaint(lab, loadable.values()):  # one by one only where that is worth the time
+        complaints |= {driver: complaint for driver, path in loadable.items() if (complaint := _complaint(lab, [path]))}
     where = patterns[0].replace("%s", "*")
     if complaints:
-        broken = "; ".join(
+        unloadable = "; ".join(
             f"{', '.join(drivers)}: {complaint}" for complaint, drivers in _keys_by_value(complaints).items()
         )
-        return failed(PROVIDERS, f"of {where}, {broken}")
+        return failed(PROVIDERS, f"of {where}, {unloadable}")
     return passed(PROVIDERS, f"{len(names)} as {where}: {', '.join(sorted(names))}")
 
 
@@ -104,27 +104,27 @@ def memlock(lab: Lab) -> Check:
 
 def device(lab: Lab) -> Check:
     """Check that ibv_devinfo shows the adapter's port active."""
-    answer = lab.run("exec ibv_devinfo -d rxe0", 20)
-    state = re.search(r"state:\s+(\w+)", answer.output)
-    if answer.status == 0 and state and state[1] == "PORT_ACTIVE":
+    result = lab.run("exec ibv_devinfo -d rxe0", 20)
+    state = re.search(r"state:\s+(\w+)", result.output)
+    if result.status == 0 and state and state[1] == "PORT_ACTIVE":
         return passed(DEVICE, state[1])
     # libibverbs warns of every provider that it cannot load; this adapter's is the one that matters.
-    relevant = [line for line in answer.output.splitlines() if "rxe" in line]
-    printed = _one_line(TaskResult(answer.status, "\n".join(relevant) or answer.output))
-    return failed(DEVICE, state[1] if state else f"ibv_devinfo said {printed}")
+    relevant = [line for line in result.output.splitlines() if "rxe" in line]
+    output = _one_line(TaskResult(result.status, "\n".join(relevant) or result.output))
+    return failed(DEVICE, state[1] if state else f"ibv_devinfo said {output}")
 
 
 def _complaint(lab: Lab, libraries: Iterable[str]) -> str:
     """Return the loader's complaint about loading these into a program of libibverbs; empty where it loads them."""
     preload = ":".join(libraries)
-    answer = lab.run(f"LD_BIND_NOW=1 LD_PRELOAD={shlex.quote(preload)} exec {OUTSIDE}/ibv_devinfo -l", 30)
-    if match := re.search(r"cannot be preloaded \((.*)\)", answer.output):
+    result = lab.run(f"LD_BIND_NOW=1 LD_PRELOAD={shlex.quote(preload)} exec {OUTSIDE}/ibv_devinfo -l", 30)
+    if match := re.search(r"cannot be preloaded \((.*)\)", result.output):
         return match[1]
     # What cannot be ignored, a missing symbol or version, ends the program before it begins.
-    return _one_line(answer) if answer.status else ""
+    return _one_line(result) if result.status else ""
 
 
-def _one_line(answer: TaskResult) -> str:
+def _one_line(result: TaskResult) -> str:
     """Return what a program printed, on one line."""
-    lines = [line.strip() for line in answer.output.splitlines() if line.strip()]
-    return " / ".join(lines)[:300] or f"nothing, and ended with status {answer.status}"
+    lines = [line.strip() for line in result.output.splitlines() if line.strip()]
+    return " / ".join(lines)[:300] or f"nothing, and ended with status {result.status}"

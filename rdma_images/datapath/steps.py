@@ -103,12 +103,12 @@ def exchange_over_mpi(lab: Lab) -> Check:
     daemon = lab.session.script(f"exec {OUTSIDE}/busybox nc -l -p 2222 -e {SHELL}")
     lab.client.start(daemon, MPI_SECONDS)
     packets_before = packets(lab.server)
-    answer = lab.run(f"{exports}; exec {_RANKS}", MPI_SECONDS)
-    moved = packets(lab.server) - packets_before
-    if answer.status or WRONG_DATA.search(answer.output) or "Integrity check passed" not in answer.output:
-        lines = [line.strip() for line in answer.output.splitlines() if re.search(r"\w", line)]
-        return failed(MPI_SUBJECT, f"mpirun ended with status {answer.status}: {' / '.join(lines)[-400:]}")
-    if not moved:
+    result = lab.run(f"{exports}; exec {_RANKS}", MPI_SECONDS)
+    packets_moved = packets(lab.server) - packets_before
+    if result.status or WRONG_DATA.search(result.output) or "Integrity check passed" not in result.output:
+        lines = [line.strip() for line in result.output.splitlines() if re.search(r"\w", line)]
+        return failed(MPI_SUBJECT, f"mpirun ended with status {result.status}: {' / '.join(lines)[-400:]}")
+    if not packets_moved:
         return failed(MPI_SUBJECT, "the ranks exchanged their messages, but not through the RDMA adapter")
     return passed(MPI_SUBJECT, f"{MPI_SUBJECT.expected}, with the image's {lab.survey.tools['mpirun']}")
 
@@ -216,7 +216,7 @@ def run_steps(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[C
 def _run_step(step: Step, lab: Lab, progress: Progress) -> Check:
     """Take a step, report its result, and note how long it took."""
     subject, function = step
-    started = time.monotonic()
+    start_time = time.monotonic()
     check = function(lab)
     progress(f"datapath: {subject.title}: {check.outcome}")
-    return replace(check, seconds=round(time.monotonic() - started, 3))
+    return replace(check, seconds=round(time.monotonic() - start_time, 3))

@@ -69,7 +69,7 @@ def status(layers_limit: int) -> Status:
     private_engine = private.running()
     common: dict[str, Any] = {
         "folder": str(folders.root),
-        "folder_used": disk_space.used(folders.root),
+        "folder_used": disk_space.used_bytes(folders.root),
         "disk_free": disk_space.free(folders.root),
         "emulated": emulation.registered(),
         "locks": locking.holders(),

@@ -63,9 +63,11 @@ class KnownFault(Fault):
 
     def subject(self, versions: Mapping[str, str]) -> str:
         """Return the versions that it is about, and NCCL's: "aws-ofi-nccl 1.9.1 with NCCL 2.20.5"."""
-        others = [name for name in dict.fromkeys(["nccl", *self.beside]) if name != self.component and name in versions]
-        words = [f"{'NCCL' if name == 'nccl' else name} {versions[name]}" for name in (self.component, *others)]
-        return f"{words[0]}{' with ' if others else ''}{' and '.join(words[1:])}"
+        components = [
+            name for name in dict.fromkeys(["nccl", *self.beside]) if name != self.component and name in versions
+        ]
+        words = [f"{'NCCL' if name == 'nccl' else name} {versions[name]}" for name in (self.component, *components)]
+        return f"{words[0]}{' with ' if components else ''}{' and '.join(words[1:])}"
 
 
 def _is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool:

@@ -53,8 +53,8 @@ class LauncherOptions(Row):
 
     def fits(self, option: str, value: str) -> bool:
         """Return whether a value has the option's form."""
-        form = NUMBER if option in self.numbers else self.forms.get(option, ".*")
-        return re.fullmatch(form, value, re.DOTALL) is not None
+        pattern = NUMBER if option in self.numbers else self.forms.get(option, ".*")
+        return re.fullmatch(pattern, value, re.DOTALL) is not None
 
     def form(self, option: str) -> str:
         """Return what a value of an option is, for people."""

@@ -67,13 +67,13 @@ class LauncherVariable(Row):
     instances: str | None = None  # a regular expression
     restarts: bool = False  # only in a job whose failed ranks start again
 
-    def needed(self, fabric: Fabric, network: str, interfaces: int, instance: str, restarts: int) -> bool:
+    def is_needed(self, fabric: Fabric, network: str, interfaces: int, instance: str, restarts: int) -> bool:
         """Return whether a job on this type of instance, with that many interfaces a node and restarts, sets it."""
-        several = "several" if interfaces > 1 else "one"
+        interface_count = "several" if interfaces > 1 else "one"
         return (
             self.fabric in (None, fabric)
             and self.network in (None, network)
-            and self.interfaces in (None, several)
+            and self.interfaces in (None, interface_count)
             and (self.instances is None or re.fullmatch(self.instances, instance) is not None)
             and (restarts > 0 or not self.restarts)
         )

@@ -31,7 +31,7 @@ class Troubleshooting(FactsFile):
 
     entries: dict[str, TroubleshootingEntry]
 
-    def fitting(self, texts: Iterable[str], fabric: Fabric | None) -> Iterator[tuple[str, TroubleshootingEntry]]:
+    def find_fitting(self, texts: Iterable[str], fabric: Fabric | None) -> Iterator[tuple[str, TroubleshootingEntry]]:
         """Yield the entries that the texts are about, by name, in the order of the file."""
         texts = list(texts)
         yield from (

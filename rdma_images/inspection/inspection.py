@@ -106,8 +106,8 @@ class Inspection(MeasuredValue):
 def unfound(case: Inspection, names: Sequence[str]) -> str:
     """Return the names of libraries that the loader does not find; where the image has one, its folder, too."""
     tree = case.measured.tree
-    whole = sorted(path for path, file in tree.files.libraries.items() if not file.condition) if tree else []
-    path = next((path for name in names for path in whole if base_name(path) == name and "/stubs/" not in path), "")
+    readable = sorted(path for path, file in tree.files.libraries.items() if not file.condition) if tree else []
+    path = next((path for name in names for path in readable if base_name(path) == name and "/stubs/" not in path), "")
     library = "it" if len(names) == 1 else base_name(path)
     return ", ".join(names) + (f" ({posixpath.dirname(path)} has {library}, and is not searched)" if path else "")
 

@@ -166,7 +166,7 @@ class Repository:
     def head(self, reference: str) -> str | None:
         """Return the digest that a tag or digest leads to; None where the registry has no such thing or repository."""
         try:
-            response = self._ask("HEAD", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
+            response = self._request("HEAD", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
         except faults.MissingError:
             return None
         # A registry may leave the header out; then the bytes tell.
@@ -174,7 +174,7 @@ class Repository:
 
     def manifest(self, reference: str) -> Manifest:
         """Return the manifest of a tag or digest, checked against the digest when one was asked for."""
-        response = self._ask("GET", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
+        response = self._request("GET", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
         manifest = Manifest(response.headers.get("Content-Type", "").partition(";")[0], response.content)
         if reference.startswith("sha256:") and manifest.digest != reference:
             raise faults.ConflictError(
@@ -194,7 +194,7 @@ class Repository:
 
     def put_manifest(self, reference: str, manifest: Manifest) -> requests.Response:
         """Store a manifest under a tag or its digest."""
-        return self._ask(
+        return self._request(
             "PUT",
             f"manifests/{reference}",
             data=manifest.raw,
@@ -209,7 +209,7 @@ class Repository:
         try:
             # As it lies there: of what a proxy compresses on the way, the length would be another.
             headers = {"Accept-Encoding": "identity"}
-            response = self._ask("HEAD", f"blobs/{digest}", subject=digest, headers=headers, allow_redirects=True)
+            response = self._request("HEAD", f"blobs/{digest}", subject=digest, headers=headers, allow_redirects=True)
         except faults.MissingError:
             return False
         length = response.headers.get("Content-Length", "")
@@ -222,7 +222,7 @@ class Repository:
 
     def blob(self, digest: str) -> bytes:
         """Return a small blob's bytes, checked against the digest."""
-        raw = self._ask("GET", f"blobs/{digest}", subject=digest).content
+        raw = self._request("GET", f"blobs/{digest}", subject=digest).content
         if digest_of(raw) != digest:
             raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
         return raw
@@ -233,25 +233,25 @@ class Repository:
         A partial file is resumed, where the registry does that. One that then has other bytes is removed, for another
         try, by a BusyError.
         """
-        stopped = faults.PublishError(f"{self.ref}@{digest}: stopped, because something else failed")
+        stop_error = faults.PublishError(f"{self.ref}@{digest}: stopped, because something else failed")
         if stop.is_set():
-            raise stopped
+            raise stop_error
         offset = file.stat().st_size if file.exists() else 0
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
         ok = (200, 206, 416) if offset else (200,)  # 416: there is nothing after what the file has
         with (
-            self._ask("GET", f"blobs/{digest}", digest, ok=ok, headers=headers, stream=True) as response,
+            self._request("GET", f"blobs/{digest}", digest, ok=ok, headers=headers, stream=True) as response,
             files.as_file_error(file),
             file.open("a+b" if response.status_code == 416 or http.continues(response, offset) else "w+b") as target,
         ):
             target.seek(0)
             checksum = hashlib.file_digest(target, "sha256")
             try:
-                for piece in response.iter_content(CHUNK) if response.status_code != 416 else ():
-                    checksum.update(piece)
-                    target.write(piece)
+                for chunk in response.iter_content(CHUNK) if response.status_code != 416 else ():
+                    checksum.update(chunk)
+                    target.write(chunk)
                     if stop.is_set():
-                        raise stopped
+                        raise stop_error
             except requests.RequestException as error:
                 raise faults.transport_error(self.connection.host, error) from None
         if f"sha256:{checksum.hexdigest()}" != digest:
@@ -292,7 +292,7 @@ class Repository:
 
     def begin_upload(self, digest: str) -> str:
         """Return the address to which to send the blob `digest`, whether or not the registry has it."""
-        response = self._ask("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
+        response = self._request("POST", "blobs/uploads/", subject=digest, ok=(202,), write=True)
         return self._location(response)
 
     def _location(self, response: requests.Response) -> str:
@@ -320,7 +320,7 @@ class Repository:
     def referrers(self, digest: str) -> tuple[Descriptor, ...] | None:
         """Return what is attached to `digest`; None where the registry does not speak of referrers."""
         unsupported = (400, 404, 405, 501)  # how registries without that part of the protocol have been seen to say so
-        response = self._ask(
+        response = self._request(
             "GET", f"referrers/{digest}", subject=digest, headers={"Accept": OCI_INDEX}, ok=(200, *unsupported)
         )
         if response.status_code in unsupported or not response.headers.get("Content-Type", "").startswith(OCI_INDEX):
@@ -332,7 +332,7 @@ class Repository:
     def _scope(self, write: bool) -> str:
         return f"repository:{self.name}:{'pull,push' if write else 'pull'}"
 
-    def _ask(self, method: str, path: str, subject: str, write: bool = False, **options: Any) -> requests.Response:
+    def _request(self, method: str, path: str, subject: str, write: bool = False, **options: Any) -> requests.Response:
         joint = "@" if subject.startswith("sha256:") else ":"
         return self.connection.request(
             method, f"/v2/{self.name}/{path}", self._scope(write), f"{self.ref}{joint}{subject}", **options

@@ -29,10 +29,10 @@ def parse_reference(text: str) -> ImageReference:
 
     Raises RefusedError where it names no registry.
     """
-    host, slash, rest = text.partition("/")
+    host, slash, path = text.partition("/")
     if not slash or not names_registry(host) or not HOST.fullmatch(host):
         raise RefusedError(f"{text!r} names no registry\nwrite host/repository:tag or host/repository@sha256:…")
-    name, _, digest = rest.partition("@")
+    name, _, digest = path.partition("@")
     repository, _, tag = name.partition(":")
     return ImageReference(host, repository, digest or tag or "latest")
 

@@ -54,8 +54,8 @@ def _difference(report: Report, base: ExistingImage) -> str:
     above = {layer.digest: layer.bytes for layer in measured if layer.digest not in base.layers}
     size = f", {format_megabytes(sum(above.values()))} to pull" if measured else ""
     faults = f"; faults of its own: {', '.join(report.base_faults)}" if report.base_faults else ""
-    added = len(layers) - len(base.layers)
-    return f"{base.ref}: its {len(base.layers)} layers are unchanged, {added} above them{size}{faults}"
+    added_layers = len(layers) - len(base.layers)
+    return f"{base.ref}: its {len(base.layers)} layers are unchanged, {added_layers} above them{size}{faults}"
 
 
 def _verdict(report: Report | None) -> Text:

@@ -37,8 +37,8 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
     for column in ("state", "id", "what"):
         rows.add_column(column, overflow="fold")
     for check in report.checks:
-        shown = shown_outcome(check)
-        rows.add_row(Text(OUTCOME_WORDS[shown], STYLES[shown]), check.id, _check_text(check))
+        outcome = shown_outcome(check)
+        rows.add_row(Text(OUTCOME_WORDS[outcome], STYLES[outcome]), check.id, _check_text(check))
     parts: list[RenderableType] = [answer_text(report.chain, verbose)] if report.chain else []
     parts += [rows, Text()] if verbose else []
     parts += [_failure(check, verbose) for check in findings(report) if verbose or check.severity != "note"]
@@ -113,8 +113,8 @@ def _check_text(check: Check) -> Text:
 def _failure(check: Check, verbose: bool) -> Text:
     """Return a finding: what was found in one line, then what was expected and what to do."""
     text = Text()
-    first = check.actual if verbose else headline(check)
-    text.append(f"{check.id}: {first}\n", STYLES[shown_outcome(check)])
+    sentence = check.actual if verbose else headline(check)
+    text.append(f"{check.id}: {sentence}\n", STYLES[shown_outcome(check)])
     rows = [("must hold", check.title), ("expected", check.expected), ("fix", check.fix)]
     rows += [] if verbose else [("source", source) for source in dict.fromkeys(CITED.findall(check.actual))][:1]
     for word, value in rows:
@@ -127,7 +127,7 @@ def headline(check: Check) -> str:
     return first_line(CITED.sub("", check.actual), FIRST_LINE - len(check.id) - 2)
 
 
-def first_line(text: str, most: int) -> str:
+def first_line(text: str, max_length: int) -> str:
     """Return as many of the parts between semicolons as fit into `most` characters, and how many more there are.
 
     Of a single one that does not fit its subject is named, where there is room.
@@ -136,14 +136,14 @@ def first_line(text: str, most: int) -> str:
     for number, part in enumerate(parts):
         remaining = len(parts) - number - 1
         candidate = f"{line}; {part}" if line else part
-        if len(candidate) + len(_and_more(remaining)) > most:
+        if len(candidate) + len(_and_more(remaining)) > max_length:
             if not line:
-                return _short(part, most - len(_and_more(remaining))) + _and_more(remaining)
+                return _short(part, max_length - len(_and_more(remaining))) + _and_more(remaining)
             clause, colon, _ = part.partition(", ")
-            whole = f"{line}; {clause}" if colon and ": " in clause and not remaining else ""
+            full_line = f"{line}; {clause}" if colon and ": " in clause and not remaining else ""
             named = f"{line}; and {subject}" if not remaining and (subject := _subject(part)) not in line else ""
-            fitting = [text for text in (whole, named) if text and len(text) <= most]
-            return fitting[0] if fitting else f"{line}{_and_more(remaining + 1)}"
+            short_enough = [text for text in (full_line, named) if text and len(text) <= max_length]
+            return short_enough[0] if short_enough else f"{line}{_and_more(remaining + 1)}"
         line = candidate
     return line
 
@@ -157,16 +157,16 @@ def _and_more(count: int) -> str:
     return f"; and {count} more" if count else ""
 
 
-def _short(text: str, most: int = 120) -> str:
+def _short(text: str, max_length: int = 120) -> str:
     """Return a text in at most so many characters: without the inner folders of its paths, then without its end."""
-    line = _without_folders(" ".join(text.split()), most)
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    line = _without_folders(" ".join(text.split()), max_length)
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
-def _without_folders(line: str, most: int) -> str:
+def _without_folders(line: str, max_length: int) -> str:
     """Return a line without the inner folders of its paths, the longest first, as far as it is too long."""
     for pattern in DEEP_PATHS:
         for path in sorted(pattern.finditer(line), key=lambda match: -len(match[0])):
-            if len(line) > most:
+            if len(line) > max_length:
                 line = line.replace(path[0], f"{path[1]}…/{path[2]}")
     return line

@@ -72,5 +72,5 @@ def publish_cached(cached: Report, junit: Path, folder: Path) -> Report:
 
 def _exists(report: Report, folder: Path) -> bool:
     """Return whether `folder` has this very report with its page: an unchanged build must take no time."""
-    others = (folder / "report.html", folder / "report.xml")
-    return all(file.exists() for file in others) and REPORT.holds(folder / REPORT.name, report)
+    other_files = (folder / "report.html", folder / "report.xml")
+    return all(file.exists() for file in other_files) and REPORT.holds(folder / REPORT.name, report)

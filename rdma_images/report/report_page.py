@@ -110,8 +110,8 @@ def _measured(case: Inspection) -> list[tuple[str, str]]:
     ]
 
 
-def _libfabric(printed: str) -> str:
-    return next((line.partition(": ")[2] for line in printed.splitlines() if line.startswith("libfabric: ")), "")
+def _libfabric(output: str) -> str:
+    return next((line.partition(": ")[2] for line in output.splitlines() if line.startswith("libfabric: ")), "")
 
 
 def _interfaces(exports: Mapping[str, Sequence[int]]) -> str:
@@ -141,7 +141,7 @@ class ImageColumn:
     counts: Mapping[str, int]
     facts: Sequence[tuple[str, str]]
     slices: Sequence[Slice]
-    pulled: int  # bytes
+    pulled_bytes: int  # bytes
     findings: Sequence[Check]  # errors and warnings
 
 
@@ -195,10 +195,10 @@ def _column(report: Report) -> ImageColumn:
     states = [shown_outcome(check) for check in report.checks]
     counts = {name: states.count(name) for name in SYMBOLS}
     slices = measured_slices(report)
-    pulled = sum(part.bytes for part in slices)
+    pulled_bytes = sum(part.bytes for part in slices)
     findings = [check for check in checks_table.findings(report) if check.severity != "note"]
     title, _, tag = report.ref.rpartition(":")
     title = title.removeprefix("rdma-images/") or tag
     return ImageColumn(
-        report.image_id or report.ref, title, tag, report, counts, facts(report), slices, pulled, findings
+        report.image_id or report.ref, title, tag, report, counts, facts(report), slices, pulled_bytes, findings
     )

@@ -112,8 +112,8 @@ def _match_document(document: Any, installed: InstalledPackages) -> Iterator[Vul
         return  # an advisory of OSV's that names no package: withdrawn
     else:
         sections = _SECTIONS.validate_python(document)
-        present = {name: entry for name, entry in sections.items() if name in installed.debian}
-        yield from _debian(_DEBIAN.validate_python(present), installed)
+        installed_sections = {name: entry for name, entry in sections.items() if name in installed.debian}
+        yield from _debian(_DEBIAN.validate_python(installed_sections), installed)
 
 
 def _debian(tracker: Mapping[str, Mapping[str, _DebianEntry]], installed: InstalledPackages) -> Iterator[Vulnerability]:
@@ -143,12 +143,14 @@ def _osv(advisory: OsvAdvisory, installed: InstalledPackages) -> Iterator[Vulner
         ecosystem = affected.package.ecosystem
         if ecosystem == "PyPI":
             name: str = canonicalize_name(affected.package.name)
-            present = [("pypi", name, version) for version in sorted(installed.python.get(name, frozenset()))]
+            installed_versions = [
+                ("pypi", name, version) for version in sorted(installed.python.get(name, frozenset()))
+            ]
         elif ecosystem == installed.release:
-            present = [("deb", *package) for package in installed.debian.get(affected.package.name, ())]
+            installed_versions = [("deb", *package) for package in installed.debian.get(affected.package.name, ())]
         else:
             continue
-        for kind, package, version in present:
+        for kind, package, version in installed_versions:
             order = Version if kind == "pypi" else debian_versions.key
             if _is_affected(version, affected, order):
                 fixes = [event.fixed for span in affected.ranges for event in span.events if event.fixed]
@@ -157,14 +159,14 @@ def _osv(advisory: OsvAdvisory, installed: InstalledPackages) -> Iterator[Vulner
                     package=package,
                     installed=version,
                     severity=advisory.rated,
-                    fixed_in=", ".join(fix for fix in fixes if _less(version, fix, order)),
+                    fixed_in=", ".join(fix for fix in fixes if _is_earlier(version, fix, order)),
                     ecosystem=kind,
                     published=parse_day(advisory.published),
                     aliases=advisory.aliases,
                 )
 
 
-def _less(first: str, second: str, order: Callable[[str], Any]) -> bool:
+def _is_earlier(first: str, second: str, order: Callable[[str], Any]) -> bool:
     try:
         return bool(order(first) < order(second))
     except ValueError:  # also of a number with more digits than Python reads

@@ -21,16 +21,16 @@ def base_score(vector: str) -> float | None:
         return None
     try:
         weight = {name: weights[values[name]] for name, weights in _WEIGHTS.items()}
-        changed = {"U": False, "C": True}[values["S"]]
-        privileges = _PRIVILEGES[changed][values["PR"]]
+        scope_changed = {"U": False, "C": True}[values["S"]]
+        privileges = _PRIVILEGES[scope_changed][values["PR"]]
     except KeyError:
         return None
     iss = 1 - (1 - weight["C"]) * (1 - weight["I"]) * (1 - weight["A"])
-    impact = 7.52 * (iss - 0.029) - 3.25 * (iss - 0.02) ** 15 if changed else 6.42 * iss
+    impact = 7.52 * (iss - 0.029) - 3.25 * (iss - 0.02) ** 15 if scope_changed else 6.42 * iss
     if impact <= 0:
         return 0.0
     exploitability = 8.22 * weight["AV"] * weight["AC"] * privileges * weight["UI"]
-    return _round_up(min((1.08 if changed else 1.0) * (impact + exploitability), 10))
+    return _round_up(min((1.08 if scope_changed else 1.0) * (impact + exploitability), 10))
 
 
 def _round_up(value: float) -> float:

@@ -66,9 +66,9 @@ def _judge(vulnerability: Vulnerability, policy: Policy, today: date) -> tuple[O
     published = date.fromisoformat(vulnerability.published)
     if published > today + timedelta(1):  # a day has begun elsewhere
         return "refused", f"its day, {published}, is in the future: no grace is counted from it"
-    last = published + timedelta(days)
-    if today <= last:
-        return "in grace", f"until {last}"
+    last_day = published + timedelta(days)
+    if today <= last_day:
+        return "in grace", f"until {last_day}"
     return "refused", f"published {vulnerability.published}, grace of {days} days"
 
 
@@ -90,9 +90,9 @@ def require(image_id: str, scan: Scan | None, digest: str, policy: Policy, today
         counted = Counter(vulnerability.severity for vulnerability in refused)
         counts = ", ".join(f"{count} {name}" for name, count in counted.items())
         examples = ", ".join(f"{vulnerability.id} in {vulnerability.package}" for vulnerability in refused[:3])
-        more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
+        remainder = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
         raise RefusedError(
-            f"{image_id}: {policy.where()} refuses {counts}: {examples}{more}\n"
+            f"{image_id}: {policy.where()} refuses {counts}: {examples}{remainder}\n"
             f"`{COMMAND} scan` shows them with the rows that fix them; or except each in the policy, with an end"
         )
     return decisions

@@ -175,5 +175,5 @@ def _without_version(purl: str) -> str:
 def _tool(tools: Any) -> str:
     """Return the first tool's name and version: a list until CycloneDX 1.4, components from 1.5 on."""
     listed = tools.get("components") if isinstance(tools, dict) else tools
-    first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
-    return f"{first.get('name', 'CycloneDX')} {first.get('version', '')}".strip()
+    first_tool = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
+    return f"{first_tool.get('name', 'CycloneDX')} {first_tool.get('version', '')}".strip()

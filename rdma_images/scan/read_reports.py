@@ -116,9 +116,10 @@ def check_subject(report: ScannerReport, subject: ScannedImage, stated_digest: s
     if subject.digest in report.digests or (report.layers and report.layers == subject.layers):
         return
     if report.digests or report.layers:
-        others = ", ".join(sorted(report.digests)) or "an image of other layers"
+        digests = ", ".join(sorted(report.digests)) or "an image of other layers"
         raise RefusedError(
-            f"{name}: is about another image than {subject.name}: {others}, not {subject.digest}\nscan this image again"
+            f"{name}: is about another image than {subject.name}: {digests}, not {subject.digest}\n"
+            "scan this image again"
         )
     if not stated_digest:
         raise RefusedError(

@@ -76,7 +76,7 @@ def severity(word: str) -> Severity:
 def severity_of_score(score: float) -> Severity:
     """Return the severity of a CVSS base score. Source: CVSS v3.1 and v4.0, the qualitative severity rating scale."""
     bounds: tuple[tuple[float, Severity], ...] = ((9.0, "critical"), (7.0, "high"), (4.0, "medium"), (0.1, "low"))
-    return next((name for least, name in bounds if score >= least), "negligible")
+    return next((name for minimum, name in bounds if score >= minimum), "negligible")
 
 
 def parse_time(value: str | float | None) -> datetime | None:

@@ -50,6 +50,6 @@ def run_scanner(program: str, ref: str, engine: Engine | None, folder: Path, pro
         errors.seek(0)
         complaint = errors.read(1 << 16).decode(errors="replace").strip()
     if result.returncode:
-        last = "\n".join(complaint.splitlines()[-5:]) or f"it ended with {result.returncode}"
-        raise RdmaImagesError(f"`{' '.join(command)}` failed: {last}\nsee that it scans this image by itself")
+        complaint_end = "\n".join(complaint.splitlines()[-5:]) or f"it ended with {result.returncode}"
+        raise RdmaImagesError(f"`{' '.join(command)}` failed: {complaint_end}\nsee that it scans this image by itself")
     return path

@@ -67,7 +67,7 @@ def sealed_container(client: DockerClient, image: str) -> Iterator[SealedContain
             declared = (api.inspect_image(image).get("Config") or {}).get("Volumes") or {}
             places = sorted({str(PurePosixPath("/", folder)) for folder in declared})
             volumes = {folder: _volume(client, image, stack) for folder in places}
-            yield _started(client, image, volumes, stack)
+            yield _start(client, image, volumes, stack)
         except DockerException as error:
             raise RdmaImagesError(
                 f"the engine could not run {image}: {plain(str(error))}\nsee that `docker run` starts it"
@@ -98,7 +98,7 @@ def _volume(client: DockerClient, image: str, stack: contextlib.ExitStack) -> st
     return str(volume.name)
 
 
-def _started(
+def _start(
     client: DockerClient, image: str, volumes: Mapping[str, str], stack: contextlib.ExitStack
 ) -> SealedContainer:
     for command in KEEP_ALIVE_COMMANDS:

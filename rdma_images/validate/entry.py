@@ -38,8 +38,8 @@ def measure(
         words = config.get("Entrypoint") or []
         if not words:
             return EntryPointChanges()
-        with container.entry_container(client, subject.digest, command(words), box) as started:
-            line = docker_command.words("start", "--attach", str(started.id))
+        with container.entry_container(client, subject.digest, command(words), box) as container_:
+            line = docker_command.words("start", "--attach", str(container_.id))
             rc, out, err = transport.run_with_limits(line, LIMIT, engine.environ())
     except DockerException as error:
         return f"the engine could not start the entry point: {plain(str(error))}"

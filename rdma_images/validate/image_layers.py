@@ -46,7 +46,7 @@ class LayerContent:
     count: int = 0
     unpacked: int = 0  # bytes
 
-    def take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    def read_member(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         """Take note of the next file, folder or link."""
         self.count += 1
         if not member.isfile():
@@ -88,22 +88,24 @@ def measure_layers(client: DockerClient, engine: Engine, subject: ImageConfig) -
             if not cached
         ]
         with ThreadPoolExecutor(max_workers=2) as pool:
-            read_layers = list(pool.map(lambda pair: _read(pair[0], open_blob(pair[1])), todo))
-    new = {layer.digest: layer for layer in read_layers}
-    return tuple(cached or new[digest] for digest, cached in zip(subject.layers, cached_layers, strict=True))
+            read_layers = list(pool.map(lambda pair: _measure_layer(pair[0], open_blob(pair[1])), todo))
+    layers_by_digest = {layer.digest: layer for layer in read_layers}
+    return tuple(
+        cached or layers_by_digest[digest] for digest, cached in zip(subject.layers, cached_layers, strict=True)
+    )
 
 
 @contextmanager
 def _blobs(client: DockerClient, engine: Engine, subject: ImageConfig) -> Iterator[tuple[list[str], Open]]:
     """Provide the names of the layers' blobs, lowest first, and a function that opens one."""
-    if stored := _stored(engine, subject):
-        yield _layers_of(subject, stored), stored
+    if open_blob := _engine_blobs(engine, subject):
+        yield _layers_of(subject, open_blob), open_blob
         return
     with tempfile.TemporaryDirectory(prefix="rdma-images-layers-") as saved:
         yield _save(client, subject, Path(saved)), lambda name: (Path(saved) / name).open("rb")
 
 
-def _stored(engine: Engine, subject: ImageConfig) -> Open | None:
+def _engine_blobs(engine: Engine, subject: ImageConfig) -> Open | None:
     """Return what opens a blob of the image where the private engine keeps it; None for another engine."""
     folder = Layout(state_folder().absolute() / "engine").data / BLOBS
     if engine.kind != "private" or not (folder / subject.digest.removeprefix("sha256:")).is_file():
@@ -116,22 +118,22 @@ def topmost_holds_only(engine: Engine, subject: ImageConfig, accepted: Callable[
 
     False for a layer of more than `SMALL` bytes, and where another engine has it.
     """
-    stored = _stored(engine, subject)
-    blobs = _layers_of(subject, stored) if stored else []
-    if stored is None or not blobs:
+    open_blob = _engine_blobs(engine, subject)
+    blobs = _layers_of(subject, open_blob) if open_blob else []
+    if open_blob is None or not blobs:
         return False
-    with stored(blobs[-1]) as blob:
+    with open_blob(blobs[-1]) as blob:
         size = blob.seek(0, io.SEEK_END)
         blob.seek(0)
         with open_layer(blob) as archive:
             return size <= SMALL and all(map(accepted, stream.members(archive)))
 
 
-def _layers_of(subject: ImageConfig, stored: Open) -> list[str]:
+def _layers_of(subject: ImageConfig, open_blob: Open) -> list[str]:
     """Return the blobs of the layers, from the manifest or from the index that leads to it."""
     digest = subject.digest
     for _ in range(3):
-        with stored(digest) as file:
+        with open_blob(digest) as file:
             document: dict[str, Any] = json.load(file)
         if "layers" in document:
             return [layer["digest"] for layer in document["layers"]]
@@ -170,7 +172,7 @@ def _save(client: DockerClient, subject: ImageConfig, folder: Path) -> list[str]
     return [names[name] for name in manifest[0]["Layers"]] if manifest else []
 
 
-def _read(digest: str, blob: IO[bytes]) -> MeasuredLayer:
+def _measure_layer(digest: str, blob: IO[bytes]) -> MeasuredLayer:
     """Return what is in a layer's blob; kept for the next time."""
     with blob:
         blob.seek(0, io.SEEK_END)
@@ -179,7 +181,7 @@ def _read(digest: str, blob: IO[bytes]) -> MeasuredLayer:
         content = LayerContent()
         with open_layer(blob) as archive:
             for member in stream.members(archive):
-                content.take(archive, member)
+                content.read_member(archive, member)
     mostly = max(content.bytes_by_category.items(), key=lambda pair: pair[1], default=("", 0))[0]
     layer = MeasuredLayer(
         digest=digest,

@@ -55,13 +55,13 @@ def parse_measurements(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, 
             parts.setdefault((plain(match[1]), match[2], int(match[4])), {})[int(match[3])] = match[5]
     nodes: dict[str, Measured] = {}
     for (node, _, total), pieces in parts.items():
-        node_measurements = _answers(pieces, total, probe_names(*tiers))
+        node_measurements = _decode_answers(pieces, total, probe_names(*tiers))
         if not node_measurements.lost or node not in nodes:
             nodes[node] = node_measurements
     return dict(sorted(nodes.items()))
 
 
-def _answers(parts: Mapping[int, str], total: int, names: tuple[str, ...]) -> Measured:
+def _decode_answers(parts: Mapping[int, str], total: int, names: tuple[str, ...]) -> Measured:
     try:
         packed = base64.b64decode("".join(parts[n] for n in range(1, total + 1)))
         text = zlib.decompressobj().decompress(packed, MAX_ANSWER_BYTES)
@@ -92,7 +92,7 @@ def _together(by_node: Mapping[str, Check]) -> Check:
     if worst.outcome == "skipped":
         return worst
     findings = {node: check.actual for node, check in by_node.items() if check.outcome == worst.outcome}
-    same = len(set(findings.values())) == 1
-    where = f"{len(findings)} of {len(by_node)} nodes" if len(findings) < len(by_node) or same else ""
-    text = worst.actual if same else "; ".join(f"{node}: {check}" for node, check in findings.items())
+    all_agree = len(set(findings.values())) == 1
+    where = f"{len(findings)} of {len(by_node)} nodes" if len(findings) < len(by_node) or all_agree else ""
+    text = worst.actual if all_agree else "; ".join(f"{node}: {check}" for node, check in findings.items())
     return replace(worst, actual=": ".join(filter(None, (where, text))))

@@ -64,7 +64,7 @@ class EarlierMeasurement(MeasuredValue):
         """Return the tree of an image with these files of a user; None where it has to be measured."""
         if not self.tree or not self.user_files:
             return None
-        return self.tree.model_copy(update={"files": _replaced(self.tree.files, self.user_files, user_files)})
+        return self.tree.model_copy(update={"files": _replace_files(self.tree.files, self.user_files, user_files)})
 
 
 def find(engine: Engine, subject: ImageConfig) -> EarlierMeasurement | None:
@@ -129,27 +129,27 @@ def is_separable(files: Files) -> bool:
     return all(len(entries) < tree.MAX_ENTRIES for entries in lists) and not any(map(_is_users, paths))
 
 
-def _replaced(files: Files, old: Files, new: Files) -> Files:
+def _replace_files(files: Files, old_files: Files, new_files: Files) -> Files:
     """Return `files` with `new` in place of `old`, which are those below tree.USER_FOLDERS."""
-    sizes = sorted({**files.sizes, **new.sizes}.items(), key=lambda pair: -pair[1])[: tree.MAX_SIZES]
+    sizes = sorted({**files.sizes, **new_files.sizes}.items(), key=lambda pair: -pair[1])[: tree.MAX_SIZES]
     leftovers = {
         kind: dict(sorted(({p: why for p, why in reasons.items() if not _is_users(p)} | dict(new_reasons)).items()))
-        for (kind, reasons), (_, new_reasons) in zip(files.leftovers, new.leftovers, strict=True)
+        for (kind, reasons), (_, new_reasons) in zip(files.leftovers, new_files.leftovers, strict=True)
     }
     user = files.user and files.user.model_copy(
         update={
             "may_write": {p: may for p, may in files.user.may_write.items() if not _is_users(p)}
-            | (new.user.may_write if new.user else {})
+            | (new_files.user.may_write if new_files.user else {})
         }
     )
     return Files(
-        count=files.count - old.count + new.count,
-        bytes=files.bytes - old.bytes + new.bytes,
+        count=files.count - old_files.count + new_files.count,
+        bytes=files.bytes - old_files.bytes + new_files.bytes,
         libraries=files.libraries,
         sizes=dict(sizes),
         leftovers=Leftovers.model_validate(leftovers),
-        world_writable=sorted([*(p for p in files.world_writable if not _is_users(p)), *new.world_writable]),
-        set_user_id=sorted([*(p for p in files.set_user_id if not _is_users(p)), *new.set_user_id]),
+        world_writable=sorted([*(p for p in files.world_writable if not _is_users(p)), *new_files.world_writable]),
+        set_user_id=sorted([*(p for p in files.set_user_id if not _is_users(p)), *new_files.set_user_id]),
         user=user,
     )
 

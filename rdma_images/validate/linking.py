@@ -27,11 +27,11 @@ class Linking:
     Of a library that is not read as a `whole` the symbols are those with PREFIXES.
     """
 
-    wants: Mapping[str, tuple[str, ...]]
+    needed_versions: Mapping[str, tuple[str, ...]]
     defines: frozenset[str]
     undefined: frozenset[str]
     defined: frozenset[str]
-    whole: bool = True
+    is_complete: bool = True
 
 
 def read_linking(path: str) -> Linking | None:
@@ -69,7 +69,7 @@ def faults(
     mapped = list(dict.fromkeys([path, *paths.values()]))
     problems = []
     for asker in mapped:
-        for name, versions in linkings[asker].wants.items() if asker in linkings else ():
+        for name, versions in linkings[asker].needed_versions.items() if asker in linkings else ():
             definer = linkings.get(paths.get(name, ""))
             if definer and definer.defines:
                 missing = [version for version in versions if version not in definer.defines]
@@ -81,9 +81,9 @@ def _undefined(path: str, mapped: list[str], linkings: Mapping[str, Linking]) ->
     """Return the symbols of `path` that nothing defines: those with PREFIXES where not all of a library were read."""
     if not linkings.keys() >= set(mapped):
         return []
-    read = [linkings[file] for file in mapped]
-    missing = read[0].undefined.difference(*(linking.defined for linking in read))
-    beginnings = ("",) if all(linking.whole for linking in read) else tuple(map(bytes.decode, PREFIXES))
+    readable = [linkings[file] for file in mapped]
+    missing = readable[0].undefined.difference(*(linking.defined for linking in readable))
+    beginnings = ("",) if all(linking.is_complete for linking in readable) else tuple(map(bytes.decode, PREFIXES))
     return [f"undefined symbol: {name} ({path})" for name in sorted(missing) if name.startswith(beginnings)]
 
 

@@ -68,8 +68,12 @@ def _measure_folder(folder: Path, names: tuple[str, ...]) -> Measured | str:
     if isinstance(measured, str):
         return measured
     request = network_request(host_config("", str(folder), measured), measured)
-    answer = probing.probe(machine, ("network",), request=request, python=str(python)) if request else ""
-    return measured if isinstance(answer, str) else measured.model_copy(update={"network": answer.network})
+    network_measurement = probing.probe(machine, ("network",), request=request, python=str(python)) if request else ""
+    return (
+        measured
+        if isinstance(network_measurement, str)
+        else measured.model_copy(update={"network": network_measurement.network})
+    )
 
 
 def _activated_environment(folder: Path) -> dict[str, str]:

@@ -49,15 +49,15 @@ def measured_project(
         onto_records.check(ref)
         project = _with_onto(project, (targets or ())[0], ref)
     for name in targets or project.matrix.targets:
-        if chosen := project.matrix.target(name).onto:
-            measure(chosen, progress)
+        if base_ref := project.matrix.target(name).onto:
+            measure(base_ref, progress)
     return project
 
 
 def measure(ref: str, progress: Progress = silent) -> ExistingImage:
     """Return what is known of the image `ref`: from its record if this suite made it, else measured now."""
-    if (earlier := onto_records.find(ref)) and earlier.suite == suite.digest():
-        return earlier
+    if (recorded := onto_records.find(ref)) and recorded.suite == suite.digest():
+        return recorded
     engine = engines.ensure(progress)
     name = provide(engine, ref, progress)
     report = validate(name, engine, progress=progress)
@@ -134,11 +134,11 @@ def _loader_folders(case: Inspection, tree: Tree) -> tuple[str, ...]:
     with_library = {
         posixpath.dirname(path) for path in tree.files.libraries if FABRIC_LIBRARY.fullmatch(base_name(path))
     }
-    answers = [answer.path for name, answer in tree.libraries.resolved.items() if FABRIC_LIBRARY.fullmatch(name)]
+    library_paths = [answer.path for name, answer in tree.libraries.resolved.items() if FABRIC_LIBRARY.fullmatch(name)]
     if case.measured.settings:
         answers_without = case.measured.settings.without_path.items()
-        answers += [path for name, path in answers_without if FABRIC_LIBRARY.fullmatch(name)]
-    folders = [*_library_path_folders(case.subject), *map(posixpath.dirname, filter(None, answers))]
+        library_paths += [path for name, path in answers_without if FABRIC_LIBRARY.fullmatch(name)]
+    folders = [*_library_path_folders(case.subject), *map(posixpath.dirname, filter(None, library_paths))]
     return tuple(folder for folder in dict.fromkeys(folders) if folder in with_library and PATH.fullmatch(folder))
 
 
@@ -147,6 +147,6 @@ def _cuda_runtime(case: Inspection, tree: Tree) -> str:
     major = cuda_in_use(case, tree.libraries).partition(".")[0]
     mapped = case.measured.torch.mapped if case.measured.torch else []
     files = [path for path in (*mapped, *tree.files.libraries) if CUDA_RUNTIME.fullmatch(base_name(path))]
-    fitting = [path for path in files if base_name(path) == f"libcudart.so.{major}"]
+    candidates = [path for path in files if base_name(path) == f"libcudart.so.{major}"]
     searched = _library_path_folders(case.subject)
-    return min(fitting, key=lambda path: (path not in mapped, posixpath.dirname(path) not in searched), default="")
+    return min(candidates, key=lambda path: (path not in mapped, posixpath.dirname(path) not in searched), default="")

@@ -28,7 +28,7 @@ class PluginSteps:
     others: tuple[str, ...]  # networks of channels that are not libfabric's
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether the log shows every step, and no channel uses anything else."""
         steps = self.interfaces and self.version and self.providers and self.channels
         return bool(steps) and self.nodes != 1 and not self.others
@@ -59,8 +59,8 @@ def plugin_steps(log: str, wordings: NcclLogs) -> PluginSteps:
     )
     return PluginSteps(
         interfaces=tuple(sorted({match["interface"] for match in LOADED.finditer(log)})),
-        version=_first(STARTED, log),
-        libfabric=_first(LIBFABRIC, log),
+        version=_first_match(STARTED, log),
+        libfabric=_first_match(LIBFABRIC, log),
         providers=tuple(sorted(summary.providers)),
         registered=tuple(int(match["bytes"]) for match in REGISTERED.finditer(log)),
         nodes=max(summary.nodes.values(), default=0),
@@ -69,6 +69,6 @@ def plugin_steps(log: str, wordings: NcclLogs) -> PluginSteps:
     )
 
 
-def _first(pattern: re.Pattern[str], log: str) -> str:
+def _first_match(pattern: re.Pattern[str], log: str) -> str:
     match = pattern.search(log)
     return match["version"] if match else ""

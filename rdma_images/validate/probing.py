@@ -55,8 +55,8 @@ def modules() -> tuple[str, ...]:
 
 def _imported(name: str) -> Iterator[str]:
     """Yield the other probe modules that a probe module imports."""
-    for several, line in IMPORTS.findall((PROBES / f"{name}.py").read_text(encoding="utf-8")):
-        yield from (word.strip() for word in (several or line).split(",") if word.strip())
+    for names, line in IMPORTS.findall((PROBES / f"{name}.py").read_text(encoding="utf-8")):
+        yield from (word.strip() for word in (names or line).split(",") if word.strip())
 
 
 def probe(

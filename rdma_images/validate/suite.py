@@ -75,12 +75,12 @@ def _roots(pattern: str) -> list[Path]:
 
 def run(case: Inspection, tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()) -> tuple[Check, ...]:
     """Return the checks of every validator of `tiers`; as `started`, where the case is known from the beginning."""
-    with started(tiers, junit, without) as checks:
+    with running_suite(tiers, junit, without) as checks:
         return checks(case)
 
 
 @contextlib.contextmanager
-def started(
+def running_suite(
     tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()
 ) -> Iterator[Callable[[Inspection], tuple[Check, ...]]]:
     """Start the validators' process, and provide what gives it a case and returns its checks, in the suite's order.
@@ -96,8 +96,8 @@ def started(
         RdmaImagesError: The suite itself could not run: that is never the image's fault.
     """
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
-        answer = Path(folder) / "checks.json"
-        command = [*PYTHON, "-m", "pytest", str(VALIDATORS), *options(Path("/dev/stdin"), answer, tiers)]
+        checks_file = Path(folder) / "checks.json"
+        command = [*PYTHON, "-m", "pytest", str(VALIDATORS), *options(Path("/dev/stdin"), checks_file, tiers)]
         command += ["--capture=no", f"--junit-xml={junit}"]  # without it, standard input is no more
         command += [f"--without={','.join(without)}"] if without else []
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -107,13 +107,13 @@ def started(
             command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=PROJECT, env=environment, text=True
         ) as process:
             try:
-                yield lambda case: _checks(process, case, answer, tiers)
+                yield lambda case: _checks(process, case, checks_file, tiers)
             finally:
                 process.kill()
 
 
 def _checks(
-    process: "subprocess.Popen[str]", case: Inspection, answer: Path, tiers: tuple[str, ...]
+    process: "subprocess.Popen[str]", case: Inspection, checks_file: Path, tiers: tuple[str, ...]
 ) -> tuple[Check, ...]:
     """Give a case to the process, and return its checks."""
     try:
@@ -122,18 +122,18 @@ def _checks(
         raise RdmaImagesError(f"the validators did not end in {LIMIT} s\nlook in validators/ for what waits") from None
     if process.returncode == NO_TESTS:
         raise RdmaImagesError(f"no validator is of the tier {', '.join(tiers)}\nask for static, device or gpu")
-    if process.returncode not in (0, 1) or not answer.exists():
-        last = "\n".join((out + err).strip().splitlines()[-8:])
-        raise RdmaImagesError(f"the validators could not run (pytest ended with {process.returncode}):\n{last}")
-    return tuple(Check(**fields) for fields in json.loads(answer.read_text(encoding="utf-8")))
+    if process.returncode not in (0, 1) or not checks_file.exists():
+        output_end = "\n".join((out + err).strip().splitlines()[-8:])
+        raise RdmaImagesError(f"the validators could not run (pytest ended with {process.returncode}):\n{output_end}")
+    return tuple(Check(**fields) for fields in json.loads(checks_file.read_text(encoding="utf-8")))
 
 
-def options(case: Path, answer: Path, tiers: tuple[str, ...]) -> list[str]:
+def options(case: Path, checks_file: Path, tiers: tuple[str, ...]) -> list[str]:
     """Return pytest's arguments for `case` and `tiers`: no configuration file, and the checks as JSON in `answer`."""
     return [
         *("-q", "--no-header", "--color=no", "--assert=plain", "--tb=line", "--rootdir", str(DATA), "-c", os.devnull),
         *("-p", "rdma_images.validate.pytest_plugin"),
         *(word for name in UNUSED for word in ("-p", f"no:{name}")),
         *("-o", "junit_suite_name=rdma-images", "-o", "junit_family=xunit2", "-o", "addopts="),
-        *(f"--case={case}", f"--checks={answer}", f"--tiers={','.join(tiers)}"),
+        *(f"--case={case}", f"--checks={checks_file}", f"--tiers={','.join(tiers)}"),
     ]

@@ -118,7 +118,7 @@ def validate(
     run = _Validation(image, build, question, report_folder(ref, image, host), progress)
     junit, without = run.folder / "report.xml", IMAGE_CHECK_PREFIXES if (host or "").startswith(FOLDER_PREFIX) else ()
     if host or engine is None:
-        with suite.started(tiers, junit, without) as compare:
+        with suite.running_suite(tiers, junit, without) as compare:
             image_config, measured = _measure_elsewhere(ref, host or "local://", tiers, progress)
             return run.write_report(image_config, measured, compare)
     digest = engines.image_id(engine, ref) or _digest(engine, ref)
@@ -129,14 +129,14 @@ def validate(
         return report.publish_cached(*previous, run.folder)
     from rdma_images import datapath
 
-    with suite.started(tiers, junit, without) as compare:
+    with suite.running_suite(tiers, junit, without) as compare:
         image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
         emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
-        answer = run.write_report(image_config, measured, compare, emulated)
+        report_ = run.write_report(image_config, measured, compare, emulated)
     # An emulator that is unavailable today may be available tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
-        report_cache.save(name, answer, junit)
-    return answer
+        report_cache.save(name, report_, junit)
+    return report_
 
 
 def _measure_in_engine(
@@ -183,5 +183,7 @@ def _require(ref: str, digest: str, build: Build | None) -> None:
 
 def _base_faults(checks: Sequence[Check], image: Image | None) -> tuple[str, ...]:
     """Return the failed checks that fail in the same way in the image that a fabric was added to."""
-    before = image.onto.base.failed if image and image.onto else {}
-    return tuple(check.id for check in checks if check.outcome == "failed" and before.get(check.id) == check.actual)
+    base_findings = image.onto.base.failed if image and image.onto else {}
+    return tuple(
+        check.id for check in checks if check.outcome == "failed" and base_findings.get(check.id) == check.actual
+    )

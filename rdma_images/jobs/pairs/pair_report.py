@@ -23,9 +23,9 @@ def first_report(nodes: Sequence[str], rounds: int) -> PairReport:
     first = pair_rounds.first_rounds(nodes, rounds)
     pairs = sum(map(len, first))
     word = "round" if len(first) == 1 else "rounds"
-    more = "" if len(nodes) < pair_rounds.FEW else "; suspects then need one more with good nodes"
+    note = "" if len(nodes) < pair_rounds.FEW else "; suspects then need one more with good nodes"
     return PairReport(
-        f"{len(nodes)} nodes: {len(first)} {word}, {pairs} pairs, those of a round at once{more}", first, None
+        f"{len(nodes)} nodes: {len(first)} {word}, {pairs} pairs, those of a round at once{note}", first, None
     )
 
 
@@ -44,8 +44,8 @@ def next_report(nodes: Sequence[str], by_pair: Mapping[Pair, float], expected: f
     elif inference.suspects:
         parts.append(f"{len(inference.suspects)} suspects")
     if inference.unmeasured:
-        more = " and more" if len(inference.unmeasured) > MAX_SHOWN else ""
-        parts.append(f"no log has {', '.join(inference.unmeasured[:MAX_SHOWN])}{more}")
+        remainder = " and more" if len(inference.unmeasured) > MAX_SHOWN else ""
+        parts.append(f"no log has {', '.join(inference.unmeasured[:MAX_SHOWN])}{remainder}")
     if remaining := pair_rounds.rounds_left(inference):
         parts[-1] += (
             f"{':' if inference.unmeasured else ','} {remaining} more round{'s' if remaining != 1 else ''} at least"

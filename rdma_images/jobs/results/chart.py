@@ -95,13 +95,16 @@ class _Axes:
         return self.x(size), self.y(value)
 
     def x_ticks(self) -> list[Tick]:
-        first, last = math.ceil(math.log2(self.smallest)), math.floor(math.log2(self.largest))
-        step = max(1, math.ceil((last - first + 1) / MAX_LABELS))
-        return [Tick(self.x(1 << power), format_size(1 << power)) for power in range(last, first - 1, -step)]
+        first_exponent, last_exponent = math.ceil(math.log2(self.smallest)), math.floor(math.log2(self.largest))
+        step = max(1, math.ceil((last_exponent - first_exponent + 1) / MAX_LABELS))
+        return [
+            Tick(self.x(1 << power), format_size(1 << power))
+            for power in range(last_exponent, first_exponent - 1, -step)
+        ]
 
     def y_ticks(self) -> list[Tick]:
-        first, last = round(math.log10(MIN_BANDWIDTH)), round(math.log10(self.highest))
-        return [Tick(self.y(10.0**power), f"{10.0**power:g}") for power in range(first, last + 1)]
+        first_exponent, last_exponent = round(math.log10(MIN_BANDWIDTH)), round(math.log10(self.highest))
+        return [Tick(self.y(10.0**power), f"{10.0**power:g}") for power in range(first_exponent, last_exponent + 1)]
 
 
 def _draw(line: ChartLine, axes: _Axes) -> DrawnLine:

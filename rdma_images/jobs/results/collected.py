@@ -31,16 +31,22 @@ def read_logs(
         RdmaImagesError: Something cannot be read.
         RefusedError: The arguments contradict each other.
     """
-    first = paths[0]
-    if len(paths) == 1 and first.name == run_folder.RESULT.name:
-        return run_folder.load(first)
-    spec = folder.read_form(job_spec.JOB_SPEC, job) if job else run_folder.read_job(first) if first.is_dir() else None
+    first_path = paths[0]
+    if len(paths) == 1 and first_path.name == run_folder.RESULT.name:
+        return run_folder.load(first_path)
+    spec = (
+        folder.read_form(job_spec.JOB_SPEC, job)
+        if job
+        else run_folder.read_job(first_path)
+        if first_path.is_dir()
+        else None
+    )
     if spec and (instance or nodes):
         raise RefusedError(f"job.json of {spec.name} has its instance type and nodes\nleave out --instance and --nodes")
     fabric_logs = [log for path in paths for log in find_logs(path)]
-    tcp_logs = list(find_logs(tcp) if tcp else run_folder.logs(first, "tcp") if first.is_dir() else ())
+    tcp_logs = list(find_logs(tcp) if tcp else run_folder.logs(first_path, "tcp") if first_path.is_dir() else ())
     fabric_logs, tcp_logs = [log.absolute() for log in fabric_logs], [log.absolute() for log in tcp_logs]
-    folders = [first.absolute()] if first.is_dir() else [log.parent for log in fabric_logs]
+    folders = [first_path.absolute()] if first_path.is_dir() else [log.parent for log in fabric_logs]
     base = Path(os.path.commonpath([*folders, *(log.parent for log in tcp_logs)]))
     return from_logs.job_result(fabric_logs, spec, tcp_logs, base, expectations.job_expectations(spec, instance, nodes))
 

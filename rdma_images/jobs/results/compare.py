@@ -34,13 +34,13 @@ def compare(first: Result, second: Result) -> Comparison:
 
 def _sentence(lines: Sequence[speed.SizeComparison]) -> str:
     """Return the largest size, and at how many sizes the second is slower."""
-    last = max(lines, key=lambda line: line.size)
+    largest = max(lines, key=lambda line: line.size)
     slower = sum(1 for line in lines if line.ratio and line.ratio < 1 - SAME)
     faster = sum(1 for line in lines if line.ratio and line.ratio > 1 + SAME)
-    ratio = f", {last.ratio:.2f} times the first" if last.ratio else ""
-    measurement = f"{last.collective or 'collective'} of {format_size(last.size)}"
+    ratio = f", {largest.ratio:.2f} times the first" if largest.ratio else ""
+    measurement = f"{largest.collective or 'collective'} of {format_size(largest.size)}"
     return (
-        f"{measurement}: {last.busbw:.4g} GB/s after {last.other:.4g}{ratio}; "
+        f"{measurement}: {largest.busbw:.4g} GB/s after {largest.other:.4g}{ratio}; "
         f"by more than {SAME:.0%} slower at {slower} and faster at {faster} of {len(lines)} sizes"
     )
 

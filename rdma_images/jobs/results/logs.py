@@ -40,7 +40,7 @@ def read_run_logs(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = 
         log = _Log(name, classifier, reader, processes)
         for number, text in log_blocks.pieces(path):
             if not reader.is_cut(text):
-                log.piece(number, text)
+                log.read_piece(number, text)
         tables.append(log.table)
     return RunLogs(reader.summary(), processes, tuple(tables))
 
@@ -57,46 +57,46 @@ class _Log:
             SizesTable(),
         )
 
-    def piece(self, number: int, text: str) -> None:
+    def read_piece(self, number: int, text: str) -> None:
         """Read a piece of the log, which begins in the line `number`."""
         text = plain_text(text).replace("\r\n", "\n")
         channels = Channels()
-        matching: list[MatchingLine] = []
+        matching_lines: list[MatchingLine] = []
         lines = text.split("\n")
         shapes = self.classifier.classify_lines(text)
         self.reader.failure_reader.feed(text, lines, shapes, self.name, number)
         for line, shape in zip(lines, shapes, strict=True):
             if shape is USUAL and channels.count(number, line):
                 if self.table.open:
-                    self.table.beside(line)
+                    self.table.read_other_line(line)
             elif shape.matters:
-                matching.append((line, shape))
+                matching_lines.append((line, shape))
                 where = f"{self.name}:{number}"
                 # Message by message: an expression takes the square of a line's length where many messages are in it.
                 for message in dict.fromkeys(text[: parser.MAX_MESSAGE_LENGTH] for text in parser.MESSAGE.split(line)):
                     self.processes.meanings(shape.wordings, message, where)
-                self._line(line, where)
+                self._read_line(line, where)
             elif self.table.open and shape.is_nccl:
-                self.table.beside(line)
+                self.table.read_other_line(line)
             elif self.table.open:
-                self._line(line, f"{self.name}:{number}")
+                self._read_line(line, f"{self.name}:{number}")
             number += 1
-        self._channels(channels)
-        self.reader.feed_matching(text, matching, channels, any(shape.is_nccl for shape in set(shapes)))
+        self._count_channels(channels)
+        self.reader.feed_matching(text, matching_lines, channels, any(shape.is_nccl for shape in set(shapes)))
 
-    def _channels(self, channels: Channels) -> None:
+    def _count_channels(self, channels: Channels) -> None:
         """Count the channels over a network of lines that say nothing else."""
         for (sender, _), channel in channels.network.items():
             key = (channel.match["network"], channel.match["device"], channel.match["gdr"] is not None)
             if process := self.processes.named_by(sender):
                 process.channel(key, f"{self.name}:{channel.number}", channel.times)
 
-    def _line(self, line: str, where: str) -> None:
+    def _read_line(self, line: str, where: str) -> None:
         """Read a line that says more than a channel."""
         for part in printable_parts(line):
             prefix, *messages = parser.MESSAGE.split(part[: log_blocks.MAX_LINE_LENGTH])
             if messages:
-                self.table.beside(prefix)
+                self.table.read_other_line(prefix)
             else:
                 self.table.line(part[-parser.MAX_MESSAGE_LENGTH :], where)
             for message in messages:

@@ -73,7 +73,7 @@ class SizesTable:
             if len(ranks) > 1:
                 self.shared[host, gpu] = list(ranks.values())
 
-    def beside(self, line: str) -> None:
+    def read_other_line(self, line: str) -> None:
         """Read a line of NCCL's, which may have the first piece of a row before it."""
         if self._columns and (match := TORN.match(line)):
             self._begun = match[1]

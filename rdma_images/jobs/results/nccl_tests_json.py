@@ -60,8 +60,8 @@ def _table(document: dict[str, object], text: bytes, name: str) -> SizesTable:
         rank, host = fields.get("rank"), fields.get("hostname")
         if isinstance(rank, int) and isinstance(host, str) and host:
             table.device(rank, host, str(fields.get("device_hex", "")), f"{name}:1")
-    if isinstance(most := config.get("maximum_bytes"), int):
-        table.largest = SourcedValue(str(most), f"{name}:1")
+    if isinstance(maximum := config.get("maximum_bytes"), int):
+        table.largest = SourcedValue(str(maximum), f"{name}:1")
     bounds = document.get("out_of_bounds")
     if isinstance(bounds, dict) and isinstance(count := bounds.get("count"), int):
         table.out_of_bounds, table.concluded = SourcedValue(str(count), f"{name}:1"), True

@@ -19,16 +19,16 @@ def result_table(result: Result) -> RenderableType:
     """Return the sentence, then what is wrong, the nodes, the rows, and what they are compared with."""
     headline = Text(result.sentence, STYLES[result.exit_code])
     parts: list[RenderableType] = [headline]
-    first = result.runs[0]
+    first_run = result.runs[0]
     for run in result.runs:
         for problem in run.problems:
             if len(parts) == 1 and result.sentence.startswith(problem.sentence):  # the headline says it
                 headline.append(_about(run, problem))
             else:
                 parts.append(_problem(run, problem))
-    parts += [Text(), *_nodes(first.nodes)] if first.nodes else []
-    parts += [Text(), _rows(result)] if first.measurements else []
-    return Group(*parts, *_expected(result), Text(f"\n{summary_line(first)}"))
+    parts += [Text(), *_nodes(first_run.nodes)] if first_run.nodes else []
+    parts += [Text(), _rows(result)] if first_run.measurements else []
+    return Group(*parts, *_expected(result), Text(f"\n{summary_line(first_run)}"))
 
 
 def summary_line(run: RunResult) -> str:

@@ -181,9 +181,9 @@ def _check_rows(tables: Sequence[SizesTable]) -> Iterator[Problem]:
         elif table.out_of_bounds and table.out_of_bounds.value != "0":
             yield Problem(f"{table.out_of_bounds.value} values out of bounds", "", (table.out_of_bounds.where,))
         if not table.concluded and (table.rows or table.largest) and not table.failure:
-            last = f" after {format_size(table.rows[-1].size)}" if table.rows else " before its first row"
+            position = f" after {format_size(table.rows[-1].size)}" if table.rows else " before its first row"
             where = table.rows[-1].where if table.rows else table.largest.where if table.largest else ""
-            yield Problem(f"the measurement is not complete: the log stops{last}", "", (where,), "unknown")
+            yield Problem(f"the measurement is not complete: the log stops{position}", "", (where,), "unknown")
 
 
 def _check_processes(table: SizesTable) -> Iterator[Problem]:
@@ -218,9 +218,11 @@ def _merge_equal(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return each sentence once, with all its lines, errors first."""
     by_sentence: dict[str, Problem] = {}
     for problem in problems:
-        earlier = by_sentence.get(problem.sentence)
+        equal_problem = by_sentence.get(problem.sentence)
         by_sentence[problem.sentence] = (
-            replace(problem, where=tuple(dict.fromkeys((*earlier.where, *problem.where)))) if earlier else problem
+            replace(problem, where=tuple(dict.fromkeys((*equal_problem.where, *problem.where))))
+            if equal_problem
+            else problem
         )
     return tuple(
         sorted(by_sentence.values(), key=lambda problem: ("error", "unknown", "warning").index(problem.severity))
@@ -236,8 +238,8 @@ def _measurements(tables: Sequence[SizesTable], collective: str) -> tuple[Measur
             named_row = replace(row, collective=row.collective or collective)
             key = (named_row.collective, named_row.size, named_row.type, named_row.redop, named_row.root)
             times[key] = times.get(key, 0) + 1
-            earlier = best.get((*key, times[key]))
-            if earlier is None or _digits(row) > _digits(earlier):
+            best_row = best.get((*key, times[key]))
+            if best_row is None or _digits(row) > _digits(best_row):
                 best[*key, times[key]] = named_row
     return tuple(best.values())
 

@@ -10,7 +10,7 @@ from rdma_images.jobs.results.result import Result
 
 def fitting_entries(texts: Iterable[str], fabric: Fabric | None, facts: Troubleshooting) -> str:
     """Return the entries that fit the texts, for a terminal; "" where none fits."""
-    return "\n".join(_short(name, entry) for name, entry in facts.fitting(texts, fabric))
+    return "\n".join(_short(name, entry) for name, entry in facts.find_fitting(texts, fabric))
 
 
 def fitting_result(result: Result, scheduler_lines: Iterable[str], facts: Troubleshooting) -> str:

@@ -31,16 +31,16 @@ def output(
     """
     with start(words, folder, stdout_file, subprocess.PIPE if stdin is not None else subprocess.DEVNULL) as process:
         try:
-            out, err = process.communicate(stdin, limit)
+            stdout, stderr = process.communicate(stdin, limit)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise CommandError(
                 f"{_short_command(words)}: no answer in {limit:.0f} s\ncheck that the cluster answers"
             ) from None
     if process.returncode:
-        complaint = err.strip() or (out or "").strip() or f"exit code {process.returncode}"
+        complaint = stderr.strip() or (stdout or "").strip() or f"exit code {process.returncode}"
         raise CommandError(f"{_short_command(words)}: {plain(complaint)[-MAX_COMPLAINT_LENGTH:]}")
-    return out or ""
+    return stdout or ""
 
 
 def start(

@@ -109,8 +109,8 @@ def follow(
     With `logs` it has failed, too, once a line is in them after which no job goes on; `node` is a node whose output is
     shown.
     """
-    started = last_answer = time.monotonic()
-    state, last = JobState("waiting"), ""
+    start_time = last_answer = time.monotonic()
+    state, last_message = JobState("waiting"), ""
     while True:
         try:
             state = read_state(runner)
@@ -119,9 +119,9 @@ def follow(
         except CommandError as error:
             line = f"no answer, asking again: {first_line(error)}"
         now = time.monotonic()
-        if line != last:
-            progress(f"{_minutes(now - started)} {line}")
-            last = line
+        if line != last_message:
+            progress(f"{_minutes(now - start_time)} {line}")
+            last_message = line
         if node:
             node.show()
         if state.phase in ("succeeded", "failed"):
@@ -130,10 +130,10 @@ def follow(
             return JobEnd("failed", logs.sentence)
         if now - last_answer > UNREACHABLE:
             return JobEnd("unreachable", f"no answer for {_minutes(now - last_answer)} minutes: {line}")
-        if now - started > limit:
+        if now - start_time > limit:
             late = "did not start" if state.phase == "waiting" else "did not end"
             return JobEnd("late", f"it {late} in {_minutes(limit)} minutes: {state.why or 'nothing says why'}")
-        if stop.wait(min(QUICK if now - started < QUICK_SECONDS else SLOW, max(0.1, started + limit - now))):
+        if stop.wait(min(QUICK if now - start_time < QUICK_SECONDS else SLOW, max(0.1, start_time + limit - now))):
             return JobEnd("interrupted", f"{signal.Signals(stop.number).name} while it was {state.phase}")
 
 

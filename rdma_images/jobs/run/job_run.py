@@ -98,7 +98,7 @@ class _JobRun:
     progress: Progress
 
     troubleshooting: Troubleshooting
-    done: list[SubmissionRecord] = field(default_factory=list)
+    finished: list[SubmissionRecord] = field(default_factory=list)
 
     def run(self, name: RunName, submission: Submission) -> None:
         """Run a submission. Raises JobEndedError where it does not come to its end."""
@@ -124,7 +124,7 @@ class _JobRun:
                 self._record(entry)
             except CommandError as error:
                 removal_error = f"\n{submission.job.name} was not removed: {error}"
-        self.done.append(entry)
+        self.finished.append(entry)
         self.progress(f"{submission.job.name} {end.how}, {entry.cleanup}; logs: {display_path(submission.logs)}")
         if end.how in ("late", "interrupted", "unreachable"):
             logs = f"\nlogs so far: {display_path(submission.logs)}" if any(submission.logs.iterdir()) else ""
@@ -143,7 +143,7 @@ class _JobRun:
             )
 
     def _record(self, entry: SubmissionRecord) -> None:
-        record.write(self.folder, [*self.done, entry])
+        record.write(self.folder, [*self.finished, entry])
 
     def _submit(self, runner: Runner, submission: Submission, entry: SubmissionRecord) -> None:
         self.progress(f"submitting {submission.job.name}")

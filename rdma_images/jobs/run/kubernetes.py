@@ -25,7 +25,7 @@ class Kubernetes:
 
     def __init__(self, submission: Submission) -> None:
         self._submission = submission
-        self._ran: dict[str, str] = {}  # uid of each pod that ran, and its name
+        self._pods_that_ran: dict[str, str] = {}  # uid of each pod that ran, and its name
         self._missed = 0
         self._streams = Streams(submission.logs)
 
@@ -50,7 +50,7 @@ class Kubernetes:
                 )
         if ray_state := _ray_ending(job.get("status", {})):
             return ray_state
-        if not self._submission.job.work.restarts and (lost_pods := self._lost(pods)):
+        if not self._submission.job.work.restarts and (lost_pods := self._describe_lost_pods(pods)):
             return JobState("failed", lost_pods)
         if waiting := [pod for pod in pods if not _runs(pod)]:
             return JobState("waiting", "; ".join(dict.fromkeys(self._why(pod) for pod in waiting)))
@@ -76,8 +76,8 @@ class Kubernetes:
 
     def _collected(self) -> Iterator[str]:
         """Write the log of each pod; yield what did not work."""
-        started = [pod["metadata"]["name"] for pod in self._pods() if pod["status"].get("phase") != "Pending"]
-        for name in started:
+        started_pods = [pod["metadata"]["name"] for pod in self._pods() if pod["status"].get("phase") != "Pending"]
+        for name in started_pods:
             log = self._submission.logs / f"{name}.log"
             try:
                 output([*self._program, "logs", name, "--all-containers", "--tail=-1"], limit=300, stdout_file=log)
@@ -136,17 +136,17 @@ class Kubernetes:
         pods: list[Object] = self._get("pods", "-l", self._selector)["items"]
         return pods
 
-    def _lost(self, pods: list[Object]) -> str:
+    def _describe_lost_pods(self, pods: list[Object]) -> str:
         """Return the sentence on pods that ran and are gone, as a drained node's are, or that ended badly."""
         if failures := [
             failure for pod in pods if pod["status"].get("phase") == "Failed" for failure in _endings([pod])
         ]:
             return "; ".join(failures)
-        self._ran |= {
+        self._pods_that_ran |= {
             pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"
         }
-        present = {pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
-        missing = [name for uid, name in self._ran.items() if uid not in present]
+        present_uids = {pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
+        missing = [name for uid, name in self._pods_that_ran.items() if uid not in present_uids]
         self._missed = self._missed + 1 if missing else 0
         if self._missed < MISSED_LOOKS:
             return ""

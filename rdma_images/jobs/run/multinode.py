@@ -36,7 +36,7 @@ def validate(
 
     Raises what running a job raises, and RdmaImagesError where no node was measured.
     """
-    started = time.monotonic()
+    start_time = time.monotonic()
     job = folder.load(job_folder)
     nodes = _measure_nodes(job, job_folder, project, tiers, options, progress)
     run_path = job_run.run_job(job_folder, project, options, progress)
@@ -45,8 +45,8 @@ def validate(
     expected = Expected(fabric=job.fabric, because="job.json says so", target=job.target)
     node_checks = in_job.checks(job.image, nodes, expected, tiers)
     job_checks = tuple(_job_checks(job, nodes, result))
-    name, first = next(iter(nodes.items()))
-    subject = measure_host.host_config(job.image, name, first).model_copy(update={"digest": result.digest})
+    name, first_measured = next(iter(nodes.items()))
+    subject = measure_host.host_config(job.image, name, first_measured).model_copy(update={"digest": result.digest})
     job_report = Report(
         ref=job.image,
         digest=result.digest,
@@ -54,9 +54,9 @@ def validate(
         image_id=None,
         rehearsal=(),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=round(time.monotonic() - started, 3),
+        seconds=round(time.monotonic() - start_time, 3),
         checks=(*node_checks, *job_checks),
-        facts=Inspection(subject=subject, expected=expected, measured=first),
+        facts=Inspection(subject=subject, expected=expected, measured=first_measured),
     )
     out = report_folder(job.image, host=job.name)
     out.mkdir(parents=True, exist_ok=True)

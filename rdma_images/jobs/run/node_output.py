@@ -58,7 +58,7 @@ def _labelled(line: str) -> tuple[int | None, str]:
 
 def _pod_node(pod: str) -> int | None:
     """Return the node of a pod; None for one that is none's, as the launcher's."""
-    for form, first in PODS:
-        if match := form.fullmatch(pod):
-            return first + int(match[1]) if form.groups else first
+    for pattern, group in PODS:
+        if match := pattern.fullmatch(pod):
+            return group + int(match[1]) if pattern.groups else group
     return None

@@ -22,7 +22,7 @@ class Script:
         self, submission: Submission, command: Sequence[str | Path], remove: Sequence[Sequence[str | Path]]
     ) -> None:
         """Take the `command` that starts the job, and the commands of `remove`, each for a part of what it leaves."""
-        self._submission, self._words, self._remove = submission, command, remove
+        self._submission, self._command, self._remove = submission, command, remove
         self._log = submission.logs / "output.log"
         self._process: subprocess.Popen[str] | None = None
 
@@ -30,7 +30,7 @@ class Script:
         """Start the program, with the name of the run in its environment."""
         environment = {"RDMA_IMAGES_RUN": self._submission.name}
         self._process = start(
-            self._words, self._submission.logs, self._log, errors=subprocess.STDOUT, environment=environment
+            self._command, self._submission.logs, self._log, errors=subprocess.STDOUT, environment=environment
         )
 
     def state(self) -> JobState:

@@ -32,7 +32,7 @@ class JobWatch:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._live = live.LiveVerdict(load_wordings())
-        self._started = time.monotonic()
+        self._start_time = time.monotonic()
         self._stopped_at = math.inf
         self._findings: set[str] = set()
         self.bad_nodes: dict[str, list[str]] = {}  # and the errors of each
@@ -67,7 +67,7 @@ class JobWatch:
                     self.bad_nodes.setdefault(plain(match["node"]), []).append(plain(match["sentence"]))
 
     def _report(self, sentence: str) -> None:
-        seconds = int(time.monotonic() - self._started)
+        seconds = int(time.monotonic() - self._start_time)
         self._progress(f"{seconds // 60}:{seconds % 60:02d} {plain(sentence)}")
 
 

@@ -111,12 +111,12 @@ def _parameter_problems(
     if "capacity-block" in values and "capacity-reservation" in values:
         yield "--param capacity-block and --param capacity-reservation: nodes run in one of both\nleave one out"
     if "capacity-block" in values and template:
-        chosen = next((name for name in ("launch-template", "interfaces") if name in values), "")
+        conflicting = next((name for name in ("launch-template", "interfaces") if name in values), "")
         fix = "choose an --instance whose first card takes EFA, such as p5.48xlarge"
         yield (
             f"--param capacity-block: {request.instance} with these interfaces needs a launch template, "
             "and a node group of a Capacity Block is made without one here\n"
-            + (f"leave --param {chosen} out" if chosen and node.first_card != "ena" else fix)
+            + (f"leave --param {conflicting} out" if conflicting and node.first_card != "ena" else fix)
         )
     if values.get("interfaces") == "efa" and node.first_card == "ena":
         yield (

@@ -163,9 +163,9 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
     lines = []
     for name in request.fields():
         if name not in launcher.fields:
-            supporting = [other for other, row in table.launchers.items() if name in row.fields]
-            others = f"these have it: {', '.join(supporting)}" if supporting else "no launcher has it"
-            lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}); {others}")
+            supporting = [name_ for name_, row in table.launchers.items() if name in row.fields]
+            support = f"these have it: {', '.join(supporting)}" if supporting else "no launcher has it"
+            lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}); {support}")
     if lines:
         raise RefusedError("\n".join([*lines, f"{COMMAND} job.launchers --fields shows what each launcher supports"]))
 
@@ -189,18 +189,18 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
     launcher = launchers[request.launcher]
     node = project.facts.instances.find(request.instance)
     planned = _planned(request, node, project)
-    instance = _plain(request.instance, node, project.facts)
+    instance = _type_name(request.instance, node, project.facts)
     for refusal in _mismatches(request, launcher, planned, instance, node):
         raise RefusedError(refusal)
-    can = job_image.starters(planned, request.work.launch)
-    starter = next((starter_name for starter_name in can if starter_name in launcher.starts), None)
+    starters = job_image.starters(planned, request.work.launch)
+    starter = next((starter_name for starter_name in starters if starter_name in launcher.starts), None)
     if starter is None:
         suitable = [
-            name for name, row in launchers.items() if set(row.starts) & set(can) and planned.fabric in row.fabrics
+            name for name, row in launchers.items() if set(row.starts) & set(starters) and planned.fabric in row.fabrics
         ]
         raise RefusedError(
             f"launcher {request.launcher} starts ranks with {' or '.join(launcher.starts)}, "
-            f"and {request.target} has {' and '.join(can) or 'neither mpirun nor torchrun'}\n"
+            f"and {request.target} has {' and '.join(starters) or 'neither mpirun nor torchrun'}\n"
             f"launchers for this target: {', '.join(suitable) or 'none'}"
         )
     return _Parts(launcher, planned, instance, node, starter)
@@ -230,7 +230,7 @@ def _planned(request: JobRequest, node: InstanceType, project: Project) -> Image
     )
 
 
-def _plain(name: str, node: InstanceType, facts: Facts) -> str:
+def _type_name(name: str, node: InstanceType, facts: Facts) -> str:
     """Return the type's own name, whatever prefix the user gave or left out."""
     return next(
         key for key, row in facts.instances.types.items() if row is node and key.endswith(name.removeprefix("ml."))
@@ -260,10 +260,10 @@ def _mismatches(
             f"add --set platform=linux/{node.architecture}"
         )
     if request.nodes < launcher.nodes.least:
-        least = launcher.nodes.least
+        minimum = launcher.nodes.least
         yield (
-            f"--nodes {request.nodes}: launcher {request.launcher} starts jobs on {least} or more nodes\n"
-            f"ask for {least} or more, or choose another --launcher: {COMMAND} job.launchers shows them"
+            f"--nodes {request.nodes}: launcher {request.launcher} starts jobs on {minimum} or more nodes\n"
+            f"ask for {minimum} or more, or choose another --launcher: {COMMAND} job.launchers shows them"
         )
 
 
@@ -271,7 +271,9 @@ def _variables(request: JobRequest, parts: _Parts, parameters: Mapping[str, str]
     """Yield what the job sets: what its network and instance type need; over TCP also the network of that name."""
     launchers = facts.launchers
     for row in launchers.variables.values():
-        if row.needed(parts.node.fabric, _network(parts), parts.node.interfaces, parts.instance, request.work.restarts):
+        if row.is_needed(
+            parts.node.fabric, _network(parts), parts.node.interfaces, parts.instance, request.work.restarts
+        ):
             value = row.value.format(cidr=parameters.get("cidr"), logs=LOGS)
             interface = parameters.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
             yield JobValue(
@@ -302,11 +304,13 @@ def _folders(work: Work, parts: _Parts) -> Iterator[JobValue]:
 
 def _tcp_variables(fabric: Fabric, facts: Facts) -> Iterator[JobValue]:
     """Yield the variables that select TCP, and override those by which the image insists on its fabric."""
-    nothing = facts.running.insist["nothing"]
+    no_insistence = facts.running.insist["nothing"]
     reason = "this job measures TCP, to compare with"
-    overrides = {runtime.NETWORK: nothing.network} | ({runtime.PROVIDER: nothing.provider} if fabric == "efa" else {})
+    overrides = {runtime.NETWORK: no_insistence.network} | (
+        {runtime.PROVIDER: no_insistence.provider} if fabric == "efa" else {}
+    )
     for name, value in overrides.items():
-        yield JobValue(name, str(value), reason, facts.running.cite(nothing))
+        yield JobValue(name, str(value), reason, facts.running.cite(no_insistence))
 
 
 def job_over_tcp(job: Job, facts: Facts) -> Job:

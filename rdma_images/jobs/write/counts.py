@@ -38,11 +38,11 @@ def counts(
 
 def misfits(requested: Counts, node: InstanceType, reserve: NodeResources) -> Iterator[str]:
     """Yield a sentence for each resource that is requested and that the node does not have."""
-    most = _interfaces(node, node.gpus)
+    all_interfaces = _interfaces(node, node.gpus)
     if requested.gpus > node.gpus:
         yield f"{requested.gpus} GPUs, and the node has {node.gpus}"
-    if requested.interfaces > most:
-        yield f"{requested.interfaces} interfaces, and the node has {most}"
+    if requested.interfaces > all_interfaces:
+        yield f"{requested.interfaces} interfaces, and the node has {all_interfaces}"
     if requested.hugepages > reserve.hugepages:
         yield f"{requested.hugepages} MiB of huge pages, and the node has {reserve.hugepages}"
     available = int(node.memory * 1024 * (1 - RESERVED_SHARE)) - reserve.hugepages

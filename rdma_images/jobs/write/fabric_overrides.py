@@ -70,14 +70,16 @@ def _variables(
         elif name in LOG_VARIABLES and not re.fullmatch(LOG_VARIABLES[name], value):
             yield Override(name, f"{name}={value}", "no log would say which network NCCL used", "facts/launchers.yaml")
         elif row := next(
-            (row for row in facts.variables.values() if _holds(row, name, work, node, network, versions)), None
+            (row for row in facts.variables.values() if _applies(row, name, work, node, network, versions)), None
         ):
             yield Override(name, f"{name}={value}", row.why, facts.cite(row))
     for name in work.secrets.keys() & {*baked, *LOG_VARIABLES}:
         yield Override(name, name, "a secret of this name would replace what the job sets", "--secret")
 
 
-def _holds(row: Variable, name: str, work: Work, node: InstanceType, network: str, versions: Mapping[str, str]) -> bool:
+def _applies(
+    row: Variable, name: str, work: Work, node: InstanceType, network: str, versions: Mapping[str, str]
+) -> bool:
     """Return whether a row of facts/environment.yaml is certain of a job whose nodes and network are known."""
     in_network = row.on_hosts if network == "host" else row.in_pods
     return (

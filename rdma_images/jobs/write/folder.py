@@ -34,7 +34,7 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
     Files that the earlier job did not write, such as its runs, move to the new folder. Raises RefusedError where one of
     them has the name of a file to write.
     """
-    foreign = _others(folder)
+    foreign = _other_files(folder)
     if replaced := sorted(foreign & texts.keys()):
         raise RefusedError(f"{folder / replaced[0]} is not of the job in this folder, and would be replaced\nrename it")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
     shutil.rmtree(temporary)
 
 
-def _others(folder: Path) -> set[str]:
+def _other_files(folder: Path) -> set[str]:
     """Return the names in a folder that the job or cluster there did not write."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     return names - written_files(folder)

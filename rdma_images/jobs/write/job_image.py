@@ -17,7 +17,7 @@ from rdma_images.publish import publication
 DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
 
 
-def reference(image: Image, requested: str, form: str | None, tcp: bool = False) -> tuple[str, str]:
+def reference(image: Image, requested: str, pattern: str | None, tcp: bool = False) -> tuple[str, str]:
     """Return the image as "host/repository@sha256:…", and the source of that.
 
     `requested` is the user's reference, `form` what the launcher takes. A job over TCP may run the image of this
@@ -31,23 +31,25 @@ def reference(image: Image, requested: str, form: str | None, tcp: bool = False)
     if tcp and not requested and build and (record is None or record.rehearsal or not record.copies):
         return f"{build.ref.rpartition(':')[0]}@{build.digest}", f"build.json of {image.id}: it is in this engine alone"
     refs, source = ([requested], "--image") if requested else (_published(image), f"publication.json of {image.id}")
-    fitting = [ref for ref in refs if form is None or re.fullmatch(form, ref)]
-    if not fitting:
-        raise RefusedError(f"{', '.join(refs)}: this launcher only takes images that match {form}\npublish there first")
-    if len(fitting) > 1:
+    matches = [ref for ref in refs if pattern is None or re.fullmatch(pattern, ref)]
+    if not matches:
         raise RefusedError(
-            f"{image.id} is in {len(fitting)} registries\nname one of them: --image {' or '.join(fitting)}"
+            f"{', '.join(refs)}: this launcher only takes images that match {pattern}\npublish there first"
         )
-    if not DIGEST.fullmatch(fitting[0]):
+    if len(matches) > 1:
+        raise RefusedError(
+            f"{image.id} is in {len(matches)} registries\nname one of them: --image {' or '.join(matches)}"
+        )
+    if not DIGEST.fullmatch(matches[0]):
         raise RefusedError(
             f"--image {requested}: a tag can be moved while the job starts on its nodes\n"
             "name it as host/repository@sha256:…; publication.json or `docker buildx imagetools inspect` has the digest"
         )
-    if "-rehearsal@" in fitting[0] or (build and build.rehearsal and fitting[0].endswith(f"@{build.digest}")):
+    if "-rehearsal@" in matches[0] or (build and build.rehearsal and matches[0].endswith(f"@{build.digest}")):
         raise RefusedError(
-            f"{fitting[0]} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse, or add --tcp"
+            f"{matches[0]} is a rehearsal: its stand-ins have no fabric\nbuild it without --rehearse, or add --tcp"
         )
-    return fitting[0], source
+    return matches[0], source
 
 
 def _published(image: Image) -> list[str]:

@@ -201,22 +201,22 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
 
 
 def _work(entry: JobEntry) -> Work:
-    same = ("env", "secrets", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector")
-    later = ("tolerations", "topology", "launch", "least_nodes", "restarts", "spot", "allow")
+    same_fields = ("env", "secrets", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector")
+    later_fields = ("tolerations", "topology", "launch", "least_nodes", "restarts", "spot", "allow")
     code = None
     if entry.code:
-        name, to = work.code(entry.code)
+        name, target = work.code(entry.code)
         folder = (paths.PROJECT / name).resolve()
         if not folder.is_dir():
             raise RefusedError(f"code {name}: {folder} is no folder\nname one beside {FILE}, or by its whole path")
-        code = Code(str(folder), to)
+        code = Code(str(folder), target)
     return Work(
         mounts=tuple(work.mount(text) for text in entry.mounts),
         code=code,
         checkpoints=entry.checkpoints or "",
         outputs=entry.outputs or "",
         time=work.seconds(entry.time, "time") if entry.time else 0,
-        **{name: getattr(entry, name) for name in (*same, *later)},
+        **{name: getattr(entry, name) for name in (*same_fields, *later_fields)},
     )
 
 

@@ -23,14 +23,14 @@ def compose(request: JobRequest, project: Project) -> Job:
     roles = [_role(name, role, part, request, project) for role, part in request.roles.items()]
     urls = {_variable(role): " ".join(_urls(role)) for role in roles if role.counts.gpus}
     roles = [replace(role, environment={**urls, **role.environment}) for role in roles]
-    first = next(role for role in roles if role.counts.gpus)
+    first_role = next(role for role in roles if role.counts.gpus)
     return replace(
-        first,
+        first_role,
         name=name,
         server="",
         nodes=sum(role.nodes * int(role.parameters["replicas"]) for role in roles if role.counts.gpus),
         roles=tuple(roles),
-        values=tuple(_values(roles, first, urls)),
+        values=tuple(_values(roles, first_role, urls)),
     )
 
 
@@ -61,17 +61,17 @@ def _urls(role: Job) -> Iterator[str]:
         yield (f"http://{role.name}-{number}.{role.name}.{role.parameters['namespace']}.svc:{role.parameters['port']}")
 
 
-def _values(roles: list[Job], first: Job, urls: Mapping[str, str]) -> Iterator[JobValue]:
+def _values(roles: list[Job], first_role: Job, urls: Mapping[str, str]) -> Iterator[JobValue]:
     """Yield the decisions: one that differs between roles once for each role, under its name."""
     values_by_role = [
         {value.name: value for value in role.values if role.counts.gpus or value.name == "replicas"} for role in roles
     ]
     shared = {
         value
-        for value in first.values
+        for value in first_role.values
         if all(role_values.get(value.name, value) == value for role_values in values_by_role)
     }
-    yield from (value for value in first.values if value in shared)
+    yield from (value for value in first_role.values if value in shared)
     for role, role_values in zip(roles, values_by_role, strict=True):
         for value in role_values.values():
             if value not in shared:

@@ -96,18 +96,18 @@ class Work:
         if self.launch:
             yield f"launch.{self.launch}"
         names = ("code", "env", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector")
-        later = ("tolerations", "topology", "checkpoints", "outputs", "least_nodes", "restarts", "time", "spot")
-        yield from (name.replace("_", "-") for name in (*names, *later) if getattr(self, name))
+        later_fields = ("tolerations", "topology", "checkpoints", "outputs", "least_nodes", "restarts", "time", "spot")
+        yield from (name.replace("_", "-") for name in (*names, *later_fields) if getattr(self, name))
 
 
 def mount(text: str) -> Mount:
     """Return the mount that "SOURCE:TO[:ro]" describes. Raises RefusedError for another form."""
     body = text.removesuffix(":ro")
-    source, _, to = body.rpartition(":")
+    source, _, target = body.rpartition(":")
     kind = next((kind for kind, form in SOURCES.items() if form.fullmatch(source)), None)
-    if kind is None or not CONTAINER_PATH.fullmatch(to) or ".." in to.split("/"):
+    if kind is None or not CONTAINER_PATH.fullmatch(target) or ".." in target.split("/"):
         raise RefusedError(f"mount {text}: not of a known form\nwrite {FORMS}")
-    return Mount(kind, source, to, text != body)
+    return Mount(kind, source, target, text != body)
 
 
 def code(text: str) -> tuple[str, str]:
@@ -122,7 +122,7 @@ def code(text: str) -> tuple[str, str]:
 
 def secret(name: str, source: str) -> str:
     """Return the source of a secret. Raises RefusedError, without repeating it, for what may be the value itself."""
-    if not any(form.fullmatch(source) for form in SECRETS.values()):
+    if not any(pattern.fullmatch(source) for pattern in SECRETS.values()):
         raise RefusedError(
             f"secret {name}: a secret is never written here, only where the job finds it\n"
             "write env:NAME (the environment that submits), file:/PATH (on the nodes), secret:NAME/KEY (a Kubernetes "

@@ -44,14 +44,14 @@ def readings(index: IndexClient, facts: Facts, mirrors: Mirrors, reread: Iterabl
     for major in map(int, facts.cuda.majors):
         known_versions = [version for version, release in releases.items() if major in release.cuda]
         for version in index.unknown(_package(major), floor, known_versions, base_pythons(facts)):
-            earlier = releases[version].cuda if version in releases else ()
-            majors.setdefault(version, set(earlier)).add(major)
+            recorded_majors = releases[version].cuda if version in releases else ()
+            majors.setdefault(version, set(recorded_majors)).add(major)
     for version in versions.newest_first(majors):
-        if row := _read(index, mirrors, version, sorted(majors[version])):
+        if row := _read_values(index, mirrors, version, sorted(majors[version])):
             yield Reading(FILE, version, row, _row(releases[version]) if version in releases else None)
 
 
-def _read(index: IndexClient, mirrors: Mirrors, version: str, majors: list[int]) -> dict[str, Value]:
+def _read_values(index: IndexClient, mirrors: Mirrors, version: str, majors: list[int]) -> dict[str, Value]:
     """Return the row of a release as its wheels have it; empty for one without a wheel for x86_64.
 
     Raises RdmaImagesError when the wheels of two majors differ.
@@ -60,7 +60,7 @@ def _read(index: IndexClient, mirrors: Mirrors, version: str, majors: list[int])
     if not wheels:
         return {}
     interfaces = [wheel_interfaces(wheel, mirrors) for wheel in wheels.values()]
-    if any(other != interfaces[0] for other in interfaces):
+    if any(interface != interfaces[0] for interface in interfaces):
         raise RdmaImagesError(
             f"NCCL {version} has other plugin interfaces in one CUDA major than in another\n"
             "add its row to facts/nccl.yaml by hand"
@@ -97,9 +97,9 @@ class RemoteFile(io.RawIOBase):
         """Ask for the size. Raises what web.request raises."""
         super().__init__()
         self._address, self._mirrors, self._position = address, mirrors, 0
-        self.fetched = 0  # bytes so far
-        with web.request("HEAD", address, mirrors, TIMEOUT) as answer:
-            self._size = int(answer.headers["Content-Length"])
+        self.bytes_fetched = 0  # bytes so far
+        with web.request("HEAD", address, mirrors, TIMEOUT) as response:
+            self._size = int(response.headers["Content-Length"])
 
     def readable(self) -> bool:
         """Return True."""
@@ -125,15 +125,15 @@ class RemoteFile(io.RawIOBase):
         if end <= self._position:
             return 0
         headers = {"Range": f"bytes={self._position}-{end - 1}"}
-        with web.request("GET", self._address, self._mirrors, TIMEOUT, headers) as answer:
-            if answer.status_code != requests.codes.partial_content:
+        with web.request("GET", self._address, self._mirrors, TIMEOUT, headers) as response:
+            if response.status_code != requests.codes.partial_content:
                 raise RdmaImagesError(
                     f"{self._address}: the server does not support range requests\nset an index that does"
                 )
-            content = answer.content
+            content = response.content
         view[: len(content)] = content
         self._position += len(content)
-        self.fetched += len(content)
+        self.bytes_fetched += len(content)
         return len(content)
 
 

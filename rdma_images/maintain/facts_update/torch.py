@@ -26,12 +26,12 @@ def readings(index: IndexClient, facts: Facts, reread: Iterable[str]) -> Iterato
     releases = facts.torch.releases
     floor = min(releases, key=versions.key)
     for version in index.unknown("torch", floor, releases, base_pythons(facts)):
-        yield Reading(FILE, version, _read(index, version), None)
+        yield Reading(FILE, version, _read_values(index, version), None)
     for version in reread:
-        yield Reading(FILE, version, _read(index, version), _row(releases[version]))
+        yield Reading(FILE, version, _read_values(index, version), _row(releases[version]))
 
 
-def _read(index: IndexClient, version: str) -> dict[str, Value]:
+def _read_values(index: IndexClient, version: str) -> dict[str, Value]:
     """Return the row of a release, from the package index."""
     pythons = _pythons(index.wheels("torch", version), MACHINES["linux/amd64"])
     if not pythons:

@@ -39,8 +39,8 @@ def update_table(update: Update, written: Sequence[Reading] = ()) -> RenderableT
     for news in update.news:
         text = news.error or (f"names {', '.join(news.newer)}" if news.newer else "names nothing newer")
         lines.append(Text.assemble(("page     ", "cyan"), f"{news.component}: {news.address} {text}"))
-    same = len(update.readings) - len(update.new) - len(update.changed)
-    lines.append(Text(f"{same} of {len(update.readings)} releases read are as the facts say"))
+    unchanged_count = len(update.readings) - len(update.new) - len(update.changed)
+    lines.append(Text(f"{unchanged_count} of {len(update.readings)} releases read are as the facts say"))
     return Group(*lines)
 
 

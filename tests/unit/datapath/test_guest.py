@@ -43,7 +43,7 @@ def test_answers_may_come_in_another_order_than_they_were_asked_for(guest: Calla
     with guest("say(0, 0, '1 0')\na = heard()[0]\nb = heard()[0]\nsay(b, 0, 'b')\nsay(a, 0, 'a')\nheard()") as running:
         running.ready()
         first, second = running.start("one", 9), running.start("two", 9)
-        assert [running.answer(number, 9).output for number in (first, second)] == ["a", "b"]
+        assert [running.wait_for_result(number, 9).output for number in (first, second)] == ["a", "b"]
 
 
 def test_a_guest_that_ends_says_why_with_the_end_of_its_console(guest: Callable[[str], Guest]) -> None:

@@ -147,9 +147,9 @@ def test_the_cache_may_take_a_fifth_of_what_is_free(tmp_path: pathlib.Path, monk
 
 
 def test_used_counts_what_is_there(tmp_path: pathlib.Path) -> None:
-    assert disk_space.used(tmp_path / "none") == 0
+    assert disk_space.used_bytes(tmp_path / "none") == 0
     (tmp_path / "file").write_bytes(b"x" * 100_000)
-    assert 100_000 <= disk_space.used(tmp_path) < 200_000
+    assert 100_000 <= disk_space.used_bytes(tmp_path) < 200_000
 
 
 def test_removing_a_folder_frees_what_has_no_name_elsewhere(tmp_path: pathlib.Path) -> None:

@@ -25,7 +25,7 @@ def test_the_page_is_what_the_facts_say(request: pytest.FixtureRequest) -> None:
 def test_an_entry_is_found_by_its_words_and_by_no_other_s(name: str) -> None:
     entry = TROUBLESHOOTING.entries[name]
     assert bool(entry.says) == bool(entry.example)
-    fitting = [other for other, _ in TROUBLESHOOTING.fitting([entry.example], entry.fabric)]
+    fitting = [other for other, _ in TROUBLESHOOTING.find_fitting([entry.example], entry.fabric)]
     assert fitting == ([name] if entry.says else [])
 
 
@@ -60,7 +60,7 @@ def test_what_tells_it_exists(name: str) -> None:
     ],
 )
 def test_what_is_said_in_the_field_leads_to_an_entry(message: str, entry: str) -> None:
-    assert {name for name, _ in TROUBLESHOOTING.fitting([message], "efa")} == set(entry.split())
+    assert {name for name, _ in TROUBLESHOOTING.find_fitting([message], "efa")} == set(entry.split())
     for name in entry.split():
         assert f"docs/guides/troubleshooting.md, {name}" in troubleshooting.fitting_entries(
             [message], "efa", TROUBLESHOOTING

@@ -282,7 +282,7 @@ def test_what_takes_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(measure_host, "measure", slow)
     monkeypatch.setattr(
-        "rdma_images.validate.validate_image.report_waiting", functools.partial(progress.report_waiting, every=0.1)
+        "rdma_images.validate.validate_image.report_waiting", functools.partial(progress.report_waiting, interval=0.1)
     )
     with pytest.raises(RdmaImagesError, match="not reached"):
         validate("", None, host="ssh://far", progress=lines.put)

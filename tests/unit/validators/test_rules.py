@@ -300,7 +300,7 @@ def test_rdma_cores_version_may_go_on_in_awss_words(version: str, true: bool) ->
 
 
 def test_the_suite_is_ended_where_measuring_fails(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), suite.started(("static",), tmp_path / "report.xml") as compare:
+    with pytest.raises(KeyError), suite.running_suite(("static",), tmp_path / "report.xml") as compare:
         raise KeyError
     with pytest.raises(ValueError, match="closed"):
         compare(case())
