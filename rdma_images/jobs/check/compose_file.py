@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
-from rdma_images.jobs.check import shell
+from rdma_images.jobs.check import file_keys, shell
 from rdma_images.jobs.check.foreign_job import JobPart, Network, YamlNode
 
 
@@ -18,7 +18,17 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
         gpus = _gpus(service)
         if gpus is None and not any("infiniband" in word for word in _texts(service.lookup("devices").value)):
             continue
-        start = _command(service).start
+        resources = service.lookup("deploy", "resources")
+        refused = (
+            *file_keys.key_faults(resources.lookup("limits"), "compose-limits"),
+            *file_keys.key_faults(resources.lookup("reservations"), "compose-reservations"),
+            *(
+                fault
+                for device in resources.lookup("reservations", "devices").items
+                for fault in file_keys.key_faults(device, "compose-device")
+            ),
+        )
+        start = replace(_command(service).start, refused=refused)
         network: Network = "host" if service.lookup("network_mode").value == "host" else "pod"
         has_network = {"network_mode", "networks", "extends"} & service.mapping.keys()
         access = [*_access(service.mapping), *_default_memory(service.mapping)]
@@ -63,7 +73,9 @@ def _gpus(service: YamlNode) -> str | None:
         if "gpu" in _texts(device.lookup("capabilities").value):
             count = str(device.lookup("count").value or "")
             return count if count.isdecimal() else ""
-    return "" if service.lookup("gpus").value or service.lookup("runtime").value == "nvidia" else None
+    # A device among the limits is refused, and was meant to be one.
+    is_meant = service.lookup("gpus").value or service.lookup("deploy", "resources", "limits", "devices").value
+    return "" if is_meant or service.lookup("runtime").value == "nvidia" else None
 
 
 def _command(service: YamlNode) -> shell.ShellSettings:

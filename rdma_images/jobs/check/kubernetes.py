@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
-from rdma_images.jobs.check import shell
+from rdma_images.jobs.check import file_keys, shell
 from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText, Network, RankStart, YamlNode
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
@@ -34,7 +34,9 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
             yield _pod(top, pod)
     elif top.lookup("distributed_type").value not in (None, "MULTI_CPU") and "num_machines" in top.mapping:
         yield _accelerate(top)
-    elif {"run", "num_nodes"} & top.mapping.keys() and isinstance(top.mapping.get("resources", {}), dict):
+    elif ({"run", "num_nodes"} & top.mapping.keys() or {"setup", "resources"} <= top.mapping.keys()) and isinstance(
+        top.mapping.get("resources", {}), dict
+    ):
         yield _skypilot(top)
 
 
@@ -157,7 +159,13 @@ def _accelerate(top: YamlNode) -> JobPart:
         "accelerate", 1, {**top.words, "config_file": LocatedText(top.document.name, 1)}, {}, is_certain=True
     )
     title = "accelerate configuration"
-    return JobPart(top.document.name, 1, "script", title, network="host", start=RankStart(launches=(launch,)))
+    start = RankStart(launches=(launch,), refused=tuple(file_keys.key_faults(top, "accelerate-config")))
+    return JobPart(top.document.name, 1, "script", title, network="host", start=start)
+
+
+def _is_skypilot(mapping: dict[str, Any]) -> bool:
+    has_scripts = {"run", "num_nodes"} & mapping.keys() or {"setup", "resources"} <= mapping.keys()
+    return bool(has_scripts) and isinstance(mapping.get("resources", {}), dict)
 
 
 def _skypilot(top: YamlNode) -> JobPart:
@@ -177,6 +185,13 @@ def _skypilot(top: YamlNode) -> JobPart:
     }
     script = words["run"] or LocatedText("", 1)
     run = shell.read_settings(script.text, shell.block_start(script.line, script.text))
+    setup, own = top.lookup("setup").word, frozenset({**top.lookup("envs").mapping, **top.lookup("secrets").mapping})
+    setup_line = shell.block_start(setup.line, setup.text) if setup else 1
+    refused = (
+        *file_keys.key_faults(top, "skypilot-task"),
+        *file_keys.key_faults(resources, "skypilot-resources"),
+        *file_keys.early_variables(setup, setup_line, "skypilot-run", own),
+    )
     return JobPart(
         top.document.name,
         1,
@@ -191,7 +206,7 @@ def _skypilot(top: YamlNode) -> JobPart:
         environment={**top.lookup("envs").words, **run.variables},
         settings={key: word for key, word in words.items() if word},
         network=network,
-        start=run.start,
+        start=replace(run.start, refused=refused if "resources" in top.mapping else ()),
     )
 
 

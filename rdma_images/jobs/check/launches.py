@@ -17,9 +17,13 @@ WRAPPERS = re.compile(
     r"srun|env|sudo|numactl|taskset|timeout|nice|stdbuf|singularity|apptainer|docker|podman|nerdctl|enroot|shifter|"
     r"ssh|pdsh|clush|uv|poetry|conda|pixi|micromamba|nsys|ncu|strace|bash|sh|zsh|eval|mpirun|mpiexec|kubectl|"
     r"ibrun|jsrun|prun|parallel|horovodrun|python[\d.]*|tini|dumb-init|wait|if|while|until|source|set|ray|\$.*|"
-    r".*\.sh|neuron_parallel_compile"
+    r".*\.sh|neuron_parallel_compile|trtllm-llmapi-launch"
 )
 SHELL = re.compile(r"(?:ba|z|da)?sh")
+# Arguments that say how many ranks a program is for: Megatron's, verl's, slime's.
+SIZE = re.compile(
+    r"--(?:tensor|pipeline|expert)[-_]model[-_]parallel[-_]size\b|trainer\.(?:n_gpus_per_node|nnodes)=|--actor[-_]num[-_]nodes\b"
+)
 CONTAINERS = ("docker", "podman", "nerdctl")
 NO_CONTAINER = ("build", "buildx", "push", "pull", "tag", "save")  # commands of docker's that start none
 RUNS_SCRIPT = re.compile(rf"{SHELL.pattern}|source|python[\d.]*|.*\.sh")  # whose options may name a launcher
@@ -41,6 +45,7 @@ PROGRAMS = {
     "mpirun": "mpirun",
     "mpiexec": "mpirun",
     "horovodrun": "horovodrun",
+    "trtllm-serve": "trtllm",
 }
 SUBCOMMANDS = {
     ("accelerate", "launch"): "accelerate",
@@ -51,7 +56,7 @@ SUBCOMMANDS = {
 }
 # With torchrun's options; the restarts of the others are not torchrun's.
 LIKE_TORCHRUN = ("torchrun", "ft_launcher", "hyperpodrun", "tune")
-SERVERS = ("ray", "vllm", "sglang")  # whose words are all their own
+SERVERS = ("ray", "vllm", "sglang", "trtllm")  # whose words are all their own
 PYTHON = re.compile(r"python[\d.]*")
 SCRIPT = re.compile(r".*\.(?:py|sh|pyz)|-m|--module")
 OPTION = re.compile(r"-{1,2}[A-Za-z]")
@@ -198,7 +203,16 @@ def _launches_in(words: tuple[ShellWord, ...], command: Command, context: _Conte
     elif program:
         yield _launch(program, words[length:], words[0].line, context)
     elif WRAPPERS.fullmatch(_base_name(words[0])):
-        yield from _wrapped_launches(words, command, _wrapper_context(words, context))
+        launches_behind = list(_wrapped_launches(words, command, _wrapper_context(words, context)))
+        yield from launches_behind or _sized_programs(words, context)
+    else:
+        yield from _sized_programs(words, context)
+
+
+def _sized_programs(words: tuple[ShellWord, ...], context: _Context) -> Iterator[Launch]:
+    """Yield a program that starts ranks by itself, by the sizes among its arguments."""
+    if any(SIZE.match(word.text) for word in words):
+        yield _launch("python", words[1:], words[0].line, context)
 
 
 def _base_name(word: ShellWord) -> str:
@@ -281,7 +295,8 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
     parsed = option_parser.parse(program, tables, words) if tables else option_parser.ParsedOptions()
     script = len(words) if program in SERVERS else parsed.end
     if program not in SERVERS and (not tables or parsed.has_unknown or _may_have_options(words, script)):
-        script = next((n for n in range(script, len(words)) if SCRIPT.fullmatch(words[n].text)), len(words))
+        default = 0 if program == "python" else len(words)
+        script = next((n for n in range(script, len(words)) if SCRIPT.fullmatch(words[n].text)), default)
     options = {**parsed.options, **_options(words[parsed.end : script])}
     if program in ("mpirun", "horovodrun") and (stray := _stray_host(words)):
         options["stray_host"] = stray

@@ -77,9 +77,9 @@ def launch_parts(text: str, name: str) -> Iterator[JobPart]:
 
 
 def is_hostfile(text: str) -> bool:
-    """Return whether every line of a text names a host, as mpirun and DeepSpeed read it."""
+    """Return whether most lines of a text name a host, as mpirun and DeepSpeed read it."""
     lines = [line for line in text.splitlines() if line.split("#")[0].strip()]
-    return bool(lines) and all(HOST_LINE.fullmatch(line) for line in lines)
+    return sum(HOST_LINE.fullmatch(line) is not None for line in lines) * 2 >= max(1, len(lines))
 
 
 def hostfile(text: str, name: str) -> JobPart:
@@ -208,6 +208,14 @@ def _gpus(options: Mapping[str, LocatedText]) -> LocatedText | None:
         return LocatedText(match["count"], word.line)
     if (word := options.get("gres")) and (match := GRES.search(word.text)):
         return LocatedText(match["count"], word.line)
+    nodes, tasks = options.get("nodes"), options.get("ntasks-per-node")
+    for name, divisor in (("gpus", nodes), ("gpus-per-task", None)):
+        if (word := options.get(name)) and (match := COUNT.fullmatch(word.text)):
+            count = int(match["count"][:9])
+            if name == "gpus-per-task":
+                return LocatedText(str(count * tasks.number), word.line) if tasks and tasks.number else None
+            if divisor and divisor.number and count % divisor.number == 0:
+                return LocatedText(str(count // divisor.number), word.line)
     return None
 
 

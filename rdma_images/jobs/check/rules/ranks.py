@@ -1,6 +1,5 @@
 """Rules on how many ranks a job starts: tasks, GPUs, hosts and parallel groups that do not go together."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,11 +11,9 @@ from rdma_images.jobs.check.rules.launch import node_count
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
 
 VISIBLE = re.compile(r"\d+(?:,\s*\d+)*")
-HOSTS = re.compile(r"[\w.-]+(?::\d+)?(?:,[\w.-]+(?::\d+)?)*")
-# Of Megatron's programs and NeMo's, which take them as model.NAME.
+OWN_GPU = re.compile(r"single|per_task|map|mask|closest")
 TRAINER = re.compile(r"\bTrainer\((?P<arguments>(?:[^()]|\([^()]*\))*)\)")
 TRAINER_SETTING = re.compile(r"\b(devices|gpus|num_nodes)\s*=\s*(\d+)")
-MODEL_PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
 LIGHTNING_DEVICES = ("trainer.devices", "trainer.gpus", "devices", "gpus")
 TENSOR_PARALLEL = ("tensor_parallel_size", "tp", "tp_size")
 PIPELINE_PARALLEL = ("pipeline_parallel_size", "pp", "pp_size")
@@ -121,32 +118,6 @@ def processes_of_accelerate(part: JobPart, _: CheckContext) -> Iterator[RuleFind
             yield word, problem, fix, "warning"
 
 
-@rule("ranks.parallel", "error", "NVIDIA/Megatron-LM, megatron/training/arguments.py, validate_args")
-def undivided_world(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report ranks that parallel groups do not divide, or batches that the replicas do not."""
-    for launch in part.start.launches:
-        arguments = {name.rpartition("model.")[2]: word for name, word in launch.arguments.items()}
-        words = [arguments[name] for name in MODEL_PARALLEL if name in arguments]
-        sizes = [word.number for word in words]
-        ranks = _ranks(part, launch)
-        known = [size for size in sizes if size]
-        if not ranks or not words or len(known) != len(sizes) or "no_pipeline_parallel" in arguments:
-            continue
-        product = " * ".join(map(str, known))
-        group = math.prod(known)
-        if ranks % group:
-            problem = f"{ranks} ranks do not divide by the model's parallel groups of {product}"
-            yield words[0], problem, f"start a multiple of {group} ranks, or make the groups smaller"
-            continue
-        batch, micro = arguments.get("global_batch_size"), number(arguments, "micro_batch_size")
-        if batch and batch.number and micro and "rampup_batch_size" not in arguments:
-            share = micro * (ranks // group)
-            if batch.number % share:
-                replicas = ranks // group
-                problem = f"global batch {batch.number} is no multiple of micro batch {micro} * {replicas} replicas"
-                yield batch, problem, f"take a multiple of {share}"
-
-
 def _trainer(part: JobPart, launch: Launch) -> dict[str, LocatedText]:
     """Return the numbers that a program beside the script gives Lightning's Trainer; none without that file."""
     path = Path(part.file).parent / launch.script if launch.script.endswith(".py") else None
@@ -171,17 +142,6 @@ def tasks_of_all_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     if word.number != expected:
         problem = f"{word.number} tasks, and {nodes} node{'s' if nodes > 1 else ''} with {per_node.number} each"
         yield word, f"{problem}: programs that read both wait for others", f"write --ntasks={expected}, or leave it out"
-
-
-def _ranks(part: JobPart, launch: Launch) -> int | None:
-    """Return the ranks of all nodes; None where that is not written."""
-    if launch.program == "torchrun" and not launch.may_have_more_options:
-        per_node, nodes = number(launch.options, "nproc_per_node", default=1), node_count(part, launch)
-        return per_node * (nodes or 1) if per_node and (nodes or "nnodes" not in launch.options) else None
-    if launch.program == "python":
-        tasks = tasks_per_node(part, launch)
-        return tasks * part.job_nodes if tasks and part.job_nodes else None
-    return None
 
 
 @rule(
@@ -234,26 +194,23 @@ def _has_backend(launch: Launch) -> bool:
     return any(name.startswith(("distributed_executor", "data_parallel", "headless")) for name in launch.options)
 
 
-@rule("ranks.hosts", "error", "open-mpi/ompi, mpirun(1), --host; horovod/horovod, runner/util/hosts.py")
-def hosts_and_slots(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report ranks of mpirun or horovodrun for which the named hosts have no slots."""
-    for launch in part.start.launches:
-        if launch.program not in ("mpirun", "horovodrun"):
+@rule(
+    "ranks.binding",
+    "warning",
+    "SchedMD, srun(1), --gpus-per-task and --gpu-bind; NVIDIA/nccl issues 1066 and 1948, NVIDIA/pyxis issue 73",
+)
+def tasks_with_own_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report tasks of a node that each see one GPU alone: LOCAL_RANK is no device then, and NCCL maps no other one."""
+    directives = {name.replace("-", "_"): word for name, word in part.settings.items()} if part.kind == "slurm" else {}
+    for launch in part.start.launches if directives else ():
+        options = {**directives, **(launch.srun or {})}
+        binding = options.get("gpu_bind") or options.get("tres_bind")
+        word = options.get("gpus_per_task")
+        if binding and "none" not in binding.text and OWN_GPU.search(binding.text):
+            word = binding
+        elif binding or launch.program != "python":
             continue
-        if stray := launch.options.get("stray_host"):
-            yield (
-                stray,
-                f"{stray.text} is taken for the program: a blank ends the list of hosts",
-                "separate hosts by commas alone",
-            )
-            continue
-        hosts = next((launch.options[name] for name in ("H", "host", "hosts") if name in launch.options), None)
-        ranks = number(launch.options, "np", "num_proc")
-        if not (hosts and ranks and HOSTS.fullmatch(hosts.text)) or "oversubscribe" in str(launch.options).lower():
-            continue
-        if part.kind == "slurm" and ":" not in hosts.text:
-            continue  # a host has the slots of the allocation
-        slots = sum(int(host.partition(":")[2] or 1) for host in hosts.text.split(","))
-        if ranks > slots:
-            problem = f"{ranks} ranks, and the hosts have {slots} slot{'s' if slots > 1 else ''}"
-            yield hosts, problem, "write the slots behind each host, as node1:8,node2:8"
+        if word and (tasks_per_node(part, launch) or 0) > 1:
+            option = "--gpu-bind" if word is binding else "--gpus-per-task"
+            problem = f"{option}={word.text}: each task sees its own GPU as device 0, and none of the node's others"
+            yield word, problem, "write --gpus-per-node, with --gpu-bind=none, and let ranks choose by LOCAL_RANK"
