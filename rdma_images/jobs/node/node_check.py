@@ -7,7 +7,7 @@ name of what it is about; `check` and `local_findings`, at the end, call the che
     memlock, shm, memory, files       limits of this process and its container (check_memory, check_limits)
     disk                              folders that jobs write to (check_folders)
     hugepages, peermem, acs, peer     what GPUDirect needs (check_huge_pages, check_gpudirect, check_efa_peer)
-    gpus, nvlink, gdrcopy, xid        GPUs (check_gpus, gpu_states, check_gdrcopy, check_kernel_log)
+    gpus, nvlink, gdrcopy, xid        GPUs (check_gpus, check_device_files, gpu_states, check_gdrcopy, check_kernel_log)
     interface, route, proxy           TCP, over which NCCL starts (check_bootstrap, check_route, check_proxy)
     names                             where the names of this node and of the first one lead (check_names)
     port                              the port at which ranks meet (check_port)
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import array
 import ctypes
+import errno
 import fcntl
 import glob
 import ipaddress
@@ -51,6 +52,8 @@ MARK = "rdma-images-node-check"
 PORT = 29499  # where the nodes meet at the first one, beside torchrun's
 MEETING_SECONDS = 60.0  # seconds for all nodes to come there
 CONNECT_SECONDS = 5.0  # seconds for a connection to the neighbour
+LARGE_MESSAGE = 1 << 18  # bytes: more than the packets of any MTU
+OUTSIDE = ("8.8.8.8", 80)  # whose route vLLM, SGLang and Ray ask the kernel for; nothing is sent there
 RAILS_SECONDS = 2.0  # seconds for all connections between adapters
 CAP_IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
 MIN_SHM_BYTES = 1 << 30  # bytes; Docker gives 64 MiB
@@ -101,6 +104,8 @@ class Device:
         self.interface = interfaces[0] if interfaces else ""
         self.mtu = first_line(root + "/sys/class/net/" + self.interface + "/mtu") if self.interface else ""
         self.usable = bool(self.node) and os.access(self.node, os.R_OK | os.W_OK)
+        self.chip = first_line(path + "/sys_image_guid")
+        self.pci = os.path.basename(os.path.realpath(path + "/device"))
 
 
 def gid_table(port: str) -> Iterator[Gid]:
@@ -183,6 +188,25 @@ def check_names_of_devices(devices: list[Device], setting: str) -> Iterator[Find
         ]
         if wanted and not fitting:
             yield "warning", "devices", "NCCL_IB_HCA names %s, and no adapter here has that name" % wanted
+    names = [name.strip().partition(":")[0] for name in setting.lstrip("=").split(",") if name.strip()]
+    taken = [
+        device for device in devices if device.name in names or (not is_exact and device.name.startswith(tuple(names)))
+    ]
+    for device in devices if names else ():
+        half = next((other for other in taken if device not in taken and are_halves(other, device)), None)
+        if half and device.usable and "ACTIVE" in device.state:
+            yield (
+                "warning",
+                "devices",
+                "%s and %s are halves of one port, each with a part of its bandwidth, and NCCL_IB_HCA names one alone"
+                % (half.name, device.name),
+            )
+
+
+def are_halves(first: Device, second: Device) -> bool:
+    """Return whether two devices are one port of a chip that has two places on PCI, as DGX Spark's ConnectX-7."""
+    places = [device.pci.rpartition(".") for device in (first, second)]
+    return bool(first.chip) and first.chip == second.chip and places[0][2] == places[1][2] and places[0] != places[1]
 
 
 def nccl_version() -> Version | None:
@@ -312,6 +336,7 @@ def check_gpus(root: str, count: int) -> Iterator[Finding]:
     gpus = glob.glob(root + "/dev/nvidia[0-9]*")
     if len(gpus) < count:
         yield "error", "gpus", "%d of %d GPUs are in the container" % (len(gpus), count)
+    yield from check_device_files(gpus, count)
     if not gpus or root:
         return
     answer = run_program(
@@ -334,6 +359,25 @@ def check_gpus(root: str, count: int) -> Iterator[Finding]:
     links = run_program("nvidia-smi", "nvlink", "--status")
     if links and "inactive" in links[1].lower():
         yield "warning", "nvlink", "an NVLink is inactive: nvidia-smi nvlink --status"
+
+
+def check_device_files(gpus: list[str], count: int) -> Iterator[Finding]:
+    """Yield GPUs whose files are here, and which a cgroup does not let this container open."""
+    refused = []
+    for path in sorted(gpus):
+        try:
+            os.close(os.open(path, os.O_RDWR))
+        except PermissionError:
+            refused.append(path)
+        except OSError:  # a broken GPU, which others report
+            continue
+    if refused and len(gpus) - len(refused) < max(1, count):  # of other jobs' GPUs Slurm lets none be opened
+        yield (
+            "error",
+            "gpus",
+            "%s may not be opened (%s): the container's cgroup has lost its devices, as after "
+            "`systemctl daemon-reload`: start it again, with CDI" % (", ".join(refused[:8]), os.strerror(1)),
+        )
 
 
 def gpu_states(text: str) -> Iterator[Finding]:
@@ -503,6 +547,19 @@ def bootstrap_interface(rows: list[Interface], setting: str) -> Interface | None
     return ordered[0] if ordered else None
 
 
+def announced_address() -> str:
+    """Return what vLLM, SGLang and Ray announce: their variable's address, else the default route's; "" for none."""
+    for name in ("VLLM_HOST_IP", "SGLANG_HOST_IP"):
+        if os.environ.get(name):
+            return os.environ[name]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(OUTSIDE)
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
+
+
 def check_route(root: str, chosen: Interface | None) -> Iterator[Finding]:
     """Yield a finding if the kernel routes the network of the interface that NCCL starts over by another one."""
     rows = [row.split() for row in read_file(root + "/proc/net/route").splitlines()[1:]]
@@ -663,6 +720,15 @@ def check_rails(own_rails: list[Rail], peer: str, peer_rails: list[list[Any]]) -
             return
 
 
+def describe(error: OSError) -> str:
+    """Return what an error says, and what it means if nothing answers: a closed port is refused at once."""
+    if isinstance(error, (TimeoutError, socket.timeout)) or error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH):
+        return (
+            "%s; a firewall or security group may drop it, and NCCL and Gloo need all TCP ports between nodes" % error
+        )
+    return str(error)
+
+
 class UnresolvedNameError(OSError):
     """The first node's name has no address on this node."""
 
@@ -678,6 +744,14 @@ class Meeting:
         self.facts["address"] = self.listener.getsockname()
         self.rails, self.listeners = [], [self.listener]
         self.facts["rails"] = []
+        self.facts["announced"] = None
+        announced = announced_address()
+        if announced != address and not announced.startswith("127."):
+            try:
+                self.listeners.append(socket.create_server((announced, 0)))
+                self.facts["announced"] = self.listeners[-1].getsockname()
+            except OSError:  # not an address of this node, which check_names reports where it matters
+                pass
         for rail in own_rails:
             try:
                 self.listeners.append(rail_listener(rail))
@@ -685,6 +759,9 @@ class Meeting:
                 continue
             self.rails.append(rail)
             self.facts["rails"].append((rail[0], *self.listeners[-1].getsockname()))
+        self.is_done = threading.Event()
+        self.server = threading.Thread(target=self.serve, daemon=True)
+        self.server.start()
 
     def findings(self) -> Iterator[Finding]:
         """Yield a neighbour that is not reached, and what differs between nodes."""
@@ -699,15 +776,27 @@ class Meeting:
             return
         for sentence in answer["differences"]:
             yield "warning", "differences", sentence
-        name, address, peer_rails = answer["neighbour"]
+        name, address, peer_rails, announced = answer["neighbour"]
         try:
-            socket.create_connection(tuple(address), CONNECT_SECONDS).close()
+            connection = socket.create_connection(tuple(address), CONNECT_SECONDS)
         except OSError as error:
             yield (
                 "error",
                 "neighbour",
-                "%s is not reached at %s, over which NCCL starts: %s" % (name, address[0], error),
+                "%s is not reached at %s, over which NCCL starts: %s" % (name, address[0], describe(error)),
             )
+        else:
+            yield from check_large_message(connection, name)
+        if announced:
+            try:
+                socket.create_connection(tuple(announced), CONNECT_SECONDS).close()
+            except OSError as error:
+                yield (
+                    "warning",
+                    "neighbour",
+                    "%s is not reached at %s, which vLLM, SGLang and Ray announce there (%s): set VLLM_HOST_IP, "
+                    "SGLANG_HOST_IP or --node-ip-address to %s" % (name, announced[0], error, address[0]),
+                )
         yield from check_rails(self.rails, name, peer_rails)
 
     def collect(self) -> Facts:
@@ -738,7 +827,7 @@ class Meeting:
         for rank, (peer, _) in present.items():
             neighbour = present[(rank + 1) % self.nodes][1]
             answers[rank] = {
-                "neighbour": (neighbour["node"], neighbour["address"], neighbour["rails"]),
+                "neighbour": (neighbour["node"], neighbour["address"], neighbour["rails"], neighbour["announced"]),
                 "differences": differences if rank == 0 else [],
             }
             if peer:
@@ -760,25 +849,55 @@ class Meeting:
                             "the name of the first node, %s, is not resolved here (%s): no rank will meet the first"
                             % (self.master, error.strerror)
                         ) from None
-                    raise OSError("the first node is not reached at %s: %s" % (self.master, error)) from None
+                    raise OSError("the first node is not reached at %s: %s" % (self.master, describe(error))) from None
                 time.sleep(0.5)
         with connection:
             connection.settimeout(MEETING_SECONDS + CONNECT_SECONDS)
             connection.sendall(json.dumps(dict(self.facts, rank=self.rank, clock=time.time())).encode() + b"\n")
             return json.loads(connection.makefile().readline() or "null") or {}
 
-    def wait_for_neighbour(self) -> None:
-        """Accept connections of the neighbour until nobody has come for a moment."""
-        while ready := select.select(self.listeners, [], [], 2.0)[0]:
+    def serve(self) -> None:
+        """Answer each connection when its message is whole, until nobody has come for a moment after the end."""
+        while (ready := select.select(self.listeners, [], [], 2.0)[0]) or not self.is_done.is_set():
             for listener in ready:
-                listener.accept()[0].close()
+                with listener.accept()[0] as connection:
+                    connection.settimeout(CONNECT_SECONDS)
+                    try:
+                        while connection.recv(LARGE_MESSAGE):
+                            pass
+                        connection.sendall(b"k")
+                    except OSError:  # the other end says what it has seen
+                        continue
+
+    def wait_for_neighbour(self) -> None:
+        """Wait until the neighbour has come."""
+        self.is_done.set()
+        self.server.join()
+
+
+def check_large_message(connection: socket.socket, name: str) -> Iterator[Finding]:
+    """Yield a finding if a message of many packets does not arrive, where a connection does."""
+    with connection:
+        connection.settimeout(CONNECT_SECONDS)
+        try:
+            connection.sendall(bytes(LARGE_MESSAGE))
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(1)
+        except OSError as error:
+            yield (
+                "error",
+                "neighbour",
+                "%s is reached, and a message of %d KiB does not arrive (%s): compare the MTU of both nodes and of the "
+                "network between them, as with ping -M do -s 8972" % (name, LARGE_MESSAGE >> 10, error),
+            )
 
 
 def compare(nodes: list[Facts]) -> list[str]:
     """Return a sentence for each fact that differs between nodes: its values, and the nodes that deviate."""
     sentences = []
     for name in sorted(
-        {name for node in nodes for name in node} - {"node", "address", "rank", "rails", "clock", "seconds ahead"}
+        {name for node in nodes for name in node}
+        - {"node", "address", "announced", "rank", "rails", "clock", "seconds ahead"}
     ):
         by_value: dict[str, list[str]] = {}
         for node in nodes:
@@ -901,6 +1020,7 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     if options.nodes > 1 and options.master and chosen:
         devices = read_devices(root)
         facts = node_facts(root, devices, node_name(), nccl)
+        facts["MTU of NCCL's first interface"] = first_line(root + "/sys/class/net/%s/mtu" % chosen[0])
         own_rails = rails(fabric_devices(devices, options.fabric))
         meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master, own_rails)
         yield from meeting.findings()
