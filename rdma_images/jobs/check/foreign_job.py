@@ -125,6 +125,7 @@ class RankStart:
     launches: tuple[Launch, ...] = ()
     faults: tuple[ShellFault, ...] = ()
     refused: tuple[ShellFault, ...] = ()  # of the options of a scheduler or a container
+    unexpanded: tuple[ShellFault, ...] = ()  # variables in quotes for another shell, which has no value for them
     assigned: frozenset[str] = frozenset()  # variables that the text sets anywhere
 
 

@@ -24,6 +24,11 @@ SHELL = re.compile(r"(?:ba|z|da)?sh")
 SIZE = re.compile(
     r"--(?:tensor|pipeline|expert)[-_]model[-_]parallel[-_]size\b|trainer\.(?:n_gpus_per_node|nnodes)=|--actor[-_]num[-_]nodes\b"
 )
+EXPORTS = ("export", "declare", "typeset")
+ALL_EXPORTED = (["set", "-a"], ["set", "-o"])
+INHERITED = {"PATH", "LD_LIBRARY_PATH", "HOME", "USER", "PYTHONPATH", "TMPDIR", "CUDA_VISIBLE_DEVICES"}
+DOUBLE_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+KEPT_DOLLAR = re.compile(r"(?<!\\)\\(?P<name>\$\{?[A-Za-z_]\w*)")
 CONTAINERS = ("docker", "podman", "nerdctl")
 NO_CONTAINER = ("build", "buildx", "push", "pull", "tag", "save")  # commands of docker's that start none
 RUNS_SCRIPT = re.compile(rf"{SHELL.pattern}|source|python[\d.]*|.*\.sh")  # whose options may name a launcher
@@ -110,6 +115,7 @@ def rank_start(shell_text: commands.ShellText, text: str) -> RankStart:
         _only_value(mpiruns, "np"),
         starts,
         shell_text.faults,
+        unexpanded=tuple(_unexpanded(shell_text)),
         assigned=shell_text.assigned,
     )
 
@@ -151,6 +157,31 @@ def launches(text: commands.ShellText) -> tuple[Launch, ...]:
             command.words, command, _Context(command.is_certain, exported=exported.copy(), nested=nested)
         )
     return tuple(starts)
+
+
+def _unexpanded(text: commands.ShellText) -> Iterator[ShellFault]:
+    """Yield the variables in single quotes for another shell that it does not have, or that a backslash keeps."""
+    words = [word for command in text.commands for word in command.words if command.words[0].text in EXPORTS]
+    exported = {word.text.partition("=")[0] for word in words}
+    if any([word.text for word in command.words[:2]] in ALL_EXPORTED for command in text.commands):
+        return
+    for command in text.commands:
+        names = {_base_name(word) for word in command.words}
+        given = " ".join(word.text for word in command.words if word.quote != "'")
+        for position in range(1, len(command.words)):
+            word = command.words[position]
+            if word.quote != "'" or not _is_script(command.words, position) or names & {*CONTAINERS, "ssh", "pdsh"}:
+                continue
+            inner = commands.parse_commands(word.text, word.line)
+            for match in commands.REFERENCE.finditer(word.text):
+                name = match["braced"] or match["plain"]
+                if name in text.assigned - exported - inner.assigned - INHERITED and f"{name}=" not in given:
+                    line = word.line + word.text.count("\n", 0, match.start())
+                    problem = f"{name} is set here and not exported: the shell that reads '…' finds it empty"
+                    yield ShellFault(LocatedText(name, line), problem, f"write export {name}=…", "warning")
+            if kept := KEPT_DOLLAR.search(DOUBLE_QUOTED.sub("", word.text)):
+                problem = f"\\{kept['name']} in single quotes stays as it is: the value is not put in place"
+                yield ShellFault(LocatedText(kept["name"], word.line), problem, "leave the backslash out", "warning")
 
 
 def nested_commands(

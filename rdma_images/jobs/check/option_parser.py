@@ -155,15 +155,15 @@ class _Parser:
         for pair in self.table.apart:
             words = [self._find(name) for name in pair]
             if words[0] and words[1]:
-                names = " and ".join(f"--{name.replace('=', ' ').partition('|')[0]}" for name in pair)
-                self.result.faults.append(
-                    ShellFault(
-                        words[1], f"{names} exclude each other: {self.program} refuses to start", "leave one out"
-                    )
-                )
+                names = [
+                    f"--{name.partition('=')[0]}{f' {word.text}' if word and '=' in name else ''}"
+                    for name, word in zip(pair, words, strict=True)
+                ]
+                problem = f"{' and '.join(names)} exclude each other: {self.program} refuses to start"
+                self.result.faults.append(ShellFault(words[1], problem, "leave one out"))
 
     def _find(self, name: str) -> LocatedText | None:
         """Return the option of a name, or of NAME=FORM, where it is given."""
         option, _, form = name.partition("=")
         word = self.result.options.get(option.replace("-", "_"))
-        return word if word and (not form or word.text in form.split("|")) else None
+        return word if word and (not form or re.fullmatch(form, word.text)) else None

@@ -746,7 +746,7 @@ class Meeting:
         self.facts["rails"] = []
         self.facts["announced"] = None
         announced = announced_address()
-        if announced != address and not announced.startswith("127."):
+        if announced not in ("", address) and not announced.startswith("127."):
             try:
                 self.listeners.append(socket.create_server((announced, 0)))
                 self.facts["announced"] = self.listeners[-1].getsockname()

@@ -28,6 +28,7 @@ SBATCH = "#!/bin/bash\n#SBATCH {}\nsrun python train.py\n"
             "deepspeed --hostfile h --launcher openmpi --num_gpus 1 train.py",
             "--launcher openmpi and --num_gpus exclude each other: deepspeed refuses to start",
         ),
+        ("deepspeed --hostfile h --launcher=OpenMPI train.py", ""),  # DeepSpeed issue 4460
         (
             "accelerate launch --multi_gpu --use_deepspeed train.py",
             "--multi_gpu and --use_deepspeed exclude each other: accelerate refuses to start",
@@ -84,3 +85,31 @@ def test_docker_refuses_a_list_of_gpus_without_quotes_in_quotes(tmp_path: Path, 
     """As in docker/docs issue 11010."""
     text = f"#!/bin/bash\ndocker run --rm -it --net host --gpus {gpus} example.com/a:1 nvidia-smi\n"
     assert len(findings(tmp_path, "launch.option", job_sh=text)) == count
+
+
+@pytest.mark.parametrize(
+    ("before", "script", "problem"),
+    [
+        ("export FIRST=a", "srun bash -c 'torchrun --rdzv_endpoint=$FIRST:29500 t.py'", ""),
+        ("FIRST=a", "FIRST=b srun bash -c 'echo $FIRST'", ""),
+        ("FIRST=a", "srun bash -c 'FIRST=b; echo $FIRST'", ""),
+        ("FIRST=a", 'srun bash -c "echo $FIRST"', ""),
+        ("set -a; FIRST=a", "srun bash -c 'echo $FIRST'", ""),
+        ("PATH=a:$PATH", "srun bash -c 'echo $PATH'", ""),
+        (
+            "FIRST=a",
+            "srun bash -c 'echo $FIRST'",
+            "FIRST is set here and not exported: the shell that reads '…' finds it empty",
+        ),
+        (
+            "export FIRST=a",
+            "srun bash -c 'torchrun --rdzv_id=\\$SLURM_JOB_ID t.py'",
+            "\\$SLURM_JOB_ID in single quotes stays as it is: the value is not put in place",
+        ),
+        ("export FIRST=a", "srun bash -c 'ssh b \"echo \\$X\"'", ""),
+    ],
+)
+def test_variables_that_another_shell_lacks(tmp_path: Path, before: str, script: str, problem: str) -> None:
+    """As in PrimeIntellect-ai/prime-rl pull request 3225 and Lumi-supercomputer/LUMI-AI-Guide pull request 115."""
+    found = findings(tmp_path, "launch.unset", job_sbatch=f"#!/bin/bash\n#SBATCH --nodes=2\n{before}\n{script}\n")
+    assert [row.message for row in found] == ([problem] if problem else [])

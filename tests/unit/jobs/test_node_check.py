@@ -407,6 +407,13 @@ def test_a_neighbour_whose_announced_address_is_not_reached(monkeypatch: pytest.
     assert sentence.startswith("n2 is not reached at 127.0.0.1, which vLLM, SGLang and Ray announce there (")
 
 
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "203.0.113.7"])
+def test_an_announced_address_that_is_not_listened_on(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """There is no default route; it is the address that NCCL takes; no interface has it."""
+    monkeypatch.setattr(node_check, "announced_address", lambda: address)
+    assert node_check.Meeting({"node": "n1"}, "127.0.0.1", 2, 0, "127.0.0.1").facts["announced"] is None
+
+
 @pytest.mark.parametrize(
     ("places", "setting", "count"),
     [

@@ -177,7 +177,9 @@ def refused_options(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 @rule("launch.unset", "warning", "bash(1): a variable that is not set is empty")
 def unset_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a variable that the script sets nowhere, where one of nearly that name is set."""
+    """Report a variable that the script sets nowhere, where one of nearly that name is, or that another shell lacks."""
+    for fault in part.start.unexpanded:
+        yield fault.word, fault.message, fault.fix
     if part.kind not in ("slurm", "script", "docker"):
         return
     for launch in part.start.launches:
