@@ -13,7 +13,7 @@ from rdma_images.core.versions import key
 from rdma_images.facts import facts_file
 from rdma_images.facts.environment import Effect, Environment, Variable
 from rdma_images.facts.faults import Faults as Table
-from rdma_images.facts.packages import Packages
+from rdma_images.facts.faults import Packages
 from rdma_images.facts.variables import Variables
 from rdma_images.inspection.inspection import Inspection, nccl_in_use
 from rdma_images.inspection.measurements import Libraries

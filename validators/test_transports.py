@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images.chain.verbs import folder_of
 from rdma_images.facts import facts_file
-from rdma_images.facts import packages as facts_packages
+from rdma_images.facts.faults import PackageFault, Packages
 from rdma_images.inspection.inspection import (
     Inspection,
     base_name,
@@ -386,7 +386,7 @@ def test_packages(
     case: Inspection, packages: MeasuredPackages, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
     """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
-    facts = facts_file.read(facts_packages.Packages)
+    facts = facts_file.read(Packages)
     every, environment = packages.installed, environment_of(case)
     beside, cuda = dict(every), cuda_in_use(case, libraries).partition(".")[0]
     rows = [
@@ -407,7 +407,7 @@ def test_packages(
     )
 
 
-def _is_the_build(libraries: Libraries, row: facts_packages.PackageFault) -> bool:
+def _is_the_build(libraries: Libraries, row: PackageFault) -> bool:
     """Return whether the package's modules need what the faulty build needs, and not what a sound one does."""
     mine = [
         closure_

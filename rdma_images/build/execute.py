@@ -10,18 +10,20 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from rdma_images.build import added_files, package_contexts, run_bake, source_wheels, space_needed, wheel_contexts
+from rdma_images import components
+from rdma_images.build import added_files, package_contexts, run_bake, source_wheels, wheel_contexts
 from rdma_images.build.build_images import image_digests, ref
 from rdma_images.build.build_secrets import provide_secrets
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.build.contexts import Contexts
 from rdma_images.build.run_bake import Options
-from rdma_images.core import atomic, locking, paths
+from rdma_images.core import atomic, disk_space, locking, paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import TOOL, Build, Image, Source, Supply
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD, HISTORY
-from rdma_images.engine import Engine, docker_command, platforms, pull_by_digest
+from rdma_images.engine import Engine, docker_command, platforms
+from rdma_images.engine.layout import layout
 from rdma_images.inputs import debian_index, debian_lock, download_store, preflight, sources
 from rdma_images.inputs.fetch import fetch
 from rdma_images.render import bake, labels
@@ -29,6 +31,14 @@ from rdma_images.selection.project import Project
 
 # One line for each node of a builder. buildx before 0.13 writes "Buildkit:".
 _BUILDKIT = re.compile(r"^build ?kit(?: version)?:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+# Bytes on the engine's disk for each byte of a wheel that is new to the engine, by torch 2.15.0's wheels (3.0 GB
+# downloaded, 5.3 GB unpacked). As a layer that is handed over: compressed, and unpacked once. By the Dockerfile's
+# stages (19 GB of engine data at the end): unpacked in the stage that installs it, in the stage of its layer and in the
+# image, and compressed in the layer. Images share wheels, also unpacked.
+HANDED_OVER, BY_STAGES = 3, 7
+SYSTEM = 2 * disk_space.GB  # the system above the wheels, in its stages and in the image; 0.5 GB each
+# The components that decide the wheels: an image in the engine with the same ones has the same wheels.
+WHEEL_DECIDERS = tuple(component.name for component in components.ALL if component.decides_wheels)
 
 
 def build(
@@ -128,7 +138,7 @@ def _require_inputs(
     supplies = {spec.image.id: preflight.supply(spec.sources, project.mirrors, options.rehearse) for spec in specs}
     preflight.require([supply for image_supplies in supplies.values() for supply in image_supplies])
     debian_index.require_packages((spec.image for spec in specs), project.facts, project.mirrors, progress)
-    space_needed.require(specs, engine, wheel_contexts.are_usable(engine, options))
+    require_space(specs, engine, wheel_contexts.are_usable(engine, options))
     return supplies
 
 
@@ -179,7 +189,7 @@ def _provide_existing(specs: Sequence[BuildSpec], engine: Engine, options: Optio
                 "measured\nleave --builder out"
             )
         if spec.image.onto:
-            pull_by_digest.provide(engine, spec.image.onto.base.ref, progress)
+            docker_command.provide(engine, spec.image.onto.base.ref, progress)
 
 
 def _stood_in(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
@@ -324,3 +334,37 @@ def _record_and_remove_replaced(
         # use or has another name: then somebody wants it, and it stays.
         docker_command.remove_images(engine, earlier_build.digest)
     return build
+
+
+def require_space(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> None:
+    """Return when the engine's disk has enough free space for building `specs`, or cannot be looked at from here.
+
+    `handed_over`: whether the wheels' layers are made before, and not by the Dockerfile's stages.
+    Raises RdmaImagesError with what is needed, what is free, where, and the fix.
+    """
+    data = _engine_data(engine)
+    if data is None:
+        return
+    new_sizes = {w.sha256: w.size for spec in specs if not _has_wheels(spec, engine) for w in spec.lock.wheels}
+    size = (HANDED_OVER if handed_over else BY_STAGES) * sum(new_sizes.values()) + SYSTEM * len(specs)
+    disk_space.require(size, f"building {', '.join(spec.image.id for spec in specs)}", data)
+
+
+def _has_wheels(spec: BuildSpec, engine: Engine) -> bool:
+    """Return whether an image in the engine has the same wheels, by its labels."""
+    parts = spec.image.components
+    labels = [f"io.rdma-images.component.{name}={parts[name].version}" for name in WHEEL_DECIDERS if name in parts]
+    return bool(docker_command.labelled(engine, *labels))
+
+
+def _engine_data(engine: Engine) -> Path | None:
+    """Return the engine's data folder, or None where its disk is another machine's or this user may not look at it."""
+    if not engine.host.startswith("unix://"):
+        return None
+    if engine.kind == "private":
+        return layout().data
+    folder = docker_command.run(engine, "info", "--format", "{{.DockerRootDir}}").stdout.strip()
+    try:
+        return Path(folder) if folder and Path(folder).is_dir() else None
+    except PermissionError:  # a parent folder is closed to this user
+        return None

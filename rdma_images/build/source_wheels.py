@@ -1,24 +1,29 @@
 """Wheels that were compiled from source, kept in the state folder: what is compiled once is compiled for all images."""
 
 import contextlib
+import hashlib
 import json
 import os
 import re
 import shutil
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from rdma_images.build import remote_wheels
+from packaging.utils import parse_wheel_filename
+
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import files, locking, paths
 from rdma_images.core.disk_space import GB
 from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.progress import Progress, silent
+from rdma_images.core.sizes import format_megabytes
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.registry import faults
-from rdma_images.registry.client import Repository
+from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Repository, artifact
 from rdma_images.render.bake import source_stage
 
 LIMIT = 8 * GB  # of all wheels; the least recently used go first
@@ -27,6 +32,8 @@ STAGES = ("cuda-toolkit", "source-builder")  # of a Dockerfile, on which every c
 
 Compile = Callable[[str, str, Path], None]
 """Builds a stage of an image, by the image's id and the stage's name, into a folder."""
+# A wheel in a registry, for other machines: an artifact with one file, under a tag with the key of what decided it.
+ARTIFACT = "application/vnd.rdma-images.wheel"
 
 
 def provide_contexts(
@@ -172,7 +179,7 @@ def _remove_leftovers() -> None:
 def _fetch(key: str, repository: Repository, folder: Path, progress: Progress) -> bool:
     """Return whether the registry had the wheel; one that lets nobody read is passed over, as for wheels' layers."""
     try:
-        return remote_wheels.fetch(key, repository, folder, progress)
+        return fetch_from_registry(key, repository, folder, progress)
     except (faults.DeniedError, faults.UnauthorizedError) as error:
         progress(f"{first_line(error)}; the wheel is compiled here")
         return False
@@ -181,7 +188,7 @@ def _fetch(key: str, repository: Repository, folder: Path, progress: Progress) -
 def _send(folder: Path, repository: Repository, progress: Progress) -> None:
     """Send a wheel to the registry; one that does not take it ends no build, for which the wheel is there."""
     try:
-        remote_wheels.send(folder.name, repository, folder, progress)
+        send_to_registry(folder.name, repository, folder, progress)
     except faults.PublishError as error:
         progress(f"{first_line(error)}; other machines compile this wheel themselves")
 
@@ -218,3 +225,55 @@ def _trim() -> None:
                 break
             shutil.rmtree(folder, ignore_errors=True)
             del sizes[folder]
+
+
+def fetch_from_registry(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> bool:
+    """Write the wheel of a key into a folder; False where the registry does not have it.
+
+    Raises:
+        PublishError: The registry does not answer, or what it has is damaged.
+    """
+    try:
+        manifest = repository.manifest(_registry_tag(key))
+    except faults.MissingError:
+        return False
+    try:
+        (wheel,) = manifest.layers()
+        name = wheel.annotations[TITLE]
+        parse_wheel_filename(name)
+    except (ValueError, LookupError):
+        name = ""
+    if not name or "/" in name:
+        raise faults.MalformedError(f"{repository.ref}:{_registry_tag(key)} is no wheel\ndelete the tag there")
+    save = partial(repository.save, wheel.digest, folder / name, threading.Event())
+    faults.retry(save, faults.CACHE_ATTEMPTS, faults.CACHE_FIRST_WAIT, progress=progress)
+    progress(f"{name}: compiled before, {format_megabytes(wheel.size)} taken from {repository.ref}")
+    return True
+
+
+def send_to_registry(key: str, repository: Repository, folder: Path, progress: Progress = silent) -> None:
+    """Send the wheel in a folder, and then the tag under which it is looked up.
+
+    Raises:
+        PublishError: The registry does not take it.
+    """
+    (wheel,) = folder.glob("*.whl")
+    faults.retry(
+        partial(_send_wheel, key, repository, wheel), faults.CACHE_ATTEMPTS, faults.CACHE_FIRST_WAIT, progress=progress
+    )
+    progress(f"{wheel.name}: sent to {repository.ref}")
+
+
+def _send_wheel(key: str, repository: Repository, wheel: Path) -> None:
+    with files.as_file_error(wheel), wheel.open("rb") as content:
+        digest = f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}"
+        size = wheel.stat().st_size
+        if not repository.has_blob(digest, size):
+            content.seek(0)
+            repository.upload(repository.begin_upload(digest), digest, content)
+    repository.put_blob(EMPTY)
+    repository.put_manifest(_registry_tag(key), artifact(Descriptor(ARTIFACT, digest, size, {TITLE: wheel.name})))
+
+
+def _registry_tag(key: str) -> str:
+    return f"wheel-{key[:40]}"

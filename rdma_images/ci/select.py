@@ -1,4 +1,4 @@
-"""Select the images of the matrix that a CI run is about."""
+"""Select the images of the matrix that a CI run is about, and find what a build to ship needs from locks/ and lacks."""
 
 import json
 import re
@@ -13,9 +13,13 @@ from rdma_images.build import build_spec
 from rdma_images.ci.jobs import wheel_group
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import Build, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
+from rdma_images.facts import Facts
+from rdma_images.inputs import lock, preflight, sources
+from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.plan import planner
 from rdma_images.selection import project
 
@@ -188,3 +192,43 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def missing_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> tuple[str, ...]:
+    """Return what is not locked for a build on this machine: sources by id and address, wheels by their lock's key.
+
+    Asks no network. A lock that is there and is about something else counts as missing.
+    """
+    names: dict[str, None] = {}  # a set in the order of the images
+    for image in images:
+        for source in sources.pinned(image, facts):
+            if not preflight.is_locked(source, mirrors):
+                names[f"{source.id} ({source.upstream})"] = None
+        for name, load in _wheel_lock_readers(image).items():
+            try:
+                load()
+            except RefusedError:
+                names[f"wheels {name}"] = None
+    return tuple(names)
+
+
+def require_locks(images: Sequence[Image], facts: Facts, mirrors: Mirrors) -> None:
+    """Raise RefusedError, with all that is missing in one sentence, unless everything is locked.
+
+    Raises it for a mirror that names no source, too.
+    """
+    preflight.require_names((source for image in images for source in sources.pinned(image, facts)), mirrors)
+    if names := missing_locks(images, facts, mirrors):
+        fix = f"run `{COMMAND} lock --all` where they can be reached, and commit locks/"
+        raise RefusedError(f"locks/ lacks {', '.join(names)}\n{fix}")
+
+
+def _wheel_lock_readers(image: Image) -> dict[str, Callable[[], object]]:
+    """Return what reads each lock of wheels that an image needs, by its name."""
+    readers: dict[str, Callable[[], object]] = {
+        lock.lock_request(image).key: lambda: lock.load(image),
+        "tools": lock.tools,
+    }
+    if image.toolkit:
+        readers[lock.toolkit_request(image).key] = lambda: lock.load_toolkit(image)
+    return readers

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, REHEARSE
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import verb, with_measured_base
+from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, REHEARSE, verb, with_measured_base
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress

@@ -5,10 +5,9 @@ from json import dumps
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.options import CHOICE, JSON, MANY, PUBLISHING
 from rdma_images.cli.output import show
 from rdma_images.cli.publishing import publisher
-from rdma_images.cli.verb import verb
+from rdma_images.cli.verb import CHOICE, JSON, MANY, PUBLISHING, verb
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 
@@ -31,13 +30,13 @@ def matrix(
     runner: list[str] | None = None,
 ) -> None:
     """Print the matrix for GitHub Actions."""
-    from rdma_images.ci import durations, jobs, select
+    from rdma_images.ci import jobs, select
 
     loaded_project = project.load()
     all_images = target_options.chosen_images(loaded_project, target, True, None)
     images = select.select_images(all_images, shard, changed_since, progress)
     runners = target_options.parse_changes(runner, "--runner", "platform=label")
-    show(jobs.as_github(jobs.jobs(images, all_images, loaded_project.matrix, durations.slowest_builds(), runners)))
+    show(jobs.as_github(jobs.jobs(images, all_images, loaded_project.matrix, jobs.slowest_builds(), runners)))
 
 
 @verb("ci.locked --all", help=CHOICE, iterable=MANY)
@@ -51,10 +50,10 @@ def locked(
 
     Uses no network. Looks at the build to ship on this machine, not at a rehearsal.
     """
-    from rdma_images.ci import locked
+    from rdma_images.ci import select
 
     loaded_project = project.load()
-    locked.require_locks(
+    select.require_locks(
         target_options.chosen_images(loaded_project, target, all, set), loaded_project.facts, loaded_project.mirrors
     )
 
@@ -65,9 +64,9 @@ def measured(_: Context) -> None:
 
     Prints the seconds of the uncached builds under build/images/; ci.matrix derives its limits from them.
     """
-    from rdma_images.ci import durations
+    from rdma_images.ci import jobs
 
-    show(dumps(durations.record_durations(), indent=2))
+    show(dumps(jobs.record_durations(), indent=2))
 
 
 @verb("ci.summary")

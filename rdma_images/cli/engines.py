@@ -4,9 +4,8 @@ from json import dumps
 
 from invoke.context import Context
 
-from rdma_images.cli.options import JSON
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import verb
+from rdma_images.cli.verb import JSON, verb
 from rdma_images.core import locking
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options

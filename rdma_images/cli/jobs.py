@@ -7,10 +7,9 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.options import ONTO, seconds
 from rdma_images.cli.output import show
 from rdma_images.cli.parsing import after_dashes
-from rdma_images.cli.verb import verb, with_measured_base
+from rdma_images.cli.verb import ONTO, seconds, verb, with_measured_base
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from rdma_images.cli.options import CHOICE, JSON, MANY
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import verb
+from rdma_images.cli.verb import CHOICE, JSON, MANY, verb
 from rdma_images.core import atomic
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND

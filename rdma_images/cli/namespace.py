@@ -17,7 +17,6 @@ from rdma_images.cli import (
     running,
     scanning,
     starting,
-    testing,
 )
 from rdma_images.core import paths
 
@@ -45,7 +44,7 @@ def namespace() -> Collection:
         publishing.reproduce,
         jobs.cluster,
     )
-    tasks.add_task(starting.init if paths.INSTALLED else testing.run_tests)
+    tasks.add_task(starting.init if paths.INSTALLED else maintaining.run_tests)
     job_tasks = (jobs.job, jobs.job_launchers, jobs.job_check, jobs.job_run, jobs.job_attach)
     tasks.add_collection(Collection("job", *job_tasks, *results.tasks))
     tasks.add_collection(Collection("facts", maintaining.update, maintaining.variables))

@@ -1,11 +1,11 @@
-"""What is typed: options with their types, one short form each, and suggestions for what does not exist.
+"""What is typed: options with their types, one short form each, and suggestions for what is unknown; `--list`.
 
 invoke parses. It shows a traceback for a word where a number belongs, names no near word for an unknown task or option,
 and takes any letter of an option's name as its short form; what differs from that is here.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, cast
 
@@ -14,9 +14,10 @@ from invoke.exceptions import Exit, ParseError
 from invoke.parser import Parser, ParseResult
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
+from invoke.program import Program
 from invoke.tasks import Task
 
-from rdma_images.cli import listing, output
+from rdma_images.cli import output
 from rdma_images.core import exit_codes, files
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND, INSTALLED, MATRIX
@@ -27,6 +28,14 @@ MISSING = re.compile(r"did not receive required positional arguments: (?P<names>
 VALUELESS = re.compile(r"Flag <\w+: (?P<option>[\w-]+)")
 UNKNOWN = re.compile(r"No idea what '(?P<word>.*)' is!", re.DOTALL)
 PARSE_CLEANUP, PRINT_HELP = program.Program.parse_cleanup, program.Program.print_help
+# Heading -> names of tasks, and of groups with a dot at their end. A task is listed under the first heading that fits.
+HEADINGS: Mapping[str, Sequence[str]] = {
+    "Images": ("init", "plan", "build", "validate", "run", "shell", "report", "describe", "render", "sources", "lock"),
+    "Registries": ("licenses", "scan", "publish", "verify", "reproduce"),
+    "Jobs": ("job", "job.run", "job.result", "verdict", "job.check", "job.", "cluster"),
+    "Engine": ("engine.",),
+    "Maintenance and CI": ("test", "facts.", "matrix.", "ci."),
+}
 
 
 class TypedArgument(Argument):
@@ -204,6 +213,40 @@ def _answer(self: program.Program) -> None:
 def install() -> None:
     """Have invoke's program use this parser, answer as tasks do, and list tasks under headings, however it started."""
     vars(program)["Parser"] = SuggestingParser
-    functions = {"list_flat": listing.list_tasks, "print_help": _print_help, "parse_cleanup": _answer}
+    functions = {"list_flat": list_tasks, "print_help": _print_help, "parse_cleanup": _answer}
     for name, function in functions.items():
         setattr(program.Program, name, function)
+
+
+def list_tasks(program: Program) -> None:
+    """Print every task under its heading; those of one group (`--list job`) in a single list."""
+    rows = program._make_pairs(program.scoped_collection)
+    if program.list_root:
+        program.display_with_columns(pairs=rows)
+        return
+    rows = [(_name_to_type(name), summary) for name, summary in rows]
+    for heading, group in grouped(rows).items():
+        print(f"{heading}:\n")
+        program.print_columns(group)
+
+
+def grouped(rows: Sequence[tuple[str, str | None]]) -> dict[str, list[tuple[str, str | None]]]:
+    """Return the rows (name, summary) by heading, in the order of `HEADINGS`."""
+    remaining = list(rows)
+    groups: dict[str, list[tuple[str, str | None]]] = {}
+    for heading, names in HEADINGS.items():
+        for name in names:
+            matching_rows = [row for row in remaining if _is_called(row[0], name)]
+            remaining = [row for row in remaining if row not in matching_rows]
+            groups.setdefault(heading, []).extend(matching_rows)
+    return groups
+
+
+def _name_to_type(name: str) -> str:
+    """Return the name to type: invoke shows the default task of a group as `job.job (job)`."""
+    full, _, alias = name.partition(" (")
+    return alias.rstrip(")") if alias else full
+
+
+def _is_called(task: str, name: str) -> bool:
+    return task.startswith(name) if name.endswith(".") else task == name

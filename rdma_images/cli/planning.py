@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, REHEARSE
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import verb, with_measured_base
+from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, REHEARSE, verb, with_measured_base
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image

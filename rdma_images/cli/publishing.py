@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.options import CHOICE, JSON, MANY, ONTO, POLICY, PUBLISHING
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import verb, with_measured_base
+from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, POLICY, PUBLISHING, verb, with_measured_base
 from rdma_images.core import files
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress

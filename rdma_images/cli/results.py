@@ -7,10 +7,9 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.options import JSON, seconds
 from rdma_images.cli.output import show
 from rdma_images.cli.parsing import after_dashes
-from rdma_images.cli.verb import verb
+from rdma_images.cli.verb import JSON, seconds, verb
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
 
@@ -175,16 +174,16 @@ def job_pairs(
     """
     from dataclasses import asdict
 
-    from rdma_images.jobs.pairs import bandwidths, pair_report
+    from rdma_images.jobs.pairs import bandwidths, pair_rounds
 
     node_names = bandwidths.read_nodes(Path(nodes))
     measured_pairs = bandwidths.read_pairs(Path(measured), node_names) if measured else {}
     report = (
-        pair_report.next_report(node_names, measured_pairs, bandwidths.parse_rate(expected))
+        pair_rounds.next_report(node_names, measured_pairs, bandwidths.parse_rate(expected))
         if measured_pairs
-        else pair_report.first_report(node_names, rounds)
+        else pair_rounds.first_report(node_names, rounds)
     )
-    show(dumps(asdict(report), indent=2) if json else "\n".join(pair_report.report_lines(report, measured_pairs)))
+    show(dumps(asdict(report), indent=2) if json else "\n".join(pair_rounds.report_lines(report, measured_pairs)))
     if report.inference and (report.inference.slow or report.inference.links):
         raise Exit(code=1)
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from rdma_images.cli.options import MANY, ONTO
 from rdma_images.cli.parsing import after_dashes
-from rdma_images.cli.verb import verb, with_measured_base
+from rdma_images.cli.verb import MANY, ONTO, verb, with_measured_base
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress

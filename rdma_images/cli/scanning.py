@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from rdma_images.cli.options import CHOICE, JSON, MANY, POLICY
 from rdma_images.cli.output import show
-from rdma_images.cli.verb import verb
+from rdma_images.cli.verb import CHOICE, JSON, MANY, POLICY, verb
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
@@ -101,7 +100,7 @@ def scan(
 
 def _scan(candidate: _Candidate, program: str, reports: Sequence[str], advisories: str, digest: str) -> "Scan":
     from rdma_images import engine
-    from rdma_images.scan import read_reports, scanners
+    from rdma_images.scan import read_reports
     from rdma_images.scan.advisories import scan_by_advisories
 
     if advisories:
@@ -112,7 +111,7 @@ def _scan(candidate: _Candidate, program: str, reports: Sequence[str], advisorie
     if program:
         folder = paths.image_folder(candidate.image_id) if candidate.image_id else paths.BUILD / "scans"
         running = engine.ensure(progress) if candidate.image_id else None
-        reports = [str(scanners.run_scanner(program, candidate.ref, running, folder, progress))]
+        reports = [str(read_reports.run_scanner(program, candidate.ref, running, folder, progress))]
     return read_reports.read_reports([files.expand_user(path) for path in reports], candidate.subject, digest)
 
 

@@ -5,8 +5,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rdma_images.components import efa_installer, nccl
-from rdma_images.components.definition import Axis, Combination, ComponentDefinition, Option, sorted_versions
-from rdma_images.components.source import download_source
+from rdma_images.components.definition import (
+    Axis,
+    Combination,
+    ComponentDefinition,
+    Option,
+    download_source,
+    sorted_versions,
+)
 from rdma_images.core import versions
 from rdma_images.core.pipeline import UNPINNED, UNWRITTEN, Details, Fabric, Image, Source
 from rdma_images.facts import Facts

@@ -6,7 +6,7 @@ from re import Pattern
 from typing import Literal, Protocol
 
 from rdma_images.core import versions
-from rdma_images.core.pipeline import Details, Fabric, HostRequirement, Image, Source
+from rdma_images.core.pipeline import ARCHIVE_SIGNATURE, UNPINNED, Details, Fabric, HostRequirement, Image, Source
 from rdma_images.facts import Facts
 
 
@@ -109,3 +109,30 @@ class ComponentDefinition:
 def sorted_versions(values: Iterable[str]) -> list[str]:
     """Return versions without doubles, the oldest first."""
     return sorted(set(values), key=versions.key)
+
+
+def download_source(
+    name: str, version: str, upstream: str, pin: str = UNPINNED, extra: dict[str, str] | None = None
+) -> Source:
+    """Return the source of a file to download and verify; without a pin, the lock has it."""
+    return Source(
+        id=f"{name}-{version}",
+        component=name,
+        kind="download",
+        upstream=upstream,
+        pin=pin,
+        context=name,
+        extra=extra or {},
+    )
+
+
+def apt_source(name: str, role: str, upstream: str, suites: list[str], components: str, keyring: str) -> Source:
+    """Return the source of an apt archive that a stage installs from; `role` is that of the stage's secrets for it."""
+    return Source(
+        id=f"{name}-{suites[0].removesuffix('-security')}",
+        component=name,
+        kind="apt",
+        upstream=upstream.rstrip("/"),
+        pin=ARCHIVE_SIGNATURE,
+        extra={"role": role, "suites": " ".join(suites), "components": components, "signed-by": keyring},
+    )

@@ -10,9 +10,9 @@ from rdma_images.components.definition import (
     Combination,
     ComponentDefinition,
     Option,
+    download_source,
     sorted_versions,
 )
-from rdma_images.components.source import download_source
 from rdma_images.core.pipeline import Details, Fabric, Image, Source
 from rdma_images.core.versions import at_least
 from rdma_images.facts import Facts

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rdma_images.components import base
-from rdma_images.components.definition import BundledVersion, Combination, ComponentDefinition
-from rdma_images.components.source import apt_source
+from rdma_images.components.definition import BundledVersion, Combination, ComponentDefinition, apt_source
 from rdma_images.core.pipeline import UNPINNED, Details, Fabric, Image, Source
 from rdma_images.facts import Facts
 

@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from rdma_images.components import cuda, efa_installer, gpus
-from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
-from rdma_images.components.source import download_source
-from rdma_images.core.pipeline import UNWRITTEN, Details, Fabric, Image, Source
-from rdma_images.core.platforms import machine_of
+from rdma_images.components.definition import Axis, Combination, ComponentDefinition, download_source, sorted_versions
+from rdma_images.core.pipeline import UNWRITTEN, Details, Fabric, Image, Source, machine_of
 from rdma_images.facts import Facts
 from rdma_images.facts.nccl_tests import Backend
 

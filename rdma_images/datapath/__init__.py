@@ -10,11 +10,11 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Check, Fabric, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.datapath import accelerator, kit, lab, steps
+from rdma_images.datapath.checks import verdict
 from rdma_images.datapath.disk import ImageDisk
 from rdma_images.datapath.guest import MEMORY, GuestError, GuestMachine, NoGuestError
 from rdma_images.datapath.kit import Kit
-from rdma_images.datapath.limits import verdict
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 
 __all__ = ["check", "run", "verdict"]
 

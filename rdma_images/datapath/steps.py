@@ -8,8 +8,8 @@ from functools import partial
 
 from rdma_images.core.pipeline import Check, Fabric
 from rdma_images.core.progress import Progress
-from rdma_images.datapath import library_checks, limits
-from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
+from rdma_images.datapath import library_checks
+from rdma_images.datapath.checks import CheckSubject, failed, hardware_checks, passed, skipped
 from rdma_images.datapath.exchange import WRONG_DATA, Exchange, packets, perform
 from rdma_images.datapath.lab import Lab
 from rdma_images.datapath.survey import OUTSIDE, SHELL
@@ -191,7 +191,7 @@ EXCHANGES: tuple[Step, ...] = (
 
 def all_skipped(reason: str, fabric: Fabric | None) -> tuple[Check, ...]:
     """Return every check skipped, for one reason."""
-    return (*(skipped(subject, reason) for subject, _ in (*FILES, *EXCHANGES)), *limits.hardware_checks(fabric))
+    return (*(skipped(subject, reason) for subject, _ in (*FILES, *EXCHANGES)), *hardware_checks(fabric))
 
 
 def after_lost_guest(checks: list[Check], error: Exception, fabric: Fabric | None) -> tuple[Check, ...]:
@@ -210,7 +210,7 @@ def run_steps(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[C
         yield (
             skipped(step[0], f"no device to try it on: see {check.id}") if no_device else _run_step(step, lab, progress)
         )
-    yield from limits.hardware_checks(fabric)
+    yield from hardware_checks(fabric)
 
 
 def _run_step(step: Step, lab: Lab, progress: Progress) -> Check:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import daemon_api, discovery, private
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 
 if TYPE_CHECKING:
     from docker import DockerClient

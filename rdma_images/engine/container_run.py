@@ -19,7 +19,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.pipeline import LABEL_PREFIX, RunSetting
 from rdma_images.engine import docker_command
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 
 LABEL = f"{LABEL_PREFIX}.run"  # of the containers that are started here
 GPUS = re.compile(r"all|none|[1-9][0-9]*|device=[\w.:-]+(,[\w.:-]+)*")

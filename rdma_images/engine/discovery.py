@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.engine import docker_command
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 from rdma_images.engine.layout import layout
 
 # The oldest that are taken. The project's own engine has 26.1 and 0.13, so what those lack is not relied on either.

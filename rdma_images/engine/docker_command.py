@@ -1,4 +1,4 @@
-"""The docker command: every start of it is here. The program is looked for on the engine's own PATH.
+"""An engine, and the docker command: every start of it is here. The program is looked for on the engine's own PATH.
 
 A start takes 0.05 s and more, so that what a build asks about images is asked of the engine's socket where it has one.
 """
@@ -7,14 +7,38 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 from urllib.parse import quote
 
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import daemon_api
-from rdma_images.engine.container_engine import Engine
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A Docker engine that answers, and how to talk to it.
+
+    `env` is all that a `docker` child process needs beside the environment of this one. `build_network` is what a RUN
+    needs to reach the network: "host" where the engine has no bridge.
+    """
+
+    name: str  # "private", or the name of the docker context
+    kind: Literal["existing", "private"]
+    host: str  # "unix:///…/docker.sock"
+    version: str  # of the daemon
+    buildx: str
+    store: Literal["containerd", "classic"]
+    build_network: Literal["default", "host"]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def environ(self) -> dict[str, str]:
+        """Return the whole environment of a `docker` child process."""
+        return {**os.environ, **self.env}
+
 
 Stream = int | IO[bytes] | IO[str] | None
 NO_VARIABLES: Mapping[str, str] = {}
@@ -129,3 +153,26 @@ def start(
         stderr=stderr,
         cwd=cwd,
     )
+
+
+def local_name(ref: str) -> str:
+    """Return the name in the engine of the image "NAME@sha256:…"."""
+    return f"rdma-images/onto:{ref.rpartition(':')[2][:12]}"
+
+
+def provide(engine: Engine, ref: str, progress: Progress = silent) -> str:
+    """Return the local name of the image `ref`, which is pulled where the engine does not have it.
+
+    Raises RdmaImagesError where it cannot be pulled.
+    """
+    digest, local = ref.partition("@")[2], local_name(ref)
+    present_name = next((name for name in (digest, ref) if _has(engine, name)), "")
+    if not present_name:
+        progress(f"pulling {ref}")
+        output(engine, "pull", "--quiet", ref)
+    output(engine, "tag", present_name or ref, local)
+    return local
+
+
+def _has(engine: Engine, name: str) -> bool:
+    return run(engine, "image", "inspect", name).returncode == 0

@@ -13,19 +13,51 @@ from threading import Thread
 from typing import Any
 
 import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Provenance
 from rdma_images.core.plain import decode_json
-from rdma_images.engine import buildkit_messages as messages
 from rdma_images.engine import docker_command
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 
 PREDICATE_TYPE = "in-toto.io/predicate-type"  # the annotation by which BuildKit tells its attestations apart
 SLSA = "https://slsa.dev/provenance/"
 TIMEOUT = 30  # seconds for an answer
 MAX_MESSAGE_BYTES = 64 << 20  # bytes of one message; a provenance with every step of a graph has 0.3 MB
+# The messages here are from control.proto of BuildKit (since 0.11) and content.proto of containerd, and so are their
+# field numbers. What is not listed is ignored, as the protocol wants; a map is the repeated entries on the wire.
+_FIELD = descriptor_pb2.FieldDescriptorProto
+_TYPES = {
+    "string": _FIELD.TYPE_STRING,
+    "int32": _FIELD.TYPE_INT32,
+    "int64": _FIELD.TYPE_INT64,
+    "bool": _FIELD.TYPE_BOOL,
+    "bytes": _FIELD.TYPE_BYTES,
+}
+_PACKAGE = "rdma_images"
+
+# message -> field -> (number, type), "[]" where it is repeated.
+_MESSAGES = {
+    "HistoryRequest": {"Ref": (2, "string"), "EarlyExit": (3, "bool")},
+    "HistoryEvent": {"record": (2, "Record")},
+    "Record": {
+        "CompletedAt": (7, "Timestamp"),
+        "Result": (10, "Result"),
+        "Results": (11, "ResultOfPlatform[]"),
+        "numCachedSteps": (15, "int32"),
+        "numTotalSteps": (16, "int32"),
+    },
+    "Timestamp": {"seconds": (1, "int64"), "nanos": (2, "int64")},
+    "ResultOfPlatform": {"value": (2, "Result")},
+    "Result": {"Attestations": (2, "Descriptor[]"), "Results": (3, "NumberedDescriptor[]")},
+    "NumberedDescriptor": {"value": (2, "Descriptor")},
+    "Descriptor": {"digest": (2, "string"), "annotations": (5, "Annotation[]")},
+    "Annotation": {"key": (1, "string"), "value": (2, "string")},
+    "ContentRequest": {"digest": (1, "string")},
+    "ContentResponse": {"data": (2, "bytes")},
+}
 
 
 def provenances(
@@ -100,15 +132,15 @@ def _channel(engine: Engine, builder: str, complaints: list[str]) -> Iterator[gr
 
 def _records(channel: grpc.Channel, build: str) -> Iterator[Any]:
     """Yield the builds that ended, of those that the builder still knows: one by its reference, or all for ""."""
-    listen = _method(channel, "/moby.buildkit.v1.Control/ListenBuildHistory", messages.HistoryEvent)
-    for event in listen(messages.HistoryRequest(EarlyExit=True, Ref=build), timeout=TIMEOUT):
+    listen = _method(channel, "/moby.buildkit.v1.Control/ListenBuildHistory", HistoryEvent)
+    for event in listen(HistoryRequest(EarlyExit=True, Ref=build), timeout=TIMEOUT):
         yield event.record
 
 
 def _content(channel: grpc.Channel, digest: str) -> bytes:
     """Return a file of the builder's history."""
-    read_content = _method(channel, "/containerd.services.content.v1.Content/Read", messages.ContentResponse)
-    return b"".join(part.data for part in read_content(messages.ContentRequest(digest=digest), timeout=TIMEOUT))
+    read_content = _method(channel, "/containerd.services.content.v1.Content/Read", ContentResponse)
+    return b"".join(part.data for part in read_content(ContentRequest(digest=digest), timeout=TIMEOUT))
 
 
 def _method(channel: grpc.Channel, name: str, response_type: type[Message]) -> Callable[..., Iterator[Any]]:
@@ -130,3 +162,26 @@ def _attestations(record: Any) -> Iterator[tuple[str, Any]]:
 
 def _predicate_type(descriptor: Any) -> str:
     return next((entry.value for entry in descriptor.annotations if entry.key == PREDICATE_TYPE), "")
+
+
+def _classes() -> dict[str, type[Message]]:
+    file = descriptor_pb2.FileDescriptorProto(name="rdma_images/buildkit.proto", package=_PACKAGE, syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            element = kind.removesuffix("[]")
+            added = message.field.add(name=field, number=number)
+            added.label = _FIELD.LABEL_REPEATED if element != kind else _FIELD.LABEL_OPTIONAL
+            added.type = _TYPES.get(element, _FIELD.TYPE_MESSAGE)
+            if element not in _TYPES:
+                added.type_name = f".{_PACKAGE}.{element}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGES
+    }
+
+
+_MESSAGE_CLASSES = _classes()
+HistoryRequest, HistoryEvent = _MESSAGE_CLASSES["HistoryRequest"], _MESSAGE_CLASSES["HistoryEvent"]
+ContentRequest, ContentResponse = _MESSAGE_CLASSES["ContentRequest"], _MESSAGE_CLASSES["ContentResponse"]

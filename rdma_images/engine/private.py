@@ -14,8 +14,8 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import bootstrap, emulation, host_apt, unpacked
 from rdma_images.engine import daemon_api, daemons, docker_command
-from rdma_images.engine.container_engine import Engine
 from rdma_images.engine.discovery import store
+from rdma_images.engine.docker_command import Engine
 from rdma_images.engine.layout import Layout, layout, write_configuration
 
 INFO_SECONDS = 30.0  # seconds for an answer; 0.1 s on an idle machine

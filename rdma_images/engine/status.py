@@ -13,7 +13,7 @@ from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import format_bytes
 from rdma_images.debian import emulation
 from rdma_images.engine import daemon_api, daemons, discovery, private
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 from rdma_images.engine.layout import Layout, cache_limit, layout
 
 COUNTING = 60.0  # seconds that the builder may count its cache

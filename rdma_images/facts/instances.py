@@ -6,7 +6,7 @@ from typing import Literal
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.pipeline import Fabric
 from rdma_images.core.yaml_file import YamlPath
-from rdma_images.facts.origin import FactsFile, Row
+from rdma_images.facts.origin import FactsFile, Row, Version
 
 
 class InstanceType(Row):
@@ -73,3 +73,17 @@ class Instances(FactsFile):
         yield from super().problems()
         for name in self.types.keys() & self.unsettled.keys():
             yield ("unsettled", name), f"{name} is under types as well: keep one of them"
+
+
+class Gpu(Row):
+    """One model of GPU."""
+
+    capability: Version  # NVIDIA's compute capability, "8.6"
+
+
+class Gpus(FactsFile):
+    """facts/gpus.yaml; GPUs by the name that facts/instances.yaml gives them."""
+
+    FILE = "gpus.yaml"
+
+    gpus: dict[str, Gpu]

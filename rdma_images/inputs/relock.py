@@ -9,8 +9,7 @@ from typing import Literal, get_args
 from rich.table import Table
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import UNPINNED, Image, Source
-from rdma_images.core.platforms import Platform
+from rdma_images.core.pipeline import UNPINNED, Image, Platform, Source
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_bytes
 from rdma_images.debian import bootstrap

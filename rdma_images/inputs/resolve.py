@@ -1,28 +1,41 @@
-"""Resolve requirements to exact wheels with uv: one wheel file per package, with its size."""
+"""Resolve requirements to exact wheels with uv: one wheel file per package, with its size.
 
+A package whose setup.py cannot be run requires what its source says.
+"""
+
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
 import requests
 from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import BuildTag, canonicalize_name, parse_wheel_filename
+from packaging.utils import (
+    BuildTag,
+    InvalidSdistFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import Version
 from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.http import FAILING, RetryPolicy
-from rdma_images.core.pipeline import PackageIndex
-from rdma_images.core.platforms import MACHINES
-from rdma_images.inputs import conflicts, git_repositories, package_index, source_metadata, web
+from rdma_images.core.pipeline import MACHINES, PackageIndex
+from rdma_images.inputs import conflicts, git_repositories, package_index, web, wheel_files
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel, wheel_file_name
 from rdma_images.plan import local_packages
@@ -32,6 +45,9 @@ SECONDS = 300  # a cold resolution of torch takes 10 s here; a slow link may tak
 TIMEOUT = (10.0, 30.0)  # seconds to connect, seconds to answer
 RETRY_POLICY = RetryPolicy(statuses=FAILING, retry_absent=True)  # of hundreds of questions one may well get lost
 PARALLEL = 8
+SOURCE_TIMEOUT = (10.0, 60.0)  # seconds to connect, seconds without a byte
+LISTS = re.compile(r"[^/]+/(?:[^/]+/)?[^/]+\.egg-info/requires\.txt")  # of setuptools, beside PKG-INFO
+METADATA = re.compile(r"[^/]+/PKG-INFO")
 
 
 def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequence[PackageIndex] = ()) -> Lock:
@@ -176,7 +192,7 @@ def _pylock_of_indexes(
         except _UnaskableError as unaskable:
             if unaskable.release in metadata:
                 raise RdmaImagesError(f"{' '.join(unaskable.release)}: it cannot be asked what it requires") from None
-            metadata[unaskable.release] = source_metadata.requirements(*unaskable.release, index, mirrors)
+            metadata[unaskable.release] = source_requirements(*unaskable.release, index, mirrors)
             continue
         except conflicts.PackageConflictError as raised:
             error = raised
@@ -358,3 +374,48 @@ def _size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
     except (KeyError, ValueError):
         reason = "no Content-Length"
     raise RdmaImagesError(f"the package index has no size of {pylock_file_name(wheel)}: {reason}\ntry again")
+
+
+def source_requirements(name: str, version: str, index: str, mirrors: Mirrors) -> tuple[str, ...]:
+    """Return what the source of a release requires, as the machine on which it was made wrote it down.
+
+    Raises:
+        RdmaImagesError: The index has no such source, or it says nothing.
+    """
+    address = next(iter(_source_addresses(name, version, wheel_files.file_addresses(name, index, mirrors))), None)
+    if address is None:
+        raise RdmaImagesError(f"{name} {version}: the package index has no source of it\nname another version")
+    try:
+        with web.request("GET", address, mirrors, SOURCE_TIMEOUT) as response:
+            return _read_requirements(io.BytesIO(response.content))
+    except (web.StatusError, requests.RequestException) as error:
+        raise RdmaImagesError(f"{address}: {web.describe_error(error, mirrors)}\ntry again") from None
+    except (tarfile.TarError, OSError, StopIteration):
+        raise RdmaImagesError(
+            f"{name} {version}: its source does not say what it requires\nname another version"
+        ) from None
+
+
+def _source_addresses(name: str, version: str, addresses: Iterable[str]) -> Iterable[str]:
+    for address in addresses:
+        file = address.partition("#")[0].rpartition("/")[2]
+        with suppress(InvalidSdistFilename):
+            is_release = parse_sdist_filename(file) == (canonicalize_name(name), Version(version))
+            if is_release and file.endswith(".tar.gz"):
+                yield address
+
+
+def _read_requirements(archive: io.BytesIO) -> tuple[str, ...]:
+    """Return the requirements in a source's PKG-INFO, or of older setuptools in the list beside it."""
+    with tarfile.open(fileobj=archive, mode="r:gz") as source:
+        texts = {
+            member.name: (source.extractfile(member) or io.BytesIO()).read().decode(errors="replace")
+            for member in source
+            if member.isfile() and (METADATA.fullmatch(member.name) or LISTS.fullmatch(member.name))
+        }
+    metadata = HeaderParser().parsestr(next(texts[name] for name in texts if METADATA.fullmatch(name)))
+    if listed := metadata.get_all("Requires-Dist"):
+        return tuple(listed)
+    lines = [line.strip() for name, text in texts.items() if LISTS.fullmatch(name) for line in text.splitlines()]
+    sections = next((number for number, line in enumerate(lines) if line.startswith("[")), len(lines))
+    return tuple(line for line in lines[:sections] if line)

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from rdma_images import components
 from rdma_images.components.base import BaseDetails
-from rdma_images.components.source import apt_source
+from rdma_images.components.definition import apt_source
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import ARCHIVE_SIGNATURE, UNPINNED, Image, Source
 from rdma_images.debian import host_apt
-from rdma_images.engine.pull_by_digest import local_name
+from rdma_images.engine.docker_command import local_name
 from rdma_images.facts import Facts
 from rdma_images.facts.bases import Base
 from rdma_images.inputs import debian_lock, package_index, pins

@@ -6,8 +6,7 @@ from typing import cast
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Build, Component, Fabric, Image
-from rdma_images.core.platforms import Platform
+from rdma_images.core.pipeline import Build, Component, Fabric, Image, Platform
 from rdma_images.inspection.report import Report
 from rdma_images.publish import from_report, gate
 from rdma_images.publish.approved_image import ApprovedImage

@@ -9,10 +9,9 @@ from rdma_images.core.pipeline import Image
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import publication
 from rdma_images.publish.destination import Destination, open_destination
-from rdma_images.publish.moving_tags import advance_tags
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.send import Publisher
-from rdma_images.publish.tags import REHEARSAL, Tags, image_tags, unique_tag
+from rdma_images.publish.tags import REHEARSAL, Tags, advance_tags, image_tags, unique_tag
 from rdma_images.registry import client, faults
 from rdma_images.registry.client import Descriptor, Manifest, Repository
 from rdma_images.registry.registries import Registry

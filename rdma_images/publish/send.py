@@ -18,12 +18,11 @@ from rdma_images.publish.approved_image import ApprovedImage, artifacts, license
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
 from rdma_images.publish.conversion import ConvertedImage, Converter, lazy_tag, originals, require_convertible
 from rdma_images.publish.destination import LAYERS, Destination, unsupported_types
-from rdma_images.publish.moving_tags import advance_tags
 from rdma_images.publish.publication import PUBLICATION, LazyImage, PublishedCopy
 from rdma_images.publish.push_display import ProgressDisplay
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.signing import ImageSigner
-from rdma_images.publish.tags import unique_tag
+from rdma_images.publish.tags import advance_tags, unique_tag
 from rdma_images.registry import faults
 from rdma_images.registry.client import Manifest, Repository, labels_of
 

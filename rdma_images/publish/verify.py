@@ -7,7 +7,7 @@ from typing import Any
 
 from rdma_images.core.errors import RefusedError, first_line
 from rdma_images.core.progress import Progress, silent
-from rdma_images.publish import cosign, sigstore_bundles, soci_index, stargz, statement, tags
+from rdma_images.publish import cosign, sigstore_bundles, soci, stargz, statement, tags
 from rdma_images.publish.attach import FORM, fallback_tag, newest_first, read_content
 from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
 from rdma_images.publish.conversion import original_tag, originals
@@ -112,7 +112,7 @@ def verify(
     verifier = open_verifier(repository, trust, progress)
     if manifest.media_type not in (OCI_INDEX, DOCKER_INDEX):
         return (verify_image(repository, manifest, reference.selector, verifier, origin),)
-    members = [member.digest for member in manifest.members() if not soci_index.is_soci_index(member)]
+    members = [member.digest for member in manifest.members() if not soci.is_soci_index(member)]
     images = {digest: repository.manifest(digest) for digest in members}
     converted = originals(manifest)
     return (
@@ -164,7 +164,7 @@ def _verify_index(
     files, unreadable = _newest_by_form(repository, index.digest, verifier)
     results = _check_form(statement.RESULTS, files.get(statement.RESULTS), index.digest, verifier, ref)
     signature = _check_signature(repository, index.digest, verifier)
-    tables = soci_index.findings(repository, index, images)
+    tables = soci.findings(repository, index, images)
     return Verification(ref, (signature, platforms, *tables, *unreadable, *results))
 
 

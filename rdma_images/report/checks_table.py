@@ -31,7 +31,7 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
 
     `verbose` adds a line for every check, and the notes.
     """
-    from rdma_images.datapath.limits import verdict  # here, because a report that is kept needs no emulator
+    from rdma_images.datapath.checks import verdict  # here, because a report that is kept needs no emulator
 
     rows = Table(box=None, pad_edge=False, show_header=False)
     for column in ("state", "id", "what"):

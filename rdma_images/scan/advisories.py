@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,16 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.plain import first_misfit, plain
 from rdma_images.inspection.report import Report
-from rdma_images.scan import debian_versions
 from rdma_images.scan.formats import OsvAdvisory, OsvAffected, OsvEvent, ReportPart, Section, Text
 from rdma_images.scan.scan_result import Scan, Vulnerability, parse_day, severity, unique
 
 MAX_FILE_BYTES = 256 * 2**20  # bytes; Debian's tracker has some 70 MB
 # A package's name in JSON or YAML: what no installed package is called need not be parsed.
 _NAME = re.compile(rb"name\"?\s*:\s*[\"']?([\w.+-]+)")
+DebianKey = tuple[int, tuple[tuple[int, ...] | int, ...], tuple[tuple[int, ...] | int, ...]]
+
+# Versions of Debian packages. Source: Debian Policy 5.6.12, and deb-version(7).
+_PARTS = re.compile(r"([^0-9]*)([0-9]*)")
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def _debian(tracker: Mapping[str, Mapping[str, _DebianEntry]], installed: Instal
                 continue
             for package, version in installed.debian[source]:
                 fixed = release.fixed_version if release.status == "resolved" else ""
-                if fixed and debian_versions.key(version) >= debian_versions.key(fixed):
+                if fixed and debian_key(version) >= debian_key(fixed):
                     continue
                 yield Vulnerability(
                     id=cve,
@@ -151,7 +155,7 @@ def _osv(advisory: OsvAdvisory, installed: InstalledPackages) -> Iterator[Vulner
         else:
             continue
         for kind, package, version in installed_versions:
-            order = Version if kind == "pypi" else debian_versions.key
+            order = Version if kind == "pypi" else debian_key
             if _is_affected(version, affected, order):
                 fixes = [event.fixed for span in affected.ranges for event in span.events if event.fixed]
                 yield Vulnerability(
@@ -221,3 +225,28 @@ def installed_packages(report: Report) -> InstalledPackages:
         codename=system.os.get("VERSION_CODENAME", ""),
         release=f"{family}:{system.os.get('VERSION_ID', '')}",
     )
+
+
+@lru_cache(maxsize=65536)
+def debian_key(version: str) -> DebianKey:
+    """Return the sort key of a Debian version: epoch, upstream version, revision."""
+    epoch, colon, remainder = version.strip().partition(":")
+    if not colon:
+        epoch, remainder = "0", epoch
+    upstream, _, revision = remainder.rpartition("-") if "-" in remainder else (remainder, "", "0")
+    return int(epoch) if re.fullmatch("[0-9]{1,9}", epoch) else 0, _parts(upstream), _parts(revision)
+
+
+def _parts(text: str) -> tuple[tuple[int, ...] | int, ...]:
+    """Return words and numbers in turn. A word ends with 0, which is after "~" and before every other character."""
+    parts: list[tuple[int, ...] | int] = []
+    for word, digits in _PARTS.findall(text)[:-1] or [("", "")]:
+        parts.append((*(_order(character) for character in word), 0))
+        parts.append(int(digits[:4000] or 0))  # Python converts no longer text, and no version has one
+    return (*parts, (0,), 0)
+
+
+def _order(character: str) -> int:
+    if character == "~":
+        return -1
+    return ord(character) if character.isalpha() else ord(character) + 0x110000

@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import Field
 
-from rdma_images.scan.cvss import base_score
 from rdma_images.scan.formats import (
     Many,
     ReportPart,
     ScannerReport,
     Text,
+    base_score,
     digests_in,
     parse_score,
     path,

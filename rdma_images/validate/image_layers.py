@@ -19,7 +19,7 @@ from typing import IO, Any
 from docker import DockerClient
 from pydantic import ValidationError
 
-from rdma_images.core import atomic, stream, zstd_frames
+from rdma_images.core import atomic, stream
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROBES, state_folder
 from rdma_images.core.stream import CHUNK, ChunkReader
@@ -200,7 +200,7 @@ def open_layer(blob: IO[bytes]) -> tarfile.TarFile:
     start = blob.read(len(ZSTD))
     blob.seek(0)
     # The mode "r:" leaps over what is not read, which gzip cannot.
-    plain: Any = io.BufferedReader(zstd_frames.ZstdFrames(blob), CHUNK) if start == ZSTD else blob
+    plain: Any = io.BufferedReader(stream.ZstdFrames(blob), CHUNK) if start == ZSTD else blob
     mode: Any = "r:"
     if start.startswith(GZIP):
         plain, mode = gzip.GzipFile(fileobj=blob), "r|"
@@ -219,7 +219,7 @@ def _category(path: str) -> str:
 def _cache_file(digest: str) -> Path:
     """Return where the content of a layer is kept: what was looked for is part of the name."""
     probes = [PROBES / name for name in ("leftovers.py", "tree.py")]
-    readers = [*probes, *(Path(str(module.__file__)) for module in (stream, zstd_frames)), Path(__file__)]
+    readers = [*probes, *(Path(str(module.__file__)) for module in (stream, stream)), Path(__file__)]
     looked_for = hashlib.sha256(b"".join(path.read_bytes() for path in readers)).hexdigest()[:12]
     return state_folder() / "layers" / looked_for / f"{digest.removeprefix('sha256:')}.json"
 

@@ -11,7 +11,7 @@ from rdma_images import engine as engines
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import ExistingImage
 from rdma_images.core.progress import Progress, silent
-from rdma_images.engine.pull_by_digest import provide
+from rdma_images.engine.docker_command import provide
 from rdma_images.inspection.inspection import ImageConfig, Inspection, base_name, cuda_in_use, nccl_in_use
 from rdma_images.inspection.measurements import Tree
 from rdma_images.plan import onto, onto_records

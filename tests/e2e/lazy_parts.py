@@ -16,7 +16,7 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 from rdma_images.plan import matrix
 from rdma_images.publish import publish_images
 from rdma_images.publish.conversion import Converter

@@ -20,7 +20,7 @@ from rdma_images.core import locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.debian import bootstrap, host_apt, unpacked
 from rdma_images.engine import daemons, layout, private, process, status
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 from rdma_images.layers import layer_store
 
 obstacle = private.obstacle()

@@ -13,7 +13,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Provenance
 from rdma_images.engine import history
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 from tests.e2e.publish_parts import Small, build_small, green, planned, write_steps
 
 pytestmark = pytest.mark.e2e

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rdma_images.core import paths
-from rdma_images.engine.pull_by_digest import local_name
+from rdma_images.engine.docker_command import local_name
 from tests.e2e import existing_bases, validated
 from tests.e2e.publish_parts import Registry, registry_program
 

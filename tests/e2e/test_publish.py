@@ -13,7 +13,7 @@ from rdma_images.build import execute
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 from rdma_images.plan import matrix
 from rdma_images.publish import from_engine, join, publication, publish_images
 from rdma_images.publish.approved_image import ApprovedImage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 from rdma_images.publish import from_engine
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.attach import fallback_tag

@@ -14,7 +14,7 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core import paths
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 from rdma_images.publish import soci
 from rdma_images.publish.destination import open_destination
 from rdma_images.publish.keys import Trust

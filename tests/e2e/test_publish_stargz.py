@@ -17,7 +17,7 @@ import zstandard
 from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.engine import private
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 from rdma_images.publish.keys import Trust
 from rdma_images.publish.stargz import StargzConverter
 from rdma_images.publish.verify import verify

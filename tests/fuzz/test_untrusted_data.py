@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rdma_images.bill import licenses
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.plain import decode_json
-from rdma_images.inputs import debian_index, source_metadata
+from rdma_images.inputs import debian_index, resolve
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 from rdma_images.inspection.report import decode_report, encode_report
 from rdma_images.jobs.check import job_files
@@ -35,7 +35,7 @@ from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.published_images import PublishedImage
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository
 from rdma_images.registry.http import Connection
-from rdma_images.scan import advisories, debian_versions, decisions
+from rdma_images.scan import advisories, decisions
 from rdma_images.scan.policy import OriginRules, Policy
 from rdma_images.scan.read_reports import parse_report
 from rdma_images.scan.scan_result import Scan, unique
@@ -235,7 +235,7 @@ def read_wheel(content: bytes) -> None:
 
 def read_source(content: bytes) -> None:
     with suppress(tarfile.TarError, OSError, EOFError, ValueError, StopIteration):
-        source_metadata._read_requirements(io.BytesIO(content))
+        resolve._read_requirements(io.BytesIO(content))
 
 
 PROVENANCE = {
@@ -363,7 +363,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         lambda text: list(debian_index._parse_index(text)),
     ),
     "a copyright file": (edited(COPYRIGHT) | words, read_licenses),
-    "a version": (edited("1:2.41-12+deb13u1") | words, debian_versions.key),
+    "a version": (edited("1:2.41-12+deb13u1") | words, advisories.debian_key),
 }
 
 if sigstore_bundles.is_available():

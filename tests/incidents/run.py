@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from rdma_images.core.pipeline import Check
 from rdma_images.facts import facts_file
-from rdma_images.facts.faults import Faults
-from rdma_images.facts.packages import Packages
+from rdma_images.facts.faults import Faults, Packages
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import EntryPointChanges
 from rdma_images.validate import entry, expected_fabric, readout

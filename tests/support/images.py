@@ -5,8 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 from rdma_images import facts
-from rdma_images.core.pipeline import Component, Fabric, Image
-from rdma_images.core.platforms import Platform
+from rdma_images.core.pipeline import Component, Fabric, Image, Platform
 from rdma_images.plan import matrix, planner
 
 

@@ -4,8 +4,8 @@ import re
 from functools import cached_property
 from typing import Any
 
+from rdma_images.publish.kinds import PreparedRepository, join_path
 from rdma_images.publish.kinds.oci import from_references
-from rdma_images.publish.kinds.registry_kind import PreparedRepository, join_path
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import AcrAliyun

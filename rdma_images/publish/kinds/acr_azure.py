@@ -6,7 +6,7 @@ from azure.identity import DefaultAzureCredential
 
 from rdma_images.core import http
 from rdma_images.core.errors import first_line
-from rdma_images.publish.kinds.registry_kind import PreparedRepository, join_path
+from rdma_images.publish.kinds import PreparedRepository, join_path
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.http import TIMEOUT, parse_document

@@ -12,7 +12,7 @@ import boto3
 import botocore.exceptions
 
 from rdma_images.publish import tags
-from rdma_images.publish.kinds.registry_kind import PreparedRepository, join_path
+from rdma_images.publish.kinds import PreparedRepository, join_path
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import Ecr, EcrPublic

@@ -18,7 +18,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Build
 from rdma_images.debian import bootstrap
-from rdma_images.engine import Engine, container_engine
+from rdma_images.engine import Engine, docker_command
 from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock
 from rdma_images.render import bake, labels
@@ -42,12 +42,12 @@ THIS = {"rdma-images": metadata.version("rdma-images")}
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Callable[..., container_engine.Engine]:
+def engine(tmp_path: Path) -> Callable[..., docker_command.Engine]:
     """Return a function that makes an engine whose docker command prints the given answer."""
     program = tmp_path / "bin" / "docker"
     program.parent.mkdir()
 
-    def engine_that_answers(answer: str = "") -> container_engine.Engine:
+    def engine_that_answers(answer: str = "") -> docker_command.Engine:
         (tmp_path / "answer").write_text(answer)
         program.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
         program.chmod(0o755)
@@ -63,13 +63,13 @@ def order(image_id: str) -> BuildSpec:
     return BuildSpec(image, Lock(request=lock.lock_request(image), wheels=()), facts.load(), "sha256:2")
 
 
-def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., container_engine.Engine]) -> None:
+def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., docker_command.Engine]) -> None:
     assert execute._programs(engine(), None) == {**THIS, "buildx": "0.24", "docker": "28.2"}
 
 
 @pytest.mark.parametrize(("answer", "version"), [(INSPECTED, "v0.12.5 and v0.13.2"), ("", "unknown")])
 def test_a_named_builder_has_a_buildkit_version_and_no_docker_version(
-    answer: str, version: str, engine: Callable[..., container_engine.Engine]
+    answer: str, version: str, engine: Callable[..., docker_command.Engine]
 ) -> None:
     assert execute._programs(engine(answer), "team") == {**THIS, "buildx": "0.24", "buildkit": version}
 
@@ -87,7 +87,7 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
     then: str,
     now: str,
     again: bool,
-    engine: Callable[..., container_engine.Engine],
+    engine: Callable[..., docker_command.Engine],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,7 +117,7 @@ def built(made_of: BuildSpec, revision: str) -> Build:
 
 
 def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_it(
-    engine: Callable[..., container_engine.Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Callable[..., docker_command.Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "revision", lambda: labels.Revision("", 0, None))
@@ -130,14 +130,14 @@ def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_i
     assert not build_images._up_to_date([first], engine(f"{build.digest} {build.ref}\n"))
 
 
-def test_two_images_cannot_share_one_cache_address(engine: Callable[..., container_engine.Engine]) -> None:
+def test_two_images_cannot_share_one_cache_address(engine: Callable[..., docker_command.Engine]) -> None:
     options = run_bake.Options(cache_to=("type=registry,ref=host/cache:x",))
     with pytest.raises(RefusedError, match=r"2 images would overwrite .*\nput \{image\} into the address"):
         build_images.build([order("efa-1"), order("efa-2")], project.load(), engine(), options)
 
 
 def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
-    engine: Callable[..., container_engine.Engine], tmp_path: Path
+    engine: Callable[..., docker_command.Engine], tmp_path: Path
 ) -> None:
     running = engine()
     metadata = json.dumps({"efa": {"buildx.build.ref": "default/default/p60dbnig"}, "buildx.build.warnings": []})
@@ -173,7 +173,7 @@ def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
     ],
 )
 def test_bake_is_granted_the_hosts_network_where_it_asks(
-    engine: Callable[..., container_engine.Engine],
+    engine: Callable[..., docker_command.Engine],
     network: Literal["default", "host"],
     buildx: str,
     builder: str | None,

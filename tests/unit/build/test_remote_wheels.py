@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.build import remote_wheels, source_wheels
+from rdma_images.build import source_wheels
 from rdma_images.core import paths
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry import faults
@@ -43,15 +43,15 @@ def test_one_machine_compiles_and_the_other_takes_its_wheel(
 
 def test_what_is_no_wheel_is_not_taken(repository: Repository, tmp_path: Path) -> None:
     (tmp_path / WHEEL).write_bytes(b"x")
-    assert not remote_wheels.fetch(KEY, repository, tmp_path)
-    remote_wheels.send(KEY, repository, tmp_path)
+    assert not source_wheels.fetch_from_registry(KEY, repository, tmp_path)
+    source_wheels.send_to_registry(KEY, repository, tmp_path)
     tag = f"wheel-{KEY[:40]}"
     body = repository.manifest(tag).body
     for name in ("../x-1-py3-none-any.whl", "x.txt", ""):
         body["layers"][0]["annotations"] = {"org.opencontainers.image.title": name}
         repository.put_manifest(tag, Manifest(OCI_MANIFEST, canonical(body)))
         with pytest.raises(faults.MalformedError, match="is no wheel\ndelete the tag there"):
-            remote_wheels.fetch(KEY, repository, tmp_path)
+            source_wheels.fetch_from_registry(KEY, repository, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [WHEEL]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rdma_images.build import run_bake
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 
 # docker buildx 0.13 with the engine of Debian 13, plain progress.
 UNKNOWN_PACKAGE = """\

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.ci import locked
+from rdma_images.ci import select
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
@@ -44,7 +44,7 @@ def images(*targets: str) -> tuple[Image, ...]:
 
 
 def missing(*targets: str) -> tuple[str, ...]:
-    return locked.missing_locks(images(*targets), facts.load(), Mirrors(paths.MATRIX))
+    return select.missing_locks(images(*targets), facts.load(), Mirrors(paths.MATRIX))
 
 
 def test_pulled_bases_and_downloads_without_a_pin_are_missing(host: bool) -> None:
@@ -60,7 +60,7 @@ def test_what_is_locked_is_not_missing(locks: Path) -> None:
     base = facts.load().bases.bases["debian13"].image
     pins.save("bases.yaml", {reference.with_registry(base): DIGEST}, locks)
     pins.save("downloads.yaml", {"nccl-tests-2.20.0": DIGEST}, locks)
-    locked.require_locks([image], facts.load(), Mirrors(paths.MATRIX))
+    select.require_locks([image], facts.load(), Mirrors(paths.MATRIX))
 
 
 def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks: Path) -> None:
@@ -75,6 +75,6 @@ def test_locks_of_wheels_that_are_not_there_or_do_not_fit_are_missing(locks: Pat
 
 def test_the_message_ends_with_the_fix() -> None:
     with pytest.raises(RefusedError, match=r"run `invoke lock --all` .* and commit locks/") as caught:
-        locked.require_locks(images("efa-nccl-tests"), facts.load(), Mirrors(paths.MATRIX))
+        select.require_locks(images("efa-nccl-tests"), facts.load(), Mirrors(paths.MATRIX))
     assert TESTS in str(caught.value)
     assert str(caught.value).splitlines()[-1].startswith("run `invoke lock --all`")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.ci import durations, jobs, select
+from rdma_images.ci import jobs, select
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Build, Component, Image, Provenance
@@ -109,14 +109,14 @@ def build(image_id: str, seconds: int, cached: int, digest: str = "sha256:1") ->
 
 @pytest.mark.usefixtures("folders")
 def test_only_the_slowest_uncached_build_is_kept() -> None:
-    assert durations.slowest_builds() == {}
+    assert jobs.slowest_builds() == {}
     build("t-1", seconds=900, cached=1)
-    assert durations.record_durations() == {"t-1": 900}
+    assert jobs.record_durations() == {"t-1": 900}
     for seconds, cached in ((30, 55), (5000, 30), (700, 0)):
         build("t-1", seconds=seconds, cached=cached)
-        assert durations.record_durations() == {"t-1": 900}
+        assert jobs.record_durations() == {"t-1": 900}
     build("t-1", seconds=1000, cached=0)
-    assert durations.record_durations() == durations.slowest_builds() == {"t-1": 1000}
+    assert jobs.record_durations() == jobs.slowest_builds() == {"t-1": 1000}
 
 
 @pytest.mark.usefixtures("folders")
@@ -124,7 +124,7 @@ def test_a_build_without_its_own_record_is_no_measure() -> None:
     build("t-1", seconds=900, cached=0, digest="sha256:another")
     build("t-2", seconds=900, cached=0)
     (paths.image_folder("t-2") / "buildkit.json").unlink()
-    assert durations.record_durations() == {}
+    assert jobs.record_durations() == {}
 
 
 @pytest.mark.usefixtures("folders")
@@ -132,9 +132,9 @@ def test_a_build_without_its_own_record_is_no_measure() -> None:
     "content", ["[", *(f'{{"t-1": {seconds}}}' for seconds in ("NaN", "Infinity", "-1", "-Infinity", '"x"'))]
 )
 def test_a_broken_table_is_reported(content: str) -> None:
-    (paths.BUILD / durations.FILE).write_text(content)
+    (paths.BUILD / jobs.FILE).write_text(content)
     with pytest.raises(RdmaImagesError, match=r"not a table of seconds by image\nremove it"):
-        durations.slowest_builds()
+        jobs.slowest_builds()
 
 
 def test_kin_read_each_others_caches(all_images: tuple[Image, ...], project: Project) -> None:

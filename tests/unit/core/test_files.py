@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.ci import durations, job_summary
+from rdma_images.ci import job_summary, jobs
 from rdma_images.core import atomic, disk_space, exit_codes, files, locking, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.inputs import mirrors
@@ -61,7 +61,7 @@ def dangling(path: Path) -> None:
     path.symlink_to("nowhere")
 
 
-@pytest.mark.parametrize("step", [reports.write_page, job_summary.summary, durations.record_durations])
+@pytest.mark.parametrize("step", [reports.write_page, job_summary.summary, jobs.record_durations])
 @pytest.mark.parametrize("where", ["..", ".", "efa-pytorch"])
 @pytest.mark.parametrize(("obstacle", "expected"), [(file, "is not a folder"), (dangling, "is a link to nothing")])
 def test_what_is_in_the_way_of_the_build_folder_is_reported(

@@ -8,7 +8,7 @@ import tarfile
 import pytest
 import zstandard
 
-from rdma_images.core.zstd_frames import SKIPPABLE, ZstdFrames
+from rdma_images.core.stream import SKIPPABLE, ZstdFrames
 
 NOISE = random.Random(3).randbytes(3 << 20)
 COMPRESSOR = zstandard.ZstdCompressor(level=1)

@@ -9,8 +9,8 @@ import pytest
 
 from rdma_images import datapath
 from rdma_images.core.errors import RefusedError
-from rdma_images.datapath import accelerator, exchange, library_checks, limits, steps, survey
-from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
+from rdma_images.datapath import accelerator, exchange, library_checks, steps, survey
+from rdma_images.datapath.checks import CheckSubject, failed, hardware_checks, passed, skipped
 from rdma_images.datapath.disk import ImageDisk
 from rdma_images.datapath.guest import GuestError, TaskResult
 from rdma_images.datapath.kit import Kit
@@ -254,14 +254,14 @@ def test_a_lost_guest_fails_its_own_check_and_skips_what_was_not_reached() -> No
 def test_every_report_says_what_it_cannot_prove() -> None:
     checks = steps.all_skipped("no emulator", "erdma")
     assert {check.outcome for check in checks} == {"skipped"}
-    assert [check.id for check in limits.hardware_checks("erdma")] == ["datapath.erdma-provider", "datapath.gpudirect"]
-    assert [check.id for check in limits.hardware_checks("efa")] == ["datapath.efa-srd", "datapath.gpudirect"]
-    assert len(limits.hardware_checks(None)) == 3
+    assert [check.id for check in hardware_checks("erdma")] == ["datapath.erdma-provider", "datapath.gpudirect"]
+    assert [check.id for check in hardware_checks("efa")] == ["datapath.efa-srd", "datapath.gpudirect"]
+    assert len(hardware_checks(None)) == 3
 
 
 def test_the_verdict_claims_what_passed_and_nothing_else() -> None:
     subject = steps.RC.subject
-    good = datapath.verdict([passed(subject, "10 messages"), *limits.hardware_checks("efa")])
+    good = datapath.verdict([passed(subject, "10 messages"), *hardware_checks("efa")])
     assert "sent and received over RC" in good
     assert "Not validated: messages travel over EFA's SRD" in good
     bad = datapath.verdict([failed(subject, "x"), skipped(library_checks.MEMLOCK, "no su")])

@@ -14,8 +14,8 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Build, RunSetting
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import container_run
-from rdma_images.engine.container_engine import Engine
 from rdma_images.engine.container_run import ContainerOptions, DockerHost
+from rdma_images.engine.docker_command import Engine
 from rdma_images.selection import project, target_options
 from tests.support import images
 

@@ -16,22 +16,11 @@ import pytest
 from rich.console import Console
 
 from rdma_images import engine
-from rdma_images.build import space_needed
+from rdma_images.build import execute
 from rdma_images.core import disk_space, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.debian import bootstrap, unpacked
-from rdma_images.engine import (
-    Engine,
-    container_engine,
-    daemon_api,
-    daemons,
-    discovery,
-    docker_command,
-    layout,
-    private,
-    process,
-    status,
-)
+from rdma_images.engine import Engine, daemon_api, daemons, discovery, docker_command, layout, private, process, status
 
 
 @pytest.fixture
@@ -332,7 +321,7 @@ def test_what_images_and_cache_take_is_the_most_that_can_be_freed(
 
 
 def test_the_status_is_a_table_and_json() -> None:
-    engine = container_engine.Engine(
+    engine = docker_command.Engine(
         "private", "private", "unix:///s", "26.1", "0.13", "containerd", "host", {"PATH": "/secret"}
     )
     engine_status = status.Status(
@@ -475,7 +464,7 @@ def test_a_data_folder_closed_to_the_user_is_no_error(monkeypatch: pytest.Monkey
     monkeypatch.setattr(docker_command, "run", lambda *_, **__: answer)
     monkeypatch.setattr(pathlib.Path, "is_dir", closed)
     monkeypatch.setattr(disk_space, "require", lambda *_: pytest.fail("a disk that is not known was compared"))
-    space_needed.require([], engine, handed_over=True)
+    execute.require_space([], engine, handed_over=True)
 
 
 def test_podman_in_place_of_docker_is_called_podman(monkeypatch: pytest.MonkeyPatch) -> None:

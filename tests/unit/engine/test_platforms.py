@@ -8,7 +8,7 @@ import pytest
 from rdma_images.core.errors import RefusedError
 from rdma_images.debian import emulation
 from rdma_images.engine import platforms
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.pairs import bandwidths, pair_report, pair_rounds
+from rdma_images.jobs.pairs import bandwidths, pair_rounds
 from rdma_images.jobs.pairs.pair_rounds import Inference, Pair
 from tests.support.results_parts import P5, write
 
@@ -112,7 +112,7 @@ def test_a_lost_log_takes_one_more_round() -> None:
     again = pair_rounds.next_round(nodes, timings)
     assert [len(set(pair) & set(lost)) for pair in again] == [1, 1]
     assert len({node for pair in again for node in pair}) == 4
-    answer = pair_report.next_report(nodes, timings, 0.0)
+    answer = pair_rounds.next_report(nodes, timings, 0.0)
     assert answer.sentence == f"no log has {lost[0]}, {lost[1]}: 1 more round at least"
     result, rounds = diagnose(nodes, {other[0]: 0.5}, {}, 1, [lost])
     assert (result.slow, result.unmeasured, rounds) == ((other[0],), (), 2)
@@ -138,7 +138,7 @@ def test_where_every_pair_is_alike_only_an_expectation_tells_that_all_are_slow()
     timings = dict.fromkeys(pair_rounds.first_rounds(nodes)[0], 20.0)
     assert pair_rounds.infer(nodes, timings).suspects == ()
     assert pair_rounds.infer(nodes, timings, 77.0).suspects == tuple(nodes)
-    assert "no good node" in pair_report.next_report(nodes, timings, 77.0).sentence
+    assert "no good node" in pair_rounds.next_report(nodes, timings, 77.0).sentence
 
 
 def test_a_pair_whose_job_failed_is_slow() -> None:
@@ -180,5 +180,5 @@ def test_a_node_that_is_not_in_the_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_answer_says_how_many_rounds() -> None:
-    assert pair_report.first_report(named(512), 0).sentence.startswith("512 nodes: 1 round, 256 pairs")
-    assert pair_report.first_report(named(4), 0).sentence == "4 nodes: 3 rounds, 6 pairs, those of a round at once"
+    assert pair_rounds.first_report(named(512), 0).sentence.startswith("512 nodes: 1 round, 256 pairs")
+    assert pair_rounds.first_report(named(4), 0).sentence == "4 nodes: 3 rounds, 6 pairs, those of a round at once"

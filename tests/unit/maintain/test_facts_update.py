@@ -17,11 +17,11 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.torch import Torch
 from rdma_images.inputs import mirrors
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.maintain.facts_update import Update, nccl, pages, torch, update_table
+from rdma_images.maintain.facts_update import Update, nccl, pages, torch
 from rdma_images.maintain.facts_update import index as asking
 from rdma_images.maintain.facts_update.index import IndexClient
 from rdma_images.maintain.facts_update.pages import ReleaseNews
-from rdma_images.maintain.facts_update.reading import Reading, add_rows, yaml_row
+from rdma_images.maintain.facts_update.reading import Reading, add_rows, as_json, update_table, yaml_row
 from tests.support.loopback import Answer, Site, serve
 
 FACTS = facts.load()
@@ -246,7 +246,7 @@ def test_shown_for_people_and_programs() -> None:
         (ReleaseNews("efa-installer", "https://a", ("1.52.0",)), ReleaseNews("x", "https://b", (), "no")),
     )
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(update_table.update_table(update, written=(NEW,)))
+    console.print(update_table(update, written=(NEW,)))
     text = console.export_text()
     for words in (
         "2.16.0 added to facts/torch.yaml: cuda 13.4, python 3.12 3.13",
@@ -255,6 +255,6 @@ def test_shown_for_people_and_programs() -> None:
         "1 of 3 releases read are as the facts say",
     ):
         assert words in text
-    reading = json.loads(update_table.as_json(update))["readings"][1]
+    reading = json.loads(as_json(update))["readings"][1]
     assert list(reading) == ["file", "version", "current", "recorded", "changes"]
     assert reading["changes"] == {"nccl": ["2.30.7", "2.31.2"]}

@@ -15,9 +15,8 @@ from moto.server import ThreadedMotoServer
 from pydantic import ValidationError
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.publish.kinds import open_kind
+from rdma_images.publish.kinds import RegistryKind, open_kind
 from rdma_images.publish.kinds.acr_azure import AcrAzureKind
-from rdma_images.publish.kinds.registry_kind import RegistryKind
 from rdma_images.registry import faults
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import AcrAliyun, AcrAzure, Credentials, Ecr, EcrPublic, Oci

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rdma_images.publish.moving_tags import advance_tags, created_at
+from rdma_images.publish.tags import advance_tags, created_at
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.registry.http import Connection
 from tests.support.publish_doubles import Store, served

@@ -8,7 +8,7 @@ import pytest
 from rdma_images.core.pipeline import Image
 from rdma_images.publish.attach import attach
 from rdma_images.publish.conversion import CONVERTED_FROM
-from rdma_images.publish.soci_index import TYPE
+from rdma_images.publish.soci import TYPE
 from rdma_images.publish.verify import verify
 from rdma_images.registry import client
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical

@@ -10,7 +10,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.inspection.report import Report
 from rdma_images.scan.advisories import scan_by_advisories
-from rdma_images.scan.cvss import base_score
+from rdma_images.scan.formats import base_score
 from tests.support.case_parts import GREEN, recorded
 
 PACKAGES = MeasuredPackages(

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from rdma_images.scan import debian_versions
+from rdma_images.scan import advisories
 
 VERSIONS = (
     *("1.0", "1.0-1", "1.0-0", "1.0~rc1-1", "1.0~~", "1.0+b1", "1.0a", "1.0.", "1.0-1~bpo13+1", "1:0.9", "0:1.0"),
@@ -16,8 +16,8 @@ VERSIONS = (
 
 def test_the_order_is_policys() -> None:
     ordered = ["1.0~~", "1.0~rc1-1", "1.0", "1.0-1~bpo13+1", "1.0-1", "1.0a", "1.0+b1", "2.41-9", "2.41-12", "1:0.9"]
-    assert all(debian_versions.key(low) < debian_versions.key(high) for low, high in pairwise(ordered))
-    assert debian_versions.key("1.0") == debian_versions.key("1.0-0") == debian_versions.key("0:1.00")
+    assert all(advisories.debian_key(low) < advisories.debian_key(high) for low, high in pairwise(ordered))
+    assert advisories.debian_key("1.0") == advisories.debian_key("1.0-0") == advisories.debian_key("0:1.00")
 
 
 @pytest.mark.skipif(not shutil.which("dpkg"), reason="dpkg is not here to compare with")
@@ -27,5 +27,5 @@ def test_dpkg_says_the_same() -> None:
         f"dpkg --compare-versions '{first}' lt '{second}' && echo y || echo n\n" for first, second in pairs
     )
     answers = subprocess.run(["sh"], input=script, capture_output=True, text=True, check=True).stdout.split()
-    ours = ["y" if debian_versions.key(first) < debian_versions.key(second) else "n" for first, second in pairs]
+    ours = ["y" if advisories.debian_key(first) < advisories.debian_key(second) else "n" for first, second in pairs]
     assert [pair for pair, mine, dpkg in zip(pairs, ours, answers, strict=True) if mine != dpkg] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.engine.container_engine import Engine
+from rdma_images.engine.docker_command import Engine
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import (
     Files,
