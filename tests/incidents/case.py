@@ -19,15 +19,14 @@ class ExpectedReport(Data):
     words: tuple[str, ...]
 
 
-class Incident(Data):
-    """One case.
+class Incident(ImageChange):
+    """One case: what makes it of its base, and what must be reported.
 
     Attributes:
         source: An address, or "invented".
         summary: What goes wrong; of a good image, what it is.
         base: The image of bases.yaml that it begins from.
         fabric: What the report asks for; only samples say it.
-        change: What makes the case of the base.
         reported: None for a good image, which gets no error.
         allowed: Checks that may fail, too.
         fix: What the message asks for. With it the check passes, or no longer names one of the known faults of a
@@ -35,11 +34,10 @@ class Incident(Data):
         reinstalled: Files that the fix installs again, as the base has them.
     """
 
-    source: str
+    source: str = "invented"
     summary: str
-    base: str
+    base: str = "efa"
     fabric: str = ""
-    change: ImageChange = ImageChange()
     reported: ExpectedReport | None = None
     allowed: tuple[str, ...] = ()
     fix: ImageChange | None = None
@@ -48,15 +46,16 @@ class Incident(Data):
     @property
     def image(self) -> IncidentImage:
         """Return the image that shows it."""
-        return _changed(base(self.base), self.change)
+        return _changed(base(self.base), self)
 
     @property
     def fixed(self) -> IncidentImage | None:
         """Return the image after the fix was followed, None where a case has no fix."""
         if not self.fix and not self.reinstalled:
             return None
-        good = ImageChange(files={path: base(self.base).files[path] for path in self.reinstalled})
-        return _changed(self.image, self.fix or ImageChange()).changed(good)
+        fixed = _changed(self.image, self.fix or ImageChange())
+        good = {path: base(self.base).files[path] for path in self.reinstalled}
+        return fixed.model_copy(update={"files": {**fixed.files, **good}})
 
 
 class BaseImages(Data):

@@ -20,7 +20,12 @@ from tests.incidents import elf_files
 Value = TypeVar("Value")
 
 
-SITE_PACKAGES = "/opt/venv/lib/python3.12/site-packages"  # of the base images
+SITE_PACKAGES = "/opt/venv/lib/python3.12/site-packages"  # of images that have no wheel yet
+METADATA = ".dist-info/METADATA"
+SYSTEM, LIBFABRIC = "/usr/lib/x86_64-linux-gnu", "/opt/amazon/efa/lib/libfabric.so.1"
+NETLINK = ("libnl-route-3.so.200", "libnl-3.so.200")
+NEEDED_BY_LIBFABRIC = ("libefa.so.1", "libibverbs.so.1", "librt.so.1", "libdl.so.2")
+PROVIDERS = ("-rdmav34.so", "/etc/libibverbs.d")  # where libibverbs of rdma-core 25 to 58 looks for them
 RANGE = re.compile(r"(.*_v)(\d+)\.\.(\d+)")
 KINDS = {"folder": tarfile.DIRTYPE, "fifo": tarfile.FIFOTYPE, "device": tarfile.CHRTYPE}
 
@@ -99,17 +104,55 @@ def _file(given: object) -> object:
 ImageFiles = dict[str, Annotated[ImageFile, BeforeValidator(_file)] | None]
 
 
+class OtherInstaller(Data):
+    """Another EFA installer than the base's: its version, and those in the names of its files; "" for the base's."""
+
+    version: str = ""
+    libibverbs: str = ""  # 1.14.48.0 of rdma-core 48, for which libefa is the provider
+    libefa: str = ""
+    libfabric: str = ""
+
+    def files(self) -> ImageFiles:
+        """Return what it leaves, and None for what the base's has left instead."""
+        files: ImageFiles = {}
+        if self.version:
+            files["/opt/amazon/efa_installed_packages"] = ImageFile(text=f"# EFA installer version: {self.version}\n")
+        if self.libibverbs:
+            provider = f"{SYSTEM}/libibverbs/lib%s-rdmav34.so"
+            for name in ("libibverbs.so.1.14.60.0", "libefa.so.1.4.60.0", "libibverbs/libefa-rdmav59.so"):
+                files[f"{SYSTEM}/{name}"] = None
+            files |= _versioned(f"{SYSTEM}/libibverbs.so.1", self.libibverbs, NETLINK, (*PROVIDERS, provider))
+            files |= _versioned(f"{SYSTEM}/libefa.so.1", self.libefa, ("libibverbs.so.1",))
+            files[provider % "efa"] = ImageFile(link=f"../libefa.so.{self.libefa}")
+        if self.libfabric:
+            files[f"{LIBFABRIC}.29.1"] = None
+            files |= _versioned(LIBFABRIC, self.libfabric, NEEDED_BY_LIBFABRIC)
+        return files
+
+
+def _versioned(link: str, version: str, needed: tuple[str, ...], words: tuple[str, ...] = ()) -> ImageFiles:
+    """Return a library under its full name, and the link of its soname to it."""
+    soname = posixpath.basename(link)
+    name = f"{soname.removesuffix('.1')}.{version}"
+    library = ElfLibrary(soname=soname, needed=(*needed, "libc.so.6"), words=words)
+    return {link: ImageFile(link=name), posixpath.join(posixpath.dirname(link), name): ImageFile(library=library)}
+
+
 class ImageChange(Data):
     """What a Dockerfile adds to an image: a value of None takes away what was there.
+
+    A library in the place of one that is there keeps what it does not say of itself.
 
     Attributes:
         parts: Changes of bases.yaml that come first.
         wheels: Versions of packages, each in place of those that are installed.
+        installer: What another EFA installer leaves in the place of the base's.
         started: Variables that the entry point sets for the process that it starts.
     """
 
     parts: tuple[str, ...] = ()
     wheels: dict[str, str | None] = {}
+    installer: OtherInstaller = OtherInstaller()
     files: ImageFiles = {}
     env: dict[str, str | None] = {}
     labels: dict[str, str | None] = {}
@@ -134,7 +177,8 @@ class IncidentImage(Data):
 
     def changed(self, by: ImageChange) -> "IncidentImage":
         """Return this image with a change applied, without its parts."""
-        files = _joined(_with_wheels(self.files, by.wheels), by.files)
+        before = _joined(_with_wheels(self.files, by.wheels), by.installer.files())
+        files = _joined(before, _completed(by.files, before))
         return IncidentImage(
             files=_for_arm64(files) if by.platform == "linux/arm64" else files,
             env=_joined(self.env, by.env),
@@ -209,14 +253,27 @@ class IncidentImage(Data):
 
 
 def _with_wheels(files: Mapping[str, ImageFile], wheels: Mapping[str, str | None]) -> dict[str, ImageFile]:
-    """Return the files with the METADATA of these versions of wheels, and of no others."""
-    folders = {name: f"{SITE_PACKAGES}/{name.replace('-', '_')}-" for name in wheels}
+    """Return the files with the METADATA of these versions of wheels, and of no others, where the first wheel is."""
+    installed_wheels = (posixpath.dirname(posixpath.dirname(path)) for path in files if path.endswith(METADATA))
+    site = next(installed_wheels, SITE_PACKAGES)
+    folders = {name: f"{site}/{name.replace('-', '_')}-" for name in wheels}
     installed = {path: file for path, file in files.items() if not path.startswith(tuple(folders.values()))}
     for name, version in wheels.items():
         if version:
             text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\n"
-            installed[f"{folders[name]}{version}.dist-info/METADATA"] = ImageFile(text=text)
+            installed[f"{folders[name]}{version}{METADATA}"] = ImageFile(text=text)
     return installed
+
+
+def _completed(files: Mapping[str, ImageFile | None], before: Mapping[str, ImageFile]) -> dict[str, ImageFile | None]:
+    """Return the files, each library with what it does not say of itself taken from the one that it replaces."""
+    completed = dict(files)
+    for path, file in files.items():
+        earlier = before.get(path)
+        if file and file.library and earlier and earlier.library:
+            said = {name: getattr(file.library, name) for name in file.library.model_fields_set}
+            completed[path] = file.model_copy(update={"library": earlier.library.model_copy(update=said)})
+    return completed
 
 
 def _for_arm64(files: Mapping[str, ImageFile]) -> dict[str, ImageFile]:
