@@ -16,7 +16,6 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import debian_lock, lock, preflight, sources, wheel_licenses
-from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers.recipe import layer_recipe
 from rdma_images.plan import planner
@@ -68,10 +67,12 @@ def build_spec(
     Writes its plan.json and Dockerfile, and locks its wheels where no lock has them. Raises RefusedError for a wheel
     under a licence that its target denies.
     """
-    wheels = _wheel_lock(image, project.mirrors, rehearse, progress)
+    load_locked, lock_now = partial(lock.load, image), partial(lock.lock, image, project.mirrors)
+    wheels = _read_or_lock(f"the wheels of {image.id}", load_locked, lock_now, rehearse, progress)
     wheel_licenses.require_allowed(image, project.matrix.target(image.target), wheels)
     pinned = sources.pinned(image, project.facts)
-    toolkit = _toolkit_lock(image, project.mirrors, rehearse, progress)
+    load_locked, lock_now = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, project.mirrors)
+    toolkit = _read_or_lock(f"the compilers of {image.id}", load_locked, lock_now, rehearse, progress)
     archive = sources.locked_archive(pinned)
     dockerfile = dockerfiles.render(image, wheels, toolkit, lock.tools(), archive.pin if archive else "")
     input_values: dict[str, object] = {
@@ -112,16 +113,6 @@ def _file_digests(image: Image, bases: Iterable[str]) -> dict[str, str]:
 def input_digest(inputs: object) -> str:
     """Return the digest of everything that decides the bytes of an image."""
     return f"sha256:{sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()}"
-
-
-def _wheel_lock(image: Image, mirrors: Mirrors, rehearse: bool, progress: Progress) -> Lock:
-    load_locked, lock_now = partial(lock.load, image), partial(lock.lock, image, mirrors)
-    return _read_or_lock(f"the wheels of {image.id}", load_locked, lock_now, rehearse, progress)
-
-
-def _toolkit_lock(image: Image, mirrors: Mirrors, rehearse: bool, progress: Progress) -> Lock:
-    load_locked, lock_now = partial(lock.load_toolkit, image), partial(lock.lock_toolkit, image, mirrors)
-    return _read_or_lock(f"the compilers of {image.id}", load_locked, lock_now, rehearse, progress)
 
 
 def _read_or_lock(

@@ -146,7 +146,7 @@ def validate(
         _multinode(job, tiers, json)
         return
     if image or (host and not target and not all):
-        candidates = validation.candidates_by_ref(image or [""])
+        candidates = tuple(map(validation.ValidationCandidate, image or [""]))
     else:
         loaded_project = with_measured_base(project.load(), target, onto)
         candidates = validation.planned_candidates(target_options.chosen_images(loaded_project, target, all, set))

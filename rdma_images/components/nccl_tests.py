@@ -83,10 +83,6 @@ def _sources(image: Image, _: Facts) -> Iterator[Source]:
     yield download_source(NAME, version, URL.format(version=version))
 
 
-def _always(_: Combination, __: Facts) -> bool:
-    return True
-
-
 NCCL_TESTS = ComponentDefinition(
     name=NAME,
     axis=Axis(NAME, lambda facts: sorted_versions(facts.nccl_tests.releases)),
@@ -103,7 +99,7 @@ NCCL_TESTS = ComponentDefinition(
     tag="",
     is_bumped=True,
     details=_details,
-    is_compiled=_always,
+    is_compiled=lambda _, __: True,
     sources=_sources,
     source_names=(NAME,),
 )

@@ -157,18 +157,14 @@ def archive(files: dict[str, bytes], programs: dict[str, bytes], links: dict[str
 
     The same content gives the same bytes: everything belongs to root and is of 1970. Folders are added as needed.
     """
-    entries = {folder: (stat.S_IFDIR | 0o755, b"") for path in (*files, *programs, *links) for folder in _above(path)}
+    folders = {folder for path in (*files, *programs, *links) for folder in PurePosixPath(path).parents if folder.name}
+    entries = {str(folder): (stat.S_IFDIR | 0o755, b"") for folder in folders}
     entries |= {path: (stat.S_IFREG | 0o644, data) for path, data in files.items()}
     entries |= {path: (stat.S_IFREG | 0o755, data) for path, data in programs.items()}
     entries |= {path: (stat.S_IFLNK | 0o777, target.encode()) for path, target in links.items()}
     # Sorted, a folder comes before what is in it, which the kernel needs.
     parts = [_entry(number, path, *entries[path]) for number, path in enumerate(sorted(entries), 1)]
     return b"".join((*parts, _entry(0, "TRAILER!!!", 0, b"")))
-
-
-def _above(path: str) -> list[str]:
-    """Return the folders above a path, the topmost last, without the root."""
-    return [str(folder) for folder in PurePosixPath(path).parents if folder.name]
 
 
 def _entry(inode: int, path: str, mode: int, data: bytes) -> bytes:

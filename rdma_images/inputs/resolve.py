@@ -98,7 +98,12 @@ def versions(
 def _files(packages: Sequence[dict[str, Any]], request: LockRequest) -> list[dict[str, Any]]:
     """Return the file of each package that an installer would take."""
     ranks = {tag: rank for rank, tag in enumerate(accepted_tags(request))}
-    return [_source(package) if _only_source(package, request) else _best(package, ranks) for package in packages]
+    return [
+        package["sdist"]
+        if canonicalize_name(package["name"]) in request.sources and not package.get("wheels")
+        else _best(package, ranks)
+        for package in packages
+    ]
 
 
 def accepted_tags(request: LockRequest) -> list[Tag]:
@@ -328,17 +333,6 @@ def _refuse_undeclared_import(complaint: str) -> None:
             "write name, version and dependencies under [project] in its pyproject.toml: then setup.py runs only where "
             "the package is built, beside the image's torch"
         )
-
-
-def _only_source(package: dict[str, Any], request: LockRequest) -> bool:
-    """Return whether a package has no wheel, and may be without one."""
-    return canonicalize_name(package["name"]) in request.sources and not package.get("wheels")
-
-
-def _source(package: dict[str, Any]) -> dict[str, Any]:
-    """Return the source of a package."""
-    source: dict[str, Any] = package["sdist"]
-    return source
 
 
 def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:

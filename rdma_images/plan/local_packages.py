@@ -78,7 +78,8 @@ def pin(text: str, folder: Path, where: str) -> str:
         with files.as_file_error():
             _refuse_login(match["url"])
             name, package_url = _commit(match) if "git+" in match["url"] else _local(match, folder)
-            _refuse_component(name)
+            if axis := axis_of_wheel(_normal(name)):
+                raise _ProblemError(f"the axis {axis} decides the version of {name}\nremove it here")
     except _ProblemError as problem:
         raise RefusedError(f"{where}: {problem}") from None
     extras = match["extras"] or match["extras_after"]
@@ -103,12 +104,6 @@ def _refuse_login(url: str) -> None:
     if split.password or (split.username and "ssh" not in split.scheme):
         fix = "git takes logins from its own settings, or from credentials in mirrors.yaml"
         raise _ProblemError(f"a login in the address\nremove it: {fix}")
-
-
-def _refuse_component(name: str) -> None:
-    """Raise for a package that is one of the image's components."""
-    if axis := axis_of_wheel(_normal(name)):
-        raise _ProblemError(f"the axis {axis} decides the version of {name}\nremove it here")
 
 
 def _commit(match: re.Match[str]) -> tuple[str, str]:

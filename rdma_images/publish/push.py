@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,7 +84,8 @@ def push(
         try:
             faults.retry(attempts.attempt, policy.attempts, policy.first_wait, progress=progress)
         finally:
-            _untag(client.api, f"{repository.ref}:{tag}")
+            with suppress(docker.errors.APIError, requests.RequestException):  # if the name stays, nothing breaks
+                client.api.remove_image(f"{repository.ref}:{tag}", noprune=True)
     except requests.RequestException as error:
         raise faults.PublishError(
             f"the engine {engine.name} does not answer: {error}\nsee with `docker info` that it runs"
@@ -228,13 +229,6 @@ def _tag(client: docker.DockerClient, digest: str, ref: str, tag: str) -> None:
             f"the engine knows {digest} as {image.id}, and would send other bytes than were validated\nbuild it again"
         )
     image.tag(ref, tag)
-
-
-def _untag(api: docker.APIClient, name: str) -> None:
-    try:
-        api.remove_image(name, noprune=True)
-    except (docker.errors.APIError, requests.RequestException):
-        return  # the name is only a convenience: if it stays, nothing breaks
 
 
 def read_back(repository: Repository, tag: str, digest: str) -> Manifest:

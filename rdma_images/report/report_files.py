@@ -1,6 +1,6 @@
 """Write report.json and its page, whole or not at all, and read reports back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +11,10 @@ from rdma_images.core.pipeline import Image
 from rdma_images.core.step_files import StepFile
 from rdma_images.inspection.report import Report, decode_report, encode_report
 
-
-def _encoded(report: Report) -> Mapping[str, object]:
-    """Return the report in the form of docs/reference/report-schema.json."""
-    return {**encode_report(report), "passed": report.passed}
-
-
-REPORT = StepFile("report.json", "validate", decode_report, _encoded)
+# In the form of docs/reference/report-schema.json.
+REPORT = StepFile(
+    "report.json", "validate", decode_report, lambda report: {**encode_report(report), "passed": report.passed}
+)
 
 
 def report_folder(ref: str, image: Image | None = None, host: str | None = None) -> Path:

@@ -18,14 +18,9 @@ from rdma_images.inspection.report import Report
 class ValidationCandidate:
     """An image in the engine; planned and built here, or by anybody."""
 
-    ref: str
+    ref: str  # "" for the host
     image: Image | None = None
     build: Build | None = None
-
-
-def candidates_by_ref(refs: Sequence[str]) -> tuple[ValidationCandidate, ...]:
-    """Return candidates by their names in the engine, built here or not; "" stands for the host."""
-    return tuple(ValidationCandidate(ref) for ref in refs)
 
 
 def planned_candidates(images: Sequence[Image]) -> tuple[ValidationCandidate, ...]:

@@ -33,7 +33,8 @@ RUNNERS: dict[str, Callable[[Submission], Runner]] = {
     "sagemaker": sagemaker.SageMaker,
     "skypilot": script.skypilot,
     "docker": script.docker,
-    "script": script.custom_script,
+    # The user's own removes by itself what it started when it is ended.
+    "script": lambda submission: script.Script(submission, ["bash", submission.file], []),
 }
 WITH_EXCLUDE = ("kubectl", "slurm")  # their nodes have the names that the check of a node prints
 

@@ -64,11 +64,6 @@ class Script:
         return next((plain(line.strip())[:200] for line in reversed(lines) if line.strip()), "")
 
 
-def custom_script(submission: Submission) -> Script:
-    """Return the script of a launcher of the user's own, which removes by itself what it started when it is ended."""
-    return Script(submission, ["bash", submission.file], [])
-
-
 def docker(submission: Submission) -> Script:
     """Return the script for Docker, on this machine or on several by ssh."""
     remove = docker_command.words("rm", "--force", submission.name)
