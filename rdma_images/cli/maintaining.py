@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 from invoke.context import Context
 from invoke.exceptions import Exit
@@ -39,27 +38,6 @@ def update(_: Context, all: bool = False, write: bool = False, json: bool = Fals
     )
     written = facts_update.write(changes) if write else ()
     show(reading.as_json(changes) if json else reading.update_table(changes, written))
-
-
-@verb(
-    "facts.variables --library nccl --tree ../nccl",
-    help={
-        "library": "The library that reads the variables: nccl, aws-ofi-nccl, libfabric or rdma-core.",
-        "tree": "Its source tree.",
-    },
-)
-def variables(_: Context, library: str, tree: str) -> None:
-    """Compare facts/variables.yaml with a source tree.
-
-    The variables that the tree reads and the file lacks, and those of other versions alone.
-    """
-    from rdma_images.facts import facts_file
-    from rdma_images.facts.variables import Variables
-    from rdma_images.maintain.variable_names import compare_variables
-
-    difference = compare_variables(Path(tree), library, facts_file.read(Variables))
-    show(f"not in facts/variables.yaml: {', '.join(difference.new) or 'none'}")
-    show(f"not read by this tree: {', '.join(difference.not_read) or 'none'}")
 
 
 @verb("matrix.bump --write", help={"write": "Change matrix.yaml; otherwise the edit is only shown."})
