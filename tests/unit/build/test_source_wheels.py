@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,16 @@ from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image
+from rdma_images.publish.destination import layers_repository
+from rdma_images.registry import faults
+from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.render import dockerfiles
 from tests.support import locks
+from tests.support.publish_doubles import Store, served
 from tests.unit.components.test_source_packages import planned
 
 WHEEL = "some_extension-1.0-cp313-cp313-linux_x86_64.whl"
+KEY = "0123456789abcdef" * 4
 
 
 @pytest.fixture(autouse=True)
@@ -183,3 +189,56 @@ def test_wheels_of_equal_name_and_size_have_different_times() -> None:
     orders = [replace(spec(), packages={"some-extension": digest}) for digest in ("sha256:1", "sha256:2")]
     wheels = [Path(provided(Dated(), order)["source-some-extension"]) / WHEEL for order in orders]
     assert len({wheel.stat().st_mtime for wheel in wheels}) == 2
+
+
+@pytest.fixture
+def repository() -> Iterator[Repository]:
+    with served(Store().handler()) as host:
+        yield layers_repository(f"{host}/team/layers")
+
+
+def test_one_machine_compiles_and_the_other_takes_its_wheel(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    order, compiler, lines = spec(), Compiler(), list[str]()
+    for machine in ("first", "second"):
+        monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / machine))
+        (contexts,) = source_wheels.provide_contexts(
+            [order], {order.image.id: ()}, compiler, lines.append, repository
+        ).values()
+        assert (Path(contexts["source-some-extension"]) / WHEEL).read_bytes() == b"x" * 1000
+    assert compiler.stages == ["source-some-extension"]
+    assert lines == [
+        "compiling some-extension 1.0",
+        f"{WHEEL}: sent to {repository.ref}",
+        f"{WHEEL}: compiled before, 0 MB taken from {repository.ref}",
+    ]
+
+
+def test_what_is_no_wheel_is_not_taken(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / WHEEL).write_bytes(b"x")
+    assert not source_wheels.fetch_from_registry(KEY, repository, tmp_path)
+    source_wheels.send_to_registry(KEY, repository, tmp_path)
+    tag = f"wheel-{KEY[:40]}"
+    body = repository.manifest(tag).body
+    for name in ("../x-1-py3-none-any.whl", "x.txt", ""):
+        body["layers"][0]["annotations"] = {"org.opencontainers.image.title": name}
+        repository.put_manifest(tag, Manifest(OCI_MANIFEST, canonical(body)))
+        with pytest.raises(faults.MalformedError, match="is no wheel\ndelete the tag there"):
+            source_wheels.fetch_from_registry(KEY, repository, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [WHEEL]
+
+
+def test_a_registry_that_takes_nothing_ends_no_build(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> None:
+        raise faults.DeniedError("no right to write\nask for it")
+
+    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(Repository, "put_manifest", denied)
+    order, lines = spec(), list[str]()
+    source_wheels.provide_contexts([order], {order.image.id: ()}, Compiler(), lines.append, repository)
+    assert lines[-1] == "no right to write; other machines compile this wheel themselves"

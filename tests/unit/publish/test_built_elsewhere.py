@@ -1,11 +1,9 @@
 """Images that were built elsewhere: published with what was validated, and with no word of a build."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Check
 from rdma_images.inspection.report import Report
@@ -16,16 +14,13 @@ from tests.support.case_parts import GREEN
 from tests.support.images import planned
 from tests.support.published_image import RED, item_of, validated
 
+pytestmark = pytest.mark.usefixtures("folders")
+
 SUITE = "sha256:2"  # of the reports of tests
 REF = "nvcr.io/nvidia/pytorch:25.10-py3"
 DIGEST = "sha256:ab"
 WARNING = Check("size.budget", "the image is small", "static", "warning", "failed")
 NOTE = Check("nccl.old", "the NCCL is the newest", "static", "note", "failed")
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
 
 
 def write(*checks: Check, ref: str = REF) -> Report:

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,7 @@ from rdma_images.publish.approved_image import artifacts
 from tests.support.case_parts import GREEN, NOTHING, report_of
 from tests.support.published_image import RED, artifacts_of, item_of, validated
 
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+pytestmark = pytest.mark.usefixtures("folders")
 
 
 def bill(name: str, report: Report, labels: Mapping[str, str] = NOTHING) -> bytes:

@@ -1,12 +1,10 @@
 """Platforms become one index, when all of them are there and somebody answers for each."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from rdma_images import facts
-from rdma_images.core import paths
 from rdma_images.core.pipeline import Image
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import join, publication
@@ -22,10 +20,7 @@ from tests.support.publish_doubles import Store, served
 from tests.support.published_image import put_image
 from tests.unit.plan.test_tags import with_axes
 
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+pytestmark = pytest.mark.usefixtures("folders")
 
 
 @pytest.fixture

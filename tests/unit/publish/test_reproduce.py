@@ -13,7 +13,6 @@ import pytest
 import zstandard
 
 from rdma_images.cli.output import show
-from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.engine import Engine
@@ -30,16 +29,12 @@ from tests.support.images import planned
 from tests.support.publish_doubles import Store, served
 from tests.support.published_image import artifacts_of, item_of
 
+pytestmark = pytest.mark.usefixtures("folders")
+
 ENGINE = Engine("private", "private", "unix:///nowhere", "26.1", "0.13", "containerd", "host")
 LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
 CAPABILITY = "SCHILY.xattr.security.capability"
 FILES: Mapping[str, dict[str, Any]] = {"etc": {"type": tarfile.DIRTYPE, "mode": 0o755}, "etc/a": {"content": b"first"}}
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
 
 
 @pytest.fixture

@@ -4,11 +4,9 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
-from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.core.step_files import BUILD
@@ -30,6 +28,8 @@ from rdma_images.scan.scan_statements import OPENVEX, VULNERABILITIES
 from tests.support.publish_doubles import Store, served
 from tests.support.published_image import artifacts_of, index_of, item_of, put_image
 
+pytestmark = pytest.mark.usefixtures("folders")
+
 TODAY = datetime.now(UTC).date()
 UNTIL = TODAY + timedelta(60)
 STATEMENT = f"reason: not started, owner: team@example.com, until: {UNTIL}"
@@ -44,12 +44,6 @@ not-affected:
     Policy,
     "policy.yaml",
 )
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """What anybody can read back of a published image."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from rdma_images.bill import cyclonedx_bill
-from rdma_images.core import paths
 from rdma_images.core.pipeline import Image
 from rdma_images.publish import statement
 from rdma_images.publish.attach import CREATED, FORM, Artifact, attach
@@ -22,11 +20,7 @@ from tests.support.case_parts import GREEN
 from tests.support.publish_doubles import Store, served
 from tests.support.published_image import RED, artifacts_of, index_of, item_of, put_image
 
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
+pytestmark = pytest.mark.usefixtures("folders")
 
 
 class TestVerify:
