@@ -39,6 +39,7 @@ from rdma_images.nccl_logs.tracebacks import (
 MAX_LINE_LENGTH = 4096  # characters of a line that are looked into
 ROOT_FIELDS = 5  # lines of torchrun's block on the first failure
 MAX_ALIKE = 1000  # lines that differ only in numbers, and shapes of lines that are counted
+MAX_PARAGRAPHS = 1000  # messages after a line of dashes that are read as a whole
 MAX_RANKS = 1000  # ranks of which a hang is remembered
 QUIET_LINES = 200  # lines without a failure, after which the next one is another story
 MIN_PROGRESS = 3  # lines that tell how far a job is, after which it has got over a failure
@@ -169,6 +170,7 @@ class FailureReader:
             None  # the line after it belongs to it, until the line of this number
         )
         self._paragraph: list[Line] | None = None  # after a line of dashes: one message over several lines
+        self._paragraphs = 0
         self._patterns_found = {row.beside: False for row in facts.failures.values() if row.beside}
 
     def feed(
@@ -253,8 +255,9 @@ class FailureReader:
         is_traceback = HEADER in line.text or bool(self._tracebacks.open_blocks)
         if self._paragraph is not None and (is_rule or is_traceback or not line.text.strip()):
             self._end_paragraph()
-        if is_rule and not is_traceback:
+        if is_rule and not is_traceback and self._paragraphs < MAX_PARAGRAPHS:
             self._paragraph = []
+            self._paragraphs += 1
         elif self._paragraph is not None:
             self._paragraph.append(line)
             if len(self._paragraph) > MAX_MESSAGE_LINES:

@@ -44,6 +44,14 @@ def test_an_error_number_of_libfabric_is_not_the_systems() -> None:
     assert failure.why.startswith("a call of libfabric failed")
 
 
+def test_an_interface_that_other_nodes_do_not_reach_is_named_before_what_is_not_in_the_image() -> None:
+    """From pytorch issue 68893."""
+    start = "n1:1:2 [0] NCCL INFO NET/Socket : Using [0]ens5:192.0.2.1<0> [1]vethe2e6725:fe80::1%vethe2e6725<0>"
+    library = "n1:1:2 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]"
+    sentence = verdict_on(library, start, "n1:1:2 [0] NCCL INFO Using network Socket").sentence
+    assert sentence.index("the interface vethe2e6725") < sentence.index("libibverbs.so.1")
+
+
 def test_words_of_any_program_are_probable_unless_an_exception_has_them() -> None:
     line = "error: Domain socket directory /var/spool/slurmd: No such file or directory"
     assert failure_of(line).sentence.startswith("probably a file or folder is not there")
