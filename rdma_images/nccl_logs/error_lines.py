@@ -32,7 +32,7 @@ ERROR = re.compile(
     r"(?:\]|\([\w.]*\))?\s*: |what\(\): |Value error, |(?<![\w.-])(?:panic|PANIC|ABORT): |Caused by: (?=\S)|"
     r"(?<![\w.-])(?:ERROR|FATAL|CRITICAL)(?:\]|\b)[\s|:\]-]*(?:\[[\w./:-]+\]\s*)?(?=[A-Za-z(])|"
     r"\blevel=(?:error|fatal) (?:\w+=\S+ )*msg=|"
-    r"(?:^|: |\[)[EF]\d* .*\.(?:cc|cpp|h|cu|go|py):\d+\] |错误\W|报错\W|\b(?:critical|fatal) error\b|"
+    r"(?:^|: |\[)[EF]\d* .*\.(?:cc|cpp|h|cu|go|py):\d+\] |错误\W|报错\W|\b(?:[Cc]ritical|[Ff]atal)(?: \w+)? [Ee]rror\b|"
     rf"(?<![\w.-])(?:{STATUS}): )"
     r"(?=.*(?:[A-Za-z]{3}|[^\x00-\x7f]))\s*\S.*",
     re.ASCII,

@@ -39,6 +39,7 @@ from rdma_images.nccl_logs.tracebacks import (
 MAX_LINE_LENGTH = 4096  # characters of a line that are looked into
 ROOT_FIELDS = 5  # lines of torchrun's block on the first failure
 MAX_ALIKE = 1000  # lines that differ only in numbers, and shapes of lines that are counted
+MAX_BLOCK_LINES = 40  # between two lines of dashes
 MAX_PARAGRAPHS = 1000  # messages after a line of dashes that are read as a whole
 MAX_RANKS = 1000  # ranks of which a hang is remembered
 QUIET_LINES = 200  # lines without a failure, after which the next one is another story
@@ -170,7 +171,7 @@ class FailureReader:
             None  # the line after it belongs to it, until the line of this number
         )
         self._paragraph: list[Line] | None = None  # after a line of dashes: one message over several lines
-        self._paragraphs = 0
+        self._paragraphs = self._block_end = 0  # how many, and the number of the line where the open one ends at last
         self._patterns_found = {row.beside: False for row in facts.failures.values() if row.beside}
 
     def feed(
@@ -255,8 +256,10 @@ class FailureReader:
         is_traceback = HEADER in line.text or bool(self._tracebacks.open_blocks)
         if self._paragraph is not None and (is_rule or is_traceback or not line.text.strip()):
             self._end_paragraph()
-        if is_rule and not is_traceback and self._paragraphs < MAX_PARAGRAPHS:
-            self._paragraph = []
+        if is_rule and self._number <= self._block_end:
+            self._block_end = 0
+        elif is_rule and not is_traceback and self._paragraphs < MAX_PARAGRAPHS:
+            self._paragraph, self._block_end = [], self._number + MAX_BLOCK_LINES
             self._paragraphs += 1
         elif self._paragraph is not None:
             self._paragraph.append(line)
@@ -528,6 +531,9 @@ def _evidence(line: Line) -> Evidence | None:
     is_information = INFORMATION.search(line.text) is not None
     if rule and (not rule.why or (rule.common and is_information)):
         return None
+    is_raised_retry = rule is not None and rule.weight == "retry" and error_lines.RAISED.search(line.text) is not None
+    if is_raised_retry:
+        return Evidence.CAUSE
     if rule and rule.weight != "cause":
         return Evidence.EFFECT if rule.weight == "effect" else Evidence.RETRY
     if rule:
