@@ -26,6 +26,11 @@ SECONDS = 30.0  # after NCCL's first line
 # What lines mean, as in facts/nccl-logs.yaml: an expression, its meaning, whether no job goes on after it.
 CAUSES: list[tuple[str, str, bool]] = [
     (
+        "NET/Socket : Using .*\\[\\d+\\](?P<name>veth\\w+|docker\\d+|virbr\\d+|pod-id-link\\d+|cni\\d+|flannel[.\\w]*):",
+        "NCCL's sockets use the interface {name}, too, which other nodes do not reach: name the nodes' own in NCCL_SOCKET_IFNAME",
+        False,
+    ),
+    (
         "NET/Plugin ?: No plugin found, using internal implementation",
         "no network plugin was found (libnccl-net.so)",
         False,
@@ -121,10 +126,14 @@ CAUSES: list[tuple[str, str, bool]] = [
     ),
     (
         "Failed to open libibverbs\\.so\\[\\.1\\]",
-        "libibverbs.so.1 is not in the image, and NCCL's own RDMA needs it",
+        "libibverbs.so.1 is not in the image, and NCCL's own RDMA needs it (on nodes that have an adapter)",
         False,
     ),
-    ("ount not open libibverbs\\.so\\.1", "libibverbs.so.1 is not in the image, and NCCL's own RDMA needs it", False),
+    (
+        "ount not open libibverbs\\.so\\.1",
+        "libibverbs.so.1 is not in the image, and NCCL's own RDMA needs it (on nodes that have an adapter)",
+        False,
+    ),
     (
         "NET/Plugin ?: (?:.* |.*=)?(?P<library>/\\S+|lib\\S+): version `(?P<version>\\S+)' not found \\(required by (?P<name>[^)]+)\\)",
         "{name} needs {version}, and {library} does not have it: two versions of a library are in the image",

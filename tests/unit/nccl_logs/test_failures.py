@@ -17,6 +17,7 @@ REPORTS = {
     for report in yaml.safe_load((SAMPLES / name).read_text())
 }
 HELD_OUT = yaml.safe_load((SAMPLES / "2026-11-26-logs-held-out.yaml").read_text())
+HELD_OUT_3 = yaml.safe_load((SAMPLES / "2026-11-26-logs-3-held-out.yaml").read_text())
 
 
 def verdict_on(*lines: str) -> Verdict:
@@ -308,6 +309,31 @@ def test_an_error_of_the_network_before_an_unknown_exception_is_the_cause() -> N
 def test_lines_that_state_no_cause_are_given_none() -> None:
     without_cause = [report for report in HELD_OUT if not report["cause"]]
     assert [report["source"] for report in without_cause if verdict_on(*report["lines"]).failure] == []
+
+
+def test_no_kind_is_certain_where_the_lines_state_no_cause() -> None:
+    failures = {report["source"]: verdict_on(*report["lines"]).failure for report in HELD_OUT_3 if not report["cause"]}
+    known = {source: failure for source, failure in failures.items() if failure and failure.why}
+    assert [source for source, failure in known.items() if not failure.is_effect] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("ValueError: Ray does not allocate any GPUs on the driver node.", "Ray waits"),
+        ("AlgorithmError: Exit Code: 139", "it ended with a segmentation fault"),
+        ('  --> Returned "Not found" (-13) instead of "Success" (0)', "MPI or PMIx did not start"),
+        (
+            "DDP expects same model across all ranks, but Rank 0 has 8 params while rank 3 has 0",
+            "the ranks do not agree",
+        ),
+    ],
+)
+def test_a_line_of_a_held_out_log_is_told(line: str, why: str) -> None:
+    """From OpenRLHF 732, sagemaker-python-sdk 134, open-mpi/ompi 8090 and determined 8915."""
+    failure = failure_of(line)
+    assert failure.why.startswith(why)
+    assert not failure.is_warning
 
 
 def test_reasons_that_a_message_guesses_are_no_facts() -> None:
