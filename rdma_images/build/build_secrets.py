@@ -29,7 +29,7 @@ def provide_secrets(
     references: Mapping[str, str] | None = None,
     indexes: Iterable[PackageIndex] = (),
 ) -> Iterator[dict[str, Path]]:
-    """Provide the secrets of a build by id, as files that only this user can read and that end with the block.
+    """Yield the files of a build's secrets by id, which only this user can read and that end with the block.
 
     Always: `ca-bundle`; `uv-config`, `pip-config` and `netrc` for the package index; `apt-config`, `apt-sources` and
     `apt-auth` for the base, the same with the ending -builder for the stages that are not in the image.

@@ -49,7 +49,7 @@ def build(
     progress: Progress,
     lock: locking.HeldLock,
 ) -> dict[str, Build]:
-    """Check that every source answers, download, bake, and write each image's build.json.
+    """Check that every source answers, download, bake, and write build.json; return the builds by image id.
 
     `lock` is let go while packages are compiled: other builds need not wait for that.
 
@@ -204,7 +204,7 @@ def _stood_in(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
 
 
 def bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool) -> Path:
-    """Write build/bake.json for `specs`, to read or to build by hand; downloads nothing."""
+    """Write build/bake.json for `specs`, to read or to build by hand, and return its path; downloads nothing."""
 
     def base_tar(base: str, platform: str) -> Path:
         base_record = debian_lock.last_bootstrapped(base, platform)

@@ -56,7 +56,7 @@ class Shard:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Parse "2/5" as (2, 5). Raises RefusedError for anything that is not i/n with 1 <= i <= n <= MAX_PARTS."""
+    """Return the shard "2/5" as (2, 5). Raises RefusedError for all but i/n with 1 <= i <= n <= MAX_PARTS."""
     match = PART.fullmatch(text)
     number, total = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= total <= MAX_PARTS:

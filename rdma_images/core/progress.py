@@ -21,7 +21,7 @@ WAIT = 20.0  # seconds between two lines about what is waited for
 
 @contextmanager
 def report_waiting(progress: Progress, describe: Callable[[], str], interval: float = WAIT) -> Iterator[None]:
-    """Report what `describe()` says is waited for, every `every` seconds until the block ends."""
+    """Report what `describe()` says is waited for, every `interval` seconds until the block ends."""
     start = time.monotonic()
 
     def report_wait() -> float:
@@ -38,7 +38,7 @@ def silent(line: str) -> None:
 
 @contextmanager
 def run_periodically(work: Callable[[], float], first_wait: float) -> Iterator[None]:
-    """Call `work` in a thread until the block ends: after `first` seconds, then after as many as it returns.
+    """Call `work` in a thread until the block ends: after `first_wait` seconds, then after as many as it returns.
 
     The end of the block waits for a call that has begun. An exception of `work` ends the calls.
     """

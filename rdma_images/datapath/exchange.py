@@ -41,7 +41,7 @@ class Exchange:
 
 
 def perform(lab: Lab, exchange: Exchange) -> Check:
-    """Run an exchange in the lab and check its result.
+    """Run an exchange in the lab, and return the check of its result.
 
     It is repeated once where packets were lost: a busy machine stops an emulated guest for longer than an adapter sends
     again, and a fault of the image shows each time.

@@ -112,7 +112,10 @@ class Guest:
         return float(self._results.pop(0).output.split()[0])
 
     def start(self, script: str, seconds: float) -> int:
-        """Start a shell script in the guest, for at most `seconds`; return its number, which `answer` takes."""
+        """Start a shell script in the guest, for at most `seconds`; return its number, which `wait_for_result` takes.
+
+        Raises GuestError when the guest is gone.
+        """
         self._last_task += 1
         task = base64.b64encode(script.encode()).decode()
         self._wire.settimeout(GRACE_SECONDS)
@@ -123,7 +126,7 @@ class Guest:
         return self._last_task
 
     def wait_for_result(self, number: int, seconds: float) -> TaskResult:
-        """Wait at most `seconds` (and some grace) for a task begun. Raises GuestError when the guest is gone."""
+        """Return the result of a task, in at most `seconds` and some grace. Raises GuestError if the guest is gone."""
         self._wait(number, time.monotonic() + seconds + GRACE_SECONDS)
         return self._results.pop(number)
 

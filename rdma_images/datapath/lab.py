@@ -57,7 +57,7 @@ class Lab:
     libfabric: TaskResult | None = None
 
     def run(self, command: str, seconds: float) -> TaskResult:
-        """Run a shell command in the image, in the first guest, for at most `seconds`."""
+        """Run a shell command in the image, in the first guest, for at most `seconds`, and return its result."""
         return self.server.run(self.session.script(command), seconds)
 
 

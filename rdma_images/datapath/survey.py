@@ -40,7 +40,7 @@ def command(user: str) -> str:
 
 
 def parse(text: str) -> Survey:
-    """Parse the survey that the guest wrote. No file name of an image stops it."""
+    """Return the survey that the guest wrote, parsed. No file name of an image stops it."""
     lines = [(word, value) for word, _, value in (line.partition(" ") for line in text.splitlines()) if value]
 
     def all_of(kind: str) -> tuple[str, ...]:

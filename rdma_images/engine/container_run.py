@@ -128,7 +128,10 @@ def measure_host(engine: Engine, settings: Sequence[RunSetting]) -> DockerHost:
 
 
 def image_config(engine: Engine, ref: str) -> Mapping[str, Any] | None:
-    """Return the configuration of the image `ref`: Cmd, Entrypoint, Labels, …; None where the engine has none."""
+    """Return the configuration of the image `ref`: Cmd, Entrypoint, Labels, …; None where the engine has none.
+
+    Raises RdmaImagesError where the engine does not answer.
+    """
     inspected = docker_command.run(engine, "image", "inspect", "--format", "{{json .Config}}", ref)
     if inspected.returncode == 0:
         config: Mapping[str, Any] = json.loads(inspected.stdout) or {}

@@ -52,7 +52,7 @@ def exists() -> bool:
 
 
 def running() -> Engine | None:
-    """Return the private engine, where it runs and answers: a few milliseconds."""
+    """Return the private engine; None where it does not run or answer. Takes a few milliseconds."""
     folders = layout()
     if len(daemons.running(folders)) < len(daemons.DAEMONS) or not daemons.is_answering(folders):
         return None

@@ -39,7 +39,7 @@ def started(pid: int) -> int | None:
 
 
 def start(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) -> Process:
-    """Start `argv` in a session of its own, its output appended to `log`, and write down which process it is."""
+    """Start `argv` in a session of its own, its output appended to `log`; write it to `record`, and return it."""
     with log.open("ab") as log_file:
         child = subprocess.Popen(  # it outlives us: nobody waits for it here
             argv,
@@ -57,7 +57,7 @@ def start(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) 
 
 
 def recorded(record: Path) -> Process | None:
-    """Return the process of `record`, where it still runs."""
+    """Return the process of `record`; None where it does not run any more."""
     try:
         process = Process(**json.loads(record.read_text()))
     except (FileNotFoundError, ValueError, TypeError):

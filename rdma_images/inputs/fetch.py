@@ -32,7 +32,7 @@ class ChecksumError(RdmaImagesError):
 
 
 def fetch(supplies: Iterable[Supply], mirror_settings: Mirrors, progress: Progress = silent) -> dict[str, Path]:
-    """Download and verify every source that is a file; source id -> a folder with nothing but that file.
+    """Download and verify every source that is a file; return a folder with that file alone for each source id.
 
     Raises RdmaImagesError for a failed download, ChecksumError and openpgp.SignatureError for a file that is not the
     pinned one, TarballError for one that cannot be built. A refused file is not kept.

@@ -210,7 +210,7 @@ def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
 
 
 def lock_tools(platform: Platform, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
-    """Lock for the builder BUILD_TOOLS, and the uv that is installed here: what resolved is what installs."""
+    """Return a lock of BUILD_TOOLS and of the uv that is installed here: what resolved is what installs."""
     # uv's wheel is for every python 3, too.
     requirements = (f"uv=={installed_version('uv')}", *BUILD_TOOLS)
     request = LockRequest(requirements=requirements, python=OLDEST_PYTHON, platform=platform)

@@ -72,14 +72,14 @@ class Mirrors:
     logins: Mapping[str, Login] = field(default_factory=dict)  # by host, with the port where it is not the scheme's own
 
     def address(self, source: Source) -> str | None:
-        """Return the address that replaces the source's own: looked up by its id, its component, then its kind."""
+        """Return the address in place of the source's own, by its id, its component or its kind; None for none."""
         for name in (source.id, source.component, source.kind):
             if entry := self.addresses.get(variable_suffix(name)):
                 return resolve_entry(entry[0], source)
         return None
 
     def login(self, address: str) -> Login | None:
-        """Return the login for the host of an address."""
+        """Return the login for the host of an address; None where the file has none."""
         return self.logins.get(host(address))
 
     def with_login_for(self, address: str, login: Login) -> "Mirrors":
@@ -199,7 +199,7 @@ def _check_address(address: str, where: str) -> None:
 
 
 def split_login(address: str) -> tuple[str, Login | None]:
-    """Return an address without the login in it, and the login; so that no message and no file ever repeats it."""
+    """Return an address without the login in it, and the login or None, so that no message and no file repeats it."""
     is_bare = "://" not in address and not address.startswith(("/", "./", "../", "~"))
     parts = urlsplit(f"//{address}" if is_bare else address)
     if not parts.netloc or parts.username is None:

@@ -34,7 +34,7 @@ class LockOutcome:
 def relock(
     images: Iterable[Image], facts: Facts, mirror_settings: Mirrors, upgrade: bool = False, progress: Progress = silent
 ) -> tuple[LockOutcome, ...]:
-    """Lock the wheels, pulled bases and unpinned downloads of images, and the builder's tools.
+    """Lock wheels, pulled bases and unpinned downloads of images, and the builder's tools; return each outcome.
 
     A lock that fits stays as it is unless `upgrade`. What cannot be reached fails by itself and stops nothing else.
     Raises RefusedError for a mirror that names no source.

@@ -187,7 +187,7 @@ def linked_nccl(libraries: Libraries) -> str:
 
 
 def nccl_in_use(case: Inspection) -> tuple[str, str] | None:
-    """Return path and version of the NCCL that a training process will use.
+    """Return path and version of the NCCL that a training process will use; None where the image has none.
 
     It is the one that torch maps, else a preloaded one, the one that torch's library gets, the wheel's, the one in
     torch's own library, the loader's; else, as of conda, the only one in the image.

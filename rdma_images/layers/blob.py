@@ -50,7 +50,7 @@ class Blob:
 
 
 def write(entries: Iterable[LayerMember], stream: IO[bytes], compression: Compression) -> Blob:
-    """Write a layer of `entries`, which are in the order of their paths, and say what it is.
+    """Write a layer of `entries`, which are in the order of their paths, and return its blob.
 
     No more than a piece of one file is in memory. Raises WheelError for a content that is not what its wheel says.
     """

@@ -37,7 +37,7 @@ class StoredLayer:
         return folder(self.key) / part
 
     def discard(self, part: str) -> RdmaImagesError:
-        """Remove the layer, of which a part is damaged; the error that says so."""
+        """Remove the layer, of which a part is damaged, and return the error that says so."""
         shutil.rmtree(folder(self.key), ignore_errors=True)
         return RdmaImagesError(
             f"{self.file(part)}: this layer was damaged since it was made, and is removed\n"
@@ -101,7 +101,7 @@ def size_limit() -> int:
 
 
 def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
-    """Remove the layers whose last use is longest ago while all take more than `limit` bytes; the keys removed.
+    """Remove the layers used longest ago while all take more than `limit` bytes, and return the keys of those.
 
     What was used within the last hour stays. A file that the private engine has as well takes no space of its own. A
     layer that is half or more such files stays, too: it would be made again, and little would be free.

@@ -101,7 +101,7 @@ def load(
     engine_layers: EngineLayers,
     progress: Progress = silent,
 ) -> LoadedImage:
-    """Load the layers into the engine as an image, only those that it lacks.
+    """Load the layers into the engine, only those that it lacks, and return them as an image.
 
     Args:
         engine_layers: What the engine has; gets what it has afterwards.

@@ -23,7 +23,7 @@ from rdma_images.render.bake import Compression
 def lock(
     images: Iterable[Image], mirrors: Mirrors, compression: Compression, progress: Progress = silent
 ) -> LockOutcome:
-    """Write down the digests of the layers of images' wheels; what became of the file.
+    """Write down the digests of the layers of images' wheels, and return the outcome for the file.
 
     A layer that the file has stays as it is; one that was made here before is taken, any other is made. Raises
     RdmaImagesError for what cannot be made.

@@ -63,12 +63,12 @@ class FrameCompressor:
         self._rows.append(row | {name: value for name, value in optional.items() if value})
 
     def compress(self, data: bytes) -> bytes:
-        """Take headers or padding; they are compressed together before the next content."""
+        """Take headers or padding, compressed together before the next content; return the bytes that are complete."""
         self._between += data
         return b""
 
     def content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> Iterator[bytes]:
-        """Compress the content of the member that was noted last; no piece lies in two multiples of PIECE.
+        """Yield the compressed content of the member noted last; no piece lies in two multiples of PIECE.
 
         `sha256` is the content's, in hexadecimal, where it is known.
         """

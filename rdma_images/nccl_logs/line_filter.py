@@ -184,7 +184,7 @@ class Channels:
     node: dict[str, Channel] = field(default_factory=dict)  # from the ranks on
 
     def count(self, number: int, line: str) -> bool:
-        """Count the channel of a line; False for a line that says something else, too."""
+        """Count the channel of a line; return False for a line that says something else, too."""
         # The whole expression for the first line of a kind alone: there are thousands of each.
         prefix, _, channel = line.partition(CHANNEL_START)
         _, separator, network = channel.partition(" via NET/")

@@ -190,7 +190,7 @@ class Matrix(Document):
 
 
 def load(path: Path = paths.MATRIX) -> Matrix:
-    """Read matrix.yaml. Raises RefusedError with file and line for what is not known, not used, or written twice."""
+    """Return matrix.yaml. Raises RefusedError with file and line for what is unknown, unused, or written twice."""
     if not files.exists(path):
         fix = (
             "change to the folder that has it, or start one with `rdma-images init`"

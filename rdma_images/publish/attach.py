@@ -50,7 +50,7 @@ IsTrusted = Callable[[Descriptor, Artifact], bool]
 
 
 def trust_all(_entry: Descriptor, _artifact: Artifact) -> bool:
-    """Trust every attachment: without a signer there is nothing to check one against."""
+    """Return True for every attachment: without a signer there is nothing to check one against."""
     return True
 
 

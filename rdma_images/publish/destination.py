@@ -29,7 +29,7 @@ class Destination:
 
 
 def open_destination(name: str, registry: Registry) -> Destination:
-    """Open a registry. Asks the control plane for its host where only that knows it."""
+    """Return a registry, opened. Asks the control plane for its host where only that knows it."""
     kind = open_kind(registry)
     return Destination(
         name=name,

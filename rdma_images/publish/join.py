@@ -45,7 +45,7 @@ def groups(images: Sequence[Image], matrix: Matrix) -> dict[tuple[str, str], dic
 def join(
     images: Sequence[Image], matrix: Matrix, registries: Mapping[str, Registry], publisher: Publisher
 ) -> tuple[JoinResult, ...]:
-    """Join the platforms of every image of the whole matrix in every registry; the answer has the result of each.
+    """Join the platforms of every image of the whole matrix in every registry, and return the result of each.
 
     An image is joined when its publication.json here names it, or when all that `invoke verify` checks holds with the
     signer's own signature: whoever may push may also have moved a tag.

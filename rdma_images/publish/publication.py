@@ -62,7 +62,7 @@ PUBLICATION = step_file("publication.json", "publish", Publication)
 
 
 def write(publication: Publication) -> Path:
-    """Write publication.json. The copies of the same digest in other registries stay in it."""
+    """Write publication.json, and return its path. The copies of the same digest in other registries stay in it."""
     earlier_publication = PUBLICATION.read_if_valid(publication.image_id)
     copies = (
         earlier_publication.copies

@@ -116,7 +116,7 @@ def _with_decision(approved: ApprovedImage, policy: Policy) -> ApprovedImage:
 def publish(
     images: Sequence[ApprovedImage], registries: Mapping[str, Registry], publisher: Publisher
 ) -> tuple[PublishResult, ...]:
-    """Publish every image to every registry, and write each image's publication.json.
+    """Publish every image to every registry, write each image's publication.json, and return the results.
 
     A registry or an image that fails stops no other; the answer has the result of each.
     """

@@ -59,7 +59,7 @@ def push(
     progress: Callable[[str], None],
     mounted: Collection[str] = (),
 ) -> PushResult:
-    """Push the image with manifest `digest` under `tag`, and read it back.
+    """Push the image with manifest `digest` under `tag`, and return it as it was read back.
 
     docker writes the tag when every layer has arrived, so a push that dies leaves none. The registry keeps the layers
     that arrived, and the next attempt sends the others.

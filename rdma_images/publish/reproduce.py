@@ -153,7 +153,7 @@ def require_same_origin(published: PublishedImage, evidence: Evidence) -> None:
 def reproduce(
     published: PublishedImage, evidence: Evidence, project: Project, engine: Engine, progress: Progress = silent
 ) -> Reproduction:
-    """Build an image again, every step of it, and compare the two. The engine's images stay as they are.
+    """Build an image again, every step of it, and return what differs. The engine's images stay as they are.
 
     Args:
         published: The image, in its registry.

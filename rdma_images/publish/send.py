@@ -45,7 +45,7 @@ class Publisher:
     converter: Converter | None = None
 
     def retry(self, action: Callable[[], Result]) -> Result:
-        """Call `action`, and again after faults that may heal."""
+        """Return the result of `action`, called again after faults that may heal."""
         return faults.retry(
             action, self.push_policy.attempts, self.push_policy.first_wait, progress=self.display.write_line
         )
@@ -90,7 +90,7 @@ def _target_tag(approved: ApprovedImage, destination: Destination, repository: R
 
 
 def send(approved: ApprovedImage, destination: Destination, publisher: Publisher) -> PublishedCopy:
-    """Publish the image to the registry, with all that belongs to it but its short tags.
+    """Publish the image to the registry, with all that belongs to it but its short tags, and return the copy.
 
     Raises a PublishError or RefusedError; what has arrived until then stays, and the next run sends the rest.
     """

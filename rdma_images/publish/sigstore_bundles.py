@@ -57,7 +57,7 @@ def is_available() -> bool:
 
 
 def read_bundles(repository: Repository, digest: str, trust: Trust) -> Bundles:
-    """Check every bundle that is attached to the image `digest`.
+    """Return the bundles that are attached to the image `digest`, each of them checked.
 
     Raises:
         RefusedError: The trusted root cannot be read.

@@ -96,7 +96,7 @@ def verify(
     progress: Progress = silent,
     origin: OriginRules | None = None,
 ) -> tuple[Verification, ...]:
-    """Check an image in a registry; of an index first the index itself, then the image of each platform.
+    """Return the checks of an image in a registry; of an index first those of the index, then of each platform's image.
 
     Args:
         trust: Where given, the index, each image and every statement on it have to be signed by it.
@@ -180,7 +180,7 @@ def verify_image(
     verifier: Verifier | None,
     origin: OriginRules | None = None,
 ) -> Verification:
-    """Check one image, which `reference`, a tag or digest, led to."""
+    """Return the checks of one image, which `reference`, a tag or digest, led to."""
     digest = manifest.digest
     ref = f"{repository.ref}@{digest}"
     files, unreadable = _newest_by_form(repository, digest, verifier)

@@ -131,7 +131,10 @@ def index(entries: Iterable[Descriptor]) -> Manifest:
 
 
 def descriptors(body: dict[str, Any], name: str) -> tuple[Descriptor, ...]:
-    """Return the list of descriptors called `name` in a manifest or an index; empty where it has none."""
+    """Return the list of descriptors called `name` in a manifest or an index; empty where it has none.
+
+    Raises MalformedError where it is no list of descriptors.
+    """
     listed = body.get(name) or []
     if not isinstance(listed, list):
         raise faults.MalformedError(f"{name} is no list, but {json.dumps(listed)[:80]}\n{DAMAGED}")
@@ -173,7 +176,10 @@ class Repository:
         return response.headers.get("Docker-Content-Digest") or self.manifest(reference).digest
 
     def manifest(self, reference: str) -> Manifest:
-        """Return the manifest of a tag or digest, checked against the digest when one was asked for."""
+        """Return the manifest of a tag or digest, checked against the digest when one was asked for.
+
+        Raises ConflictError where the registry answers with another.
+        """
         response = self._request("GET", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
         manifest = Manifest(response.headers.get("Content-Type", "").partition(";")[0], response.content)
         if reference.startswith("sha256:") and manifest.digest != reference:
@@ -184,7 +190,10 @@ class Repository:
         return manifest
 
     def config(self, manifest: Manifest) -> dict[str, Any]:
-        """Return the config of the image with this manifest: its labels, its layers' ids, when it was made."""
+        """Return the config of the image with this manifest: its labels, its layers' ids, when it was made.
+
+        Raises MalformedError where it is none.
+        """
         if "config" not in manifest.body:
             raise faults.MalformedError(
                 f"{self.ref}@{manifest.digest} is no image: it names no config\nname an image, and no attachment"
@@ -193,7 +202,7 @@ class Repository:
         return parse_document(self.blob(digest), f"{self.ref}: the config {digest}")
 
     def put_manifest(self, reference: str, manifest: Manifest) -> requests.Response:
-        """Store a manifest under a tag or its digest."""
+        """Store a manifest under a tag or its digest, and return the registry's response."""
         return self._request(
             "PUT",
             f"manifests/{reference}",
@@ -221,7 +230,10 @@ class Repository:
         return True
 
     def blob(self, digest: str) -> bytes:
-        """Return a small blob's bytes, checked against the digest."""
+        """Return a small blob's bytes, checked against the digest.
+
+        Raises ConflictError where the registry answers with other bytes.
+        """
         raw = self._request("GET", f"blobs/{digest}", subject=digest).content
         if digest_of(raw) != digest:
             raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
@@ -270,7 +282,7 @@ class Repository:
         return digest
 
     def mount(self, digest: str, source: "Repository") -> bool:
-        """Mount a blob from `source`, a repository of the same registry; False where the registry does not do that.
+        """Mount a blob from `source`, a repository of the same registry; return False where the registry does not.
 
         Nothing is sent either way.
         """

@@ -128,7 +128,7 @@ def headline(check: Check) -> str:
 
 
 def first_line(text: str, max_length: int) -> str:
-    """Return as many of the parts between semicolons as fit into `most` characters, and how many more there are.
+    """Return as many of the parts between semicolons as fit into `max_length` characters, and how many more there are.
 
     Of a single one that does not fit its subject is named, where there is room.
     """

@@ -99,7 +99,10 @@ def read_report(path: Path) -> ScannerReport:
 
 
 def parse_report(content: bytes, name: str) -> ScannerReport:
-    """Return the report in `content`, as `read_report` does; errors call it `name`."""
+    """Return the report in `content`, as `read_report` does; errors call it `name`.
+
+    Raises RefusedError for content that is no scanner's report.
+    """
     try:
         document = pydantic_core.from_json(content.removeprefix(b"\xef\xbb\xbf"))
     except ValueError as error:

@@ -24,7 +24,7 @@ class RefusedPlanError(RefusedError):
 
 
 def parse_changes(pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value") -> dict[str, str]:
-    """Parse `--set axis=value …` as axis -> value; errors name the option and its form.
+    """Return `--set axis=value …` as axis -> value. Raises RefusedError, which names the option and its form.
 
     Raises RefusedError for another form, and for two values of one axis.
     """

@@ -130,7 +130,7 @@ def is_separable(files: Files) -> bool:
 
 
 def _replace_files(files: Files, old_files: Files, new_files: Files) -> Files:
-    """Return `files` with `new` in place of `old`, which are those below tree.USER_FOLDERS."""
+    """Return `files` with `new_files` in place of `old_files`, which are those below tree.USER_FOLDERS."""
     sizes = sorted({**files.sizes, **new_files.sizes}.items(), key=lambda pair: -pair[1])[: tree.MAX_SIZES]
     leftovers = {
         kind: dict(sorted(({p: why for p, why in reasons.items() if not _is_users(p)} | dict(new_reasons)).items()))

@@ -22,9 +22,10 @@ MAX_BEGINNING = max(map(len, PREFIXES))
 
 @dataclass(frozen=True)
 class Linking:
-    """`wants` are versions by the library that must define them, `defines` a library's own; symbols are plain names.
+    """The symbols and symbol versions of a library; symbols are plain names.
 
-    Of a library that is not read as a `whole` the symbols are those with PREFIXES.
+    `needed_versions` are by the library that must define them, `defines` are its own versions. Unless it is complete,
+    `undefined` and `defined` have the symbols with PREFIXES only.
     """
 
     needed_versions: Mapping[str, tuple[str, ...]]

@@ -55,7 +55,10 @@ def measured_project(
 
 
 def measure(ref: str, progress: Progress = silent) -> ExistingImage:
-    """Return what is known of the image `ref`: from its record if this suite made it, else measured now."""
+    """Return what is known of the image `ref`: from its record if this suite made it, else measured now.
+
+    Raises RdmaImagesError where it cannot be pulled or measured.
+    """
     if (recorded := onto_records.find(ref)) and recorded.suite == suite.digest():
         return recorded
     engine = engines.ensure(progress)

@@ -30,7 +30,7 @@ EMULATED = 4.0  # times as long where the image's programs are emulated
 def measure(
     client: DockerClient, engine: Engine, subject: ImageConfig, progress: Progress = silent, instance: str = ""
 ) -> Measured:
-    """Measure everything that can be measured in an image; what cannot has its reason in `missing`.
+    """Return all that can be measured in an image; what cannot has its reason in `missing`.
 
     While its probes run, its layers are read and its entry point is started. Then NCCL's part is played with what they
     found, on the `instance` type where one is given. What layer_reuse.find has is not measured again.

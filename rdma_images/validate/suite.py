@@ -74,7 +74,7 @@ def _roots(pattern: str) -> list[Path]:
 
 
 def run(case: Inspection, tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()) -> tuple[Check, ...]:
-    """Return the checks of every validator of `tiers`; as `started`, where the case is known from the beginning."""
+    """Return the checks of every validator of `tiers`: `running_suite` where the case is known from the beginning."""
     with running_suite(tiers, junit, without) as checks:
         return checks(case)
 
@@ -129,7 +129,7 @@ def _checks(
 
 
 def options(case: Path, checks_file: Path, tiers: tuple[str, ...]) -> list[str]:
-    """Return pytest's arguments for `case` and `tiers`: no configuration file, and the checks as JSON in `answer`."""
+    """Return pytest's arguments for `case` and `tiers`: no configuration file, and the checks go to `checks_file`."""
     return [
         *("-q", "--no-header", "--color=no", "--assert=plain", "--tb=line", "--rootdir", str(DATA), "-c", os.devnull),
         *("-p", "rdma_images.validate.pytest_plugin"),

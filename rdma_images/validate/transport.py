@@ -42,7 +42,7 @@ class ContainerBackend(LimitedBackend, DockerBackend):
     """A container's backend that starts a command itself: an image need not have a shell."""
 
     def run(self, command: str, *args: str, **_: Any) -> CommandResult:
-        """Run the command line `command`, which must be one program, with `args` for its %s."""
+        """Run the command line `command`, one program, with `args` for its %s, and return its result."""
         # Filled in after the line is split: to split the text of all probes takes 0.15 s.
         arguments = iter(args)
         words = [next(arguments) if word == "%s" else word for word in shlex.split(command)]
@@ -57,6 +57,8 @@ def run_with_limits(
     """Return exit code, output and errors of `command`; it and its children are ended at either limit.
 
     Where nothing was printed in the `start_limit` seconds, they are ended then.
+
+    Raises RdmaImagesError where it cannot be started.
     """
     try:
         process = subprocess.Popen(

@@ -62,7 +62,7 @@ class _Validation:
         compare: Callable[[Inspection], tuple[Check, ...]],
         emulated: tuple[Check, ...] = (),
     ) -> Report:
-        """Write the report: the checks that `compare` makes of the measurements, and those of emulated machines."""
+        """Write and return the report: the checks of `compare` on the measurements, and those of emulated machines."""
         expected = expected_fabric.expected_image(image_config, measured, self.image)
         case = Inspection(subject=image_config, expected=expected, measured=measured)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def validate(
     progress: Progress = silent,
     question: ChainQuestion = AS_SHOWN,
 ) -> Report:
-    """Validate an image, and write report.json, report.xml and report.html to `report_folder`.
+    """Validate an image, write report.json, report.xml and report.html to `report_folder`, and return the report.
 
     Args:
         ref: The image, whose digest the report has; "" with a `host`.

@@ -24,7 +24,7 @@ JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|tx
 
 
 def check(paths: Sequence[Path]) -> CheckedJobs:
-    """Check the jobs in files; a folder stands for the files under it that can hold one.
+    """Return what is wrong with the jobs in files; a folder stands for the files under it that can hold one.
 
     Raises:
         RefusedError: where no file has a job, and none is unreadable.

@@ -58,7 +58,7 @@ def _pair(first: str, second: str, order: Mapping[str, int]) -> Pair:
 
 
 def infer(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float = 0.0) -> Inference:
-    """Infer from the bus bandwidths of pairs, in GB/s, which nodes are slow; 0 for a pair whose job failed.
+    """Return which nodes are slow by the bus bandwidths of pairs, in GB/s; 0 for a pair whose job failed.
 
     Without `expected`, the fastest pair is the reference: where all are alike, all are good.
     """

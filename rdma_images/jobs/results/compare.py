@@ -23,7 +23,7 @@ class Comparison:
 
 
 def compare(first: Result, second: Result) -> Comparison:
-    """Compare the second result with the first. Raises RefusedError where they have no size in common."""
+    """Return how the second result compares with the first. Raises RefusedError where no size is common to both."""
     lines = tuple(line for line in speed.compare_sizes((second.runs[0], first.runs[0])) if line.other is not None)
     if not lines:
         raise RefusedError(

@@ -33,7 +33,7 @@ TITLE = "job-results.json"
 
 
 def publish(result: Result, image: str, publisher: Publisher) -> Attachment:
-    """Attach a result to `image`, "host/repository@sha256:…", signed where `publisher` has a signer.
+    """Attach a result to `image`, "host/repository@sha256:…", signed by the signer of `publisher`, if any.
 
     Results of other jobs that are attached, and that the same signer signed, go with it: there is one statement. Where
     `image` is an index, the image of the nodes' architecture gets the same, so that it is found from both.

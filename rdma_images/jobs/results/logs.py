@@ -26,7 +26,7 @@ class RunLogs:
 
 
 def read_run_logs(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> RunLogs:
-    """Read the logs. Lines are named relative to `base`. Raises RdmaImagesError for what cannot be read."""
+    """Return the content of logs; lines are named relative to `base`. Raises RdmaImagesError for unreadable ones."""
     reader, processes = parser.LogParser(wordings), Processes()
     rows = (*wordings.causes.values(), *wordings.notes.values(), *wordings.slow.values())
     failures = facts_file.read(Failures).failures.values()

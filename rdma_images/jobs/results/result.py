@@ -91,7 +91,7 @@ class RunResult:
 
     @property
     def largest(self) -> Measurement | None:
-        """Return the row of the largest size, which is compared with published runs; of rows of one size the last."""
+        """Return the last row of the largest size, to compare with published runs; None where there is no row."""
         return max(reversed(self.measurements), key=lambda measurement: measurement.size, default=None)
 
 

@@ -51,7 +51,7 @@ def start(
     errors: int = subprocess.PIPE,
     environment: Mapping[str, str] | None = None,
 ) -> "subprocess.Popen[str]":
-    """Start a program in a session of its own. Raises RdmaImagesError where it is not on the PATH."""
+    """Return a program started in a session of its own. Raises RdmaImagesError where it is not on the PATH."""
     stdout = stdout_file.open("wb") if stdout_file else None
     try:
         return subprocess.Popen(

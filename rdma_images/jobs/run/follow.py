@@ -104,7 +104,7 @@ def follow(
     logs: LogWatch | None = None,
     node: NodeOutput | None = None,
 ) -> JobEnd:
-    """Watch the job until it ends or `limit` seconds are over, and report every change of its state.
+    """Watch the job until it ends or `limit` seconds are over, report every change of its state, and return its end.
 
     With `logs` it has failed, too, once a line is in them after which no job goes on; `node` is a node whose output is
     shown.

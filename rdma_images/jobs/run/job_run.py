@@ -48,7 +48,7 @@ class JobEndedError(RdmaImagesError):
         self._about = explanation
 
     def details(self) -> str | None:
-        """Return what troubleshooting knows of it."""
+        """Return what troubleshooting knows of it; None where it knows nothing."""
         return self._about or None
 
 

@@ -20,7 +20,7 @@ DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
 def reference(image: Image, requested: str, pattern: str | None, tcp: bool = False) -> tuple[str, str]:
     """Return the image as "host/repository@sha256:…", and the source of that.
 
-    `requested` is the user's reference, `form` what the launcher takes. A job over TCP may run the image of this
+    `requested` is the user's reference, `pattern` what the launcher takes. A job over TCP may run the image of this
     machine's engine, also a rehearsal: it needs no fabric.
 
     Raises RefusedError for an image by tag, one that is not published or is a rehearsal, and one that the launcher

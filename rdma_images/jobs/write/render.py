@@ -24,6 +24,8 @@ def files(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
     """Return each template of jobs/<launcher>/ filled in, by the name of its file.
 
     One that comes out empty is left out.
+
+    Raises RefusedError where the launcher has no templates.
     """
     folder = paths.find_data(f"jobs/{launcher}")
     # README last: the templates of the files refuse what their launcher cannot do.

@@ -132,7 +132,7 @@ def secret(name: str, source: str) -> str:
 
 
 def seconds(text: str, option: str) -> int:
-    """Return a duration as typed, "90s", "30m", "4h" or "2d", in seconds."""
+    """Return a duration as typed, "90s", "30m", "4h" or "2d", in seconds. Raises RefusedError for any other text."""
     match = DURATION.fullmatch(text)
     if not match:
         raise RefusedError(f"{option} {text}: not a time\nwrite it as 90s, 30m, 4h or 2d")

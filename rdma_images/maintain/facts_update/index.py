@@ -46,7 +46,10 @@ class IndexClient:
         return releases
 
     def wheels(self, package: str, version: str) -> list[str]:
-        """Return the addresses of the wheels of a release."""
+        """Return the addresses of the wheels of a release.
+
+        Raises RdmaImagesError where the index does not answer or has no such release.
+        """
         options = ("--no-deps", "--universal", "--format", "pylock.toml")
         for python in PYTHONS:  # uv leaves out the wheels of older pythons than it is asked for
             if text := self._compile(f"{package}=={version}", *options, f"--python-version={python}"):

@@ -67,7 +67,7 @@ PAGES = (
 
 
 def news(facts: Facts, mirrors: Mirrors) -> list[ReleaseNews]:
-    """Ask every page at once. A page that does not answer is news with its error, and raises none."""
+    """Return the news of all pages, asked at once. A page that does not answer is news with its error."""
     with ThreadPoolExecutor(len(PAGES)) as pool:
         return list(pool.map(lambda page: _news(page, facts, mirrors), PAGES))
 

@@ -61,7 +61,7 @@ class EcrKind:
         return join_path(self._registry.prefix, target)
 
     def prepare(self, name: str, moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Create the repository with mutability, scanning and lifecycle policy where it is missing.
+        """Create a missing repository with mutability, scanning and lifecycle policy; return what was created.
 
         One that exists keeps its settings, which may be somebody's decision; only the list of movable tags grows
         where registries.yaml wants immutability and the repository already leaves some tags out of it. Raises
@@ -185,7 +185,7 @@ class EcrPublicKind:
         return join_path(self._alias, self._registry.prefix, target)
 
     def prepare(self, name: str, _moving: tuple[str, ...] = (), /) -> PreparedRepository:
-        """Create the repository where it is missing; its name here is without the alias."""
+        """Create a missing repository, and return what was created; its name here is without the alias."""
         repository_name = name.partition("/")[2]
         with aws_errors(_PUBLIC, f"CreateRepository {repository_name}"):
             try:
