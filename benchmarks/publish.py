@@ -145,7 +145,7 @@ def prepared(target: str, digest: str, number: int = 0) -> ApprovedImage:
     check = Check("bench", "it is measured", "static", "error", "passed")
     now = "2026-11-21T08:00:00+00:00"
     build = Build(image.id, digest, digest, digest, (), now, 1.0)
-    report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), report_of(image).facts)
+    report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), report_of(image).inspection)
     folder = paths.image_folder(image.id)
     atomic.write(folder / "build.json", json.dumps(asdict(build)))
     atomic.write(folder / "report.json", json.dumps(encode_report(report)))

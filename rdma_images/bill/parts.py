@@ -44,7 +44,7 @@ def parts(report: Report, image: Image | None = None, labels: Mapping[str, str] 
     The image's `labels` say which Python packages are not the public index's: their addresses do not name it.
     Raises RdmaImagesError where the report has measured no packages: an empty list would be a false one.
     """
-    measured = report.facts.measured if report.facts else None
+    measured = report.inspection.measured if report.inspection else None
     packages = measured.packages if measured else None
     if measured is None or packages is None or not (packages.dpkg or packages.rpm or packages.installed):
         raise RdmaImagesError(

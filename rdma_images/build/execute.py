@@ -106,12 +106,12 @@ def _bake(
     with _secret_files(specs, supplies, contexts, project) as secret_files:
         baking = run_bake.Bake(engine, options, secret_files)
 
-        def systems(ids: Sequence[str]) -> int:
+        def build_system_layers(ids: Sequence[str]) -> int:
             if options.no_cache:  # the image would not take them from there
                 return 0
-            return baking.systems(file, ids)
+            return baking.build_system_layers(file, ids)
 
-        wheels = wheel_contexts.provide_contexts(specs, project, engine, options, systems, progress)
+        wheels = wheel_contexts.provide_contexts(specs, project, engine, options, build_system_layers, progress)
         with_wheels = bake.with_contexts(file, wheels.contexts)
 
         stand_ins = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}

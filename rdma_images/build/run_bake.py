@@ -108,12 +108,12 @@ class Bake:
             _run(run, self.engine, command, environment, ids)
             return _references(metadata)
 
-    def systems(self, file: Mapping[str, Any], ids: Sequence[str]) -> int:
-        """Build the systems of the images `ids`, and return how many steps of that no cache had.
+    def build_system_layers(self, file: Mapping[str, Any], ids: Sequence[str]) -> int:
+        """Build the system layers of the images `ids`, and return how many steps of that no cache had.
 
         No image comes of it; the engine's own builder compresses their layers, too.
         """
-        targets = bake.systems_file(file, ids)
+        targets = bake.system_layers_file(file, ids)
         early = "type=cacheonly"
         if self.engine.store == "containerd" and not self.options.builder:
             # What it compresses now, its cache has for the image.

@@ -70,14 +70,14 @@ def provide_contexts(
     project: Project,
     engine: Engine,
     options: Options,
-    systems: Callable[[Sequence[str]], int],
+    build_system_layers: Callable[[Sequence[str]], int],
     progress: Progress = silent,
 ) -> WheelContexts:
     """Bring the wheels' layers of all images to where the build takes them: into the engine, or a registry.
 
-    While layers are made or sent, `systems` builds the rest of the images whose ids it gets, and returns the number of
-    its steps. Where layers are not usable, there are no contexts, and the Dockerfile's stages install the wheels.
-    Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
+    While layers are made or sent, `build_system_layers` builds the rest of the images whose ids it gets, and returns
+    the number of its steps. Where layers are not usable, there are no contexts, and the Dockerfile's stages install the
+    wheels. Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
     """
     locked = digests.read_digests()
     layer_sets = _layer_sets(specs, options.compression) if are_usable(engine, options) else {}
@@ -99,11 +99,11 @@ def provide_contexts(
         indexes = {entry.name: entry.address for spec in specs for entry in spec.image.indexes}
         maker = LayerMaker(transfer.recipes, *sources.index_for(project.mirrors), progress, locked, indexes)
         loaded_images, steps = _run_in_parallel(
-            transfer.by_layer_set, maker, (lambda: systems(list(layer_sets))) if transfer.is_long else None
+            transfer.by_layer_set, maker, (lambda: build_system_layers(list(layer_sets))) if transfer.is_long else None
         )
     except (faults.DeniedError, faults.UnauthorizedError) as error:
         progress(f"{first_line(error)}; the wheels' layers are brought without this registry")
-        return provide_contexts(specs, project, engine, replace(options, layers=None), systems, progress)
+        return provide_contexts(specs, project, engine, replace(options, layers=None), build_system_layers, progress)
     contexts = {
         image_id: {name: f"docker-image://{loaded_images[layer_set].ref}" for name, layer_set in by_stage.items()}
         for image_id, by_stage in layer_sets.items()
@@ -165,13 +165,15 @@ def _plan_pull(
 
 
 def _run_in_parallel(
-    work: Mapping[LayerSet, Callable[[LayerMaker], LoadedImage]], making: LayerMaker, systems: Callable[[], int] | None
+    work: Mapping[LayerSet, Callable[[LayerMaker], LoadedImage]],
+    making: LayerMaker,
+    build_system_layers: Callable[[], int] | None,
 ) -> tuple[dict[LayerSet, LoadedImage], int]:
-    """Run `work` for each image of layers; return the results, and the steps that `systems` took meanwhile."""
+    """Run `work` for each image of layers; return the results, and the steps of `build_system_layers` meanwhile."""
     # The pool outside: what waits for a layer ends once the maker has.
     with ThreadPoolExecutor(1) as pool, making as maker:
         running = pool.submit(lambda: {layer_set: action(maker) for layer_set, action in work.items()})
-        steps = systems() if systems else 0
+        steps = build_system_layers() if build_system_layers else 0
         return running.result(), steps
 
 

@@ -58,7 +58,7 @@ def licenses(
             raise RefusedError(
                 f"{image.id} was never validated\nrun `{COMMAND} validate --target {image.target}` first"
             )
-        if report.facts is None or report.facts.measured.contents is None:
+        if report.inspection is None or report.inspection.measured.contents is None:
             raise RefusedError(f"the report of {report.ref} has no licences\nrun `{COMMAND} validate` for it again")
         listed = parts.parts(report, image)
         documents.append(license_table.as_json(report.ref, listed))

@@ -213,7 +213,7 @@ def _debian_packages(images: Iterable[Image]) -> dict[str, builtins.set[str]]:
         if image.onto or base not in bootstrap.SUITES:
             continue
         report = REPORT.read_if_valid(image.id)
-        measured = report.facts.measured.packages if report and report.facts else None
+        measured = report.inspection.measured.packages if report and report.inspection else None
         packages.setdefault(base, builtins.set()).update(measured.dpkg if measured else ())
     return packages
 

@@ -163,7 +163,7 @@ def _built_candidate(image: "Image") -> _Candidate:
 
     build = read_build(image)
     measured = REPORT.read_if_valid(image.id)
-    facts = measured.facts if measured and measured.digest == build.digest else None
+    facts = measured.inspection if measured and measured.digest == build.digest else None
     layers = tuple(facts.subject.layers) if facts else ()
     return _Candidate(
         image.id, image.target, build.ref, ScannedImage(build.ref, build.digest, layers), lambda: REPORT.read(image.id)

@@ -2,8 +2,9 @@
 
 import functools
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from rdma_images.core.pipeline import Check
 from rdma_images.inspection import measurements
@@ -34,7 +35,7 @@ class Report:
     started: str  # ISO 8601, UTC
     seconds: float
     checks: tuple[Check, ...]
-    facts: Inspection | None = None  # what the checks relate
+    inspection: Annotated[Inspection | None, Field(alias="facts")] = None  # what the checks relate; "facts" in the JSON
     chain: Chain | None = None  # which network NCCL would use; None where the image has no NCCL
     schema: int = SCHEMA
     base_faults: tuple[str, ...] = ()  # failed checks that fail equally in the image that a fabric was added to
@@ -59,7 +60,7 @@ class Report:
 
 def encode_report(report: Report) -> dict[str, object]:
     """Return the report in the form of its JSON."""
-    plain: dict[str, object] = _report_type().dump_python(report, mode="json")
+    plain: dict[str, object] = _report_type().dump_python(report, mode="json", by_alias=True)
     return plain
 
 

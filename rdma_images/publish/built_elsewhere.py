@@ -35,26 +35,26 @@ def approved_images(refs: Sequence[str], suite: str, allow_red: Sequence[str] = 
 
 def _report(ref: str) -> Report:
     report = REPORT.read(report_folder(ref).name)
-    if report is None or report.facts is None:
+    if report is None or report.inspection is None:
         raise RefusedError(f"{ref} was not validated here\nrun `{COMMAND} validate --image {ref}` first")
     return report
 
 
 def _approve(ref: str, report: Report, suite: str, allow_red: Sequence[str]) -> ApprovedImage:
-    assert report.facts
+    assert report.inspection
     measured = from_report.versions(report)
     name, tag = _name_and_tag(ref, report.digest)
     image = Image(
         id=report_folder(ref).name,
         target=name,
         tag=tag,
-        fabric=cast(Fabric, report.facts.expected.fabric or "none"),
+        fabric=cast(Fabric, report.inspection.expected.fabric or "none"),
         platform=cast(Platform, from_report.platform(report)),
         axes={},
         components={component: Component(component, version, "measured") for component, version in measured.items()},
     )
     # What a build writes and a validation cannot know stays empty.
-    build = Build(image.id, ref, report.digest, "", report.rehearsal, report.facts.subject.created, 0.0)
+    build = Build(image.id, ref, report.digest, "", report.rehearsal, report.inspection.subject.created, 0.0)
     ending = REHEARSAL if report.rehearsal and not tag.endswith(REHEARSAL) else ""
     return ApprovedImage(
         image=image,

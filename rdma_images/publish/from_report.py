@@ -15,12 +15,12 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 def revision(report: Report) -> str:
     """Return the commit that the image's own label names; empty where it names none."""
-    return report.facts.subject.labels.get(REVISION, "") if report.facts else ""
+    return report.inspection.subject.labels.get(REVISION, "") if report.inspection else ""
 
 
 def platform(report: Report) -> str:
     """Return the platform of the validated image, without its variant; empty where the report does not say."""
-    return "/".join(report.facts.subject.platform.split("/")[:2]) if report.facts else ""
+    return "/".join(report.inspection.subject.platform.split("/")[:2]) if report.inspection else ""
 
 
 def is_commit(text: str) -> bool:
@@ -34,10 +34,10 @@ def versions(report: Report) -> dict[str, str]:
     Where there is no torch, NCCL's one library says which it is, and of CUDA the major: the rest of its CUDA is what
     NVIDIA compiled it with.
     """
-    if report.facts is None:
+    if report.inspection is None:
         return {}
-    measured = report.facts.measured
-    by_component = dict(_torch_versions(report.facts) if measured.torch else _nccl_versions(measured))
+    measured = report.inspection.measured
+    by_component = dict(_torch_versions(report.inspection) if measured.torch else _nccl_versions(measured))
     if measured.system and measured.system.python:
         by_component["python"] = measured.system.python
     if plugin := _package_version(measured, "libnccl-ofi"):

@@ -92,8 +92,8 @@ def bake_file(images: Sequence[ImageTarget], helpers: Sequence[HelperTarget]) ->
     return {"group": {"default": {"targets": [image_name(target.image.id) for target in images]}}, "target": targets}
 
 
-def systems_file(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
-    """Return the bake file that builds only the systems of the images `ids`: all but the wheels and what needs them."""
+def system_layers_file(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+    """Return the bake file of the system layers of the images `ids` alone: all but the wheels and what needs them."""
     names = [image_name(image_id) for image_id in ids]
     system_targets = {name: {**bake["target"][name], "target": SYSTEM, "tags": []} for name in names}
     return {"group": {"default": {"targets": names}}, "target": {**_helpers(bake), **system_targets}}

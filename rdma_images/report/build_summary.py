@@ -28,7 +28,7 @@ def summary_text(builds: Sequence[Build], reports: Sequence[Report], images: Seq
         if report:
             page = paths.image_folder(build.image_id) / "report.html"
             output.append(f"  report  {paths.display_path(page)}\n")
-            if day := archive_day(report.facts.subject.labels if report.facts else {}):
+            if day := archive_day(report.inspection.subject.labels if report.inspection else {}):
                 output.append(f"  debian  packages {day}\n")
             if below := onto.get(build.image_id):
                 output.append(f"  onto    {_difference(report, below.base)}\n")
@@ -47,10 +47,10 @@ def as_json(builds: Sequence[Build], reports: Sequence[Report]) -> str:
 
 def _difference(report: Report, base: ExistingImage) -> str:
     """Return what a node pulls that has the image below, and the faults that were there before."""
-    layers = report.facts.subject.layers if report.facts else []
+    layers = report.inspection.subject.layers if report.inspection else []
     if tuple(layers[: len(base.layers)]) != base.layers:
         return f"{base.ref}: its layers are not below those of the image"
-    measured = (report.facts.measured.layers if report.facts else None) or ()
+    measured = (report.inspection.measured.layers if report.inspection else None) or ()
     above = {layer.digest: layer.bytes for layer in measured if layer.digest not in base.layers}
     size = f", {format_megabytes(sum(above.values()))} to pull" if measured else ""
     faults = f"; faults of its own: {', '.join(report.base_faults)}" if report.base_faults else ""

@@ -88,7 +88,7 @@ def summary_line(report: Report) -> str:
     """Return one sentence: the counts of the outcomes, the warnings by name, and whether the report is reused."""
     counts = counts_text(report)
     source = f"; kept from {report.started}, as neither the image nor the suite has changed" if report.reused else ""
-    expected = report.facts.expected if report.facts else None
+    expected = report.inspection.expected if report.inspection else None
     fabric_note = (
         f"; not checked for EFA or eRDMA: {plain(expected.because)}" if expected and not expected.fabric else ""
     )

@@ -63,7 +63,7 @@ class Slice:
 
 def measured_slices(report: Report) -> list[Slice]:
     """Return the layers of the image, lowest first; empty where they were not read."""
-    layers = (report.facts.measured.layers or ()) if report.facts else ()
+    layers = (report.inspection.measured.layers or ()) if report.inspection else ()
     total = sum(layer.bytes for layer in layers) or 1
     layer_slices, start = [], 0.0
     for layer in layers:
@@ -78,7 +78,7 @@ def measured_slices(report: Report) -> list[Slice]:
 
 def facts(report: Report) -> list[tuple[str, str]]:
     """Return name and value of what was measured."""
-    case = report.facts
+    case = report.inspection
     labels = sorted(case.subject.labels.items()) if case else []
     rows = [
         ("meant for", f"{case.expected.fabric or 'no fabric'}: {case.expected.because}" if case else ""),

@@ -205,7 +205,7 @@ def _in_range(version: Any, events: Sequence[OsvEvent], order: Callable[[str], A
 
 def installed_packages(report: Report) -> InstalledPackages:
     """Return the packages that a report has measured. Raises RefusedError where it measured none."""
-    measured = report.facts.measured if report.facts else None
+    measured = report.inspection.measured if report.inspection else None
     packages, system = (measured.packages, measured.system) if measured else (None, None)
     if packages is None or system is None or (packages.dpkg and not packages.dpkg_sources):
         raise RefusedError(

@@ -64,14 +64,14 @@ def measure(ref: str, progress: Progress = silent) -> ExistingImage:
     engine = engines.ensure(progress)
     name = provide(engine, ref, progress)
     report = validate(name, engine, progress=progress)
-    if report.facts is None:
+    if report.inspection is None:
         raise RdmaImagesError(f"{ref}: nothing could be measured in it\nsee that `docker run` starts it")
     with closing(engines.client(engine)) as client:
         api: Any = client.api
         config = api.inspect_image(name).get("Config") or {}
     failed = {check.id: check.actual for check in report.checks if check.outcome == "failed"}
     image = replace(
-        _existing_image(report.facts),
+        _existing_image(report.inspection),
         ref=ref,
         suite=suite.digest(),
         workdir=config.get("WorkingDir") or "/",

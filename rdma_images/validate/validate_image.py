@@ -80,7 +80,7 @@ class _Validation:
             seconds=round(time.monotonic() - self.started, 3),
             checks=(*checks, *emulated),
             chain=chain.compute(case, *self.question),
-            facts=case.model_copy(update={"subject": mask_secrets(image_config)}),
+            inspection=case.model_copy(update={"subject": mask_secrets(image_config)}),
             base_faults=_base_faults(checks, self.image),
         )
         report.write(answer, self.folder)

@@ -79,9 +79,9 @@ def test_its_programs_run_here_and_its_report_measured_them(refs: dict[str, str]
     assert "rank 0 of 1, NCCL 23102, 0 GPUs: this image is a rehearsal" in output
     report = REPORT.read(image(OTHER).id)
     assert report
-    assert report.facts
-    assert report.facts.measured.system
-    assert report.facts.measured.system.machine == machine
+    assert report.inspection
+    assert report.inspection.measured.system
+    assert report.inspection.measured.system.machine == machine
     passed = {check.id for check in report.checks if check.outcome == "passed"}
     assert {"plugin.found", "libfabric.same"} <= passed
 

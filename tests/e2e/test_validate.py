@@ -51,8 +51,8 @@ def report_of(
 
 
 def inspection_of(report: Report) -> Inspection:
-    assert report.facts
-    return report.facts
+    assert report.inspection
+    return report.inspection
 
 
 def test_an_image_that_is_for_no_fabric_is_not_blamed(context: Path) -> None:

@@ -64,5 +64,5 @@ def report_of(image: Image, *checks: Check, facts: Inspection | None = None, dig
         started="2026-11-21T08:00:00+00:00",
         seconds=1.0,
         checks=checks or (GREEN,),
-        facts=facts or case_of(image),
+        inspection=facts or case_of(image),
     )

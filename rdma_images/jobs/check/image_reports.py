@@ -17,14 +17,14 @@ def libraries(reference: str) -> Collection[str] | None:
     None where no report is about this image.
     """
     image_report = report(reference)
-    tree = image_report.facts.measured.tree if image_report and image_report.facts else None
+    tree = image_report.inspection.measured.tree if image_report and image_report.inspection else None
     return tree.files.libraries if tree else None
 
 
 def versions(reference: str) -> Mapping[str, str]:
     """Return the versions of the image's components by name, as its report has them; empty without a report."""
     image_report = report(reference)
-    return image_report.facts.expected.components if image_report and image_report.facts else {}
+    return image_report.inspection.expected.components if image_report and image_report.inspection else {}
 
 
 def report(reference: str) -> Report | None:

@@ -75,9 +75,9 @@ def _publish(
     """Attach the result to one manifest, beside those of other jobs."""
     signing = publisher.signing(destination, repository, manifest.digest)
     earlier_results = _newest_results(repository, manifest.digest, signing.is_trusted if signing else trust_all)
-    kept_results = [other for other in earlier_results if _key(other) != _key(result)]
-    own_result = replace(result, digest=manifest.digest)
-    artifact = _artifact(repository.name, manifest.digest, [*kept_results, own_result])
+    other_results = [earlier for earlier in earlier_results if _key(earlier) != _key(result)]
+    image_result = replace(result, digest=manifest.digest)
+    artifact = _artifact(repository.name, manifest.digest, [*other_results, image_result])
     (attached,) = publisher.retry(lambda: attach([artifact], manifest.descriptor, repository))
     if signing:
         signing.attest([artifact], publisher.retry)
@@ -111,9 +111,9 @@ def fetch(image: str, trust: Trust | None = None) -> tuple[Result, ...]:
 
     results = [
         *newest(manifest.digest),
-        *(artifact for member in manifest.members() for artifact in newest(member.digest)),
+        *(result for member in manifest.members() for result in newest(member.digest)),
     ]
-    newest_by_job = tuple({_key(artifact): artifact for artifact in reversed(results)}.values())[::-1]
+    newest_by_job = tuple({_key(result): result for result in reversed(results)}.values())[::-1]
     if not newest_by_job:
         signed = f" signed by {trust}" if trust else ""
         raise RefusedError(f"{ref} has no job results{signed}\n{COMMAND} job.attach adds those of a run")

@@ -61,8 +61,8 @@ def job_expectations(job: JobSpec | None, instance: str = "", nodes: int | None 
 def _versions(image: str) -> dict[str, str]:
     """Return the versions in the image of this reference, from its report; empty without a report here."""
     report = image_reports.report(image)
-    if report is None or report.facts is None:
+    if report is None or report.inspection is None:
         return {}
-    subject = report.facts.subject
+    subject = report.inspection.subject
     labels = {name: subject.label(f"component.{part}") for name, part in COMPONENTS.items()}
     return {name: version for name, version in labels.items() if version}

@@ -56,7 +56,7 @@ def validate(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - start_time, 3),
         checks=(*node_checks, *job_checks),
-        facts=Inspection(subject=subject, expected=expected, measured=first_measured),
+        inspection=Inspection(subject=subject, expected=expected, measured=first_measured),
     )
     out = report_folder(job.image, host=job.name)
     out.mkdir(parents=True, exist_ok=True)

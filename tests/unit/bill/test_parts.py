@@ -62,10 +62,12 @@ def image() -> Image:
 @pytest.fixture
 def report(image: Image) -> Report:
     measured = validated(image, f"sha256:{'a' * 64}")
-    assert measured.facts
+    assert measured.inspection
     update = {"packages": PACKAGES, "contents": CONTENTS}
-    inspection = measured.facts.model_copy(update={"measured": measured.facts.measured.model_copy(update=update)})
-    return dataclasses.replace(measured, facts=inspection)
+    inspection = measured.inspection.model_copy(
+        update={"measured": measured.inspection.measured.model_copy(update=update)}
+    )
+    return dataclasses.replace(measured, inspection=inspection)
 
 
 def by_name(report: Report, image: Image | None) -> dict[str, BillPart]:

@@ -49,7 +49,7 @@ class TestBill:
 
     def test_nothing_measured_is_no_empty_bill(self, image: Image) -> None:
         with pytest.raises(RdmaImagesError, match="has measured no packages"):
-            bill("t", dataclasses.replace(report_of(image), facts=None))
+            bill("t", dataclasses.replace(report_of(image), inspection=None))
 
 
 def test_statements_name_their_subject_and_forms(image: Image) -> None:

@@ -101,10 +101,10 @@ def test_a_measurement_of_another_form_is_left_out_and_named(tmp_path: Path, pro
     text["facts"]["measured"][probe] = odd
     new_report = decode_report(text)
     assert new_report.checks == (PASSED,)
-    assert new_report.facts
-    assert getattr(new_report.facts.measured, probe) in (None, {}, ())
+    assert new_report.inspection
+    assert getattr(new_report.inspection.measured, probe) in (None, {}, ())
     if odd not in ([], {}):
-        assert "another form" in new_report.facts.measured.missing[probe]
+        assert "another form" in new_report.inspection.measured.missing[probe]
     assert "nccl.single" in page_of.report_html((new_report,))
 
 
@@ -208,11 +208,11 @@ def test_the_last_line_is_one_however_long(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_sum_says_that_an_image_is_for_neither_fabric() -> None:
     for_no_fabric = replace(
-        report(PASSED), facts=CASE.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
+        report(PASSED), inspection=CASE.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
     )
     assert summary_line(for_no_fabric).endswith("; not checked for EFA or eRDMA: no sign")
     assert "EFA" not in summary_line(report(PASSED))
-    assert "EFA" not in summary_line(replace(report(PASSED), facts=None))
+    assert "EFA" not in summary_line(replace(report(PASSED), inspection=None))
 
 
 def test_what_is_the_images_own_comes_before_the_faults_of_a_version() -> None:
@@ -238,7 +238,7 @@ def test_every_subject_of_the_page_has_a_title_and_a_place() -> None:
 def test_the_page_says_what_does_not_work() -> None:
     case = CASE.model_dump()
     case["subject"]["labels"]["io.rdma-images.limit.torch-compile"] = "torch.compile: no compiler"
-    page = page_of.report_html([replace(report(PASSED), facts=type(CASE).model_validate(case))])
+    page = page_of.report_html([replace(report(PASSED), inspection=type(CASE).model_validate(case))])
     assert '<dt>does not work</dt><dd class="mono">torch.compile: no compiler</dd>' in page
 
 
