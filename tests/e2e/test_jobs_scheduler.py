@@ -148,7 +148,7 @@ def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
     batch_job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}
     (folder / "own.yaml").write_text(json.dumps({**batch_job, "spec": {"parallelism": 2, "template": template}}))
     runner = RunMethod(how="kubectl", file="own.yaml", object="jobs.batch", pods="job-name={name}")
-    monkeypatch.setattr(job_run, "_how", lambda *_: runner)
+    monkeypatch.setattr(job_run, "_run_method", lambda *_: runner)
     with operator_parts.operator(cluster, runs=True):
         if adapters == "4":
             with pytest.raises(job_run.JobEndedError, match=r"2 Insufficient vpc\.amazonaws\.com/efa") as raised:
