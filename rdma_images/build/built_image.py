@@ -52,8 +52,8 @@ def settings_by_label(labels: Mapping[str, str], facts: Facts) -> list[RunSettin
     """Return what an image asks for by its label of the fabric; without one, what images of every fabric ask for."""
     if label := labels.get(f"{LABEL_PREFIX}.fabric"):
         return list(runtime.settings(cast(Fabric, label), facts))
-    settings, *others = (list(runtime.settings(fabric, facts)) for fabric in get_args(Fabric))
-    options = [{setting.docker for setting in option} for option in others]
+    settings, *other_settings = (list(runtime.settings(fabric, facts)) for fabric in get_args(Fabric))
+    options = [{setting.docker for setting in option} for option in other_settings]
     return [setting for setting in settings if all(setting.docker in option for option in options)]
 
 

@@ -31,7 +31,7 @@ BY_NAME = {component.name: component for component in ALL}
 _FOUNDATIONS = tuple(component for component in ALL if component.role == "foundation")
 _SUBJECTS = tuple(component for component in ALL if component.role == "subject")
 _PARTS = tuple(component for component in ALL if component.role == "part")
-IN_TABLES = tuple(component for component in (*_FOUNDATIONS, *_SUBJECTS, *_PARTS) if component.shown)
+IN_TABLES = tuple(component for component in (*_FOUNDATIONS, *_SUBJECTS, *_PARTS) if component.in_tables)
 IN_TAGS = tuple(component for component in (*_SUBJECTS, *_PARTS, *reversed(_FOUNDATIONS)) if component.tag is not None)
 
 

@@ -86,7 +86,7 @@ class ComponentDefinition:
     bundled: BundledVersion | None = None
     role: Literal["foundation", "subject", "part"] = "part"
     tag: str | None = None  # what a tag has before the version; None where tags do not name the component
-    shown: bool = True  # in the table of a plan
+    in_tables: bool = True  # whether the table of a plan has a column of it
     is_bumped: bool = False  # whether the matrix keeps up with its newest version
     details: Callable[[Combination, Facts], Details] = lambda *_: Details()
     requirements: Callable[[Combination, Facts], Iterable[HostRequirement]] = lambda *_: ()  # of the host

@@ -118,4 +118,4 @@ EFA_INSTALLER = ComponentDefinition(
     stand_in_obstacle=_stand_in_obstacle,
 )
 LIBFABRIC = ComponentDefinition(name="libfabric", bundled=BundledVersion(NAME, _libfabric))
-RDMA_CORE = ComponentDefinition(name="rdma-core", bundled=BundledVersion(NAME, _rdma_core), shown=False)
+RDMA_CORE = ComponentDefinition(name="rdma-core", bundled=BundledVersion(NAME, _rdma_core), in_tables=False)

@@ -25,4 +25,4 @@ def _cudnn(versions: Mapping[str, str], _: Fabric, facts: Facts) -> str | None:
     return facts.torch.releases[torch].cudnn if torch else None
 
 
-CUDNN = ComponentDefinition(name="cudnn", bundled=BundledVersion(NAME, _cudnn), shown=False)
+CUDNN = ComponentDefinition(name="cudnn", bundled=BundledVersion(NAME, _cudnn), in_tables=False)

@@ -25,13 +25,13 @@ class PluginSteps:
     registered: tuple[int, ...]  # bytes of each region of memory; () where libfabric traced none
     nodes: int  # 0 where NCCL does not say: before 2.20
     channels: int  # over libfabric
-    others: tuple[str, ...]  # networks of channels that are not libfabric's
+    other_networks: tuple[str, ...]  # networks of channels that are not libfabric's
 
     @property
     def is_complete(self) -> bool:
         """Return whether the log shows every step, and no channel uses anything else."""
         steps = self.interfaces and self.version and self.providers and self.channels
-        return bool(steps) and self.nodes != 1 and not self.others
+        return bool(steps) and self.nodes != 1 and not self.other_networks
 
     @property
     def sentence(self) -> str:
@@ -43,7 +43,7 @@ class PluginSteps:
             f"provider {', '.join(self.providers)}" if self.providers else "no provider",
             *([memory] if self.registered else []),
             f"{self.channels} channels over libfabric{f' between {self.nodes} nodes' if self.nodes else ''}",
-            *(f"channels over {name}" for name in self.others),
+            *(f"channels over {name}" for name in self.other_networks),
         )
         return ", ".join(steps)
 
@@ -65,7 +65,7 @@ def plugin_steps(log: str, wordings: NcclLogs) -> PluginSteps:
         registered=tuple(int(match["bytes"]) for match in REGISTERED.finditer(log)),
         nodes=max(summary.nodes.values(), default=0),
         channels=sum(counted),
-        others=tuple(sorted(summary.networks - over)),
+        other_networks=tuple(sorted(summary.networks - over)),
     )
 
 

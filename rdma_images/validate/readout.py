@@ -155,8 +155,8 @@ class Export(Root):
         may_hold_secret = leftovers.may_hold_secret(entry.path, member.size)
         is_named = entry.path in self._named
         if stack_users.is_program(entry) and member.size <= MAX_LIBRARY_BYTES:
-            kept = MAX_CONTENT_BYTES if is_named else leftovers.TEXT_LIMIT if may_hold_secret else conditions.HEAD
-            self._read_library(member, entry, dict.fromkeys([*reads, *PROGRAM_READS]), kept)
+            size = MAX_CONTENT_BYTES if is_named else leftovers.TEXT_LIMIT if may_hold_secret else conditions.HEAD
+            self._read_library(member, entry, dict.fromkeys([*reads, *PROGRAM_READS]), size)
         elif NAMES.fullmatch(entry.path) or is_named:
             self._named_bytes += self._keep(member, entry, MAX_CONTENT_BYTES)
             if self._named_bytes > MAX_CONTENTS_BYTES:

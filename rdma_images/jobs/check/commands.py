@@ -122,12 +122,12 @@ class NestedReader:
     """Reads the texts that a text gives to other shells: together as much as one text, and nothing beyond that."""
 
     def __init__(self) -> None:
-        self._left = MAX_TEXT_LENGTH
+        self._remaining_length = MAX_TEXT_LENGTH
 
     def read(self, text: str, first_line: int, initial_values: Mapping[str, Value]) -> ShellText:
         """Return the commands of a text, as `parse_commands` does; none where too much was read before."""
-        self._left -= len(text)
-        return parse_commands(text if self._left >= 0 else "", first_line, initial_values)
+        self._remaining_length -= len(text)
+        return parse_commands(text if self._remaining_length >= 0 else "", first_line, initial_values)
 
 
 @dataclass
