@@ -135,12 +135,14 @@ def test_temporary(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator("files.writable", source=WRITABLE, severity="warning")
 def test_writable(files: Files, require: Requirement) -> None:
     """Nothing but sticky folders is writable for everybody."""
-    keys = ": sshd refuses the keys in .ssh" if any("/.ssh" in path for path in files.world_writable) else ""
+    refused = any("/.ssh" in path for path in files.world_writable)
+    keys = ": sshd refuses the keys in .ssh" if refused else ""
     require(
         not files.world_writable,
         expected="none",
         actual=f"everybody may write to {some(files.world_writable)}{keys}" if files.world_writable else "none",
         fix=f"chmod o-w {' '.join(files.world_writable[:MAX_SHOWN])}",
+        severity=None if refused else "note",  # uv leaves such a lock in /tmp, and makers open /workspace to any user
     )
 
 

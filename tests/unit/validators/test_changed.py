@@ -220,8 +220,10 @@ def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: 
         ("environment.files", missing_file("NCCL_GRAPH_FILE"), "error"),
         ("nccl.version", {"wheels": {"nvidia-nccl-cu13": "2.18.3"}}, "error"),
         ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.12": FILE, "/opt/libcudart.so.12": FILE}}, "warning"),
+        ("files.writable", {"tree": {"world_writable": ["/root/.ssh"]}}, "warning"),
+        ("files.writable", {"tree": {"world_writable": ["/tmp/uv-05f7b0856e340464.lock", "/workspace"]}}, "note"),
     ],
 )
-def test_an_error_ends_a_job_or_is_a_false_label(check: str, changes: dict[str, Changes], severity: str) -> None:
+def test_what_a_finding_is(check: str, changes: dict[str, Changes], severity: str) -> None:
     (finding,) = validators_called.checks(changed(**changes), {check})
     assert (finding.outcome, finding.severity) == ("failed", severity)
