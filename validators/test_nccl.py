@@ -36,6 +36,8 @@ STATIC = (
     "CUDARTLIB ?= cudart_static, so that it needs no runtime of its own CUDA"
 )
 RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
+CUPY = "/cupy_backends/"
+PATHFINDER_CUPY = "14"  # cupy/_environment.py: it looks for NCCL with cuda-pathfinder, in site-packages first
 TORCHS = "libtorch_cuda"  # that has NCCL in itself
 DECLARED = "an image says of itself what is in it, and nothing else"
 
@@ -222,6 +224,7 @@ def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], r
     other = second_nccl(libraries, nccl[0])
     users = [path for path, closure in libraries.closures.items() if other and closure.libraries.get(NCCL) == other]
     users = [path for path in (*users, *libraries.gpu_code) if other and "/torch/lib/" not in path]
+    users = [path for path in users if not (CUPY in path and _cupy_opens_wheels(case))]
     banner = libraries.nccl[other].banner if other in libraries.nccl else ""
     torch_version = libraries.nccl[nccl[0]].banner if nccl[0] in libraries.nccl else nccl[1]
     signs = ", ".join([*_packages_of_nccl(case), *([f"NCCL_VERSION={v}"] if (v := _stated(case)) else [])])
@@ -236,6 +239,12 @@ def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], r
         "or its folder from LD_LIBRARY_PATH",
         severity="note" if other and not users else None,
     )
+
+
+def _cupy_opens_wheels(case: Inspection) -> bool:
+    """Return whether the installed CuPy opens the wheel's NCCL before its own module asks the loader for one."""
+    installed = case.measured.packages.installed if case.measured.packages else ()
+    return any(name.startswith("cupy") and versions.at_least(version, PATHFINDER_CUPY) for name, version in installed)
 
 
 def _packages_of_nccl(case: Inspection) -> list[str]:

@@ -43,6 +43,7 @@ BACKENDS = (
 UCX_MODULE = re.compile(r"/ucx/libuct_\w+\.so[\d.]*$")
 NVSHMEM = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the network
 MELLANOX = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
+OF_DOCA = ("libflexio", "libdoca")  # for UCX's module that lets GPUs post to a ConnectX, in wheels that bring no DOCA
 WHEELS = "-packages/"  # in the path of what pip or apt has installed for Python
 OF_FABRIC = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
 REFUSED = re.compile(r"undefined symbol: |version `")
@@ -120,7 +121,7 @@ def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
 
     That is what Python has, for a wheel, and for a module of UCX what lies beside it: UCX opens the first by its path.
     """
-    missing = list(dict.fromkeys(missing_in(libraries, path)))
+    missing = [name for name in dict.fromkeys(missing_in(libraries, path)) if not name.startswith(OF_DOCA)]
     if WHEELS not in path:
         folder = folder_of(path)
         return [n for n in missing if not (UCX_MODULE.search(path) and f"{folder}/{n}" in files.libraries)]

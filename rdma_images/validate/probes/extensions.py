@@ -17,6 +17,7 @@ PASSED_OVER = ("torch", "nvidia", "triton")  # folders of site-packages whose li
 ABSENT = re.compile(r"(\S+): cannot open shared object file")
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 DRIVER_MISSING = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open")  # which only a host with GPUs has
+GPU = "/dev/nvidiactl"
 MAX_EXTENSIONS = 500
 MAX_FAILED = 10  # modules for which libraries are searched: where all fail, torch is the cause
 MAX_OTHERS = 20  # libraries that a module asks for and that are not loaded by torch
@@ -26,8 +27,9 @@ def loaded_extensions() -> dict[str, str]:
     """Return why each extension module cannot be loaded in this process, by its path; "" for one that can.
 
     One is no fault where only the driver is missing. torch must be imported before.
-    A process of its own loads them. A module that ends the process is reported, and a new one loads the rest. A module
-    that lacks a symbol is loaded after the library that has it; one that names a missing library is not, as the loader
+    A process of its own loads them, and a new one the rest where a module ends it. That is a fault on a machine with a
+    GPU alone: a module's code runs after all its symbols are bound, and may ask for one, as Mooncake's. A module that
+    lacks a symbol is loaded after the library that has it; one that names a missing library is not, as the loader
     finds none for it either.
     """
     faults: dict[str, str] = {}
@@ -38,6 +40,14 @@ def loaded_extensions() -> dict[str, str]:
     lacking = [path for path, fault in faults.items() if UNDEFINED.search(fault)]
     faults.update((path, _after_others(path, faults[path])) for path in lacking[:MAX_FAILED])
     return faults
+
+
+def is_module(path: str) -> bool:
+    """Return whether Python can import the library at `path`; True for one that cannot be read."""
+    try:
+        return bool(elf.exported(path, re.compile(rb"PyInit_")))
+    except (elf.NotElf, OSError, ValueError):
+        return True
 
 
 def _after_others(path: str, fault: str) -> str:
@@ -83,7 +93,8 @@ def _loaded(paths: list[str], after: Sequence[str] = ()) -> list[tuple[str, str]
         answers = [(path, "" if DRIVER_MISSING.search(fault) else fault) for path, fault in map(json.loads, lines)]
     os.waitpid(child, 0)
     if len(answers) < len(paths):
-        answers.append((paths[len(answers)], "the process ended while it was loaded"))
+        ended = "the process ended while it was loaded" if os.path.exists(GPU) else ""
+        answers.append((paths[len(answers)], ended))
     return answers
 
 

@@ -27,18 +27,29 @@ def test_each_is_loaded_and_a_fault_is_in_the_loaders_words(paths: list[str]) ->
     assert "broken.so: " in faults[paths[1]]
 
 
-def test_one_that_ends_the_process_hides_no_other(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("device", "fault"), [("/dev/null", "the process ended while it was loaded"), ("/absent", "")])
+def test_one_that_ends_the_process_hides_no_other(
+    paths: list[str], monkeypatch: pytest.MonkeyPatch, device: str, fault: str
+) -> None:
+    """Without a GPU that is no fault: Mooncake's module ends its process there."""
     real = extensions._fault
 
     def ends(path: str, *mode: int) -> str:
         return os._exit(9) if path == paths[1] else real(path, *mode)
 
     monkeypatch.setattr(extensions, "_fault", ends)
+    monkeypatch.setattr(extensions, "GPU", device)
     assert extensions.loaded_extensions() == {
         paths[0]: "",
-        paths[1]: "the process ended while it was loaded",
+        paths[1]: fault,
         paths[2]: "",
     }
+
+
+@pytest.mark.parametrize(("code", "is_module"), [("int PyInit_ops(void) { return 1; }", True), ("int f;", False)])
+def test_what_python_can_import(tmp_path: Path, code: str, is_module: bool) -> None:
+    """torchao's library has no function for Python: torchao opens it itself, and goes on without it."""
+    assert extensions.is_module(library(tmp_path / "ops.so", code)) == is_module
 
 
 def test_only_modules_that_need_torch_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ S = "/opt/venv/site-packages"
 LIB, TOOLKIT = "/usr/lib/x86_64-linux-gnu", "/usr/local/cuda-13.2/lib64"
 CUDART = f"{TOOLKIT}/libcudart.so.13.2"
 NCCL, TORCH = f"{S}/nvidia/nccl/lib/libnccl.so.2", "/opt/venv/lib/python3.13/site-packages/torch/lib/libtorch_cuda.so"
+OPENED = f"{S}/torchao/_C.so"  # by torch.ops.load_library: Python cannot import it
 FILE, LACKS = {"size": 1, "target": ""}, {"missing": ["libgone.so.9"]}
 LARGE = {"size": 2 << 20, "target": ""}
 NO_TORCH = {"torch": None, "missing": {"torch": "it crashed"}}
@@ -94,7 +95,7 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
         {"files": {CUDART: FILE}, "closures": closure_of(f"{S}/torchvision/_C.so", CUDART, missing=["libc10.so"])},
         "passed",
     ),
-    ("cuda.single", {"files": {CUDART: FILE}, "closures": closure_of(f"{S}/cupy/a.so", CUDART)}, "failed"),
+    ("cuda.single", {"files": {CUDART: FILE}, "closures": closure_of(f"{S}/other/a.so", CUDART)}, "failed"),
     ("label.pytorch", {"measured": NO_TORCH}, "skipped: it crashed"),
     ("label.pytorch", {"measured": {"torch": None, "missing": {"torch": "the image has no torch"}}}, "failed"),
     ("label.libfabric", {"labels": {REHEARSAL: None}}, "failed: the label io.rdma-images"),
@@ -139,6 +140,7 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("torch.imports", {"closures": {TORCH: LACKS}}, "passed"),
     ("torch.imports", {"closures": {NCCL: LACKS}}, "passed"),
     ("torch.cuda", {"wheels": {"nvidia-nccl-cu12": "2.30.7"}}, "passed"),
+    ("torch.cuda", {"wheels": {"nvidia-cutlass-dsl-libs-cu12": "4.4.0"}}, "passed"),
     ("torch.cuda", {"wheels": {"nvidia-cublas-cu12": "12.9"}}, "failed: of another: nvidia-cublas-cu12"),
     ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 0, "err": ""}}}, "passed"),
     ("verbs.ibv-devinfo", {"tools": {"ibv_devinfo": {"rc": 1, "err": NONE}}}, "failed"),
@@ -227,6 +229,17 @@ def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: 
         ("nccl.version", {"wheels": {"nvidia-nccl-cu13": "2.18.3"}}, "error"),
         ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.12": FILE, "/opt/libcudart.so.12": FILE}}, "warning"),
         ("files.writable", {"tree": {"world_writable": ["/root/.ssh"]}}, "warning"),
+        ("torch.extensions", {"torch": {"extensions": {OPENED: "no"}}}, "error"),
+        (
+            "torch.extensions",
+            {"torch": {"extensions": {OPENED: "no"}, "opened_by_packages": [OPENED]}},
+            "warning",
+        ),
+        (
+            "torch.extensions",
+            {"torch": {"extensions": {OPENED: "no", f"{S}/vllm/_C.so": "no"}, "opened_by_packages": [OPENED]}},
+            "error",
+        ),
         ("files.writable", {"tree": {"world_writable": ["/tmp/uv-05f7b0856e340464.lock", "/workspace"]}}, "note"),
     ],
 )

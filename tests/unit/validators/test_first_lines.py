@@ -60,6 +60,15 @@ def test_a_second_nccl_matters_where_something_takes_it(files: dict[str, object]
     assert (check.severity, f", and {user} 2.18.3+cuda12.1 at {LIB}/libnccl.so.2" in check.actual) == (severity, True)
 
 
+@pytest.mark.parametrize(("cupy", "severity"), [("13.6.0", "warning"), ("14.2.0", "note")])
+def test_a_cupy_that_looks_for_the_wheels_nccl_takes_no_second(cupy: str, severity: str) -> None:
+    """Run with CuPy 14.2.0 beside NCCL 2.25.1 of the system: it had the wheel's 2.27.5, before `import torch` too."""
+    image = incidents()["cugraph-issue-4465-older-nccl-of-the-system"].image
+    changed = image.changed(ImageChange.model_validate({"wheels": {"cupy-cuda12x": cupy}}))
+    (check,) = [result for result in run.checks({"image": changed})["image"] if result.id == "nccl.loader"]
+    assert (check.outcome, check.severity) == ("failed", severity)
+
+
 @pytest.mark.parametrize(("server", "severity"), [({}, "note"), ({"/usr/sbin/sshd": {"mode": "755"}}, "warning")])
 def test_an_mpirun_without_ssh_matters_where_the_image_has_a_server(server: dict[str, object], severity: str) -> None:
     """Without one it may be for srun, or for kubectl."""

@@ -41,6 +41,14 @@ def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) ->
     assert lacking in check.actual
 
 
+def test_the_module_of_ucx_for_doca_is_not_missed() -> None:
+    module = {"soname": "libuct_ib_mlx5_gdp.so.0", "needed": ["libflexio.so", "libgone.so"]}
+    change = {"files": {f"{SITE}/nixl_cu13.libs/ucx/libuct_ib_mlx5_gdp.so.0.0.0": {"library": module}}}
+    image = base("cuda-torch-ib").changed(ImageChange.model_validate(change))
+    (check,) = [result for result in run.checks({"nixl": image})["nixl"] if result.id == "transports.load"]
+    assert check.actual.endswith("it finds no libgone.so")
+
+
 def words_of_failures(check: str, change: dict[str, object]) -> str:
     """Return what a check finds in the base image for EFA with a change; "" where it finds nothing."""
     image = base("efa").changed(ImageChange.model_validate(change))
