@@ -34,7 +34,6 @@ ACCOUNT = "pytorch/pytorch, issue 140765: torch asks for the user's name and a c
 WRITABLE = "CWE-732: whoever runs in the container can change what others run"
 LOCKED = "NVIDIA/nvidia-container-toolkit, issue 2037: IPC_LOCK is inert for a user that is not root, as was measured"
 DRIVER = re.compile(r"/libcuda\.so\.(\d{3,}(?:\.\d+)+)$")
-TORCHS_LIBRARY = re.compile(r"lib(?:c10|torch)\w*\.so$")
 TOOLKITS = ("/usr/local/cuda/", "/usr/local/cuda-")
 STUB_SIZE = 1 << 20  # bytes: the driver's libcuda is over 20 MiB, the toolkit's stub under 100 KiB
 MAX_SHOWN = 8
@@ -150,13 +149,12 @@ def test_writable(files: Files, require: Requirement) -> None:
 def toolkit_copies(case: Inspection, paths_of: list[str]) -> list[str]:
     """Return the copies that a CUDA toolkit has for its own programs, where torch maps the library of a wheel.
 
-    A module that lacks torch's own libraries, as torchvision's, is loaded after torch, and gets what torch has loaded.
+    A process has one library of a name: other modules, as torchvision's, get what torch has loaded.
     """
     tree, torch = case.measured.tree, case.measured.torch
     mapped = set(torch.mapped if torch else ())
     for path, closure in (tree.libraries.closures if tree else {}).items():
-        if "-packages/" in path and not any(map(TORCHS_LIBRARY.match, closure.missing)):
-            mapped |= set(closure.libraries.values())
+        mapped |= set(closure.libraries.values()) if "/torch/lib/" in path else set()
     by_wheels = any("-packages/" in path for path in paths_of)
     return [path for path in paths_of if by_wheels and path.startswith(TOOLKITS) and path not in mapped]
 
