@@ -135,13 +135,13 @@ def test_extensions(case: Inspection, require: Requirement) -> None:
     faults_by_path = without_alternatives(broken, torch.version)
     faults = [explain_module(path, fault, torch.version) for path, fault in sorted(faults_by_path.items()) if fault]
     more = f"; {len(faults) - MAX_SHOWN} more" if len(faults) > MAX_SHOWN else ""
-    imported = any(fault and path not in torch.opened_by_packages for path, fault in faults_by_path.items())
+    needed = any(fault and path not in torch.optional for path, fault in faults_by_path.items())
     require(
         not faults,
         expected=f"modules for torch {torch.version}",
         actual="; ".join(faults[:MAX_SHOWN]) + more if faults else f"{len(torch.extensions)}, all load",
         fix="install wheels made for this torch and CUDA, or name the packages in source-packages, which compiles them",
-        severity=None if imported else "warning",
+        severity=None if needed else "note",
     )
 
 

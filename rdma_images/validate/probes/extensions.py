@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib
 import json
 import mmap
 import os
 import re
+import signal
 import sys
 from typing import Iterator, Sequence
 
@@ -18,6 +21,7 @@ ABSENT = re.compile(r"(\S+): cannot open shared object file")
 UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 DRIVER_MISSING = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open")  # which only a host with GPUs has
 GPU = "/dev/nvidiactl"
+IMPORT_LIMIT = 5  # seconds, of which torchao takes one
 MAX_EXTENSIONS = 500
 MAX_FAILED = 10  # modules for which libraries are searched: where all fail, torch is the cause
 MAX_OTHERS = 20  # libraries that a module asks for and that are not loaded by torch
@@ -42,12 +46,32 @@ def loaded_extensions() -> dict[str, str]:
     return faults
 
 
-def is_module(path: str) -> bool:
-    """Return whether Python can import the library at `path`; True for one that cannot be read."""
+def is_optional(path: str) -> bool:
+    """Return whether the package of a library that cannot be loaded opens it itself, and is imported without it.
+
+    torchao goes on so. torchvision does not, and a module that Python imports may be missed by what runs later.
+    """
     try:
-        return bool(elf.exported(path, re.compile(rb"PyInit_")))
+        is_module = bool(elf.exported(path, re.compile(rb"PyInit_")))
     except (elf.NotElf, OSError, ValueError):
-        return True
+        return False
+    return not is_module and _is_imported(path.rpartition("-packages/")[2].partition("/")[0])
+
+
+@functools.lru_cache(maxsize=None)
+def _is_imported(package: str) -> bool:
+    """Return whether a process of its own can import a package, in IMPORT_LIMIT seconds and without a word."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(IMPORT_LIMIT)
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        try:
+            importlib.import_module(package)
+        except BaseException:  # whatever an import raises, this process ends here
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def _after_others(path: str, fault: str) -> str:

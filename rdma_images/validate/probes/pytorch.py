@@ -16,9 +16,8 @@ def imported_torch() -> dict[str, Any] | None:
     """Return what `import torch` brings: versions, and the files mapped afterwards. None where torch is not installed.
 
     `compiled_nccl` is a constant of the build; `nccl` is the file that is mapped and what it answers. `extensions` has
-    what keeps each module that was compiled against torch from being loaded; those in `opened_by_packages` are none of
-    Python, and their package opens them itself, and may go on without them. `searched` are the folders and files that
-    decided all of this: see searched_paths.
+    what keeps each module that was compiled against torch from being loaded, and `optional` those without
+    which their package is imported. `searched` are the folders and files that decided all of this: see searched_paths.
     """
     if importlib.util.find_spec("torch") is None:
         return None
@@ -32,7 +31,7 @@ def imported_torch() -> dict[str, Any] | None:
         "compiled_nccl": compiled_nccl(torch),
         "nccl": [{"path": path, "version": decoded(loader.nccl_version(path))} for path in nccl],
         "extensions": faults,
-        "opened_by_packages": [path for path, fault in faults.items() if fault and not extensions.is_module(path)],
+        "optional": [path for path, fault in faults.items() if fault and extensions.is_optional(path)],
         "mapped": [path for path in mapped if not path.startswith("/usr/lib/python")][:400],
         "searched": searched_paths(mapped),
     }

@@ -46,10 +46,24 @@ def test_one_that_ends_the_process_hides_no_other(
     }
 
 
-@pytest.mark.parametrize(("code", "is_module"), [("int PyInit_ops(void) { return 1; }", True), ("int f;", False)])
-def test_what_python_can_import(tmp_path: Path, code: str, is_module: bool) -> None:
-    """torchao's library has no function for Python: torchao opens it itself, and goes on without it."""
-    assert extensions.is_module(library(tmp_path / "ops.so", code)) == is_module
+@pytest.mark.parametrize(
+    ("code", "package", "is_optional"),
+    [
+        ("int f;", "print(1)", True),
+        ("int f;", "raise OSError", False),
+        ("int PyInit_ops(void) { return 1; }", "", False),
+    ],
+    ids=["torchao", "torchvision", "vLLM"],
+)
+def test_what_a_package_goes_on_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, package: str, is_optional: bool
+) -> None:
+    (tmp_path / "site-packages").mkdir()
+    ops = library(tmp_path / "site-packages" / "its_package" / "ops.so", code)
+    (Path(ops).parent / "__init__.py").write_text(package)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    extensions._is_imported.cache_clear()
+    assert extensions.is_optional(ops) == is_optional
 
 
 def test_only_modules_that_need_torch_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ S = "/opt/venv/site-packages"
 LIB, TOOLKIT = "/usr/lib/x86_64-linux-gnu", "/usr/local/cuda-13.2/lib64"
 CUDART = f"{TOOLKIT}/libcudart.so.13.2"
 NCCL, TORCH = f"{S}/nvidia/nccl/lib/libnccl.so.2", "/opt/venv/lib/python3.13/site-packages/torch/lib/libtorch_cuda.so"
-OPENED = f"{S}/torchao/_C.so"  # by torch.ops.load_library: Python cannot import it
+OPENED = f"{S}/torchao/_C.so"  # which torchao goes on without
 FILE, LACKS = {"size": 1, "target": ""}, {"missing": ["libgone.so.9"]}
 LARGE = {"size": 2 << 20, "target": ""}
 NO_TORCH = {"torch": None, "missing": {"torch": "it crashed"}}
@@ -227,12 +227,12 @@ def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: 
         ("torch.extensions", {"torch": {"extensions": {OPENED: "no"}}}, "error"),
         (
             "torch.extensions",
-            {"torch": {"extensions": {OPENED: "no"}, "opened_by_packages": [OPENED]}},
-            "warning",
+            {"torch": {"extensions": {OPENED: "no"}, "optional": [OPENED]}},
+            "note",
         ),
         (
             "torch.extensions",
-            {"torch": {"extensions": {OPENED: "no", f"{S}/vllm/_C.so": "no"}, "opened_by_packages": [OPENED]}},
+            {"torch": {"extensions": {OPENED: "no", f"{S}/vllm/_C.so": "no"}, "optional": [OPENED]}},
             "error",
         ),
         ("files.writable", {"tree": {"world_writable": ["/tmp/uv-05f7b0856e340464.lock", "/workspace"]}}, "note"),
