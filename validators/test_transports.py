@@ -42,6 +42,7 @@ BACKENDS = (
 )
 UCX_MODULE = re.compile(r"/ucx/libuct_\w+\.so[\d.]*$")
 NVSHMEM = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the network
+FOR_EFA = "libplugin_LIBFABRIC"  # NIXL's, which its wheels bring, whatever the network
 MELLANOX = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
 OF_DOCA = ("libflexio", "libdoca")  # for UCX's module that lets GPUs post to a ConnectX, in wheels that bring no DOCA
 WHEELS = "-packages/"  # in the path of what pip or apt has installed for Python
@@ -248,6 +249,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
         else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"
         if lacking
         else "install it from the release that its libraries are of",
+        severity="note" if case.expected.fabric != "efa" and all(FOR_EFA in path for path in faults) else None,
     )
 
 

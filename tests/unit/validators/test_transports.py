@@ -49,6 +49,14 @@ def test_the_module_of_ucx_for_doca_is_not_missed() -> None:
     assert check.actual.endswith("it finds no libgone.so")
 
 
+@pytest.mark.parametrize(("image", "severity"), [("cuda-torch-ib", "note"), ("efa", "warning")])
+def test_nixls_plugin_for_efa_is_missed_there(image: str, severity: str) -> None:
+    files = {path: file for path, file in NIXL.items() if "cudart" not in path}
+    changed = base(image).changed(ImageChange.model_validate({"files": files}))
+    (check,) = [result for result in run.checks({"nixl": changed})["nixl"] if result.id == "transports.load"]
+    assert (check.outcome, check.severity) == ("failed", severity)
+
+
 def words_of_failures(check: str, change: dict[str, object]) -> str:
     """Return what a check finds in the base image for EFA with a change; "" where it finds nothing."""
     image = base("efa").changed(ImageChange.model_validate(change))
