@@ -324,6 +324,7 @@ def test_packages(
         if packages_of_nccl
         else "none",
         fix=f"apt-get purge {' '.join(packages_of_nccl)} (or rpm -e), and start from a base image without NCCL",
+        severity="note" if agree else None,
     )
 
 

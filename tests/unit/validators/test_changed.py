@@ -223,6 +223,8 @@ def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: 
         ("environment.files", missing_file("NCCL_GRAPH_FILE"), "error"),
         ("nccl.version", {"wheels": {"nvidia-nccl-cu13": "2.18.3"}}, "error"),
         ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.12": FILE, "/opt/libcudart.so.12": FILE}}, "warning"),
+        ("nccl.packages", {"dpkg": {"libnccl2": "2.30.7-1+cuda13.2"}}, "note"),
+        ("nccl.packages", {"dpkg": {"libnccl2": "2.29.7-1+cuda13.2"}}, "warning"),
         ("files.writable", {"tree": {"world_writable": ["/root/.ssh"]}}, "warning"),
         ("torch.extensions", {"torch": {"extensions": {OPENED: "no"}}}, "error"),
         (
