@@ -227,7 +227,9 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
         words = _refusal(path, lines[0]) if lines else ""
         faults |= {path: words} if words and path not in faults else {}
         faults |= {path: reason.actual} if ".so" in path and (reason := broken(case, path)) else {}
-    lacking = dict.fromkeys(name for names in lacks.values() for name in names)
+    every = without_alternatives({path: faults.get(path, "") for path in mine}, torch_version(case))
+    faults = {path: words for path, words in every.items() if words}  # NIXL takes that of its wheels for torch's CUDA
+    lacking = dict.fromkeys(name for path, names in lacks.items() for name in names if path in faults)
     for path in sorted(programs):
         reasons = [f"it finds no {unfound(case, missing)}"] if (missing := missing_in(libraries, path)) else []
         reasons += [explain_refusal(fault) for fault in closure(libraries, path).faults if REFUSED.search(fault)]

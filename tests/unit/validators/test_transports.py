@@ -57,6 +57,14 @@ def test_nixls_plugin_for_efa_is_missed_there(image: str, severity: str) -> None
     assert (check.outcome, check.severity) == ("failed", severity)
 
 
+def test_of_the_wheels_for_two_cuda_one_has_to_load() -> None:
+    plugins = [path for path in NIXL if "/libplugin_" in path]
+    other = {path.replace("cu13", "cu12"): {"library": {"needed": ["libcudart.so.12"]}} for path in plugins}
+    change = ImageChange.model_validate({"files": {**NIXL, **other}})
+    (check,) = [c for c in run.checks({"nixl": base("efa").changed(change)})["nixl"] if c.id == "transports.load"]
+    assert check.outcome == "passed"
+
+
 def words_of_failures(check: str, change: dict[str, object]) -> str:
     """Return what a check finds in the base image for EFA with a change; "" where it finds nothing."""
     image = base("efa").changed(ImageChange.model_validate(change))
