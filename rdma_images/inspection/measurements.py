@@ -158,7 +158,7 @@ class ImportedTorch(MeasuredValue):
     nccl: list[MappedNccl]
     mapped: list[str]
     extensions: dict[str, str] = Field(default_factory=dict)  # by path, why it cannot be loaded; "" for one that can
-    optional: list[str] = Field(default_factory=list)  # of `extensions`, without which their package is imported
+    optional: list[str] = Field(default_factory=list)  # of `extensions`, without which their package goes on
     searched: list[str] = Field(default_factory=list)  # folders and files that decided this, see probes/pytorch.py
 
 

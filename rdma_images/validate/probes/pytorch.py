@@ -17,7 +17,7 @@ def imported_torch() -> dict[str, Any] | None:
 
     `compiled_nccl` is a constant of the build; `nccl` is the file that is mapped and what it answers. `extensions` has
     what keeps each module that was compiled against torch from being loaded, and `optional` those without
-    which their package is imported. `searched` are the folders and files that decided all of this: see searched_paths.
+    which their package goes on. `searched` are the folders and files that decided all of this: see searched_paths.
     """
     if importlib.util.find_spec("torch") is None:
         return None
