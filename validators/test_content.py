@@ -10,7 +10,14 @@ from rdma_images.core import paths, versions, yaml_file
 from rdma_images.core.yaml_file import Strict
 from rdma_images.facts import facts_file
 from rdma_images.facts.cuda import Cuda
-from rdma_images.inspection.inspection import FOLDER_PREFIX, Inspection, base_name, cuda_in_use
+from rdma_images.inspection.inspection import (
+    FOLDER_PREFIX,
+    Inspection,
+    base_name,
+    cuda_in_use,
+    explain_refusal,
+    resolve_links,
+)
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.probes import leftovers
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
@@ -26,6 +33,7 @@ NEWER = (
     "is newer; NVIDIA/libnvidia-container, issue 266: NVML fails where it is older"
 )
 # auditwheel puts eight digits into the name of what it copies into a wheel.
+CUDNN = re.compile(r"/libcudnn\w*\.so\.[\d.]+$")
 OF_A_DRIVER = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)(?:-[0-9a-f]{8})?\.so\.(\d{3,}(?:\.\d+)+)")
 BY_NAME = re.compile(rf" \({leftovers.BY_NAME}(?:, layer \d+)?\)$")
 HOST_KEY = re.compile(r"/etc/ssh/ssh_host_\w+_key ")
@@ -159,11 +167,34 @@ def toolkit_copies(case: Inspection, paths_of: list[str]) -> list[str]:
     return [path for path in paths_of if by_wheels and path.startswith(TOOLKITS) and path not in mapped]
 
 
+def mixed_cudnn(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
+    """Return which libraries of cuDNN take a part of another release, by its versions or its size."""
+    faults = []
+    search_path = case.subject.environment.get("LD_LIBRARY_PATH", "").split(":")
+    for path in filter(CUDNN.search, libraries.closures):
+        answer, folder = libraries.closures[path], path.rpartition("/")[0]
+        faults += [explain_refusal(fault) for fault in answer.faults if "version `" in fault]
+        for name, file in answer.libraries.items():
+            mine = files.libraries.get(resolve_links(files, f"{folder}/{name}"))
+            other = files.libraries.get(file)
+            if mine and other and CUDNN.search(file) and file.rpartition("/")[0] != folder and mine.size != other.size:
+                way = "LD_LIBRARY_PATH" if file.rpartition("/")[0] in search_path else "the loader"
+                faults.append(f"{path} takes {file}, to which {way} leads, and not its own {name} beside it")
+    return list(dict.fromkeys(faults))
+
+
 @pytest.mark.validator(
     "cuda.single", source="two copies of one CUDA library in a process each keep their own state", severity="warning"
 )
-def test_cuda_single(case: Inspection, files: Files, require: Requirement) -> None:
-    """Each CUDA library is in the image once, but for those of a toolkit, which nothing of the wheels' maps."""
+def test_cuda_single(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+    """Each CUDA library is in the image once, but for those of a toolkit, and cuDNN's parts are of one release."""
+    mixed = mixed_cudnn(case, files, libraries)
+    require(
+        not mixed,
+        expected="parts of cuDNN that each take the others beside them",
+        actual="; ".join(mixed[:MAX_SHOWN]),
+        fix="take the other cuDNN out of LD_LIBRARY_PATH, or remove it: its parts refuse those of another release",
+    )
     copies: dict[str, list[str]] = {}
     for path, file in files.libraries.items():
         if "/stubs/" not in path and not file.target and (match := CUDA.fullmatch(base_name(path))):

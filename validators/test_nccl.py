@@ -158,25 +158,43 @@ def _runtime_of_torch(libraries: Libraries) -> str:
     return next((match.group(1) for name in names if (match := RUNTIME.match(name))), "")
 
 
+def _runtime_beside(case: Inspection, files: Files, libraries: Libraries) -> str:
+    """Return the CUDA of an image without torch: of what calls NCCL, else of the system's runtime; "" for several."""
+    callers = [libraries.closures[path] for path in libraries.users]
+    callers = [answer for answer in callers if NCCL in answer.libraries or NCCL in answer.missing]
+    names = [name for answer in callers for name in (*answer.libraries, *answer.missing)]
+    names = names if any(map(RUNTIME.match, names)) else [base_name(path) for path in files.libraries]
+    majors = {match.group(1) for name in names if (match := RUNTIME.match(name))}
+    if len(majors) != 1:
+        return ""
+    (major,), stated = majors, case.subject.environment.get("CUDA_VERSION", "")
+    return stated if stated.partition(".")[0] == major else major
+
+
 @pytest.mark.validator("nccl.cuda", source=STATIC, severity="warning")
-def test_cuda(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_cuda(
+    case: Inspection, files: Files, libraries: Libraries, nccl: tuple[str, str], require: Requirement
+) -> None:
     """The NCCL in use is built for the image's CUDA: torch's, or the one that the label names.
 
-    Of a torch that was not imported, the runtime that it needs says which CUDA it is for.
+    Of a torch that was not imported, the runtime that it needs says which CUDA it is for; without torch, that of the
+    programs that call NCCL, or the only one of the system.
     """
     if len(nccl_wheels(case)) > 1:
         pytest.skip("there is more than one NCCL wheel: see nccl.wheels")
     torch = case.measured.torch
     declared = torch.cuda if torch else case.subject.label("component.cuda")
-    needed = "" if torch else _runtime_of_torch(libraries)
+    needed = "" if torch else _runtime_of_torch(libraries) or _runtime_beside(case, files, libraries)
     cuda = declared or needed or pytest.skip("the image has no CUDA")
     about = libraries.nccl.get(nccl[0])
-    built_for = about.cuda if about and about.cuda else pytest.skip(f"{nccl[0]} does not say its CUDA")
+    if not about or not about.cuda:
+        pytest.skip(f"{nccl[0]} does not say its CUDA")
+    built_for = about.cuda
     major = cuda.partition(".")[0]
     require(
         built_for.partition(".")[0] == major,
-        expected=f"for CUDA {major}, as {'the label says' if declared and not torch else 'torch is'}",
-        actual=f"NCCL {nccl[1]} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}",
+        expected=f"for CUDA {major}, as {'the label says' if declared and not torch else 'what calls it is'}",
+        actual=f"NCCL {about.banner} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}",
         fix=f"install nvidia-nccl-cu{major} in its place",
     )
 

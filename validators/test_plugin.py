@@ -8,7 +8,7 @@ from rdma_images.core import versions
 from rdma_images.core.pipeline import FABRIC_TITLES
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import Plugin
-from rdma_images.inspection.inspection import Inspection, base_name
+from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal
 from rdma_images.inspection.measurements import Files, Libraries, PluginFile
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
@@ -240,6 +240,13 @@ def test_tuner(
     beside = [path for path in apart if base_name(path) == OWN_TUNER and not offered and not tuner]
     if not offered and not beside:
         pytest.skip("the plugin exports no tuner: see plugin.platform")
+    refusal = next(iter(libraries.closures[named].faults), "") if named in libraries.closures else ""
+    require(
+        not refusal,
+        expected="a tuner that the loader opens, with every symbol bound",
+        actual=f"NCCL does without the tuner that NCCL_TUNER_PLUGIN names: {explain_refusal(refusal)}",
+        fix="unset NCCL_TUNER_PLUGIN where the plugin has its tuner in itself, or install one that is linked whole",
+    )
     require(
         not beside,
         expected=f"NCCL_TUNER_PLUGIN={beside[0] if beside else ''}, as the tuner is a library of its own",

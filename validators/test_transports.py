@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 import pytest
+from packaging.requirements import Requirement as PackageRequirement
+from packaging.version import Version
 
 from rdma_images.chain.verbs import folder_of
 from rdma_images.facts import facts_file
@@ -20,6 +22,7 @@ from rdma_images.inspection.inspection import (
 )
 from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.libraries import TRANSPORT
+from rdma_images.validate.probes.packages import NAME, OF_JAX
 from rdma_images.validate.probes.stack_users import STACK, is_shared
 from rdma_images.validate.probes.tree import EXTENSION, IMPORTED, MODULE
 from rdma_images.validate.pytest_plugin import Requirement
@@ -29,6 +32,10 @@ from validators.settings import started as environment_of
 
 PACKAGES = "facts/packages.yaml, each row with its source"
 TAGS = "the wheel's Tag (packaging.python.org, platform compatibility tags): cp310-cp310 is for CPython 3.10 alone"
+REQUIRES = (
+    "the wheels' Requires-Dist and local versions; pytorch/vision and pytorch/audio compare their CUDA with torch's as "
+    "they are imported"
+)
 OPENS = (
     "ai-dynamo/nixl src/core/nixl_plugin_manager.cpp and openucx/ucx src/ucs/sys/module.c: dlopen, and on without it"
 )
@@ -43,6 +50,7 @@ BACKENDS = (
 UCX_MODULE = re.compile(r"/ucx/libuct_\w+\.so[\d.]*$")
 NVSHMEM = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the network
 FOR_EFA = "libplugin_LIBFABRIC"  # NIXL's, which its wheels bring, whatever the network
+NVSHMEM_UCX = "nvshmem_transport_ucx"  # which takes the loader's UCX, where there is one
 MELLANOX = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
 OF_DOCA = ("libflexio", "libdoca")  # for UCX's module that lets GPUs post to a ConnectX, in wheels that bring no DOCA
 WHEELS = "-packages/"  # in the path of what pip or apt has installed for Python
@@ -62,9 +70,18 @@ NVSHMEM_HOST = re.compile(r"libnvshmem_host\.so\.\d+")
 NVSHMEM_FILE = re.compile(r"libnvshmem_host\.so\.(\d+\.\d+\.\d+)")
 NVSHMEM_WHEEL = re.compile(r"nvidia-nvshmem-cu\d+")
 LIBRARY = re.compile(r"lib([a-z]{3,})[-\w]*\.so")
+JAX_PLUGIN = re.compile(r"jax-cuda\d+-(?:plugin|pjrt)")
+TORCH_FAMILY = ("torchvision", "torchaudio", "torchcodec", "torchtext", "xformers")
+CUDA_TAG = re.compile(r"\+cu(\d{2})(\d)\b")
+CXX = "libstdc++.so.6"
+NAMESPACE = re.compile(r"_ZNK?(\d+)([a-z]\w+)")
+CUDART = re.compile(r"libcudart\.so\.(\d+)")
 MAX_SHOWN = 4
 BRINGS = {"libfabric": "the EFA installer", "libefa": "the EFA installer", "libgdrapi": "GDRCopy", "libmpi": "Open MPI"}
 BUILD_UCX = "configure UCX with --with-verbs and --with-efa where rdma-core's headers are, or install one that has both"
+BUILD_CUDA = (
+    "copy UCX's whole lib/ucx, or configure UCX with --with-cuda, or install a wheel of NIXL, which brings its own"
+)
 LINK_UCX = "install NIXL 1.4.0 or later, or make them links to the one with the longest name"
 ONE_UCX = "build NIXL with the UCX that torch takes, or keep that away from torch: two in a process do not work"
 BUILD_NIXL = "install the wheel nixl-cu12 or nixl-cu13, or build NIXL where libfabric's headers are (/opt/amazon/efa)"
@@ -75,7 +92,7 @@ def transports(case: Inspection, files: Files) -> list[str]:
     named = [p for p in files.libraries if TRANSPORT.fullmatch(base_name(p)) or EXTENSION.fullmatch(p)]
     mine = [path for path in named if not files.libraries[path].target]
     idle = (*(() if case.expected.fabric == "efa" else (NVSHMEM,)), *((MELLANOX,) if case.expected.fabric else ()))
-    return [path for path in mine if not base_name(path).startswith(idle)]
+    return [path for path in mine if not base_name(path).startswith((*idle, NVSHMEM_UCX))]
 
 
 def modules(case: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
@@ -95,7 +112,7 @@ def modules(case: Inspection, files: Files, libraries: Libraries) -> dict[str, s
     version = torch_version(case)
     faults = {}
     for path in mine:
-        refusals = refused(closure(libraries, path))
+        refusals = refused(closure(libraries, path), path)
         faults[path] = (
             f"{path} cannot be loaded: {no_library(case, told[path])}"
             if told[path]
@@ -136,15 +153,30 @@ def _bundled_by(names: Iterable[str]) -> str:
     return f" ({', '.join(packages)})" if packages else ""
 
 
-def refused(answer: Closure) -> list[str]:
-    """Return the loader's words, without symbols of what the process that opens the library has loaded before."""
+def refused(answer: Closure, path: str) -> list[str]:
+    """Return the loader's words about a library, without symbols of what its process has loaded before.
+
+    What the C++ library has is nobody else's, nor is what lies in the library's own namespace.
+    """
     stems = [match.group(1) for name in answer.libraries if (match := LIBRARY.match(name))]
+    of_cxx = re.compile(r"_ZNK?St|_ZSt|__cxa_" if CXX in answer.libraries else "(?!)")
     symbols = {fault: UNDEFINED.search(fault) for fault in answer.faults}
     return [
         f
         for f, match in symbols.items()
-        if not match or OWNED.match(match[1]) or any(stem in match[1] for stem in stems)
+        if not match
+        or OWNED.match(match[1])
+        or of_cxx.match(match[1])
+        or _is_own(path, match[1])
+        or any(stem in match[1] for stem in stems)
     ]
+
+
+def _is_own(path: str, symbol: str) -> bool:
+    """Return whether a symbol lies in a namespace of C++ that a library is called after."""
+    match = NAMESPACE.match(symbol)
+    name = match[2][: int(match[1])] if match else ""
+    return len(name) > 3 and name in base_name(path)
 
 
 def _refusal(path: str, error: str) -> str:
@@ -184,9 +216,13 @@ def broken_users(case: Inspection, libraries: Libraries) -> dict[str, str]:
     faults = {path: words for path, words in faults.items() if path not in needed}
     for path in libraries.users:
         versions = [fault for fault in closure(libraries, path).faults if VERSION.search(fault)]
-        calls = versions or ([] if path in lacks else refused(closure(libraries, path)))
+        calls = versions or ([] if path in lacks else refused(closure(libraries, path), path))
         if calls and path not in faults and not libraries.glibc.get(path):
             faults[path] = _refusal(path, calls[0])
+    path_folders = case.subject.environment.get("PATH", USUAL_PATH).split(":")
+    for path, machine in libraries.foreign.items():
+        if path.rpartition("/")[0] in path_folders:
+            faults[path] = f"{path} does not start: it is for {machine}, and the image for {case.subject.machine}"
     for path, version in libraries.glibc.items():
         wanted, _, library = version.partition(" of ")
         faults[path] = f"{path} {_effect(path)}: it needs {wanted}, and the image's {library} is older"
@@ -223,7 +259,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in mine}
     faults = {path: f"{path} cannot be loaded: {no_library(case, names)}" for path, names in lacks.items() if names}
     for path in mine:
-        lines = [words for words in refused(closure(libraries, path)) if words not in elsewhere]
+        lines = [words for words in refused(closure(libraries, path), path) if words not in elsewhere]
         words = _refusal(path, lines[0]) if lines else ""
         faults |= {path: words} if words and path not in faults else {}
         faults |= {path: reason.actual} if ".so" in path and (reason := broken(case, path)) else {}
@@ -307,15 +343,19 @@ def another_nvshmem(files: Files, version: str) -> list[str]:
 
 
 def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
-    """Return which of `mine` take another UCX than torch does, in whose process they are opened."""
-    torch_ucx = ucx_of(libraries, [path for path in libraries.closures if "/torch/lib/" in path])
-    ucx_by_path = {path: ucx_of(libraries, [path]) for path in mine}
-    return [
-        f"{path} takes {', '.join(sorted(paths))}, and torch another UCX, {', '.join(sorted(torch_ucx - paths))}: "
-        "a process with both can hang"
-        for path, paths in sorted(ucx_by_path.items())
-        if paths and torch_ucx - paths
-    ]
+    """Return which of `mine` take another UCX than torch does, or NVSHMEM, in whose process they are opened."""
+    nvshmem = [path for path in libraries.closures if base_name(path).startswith(NVSHMEM_UCX)]
+    others = {"torch": [path for path in libraries.closures if "/torch/lib/" in path], NVSHMEM_UCX: nvshmem}
+    lines = []
+    for path in sorted(mine):
+        paths = ucx_of(libraries, [path])
+        for user, files in others.items():
+            if paths and (other := ucx_of(libraries, files) - paths):
+                lines.append(
+                    f"{path} takes {', '.join(sorted(paths))}, and {user} another UCX, {', '.join(sorted(other))}: "
+                    "a process with both can hang"
+                )
+    return lines
 
 
 def ucx_of(libraries: Libraries, paths: Iterable[str]) -> set[str]:
@@ -341,15 +381,28 @@ def without_verbs(files: Files) -> str:
     return next((path for path in ucx if f"{path.rpartition('/')[0]}/ucx" not in folders), "")
 
 
+def nixl_without_cuda(files: Files, libraries: Libraries) -> str:
+    """Return the UCX that NIXL takes and that has no module for CUDA; "" where it has one."""
+    plugins = [path for path in libraries.closures if base_name(path).startswith("libplugin_UCX")]
+    homes = {path.rpartition("/")[0] for path in files.libraries if _unmangled(path) == "libuct_cuda"}
+    taken = sorted(ucx_of(libraries, plugins))
+    return next((path for path in taken if not homes & {f"{folder_of(path)}/ucx", folder_of(path)}), "")
+
+
 @pytest.mark.validator("transports.backends", source=BACKENDS, severity="warning")
-def test_backends(case: Inspection, files: Files, require: Requirement) -> None:
-    """Each UCX has its modules once, with the one for verbs beside libibverbs, and NIXL LIBFABRIC for EFA."""
+def test_backends(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+    """Each UCX has its modules once, with the one for verbs beside libibverbs, and NIXL CUDA, and LIBFABRIC for EFA."""
     names = {_unmangled(path) for path in files.libraries}
     nixl = "libplugin_UCX" in names and (case.expected.fabric == "efa" or "libuct_ib_efa" in names)
     ucx = "libuct" in names and (case.expected.fabric is not None or "libibverbs" in names)
-    if not nixl and not ucx:
+    without_cuda = nixl_without_cuda(files, libraries)
+    if not nixl and not ucx and not without_cuda:
         pytest.skip("the image has neither NIXL nor UCX, or nothing in it reaches a fabric")
     faults = {}
+    if without_cuda:
+        faults[f"NIXL takes the UCX at {without_cuda}, which has no libuct_cuda.so: it moves no GPU memory"] = (
+            BUILD_CUDA
+        )
     if ucx and (path := without_verbs(files)):
         faults[f"UCX at {path} has no libuct_ib.so beside it, and takes TCP instead of InfiniBand, EFA or eRDMA"] = (
             BUILD_UCX
@@ -384,6 +437,74 @@ def test_python(packages: MeasuredPackages, require: Requirement) -> None:
         actual="; ".join(faults) or "they are",
         fix="install them with that Python's own pip, and copy no folder of packages between two versions",
     )
+
+
+@pytest.mark.validator("packages.requires", source=REQUIRES, severity="warning")
+def test_requires(case: Inspection, packages: MeasuredPackages, libraries: Libraries, require: Requirement) -> None:
+    """What is compiled for one release of torch or jax is beside that release, for its CUDA, and jax has NCCL."""
+    faults = [fault for folder in packages.wheels for fault in _unmet(packages, folder)]
+    faults += _for_another_cuda(case, packages, libraries)
+    jax = [(n, v) for n, v in packages.installed if JAX_PLUGIN.fullmatch(n) or (n == "jaxlib" and "+cuda" in v)]
+    if jax and not libraries.nccl:
+        name, version = jax[0]
+        faults.append(f"{name} {version} opens NCCL by its name and finds none: collectives of several GPUs fail")
+    require(
+        not faults,
+        expected="packages whose requirements of torch and jax are met, and which are for one CUDA",
+        actual="; ".join(faults[:MAX_SHOWN]) or "they are",
+        fix="install them in one command with the torch or jax that they are for, from one index; for jax, "
+        "nvidia-nccl-cu12 or -cu13, too",
+    )
+
+
+def _unmet(packages: MeasuredPackages, folder: str) -> list[str]:
+    """Return which requirements of compiled packages the versions in their folder do not meet.
+
+    A build before a release, as NVIDIA's containers have, counts as the release.
+    """
+    faults = []
+    for package, lines in packages.requires.get(folder, {}).items():
+        for requirement in map(PackageRequirement, lines):
+            name = NAME.sub("-", requirement.name).lower()
+            version = packages.wheels[folder].get(name, "")
+            if not version or (requirement.marker and not requirement.marker.evaluate({"extra": OF_JAX})):
+                continue
+            release = Version(version)
+            candidates = [version, release.base_version] if release.is_prerelease else [version]
+            if not any(requirement.specifier.contains(candidate, prereleases=True) for candidate in candidates):
+                faults.append(f"{package} is for {name}{requirement.specifier}, and {name} {version} is installed")
+    return faults
+
+
+def _for_another_cuda(case: Inspection, packages: MeasuredPackages, libraries: Libraries) -> list[str]:
+    """Return which packages of torch's family name another CUDA in their versions than torch has."""
+    faults = []
+    for wheels in packages.wheels.values():
+        torch = wheels.get("torch", "")
+        measured = case.measured.torch.cuda if case.measured.torch else ""
+        cuda = _tagged_cuda(torch) or measured or _runtime_major(libraries)
+        for name in TORCH_FAMILY if torch and cuda else ():
+            other = _tagged_cuda(wheels.get(name, ""))
+            if other and other.partition(".")[0] != cuda.partition(".")[0]:
+                faults.append(f"{name} {wheels[name]} is for CUDA {other}, and torch {torch} for CUDA {cuda}")
+    return faults
+
+
+def _tagged_cuda(version: str) -> str:
+    """Return the CUDA in a version's local part, "12.9" of "2.9.1+cu129"; "" for none."""
+    match = CUDA_TAG.search(version)
+    return f"{match[1]}.{match[2]}" if match else ""
+
+
+def _runtime_major(libraries: Libraries) -> str:
+    """Return the major version of the CUDA runtime that torch's own library needs; "" for none."""
+    names = [
+        name
+        for path, answer in libraries.closures.items()
+        if base_name(path).startswith("libtorch_cuda")
+        for name in (*answer.libraries, *answer.missing)
+    ]
+    return next((match[1] for name in names if (match := CUDART.match(name))), "")
 
 
 @pytest.mark.validator("packages.broken", source=PACKAGES, severity="warning", fabric="any")

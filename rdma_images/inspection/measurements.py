@@ -115,7 +115,7 @@ class Libraries(MeasuredValue):
     `topologies` are the plugins' topology files that NCCL cannot use: "absent", or "no arch" of a processor.
     `users` are the other programs and libraries that need the GPU stack, each with the folders of its run path;
     `absent` the names that something needs and no file of the image has; `glibc` the version of glibc that a file asks
-    for and the image has not, "GLIBC_2.38 of libc.so.6".
+    for and the image has not, "GLIBC_2.38 of libc.so.6", and `foreign` the programs for another machine, with theirs.
     """
 
     nccl: dict[str, NcclFile]
@@ -131,6 +131,7 @@ class Libraries(MeasuredValue):
     users: dict[str, list[str]] = Field(default_factory=dict)
     absent: list[str] = Field(default_factory=list)
     glibc: dict[str, str] = Field(default_factory=dict)
+    foreign: dict[str, str] = Field(default_factory=dict)
     method: str
 
 
@@ -174,6 +175,8 @@ class MeasuredPackages(MeasuredValue):
     dpkg_sources: dict[str, str] = Field(default_factory=dict)
     efa_installer: str = ""
     other_python: dict[str, str] = Field(default_factory=dict)  # see probes/packages.py
+    # What compiled packages require of torch and jax, by folder and "name version".
+    requires: dict[str, dict[str, list[str]]] = Field(default_factory=dict)
 
     @property
     def installed(self) -> list[tuple[str, str]]:

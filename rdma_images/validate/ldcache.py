@@ -41,6 +41,7 @@ class ComputedLoader:
         self.cache = cache(root.start("/etc/ld.so.cache", MAX_CACHE_BYTES) or b"")
         loaders = (posixpath.dirname(root.real(path)) for path in LOADERS)
         self.folders = tuple(dict.fromkeys((*loaders, *DEFAULT)))
+        self.linking = functools.lru_cache(maxsize=None)(lambda file: root.apply(linking.read_linking, file))
         self.condition = functools.lru_cache(maxsize=None)(lambda file: conditions.path_condition(root, file, machine))
         files = [file for word in loader.preloads(root, environment) if (file := self.find(word))]
         linkages = [(file, link_facts) for file in files if (link_facts := root.apply(linkage, file))]
@@ -69,11 +70,13 @@ class ComputedLoader:
         faults += [f"{file}: {why} (required by {path})" for file in paths.values() if (why := self.condition(file))]
         if not faults and not missing:
             files = [path, *paths.values(), *loaded.values()]
-            linkings = {
-                file: link_facts for file in files if (link_facts := self.root.apply(linking.read_linking, file))
-            }
+            linkings = {file: link_facts for file in files if (link_facts := self.linking(file))}
             faults = linking.faults(path, paths, linkings, loaded.values())
         return {"libraries": paths, "missing": missing, "faults": faults, "error": ""}
+
+    def found(self, name: str, asked_by: str) -> str:
+        """Return as libraries.ImageLoader.found, and what the cache has."""
+        return self.path(name, asked_by)
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
         """Return the files that `names` lead to without LD_LIBRARY_PATH."""

@@ -129,6 +129,14 @@ FAULTS = (
             " && printf 'Tag: cp39-cp39-linux_x86_64\\n' > planted-1.0.dist-info/WHEEL",
         ),
     ),
+    ImageFault(
+        "packages.requires",
+        "a module for another torch, by its metadata",
+        (
+            f"RUN mkdir {S}/planted-1.0.dist-info && cd {S}/planted-1.0.dist-info"
+            " && printf 'Name: planted\\nVersion: 1.0\\nRequires-Dist: torch==2.4.0\\n' > METADATA",
+        ),
+    ),
     ImageFault("torch.extensions", "a module compiled against another torch", (extension_of_another_torch(),)),
     ImageFault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
     ImageFault(

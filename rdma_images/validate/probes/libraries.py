@@ -55,10 +55,10 @@ OF_SYSTEM = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1",
 # NCCL opens a profiler without being asked, and the plugin GDRCopy by this name: src/nccl_ofi_gdrcopy.cpp, from 1.18.0.
 LOADED_BY_NAME = ("libnccl.so.2", "libnccl-profiler.so", "libgdrapi.so", *OF_SYSTEM)
 PROVIDER = re.compile(r"lib\w+-(?:rdmav\d+|fi)\.so")  # of libibverbs, and of libfabric
-# What opens a network without NCCL: NIXL's backends, UCX's modules for RDMA, NVSHMEM's transport for libfabric.
+# What opens a network without NCCL: NIXL's backends, UCX's modules for RDMA, NVSHMEM's transports.
 TRANSPORT = re.compile(
-    r"lib(?:plugin_(?:LIBFABRIC|UCX)|uct_(?:ib|ib_\w+|rdmacm|cuda_gdrcopy)|tensorrt_llm_nixl_wrapper)(?:-[0-9a-f]{8})?"
-    r"\.so(?:\.[\d.]+)?|nvshmem_transport_libfabric\.so(?:\.[\d.]+)?"
+    r"lib(?:plugin_(?:LIBFABRIC|UCX(?:_MO)?)|uct_(?:ib|ib_\w+|rdmacm|cuda_gdrcopy)|tensorrt_llm_nixl_wrapper)(?:-[0-9a-f]{8})?"
+    r"\.so(?:\.[\d.]+)?|nvshmem_transport_(?:libfabric|ucx)\.so(?:\.[\d.]+)?"
 )
 LIBFABRIC = re.compile(r"libfabric\.so(\.\d+)*")
 # What fi_tostr() says of itself, ofiwg/libfabric src/fi_tostr.c: "2.4.0amzn1.0" in AWS's builds.
@@ -68,8 +68,11 @@ TOOLS = ("fi_info", "ibv_devinfo", "ucx_info", "mpirun", "orted", "prted")
 TOOL_NAMES = (*TOOLS, "orterun", "prterun", "prte")  # and what Open MPI's are links to
 NO_FILES = (*conditions.SPECIAL, "folder")
 # What a module needs that is compiled for one CUDA, torch, MPI or network.
-OF_STACK = re.compile(r"lib(?:cudart|c10|torch|nccl|mpi|ibverbs|rdmacm|fabric|uc[pst]|nvshmem_host|gdrapi)[\w-]*\.so")
+OF_STACK = re.compile(
+    r"lib(?:cudart|amdhip64|rccl|c10|torch|nccl|mpi|ibverbs|rdmacm|fabric|uc[pst]|nvshmem_host|gdrapi)[\w-]*\.so"
+)
 MAX_MODULES = 100
+CUDNN = re.compile(r"libcudnn\w*\.so\.\d+(?:\.[\d.]+)?")
 TORCH_CUDA = re.compile(r"libtorch_cuda(?:_cpp)?\.so")
 # Torch 0.4 to 1.1 has its CUDA code in libcaffe2_gpu.so.
 TORCH = (
@@ -114,6 +117,7 @@ def fabric_libraries(
     loaded = libraries_of_torch(root, folders, closures)
     mine = modules(files, lambda path: needed(root, path))
     closures.update({path: loaders.closure(path, False, loaded) for path in mine})
+    closures.update({path: parts_of_cudnn(root, path, loaders) for path in real_files(files, CUDNN)})
     others = elf_files or stack_users.ElfFiles()
     apart = [path for path in others.paths if not (tree.MODULE.fullmatch(path) and tree.IMPORTED.fullmatch(path))]
     users = stack_users.stack_users(apart, lambda path: needed(root, path))  # see modules for those of Python
@@ -133,6 +137,7 @@ def fabric_libraries(
         "opens": {path: names for path, names in opens.items() if names},
         "users": {path: stack_users.run_path(root.apply(linkage, path), path) for path in users},
         "absent": sorted(missing - others.names),
+        "foreign": stack_users.foreign_programs(root, others.paths, loaders.machine),
         "glibc": stack_users.newer_glibc(root, others.paths, loaders),
         "topologies": topology_faults(topologies, lambda path: root.text(path, MAX_XML_BYTES)),
         "method": loaders.method,
@@ -169,6 +174,11 @@ class ImageLoader:
         answer = loader.closure(path, bound)
         self.waited = next((fault for fault in answer["faults"] if fault.endswith(loader.LATE)), "")
         return answer
+
+    def found(self, name: str, asked_by: str) -> str:
+        """Return the path at which the search paths of `asked_by` have `name`; "" where they have none."""
+        path = loader.searched(name, asked_by)
+        return path if "/" in path else ""
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
         """Return the files that `names` lead to without LD_LIBRARY_PATH, which this process then goes without."""
@@ -317,6 +327,20 @@ def plugin_facts(path: str) -> dict[str, Any]:
     }
 
 
+def parts_of_cudnn(root: rootfs.Root, path: str, loaders: Any) -> dict[str, Any]:
+    """Return the closure of a library of cuDNN, with the parts beside it, which it opens by their names.
+
+    Its faults are versions that another part does not define.
+    """
+    answer: dict[str, Any] = loaders.closure(path, False)
+    folder = os.path.dirname(path)
+    beside = [name for name in root.names(folder) if CUDNN.fullmatch(name) and name.count(".") == 2]
+    parts = {name: loaders.found(name, path) for name in beside}
+    libraries_of = {**{name: root.real(file) for name, file in parts.items() if file}, **answer["libraries"]}
+    faults = stack_users.version_faults(root, path, {n: f for n, f in libraries_of.items() if CUDNN.fullmatch(n)})
+    return {**answer, "libraries": libraries_of, "faults": [*answer["faults"], *faults]}
+
+
 def topology_fault(text: str | None) -> str:
     """Return why NCCL cannot use a topology file: "absent" without a text, "no arch" of a processor.
 
@@ -405,8 +429,9 @@ def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
 # What is read of a whole file, by the names of those that have it. Each returns an answer for a file of any content.
 READ = {
     linkage: stack_users.SHARED,
+    stack_users.wanted_versions: CUDNN,
+    stack_users.defined_versions: re.compile("%s|%s" % (stack_users.GLIBC.pattern, CUDNN.pattern)),
     stack_users.glibc_versions: stack_users.SHARED,
-    stack_users.defined_versions: stack_users.GLIBC,
     nccl_facts: re.compile("%s|%s" % (NCCL.pattern, TORCH_CUDA.pattern)),
     plugin_facts: PLUGIN,
     verbs_words: IBVERBS,

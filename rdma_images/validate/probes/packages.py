@@ -16,6 +16,13 @@ MAX_DPKG_BYTES = 32 << 20  # bytes: a system with some thousand packages has a f
 MAX_RPM_BYTES = 4 << 20  # bytes: a system has some thousand packages
 OF_ONE_PYTHON = re.compile(r"cp(3\d+)-cp3\d+t?-")  # a wheel's tag without abi3, which later ones import, too
 NAME = re.compile(r"[-_.]+")
+OF_JAX = "with-cuda"  # the extra of jax's plugins with the wheels of NVIDIA that they are compiled for
+# Of what is compiled for one release of a framework: what it requires of that.
+REQUIRED = re.compile(
+    r"^Requires-Dist: *((?:torch|flash[-_]attn|jaxlib|jax[-_]cuda\d+[-_](?:plugin|pjrt))(?![-_\w]).*"
+    r"|nvidia-(?:nccl|cudnn)-cu\d+[^\n]*with-cuda.*)$",
+    re.MULTILINE,
+)
 FIELD = re.compile(
     r"^(Package|Version|Status|Source|Architecture|Maintainer|Depends|Pre-Depends): *(.*)$", re.MULTILINE
 )
@@ -33,6 +40,7 @@ def installed_packages(root: rootfs.Root, folders: Iterable[str]) -> dict[str, A
         "dpkg_sources": {name: source(fields) for name, fields in paragraphs.items()},
         "rpm": {},
         "other_python": other_python(root, folders),
+        "requires": framework_requirements(root, folders),
         "efa_installer": efa_installer(root),
     }
 
@@ -106,6 +114,20 @@ def other_python(root: rootfs.Root, folders: Iterable[str]) -> dict[str, str]:
             if pythons and all(pythons) and version.group(1).replace(".", "") not in pythons:
                 others[path] = "%s.%s" % (pythons[0][0], pythons[0][1:])
     return others
+
+
+def framework_requirements(root: rootfs.Root, folders: Iterable[str]) -> dict[str, dict[str, list[str]]]:
+    """Return what compiled packages require of torch and jax, by folder and "name version", without what extras do."""
+    required: dict[str, dict[str, list[str]]] = {}
+    for folder, record in records(root, folders):
+        head = (root.text(record, HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
+        lines = [line.strip() for line in REQUIRED.findall(head) if "extra" not in line or OF_JAX in line]
+        pure = re.search(
+            r"^Root-Is-Purelib: *true", root.text(os.path.dirname(record) + "/WHEEL", HEAD) or "", re.MULTILINE
+        )
+        if lines and not pure:
+            required.setdefault(folder, {})["%s %s" % wheel(root, record)] = lines
+    return required
 
 
 def dpkg(root: rootfs.Root) -> dict[str, dict[str, str]]:

@@ -8,13 +8,13 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from rdma_images.validate.probes import elf, rootfs
+from rdma_images.validate.probes import conditions, elf, rootfs
 
 SHARED = re.compile(r".*\.so(?:\.[\w.]+)?")
 # Libraries for GPUs, and those that reach a network for them.
 STACK = re.compile(
-    r"lib(?:cuda|cudart|cublas(?:Lt)?|cudnn|cufft|cufile|curand|cusolver|cusparse|c10|torch|nccl|mpi|ibverbs|rdmacm"
-    r"|fabric|uc[pst]|nvshmem_host|gdrapi)[\w-]*\.so"
+    r"lib(?:cuda|cudart|cublas(?:Lt)?|cudnn|cufft|cufile|curand|cusolver|cusparse|amdhip64|rccl|c10|torch|nccl|mpi"
+    r"|ibverbs|rdmacm|fabric|uc[pst]|nvshmem_host|gdrapi)[\w-]*\.so"
 )
 PROGRAM_FOLDERS = ("bin", "sbin", "libexec")
 # What brings its own libraries and is complete, or what runs on a developer's machine: torch and NVIDIA's wheels, the
@@ -27,6 +27,7 @@ PASSED_OVER = re.compile(
 OPTIONAL = re.compile(
     r".*/(?:(?:plugins?|backends?|providers?|openmpi|pmix|prte|ucx|ucc|libfabric|libibverbs)/[^/]+|libplugin_[^/]+)"
 )
+INSTALLED_BY_HAND = re.compile(r"/usr/local/s?bin/[^/]+")  # programs that no distribution keeps whole
 TRIED_OUT = re.compile(r".*/(?:tests?|examples?|samples?|benchmarks?)/.*")
 GLIBC = re.compile(r"lib(?:c\.so\.6|m\.so\.6|pthread\.so\.0|dl\.so\.2|rt\.so\.1)")
 MAX_USERS = 120  # files about which the loader is asked: some 10 ms each
@@ -65,10 +66,18 @@ def is_shared(path: str) -> bool:
     return bool(SHARED.fullmatch(path))
 
 
+def foreign_programs(root: rootfs.Root, paths: Iterable[str], machine: str) -> dict[str, str]:
+    """Return the programs among `paths` that are for another machine than `machine`, with theirs."""
+    programs = [path for path in paths if not is_shared(path) and not PASSED_OVER.fullmatch(path)]
+    why_not = {path: conditions.path_condition(root, path, machine) for path in programs}
+    return {path: why.partition(" ")[2] for path, why in why_not.items() if conditions.kind(why) == "machine"}
+
+
 def stack_users(paths: Iterable[str], needed: Callable[[str], list[str]]) -> list[str]:
     """Return those of `paths` that need a library of the GPU stack, themselves or by way of another of `paths`.
 
-    Programs come first. `needed` returns what the file at a path names as needed.
+    Programs come first, and those that somebody installed by hand count whatever they need. `needed` returns what the
+    file at a path names as needed.
     """
     needs = {p: needed(p) for p in paths if not any(w.fullmatch(p) for w in (PASSED_OVER, OPTIONAL, TRIED_OUT))}
     users = {path for path, names in needs.items() if any(map(STACK.match, names))}
@@ -78,20 +87,25 @@ def stack_users(paths: Iterable[str], needed: Callable[[str], list[str]]) -> lis
         more = {path for path, names in needs.items() if path not in users and names_of_users.intersection(names)}
         users |= more
         grown = bool(more)
+    users |= {path for path, names in needs.items() if names and INSTALLED_BY_HAND.fullmatch(path)}
     return sorted(users, key=lambda path: (is_shared(path), path))[:MAX_USERS]
+
+
+def wanted_versions(path: str) -> dict[str, list[str]]:
+    """Return the versions that the file at `path` asks of others, by library; nothing for no ELF file."""
+    wants: dict[str, list[str]] = {}
+    try:
+        with elf.opened(path) as data:
+            for library, version in elf.needed_versions(data, elf.sections_of(data, path)):
+                wants.setdefault(library, []).append(version)
+    except (OSError, elf.NotElf):
+        return {}
+    return wants
 
 
 def glibc_versions(path: str) -> dict[str, list[str]]:
     """Return the versions that the file at `path` asks of glibc's libraries, by library; nothing for no ELF file."""
-    try:
-        with elf.opened(path) as data:
-            wants: dict[str, list[str]] = {}
-            for library, version in elf.needed_versions(data, elf.sections_of(data, path)):
-                if GLIBC.fullmatch(library):
-                    wants.setdefault(library, []).append(version)
-            return wants
-    except (OSError, elf.NotElf):
-        return {}
+    return {library: versions for library, versions in wanted_versions(path).items() if GLIBC.fullmatch(library)}
 
 
 def defined_versions(path: str) -> list[str]:
@@ -101,6 +115,17 @@ def defined_versions(path: str) -> list[str]:
             return list(elf.defined_versions(data, elf.sections_of(data, path)))
     except (OSError, elf.NotElf):
         return []
+
+
+def version_faults(root: rootfs.Root, path: str, libraries: Mapping[str, str]) -> list[str]:
+    """Return the versions that `path` asks of `libraries` (name -> file) and that these lack, in glibc's words."""
+    defined = {name: root.apply(defined_versions, file) for name, file in libraries.items()}
+    return [
+        "%s: version `%s' not found (required by %s)" % (libraries[name], version, path)
+        for name, versions in root.apply(wanted_versions, path).items()
+        for version in versions
+        if defined.get(name) and version not in defined[name]
+    ]
 
 
 def newer_glibc(root: rootfs.Root, paths: Iterable[str], loaders: Any) -> dict[str, str]:

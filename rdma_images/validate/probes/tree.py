@@ -17,7 +17,7 @@ LISTED = re.compile(
     | lib[\w]+-fi\.so
     | lib(?:plugin_[A-Z]\w*|nixl(?:_\w+)?|serdes|uc[pst]|uct_\w+|tensorrt_llm_nixl_wrapper|torch_cuda(?:_cpp)?)
         (?:-[0-9a-f]{8})?\.so(?:\.[\d.]+)?
-    | nvshmem_transport_libfabric\.so(?:\.[\d.]+)?
+    | nvshmem_transport_(?:libfabric|ucx)\.so(?:\.[\d.]+)?
     | libpython3\.\d+\.so(?:\.[\d.]+)?
     | nccl\.h
     | \w+_perf

@@ -299,7 +299,7 @@ def test_the_label_of_an_installer_that_did_not_run() -> None:
 )
 def test_nccl_is_for_the_images_cuda(changes: list[Change], expected: str) -> None:
     case = edited(*changes)
-    message = broken(nccl_suite.test_cuda, case, parts(case)[1], (NCCL, "2.30.7"))
+    message = broken(nccl_suite.test_cuda, case, *parts(case)[:2], (NCCL, "2.30.7"))
     assert message.endswith(expected)
     assert bool(expected) == bool(message)
 

@@ -116,7 +116,7 @@ def test_the_plugin_is_the_first_that_opens() -> None:
 def test_a_symbol_of_what_a_process_loads_first_is_no_fault_of_a_module() -> None:
     needed = {"libefa.so.1": "/opt/libefa.so.1", "libc.so.6": "/lib/libc.so.6"}
     faults = ["undefined symbol: ucs_log (/opt/a.so)", "undefined symbol: efadv_wc (/opt/a.so)", "/opt/a.so: cut"]
-    assert test_transports.refused(Closure(libraries=needed, faults=faults)) == faults[1:]
+    assert test_transports.refused(Closure(libraries=needed, faults=faults), "/opt/x.so") == faults[1:]
 
 
 @pytest.mark.parametrize(("fabric", "counts"), [("efa", True), ("erdma", False), (None, False)])

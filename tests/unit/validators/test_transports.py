@@ -223,3 +223,29 @@ def test_a_package_for_another_python(tags: tuple[str, ...], python: str) -> Non
     files = {f"{SITE}/a-1.dist-info/{name}": {"text": text} for name, text in record.items()}
     words = f"a 1 is compiled for Python {python}, and lies in {SITE}: it is not imported" if python else ""
     assert words_of_failures("packages.python", {"files": files}) == words
+
+
+@pytest.mark.parametrize(
+    ("torch", "requirement", "wheel", "words"),
+    [
+        ("2.9.1", "torch==2.4.0", "", "vision 1 is for torch==2.4.0, and torch 2.9.1 is installed"),
+        ("2.9.1+cu128", "torch==2.9.1", "", ""),
+        ("2.7.0a0+ecf3bae40a.nv25.2", "torch>=2.7", "", ""),
+        ("2.7.0a0+ecf3bae40a.nv25.2", "torch==2.7.0", "", ""),
+        ("2.9.1", "torch (>=2.14.0)", "", "vision 1 is for torch>=2.14.0, and torch 2.9.1 is installed"),
+        ("2.9.1", "torch==2.4.0; extra == 'old'", "", ""),
+        ("2.9.1", "torch==2.4.0; platform_system == 'Windows'", "", ""),
+        ("2.9.1", "torch==2.4.0", "Root-Is-Purelib: true\n", ""),
+        ("2.9.1", "torch-optimizer==1.0", "", ""),
+        ("2.9.1", "torch\nRequires-Dist: numpy<2", "", ""),
+    ],
+)
+def test_what_is_compiled_is_beside_the_torch_that_it_is_for(
+    torch: str, requirement: str, wheel: str, words: str
+) -> None:
+    files = {
+        f"{SITE}/torch-{torch}.dist-info/METADATA": {"text": f"Name: torch\nVersion: {torch}\n\n"},
+        f"{SITE}/vision-1.dist-info/METADATA": {"text": f"Name: vision\nVersion: 1\nRequires-Dist: {requirement}\n\n"},
+        f"{SITE}/vision-1.dist-info/WHEEL": {"text": wheel},
+    }
+    assert words_of_failures("packages.requires", {"files": files}) == words
