@@ -21,7 +21,7 @@ GPUS = re.compile(r"(?:count=|^)(?P<count>\d+)$")
 GPU_DEVICES = re.compile(r'device=(?P<names>[^"]+)')  # a list in quotes, before other settings
 
 
-def parts(text: str, name: str) -> Iterator[JobPart]:
+def parts(text: str, file: str) -> Iterator[JobPart]:
     """Yield a part for each command line with GPUs or RDMA devices."""
     if not RUN.search(text):
         return
@@ -35,20 +35,20 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
             continue  # in a comment
         parsed, image = _parse(match["rest"].replace("\\ ", " "), line)
         options: dict[str, list[str]] = {}
-        for name, word in parsed.occurrences:
-            options.setdefault(name, []).append(word.text)
+        for option, word in parsed.occurrences:
+            options.setdefault(option, []).append(word.text)
         if not _is_job(options):
             continue
         pairs = [value.partition("=") for value in options.get("env", ())]
         networks = options.get("network", [])
         gpus = next((count for value in options.get("gpus", ()) if (count := _gpus(value))), "")
-        settings = {name: LocatedText("given", line) for name, value in _access(options).items() if value}
+        settings = {right: LocatedText("given", line) for right, granted in _access(options).items() if granted}
         if not _has_shared_memory(options) and "$" not in image:
             settings["default-shm"] = LocatedText("docker run", line)
         if not networks and not has_several and "$" not in image:
             settings["default-network"] = LocatedText("docker run", line)
         yield JobPart(
-            name,
+            file,
             line,
             "docker",
             "docker run",

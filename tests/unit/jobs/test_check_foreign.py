@@ -305,7 +305,7 @@ docker run --rm -it --gpus 4 --network=host \\
 def test_a_docker_command_line_is_read(tmp_path: Path) -> None:
     result = checked(tmp_path, run_sh=DOCKER)
     (part,) = result.parts
-    assert (part.title, part.line) == ("docker run", 4)
+    assert (Path(part.file).name, part.title, part.line) == ("run.sh", "docker run", 4)
     assert {finding.rule for finding in result.findings} == {
         "image.tag",
         "ranks.gpus",
