@@ -68,8 +68,8 @@ def _requirement(root: Path) -> tuple[str, str]:
     wheel = f"pip wheel --no-deps --wheel-dir {root} {exact if vcs else path}"
     fix = f"copy {path} into {root}" if path.suffix == ".whl" else f"run `{wheel}`"
     return f"./{name}", (
-        f"the workflow cannot install rdma-images before {name} is here, as it was installed from {path}, which no "
-        f"workflow reaches\n{fix} and commit the wheel, or change the line `pip install` of {WORKFLOW}"
+        f"the workflow cannot install rdma-images: it was installed from {path}, which no workflow reaches, and {name} "
+        f"is missing here\n{fix} and commit the wheel, or change the line `pip install` of {WORKFLOW}"
     )
 
 

@@ -40,12 +40,12 @@ class Details:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Return the values of the image's labels about it beside its version, by the end of the label's name."""
+        """Return the image's labels about it, without its version: values by the last part of the label's name."""
         return {}
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """Return the names by which NCCL selects the network that it brings, the image's first; empty for none."""
+        """Return the values of NCCL_NET for the plugin that it brings, the preferred one first; empty for none."""
         return ()
 
     def words(self) -> dict[str, str]:

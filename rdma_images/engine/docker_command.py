@@ -46,7 +46,7 @@ SECONDS = 60.0  # for an answer of the engine; it removes large images in a few
 
 
 def words(*arguments: str) -> list[str]:
-    """Return the command line, for who starts it with the environment `engine.environ()` in a way of its own."""
+    """Return the command line, for callers that start it themselves, with the environment `engine.environ()`."""
     return ["docker", *arguments]
 
 

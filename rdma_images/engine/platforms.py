@@ -39,11 +39,9 @@ def emulate(name: str, engine: Engine, progress: Progress = silent) -> None:
 
 
 def _able(engine: Engine, builder: str | None) -> set[str]:
-    """Return the platforms whose programs run on any node, as buildx lists them.
+    """Return the platforms whose programs run on any node, as buildx lists them, such as "linux/arm64".
 
-    "linux/amd64, linux/amd64/v2, linux/arm64*".
-
-    Empty where it lists none: of a builder that does not run yet, or that there is not, which bake then says.
+    Empty where it lists none: the builder does not run yet, or is unknown, which bake then says.
     """
     output = docker_command.run(engine, "buildx", "inspect", *([builder] if builder else [])).stdout
     return {word.strip("* ") for line in _LISTED.findall(output) for word in line.split(",")}

@@ -309,7 +309,7 @@ class StartedNetwork(MeasuredValue):
 
 
 class MeasuredLayer(MeasuredValue):
-    """A layer: bytes as it is pulled and as it is unpacked, the place that takes most of them, and leftovers."""
+    """A layer: its compressed and unpacked bytes, the folder with most of them, and leftovers."""
 
     digest: str  # of the uncompressed layer
     bytes: Count

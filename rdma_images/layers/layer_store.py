@@ -22,7 +22,7 @@ IN_USE_SECONDS = 3600.0  # seconds: what was used since then may be in the middl
 
 @dataclass(frozen=True)
 class StoredLayer:
-    """A layer that is there: what a program loads, and what a devel image has beside it, which may be nothing."""
+    """A stored layer: the files that programs load, and those that a devel image has beside them, which may be none."""
 
     key: str
     runtime: Blob
@@ -37,10 +37,10 @@ class StoredLayer:
         return folder(self.key) / part
 
     def discard(self, part: str) -> RdmaImagesError:
-        """Remove the layer, of which a part is damaged, and return the error that says so."""
+        """Remove a layer with a damaged part, and return the error to raise."""
         shutil.rmtree(folder(self.key), ignore_errors=True)
         return RdmaImagesError(
-            f"{self.file(part)}: this layer was damaged since it was made, and is removed\n"
+            f"{self.file(part)}: this layer was damaged after it was written, and is removed\n"
             "build again: it is made anew; see with `dmesg` whether the disk fails"
         )
 

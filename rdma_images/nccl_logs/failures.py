@@ -491,7 +491,7 @@ class _RootCause:
 
 
 def _interpret(text: str, rules: Iterable[Failure]) -> Line:
-    """Return the line with what it can mean, without what it guesses."""
+    """Return the line with each rule that matches its statement; what the line itself guesses is not matched."""
     stated_text = GUESSES.split(text, maxsplit=1)[0]
     return Line(text, tuple((rule, meaning) for rule in rules if (meaning := rule.meaning(stated_text)) is not None))
 

@@ -78,12 +78,12 @@ def _with_network(
         return measured.model_copy(update={"network": network})
     if not request or ("torch" in measured.missing and not measured.system) or not box.goes_on():
         return measured
-    result = probing.probe(_container_host(box, engine, subject)[0], ("network",), request=request)
-    if isinstance(result, str) or not result.network:
-        why = result if isinstance(result, str) else result.missing.get("network", "it was not started")
+    answer = probing.probe(_container_host(box, engine, subject)[0], ("network",), request=request)
+    if isinstance(answer, str) or not answer.network:
+        why = answer if isinstance(answer, str) else answer.missing.get("network", "it was not started")
         return measured.model_copy(update={"missing": {**measured.missing, "network": why}})
-    seconds = {**measured.seconds, **result.seconds}
-    return measured.model_copy(update={"network": result.network, "seconds": seconds})
+    seconds = {**measured.seconds, **answer.seconds}
+    return measured.model_copy(update={"network": answer.network, "seconds": seconds})
 
 
 def _measure_inside(
@@ -93,9 +93,9 @@ def _measure_inside(
     activities: list[str],
     earlier: EarlierMeasurement | None,
 ) -> Measured:
-    """Return what is measured with the image's Python, else with its files; `activities` takes what is begun.
+    """Return what is measured with the image's Python, else with its files.
 
-    What was measured `earlier`, below the topmost layer, is left out.
+    Appends each step that is started to `activities`. Leaves out what `earlier` measured below the topmost layer.
     """
     why, running = "nothing in the image can be started", box.running
     if running:

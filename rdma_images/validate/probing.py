@@ -70,14 +70,22 @@ def probe(
     only: Sequence[str] = (),
     python: str = "",
 ) -> Measured | str:
-    """Return what the probes `names` measure on `host`; a sentence saying why where no Python there can run them.
+    """Measure a host, a container or a pod with probes that a Python there runs.
 
-    `volumes` are folders of other file systems that belong to what is measured; `user` is the image's, and `entry` the
-    words of its entry point and command; `limit` is the seconds for one probe, where they are others than usual;
-    `request` is what the probe network is asked.
-    `only`: read these folders of the tree alone; empty for the whole tree.
-    `python` is the one program to run them with, where it is not to be looked for.
-    Where there is a Python that should have, and brings no answer, all of it is lost.
+    Args:
+        host: where the probes run.
+        names: the probes.
+        volumes: folders of other file systems that belong to what is measured.
+        user: the image's user.
+        entry: the words of the image's entry point and command.
+        limit: seconds for one probe, where they are not the usual ones.
+        request: what the probe network is asked.
+        only: the folders of the tree to read; empty for the whole tree.
+        python: the program to run the probes with; by default the first of PYTHONS that runs.
+
+    Returns:
+        The measurements; those of a Python that starts and does not answer are in `lost`. A sentence with the reason
+        where no Python there can run the probes.
     """
     reasons, failures = [], []
     for program in (python,) if python else PYTHONS:

@@ -98,7 +98,7 @@ class Export(Root):
             yield entry
 
     def entry(self, path: str) -> RootEntry | None:
-        """Return as Root.entry: a folder that the export names no more than by what is in it is one, too."""
+        """Return as Root.entry; the parents of exported entries count as folders."""
         return self._entries.get(path) or (
             RootEntry(path, FOLDER, 0, "") if path == "/" or path in self._names else None
         )

@@ -22,7 +22,7 @@ def key(ref: str, digest: str, suite: str, image: Image | None, tiers: tuple[str
 def find(name: str, digest: str) -> tuple[Report, Path] | None:
     """Return the report of the image `digest` kept under `name`, and its JUnit XML.
 
-    None where there is none to go by.
+    None where no valid report is cached.
     """
     folder = _folder(name)
     try:

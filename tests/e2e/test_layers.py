@@ -230,7 +230,7 @@ def test_a_damaged_layer_is_told_and_made_anew(
     content = bytearray(new.file.read_bytes())
     content[len(content) // 2] ^= 1
     new.file.write_bytes(content)
-    with pytest.raises(RdmaImagesError, match="runtime: this layer was damaged since it was made, and is removed"):
+    with pytest.raises(RdmaImagesError, match="runtime: this layer was damaged after it was written, and is removed"):
         new.brought_to(engine)
     assert layer_store.find(new.layers.recipes[0]) is None
     new.brought_to(engine)

@@ -119,7 +119,7 @@ def parse_commands(text: str, first_line: int = 1, initial_values: Mapping[str, 
 
 
 class NestedReader:
-    """Reads the texts that a text gives to other shells: together as much as one text, and nothing beyond that."""
+    """Parse the texts that a text gives to other shells, at most MAX_TEXT_LENGTH characters of them together."""
 
     def __init__(self) -> None:
         self._remaining_length = MAX_TEXT_LENGTH

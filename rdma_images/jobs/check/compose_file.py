@@ -86,7 +86,7 @@ def _command(service: YamlNode) -> shell.ShellSettings:
 
 
 def _access(service: dict[str, Any]) -> Iterator[str]:
-    """Yield what the container may: all, RDMA devices, and to lock memory; of what is elsewhere, what it may be."""
+    """Yield what the container may: all, RDMA devices, lock memory; with `extends` also what that file may grant."""
     is_elsewhere = "extends" in service
     if service.get("privileged") == "true":
         yield "privileged"

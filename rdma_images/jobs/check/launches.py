@@ -187,7 +187,7 @@ def _unexpanded(text: commands.ShellText) -> Iterator[ShellFault]:
 def nested_commands(
     text: commands.ShellText, nested: commands.NestedReader | None = None, depth: int = 0
 ) -> Iterator[Command]:
-    """Yield a text's commands, and behind each those of its words that another shell reads."""
+    """Yield each command of a text, and behind it those nested in its words, as in `bash -c …`."""
     nested = nested or commands.NestedReader()
     for command in text.commands:
         yield command

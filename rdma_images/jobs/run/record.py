@@ -20,7 +20,7 @@ class SubmissionRecord:
     tag: str
     submitted: str
     ended: str = ""
-    how: str = ""  # it ended
+    how: str = ""  # succeeded, failed, late, interrupted or unreachable
     why: str = ""
     cleanup: Literal["not removed", "removed", "kept"] = "not removed"
 

@@ -49,14 +49,17 @@ USER_FOLDERS = ("/workspace", "/home", "/srv")
 def summary(
     entries: Iterator[rootfs.RootEntry], files: rootfs.Root, find_user: Callable[[], access.User | None] = lambda: None
 ) -> dict[str, Any]:
-    """Return a summary of the tree; `files` reads the content of the entry that `entries` has just yielded.
+    """Summarise a tree in one pass.
 
-    `find_user` returns the image's user, once all has been found; None where nobody asks what it may read.
+    Args:
+        entries: the entries of the tree.
+        files: reads the content of the entry that `entries` has just yielded.
+        find_user: returns the image's user, after the last entry; None where nobody asks what it may read.
 
-    `user` says of the image's user whether it has a name, and in which folders that it may need it may write.
-    `set_user_id` are the programs of a job that the loader starts without LD_LIBRARY_PATH.
-    `libraries` are the files and links with a name that matters, by path, and what takes the place of such a file;
-    `sizes` are bytes by place.
+    Returns:
+        By name, among others: `user`, whether the image's user has a name and which of the folders that it may need it
+        can write; `set_user_id`, the programs of a job that the loader starts without LD_LIBRARY_PATH; `libraries`, the
+        files and links with a name that matters, by path; `sizes`, bytes by folder.
     """
     libraries: dict[str, dict[str, Any]] = {}
     sizes: dict[str, int] = {}
