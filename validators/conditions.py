@@ -35,28 +35,28 @@ class BrokenFile(NamedTuple):
     fix: str
 
 
-def broken(case: Inspection, path: str) -> BrokenFile | None:
+def broken(inspection: Inspection, path: str) -> BrokenFile | None:
     """Return what is wrong with the file or link at `path`; None if it is a library, or was not examined."""
-    tree = case.measured.tree
+    tree = inspection.measured.tree
     about = tree.files.libraries.get(path) if tree else None
-    return _describe(case, path, about) if about and about.condition else None
+    return _describe(inspection, path, about) if about and about.condition else None
 
 
-def broken_named(case: Inspection, name: str) -> dict[str, BrokenFile]:
+def broken_named(inspection: Inspection, name: str) -> dict[str, BrokenFile]:
     """Return the files and links called `name` that are no libraries, by path; a path is a name, too."""
-    tree = case.measured.tree
+    tree = inspection.measured.tree
     paths = [path for path in (tree.files.libraries if tree else ()) if name in (path, base_name(path))]
-    return {path: fault for path in sorted(paths) if (fault := broken(case, path))}
+    return {path: fault for path in sorted(paths) if (fault := broken(inspection, path))}
 
 
-def _describe(case: Inspection, path: str, about: LibraryFile) -> BrokenFile:
+def _describe(inspection: Inspection, path: str, about: LibraryFile) -> BrokenFile:
     description, fix = DESCRIPTIONS[kind(about.condition)]
     words = {
         "path": path,
         "target": about.target,
         "size": about.size,
         "other": about.condition.partition(" ")[2],
-        "machine": case.subject.machine,
+        "machine": inspection.subject.machine,
     }
     behind = f", a link to {about.target}," if about.target and "{target}" not in description else ""
     return BrokenFile(f"{path}{behind} is {description.format(**words)}", fix.format(**words))

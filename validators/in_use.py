@@ -25,25 +25,25 @@ NOT_OPENED = re.compile(r"(\S+): cannot open shared object file")
 FOR_TORCH = re.compile(r"torch_?(\d{2,3})\b[^/]*$")
 
 
-def names_tried(case: Inspection, libraries: Libraries, nccl: str) -> list[str]:
+def names_tried(inspection: Inspection, libraries: Libraries, nccl: str) -> list[str]:
     """Return the file names that this NCCL opens for a network plugin, in its order."""
     version = libraries.nccl[nccl].version or DEFAULT_VERSION
-    environment = nccl_environment(case.subject, case.measured)
+    environment = nccl_environment(inspection.subject, inspection.measured)
     if environment.get("NCCL_NET_PLUGIN", "").lower() == "none":
         return ["none"]
     return names_of_version(version, environment) or ["none"]
 
 
-def plugin_of(case: Inspection, libraries: Libraries, nccl: str) -> str | None:
+def plugin_of(inspection: Inspection, libraries: Libraries, nccl: str) -> str | None:
     """Return the file that NCCL opens as its network plugin; where it can open none, the first that it finds."""
-    answers = [a for name in names_tried(case, libraries, nccl) if (a := libraries.resolved.get(name)) and a.file]
+    answers = [a for name in names_tried(inspection, libraries, nccl) if (a := libraries.resolved.get(name)) and a.file]
     return next((answer.file for answer in answers if not answer.error), answers[0].file if answers else None)
 
 
-def plugin_names(case: Inspection, libraries: Libraries) -> list[str]:
+def plugin_names(inspection: Inspection, libraries: Libraries) -> list[str]:
     """Return the names of names_tried; none without an NCCL, or if NCCL_NET_PLUGIN says to take no plugin."""
-    nccl = nccl_in_use(case)
-    names = names_tried(case, libraries, nccl[0]) if nccl and nccl[0] in libraries.nccl else []
+    nccl = nccl_in_use(inspection)
+    names = names_tried(inspection, libraries, nccl[0]) if nccl and nccl[0] in libraries.nccl else []
     return [name for name in names if name != "none"]
 
 
@@ -58,14 +58,14 @@ def loads_nccl(files: Files, libraries: Libraries) -> bool:
     return bool(libraries.nccl) or torch or any(libraries.gpu_code.values())
 
 
-def roots(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
+def roots(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
     """Return the files that a job opens by themselves.
 
     NCCL, its plugin, the fabric's libraries and its verbs provider.
     """
-    fabric, nccl = case.expected.fabric, nccl_in_use(case)
+    fabric, nccl = inspection.expected.fabric, nccl_in_use(inspection)
     paths = [nccl[0]] if nccl else []
-    paths += [p for p in [plugin_of(case, libraries, nccl[0])] if p] if fabric == "efa" and nccl else []
+    paths += [p for p in [plugin_of(inspection, libraries, nccl[0])] if p] if fabric == "efa" and nccl else []
     names = {"efa": (FABRIC, EFA, VERBS), "erdma": (VERBS,)}.get(str(fabric), ())
     paths += [libraries.resolved[name].file for name in names if libraries.resolved[name].file]
     paths += [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
@@ -142,31 +142,33 @@ def closure(libraries: Libraries, path: str) -> Closure:
     return libraries.closures.get(path, Closure())
 
 
-def no_library(case: Inspection, missing: list[str]) -> str:
+def no_library(inspection: Inspection, missing: list[str]) -> str:
     """Return what a library lacks that cannot be loaded: where the image has no glibc, as Alpine, that."""
     if GLIBC in missing:
-        name = case.measured.system.os.get("PRETTY_NAME", "the image") if case.measured.system else "the image"
+        name = (
+            inspection.measured.system.os.get("PRETTY_NAME", "the image") if inspection.measured.system else "the image"
+        )
         return f"it is linked with glibc ({GLIBC}), and {name} has another C library, or none"
-    return f"it finds no {unfound(case, missing)}"
+    return f"it finds no {unfound(inspection, missing)}"
 
 
-def culprits(case: Inspection, libraries: Libraries, name: str) -> dict[str, BrokenFile]:
+def culprits(inspection: Inspection, libraries: Libraries, name: str) -> dict[str, BrokenFile]:
     """Return the files called `name` that are no libraries, by path, unless a library is taken in their place."""
     answer = libraries.resolved.get(name)
     if name == NCCL:
-        nccl = nccl_in_use(case)
+        nccl = nccl_in_use(inspection)
         file = nccl[0] if nccl else ""
     else:
         file = answer.file if answer else ""
-    return {} if file and not broken(case, file) else broken_named(case, name) | _fault_of(case, file)
+    return {} if file and not broken(inspection, file) else broken_named(inspection, name) | _fault_of(inspection, file)
 
 
-def _fault_of(case: Inspection, path: str) -> dict[str, BrokenFile]:
-    fault = broken(case, path) if path else None
+def _fault_of(inspection: Inspection, path: str) -> dict[str, BrokenFile]:
+    fault = broken(inspection, path) if path else None
     return {path: fault} if fault else {}
 
 
-def skip_if_broken(case: Inspection, libraries: Libraries, *names: str) -> None:
+def skip_if_broken(inspection: Inspection, libraries: Libraries, *names: str) -> None:
     """Skip a validator of a library whose file is not a library: libraries.intact reports it."""
-    if any(culprits(case, libraries, name) for name in names):
+    if any(culprits(inspection, libraries, name) for name in names):
         pytest.skip("a file by that name is no library: see libraries.intact")

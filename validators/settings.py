@@ -60,26 +60,30 @@ class VariableFinding(NamedTuple):
         return f"{self.where}{': ' if self.where else ''}{self.name}={self.value}: {why}"
 
 
-def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]]) -> list[VariableFinding]:
+def find_variables(
+    inspection: Inspection, effect: Effect, where: Mapping[str, Mapping[str, str]]
+) -> list[VariableFinding]:
     """Return what the table says with this effect of the variables set in each place of `where`.
 
     What goes wrong in some places alone is with what is slow: both are warnings.
     """
-    if case.expected.fabric is None and not (case.measured.tree and case.measured.tree.libraries.nccl):
+    if inspection.expected.fabric is None and not (
+        inspection.measured.tree and inspection.measured.tree.libraries.nccl
+    ):
         pytest.skip("the image has no NCCL, and is for neither fabric")
-    environment, versions = table(), component_versions(case)
-    network = case.measured.network
+    environment, versions = table(), component_versions(inspection)
+    network = inspection.measured.network
     plugin_started = bool(
         network and any(run.log for run in network.plugins)
     )  # what refuses a value has said so: chain.holds
     rows = [row for row in environment.variables.values() if row.effect_in_images == effect]
     rows = [row for row in rows if not (row.refused and plugin_started)]
-    rows = [row for row in rows if row.name != IB_DISABLE or not sharp_plugin(case)]  # see environment.misspelt
+    rows = [row for row in rows if row.name != IB_DISABLE or not sharp_plugin(inspection)]  # see environment.misspelt
     ending: list[VariableFinding] = []  # of warnings, first what can end a job
     costing: list[VariableFinding] = []
     for origin, values in where.items():
         whole = {name: value for name, value in values.items() if not value.endswith("\r")}  # see settings.readable
-        applying = [row for row in rows if row.applies_to(whole, case.expected.fabric, versions)]
+        applying = [row for row in rows if row.applies_to(whole, inspection.expected.fabric, versions)]
         of_fabric = {row.name for row in applying if row.fabric}
         for row in (row for row in applying if row.fabric or row.name not in of_fabric):  # one cause is one line
             why = f"{_because(row, versions)} [{environment.cite(row)}]"
@@ -88,9 +92,9 @@ def find_variables(case: Inspection, effect: Effect, where: Mapping[str, Mapping
     return ending + costing
 
 
-def avoiding(case: Inspection) -> set[str]:
+def avoiding(inspection: Inspection) -> set[str]:
     """Return the variables, as NAME=value, that prevent a known fault of an installed package."""
-    versions = dict(case.measured.packages.installed if case.measured.packages else ())
+    versions = dict(inspection.measured.packages.installed if inspection.measured.packages else ())
     package_faults = facts_file.read(Packages).faults
     rows = [
         row
@@ -128,14 +132,14 @@ class SettingFaults(NamedTuple):
         )
 
 
-def faults(case: Inspection, versions: Mapping[str, str], *components: str) -> SettingFaults:
+def faults(inspection: Inspection, versions: Mapping[str, str], *components: str) -> SettingFaults:
     """Return what is known not to work in these versions of the components `of`; first what a plan is refused for."""
-    table_, environment = facts_file.read(Table), started(case)
-    conditions = (versions, case.subject.machine, environment, case.expected.fabric)
+    table_, environment = facts_file.read(Table), started(inspection)
+    conditions = (versions, inspection.subject.machine, environment, inspection.expected.fabric)
     rows = [
         row for row in table_.faults if row.component in components and not row.compiling and row.holds_for(*conditions)
     ]
-    rows = [row for row in rows if not row.without or _lacks(case, row.without)]
+    rows = [row for row in rows if not row.without or _lacks(inspection, row.without)]
     rows.sort(key=lambda row: not row.refuses)
     by_source: dict[tuple[str, str], list[str]] = {}
     for row in rows:
@@ -147,9 +151,9 @@ def faults(case: Inspection, versions: Mapping[str, str], *components: str) -> S
     )
 
 
-def _lacks(case: Inspection, library: str) -> bool:
+def _lacks(inspection: Inspection, library: str) -> bool:
     """Return whether the loader was asked for this library, and found none."""
-    answer = case.measured.tree.libraries.resolved.get(library) if case.measured.tree else None
+    answer = inspection.measured.tree.libraries.resolved.get(library) if inspection.measured.tree else None
     return answer is not None and not answer.file and not answer.error.startswith(NOT_ASKED)
 
 
@@ -161,9 +165,9 @@ def newest(fixes: Iterable[str]) -> str:
     return "; ".join(fix for fix in all_fixes if fix not in installs or fix in latest.values())
 
 
-def environments(case: Inspection) -> dict[str, dict[str, str]]:
+def environments(inspection: Inspection) -> dict[str, dict[str, str]]:
     """Return the image's environment, at the place "", and what its entry point sets, without what its script shows."""
-    entry, settings = case.measured.entry, case.measured.settings
+    entry, settings = inspection.measured.entry, inspection.measured.settings
     shown = {
         (setting.name, setting.value)
         for setting in (settings.assigned if settings else [])
@@ -171,23 +175,23 @@ def environments(case: Inspection) -> dict[str, dict[str, str]]:
     }
     given = {name: value for name, value in (entry.given.items() if entry else ()) if value not in SEALED}
     image_environment = {name: value for name, value in given.items() if (name, value) not in shown}
-    return {"": case.subject.environment, ENTRY: image_environment}
+    return {"": inspection.subject.environment, ENTRY: image_environment}
 
 
-def started(case: Inspection) -> dict[str, str]:
+def started(inspection: Inspection) -> dict[str, str]:
     """Return the environment of a process that the entry point starts, as far as it is known."""
-    return started_environment(case.subject, case.measured)
+    return started_environment(inspection.subject, inspection.measured)
 
 
-def in_files(case: Inspection, launchers: bool = False) -> dict[str, dict[str, str]]:
+def in_files(inspection: Inspection, launchers: bool = False) -> dict[str, dict[str, str]]:
     """Return the variables that files of the image set, by file and line.
 
     Without those that the environment sets first.
 
     What only a script would hand to a job that it starts is apart: `launchers` asks for that.
     """
-    assignments = case.measured.settings.assigned if case.measured.settings else []
-    environment = case.subject.environment
+    assignments = inspection.measured.settings.assigned if inspection.measured.settings else []
+    environment = inspection.subject.environment
     by_line: dict[str, dict[str, str]] = {}
     for setting in assignments:
         if (setting.reader == "launcher") is launchers and (
@@ -197,17 +201,17 @@ def in_files(case: Inspection, launchers: bool = False) -> dict[str, dict[str, s
     return by_line
 
 
-def component_versions(case: Inspection) -> dict[str, str]:
+def component_versions(inspection: Inspection) -> dict[str, str]:
     """Return the versions that decide whether a row holds: as planned, else as measured, else as the labels say."""
-    versions = {name: value for name, value in _versions(case) if value[:1].isdigit()}
-    return {**versions, **{n: v for n, v in case.expected.components.items() if v[:1].isdigit()}}
+    versions = {name: value for name, value in _versions(inspection) if value[:1].isdigit()}
+    return {**versions, **{n: v for n, v in inspection.expected.components.items() if v[:1].isdigit()}}
 
 
-def _versions(case: Inspection) -> Iterator[tuple[str, str]]:
-    for name, value in case.subject.labels.items():
+def _versions(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    for name, value in inspection.subject.labels.items():
         if ".component." in name:
             yield name.rpartition("component.")[2], value
-    tree, nccl, packages = case.measured.tree, nccl_in_use(case), case.measured.packages
+    tree, nccl, packages = inspection.measured.tree, nccl_in_use(inspection), inspection.measured.packages
     yield from packages.installed if packages else ()
     yield from (("aws-ofi-nccl", about.version) for about in (tree.libraries.plugins.values() if tree else ()))
     yield "nccl", nccl[1] if nccl else ""

@@ -29,14 +29,14 @@ LIBFABRIC = "install libfabric with the EFA installer, and leave FI_PROVIDER_PAT
 
 
 @pytest.mark.validator("chain.holds", source=PLAYED, fabric="any")
-def test_holds(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+def test_holds(inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
     """Every link from NCCL to the fabric holds."""
-    chain = compute(case, fabric)
+    chain = compute(inspection, fabric)
     if chain is None:
         raise RdmaImagesError("a chain was asked for a fabric, and there is none")
     broken = next((link for link in chain.links if link.fault), None)
     if broken:
-        _skip_if_checked(case, files, libraries, broken)
+        _skip_if_checked(inspection, files, libraries, broken)
     elif chain.outcome == "unknown":
         pytest.skip(chain.answer)
     require(
@@ -47,27 +47,27 @@ def test_holds(case: Inspection, files: Files, libraries: Libraries, fabric: str
     )
 
 
-def _skip_if_checked(case: Inspection, files: Files, libraries: Libraries, link: Link) -> None:
+def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries, link: Link) -> None:
     """Skip where another check reports the cause."""
     if link.name in CHECKED:
         pytest.skip(f"see {CHECKED[link.name]}")
-    if link.name == "libibverbs" and not providers_of(files, str(case.expected.fabric)):
+    if link.name == "libibverbs" and not providers_of(files, str(inspection.expected.fabric)):
         pytest.skip("the fabric's provider is not there: see verbs.provider")
     if link.fault.startswith("NCCL_NET=") and any(
-        finding.name == "NCCL_NET" for finding in find_variables(case, "harmful", environments(case))
+        finding.name == "NCCL_NET" for finding in find_variables(inspection, "harmful", environments(inspection))
     ):
         pytest.skip("NCCL takes no other network than NCCL_NET names: see environment.harmful")
-    names = plugin_names(case, libraries)
-    skip_if_broken(case, libraries, *names, FABRIC, EFA, VERBS)
-    nccl = nccl_in_use(case)
-    file = plugin_of(case, libraries, nccl[0]) if nccl else None
+    names = plugin_names(inspection, libraries)
+    skip_if_broken(inspection, libraries, *names, FABRIC, EFA, VERBS)
+    nccl = nccl_in_use(inspection)
+    file = plugin_of(inspection, libraries, nccl[0]) if nccl else None
     if link.name == "plugin" and not file:
         pytest.skip("NCCL finds no network plugin: see plugin.found")
     about = libraries.plugins.get(file or "")
     stranger = about and about.project not in EFA_PLUGINS and (about.project or FABRIC not in about.needed)
     if link.name == "plugin" and stranger:
         pytest.skip("NCCL opens another plugin than the fabric's: see plugin.project")
-    if any(closure(libraries, path).faults for path in roots(case, files, libraries)):
+    if any(closure(libraries, path).faults for path in roots(inspection, files, libraries)):
         pytest.skip("the loader refuses a library: see libraries.load")
     if missing_in(libraries, libraries.resolved[FABRIC].file):
         pytest.skip("libfabric needs what is not there: see libfabric.closure")

@@ -53,14 +53,14 @@ class Budgets(Strict):
     bytes_to_pull: dict[str, int]
 
 
-def left_in(case: Inspection, kind: str) -> list[str]:
+def left_in(inspection: Inspection, kind: str) -> list[str]:
     """Return the leftovers of a kind in any layer.
 
     Where there are no layers to read, in the file system that they make.
     """
-    layers, tree = case.measured.layers, case.measured.tree
-    if layers is None and (tree is None or "layers" in case.measured.lost):
-        unmeasured(case, "layers")
+    layers, tree = inspection.measured.layers, inspection.measured.tree
+    if layers is None and (tree is None or "layers" in inspection.measured.lost):
+        unmeasured(inspection, "layers")
     by_path: Mapping[str, str] = getattr(tree.files.leftovers, kind) if tree and layers is None else {}
     lines = [f"{path} ({why})" for path, why in by_path.items()]
     for number, layer in enumerate(layers or (), 1):
@@ -80,9 +80,11 @@ def megabytes(size: int) -> str:
 
 
 @pytest.mark.validator("layers.secrets", source=LAYERS)
-def test_secrets(case: Inspection, require: Requirement) -> None:
+def test_secrets(inspection: Inspection, require: Requirement) -> None:
     """No secret lies in any layer, as the content of its files shows."""
-    secrets = [entry for entry in left_in(case, "secret") if not HOST_KEY.match(entry) and not BY_NAME.search(entry)]
+    secrets = [
+        entry for entry in left_in(inspection, "secret") if not HOST_KEY.match(entry) and not BY_NAME.search(entry)
+    ]
     require(
         not secrets,
         expected="none",
@@ -92,9 +94,9 @@ def test_secrets(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("layers.secret-names", source=LAYERS, severity="warning")
-def test_secret_names(case: Inspection, require: Requirement) -> None:
+def test_secret_names(inspection: Inspection, require: Requirement) -> None:
     """No layer has a file in which programs keep logins, also where its content is of no known form."""
-    files = [BY_NAME.sub("", entry) for entry in left_in(case, "secret") if BY_NAME.search(entry)]
+    files = [BY_NAME.sub("", entry) for entry in left_in(inspection, "secret") if BY_NAME.search(entry)]
     require(
         not files,
         expected="none",
@@ -106,9 +108,9 @@ def test_secret_names(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("layers.host-keys", source=SSHD, severity="warning")
-def test_host_keys(case: Inspection, require: Requirement) -> None:
+def test_host_keys(inspection: Inspection, require: Requirement) -> None:
     """No layer holds the keys of an SSH server, by which every container is the same host."""
-    keys = [entry for entry in left_in(case, "secret") if HOST_KEY.match(entry)]
+    keys = [entry for entry in left_in(inspection, "secret") if HOST_KEY.match(entry)]
     require(
         not keys,
         expected="none",
@@ -120,9 +122,9 @@ def test_host_keys(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("layers.caches", source=LAYERS, severity="note")
-def test_caches(case: Inspection, require: Requirement) -> None:
+def test_caches(inspection: Inspection, require: Requirement) -> None:
     """No package manager's cache lies in any layer."""
-    caches = left_in(case, "cache")
+    caches = left_in(inspection, "cache")
     require(
         not caches,
         expected="none",
@@ -132,9 +134,9 @@ def test_caches(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("layers.temporary", source=LAYERS, severity="note")
-def test_temporary(case: Inspection, require: Requirement) -> None:
+def test_temporary(inspection: Inspection, require: Requirement) -> None:
     """No temporary file lies in any layer."""
-    temporary = left_in(case, "temporary")
+    temporary = left_in(inspection, "temporary")
     require(
         not temporary, expected="none", actual=some(temporary) or "none", fix="remove them in the RUN that makes them"
     )
@@ -154,12 +156,12 @@ def test_writable(files: Files, require: Requirement) -> None:
     )
 
 
-def toolkit_copies(case: Inspection, paths_of: list[str]) -> list[str]:
+def toolkit_copies(inspection: Inspection, paths_of: list[str]) -> list[str]:
     """Return the copies that a CUDA toolkit has for its own programs, where torch maps the library of a wheel.
 
     A process has one library of a name: other modules, as torchvision's, get what torch has loaded.
     """
-    tree, torch = case.measured.tree, case.measured.torch
+    tree, torch = inspection.measured.tree, inspection.measured.torch
     mapped = set(torch.mapped if torch else ())
     for path, closure in (tree.libraries.closures if tree else {}).items():
         mapped |= set(closure.libraries.values()) if "/torch/lib/" in path else set()
@@ -167,10 +169,10 @@ def toolkit_copies(case: Inspection, paths_of: list[str]) -> list[str]:
     return [path for path in paths_of if by_wheels and path.startswith(TOOLKITS) and path not in mapped]
 
 
-def mixed_cudnn(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
+def mixed_cudnn(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
     """Return which libraries of cuDNN take a part of another release, by its versions or its size."""
     faults = []
-    search_path = case.subject.environment.get("LD_LIBRARY_PATH", "").split(":")
+    search_path = inspection.subject.environment.get("LD_LIBRARY_PATH", "").split(":")
     for path in filter(CUDNN.search, libraries.closures):
         answer, folder = libraries.closures[path], path.rpartition("/")[0]
         faults += [explain_refusal(fault) for fault in answer.faults if "version `" in fault]
@@ -186,9 +188,9 @@ def mixed_cudnn(case: Inspection, files: Files, libraries: Libraries) -> list[st
 @pytest.mark.validator(
     "cuda.single", source="two copies of one CUDA library in a process each keep their own state", severity="warning"
 )
-def test_cuda_single(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_cuda_single(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Each CUDA library is in the image once, but for those of a toolkit, and cuDNN's parts are of one release."""
-    mixed = mixed_cudnn(case, files, libraries)
+    mixed = mixed_cudnn(inspection, files, libraries)
     require(
         not mixed,
         expected="parts of cuDNN that each take the others beside them",
@@ -201,7 +203,7 @@ def test_cuda_single(case: Inspection, files: Files, libraries: Libraries, requi
             copies.setdefault(match.group(1), []).append(path)
     if not copies:
         pytest.skip("the image has no CUDA libraries")
-    apart = {path for paths in copies.values() for path in toolkit_copies(case, paths)}
+    apart = {path for paths in copies.values() for path in toolkit_copies(inspection, paths)}
     relevant = {name: [path for path in paths if path not in apart] for name, paths in copies.items()}
     twice = {name: paths for name, paths in relevant.items() if len(paths) > 1}
     require(
@@ -231,14 +233,14 @@ def test_cuda_stub(files: Files, libraries: Libraries, require: Requirement) -> 
 
 
 @pytest.mark.validator("cuda.compat", source=COMPAT)
-def test_compat(case: Inspection, libraries: Libraries, require: Requirement) -> None:
+def test_compat(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """A driver library of the image that the loader finds is as new as the CUDA in use asks for."""
     answer = libraries.resolved["libcuda.so.1"]
     match = DRIVER.search(answer.file) or pytest.skip("the image has no libcuda of a driver")
-    cuda = cuda_in_use(case, libraries) or pytest.skip("nothing says which CUDA is in use")
+    cuda = cuda_in_use(inspection, libraries) or pytest.skip("nothing says which CUDA is in use")
     table = facts_file.read(Cuda)
     row = table.majors.get(cuda.partition(".")[0]) or pytest.skip(f"no driver is known for CUDA {cuda}")
-    on_machine = case.subject.ref.startswith(FOLDER_PREFIX)  # whose own driver it then is
+    on_machine = inspection.subject.ref.startswith(FOLDER_PREFIX)  # whose own driver it then is
     is_new = versions.at_least(match.group(1), row.driver)
     require(
         is_new,
@@ -253,12 +255,12 @@ def test_compat(case: Inspection, libraries: Libraries, require: Requirement) ->
     )
 
 
-def driver_versions(case: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
+def driver_versions(inspection: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
     """Return what the image holds of a driver, by path: its version, or "" for an empty file.
 
     A compat package counts where the loader finds it. What a runtime mounts where there are devices does not count.
     """
-    if case.measured.devices or case.measured.gpus:
+    if inspection.measured.devices or inspection.measured.gpus:
         return {}
     versions = {}
     for path, about in files.libraries.items():
@@ -272,10 +274,10 @@ def driver_versions(case: Inspection, files: Files, libraries: Libraries) -> dic
 
 
 @pytest.mark.validator("cuda.driver", source=NEWER, severity="warning")
-def test_cuda_driver(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_cuda_driver(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image brings no library of a driver: the runtime mounts the host's."""
-    drivers = driver_versions(case, files, libraries)
-    row = facts_file.read(Cuda).majors.get(cuda_in_use(case, libraries).partition(".")[0])
+    drivers = driver_versions(inspection, files, libraries)
+    row = facts_file.read(Cuda).majors.get(cuda_in_use(inspection, libraries).partition(".")[0])
     version = drivers.get(libraries.resolved["libcuda.so.1"].file)
     if version and row and not versions.at_least(version, row.driver):
         pytest.skip("it is too old as well: see cuda.compat")
@@ -300,12 +302,12 @@ def test_cuda_driver(case: Inspection, files: Files, libraries: Libraries, requi
 
 
 @pytest.mark.validator("user.account", source=ACCOUNT, severity="warning")
-def test_account(case: Inspection, files: Files, require: Requirement) -> None:
+def test_account(inspection: Inspection, files: Files, require: Requirement) -> None:
     """The image's user has a name, a home and a /tmp to write to."""
     user = files.user
     if not user or not user.number:
         pytest.skip("the image runs as root")
-    environment, name = case.subject.environment, case.subject.user
+    environment, name = inspection.subject.environment, inspection.subject.user
     home = environment.get("HOME", "")
     named = user.named or environment.get("USER") or environment.get("LOGNAME")
     no_name = f"the image runs as {name}, who has no name in /etc/passwd: torch, ssh and Open MPI may end"
@@ -323,10 +325,10 @@ def test_account(case: Inspection, files: Files, require: Requirement) -> None:
 
 
 @pytest.mark.validator("user.memlock", source=LOCKED, severity="note")
-def test_memlock(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_memlock(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image's user may lock the memory that RDMA registers, where a pod is given IPC_LOCK."""
-    name = case.subject.user
-    if not case.expected.fabric and not (loads_nccl(files, libraries) and opened_providers(files, libraries)):
+    name = inspection.subject.user
+    if not inspection.expected.fabric and not (loads_nccl(files, libraries) and opened_providers(files, libraries)):
         pytest.skip("the image has no NCCL, or no verbs provider: it uses no RDMA")
     require(
         not (files.user and files.user.number),
@@ -339,18 +341,18 @@ def test_memlock(case: Inspection, files: Files, libraries: Libraries, require: 
 
 
 @pytest.mark.validator("size.budget", source="validators/budgets.yaml", severity="warning")
-def test_budget(case: Inspection, require: Requirement) -> None:
+def test_budget(inspection: Inspection, require: Requirement) -> None:
     """The image takes no more to pull than its target's budget."""
     budgets = yaml_file.load(paths.VALIDATORS / "budgets.yaml", Budgets).bytes_to_pull
-    target = case.expected.target or case.subject.label("target") or ""
+    target = inspection.expected.target or inspection.subject.label("target") or ""
     budget = budgets.get(target) or pytest.skip(f"no budget is set for {target or 'an image without a target'}")
-    layers = case.measured.layers
+    layers = inspection.measured.layers
     if layers is None:
-        unmeasured(case, "layers")
+        unmeasured(inspection, "layers")
     size = sum(layer.bytes for layer in layers)
     if size > sum(layer.unpacked for layer in layers):  # a tar file has its files and their headers
         pytest.skip("the engine keeps no compressed layers: what a pull takes is unknown")
-    sizes = case.measured.tree.files.sizes if case.measured.tree else {}
+    sizes = inspection.measured.tree.files.sizes if inspection.measured.tree else {}
     largest = ", ".join(f"{folder} {megabytes(taken)}" for folder, taken in list(sizes.items())[:MAX_SHOWN])
     require(
         size <= budget,

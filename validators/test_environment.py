@@ -80,9 +80,9 @@ def names(findings: list[VariableFinding]) -> str:
     return ", ".join(dict.fromkeys(finding.name for finding in findings))
 
 
-def variables_text(case: Inspection, findings: list[VariableFinding]) -> str:
+def variables_text(inspection: Inspection, findings: list[VariableFinding]) -> str:
     """Return the variables as a finding says them; without any, also that those of the entry point are not known."""
-    why = case.measured.missing.get("entry", "")
+    why = inspection.measured.missing.get("entry", "")
     return "; ".join(map(str, findings)) or f"none{f' ({why})' if why else ''}"
 
 
@@ -104,59 +104,65 @@ def removal_fix(findings: list[VariableFinding]) -> str:
 
 
 @pytest.mark.validator("environment.harmful", source=FACTS)
-def test_harmful(case: Inspection, require: Requirement) -> None:
+def test_harmful(inspection: Inspection, require: Requirement) -> None:
     """No variable takes the fabric or the GPUs away."""
-    findings = find_variables(case, "harmful", environments(case))
+    findings = find_variables(inspection, "harmful", environments(inspection))
     require(
         not findings,
         expected="none of the variables that take the fabric or the GPUs away",
-        actual=variables_text(case, findings),
+        actual=variables_text(inspection, findings),
         fix=f"{removal_fix(findings)}: a job can set what it needs",
     )
 
 
 @pytest.mark.validator("environment.slow", source=FACTS, severity="warning")
-def test_slow(case: Inspection, require: Requirement) -> None:
+def test_slow(inspection: Inspection, require: Requirement) -> None:
     """No variable makes the fabric slower, or keeps a job from it in some places."""
-    absent = case.measured.settings.absent if case.measured.settings else ()
+    absent = inspection.measured.settings.absent if inspection.measured.settings else ()
     findings = [
         finding
-        for finding in find_variables(case, "slow", environments(case))
+        for finding in find_variables(inspection, "slow", environments(inspection))
         if finding.name not in FILE_VARIABLES or finding.value not in absent  # environment.files tells of these
     ]
     require(
         not findings,
         expected="none of the variables that make the fabric slower, or keep a job from it in some places",
-        actual=variables_text(case, findings),
+        actual=variables_text(inspection, findings),
         fix=f"{removal_fix(findings)}: a job can set what it needs",
     )
 
 
 @pytest.mark.validator("environment.obsolete", source=FACTS, severity="note")
-def test_obsolete(case: Inspection, require: Requirement) -> None:
+def test_obsolete(inspection: Inspection, require: Requirement) -> None:
     """No variable is left over from older versions."""
-    needed = avoiding(case)
+    needed = avoiding(inspection)
     findings = [
         finding
-        for finding in find_variables(case, "obsolete", environments(case))
+        for finding in find_variables(inspection, "obsolete", environments(inspection))
         if f"{finding.name}={finding.value}" not in needed
     ]
     require(
         not findings,
         expected="no variable that these versions do not need any more",
-        actual=variables_text(case, findings),
+        actual=variables_text(inspection, findings),
         fix=removal_fix(findings),
     )
 
 
 @pytest.mark.validator("environment.needed", source=FACTS, severity="warning", fabric="any")
-def test_needed(case: Inspection, require: Requirement) -> None:
+def test_needed(inspection: Inspection, require: Requirement) -> None:
     """What these versions need to be told is set somewhere: in the environment, by the entry point or in a file."""
-    environment, versions = table(), component_versions(case)
-    places = [*environments(case).values(), *in_files(case).values(), *in_files(case, launchers=True).values()]
+    environment, versions = table(), component_versions(inspection)
+    places = [
+        *environments(inspection).values(),
+        *in_files(inspection).values(),
+        *in_files(inspection, launchers=True).values(),
+    ]
     given = {name for variables in places for name in variables}
     rows = [
-        row for row in environment.needed.values() if row.fabric == case.expected.fabric and row.component in versions
+        row
+        for row in environment.needed.values()
+        if row.fabric == inspection.expected.fabric and row.component in versions
     ]
     missing = [row for row in rows if row.holds(versions[row.component]) and row.name not in given]
     require(
@@ -176,17 +182,17 @@ def test_needed(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("environment.misspelt", source=NAMES, severity="warning")
-def test_misspelt(case: Inspection, require: Requirement) -> None:
+def test_misspelt(inspection: Inspection, require: Requirement) -> None:
     """No variable has a name that nothing reads, and that is nearly one that is read, or quotes in its value."""
-    variable_table, started_with = variables(), started(case)
-    values = {name: value for environment in environments(case).values() for name, value in environment.items()}
+    variable_table, started_with = variables(), started(inspection)
+    values = {name: value for environment in environments(inspection).values() for name, value in environment.items()}
     meant = {name: near for name in values if (near := variable_table.closest_name(name))}
     quoted = [name for name, value in values.items() if name in variable_table.names and QUOTED.fullmatch(value)]
     lines = [f"{name} is read by nothing: {near} is" for name, near in meant.items()]
     lines += [f"{name}={values[name]}: the quotes are a part of the value" for name in quoted]
     fixes = [f"write {near} in place of {name}, or leave it out" for name, near in meant.items()]
     fixes += [f"set {name} without quotes: a file of variables is not read by a shell" for name in quoted]
-    plugin, switch = sharp_plugin(case), sharp_disabling_variable(started_with)
+    plugin, switch = sharp_plugin(inspection), sharp_disabling_variable(started_with)
     if plugin and started_with.get(IB_DISABLE, "0") not in ("", "0"):
         lines.append(f"{IB_DISABLE} does nothing: NCCL takes {plugin}, which reads {switch}")
         fixes.append(f"set {switch}=1, too, or leave {IB_DISABLE} out")
@@ -199,12 +205,12 @@ def test_misspelt(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("environment.refusal", source=REFUSAL)
-def test_refusal(case: Inspection, require: Requirement) -> None:
+def test_refusal(inspection: Inspection, require: Requirement) -> None:
     """An image that says that it refuses to run without its fabric sets what makes NCCL refuse; another sets none."""
-    fabric, label = case.expected.fabric, case.subject.label("fallback")
+    fabric, label = inspection.expected.fabric, inspection.subject.label("fallback")
     fabric = fabric or pytest.skip("the image is for neither fabric")
-    networks, provider = insisted(fabric, component_versions(case).get(PLUGIN))
-    environment = started(case)
+    networks, provider = insisted(fabric, component_versions(inspection).get(PLUGIN))
+    environment = started(inspection)
     current = {name: value for name in (NETWORK, PROVIDER) if (value := environment.get(name))}
     refuses = current.get(NETWORK, "").lower() in map(str.lower, networks)
     if not label and not refuses:
@@ -226,7 +232,7 @@ def test_refusal(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("environment.loader", source=SEARCH, severity="warning")
-def test_loader(case: Inspection, libraries: Libraries, settings: Settings, require: Requirement) -> None:
+def test_loader(inspection: Inspection, libraries: Libraries, settings: Settings, require: Requirement) -> None:
     """LD_LIBRARY_PATH and LD_PRELOAD put no other library in the place of the fabric's."""
     other = {
         name: (answer, without)
@@ -235,13 +241,13 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
         if not same_nccl(libraries, answer.file, without)
         if not (_ofi(libraries, answer.file) and _ofi(libraries, without))
     }
-    first = [path for path in _preloaded(case) if _takes_a_place(case, settings, path, set(other))]
+    first = [path for path in _preloaded(inspection) if _takes_a_place(inspection, settings, path, set(other))]
     by_file = {
         setting.value: setting.file
         for setting in settings.assigned
-        if setting.reader == "loader" and _takes_a_place(case, settings, setting.value, set(other))
+        if setting.reader == "loader" and _takes_a_place(inspection, settings, setting.value, set(other))
     }
-    tree, found_by = case.measured.tree, settings.without_path.items()
+    tree, found_by = inspection.measured.tree, settings.without_path.items()
     needed = any((a := libraries.resolved.get(name)) and a.file and a.file != without for name, without in found_by)
     secure = tree.files.set_user_id if tree and needed else []
     lines = [
@@ -269,10 +275,10 @@ def test_loader(case: Inspection, libraries: Libraries, settings: Settings, requ
     )
 
 
-def _takes_a_place(case: Inspection, settings: Settings, path: str, other: Collection[str]) -> bool:
+def _takes_a_place(inspection: Inspection, settings: Settings, path: str, other: Collection[str]) -> bool:
     """Return whether a preloaded library takes the place of one of the fabric's; see environment.files if not there."""
     is_fabrics = path not in settings.absent and bool(FABRICS.match(base_name(path)))
-    return is_fabrics and not _is_resolved_anyway(case, path, other)
+    return is_fabrics and not _is_resolved_anyway(inspection, path, other)
 
 
 def _ofi(libraries: Libraries, path: str) -> bool:
@@ -281,13 +287,13 @@ def _ofi(libraries: Libraries, path: str) -> bool:
 
 
 @pytest.mark.validator("environment.files", source=FILES)
-def test_files(case: Inspection, settings: Settings, require: Requirement) -> None:
+def test_files(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """The files that variables name are in the image, and what the preloaded ones need."""
     missing = [path for path in settings.absent if not path.startswith(MOUNTED)]
     unwritten = [path for path in missing if not path.startswith(SCRATCH)]
     named = [
         (f"{origin}: " if origin else "", name, values.get(name, ""), unwritten if origin else missing)
-        for origin, values in environments(case).items()
+        for origin, values in environments(inspection).items()
         for name in (*FILE_VARIABLES, "LD_PRELOAD")
     ]
     named += [(f"{item.file}:{item.line}: ", item.name, item.value, unwritten) for item in settings.assigned]
@@ -300,7 +306,7 @@ def test_files(case: Inspection, settings: Settings, require: Requirement) -> No
     ]
     lines.sort(key=lambda line: not any(f"{name}=" in line for name in STOPPING))
     fix = "remove the variable, or put the file into the image: a job that mounts the file can set its variable, too"
-    lacking = _preloaded_in_vain(case, settings)
+    lacking = _preloaded_in_vain(inspection, settings)
     ends = bool(lacking) or any(f"{name}=" in line for name in STOPPING for line in lines)
     require(
         not lines and not lacking,
@@ -311,15 +317,15 @@ def test_files(case: Inspection, settings: Settings, require: Requirement) -> No
     )
 
 
-def _preloaded_in_vain(case: Inspection, settings: Settings) -> list[str]:
+def _preloaded_in_vain(inspection: Inspection, settings: Settings) -> list[str]:
     """Return what preloaded libraries need and nothing answers to: no program starts then."""
-    origins = {word: f"LD_PRELOAD={word}" for word in _preloaded(case)}
+    origins = {word: f"LD_PRELOAD={word}" for word in _preloaded(inspection)}
     origins |= {
         setting.value: f"{setting.file} names {setting.value}"
         for setting in settings.assigned
         if setting.reader == "loader"
     }
-    tree = case.measured.tree
+    tree = inspection.measured.tree
     lacks = {word: _lacking(tree.libraries, word) for word in origins} if tree else {}
     return [
         f"{origins[word]} needs {', '.join(names)}, not there: no program starts"
@@ -334,27 +340,29 @@ def _lacking(libraries: Libraries, name: str) -> list[str]:
 
 
 @pytest.mark.validator("environment.path", source=SEARCH, severity="warning")
-def test_path(case: Inspection, files: Files, settings: Settings, require: Requirement) -> None:
+def test_path(inspection: Inspection, files: Files, settings: Settings, require: Requirement) -> None:
     """LD_LIBRARY_PATH names folders that are there, PATH has torch's Python first, OPAL_PREFIX fits, mpirun has ssh."""
-    entries = ":".join(environment.get("LD_LIBRARY_PATH", "") for environment in environments(case).values()).split(":")
+    entries = ":".join(
+        environment.get("LD_LIBRARY_PATH", "") for environment in environments(inspection).values()
+    ).split(":")
     folders = dict.fromkeys(folder for folder in entries if folder in settings.absent)
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
     in_vain = f"LD_LIBRARY_PATH names {with_others(missing)}, not there: what was to be in it is not found"
     folders_fault = {in_vain: f"{SAY_FOLDERS}: {', '.join(missing)}"} if missing else {}
-    advice = {in_vain} if missing and not _breaks(case) else set()
+    advice = {in_vain} if missing and not _breaks(inspection) else set()
     faults = {} if advice else {**folders_fault}
     stubs = [folder for folder in dict.fromkeys(entries) if STUBS.search(folder) and folder not in settings.absent]
     if stubs:
         faults[f"LD_LIBRARY_PATH has {stubs[0]}: what opens libcuda.so gets a stub, and CUDA does not start"] = (
             SAY_STUBS
         )
-    faults |= dict.fromkeys(_passed_over(settings, case.measured.packages), SAY_PYTHON)
-    prefix = case.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
-    started_by = next(filter(OPEN_MPI.search, case.subject.environment.get("PATH", "").split(":")), "")
+    faults |= dict.fromkeys(_passed_over(settings, inspection.measured.packages), SAY_PYTHON)
+    prefix = inspection.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
+    started_by = next(filter(OPEN_MPI.search, inspection.subject.environment.get("PATH", "").split(":")), "")
     if prefix and started_by and started_by.rstrip("/") != f"{prefix}/bin":
         faults[f"mpirun of {started_by}, first on PATH, looks for its parts in OPAL_PREFIX={prefix}"] = SAY_PREFIX
     programs = {base_name(path): path for path in files.libraries if not path.startswith(EFA_INSTALLER)}
-    is_alone = not {"ssh", "rsh"} & programs.keys() and not any(map(case.subject.environment.get, AGENT))
+    is_alone = not {"ssh", "rsh"} & programs.keys() and not any(map(inspection.subject.environment.get, AGENT))
     if "mpirun" in programs and is_alone:
         # An image without sshd may be for srun or kubectl. Otherwise Open MPI 4.1.4 ended with 243, also on one node.
         effect = "starts no rank on other nodes" if "sshd" in programs else "ends unless srun starts the ranks"
@@ -371,10 +379,10 @@ def test_path(case: Inspection, files: Files, settings: Settings, require: Requi
     )
 
 
-def _breaks(case: Inspection) -> bool:
+def _breaks(inspection: Inspection) -> bool:
     """Return whether the image is for a fabric that NCCL does not reach: what it lacks may be in a folder not there."""
-    fabric = case.expected.fabric
-    chain = compute(case, fabric) if fabric else None
+    fabric = inspection.expected.fabric
+    chain = compute(inspection, fabric) if fabric else None
     return chain is not None and chain.outcome in ("tcp", "end")
 
 
@@ -402,15 +410,15 @@ def _has_torch(python: PythonOnPath, wheels: Mapping[str, Mapping[str, str]]) ->
 
 
 @pytest.mark.validator("environment.gpus", source=RUNTIME, severity="warning")
-def test_gpus(case: Inspection, libraries: Libraries, require: Requirement) -> None:
+def test_gpus(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """An image with NCCL asks Enroot and NVIDIA's runtime for GPUs, and for no newer driver than it needs."""
     if not libraries.nccl:
         pytest.skip("the image has no NCCL")
-    if not case.subject.digest:
+    if not inspection.subject.digest:
         pytest.skip("a host shows its GPUs itself: --tier device")
-    environment = case.subject.environment
+    environment = inspection.subject.environment
     value, requirement = environment.get("NVIDIA_VISIBLE_DEVICES"), environment.get("NVIDIA_REQUIRE_CUDA", "")
-    cuda = cuda_in_use(case, libraries)
+    cuda = cuda_in_use(inspection, libraries)
     # One of the words that spaces separate has to hold; a newer minor version is compatible.
     majors = [re.search(r"\bcuda>=(\d+)", word) for word in requirement.split()]
     newer = bool(cuda and majors) and all(m and int(m.group(1)) > int(cuda.partition(".")[0]) for m in majors)
@@ -434,17 +442,17 @@ def test_gpus(case: Inspection, libraries: Libraries, require: Requirement) -> N
     )
 
 
-def _preloaded(case: Inspection) -> list[str]:
-    return re.split(r"[:\s]+", started(case).get("LD_PRELOAD", ""))
+def _preloaded(inspection: Inspection) -> list[str]:
+    return re.split(r"[:\s]+", started(inspection).get("LD_PRELOAD", ""))
 
 
-def _is_resolved_anyway(case: Inspection, path: str, other: Collection[str]) -> bool:
+def _is_resolved_anyway(inspection: Inspection, path: str, other: Collection[str]) -> bool:
     """Return whether LD_LIBRARY_PATH leads to this file, too, under a name that is not one of `other`.
 
     What the loader answered does not show it: where it is real, it answers with what was preloaded.
     """
-    tree = case.measured.tree
-    folders = started(case).get("LD_LIBRARY_PATH", "").split(":")
+    tree = inspection.measured.tree
+    folders = started(inspection).get("LD_LIBRARY_PATH", "").split(":")
     if not tree:
         return False
     file, library_files = resolve_links(tree.files, path), tree.files.libraries
@@ -454,11 +462,11 @@ def _is_resolved_anyway(case: Inspection, path: str, other: Collection[str]) -> 
 
 
 @pytest.mark.validator("environment.secret", source="a configuration and its history are readable by all who pull them")
-def test_secret(case: Inspection, require: Requirement) -> None:
+def test_secret(inspection: Inspection, require: Requirement) -> None:
     """No secret is in the environment, the labels or the history."""
-    values = {**case.subject.environment, **case.subject.labels}
+    values = {**inspection.subject.environment, **inspection.subject.labels}
     named = [name for name, value in values.items() if leftovers.is_secret(name, value)]
-    steps = [kind for step in case.subject.history if (kind := leftovers.secret_in(step.made_by.encode()))]
+    steps = [kind for step in inspection.subject.history if (kind := leftovers.secret_in(step.made_by.encode()))]
     lines = [*named, *(f"a step of the history ({kind})" for kind in steps)]
     require(
         not lines,
@@ -471,9 +479,9 @@ def test_secret(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator(
     "environment.secret-names", source="a configuration is readable by all who pull the image", severity="warning"
 )
-def test_secret_names(case: Inspection, require: Requirement) -> None:
+def test_secret_names(inspection: Inspection, require: Requirement) -> None:
     """No variable or label that is called as secrets are has a value, also where that is of no known form."""
-    values = {**case.subject.environment, **case.subject.labels}
+    values = {**inspection.subject.environment, **inspection.subject.labels}
     named = [name for name, value in values.items() if leftovers.named_as_secret(name, value)]
     unknown = [name for name in named if not leftovers.is_secret(name, values[name])]
     require(

@@ -26,14 +26,16 @@ CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
 OFI = re.compile(r"libnccl-ofi(?:-ngc-v\d+)?")
 
 
-def labelled_version(case: Inspection, component: str, brought_by: str = "") -> str:
+def labelled_version(inspection: Inspection, component: str, brought_by: str = "") -> str:
     """Return the version that the labels give a component.
 
     Skips where they give none, or a stand-in brought another.
     """
-    if brought_by and (stand_in := case.stands_in(brought_by)):
+    if brought_by and (stand_in := inspection.stands_in(brought_by)):
         pytest.skip(f"a stand-in took the place of {stand_in}: its versions are not the real ones")
-    return case.subject.label(f"component.{component}") or pytest.skip(f"no label {LABEL_PREFIX}.component.{component}")
+    return inspection.subject.label(f"component.{component}") or pytest.skip(
+        f"no label {LABEL_PREFIX}.component.{component}"
+    )
 
 
 def same(require: Requirement, label: str, actual: str, component: str, goes_on: str = "[.+]") -> None:
@@ -47,11 +49,11 @@ def same(require: Requirement, label: str, actual: str, component: str, goes_on:
 
 
 @pytest.mark.validator("label.complete", source=OCI)
-def test_complete(case: Inspection, require: Requirement) -> None:
+def test_complete(inspection: Inspection, require: Requirement) -> None:
     """Every label that our images carry is there and says something."""
-    if not case.subject.label("target"):
+    if not inspection.subject.label("target"):
         pytest.skip("not an image of this project: it has none of our labels")
-    missing = [name for name in REQUIRED if not case.subject.labels.get(name)]
+    missing = [name for name in REQUIRED if not inspection.subject.labels.get(name)]
     require(
         not missing,
         expected=", ".join(REQUIRED),
@@ -61,66 +63,68 @@ def test_complete(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("label.python", source=DECLARED)
-def test_python(case: Inspection, system: System, require: Requirement) -> None:
+def test_python(inspection: Inspection, system: System, require: Requirement) -> None:
     """The label names the Python that is there."""
-    same(require, labelled_version(case, "python"), system.python, "python")
+    same(require, labelled_version(inspection, "python"), system.python, "python")
 
 
 @pytest.mark.validator("label.pytorch", source=DECLARED)
-def test_pytorch(case: Inspection, require: Requirement) -> None:
+def test_pytorch(inspection: Inspection, require: Requirement) -> None:
     """The label names the torch that is there."""
-    label = labelled_version(case, "pytorch")
-    torch, why = case.measured.torch, case.measured.missing.get("torch", "")
+    label = labelled_version(inspection, "pytorch")
+    torch, why = inspection.measured.torch, inspection.measured.missing.get("torch", "")
     if not torch and why != ABSENT:
         pytest.skip(why)
     same(require, label, torch.version if torch else why, "pytorch")
 
 
 @pytest.mark.validator("label.cuda", source=DECLARED)
-def test_cuda(case: Inspection, require: Requirement) -> None:
+def test_cuda(inspection: Inspection, require: Requirement) -> None:
     """The label names the CUDA that torch was built for."""
-    torch = case.measured.torch
-    label = labelled_version(case, "cuda")
-    same(require, label, (torch.cuda or "") if torch else pytest.skip(case.measured.missing["torch"]), "cuda")
+    torch = inspection.measured.torch
+    label = labelled_version(inspection, "cuda")
+    same(require, label, (torch.cuda or "") if torch else pytest.skip(inspection.measured.missing["torch"]), "cuda")
 
 
 @pytest.mark.validator("label.base", source=DECLARED)
-def test_base(case: Inspection, system: System, require: Requirement) -> None:
+def test_base(inspection: Inspection, system: System, require: Requirement) -> None:
     """The label names the distribution that the image is made from."""
-    label = labelled_version(case, "base", brought_by="base")
+    label = labelled_version(inspection, "base", brought_by="base")
     distribution = f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}"
     same(require, re.split(r"[-@:]", label)[0], distribution, "base")
 
 
 @pytest.mark.validator("label.libfabric", source=DECLARED)
-def test_libfabric(case: Inspection, require: Requirement) -> None:
+def test_libfabric(inspection: Inspection, require: Requirement) -> None:
     """The label names the libfabric that is there."""
-    label = labelled_version(case, "libfabric", brought_by="efa-installer")
-    runs: dict[str, ToolRun] = case.measured.tools or {}
+    label = labelled_version(inspection, "libfabric", brought_by="efa-installer")
+    runs: dict[str, ToolRun] = inspection.measured.tools or {}
     run = runs.get("fi_info --version")
     match = re.search(r"^libfabric: (\S+)", run.out, re.MULTILINE) if run else None
     same(require, label, match.group(1) if match else pytest.skip("fi_info did not say its libfabric"), "libfabric")
 
 
 @pytest.mark.validator("label.rdma-core", source=DECLARED)
-def test_rdma_core(case: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
+def test_rdma_core(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the rdma-core that is there."""
-    label = labelled_version(case, "rdma-core", brought_by="efa-installer")
+    label = labelled_version(inspection, "rdma-core", brought_by="efa-installer")
     version = packaged(packages, re.compile("libibverbs1?")) or pytest.skip("no package manager knows of libibverbs")
     # AWS's versions end in words of its own, such as amzn0, which its changelog does not always have.
     same(require, label, version, "rdma-core", goes_on=r"\D")
 
 
 @pytest.mark.validator("label.efa-installer", source="the installer lists itself in /opt/amazon/efa_installed_packages")
-def test_efa_installer(case: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
+def test_efa_installer(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the EFA installer that ran."""
-    same(require, labelled_version(case, "efa-installer"), packages.efa_installer, "efa-installer")
+    same(require, labelled_version(inspection, "efa-installer"), packages.efa_installer, "efa-installer")
 
 
 @pytest.mark.validator("label.aws-ofi-nccl", source="the plugin's own first line of log, else the installer's package")
-def test_aws_ofi_nccl(case: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement) -> None:
+def test_aws_ofi_nccl(
+    inspection: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
+) -> None:
     """The label names the aws-ofi-nccl that NCCL finds."""
-    label = labelled_version(case, "aws-ofi-nccl")
+    label = labelled_version(inspection, "aws-ofi-nccl")
     path = libraries.resolved["libnccl-net.so"].file
     stated = libraries.plugins[path].version if path in libraries.plugins else ""
     version = stated or (packaged(packages, OFI) if path.startswith("/opt/amazon/") else "")
@@ -128,10 +132,10 @@ def test_aws_ofi_nccl(case: Inspection, libraries: Libraries, packages: Measured
 
 
 @pytest.mark.validator("label.architectures", source=RUNS)
-def test_architectures(case: Inspection, system: System, libraries: Libraries, require: Requirement) -> None:
+def test_architectures(inspection: Inspection, system: System, libraries: Libraries, require: Requirement) -> None:
     """Every program of nccl-tests holds code for the GPUs that the label names."""
     name = "nccl-tests.architectures"
-    label = case.subject.label(name) or pytest.skip(f"no label {LABEL_PREFIX}.{name}")
+    label = inspection.subject.label(name) or pytest.skip(f"no label {LABEL_PREFIX}.{name}")
     if not system.python:
         pytest.skip("programs are read by the image's own Python, and it has none")
     lacking = {path: set(label.split()) - set(code) for path, code in libraries.gpu_code.items()}
@@ -145,22 +149,22 @@ def test_architectures(case: Inspection, system: System, libraries: Libraries, r
 
 
 @pytest.mark.validator("label.cudnn", source=DECLARED)
-def test_cudnn(case: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
+def test_cudnn(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the cuDNN that is there."""
-    label = labelled_version(case, "cudnn")
+    label = labelled_version(inspection, "cudnn")
     installed = next((version for name, version in packages.installed if CUDNN.fullmatch(name)), "")
-    if not installed and case.libraries_named("libcudnn.so"):
+    if not installed and inspection.libraries_named("libcudnn.so"):
         pytest.skip("no wheel brought the cuDNN that is there")
     same(require, label, installed, "cudnn")
 
 
 @pytest.mark.validator("label.rehearsal", source=DECLARED)
-def test_rehearsal(case: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
+def test_rehearsal(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The label names the stand-ins that are in the image, and nothing else."""
-    versions = {name: case.subject.label(f"component.{name}") for name in REPLACEABLE}
+    versions = {name: inspection.subject.label(f"component.{name}") for name in REPLACEABLE}
     possible = {f"{name}-{version}" for name, version in versions.items() if version}
     possible |= {"erdma-apt-key"} if versions["erdma-apt"] else set()
-    named = case.subject.rehearsal
+    named = inspection.subject.rehearsal
     packages_for = [source for source in named if source.startswith(PACKAGED)]
     stand_ins = [f"{name} {version}" for name, version in packages.dpkg.items() if version.endswith(STAND_IN)]
     unknown = [source for source in named if root(source) not in possible]

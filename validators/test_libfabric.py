@@ -28,26 +28,26 @@ NO_DATA = 61  # what fi_info ends with where a provider has no device
 
 
 @pytest.fixture
-def fi_info(case: Inspection) -> dict[str, ToolRun]:
+def fi_info(inspection: Inspection) -> dict[str, ToolRun]:
     """Return what fi_info printed; skips where it could not run, which has a check of its own."""
-    runs = case.measured.tools or pytest.skip(case.measured.missing.get("tools", "fi_info was not run"))
+    runs = inspection.measured.tools or pytest.skip(inspection.measured.missing.get("tools", "fi_info was not run"))
     if runs["fi_info --version"].rc != 0:
         pytest.skip("fi_info does not run: see libfabric.fi-info")
     return runs
 
 
 @pytest.mark.validator("libfabric.closure", source=f"{LOADER}; {BY_NAME}", fabric="efa")
-def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requirement) -> None:
+def test_libfabric_closure(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """Every library that libfabric needs, or opens by its name for the GPUs that NCCL uses, is found."""
     library = libraries.resolved[FABRIC].file or pytest.skip("the loader finds no libfabric: see chain.holds")
     missing = missing_in(libraries, library)
-    skip_if_broken(case, libraries, FABRIC, *missing)
-    plugins = {path for nccl in libraries.nccl if (path := plugin_of(case, libraries, nccl)) in libraries.plugins}
+    skip_if_broken(inspection, libraries, FABRIC, *missing)
+    plugins = {path for nccl in libraries.nccl if (path := plugin_of(inspection, libraries, nccl)) in libraries.plugins}
     reported = {name for path in plugins for name in libraries.plugins[path].opens if not libraries.resolved[name].file}
     opened = [name for name in libraries.opens.get(library, ()) if libraries.nccl and name not in reported]
-    problems = [f"libfabric cannot be loaded: {no_library(case, missing)}"] if missing else []
+    problems = [f"libfabric cannot be loaded: {no_library(inspection, missing)}"] if missing else []
     problems += [
-        f"{library} does not know the GPUs' memory: it opens {name}, and the image has {_similar(case, name)}"
+        f"{library} does not know the GPUs' memory: it opens {name}, and the image has {_similar(inspection, name)}"
         for name in opened
     ]
     fixes = [f"install what brings {', '.join(missing)} (rdma-core's libraries come with the EFA installer)"]
@@ -65,9 +65,9 @@ def test_libfabric_closure(case: Inspection, libraries: Libraries, require: Requ
     )
 
 
-def _similar(case: Inspection, name: str) -> str:
+def _similar(inspection: Inspection, name: str) -> str:
     """Return a library whose name goes on after `name`, as that of a version does, in words."""
-    others = sorted({base_name(path) for path in case.libraries_named(name)} - {name})
+    others = sorted({base_name(path) for path in inspection.libraries_named(name)} - {name})
     return f"only {others[0]}" if others else "none"
 
 
@@ -77,9 +77,9 @@ def _similar(case: Inspection, name: str) -> str:
     severity="warning",
     fabric="efa",
 )
-def test_libfabric_single(case: Inspection, libraries: Libraries, require: Requirement) -> None:
+def test_libfabric_single(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """One libfabric is in the image."""
-    paths = case.libraries_named("libfabric.so") or pytest.skip("there is no libfabric: see chain.holds")
+    paths = inspection.libraries_named("libfabric.so") or pytest.skip("there is no libfabric: see chain.holds")
     # The one in use has checks of its own, and so has the one that fi_info takes.
     used = {
         c.libraries.get("libfabric.so.1")
@@ -100,10 +100,10 @@ def test_libfabric_single(case: Inspection, libraries: Libraries, require: Requi
 
 @pytest.mark.validator("libfabric.version", source=SOURCE, severity="warning", fabric="efa")
 def test_libfabric_version(
-    case: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
+    inspection: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
     """The libfabric under /opt/amazon/efa is the EFA installer's, and no libefa or libibverbs is older than its own."""
-    if case.stands_in("efa-installer"):
+    if inspection.stands_in("efa-installer"):
         pytest.skip("a stand-in took the place of the EFA installer")
     installer = packages.efa_installer or pytest.skip("the image does not say which EFA installer made it")
     row = facts_file.read(Efa).releases.get(installer)
@@ -155,13 +155,16 @@ def _effect(path: str) -> str:
 
 
 @pytest.mark.validator("libfabric.providers", source=OPENS, severity="warning", fabric="efa")
-def test_providers(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_providers(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every provider that libfabric opens as a file of its own can be loaded."""
     mine = [p for p in files.libraries if PROVIDER.fullmatch(base_name(p)) and not files.libraries[p].target]
-    opened = [path for path in mine if opens(case, libraries, path)] or pytest.skip("libfabric's providers are in it")
+    opened = [path for path in mine if opens(inspection, libraries, path)] or pytest.skip(
+        "libfabric's providers are in it"
+    )
     lacking = {p: missing for p in opened if (missing := missing_in(libraries, p))}
     faults = [
-        f"libfabric goes without {path}, which finds no {unfound(case, missing)}" for path, missing in lacking.items()
+        f"libfabric goes without {path}, which finds no {unfound(inspection, missing)}"
+        for path, missing in lacking.items()
     ]
     faults += [fault for path in opened if path in libraries.closures for fault in libraries.closures[path].faults]
     affected = [path for path in opened if path in lacking or closure(libraries, path).faults]
@@ -174,12 +177,12 @@ def test_providers(case: Inspection, files: Files, libraries: Libraries, require
     )
 
 
-def opens(case: Inspection, libraries: Libraries, path: str) -> bool:
+def opens(inspection: Inspection, libraries: Libraries, path: str) -> bool:
     """Return whether libfabric opens the provider at `path`.
 
     From FI_PROVIDER_PATH, else from the folder beside itself.
     """
-    provider_path = case.subject.environment.get("FI_PROVIDER_PATH", "").removeprefix("@")
+    provider_path = inspection.subject.environment.get("FI_PROVIDER_PATH", "").removeprefix("@")
     folder = path.rpartition("/")[0]
     if provider_path:
         return folder in provider_path.split(":") or f"+{path}" in provider_path.split(":")
@@ -188,9 +191,9 @@ def opens(case: Inspection, libraries: Libraries, path: str) -> bool:
 
 
 @pytest.mark.validator("libfabric.fi-info", source=FI_INFO, fabric="efa")
-def test_fi_info(case: Inspection, libraries: Libraries, require: Requirement) -> None:
+def test_fi_info(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """fi_info is there and runs."""
-    run = started(case, libraries, "fi_info --version", "chain.holds or libfabric.closure")
+    run = started(inspection, libraries, "fi_info --version", "chain.holds or libfabric.closure")
     require(
         run.rc == 0 and "libfabric:" in run.out,
         expected="`fi_info --version` prints libfabric's version",

@@ -35,42 +35,42 @@ FIXES = (
 )
 
 
-def requested_names(case: Inspection, files: Files, libraries: Libraries) -> list[str]:
+def requested_names(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:
     """Return the names by which the image's job asks for libraries, and the missing ones that those need."""
-    fabric = case.expected.fabric
+    fabric = inspection.expected.fabric
     names = [NCCL, *([VERBS] if fabric else [])]
-    names += [EFA, FABRIC, *plugin_names(case, libraries)] if fabric == "efa" else []
-    names += [name for path in roots(case, files, libraries) for name in closure(libraries, path).missing]
+    names += [EFA, FABRIC, *plugin_names(inspection, libraries)] if fabric == "efa" else []
+    names += [name for path in roots(inspection, files, libraries) for name in closure(libraries, path).missing]
     return list(dict.fromkeys(names))
 
 
 @pytest.mark.validator("libraries.intact", source=MAPPED)
-def test_intact(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_intact(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What a job asks for by name is a library of this machine, and no pointer, page, dangling link or pipe."""
     broken_files: dict[str, BrokenFile] = {}
-    for name in requested_names(case, files, libraries):
-        broken_files |= culprits(case, libraries, name)
-    mine = [path for path, driver in opened_providers(files, libraries).items() if driver == case.expected.fabric]
-    providers = {path: broken(case, path) for path in mine}
+    for name in requested_names(inspection, files, libraries):
+        broken_files |= culprits(inspection, libraries, name)
+    mine = [path for path, driver in opened_providers(files, libraries).items() if driver == inspection.expected.fabric]
+    providers = {path: broken(inspection, path) for path in mine}
     broken_files |= {path: faults for path, faults in providers.items() if faults} if all(providers.values()) else {}
     behind_links = {resolve_links(files, path) for path in broken_files if files.libraries[path].target}
     faults = [fault for path, fault in broken_files.items() if path not in behind_links or files.libraries[path].target]
     require(
         not faults,
-        expected=f"libraries for {case.subject.machine or 'the machine of the image'}",
+        expected=f"libraries for {inspection.subject.machine or 'the machine of the image'}",
         actual="; ".join(fault.actual for fault in faults[:MAX_SHOWN]) or "every one is",
         fix=faults[0].fix if faults else "",
     )
 
 
 @pytest.mark.validator("libraries.readable", source=USER)
-def test_readable(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_readable(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The image's user may read every library that its job opens."""
-    used = roots(case, files, libraries)
+    used = roots(inspection, files, libraries)
     used += [path for root in used for path in closure(libraries, root).libraries.values()]
     used += [answer.path for answer in libraries.resolved.values() if answer.file in used]
     closed = {p: f.closed for p in dict.fromkeys(used) if (f := files.libraries.get(p)) and f.closed}
-    user = case.subject.user
+    user = inspection.subject.user
     barred = list(dict.fromkeys(closed.values()))
     lines = [
         f"{user} may not {'read' if obstacle == path else f'enter {obstacle}, the way to'} {path}"
@@ -85,11 +85,11 @@ def test_readable(case: Inspection, files: Files, libraries: Libraries, require:
 
 
 @pytest.mark.validator("libraries.load", source=NOW)
-def test_load(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """The loader takes every library of the job, with each symbol and version that it asks for."""
-    if any(culprits(case, libraries, name) for name in requested_names(case, files, libraries)):
+    if any(culprits(inspection, libraries, name) for name in requested_names(inspection, files, libraries)):
         pytest.skip("a file is no library: see libraries.intact")
-    used = [path for path in roots(case, files, libraries) if not broken(case, path)]
+    used = [path for path in roots(inspection, files, libraries) if not broken(inspection, path)]
     if not used:
         pytest.skip("the image has no library of a fabric: see nccl.found")
     faults = [fault for path in used for fault in closure(libraries, path).faults]
@@ -135,7 +135,9 @@ def test_bundled(files: Files, require: Requirement) -> None:
 
 
 @pytest.mark.validator("verbs.closure", source=DRIVERS, fabric="any")
-def test_providers(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+def test_providers(
+    inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
+) -> None:
     """Every library that the fabric's verbs provider needs is found."""
     mine = [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
     if not mine:
@@ -144,7 +146,9 @@ def test_providers(case: Inspection, files: Files, libraries: Libraries, fabric:
     require(
         not missing,
         expected="nothing missing",
-        actual="; ".join(f"{path} is not loaded: it finds no {unfound(case, lacks)}" for path, lacks in missing.items())
+        actual="; ".join(
+            f"{path} is not loaded: it finds no {unfound(inspection, lacks)}" for path, lacks in missing.items()
+        )
         or f"complete for {', '.join(mine)}",
         fix=f"install what brings {', '.join(name for lacks in missing.values() for name in lacks)}, "
         "or ibverbs-providers again",
@@ -152,10 +156,10 @@ def test_providers(case: Inspection, files: Files, libraries: Libraries, fabric:
 
 
 @pytest.mark.validator("verbs.others", source=DRIVERS, severity="warning")
-def test_others(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_others(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Every other driver that is announced in /etc/libibverbs.d can be loaded, so that no process warns."""
     announced = {base_name(p).removesuffix(".driver"): p for p in files.libraries if p.endswith(".driver")}
-    announced.pop(case.expected.fabric or "", None)
+    announced.pop(inspection.expected.fabric or "", None)
     if not announced or not libraries.verbs_looks_for:
         pytest.skip("no other driver is announced")
     opened = opened_providers(files, libraries)

@@ -8,19 +8,19 @@ from rdma_images.validate.pytest_plugin import Requirement
 STEERS_PYTHON = ("PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONPLATLIBDIR")
 
 
-def torch_tells(case: Inspection) -> bool:
+def torch_tells(inspection: Inspection) -> bool:
     """Return whether torch.imports has something to say of a torch that could not be imported."""
-    packages = case.measured.packages
+    packages = inspection.measured.packages
     return packages is not None and any("torch" in folder for folder in packages.wheels.values())
 
 
 @pytest.mark.validator("measured.complete", source="what was not measured is no evidence", tier="any")
-def test_complete(case: Inspection, require: Requirement) -> None:
+def test_complete(inspection: Inspection, require: Requirement) -> None:
     """Every measurement came to its end."""
-    measured = case.measured
-    set_for_python = {n: v for n, v in case.subject.environment.items() if n in STEERS_PYTHON and v}
+    measured = inspection.measured
+    set_for_python = {n: v for n, v in inspection.subject.environment.items() if n in STEERS_PYTHON and v}
     settings = " and ".join(f"{name}={value}" for name, value in set_for_python.items())
-    lost = [name for name in measured.lost if name != "torch" or not torch_tells(case)]
+    lost = [name for name in measured.lost if name != "torch" or not torch_tells(inspection)]
     require(
         not lost,
         expected="an answer to every question asked",

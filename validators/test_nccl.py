@@ -48,20 +48,20 @@ def plain(version: str) -> str:
     return match.group(1) if match else version
 
 
-def uses_gpus(case: Inspection, files: Files, libraries: Libraries) -> bool:
+def uses_gpus(inspection: Inspection, files: Files, libraries: Libraries) -> bool:
     """Return whether the image asks for GPUs, has a library of CUDA, a program of nccl-tests, or what asks for NCCL."""
-    devices = case.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    devices = inspection.subject.environment.get("NVIDIA_VISIBLE_DEVICES", "")
     cuda = any(CUDA.fullmatch(base_name(path)) for path in files.libraries)
     return bool(devices) or cuda or any(NCCL in about.missing for about in libraries.closures.values())
 
 
 @pytest.mark.validator("nccl.found", source="a training image without NCCL cannot use a fabric", fabric="any")
-def test_found(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_found(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """A libnccl.so.2, by that name, is in the image, or NCCL in torch's own library, where anything in it uses GPUs."""
-    skip_if_broken(case, libraries, NCCL)
-    if not libraries.nccl and not uses_gpus(case, files, libraries):
+    skip_if_broken(inspection, libraries, NCCL)
+    if not libraries.nccl and not uses_gpus(inspection, files, libraries):
         pytest.skip("nothing in the image uses GPUs")
-    nameless = _without_its_name(case, files, libraries)
+    nameless = _without_its_name(inspection, files, libraries)
     require(
         any(not about.error for about in libraries.nccl.values()) and not nameless,
         expected=f"at least one {NCCL}",
@@ -75,9 +75,9 @@ def test_found(case: Inspection, files: Files, libraries: Libraries, require: Re
     )
 
 
-def _without_its_name(case: Inspection, files: Files, libraries: Libraries) -> str:
+def _without_its_name(inspection: Inspection, files: Files, libraries: Libraries) -> str:
     """Return a libnccl, where none has a name by which a program or a variable asks for it; "" where one has."""
-    words = [word for value in case.subject.environment.values() for word in re.split(r"[:\s]+", value)]
+    words = [word for value in inspection.subject.environment.values() for word in re.split(r"[:\s]+", value)]
     readable = [path for path, about in libraries.nccl.items() if not about.error]
     file_names = {NCCL, "libnccl.so", *map(base_name, words)}
     has_name = any(base_name(path) in file_names for path in files.libraries) or any(
@@ -87,14 +87,14 @@ def _without_its_name(case: Inspection, files: Files, libraries: Libraries) -> s
 
 
 @pytest.mark.validator("nccl.loaded", source=LOADER)
-def test_loaded(case: Inspection, libraries: Libraries, require: Requirement) -> None:
+def test_loaded(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """A process that imports torch maps the NCCL that was installed with it, or that the image's LD_PRELOAD names."""
-    wheel, mapped = wheel_nccl(libraries), mapped_nccl(case)
-    if not case.measured.torch:
-        pytest.skip(case.measured.missing["torch"])
+    wheel, mapped = wheel_nccl(libraries), mapped_nccl(inspection)
+    if not inspection.measured.torch:
+        pytest.skip(inspection.measured.missing["torch"])
     if not wheel:
         pytest.skip("no NCCL wheel is installed: torch takes what the loader finds")
-    required = preloaded_nccl(case) or wheel
+    required = preloaded_nccl(inspection) or wheel
     require(
         mapped is not None and mapped.path == required,
         expected=required,
@@ -104,20 +104,24 @@ def test_loaded(case: Inspection, libraries: Libraries, require: Requirement) ->
         if mapped.path == required
         else f"torch maps NCCL {mapped.version} at {mapped.path}, and not {required}",
         fix="remove the other libnccl, and what puts it first: LD_PRELOAD, /etc/ld.so.preload or LD_LIBRARY_PATH",
-        severity=_severity(case),
+        severity=_severity(inspection),
     )
 
 
-def _severity(case: Inspection) -> Severity:
+def _severity(inspection: Inspection) -> Severity:
     """Return how bad another NCCL than the installed one is: an error where a plan or a label says which it is."""
-    return "error" if case.expected.components.get("nccl") or case.subject.label("component.nccl") else "warning"
+    return (
+        "error"
+        if inspection.expected.components.get("nccl") or inspection.subject.label("component.nccl")
+        else "warning"
+    )
 
 
 @pytest.mark.validator("nccl.version", source="ncclGetVersion() of the mapped file, and the wheel's metadata")
 @pytest.mark.usefixtures("packages")
-def test_version(case: Inspection, libraries: Libraries, require: Requirement) -> None:
+def test_version(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """The installed libnccl is the version that its wheel says."""
-    wheel, wheels, mapped = wheel_nccl(libraries), nccl_wheels(case), mapped_nccl(case)
+    wheel, wheels, mapped = wheel_nccl(libraries), nccl_wheels(inspection), mapped_nccl(inspection)
     if not wheel or not wheels:
         pytest.skip("no NCCL wheel is installed")
     answered = mapped.version if mapped and mapped.path == wheel else libraries.nccl[wheel].version
@@ -127,16 +131,16 @@ def test_version(case: Inspection, libraries: Libraries, require: Requirement) -
         actual=f"{wheel} is {f'NCCL {answered}' if answered else 'a file without a version'}"
         + ("" if answered in wheels.values() else f", and its wheel says {', '.join(wheels.values())}"),
         fix="the file was overwritten after the wheel was installed: install the wheel last",
-        severity=_severity(case),
+        severity=_severity(inspection),
     )
 
 
 @pytest.mark.validator("nccl.compiled", source=COMPILED, severity="warning")
-def test_compiled(case: Inspection, torch: ImportedTorch, nccl: tuple[str, str], require: Requirement) -> None:
+def test_compiled(inspection: Inspection, torch: ImportedTorch, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is no older than the one torch was compiled against."""
     if not torch.compiled_nccl:
         pytest.skip("this torch was built without NCCL")
-    chosen = case.expected.components.get("nccl")
+    chosen = inspection.expected.components.get("nccl")
     compiled, in_use = Version(torch.compiled_nccl), Version(nccl[1])
     newer = in_use >= compiled and in_use.major == compiled.major
     require(
@@ -158,7 +162,7 @@ def _runtime_of_torch(libraries: Libraries) -> str:
     return next((match.group(1) for name in names if (match := RUNTIME.match(name))), "")
 
 
-def _runtime_beside(case: Inspection, files: Files, libraries: Libraries) -> str:
+def _runtime_beside(inspection: Inspection, files: Files, libraries: Libraries) -> str:
     """Return the CUDA of an image without torch: of what calls NCCL, else of the system's runtime; "" for several."""
     callers = [libraries.closures[path] for path in libraries.users]
     callers = [answer for answer in callers if NCCL in answer.libraries or NCCL in answer.missing]
@@ -167,24 +171,24 @@ def _runtime_beside(case: Inspection, files: Files, libraries: Libraries) -> str
     majors = {match.group(1) for name in names if (match := RUNTIME.match(name))}
     if len(majors) != 1:
         return ""
-    (major,), stated = majors, case.subject.environment.get("CUDA_VERSION", "")
+    (major,), stated = majors, inspection.subject.environment.get("CUDA_VERSION", "")
     return stated if stated.partition(".")[0] == major else major
 
 
 @pytest.mark.validator("nccl.cuda", source=STATIC, severity="warning")
 def test_cuda(
-    case: Inspection, files: Files, libraries: Libraries, nccl: tuple[str, str], require: Requirement
+    inspection: Inspection, files: Files, libraries: Libraries, nccl: tuple[str, str], require: Requirement
 ) -> None:
     """The NCCL in use is built for the image's CUDA: torch's, or the one that the label names.
 
     Of a torch that was not imported, the runtime that it needs says which CUDA it is for; without torch, that of the
     programs that call NCCL, or the only one of the system.
     """
-    if len(nccl_wheels(case)) > 1:
+    if len(nccl_wheels(inspection)) > 1:
         pytest.skip("there is more than one NCCL wheel: see nccl.wheels")
-    torch = case.measured.torch
-    declared = torch.cuda if torch else case.subject.label("component.cuda")
-    needed = "" if torch else _runtime_of_torch(libraries) or _runtime_beside(case, files, libraries)
+    torch = inspection.measured.torch
+    declared = torch.cuda if torch else inspection.subject.label("component.cuda")
+    needed = "" if torch else _runtime_of_torch(libraries) or _runtime_beside(inspection, files, libraries)
     cuda = declared or needed or pytest.skip("the image has no CUDA")
     about = libraries.nccl.get(nccl[0])
     if not about or not about.cuda:
@@ -202,15 +206,19 @@ def test_cuda(
 @pytest.mark.validator(
     "nccl.broken", source="facts/faults.yaml, each with its source", severity="warning", fabric="any"
 )
-def test_broken(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
+def test_broken(inspection: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is no version that is known to fail or to be slow over the fabric."""
-    faults(case, {**component_versions(case), "nccl": nccl[1]}, "nccl").require_none(require, "an NCCL", nccl[1])
+    faults(inspection, {**component_versions(inspection), "nccl": nccl[1]}, "nccl").require_none(
+        require, "an NCCL", nccl[1]
+    )
 
 
 @pytest.mark.validator("nccl.matrix", source=DECLARED)
-def test_matrix(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
+def test_matrix(inspection: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use is the one that the matrix chose."""
-    chosen = case.expected.components.get("nccl") or pytest.skip("the image was not built from a matrix known here")
+    chosen = inspection.expected.components.get("nccl") or pytest.skip(
+        "the image was not built from a matrix known here"
+    )
     require(
         nccl[1] == chosen,
         expected=chosen,
@@ -221,9 +229,9 @@ def test_matrix(case: Inspection, nccl: tuple[str, str], require: Requirement) -
 
 @pytest.mark.validator("nccl.wheels", source=PIP, severity="warning")
 @pytest.mark.usefixtures("packages")
-def test_wheels(case: Inspection, require: Requirement) -> None:
+def test_wheels(inspection: Inspection, require: Requirement) -> None:
     """No two NCCL wheels overwrite each other."""
-    wheels = nccl_wheels(case)
+    wheels = nccl_wheels(inspection)
     if not wheels:
         pytest.skip("no NCCL wheel is installed")
     require(
@@ -236,16 +244,16 @@ def test_wheels(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("nccl.loader", source=LOADER, severity="warning")
-def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_loader(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """A program that asks the loader for NCCL gets the same file as torch, or another of the same build."""
     answer = libraries.resolved["libnccl.so.2"]
     other = second_nccl(libraries, nccl[0])
     users = [path for path, closure in libraries.closures.items() if other and closure.libraries.get(NCCL) == other]
     users = [path for path in (*users, *libraries.gpu_code) if other and "/torch/lib/" not in path]
-    users = [path for path in users if not (CUPY in path and _cupy_opens_wheels(case))]
+    users = [path for path in users if not (CUPY in path and _cupy_opens_wheels(inspection))]
     banner = libraries.nccl[other].banner if other in libraries.nccl else ""
     torch_version = libraries.nccl[nccl[0]].banner if nccl[0] in libraries.nccl else nccl[1]
-    signs = ", ".join([*_packages_of_nccl(case), *([f"NCCL_VERSION={v}"] if (v := _stated(case)) else [])])
+    signs = ", ".join([*_packages_of_nccl(inspection), *([f"NCCL_VERSION={v}"] if (v := _stated(inspection)) else [])])
     require(
         not other,
         expected=f"{nccl[0]}, or nothing",
@@ -259,22 +267,22 @@ def test_loader(case: Inspection, libraries: Libraries, nccl: tuple[str, str], r
     )
 
 
-def _cupy_opens_wheels(case: Inspection) -> bool:
+def _cupy_opens_wheels(inspection: Inspection) -> bool:
     """Return whether the installed CuPy opens the wheel's NCCL before its own module asks the loader for one."""
-    installed = case.measured.packages.installed if case.measured.packages else ()
+    installed = inspection.measured.packages.installed if inspection.measured.packages else ()
     return any(name.startswith("cupy") and versions.at_least(version, PATHFINDER_CUPY) for name, version in installed)
 
 
-def _packages_of_nccl(case: Inspection) -> list[str]:
+def _packages_of_nccl(inspection: Inspection) -> list[str]:
     """Return name and version of each package of the system's package manager that brings NCCL."""
-    packages = case.measured.packages
+    packages = inspection.measured.packages
     version_by_package = {**packages.dpkg, **packages.rpm} if packages else {}
     return [f"{name} {version}" for name, version in version_by_package.items() if name in NCCL_PACKAGES]
 
 
-def _stated(case: Inspection) -> str:
+def _stated(inspection: Inspection) -> str:
     """Return what NCCL_VERSION says in the image's environment."""
-    return case.subject.environment.get("NCCL_VERSION", "")
+    return inspection.subject.environment.get("NCCL_VERSION", "")
 
 
 @pytest.mark.validator(
@@ -282,12 +290,12 @@ def _stated(case: Inspection) -> str:
     source="two libraries of one name: which one is loaded depends on who asks first",
     severity="warning",
 )
-def test_single(case: Inspection, libraries: Libraries, require: Requirement) -> None:
+def test_single(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """No libnccl is in the image but what torch or the loader takes."""
     if not libraries.nccl:
         pytest.skip("the image has no NCCL")
-    mapped, wheel = mapped_nccl(case), wheel_nccl(libraries)
-    in_use = nccl_in_use(case)
+    mapped, wheel = mapped_nccl(inspection), wheel_nccl(libraries)
+    in_use = nccl_in_use(inspection)
     # A copy that is loaded, or that the loader finds, has a check of its own.
     checked = {mapped and mapped.path, wheel, in_use and in_use[0], libraries.resolved["libnccl.so.2"].file}
     spare = [path for path in libraries.nccl if path not in checked]
@@ -308,14 +316,14 @@ def _with_version(libraries: Libraries, paths: Iterable[str]) -> str:
 
 
 @pytest.mark.validator("nccl.closure", source=LOADER)
-def test_closure(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_closure(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """Every library that NCCL needs is found."""
     missing = missing_in(libraries, nccl[0])
-    skip_if_broken(case, libraries, *missing)
+    skip_if_broken(inspection, libraries, *missing)
     require(
         not missing,
         expected="nothing missing",
-        actual=f"NCCL {nccl[1]} cannot be loaded: {no_library(case, missing)}"
+        actual=f"NCCL {nccl[1]} cannot be loaded: {no_library(inspection, missing)}"
         if missing
         else f"{len(libraries.closures[nccl[0]].libraries)} libraries found",
         fix=f"install the package that brings {', '.join(missing)}",
@@ -324,7 +332,11 @@ def test_closure(case: Inspection, libraries: Libraries, nccl: tuple[str, str], 
 
 @pytest.mark.validator("nccl.packages", source="dpkg and rpm databases; /var/lib/dpkg/status", severity="warning")
 def test_packages(
-    case: Inspection, packages: MeasuredPackages, libraries: Libraries, nccl: tuple[str, str], require: Requirement
+    inspection: Inspection,
+    packages: MeasuredPackages,
+    libraries: Libraries,
+    nccl: tuple[str, str],
+    require: Requirement,
 ) -> None:
     """The system's package manager brings no second NCCL."""
     if second_nccl(libraries, nccl[0]):
@@ -333,7 +345,7 @@ def test_packages(
         name: version for name, version in {**packages.dpkg, **packages.rpm}.items() if name in NCCL_PACKAGES
     }
     agree = all(plain(version) == nccl[1] for version in packages_of_nccl.values())
-    only = not nccl_wheels(case)
+    only = not nccl_wheels(inspection)
     require(
         not packages_of_nccl or (only and agree),
         expected=f"none beside the wheel's {nccl[1]}" if not only else f"{nccl[1]}, which is in use",
@@ -366,9 +378,9 @@ def test_header(libraries: Libraries, nccl: tuple[str, str], require: Requiremen
 
 
 @pytest.mark.validator("nccl.environment", source=DECLARED, severity="note")
-def test_environment(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_environment(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """NCCL_VERSION in the environment, where it is set, is the NCCL in use."""
-    stated = _stated(case) or pytest.skip("NCCL_VERSION is not set")
+    stated = _stated(inspection) or pytest.skip("NCCL_VERSION is not set")
     if second_nccl(libraries, nccl[0]):
         pytest.skip("the loader finds a second NCCL: see nccl.loader")
     require(
@@ -380,9 +392,11 @@ def test_environment(case: Inspection, libraries: Libraries, nccl: tuple[str, st
 
 
 @pytest.mark.validator("nccl.label", source=DECLARED)
-def test_label(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
+def test_label(inspection: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """The image's label names the NCCL in use."""
-    stated = case.subject.label("component.nccl") or pytest.skip("the image has no label io.rdma-images.component.nccl")
+    stated = inspection.subject.label("component.nccl") or pytest.skip(
+        "the image has no label io.rdma-images.component.nccl"
+    )
     require(
         plain(stated) == nccl[1],
         expected=nccl[1],
@@ -392,14 +406,14 @@ def test_label(case: Inspection, nccl: tuple[str, str], require: Requirement) ->
 
 
 @pytest.mark.validator("nccl.tag", source=DECLARED)
-def test_tag(case: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
+def test_tag(inspection: Inspection, nccl: tuple[str, str], require: Requirement) -> None:
     """The image's tag, where it names an NCCL, names the one in use."""
-    match = re.search(r"nccl[-_]?(\d+\.\d+(?:\.\d+)?)", case.subject.ref.rpartition("/")[2])
+    match = re.search(r"nccl[-_]?(\d+\.\d+(?:\.\d+)?)", inspection.subject.ref.rpartition("/")[2])
     stated = match.group(1) if match else pytest.skip("the tag names no NCCL version")
     require(
         nccl[1] == stated or nccl[1].startswith(f"{stated}."),
         expected=nccl[1],
-        actual=f"the tag {case.subject.ref} names NCCL {stated}, and {nccl[1]} is in use",
+        actual=f"the tag {inspection.subject.ref} names NCCL {stated}, and {nccl[1]} is in use",
         fix="tag the image with what is in it",
     )
 

@@ -42,30 +42,30 @@ FORGETFUL, CURED, DEFAULT = "2.28.3", "2.30.3", "libnccl-net.so"
 
 
 @pytest.fixture
-def plugin(case: Inspection, libraries: Libraries, nccl: tuple[str, str]) -> tuple[str, PluginFile]:
+def plugin(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str]) -> tuple[str, PluginFile]:
     """Return the plugin's file and what it exports."""
-    skip_if_broken(case, libraries, *names_tried(case, libraries, nccl[0]))
-    path = plugin_of(case, libraries, nccl[0])
+    skip_if_broken(inspection, libraries, *names_tried(inspection, libraries, nccl[0]))
+    path = plugin_of(inspection, libraries, nccl[0])
     if not path or path not in libraries.plugins:
         pytest.skip("NCCL finds no network plugin: see plugin.found")
     return path, libraries.plugins[path]
 
 
 @pytest.mark.validator("plugin.found", source=SEARCH, fabric="efa")
-def test_found(case: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+def test_found(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
     """The loader finds a network plugin under a name that NCCL tries."""
-    names = names_tried(case, libraries, nccl[0])
+    names = names_tried(inspection, libraries, nccl[0])
     if names == ["none"]:
         pytest.skip("NCCL_NET_PLUGIN=none: see environment.harmful")
-    skip_if_broken(case, libraries, *names)
-    path = plugin_of(case, libraries, nccl[0])
-    if path is None and (script := entry_point_choice(case)):
+    skip_if_broken(inspection, libraries, *names)
+    path = plugin_of(inspection, libraries, nccl[0])
+    if path is None and (script := entry_point_choice(inspection)):
         pytest.skip(f"{script} chooses the plugin by what it finds on a node")
-    files = case.measured.tree.files.libraries if case.measured.tree else {}
+    files = inspection.measured.tree.files.libraries if inspection.measured.tree else {}
     unsearched = [file for file in files if base_name(file) in names]
     plugins = f"{', '.join(libraries.plugins)} is there" if libraries.plugins else "the image has no plugin"
     plugins = f"{unsearched[0]} is in a folder that is not searched" if unsearched and libraries.plugins else plugins
-    variable = started(case).get("NCCL_NET_PLUGIN")
+    variable = started(inspection).get("NCCL_NET_PLUGIN")
     asked = f"NCCL_NET_PLUGIN={variable}: " if variable else ""
     lacking = " and no ".join(name for name in names if name != variable) or "such file"
     require(
@@ -78,11 +78,11 @@ def test_found(case: Inspection, libraries: Libraries, nccl: tuple[str, str], re
 
 
 @pytest.mark.validator("nccl.fabric", source=WITHOUT, severity="note")
-def test_fabric(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_fabric(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """An image with NCCL has what brings it to EFA or to eRDMA, or says that it is for neither."""
-    if case.expected.fabric:
+    if inspection.expected.fabric:
         pytest.skip("see plugin.found and verbs.provider")
-    if case.subject.label("fabric") == NEITHER:
+    if inspection.subject.label("fabric") == NEITHER:
         pytest.skip("its label says that it is for neither")
     if not loads_nccl(files, libraries):
         pytest.skip("nothing in the image uses NCCL")
@@ -103,11 +103,11 @@ def test_fabric(case: Inspection, files: Files, libraries: Libraries, require: R
 
 @pytest.mark.validator("plugin.project", source=WHOSE, fabric="any")
 def test_project(
-    case: Inspection, fabric: str, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
+    inspection: Inspection, fabric: str, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
 ) -> None:
     """The plugin that NCCL opens is one that knows the fabric: the name libnccl-net.so is everybody's."""
     path, about = plugin
-    environment = case.subject.environment
+    environment = inspection.subject.environment
     if fabric == "erdma" and environment.get("NCCL_NET", "").upper() == "IB":
         pytest.skip("NCCL_NET=IB: NCCL uses its own, whatever plugin it opens")
     stranger = fabric == "efa" and not any(name.startswith("libfabric.so") for name in about.needed)
@@ -147,19 +147,25 @@ def test_newest(libraries: Libraries, plugin: tuple[str, PluginFile], require: R
 
 
 @pytest.mark.validator("plugin.broken", source=BROKEN, severity="warning", fabric="efa")
-def test_broken(case: Inspection, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement) -> None:
+def test_broken(
+    inspection: Inspection, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
+) -> None:
     """No version of what brings NCCL to EFA is known not to work beside this NCCL, or for what uses it."""
-    in_image = {**component_versions(case), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
-    known_faults = faults(case, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep")
+    in_image = {**component_versions(inspection), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
+    known_faults = faults(inspection, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep")
     known_faults.require_none(require, "versions", plugin[1].version or "this plugin")
 
 
 @pytest.mark.validator("plugin.reopened", source=FORGETS, severity="warning", fabric="efa")
 def test_reopened(
-    case: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], nccl: tuple[str, str], require: Requirement
+    inspection: Inspection,
+    libraries: Libraries,
+    plugin: tuple[str, PluginFile],
+    nccl: tuple[str, str],
+    require: Requirement,
 ) -> None:
     """An NCCL that forgets NCCL_NET_PLUGIN with its last communicator finds the same plugin by the default name."""
-    environment = started(case)
+    environment = started(inspection)
     named = environment.get("NCCL_NET_PLUGIN") or pytest.skip("NCCL_NET_PLUGIN is not set")
     if environment.get("NCCL_NET_PLUGIN_REF_COUNT", "0") != "0":
         pytest.skip("NCCL_NET_PLUGIN_REF_COUNT has NCCL keep the plugin")
@@ -197,12 +203,14 @@ def test_platform(plugin: tuple[str, PluginFile], require: Requirement) -> None:
 
 
 @pytest.mark.validator("plugin.topology", source=TOPOLOGY, severity="warning", fabric="efa")
-def test_topology(case: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement) -> None:
+def test_topology(
+    inspection: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement
+) -> None:
     """The topology files that the plugin gives NCCL on some instance types are where it looks, and whole."""
     path, about = plugin
     if not about.topologies:
         pytest.skip(f"{path} names no topology file")
-    if started(case).get("NCCL_TOPO_FILE"):
+    if started(inspection).get("NCCL_TOPO_FILE"):
         pytest.skip("NCCL_TOPO_FILE is set, and the plugin leaves it: see environment.files")
     facts = facts_file.read(Plugin)
     rows = {row.file: row for row in facts.topologies}
@@ -226,17 +234,21 @@ def test_topology(case: Inspection, libraries: Libraries, plugin: tuple[str, Plu
 
 @pytest.mark.validator("plugin.tuner", source=SYMBOLS, severity="warning", fabric="efa")
 def test_tuner(
-    case: Inspection, libraries: Libraries, nccl: tuple[str, str], plugin: tuple[str, PluginFile], require: Requirement
+    inspection: Inspection,
+    libraries: Libraries,
+    nccl: tuple[str, str],
+    plugin: tuple[str, PluginFile],
+    require: Requirement,
 ) -> None:
     """The plugin's tuner, where it has one, is one that this NCCL understands."""
     accepted = libraries.nccl[nccl[0]].looks_for.get(TUNER, [])
     offered = plugin[1].exports.get(TUNER, [])
-    named = _named(case, libraries)
+    named = _named(inspection, libraries)
     offered = libraries.plugins[named].exports.get(TUNER, []) if named else offered
     apart = [
         p for p, plugin_file in libraries.plugins.items() if set(accepted) & set(plugin_file.exports.get(TUNER, []))
     ]
-    tuner = case.subject.environment.get("NCCL_TUNER_PLUGIN")
+    tuner = inspection.subject.environment.get("NCCL_TUNER_PLUGIN")
     beside = [path for path in apart if base_name(path) == OWN_TUNER and not offered and not tuner]
     if not offered and not beside:
         pytest.skip("the plugin exports no tuner: see plugin.platform")
@@ -262,9 +274,9 @@ def test_tuner(
     )
 
 
-def _named(case: Inspection, libraries: Libraries) -> str:
+def _named(inspection: Inspection, libraries: Libraries) -> str:
     """Return the file of a tuner that NCCL_TUNER_PLUGIN names; "" where it names none that is in the image."""
-    word = started(case).get("NCCL_TUNER_PLUGIN", "")
+    word = started(inspection).get("NCCL_TUNER_PLUGIN", "")
     names = [word, f"libnccl-tuner-{word}.so"] if word else []
     files = [libraries.resolved[name].file for name in names if name in libraries.resolved]
     return next(
@@ -273,13 +285,13 @@ def _named(case: Inspection, libraries: Libraries) -> str:
 
 
 @pytest.mark.validator("plugin.others", source=OTHERS, severity="warning", fabric="any")
-def test_others(case: Inspection, libraries: Libraries, require: Requirement) -> None:
+def test_others(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """NCCL opens no tuner or profiler by its default name but aws-ofi-nccl's own."""
-    environment = case.subject.environment
+    environment = inspection.subject.environment
     unasked = [name for variable, name in BY_NAME.items() if not environment.get(variable)]
     answers = {name: libraries.resolved[name].file for name in unasked if name in libraries.resolved}
     ofi_plugins = [path for path, about in libraries.plugins.items() if about.project == "aws-ofi-nccl"]
-    others = [file for file in answers.values() if file and file not in ofi_plugins and not broken(case, file)]
+    others = [file for file in answers.values() if file and file not in ofi_plugins and not broken(inspection, file)]
     require(
         not others,
         expected="the plugin's own tuner, and no profiler that nobody asked for",
@@ -298,7 +310,7 @@ def test_others(case: Inspection, libraries: Libraries, require: Requirement) ->
     fabric="efa",
 )
 def test_libfabric(
-    case: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement
+    inspection: Inspection, libraries: Libraries, plugin: tuple[str, PluginFile], require: Requirement
 ) -> None:
     """The plugin gets the libfabric that was installed for EFA, and one that is new enough for it."""
     file = libraries.closures[plugin[0]].libraries.get("libfabric.so.1", "")
@@ -314,7 +326,7 @@ def test_libfabric(
         else "",
         fix="run a later EFA installer: with the plugin it brings the libfabric that belongs to it",
     )
-    intended = [path for path in case.libraries_named("libfabric.so") if path.startswith(EFA)]
+    intended = [path for path in inspection.libraries_named("libfabric.so") if path.startswith(EFA)]
     if not intended or not file:
         pytest.skip("no libfabric is under /opt/amazon/efa" if file else "there is no libfabric: see chain.holds")
     require(

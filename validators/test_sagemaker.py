@@ -15,9 +15,11 @@ SETS = (
 )
 
 
-def toolkits(case: Inspection) -> list[str]:
+def toolkits(inspection: Inspection) -> list[str]:
     """Return each toolkit that is installed: version and folder. Skips where the packages were not read."""
-    packages = case.measured.packages or pytest.skip(case.measured.missing.get("packages", "no packages were read"))
+    packages = inspection.measured.packages or pytest.skip(
+        inspection.measured.missing.get("packages", "no packages were read")
+    )
     return [
         f"{TOOLKIT} {versions[TOOLKIT]} in {folder}"
         for folder, versions in packages.wheels.items()
@@ -26,13 +28,13 @@ def toolkits(case: Inspection) -> list[str]:
 
 
 @pytest.mark.validator("sagemaker.train", source=STARTS)
-def test_train(case: Inspection, require: Requirement) -> None:
+def test_train(inspection: Inspection, require: Requirement) -> None:
     """The command that SageMaker starts can be started."""
-    if not (case.expected.target or case.subject.label("target") or "").startswith("sagemaker-"):
+    if not (inspection.expected.target or inspection.subject.label("target") or "").startswith("sagemaker-"):
         pytest.skip("the image is not for SageMaker")
-    if toolkits(case):
+    if toolkits(inspection):
         pytest.skip("it may be the toolkit's: see sagemaker.toolkit")
-    runs = case.measured.tools or pytest.skip(case.measured.missing.get("tools", "train was not run"))
+    runs = inspection.measured.tools or pytest.skip(inspection.measured.missing.get("tools", "train was not run"))
     run = runs.get(TRAIN)
     require(
         run is not None and run.rc == 0,
@@ -44,9 +46,9 @@ def test_train(case: Inspection, require: Requirement) -> None:
 
 
 @pytest.mark.validator("sagemaker.toolkit", source=SETS, severity="warning", fabric="efa")
-def test_toolkit(case: Inspection, require: Requirement) -> None:
+def test_toolkit(inspection: Inspection, require: Requirement) -> None:
     """SageMaker's training toolkit, which sets variables after the image's own, is not installed."""
-    lines = toolkits(case)
+    lines = toolkits(inspection)
     require(
         not lines,
         expected="none: when a job starts, it sets NCCL_PROTO, which switches the plugin's tuner off, and others",

@@ -24,9 +24,9 @@ def lines(findings: list[VariableFinding]) -> str:
 
 
 @pytest.mark.validator("settings.harmful", source=READ)
-def test_harmful(case: Inspection, settings: Settings, require: Requirement) -> None:
+def test_harmful(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that takes the fabric or the GPUs away."""
-    findings = find_variables(case, "harmful", in_files(case))
+    findings = find_variables(inspection, "harmful", in_files(inspection))
     require(
         not findings,
         expected="none of the variables that take the fabric or the GPUs away",
@@ -36,10 +36,10 @@ def test_harmful(case: Inspection, settings: Settings, require: Requirement) -> 
 
 
 @pytest.mark.validator("settings.slow", source=READ, severity="warning")
-def test_slow(case: Inspection, settings: Settings, require: Requirement) -> None:
+def test_slow(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No file sets a variable that makes the fabric slower, keeps a job from it in some places, or is not needed."""
-    slow = find_variables(case, "slow", in_files(case))
-    findings = [*slow, *find_variables(case, "obsolete", in_files(case))]
+    slow = find_variables(inspection, "slow", in_files(inspection))
+    findings = [*slow, *find_variables(inspection, "obsolete", in_files(inspection))]
     require(
         not findings,
         expected="no variable that makes the fabric slower, keeps a job from it in some places, or is not needed",
@@ -50,10 +50,12 @@ def test_slow(case: Inspection, settings: Settings, require: Requirement) -> Non
 
 
 @pytest.mark.validator("settings.launchers", source=HANDED, severity="warning")
-def test_launchers(case: Inspection, settings: Settings, require: Requirement) -> None:
+def test_launchers(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """No script that may start a job hands it another network than the fabric's."""
     findings = [
-        item for item in find_variables(case, "harmful", in_files(case, launchers=True)) if item.name in CHOOSING
+        item
+        for item in find_variables(inspection, "harmful", in_files(inspection, launchers=True))
+        if item.name in CHOOSING
     ]
     read = {item.file for item in settings.assigned if item.reader == "launcher"}
     require(
@@ -65,7 +67,7 @@ def test_launchers(case: Inspection, settings: Settings, require: Requirement) -
 
 
 @pytest.mark.validator("settings.readable", source=FORM, severity="warning")
-def test_readable(case: Inspection, settings: Settings, require: Requirement) -> None:
+def test_readable(inspection: Inspection, settings: Settings, require: Requirement) -> None:
     """Every line of nccl.conf, libfabric.conf and of an interactive shell sets a variable that a job reads."""
     variable_table = variables()
     problems = []
@@ -85,7 +87,7 @@ def test_readable(case: Inspection, settings: Settings, require: Requirement) ->
             )
         elif near := variable_table.closest_name(setting.name):
             problems.append(f"{setting.file}:{setting.line}: {setting.name} is read by nothing: {near} is")
-        elif INTERACTIVE.search(setting.file) and not _given(case, setting):
+        elif INTERACTIVE.search(setting.file) and not _given(inspection, setting):
             problems.append(
                 f"{setting.file}:{setting.line}: {setting.name} is for shells with a prompt: a job does not get it"
             )
@@ -98,9 +100,9 @@ def test_readable(case: Inspection, settings: Settings, require: Requirement) ->
     )
 
 
-def _given(case: Inspection, setting: AssignedVariable) -> bool:
+def _given(inspection: Inspection, setting: AssignedVariable) -> bool:
     """Return whether the image's environment has what a shell's file sets, or hands it to shells without a prompt."""
-    environment = started(case)
+    environment = started(inspection)
     if setting.file in (environment.get("BASH_ENV"), environment.get("ENV")):
         return True
     words = [word for word in re.split(r"[:\s]+", setting.value) if word and "$" not in word]

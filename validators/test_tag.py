@@ -40,12 +40,12 @@ def versions_in_tag(ref: str) -> dict[str, str]:
     return versions_
 
 
-def measured_in(case: Inspection) -> dict[str, str]:
+def measured_in(inspection: Inspection) -> dict[str, str]:
     """Return the versions in the image, by component; "" where nothing says, or a stand-in took its place."""
-    torch, packages = case.measured.torch, case.measured.packages
-    system, tree = case.measured.system, case.measured.tree
-    nccl = nccl_in_use(case)
-    plugin = plugin_of(case, tree.libraries, nccl[0]) if tree and nccl else None
+    torch, packages = inspection.measured.torch, inspection.measured.packages
+    system, tree = inspection.measured.system, inspection.measured.tree
+    nccl = nccl_in_use(inspection)
+    plugin = plugin_of(inspection, tree.libraries, nccl[0]) if tree and nccl else None
     about = tree.libraries.plugins.get(plugin or "") if tree else None
     measured = {
         "pytorch": torch.version.partition("+")[0] if torch else "",
@@ -56,13 +56,13 @@ def measured_in(case: Inspection) -> dict[str, str]:
         "base": f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}" if system else "",
     }
     # A Python that comes with the base is a stand-in's where the base is.
-    return {c: version for c, version in measured.items() if not case.stands_in("base" if c == "python" else c)}
+    return {c: version for c, version in measured.items() if not inspection.stands_in("base" if c == "python" else c)}
 
 
 @pytest.mark.validator("label.tag", source=TAG)
-def test_tag(case: Inspection, require: Requirement) -> None:
+def test_tag(inspection: Inspection, require: Requirement) -> None:
     """Every version that the tag names, beside NCCL's, is that of what is in the image."""
-    stated, measured = versions_in_tag(case.subject.ref), measured_in(case)
+    stated, measured = versions_in_tag(inspection.subject.ref), measured_in(inspection)
     compared = {component: version for component, version in stated.items() if measured.get(component)}
     if not compared:
         pytest.skip("the tag names no version that was measured, beside NCCL's")
@@ -71,6 +71,6 @@ def test_tag(case: Inspection, require: Requirement) -> None:
         not other,
         expected=", ".join(f"{component} {measured[component]}" for component in compared),
         actual=", ".join(f"{component} {version}" for component, version in (other or compared).items())
-        + f" in {case.subject.ref}",
+        + f" in {inspection.subject.ref}",
         fix="tag the image with what is in it",
     )

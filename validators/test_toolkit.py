@@ -18,13 +18,13 @@ COMPATIBLE = (
 
 
 @pytest.fixture
-def nvcc(case: Inspection) -> ToolRun:
+def nvcc(inspection: Inspection) -> ToolRun:
     """Return what nvcc says of itself, found on the PATH or where toolkits are."""
-    run = (case.measured.tools or {}).get(COMPILER)
+    run = (inspection.measured.tools or {}).get(COMPILER)
     return run if run and run.path else pytest.skip("the image has no nvcc")
 
 
-def compiles_for(case: Inspection, packages: MeasuredPackages | None) -> str:
+def compiles_for(inspection: Inspection, packages: MeasuredPackages | None) -> str:
     """Return the CUDA that nvcc should be of: its wheel's very version, else the major of the image's.
 
     "" if none is known.
@@ -33,18 +33,23 @@ def compiles_for(case: Inspection, packages: MeasuredPackages | None) -> str:
     for wheels in folders:
         if WHEEL in wheels:
             return ".".join(wheels[WHEEL].split(".")[:2])
-    torch = case.measured.torch
-    cuda = case.expected.components.get("cuda") or case.subject.label("component.cuda") or (torch and torch.cuda) or ""
+    torch = inspection.measured.torch
+    cuda = (
+        inspection.expected.components.get("cuda")
+        or inspection.subject.label("component.cuda")
+        or (torch and torch.cuda)
+        or ""
+    )
     return cuda.partition(".")[0]
 
 
 @pytest.mark.validator("cuda.toolkit", source=COMPATIBLE, severity="warning")
-def test_toolkit(case: Inspection, nvcc: ToolRun, require: Requirement) -> None:
+def test_toolkit(inspection: Inspection, nvcc: ToolRun, require: Requirement) -> None:
     """nvcc is on the PATH, and compiles for the image's CUDA."""
-    required = compiles_for(case, case.measured.packages)
+    required = compiles_for(inspection, inspection.measured.packages)
     release = re.search(r"release (\d+\.\d+)", nvcc.out)
     actual = release[1] if release else "no version"
-    on_path = str(PurePosixPath(nvcc.path).parent) in case.subject.environment.get("PATH", "").split(":")
+    on_path = str(PurePosixPath(nvcc.path).parent) in inspection.subject.environment.get("PATH", "").split(":")
     require(
         on_path and f"{actual}.".startswith(f"{required}." if required else ""),
         expected=f"nvcc of CUDA {required or 'any version'}, on the PATH",

@@ -65,13 +65,15 @@ def nccl_at_fault(libraries: Libraries) -> bool:
 
 
 @pytest.mark.validator("torch.closure", source=LOADER)
-def test_closure(case: Inspection, libraries: Libraries, require: Requirement) -> None:
+def test_closure(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """Every library that torch needs is found, with what it calls of NCCL."""
     paths = torch_libraries(libraries) or pytest.skip("the image has no torch with CUDA")
     missing, undefined = missing_for_torch(libraries), undefined_for_torch(libraries)
     other = other_nccl(libraries) if undefined and not missing else ""
     actual = (
-        f"torch cannot be imported: it finds no {unfound(case, missing)}" if missing else _calls(libraries, undefined)
+        f"torch cannot be imported: it finds no {unfound(inspection, missing)}"
+        if missing
+        else _calls(libraries, undefined)
     )
     require(
         not actual,
@@ -85,17 +87,23 @@ def test_closure(case: Inspection, libraries: Libraries, require: Requirement) -
 
 
 @pytest.mark.validator("torch.imports", source="import torch, in a process of its own")
-def test_imports(case: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement) -> None:
+def test_imports(
+    inspection: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
+) -> None:
     """`import torch` works."""
     installed = [folder["torch"] for folder in packages.wheels.values() if "torch" in folder]
-    torch, why = case.measured.torch, case.measured.missing.get("torch", "")
+    torch, why = inspection.measured.torch, inspection.measured.missing.get("torch", "")
     if not installed and not torch:
         pytest.skip("the image has no torch")
     if not torch and (missing_for_torch(libraries) or undefined_for_torch(libraries)):
         pytest.skip("libraries that torch needs are missing: see torch.closure")
     if not torch and torch_libraries(libraries) and nccl_at_fault(libraries):
         pytest.skip("NCCL is missing or lacks a library: see nccl.found or nccl.closure")
-    if not torch and "tools" in case.measured.missing and case.subject.machine not in ("", platform.machine()):
+    if (
+        not torch
+        and "tools" in inspection.measured.missing
+        and inspection.subject.machine not in ("", platform.machine())
+    ):
         pytest.skip(f"{why}, on a machine of another architecture")
     require(
         torch is not None,
@@ -106,9 +114,9 @@ def test_imports(case: Inspection, libraries: Libraries, packages: MeasuredPacka
 
 
 @pytest.mark.validator("torch.cuda", source="torch.version.cuda, and the wheels' names", severity="warning")
-def test_cuda(case: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
+def test_cuda(inspection: Inspection, packages: MeasuredPackages, require: Requirement) -> None:
     """The CUDA wheels are of the CUDA that torch was built for."""
-    torch = case.measured.torch
+    torch = inspection.measured.torch
     if not torch or not torch.cuda:
         pytest.skip("there is no torch with CUDA to relate them to")
     names = {name for folder in packages.wheels.values() for name in folder}
@@ -124,9 +132,9 @@ def test_cuda(case: Inspection, packages: MeasuredPackages, require: Requirement
 
 
 @pytest.mark.validator("torch.extensions", source="dlopen(3) with RTLD_NOW, in a process that has imported torch")
-def test_extensions(case: Inspection, require: Requirement) -> None:
+def test_extensions(inspection: Inspection, require: Requirement) -> None:
     """Every extension module that was compiled against torch fits this torch and its CUDA."""
-    torch = case.measured.torch
+    torch = inspection.measured.torch
     if not torch or not torch.extensions:
         pytest.skip("the image has no extension module of torch")
     lacks = {path: missing_library(fault) for path, fault in torch.extensions.items()}
@@ -148,8 +156,8 @@ def test_extensions(case: Inspection, require: Requirement) -> None:
 @pytest.mark.validator(
     "torch.broken", source="facts/faults.yaml, each with its source", severity="warning", fabric="any"
 )
-def test_broken(case: Inspection, require: Requirement) -> None:
+def test_broken(inspection: Inspection, require: Requirement) -> None:
     """The torch that is installed is no version that is known to fail between nodes."""
-    versions = component_versions(case)
+    versions = component_versions(inspection)
     torch = versions.get("torch") or pytest.skip("no wheel of torch is installed")
-    faults(case, versions, "torch").require_none(require, "a torch", torch)
+    faults(inspection, versions, "torch").require_none(require, "a torch", torch)

@@ -87,20 +87,23 @@ ONE_UCX = "build NIXL with the UCX that torch takes, or keep that away from torc
 BUILD_NIXL = "install the wheel nixl-cu12 or nixl-cu13, or build NIXL where libfabric's headers are (/opt/amazon/efa)"
 
 
-def transports(case: Inspection, files: Files) -> list[str]:
+def transports(inspection: Inspection, files: Files) -> list[str]:
     """Return the libraries that open the image's network by themselves."""
     named = [p for p in files.libraries if TRANSPORT.fullmatch(base_name(p)) or EXTENSION.fullmatch(p)]
     mine = [path for path in named if not files.libraries[path].target]
-    idle = (*(() if case.expected.fabric == "efa" else (NVSHMEM,)), *((MELLANOX,) if case.expected.fabric else ()))
+    idle = (
+        *(() if inspection.expected.fabric == "efa" else (NVSHMEM,)),
+        *((MELLANOX,) if inspection.expected.fabric else ()),
+    )
     return [path for path in mine if not base_name(path).startswith((*idle, NVSHMEM_UCX))]
 
 
-def modules(case: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
+def modules(inspection: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
     """Return why modules of Python packages cannot be loaded, by path; "" for those that can.
 
     Those that torch.extensions has loaded are left out.
     """
-    measured = case.measured.torch.extensions if case.measured.torch else {}
+    measured = inspection.measured.torch.extensions if inspection.measured.torch else {}
     named = [path for path in files.libraries if MODULE.fullmatch(path) and not EXTENSION.fullmatch(path)]
     mine = [path for path in named if path in libraries.closures and path not in measured]
     mine = [path for path in mine if not any(map(ANOTHER_FRAMEWORK.match, missing_in(libraries, path)))]
@@ -109,12 +112,12 @@ def modules(case: Inspection, files: Files, libraries: Libraries) -> dict[str, s
     }
     lacks = {path: _without(files, torch, path, lacking_in(files, libraries, path)) for path in mine}
     told = lacking_for_sure(lacks)
-    version = torch_version(case)
+    version = torch_version(inspection)
     faults = {}
     for path in mine:
         refusals = refused(closure(libraries, path), path)
         faults[path] = (
-            f"{path} cannot be loaded: {no_library(case, told[path])}"
+            f"{path} cannot be loaded: {no_library(inspection, told[path])}"
             if told[path]
             else explain_module(path, refusals[0], version)
             if refusals
@@ -123,9 +126,9 @@ def modules(case: Inspection, files: Files, libraries: Libraries) -> dict[str, s
     return without_alternatives(faults, version)
 
 
-def torch_version(case: Inspection) -> str:
+def torch_version(inspection: Inspection) -> str:
     """Return the version of the torch that is installed; "" for none."""
-    return dict(case.measured.packages.installed).get("torch", "") if case.measured.packages else ""
+    return dict(inspection.measured.packages.installed).get("torch", "") if inspection.measured.packages else ""
 
 
 def _without(files: Files, torch: set[str], path: str, missing: list[str]) -> list[str]:
@@ -187,31 +190,33 @@ def _refusal(path: str, error: str) -> str:
     return sentence if sentence.startswith(path) else f"{base_name(path)}: {sentence}"
 
 
-def known_faults(case: Inspection, libraries: Libraries) -> set[str]:
+def known_faults(inspection: Inspection, libraries: Libraries) -> set[str]:
     """Return what the fabric's own libraries lack, which the checks of the fabric tell.
 
     Names, and the loader's words.
     """
-    answers = {name: libraries.resolved[name].file for name in OF_FABRIC} if case.expected.fabric == "efa" else {}
+    answers = {name: libraries.resolved[name].file for name in OF_FABRIC} if inspection.expected.fabric == "efa" else {}
     paths = [file for file in answers.values() if file]
     lacks = {name for file in paths for name in (*missing_in(libraries, file), *closure(libraries, file).faults)}
     return lacks | {name for name, file in answers.items() if not file}
 
 
-def broken_users(case: Inspection, libraries: Libraries) -> dict[str, str]:
+def broken_users(inspection: Inspection, libraries: Libraries) -> dict[str, str]:
     """Return why programs and libraries that need the GPU stack cannot be loaded, by path, each cause once.
 
     A program counts on PATH, or if no file of the image has what it lacks: an environment's script may set the way to
     one that has. A library of a wheel counts if nothing else can have loaded what it lacks before.
     """
-    lacks = {path: names for path in libraries.users if (names := _surely_lacking(case, libraries, path))}
+    lacks = {path: names for path in libraries.users if (names := _surely_lacking(inspection, libraries, path))}
     faults = {}
     for path, names in lacks.items():
         beneath = [file for file in closure(libraries, path).libraries.values() if names == missing_in(libraries, file)]
         if beneath:
-            faults[path] = f"{path} {_effect(path)}: {beneath[0]}, which it needs, finds no {unfound(case, names)}"
+            faults[path] = (
+                f"{path} {_effect(path)}: {beneath[0]}, which it needs, finds no {unfound(inspection, names)}"
+            )
         else:
-            faults[path] = f"{path} {_effect(path)}: {no_library(case, names)}"
+            faults[path] = f"{path} {_effect(path)}: {no_library(inspection, names)}"
     needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
     faults = {path: words for path, words in faults.items() if path not in needed}
     for path in libraries.users:
@@ -219,21 +224,21 @@ def broken_users(case: Inspection, libraries: Libraries) -> dict[str, str]:
         calls = versions or ([] if path in lacks else refused(closure(libraries, path), path))
         if calls and path not in faults and not libraries.glibc.get(path):
             faults[path] = _refusal(path, calls[0])
-    path_folders = case.subject.environment.get("PATH", USUAL_PATH).split(":")
+    path_folders = inspection.subject.environment.get("PATH", USUAL_PATH).split(":")
     for path, machine in libraries.foreign.items():
         if path.rpartition("/")[0] in path_folders:
-            faults[path] = f"{path} does not start: it is for {machine}, and the image for {case.subject.machine}"
+            faults[path] = f"{path} does not start: it is for {machine}, and the image for {inspection.subject.machine}"
     for path, version in libraries.glibc.items():
         wanted, _, library = version.partition(" of ")
         faults[path] = f"{path} {_effect(path)}: it needs {wanted}, and the image's {library} is older"
     return faults
 
 
-def _surely_lacking(case: Inspection, libraries: Libraries, path: str) -> list[str]:
+def _surely_lacking(inspection: Inspection, libraries: Libraries, path: str) -> list[str]:
     """Return the libraries that a program or library lacks wherever it is used from."""
     missing = missing_in(libraries, path)
     if not is_shared(path):
-        on_path = path.rpartition("/")[0] in case.subject.environment.get("PATH", USUAL_PATH).split(":")
+        on_path = path.rpartition("/")[0] in inspection.subject.environment.get("PATH", USUAL_PATH).split(":")
         return [name for name in missing if on_path or name in libraries.absent]
     if WHEELS not in path:
         return [name for name in missing if name in libraries.absent]
@@ -248,26 +253,28 @@ def _effect(path: str) -> str:
 
 
 @pytest.mark.validator("transports.load", source=OPENS, severity="warning")
-def test_load(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What opens a network beside NCCL, modules for NCCL, CUDA, MPI or torch, and mpirun find all that they need."""
-    mine, cuda_modules = transports(case, files), modules(case, files, libraries)
+    mine, cuda_modules = transports(inspection, files), modules(inspection, files, libraries)
     programs = [path for path in libraries.closures if PROGRAM.fullmatch(base_name(path))]
-    users = broken_users(case, libraries)
+    users = broken_users(inspection, libraries)
     if not mine and not cuda_modules and not programs and not libraries.users and not users:
         pytest.skip("nothing but NCCL opens a network, and no module is for CUDA, MPI or torch")
-    elsewhere = known_faults(case, libraries)
+    elsewhere = known_faults(inspection, libraries)
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in mine}
-    faults = {path: f"{path} cannot be loaded: {no_library(case, names)}" for path, names in lacks.items() if names}
+    faults = {
+        path: f"{path} cannot be loaded: {no_library(inspection, names)}" for path, names in lacks.items() if names
+    }
     for path in mine:
         lines = [words for words in refused(closure(libraries, path), path) if words not in elsewhere]
         words = _refusal(path, lines[0]) if lines else ""
         faults |= {path: words} if words and path not in faults else {}
-        faults |= {path: reason.actual} if ".so" in path and (reason := broken(case, path)) else {}
-    every = without_alternatives({path: faults.get(path, "") for path in mine}, torch_version(case))
+        faults |= {path: reason.actual} if ".so" in path and (reason := broken(inspection, path)) else {}
+    every = without_alternatives({path: faults.get(path, "") for path in mine}, torch_version(inspection))
     faults = {path: words for path, words in every.items() if words}  # NIXL takes that of its wheels for torch's CUDA
     lacking = dict.fromkeys(name for path, names in lacks.items() for name in names if path in faults)
     for path in sorted(programs):
-        reasons = [f"it finds no {unfound(case, missing)}"] if (missing := missing_in(libraries, path)) else []
+        reasons = [f"it finds no {unfound(inspection, missing)}"] if (missing := missing_in(libraries, path)) else []
         reasons += [explain_refusal(fault) for fault in closure(libraries, path).faults if REFUSED.search(fault)]
         start = f"{path} cannot be loaded: "
         if reasons:
@@ -276,7 +283,7 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
     faults |= of_modules
     needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
     faults |= {path: words for path, words in users.items() if path not in faults and path not in needed}
-    cuda_fix = f"install the build of it for CUDA {cuda_in_use(case, libraries) or 'of the image'}"
+    cuda_fix = f"install the build of it for CUDA {cuda_in_use(inspection, libraries) or 'of the image'}"
     require(
         not faults,
         expected="no backend or module that is given up when it is opened",
@@ -287,18 +294,18 @@ def test_load(case: Inspection, files: Files, libraries: Libraries, require: Req
         else f"install what brings {', '.join(lacking)}{_bundled_by(lacking)}"
         if lacking
         else "install it from the release that its libraries are of",
-        severity="note" if case.expected.fabric != "efa" and all(FOR_EFA in path for path in faults) else None,
+        severity="note" if inspection.expected.fabric != "efa" and all(FOR_EFA in path for path in faults) else None,
     )
 
 
 @pytest.mark.validator("transports.own", source=COPIES, severity="warning")
 def test_own(
-    case: Inspection, files: Files, libraries: Libraries, packages: MeasuredPackages, require: Requirement
+    inspection: Inspection, files: Files, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
     """What opens a network beside NCCL gets the libraries that it came with, the wheel's NVSHMEM, and torch's UCX."""
-    mine = transports(case, files) or pytest.skip("nothing but NCCL opens a network")
+    mine = transports(inspection, files) or pytest.skip("nothing but NCCL opens a network")
     wheel = next((f"{name} {version}" for name, version in packages.installed if NVSHMEM_WHEEL.fullmatch(name)), "")
-    path_of = [f.rstrip("/") for f in case.subject.environment.get("LD_LIBRARY_PATH", "").split(":") if f]
+    path_of = [f.rstrip("/") for f in inspection.subject.environment.get("LD_LIBRARY_PATH", "").split(":") if f]
     by_path: dict[str, str] = {}
     for path in mine:
         home = f"{PurePosixPath(path).parent.parent}/"
@@ -390,11 +397,11 @@ def nixl_without_cuda(files: Files, libraries: Libraries) -> str:
 
 
 @pytest.mark.validator("transports.backends", source=BACKENDS, severity="warning")
-def test_backends(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_backends(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """Each UCX has its modules once, with the one for verbs beside libibverbs, and NIXL CUDA, and LIBFABRIC for EFA."""
     names = {_unmangled(path) for path in files.libraries}
-    nixl = "libplugin_UCX" in names and (case.expected.fabric == "efa" or "libuct_ib_efa" in names)
-    ucx = "libuct" in names and (case.expected.fabric is not None or "libibverbs" in names)
+    nixl = "libplugin_UCX" in names and (inspection.expected.fabric == "efa" or "libuct_ib_efa" in names)
+    ucx = "libuct" in names and (inspection.expected.fabric is not None or "libibverbs" in names)
     without_cuda = nixl_without_cuda(files, libraries)
     if not nixl and not ucx and not without_cuda:
         pytest.skip("the image has neither NIXL nor UCX, or nothing in it reaches a fabric")
@@ -440,10 +447,12 @@ def test_python(packages: MeasuredPackages, require: Requirement) -> None:
 
 
 @pytest.mark.validator("packages.requires", source=REQUIRES, severity="warning")
-def test_requires(case: Inspection, packages: MeasuredPackages, libraries: Libraries, require: Requirement) -> None:
+def test_requires(
+    inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, require: Requirement
+) -> None:
     """What is compiled for one release of torch or jax is beside that release, for its CUDA, and jax has NCCL."""
     faults = [fault for folder in packages.wheels for fault in _unmet(packages, folder)]
-    faults += _for_another_cuda(case, packages, libraries)
+    faults += _for_another_cuda(inspection, packages, libraries)
     jax = [(n, v) for n, v in packages.installed if JAX_PLUGIN.fullmatch(n) or (n == "jaxlib" and "+cuda" in v)]
     if jax and not libraries.nccl:
         name, version = jax[0]
@@ -476,12 +485,12 @@ def _unmet(packages: MeasuredPackages, folder: str) -> list[str]:
     return faults
 
 
-def _for_another_cuda(case: Inspection, packages: MeasuredPackages, libraries: Libraries) -> list[str]:
+def _for_another_cuda(inspection: Inspection, packages: MeasuredPackages, libraries: Libraries) -> list[str]:
     """Return which packages of torch's family name another CUDA in their versions than torch has."""
     faults = []
     for wheels in packages.wheels.values():
         torch = wheels.get("torch", "")
-        measured = case.measured.torch.cuda if case.measured.torch else ""
+        measured = inspection.measured.torch.cuda if inspection.measured.torch else ""
         cuda = _tagged_cuda(torch) or measured or _runtime_major(libraries)
         for name in TORCH_FAMILY if torch and cuda else ():
             other = _tagged_cuda(wheels.get(name, ""))
@@ -509,12 +518,12 @@ def _runtime_major(libraries: Libraries) -> str:
 
 @pytest.mark.validator("packages.broken", source=PACKAGES, severity="warning", fabric="any")
 def test_packages(
-    case: Inspection, packages: MeasuredPackages, libraries: Libraries, fabric: str, require: Requirement
+    inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
     """No Python package is known to fail, or to go without the fabric, in the version that is installed."""
     facts = facts_file.read(Packages)
-    every, environment = packages.installed, environment_of(case)
-    beside, cuda = dict(every), cuda_in_use(case, libraries).partition(".")[0]
+    every, environment = packages.installed, environment_of(inspection)
+    beside, cuda = dict(every), cuda_in_use(inspection, libraries).partition(".")[0]
     rows = [
         row
         for row in facts.faults

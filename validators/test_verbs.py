@@ -33,9 +33,9 @@ NO_DEVICE = re.compile(r"No IB devices found|Failed to get IB devices list", re.
 
 
 @pytest.mark.validator("verbs.ibv-devinfo", source=DEVINFO, fabric="any")
-def test_ibv_devinfo(case: Inspection, libraries: Libraries, require: Requirement) -> None:
+def test_ibv_devinfo(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
     """ibv_devinfo is there and runs."""
-    run = started(case, libraries, "ibv_devinfo", "libfabric.closure")
+    run = started(inspection, libraries, "ibv_devinfo", "libfabric.closure")
     require(
         run.rc == 0 or (run.rc == 255 and bool(NO_DEVICE.search(run.out + run.err))),
         expected="devices, or the message that there are none",
@@ -45,9 +45,9 @@ def test_ibv_devinfo(case: Inspection, libraries: Libraries, require: Requiremen
     )
 
 
-def drivers_named(case: Inspection) -> list[str]:
+def drivers_named(inspection: Inspection) -> list[str]:
     """Return the drivers that libibverbs loads by the image's variables, whatever /etc/libibverbs.d announces."""
-    environment = environment_of(case)
+    environment = environment_of(inspection)
     value = environment.get("RDMAV_DRIVERS", environment.get("IBV_DRIVERS", ""))
     return [base_name(word).removeprefix("lib") for word in re.split("[:;]", value) if word]
 
@@ -59,13 +59,15 @@ def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
 
 
 @pytest.mark.validator("verbs.provider", source=PROVIDERS, fabric="any")
-def test_provider(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+def test_provider(
+    inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
+) -> None:
     """The verbs provider of the image's fabric lies where libibverbs opens it, and a file or variable announces it."""
     opened, provider = provider_folders(libraries), providers_of(files, fabric)
     read = {word for word in search_words(libraries) if word.endswith("/libibverbs.d")}
     driver = [p for p in files.libraries if base_name(p) == f"{fabric}.driver"]
     missing = [f"no lib{fabric}-rdmav<ABI>.so"] if not provider else []
-    named = fabric in drivers_named(case)
+    named = fabric in drivers_named(inspection)
     missing += [f"no {fabric}.driver"] if not driver and not named else []
     is_opened = any(not opened or folder_of(p) in opened for p in provider)
     is_announced = named or any(str(PurePosixPath(p).parent) in (read or {"/etc/libibverbs.d"}) for p in driver)
@@ -83,12 +85,14 @@ def test_provider(case: Inspection, files: Files, libraries: Libraries, fabric: 
 
 
 @pytest.mark.validator("verbs.loader", source=BESIDE, severity="warning", fabric="any")
-def test_verbs_loader(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+def test_verbs_loader(
+    inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
+) -> None:
     """Whoever asks for libibverbs, or for libefa, gets the one that the fabric's provider belongs to."""
     home = homes(files, libraries, fabric) or pytest.skip("libibverbs opens no provider: see verbs.provider")
     intended: dict[str, list[str]] = {}
     for name in ("libibverbs.so.1", *(["libefa.so.1"] if fabric == "efa" else [])):
-        beside = [p for p in case.libraries_named(name.removesuffix(".1")) if folder_of(p) in home]
+        beside = [p for p in inspection.libraries_named(name.removesuffix(".1")) if folder_of(p) in home]
         intended |= {name: beside} if beside else {}
     if not intended:
         pytest.skip("the provider stands alone: there is no library beside it")
@@ -108,17 +112,17 @@ def test_verbs_loader(case: Inspection, files: Files, libraries: Libraries, fabr
 
 
 @pytest.mark.validator("verbs.usable", source=OPENED, severity="warning")
-def test_usable(case: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
+def test_usable(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """NCCL's own network for RDMA finds libibverbs with a provider, in an image that is for neither fabric."""
-    if case.expected.fabric:
+    if inspection.expected.fabric:
         pytest.skip("see verbs.provider and libfabric.closure")
     file = libraries.resolved[VERBS].file
     if not file and not loads_nccl(files, libraries):
         pytest.skip("the image has neither NCCL nor libibverbs")
-    skip_if_broken(case, libraries, VERBS)
+    skip_if_broken(inspection, libraries, VERBS)
     read = {word for word in search_words(libraries) if word.endswith("/libibverbs.d")} or {"/etc/libibverbs.d"}
     providers = opened_providers(files, libraries)
-    driver = any(base_name(path).endswith(".driver") for path in files.libraries) or bool(drivers_named(case))
+    driver = any(base_name(path).endswith(".driver") for path in files.libraries) or bool(drivers_named(inspection))
     without = f"{base_name(file)} opens no provider, and NCCL takes TCP: "
     without += (
         f"no file in {' or '.join(sorted(read))}"
@@ -140,11 +144,11 @@ def test_usable(case: Inspection, files: Files, libraries: Libraries, require: R
 
 
 @pytest.mark.validator("verbs.broken", source=BROKEN, severity="warning", fabric="any")
-def test_verbs_broken(case: Inspection, require: Requirement) -> None:
+def test_verbs_broken(inspection: Inspection, require: Requirement) -> None:
     """The rdma-core in use knows the fabric's devices, and is not known to fail on it."""
-    in_image = component_versions(case)
+    in_image = component_versions(inspection)
     version = in_image.get("rdma-core") or pytest.skip("the names of libefa and libibverbs do not say their version")
-    faults(case, in_image, "rdma-core").require_none(require, "an rdma-core", version)
+    faults(inspection, in_image, "rdma-core").require_none(require, "an rdma-core", version)
 
 
 @pytest.mark.validator("verbs.suffix", source=PROVIDERS, severity="warning")
@@ -170,9 +174,11 @@ def test_suffix(files: Files, libraries: Libraries, require: Requirement) -> Non
 
 
 @pytest.mark.validator("verbs.single", source=LOADER, severity="warning", fabric="any")
-def test_verbs_single(case: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement) -> None:
+def test_verbs_single(
+    inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
+) -> None:
     """One libibverbs is in the image."""
-    paths = case.libraries_named("libibverbs.so") or pytest.skip("the image has no libibverbs")
+    paths = inspection.libraries_named("libibverbs.so") or pytest.skip("the image has no libibverbs")
     # One that the loader takes instead of the providers' own has a check of its own.
     home, used = homes(files, libraries, fabric), libraries.resolved["libibverbs.so.1"].file
     spare, no_provider = [path for path in paths if path != used and folder_of(path) not in home], ""

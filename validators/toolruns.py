@@ -7,13 +7,13 @@ from rdma_images.inspection.measurements import Libraries
 from rdma_images.inspection.values import ToolRun
 
 
-def started(case: Inspection, libraries: Libraries, command: str, reported_by: str) -> ToolRun:
+def started(inspection: Inspection, libraries: Libraries, command: str, reported_by: str) -> ToolRun:
     """Return the run of `command`; skips where none was run, or where a library was missing.
 
     That is reported by the check `reported_by`.
     """
     tool = command.partition(" ")[0]
-    runs = case.measured.tools or pytest.skip(case.measured.missing.get("tools", f"{tool} was not run"))
+    runs = inspection.measured.tools or pytest.skip(inspection.measured.missing.get("tools", f"{tool} was not run"))
     run = runs[command]
     if run.path and run.rc == 127 and missing_in(libraries, run.path):
         pytest.skip(f"it lacks a library: see {reported_by}")

@@ -23,11 +23,11 @@ NOT_FOR_A_PROCESS = ("HOME", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
 VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
-def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | None:
+def compute(inspection: Inspection, fabric: str = "", instance: str = "") -> Chain | None:
     """Return the chain of an image on a fabric; None where it has no NCCL and nothing is asked for.
 
     Args:
-        case: what was measured.
+        inspection: what was measured.
         fabric: one of FABRICS; "" for the instance's, else what the image is for or shows.
         instance: an instance type of facts/instances.yaml; "" for none in particular.
 
@@ -41,11 +41,14 @@ def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | N
         raise RefusedError(
             f"--instance {instance} has {FABRIC_TITLES[instance_type.fabric]}\nleave --fabric {fabric} out"
         )
-    nccl = nccl_in_use(case)
+    nccl = nccl_in_use(inspection)
     if not nccl and not fabric and not instance:
         return None
     chain_fabric = (
-        fabric or (instance_type.fabric if instance_type else "") or case.expected.fabric or _fabric_of_providers(case)
+        fabric
+        or (instance_type.fabric if instance_type else "")
+        or inspection.expected.fabric
+        or _fabric_of_providers(inspection)
     )
     links_by_fabric = {
         "efa": links.efa_links,
@@ -53,42 +56,42 @@ def compute(case: Inspection, fabric: str = "", instance: str = "") -> Chain | N
         "ib": rdma_links,
         "none": links.without_fabric if fabric else links.unnamed_fabric,
     }
-    chain_links = links_by_fabric[chain_fabric](case, chain_fabric, instance)
-    return _build_chain(case, chain_fabric, instance, _until_broken(case, chain_links))
+    chain_links = links_by_fabric[chain_fabric](inspection, chain_fabric, instance)
+    return _build_chain(inspection, chain_fabric, instance, _until_broken(inspection, chain_links))
 
 
-def _fabric_of_providers(case: Inspection) -> str:
+def _fabric_of_providers(inspection: Inspection) -> str:
     """Return the fabric that an image for neither EFA nor eRDMA shows by its verbs providers."""
-    tree = case.measured.tree
+    tree = inspection.measured.tree
     drivers = opened_providers(tree.files, tree.libraries).values() if tree else ()
     return "ib" if DRIVERS["ib"] in drivers else "none"
 
 
-def _until_broken(case: Inspection, chain_links: Iterable[Link]) -> list[Link]:
+def _until_broken(inspection: Inspection, chain_links: Iterable[Link]) -> list[Link]:
     """Return the links up to the first that breaks, or after which nothing can be said."""
     reached_links = []
     for link in chain_links:
         reached_links.append(link)
-        if link.fault or (link.name == "NCCL" and link.unknown and not _finds_plugin(case)):
+        if link.fault or (link.name == "NCCL" and link.unknown and not _finds_plugin(inspection)):
             break
     return reached_links
 
 
-def _finds_plugin(case: Inspection) -> bool:
+def _finds_plugin(inspection: Inspection) -> bool:
     """Return whether the loader finds a plugin by the name that NCCL asks for, whichever NCCL that is."""
-    tree = case.measured.tree
+    tree = inspection.measured.tree
     resolved = tree.libraries.resolved.get(DEFAULT_PLUGIN) if tree else None
     return bool(resolved and resolved.file)
 
 
-def _build_chain(case: Inspection, fabric: str, instance: str, reached_links: list[Link]) -> Chain:
+def _build_chain(inspection: Inspection, fabric: str, instance: str, reached_links: list[Link]) -> Chain:
     broken = next((link for link in reached_links if link.fault), None)
     unmeasured = next((link for link in reached_links if link.unknown), None)
-    nccl = nccl_in_use(case)
+    nccl = nccl_in_use(inspection)
     library = f"NCCL {nccl[1]}" if nccl and nccl[1] else "NCCL"
     prefix = f"On {instance} " if instance else f"On {FABRIC_TITLES[fabric]} " if fabric in FABRIC_TITLES else ""
     if broken:
-        stops = _stops_with_error(case, broken)
+        stops = _stops_with_error(inspection, broken)
         would = "would stop with an error" if stops else "would use TCP sockets"
         outcome, answer = ("end" if stops else "tcp"), f"{prefix}{library} {would}: {broken.fault}"
     elif unmeasured:
@@ -108,9 +111,9 @@ def _describe_path(steps: list[Link]) -> str:
     return f"{' → '.join(link.value for link in steps)}{unrun}"
 
 
-def _stops_with_error(case: Inspection, broken: Link) -> bool:
+def _stops_with_error(inspection: Inspection, broken: Link) -> bool:
     """Return whether NCCL does not go on with sockets, as NCCL_NET names another network."""
-    network = nccl_environment(case.subject, case.measured).get("NCCL_NET", "").lower()
+    network = nccl_environment(inspection.subject, inspection.measured).get("NCCL_NET", "").lower()
     other_tcp = "FI_PROVIDER" in broken.fault  # libfabric's, which is a network by that name, too
     return network not in ("", SOCKET) and broken.name != "instance" and not other_tcp
 
@@ -124,8 +127,8 @@ def network_request(subject: ImageConfig, measured: Measured, product: str = "")
         product: the instance type that the plugin is to see; "" for none.
     """
     expected = Expected(fabric=None, because="not asked here")
-    case = Inspection(subject=subject, expected=expected, measured=measured)
-    nccl, tree = nccl_in_use(case), measured.tree
+    inspection = Inspection(subject=subject, expected=expected, measured=measured)
+    nccl, tree = nccl_in_use(inspection), measured.tree
     if not nccl or not tree or not VERSION.match(nccl[1]):
         return None
     environment = nccl_environment(subject, measured)

@@ -52,38 +52,38 @@ OFI_PLUGIN = "aws-ofi-nccl"
 EFA_PLUGINS = (OFI_PLUGIN, "uccl-efa")
 
 
-def efa_links(case: Inspection, _: str, instance: str) -> Iterator[Link]:
+def efa_links(inspection: Inspection, _: str, instance: str) -> Iterator[Link]:
     """Yield the links of EFA, in NCCL's order."""
-    yield nccl_link(case)
-    yield settings_link(case, "efa")
+    yield nccl_link(inspection)
+    yield settings_link(inspection, "efa")
     yield instance_link("efa", instance)
-    if not case.measured.tree:
+    if not inspection.measured.tree:
         yield Link(name="plugin", unknown="the files of the image were not read")
         return
-    run, libraries = started_plugin(case), case.measured.tree.libraries
-    yield plugin_link(case, run, libraries)
-    yield _libfabric_link(case, run, libraries)
-    yield from _provider_links(case, libraries)
-    yield verbs_provider_link(case, "efa")
+    run, libraries = started_plugin(inspection), inspection.measured.tree.libraries
+    yield plugin_link(inspection, run, libraries)
+    yield _libfabric_link(inspection, run, libraries)
+    yield from _provider_links(inspection, libraries)
+    yield verbs_provider_link(inspection, "efa")
 
 
-def without_fabric(case: Inspection, _: str, __: str) -> Iterator[Link]:
+def without_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:
     """Yield the links of machines without a fabric, which leave NCCL its sockets."""
-    yield nccl_link(case)
+    yield nccl_link(inspection)
     yield Link(name="fabric", fault="a machine without a fabric has nothing else")
 
 
-def unnamed_fabric(case: Inspection, _: str, __: str) -> Iterator[Link]:
+def unnamed_fabric(inspection: Inspection, _: str, __: str) -> Iterator[Link]:
     """Yield the links of an image that shows no fabric: what of one it has may be broken."""
-    yield nccl_link(case)
-    tree = case.measured.tree
+    yield nccl_link(inspection)
+    tree = inspection.measured.tree
     if not tree:
         yield Link(name="fabric", unknown="the files of the image were not read")
         return
     verbs = tree.libraries.resolved[VERBS].file
     lacks = f"{base_name(verbs)} has no driver" if verbs else f"there is no {VERBS}"
-    plugin = tree.libraries.plugins.get(file := plugin_file(case))
-    fault = _missing_dependency(case, file, plugin, tree.libraries) if plugin else ""
+    plugin = tree.libraries.plugins.get(file := plugin_file(inspection))
+    fault = _missing_dependency(inspection, file, plugin, tree.libraries) if plugin else ""
     if fault or not (opened_providers(tree.files, tree.libraries) or tree.libraries.plugins):
         fault = fault or f"{lacks} for InfiniBand, RoCE or eRDMA, and no plugin for EFA"
         yield Link(name="fabric", fault=fault)
@@ -91,15 +91,15 @@ def unnamed_fabric(case: Inspection, _: str, __: str) -> Iterator[Link]:
     yield Link(name="fabric", unknown="the image shows no fabric that it is for: ask with --fabric efa, erdma or ib")
 
 
-def plugin_file(case: Inspection) -> str:
+def plugin_file(inspection: Inspection) -> str:
     """Return the network plugin that NCCL opens, "" where it opens none: as it was run, else as the loader answers."""
-    run, tree, in_use = started_plugin(case), case.measured.tree, nccl_in_use(case)
+    run, tree, in_use = started_plugin(inspection), inspection.measured.tree, nccl_in_use(inspection)
     if run:
         return run.path if run.interfaces.get(NET) else ""
     if not tree or not in_use or in_use[0] not in tree.libraries.nccl:
         return ""
     accepted = set(tree.libraries.nccl[in_use[0]].looks_for.get(NET, []))
-    for name in plugin_names(in_use[1] or DEFAULT_VERSION, nccl_environment(case.subject, case.measured)):
+    for name in plugin_names(in_use[1] or DEFAULT_VERSION, nccl_environment(inspection.subject, inspection.measured)):
         answer = tree.libraries.resolved.get(name)
         plugin = tree.libraries.plugins.get(answer.file) if answer and not answer.error else None
         if answer and plugin and not missing_in(tree.libraries, answer.file):
@@ -107,12 +107,12 @@ def plugin_file(case: Inspection) -> str:
     return ""
 
 
-def nccl_link(case: Inspection) -> Link:
+def nccl_link(inspection: Inspection) -> Link:
     """Return which libnccl a process gets. Where there is none, one may come as the job starts."""
-    file, mapped = nccl_in_use(case), mapped_nccl(case)
+    file, mapped = nccl_in_use(inspection), mapped_nccl(inspection)
     how: Evidence = "executed" if mapped else "read"
     unknown = "" if file else "no libnccl is there, and which one comes as the job starts is not known"
-    libraries = case.measured.tree.libraries if case.measured.tree else None
+    libraries = inspection.measured.tree.libraries if inspection.measured.tree else None
     second = second_nccl(libraries, file[0]) if file and libraries else ""
     note = ""
     if file and libraries and second in libraries.nccl:
@@ -120,9 +120,12 @@ def nccl_link(case: Inspection) -> Link:
     return Link(name="NCCL", value=f"{file[1]} at {file[0]}" if file else "", how=how, unknown=unknown, note=note)
 
 
-def settings_link(case: Inspection, fabric: str) -> Link:
+def settings_link(inspection: Inspection, fabric: str) -> Link:
     """Return the variables that decide about the network, and whether they keep NCCL from this fabric."""
-    environment, version = nccl_environment(case.subject, case.measured), (nccl_in_use(case) or ("", ""))[1]
+    environment, version = (
+        nccl_environment(inspection.subject, inspection.measured),
+        (nccl_in_use(inspection) or ("", ""))[1],
+    )
     relevant = {name: value for name, value in sorted(environment.items()) if SETTINGS.fullmatch(name)}
     net = environment.get("NCCL_NET", "").lower()
     fault = ""
@@ -134,7 +137,7 @@ def settings_link(case: Inspection, fabric: str) -> Link:
     elif fabric == "efa" and _leaves_out_efa(environment.get("FI_PROVIDER", "")):
         fault = f"FI_PROVIDER={environment['FI_PROVIDER']} leaves out libfabric's provider efa"
     value = " ".join(f"{name}={value}" for name, value in relevant.items()) or "no variable that chooses a network"
-    return Link(name="settings", value=value, how="executed" if case.measured.entry else "read", fault=fault)
+    return Link(name="settings", value=value, how="executed" if inspection.measured.entry else "read", fault=fault)
 
 
 def _leaves_out_efa(value: str) -> bool:
@@ -152,45 +155,45 @@ def instance_link(fabric: str, instance: str) -> Link:
     return Link(name="instance", value=f"{instance_type.interfaces} interfaces", how="facts", fault=fault)
 
 
-def started_plugin(case: Inspection) -> StartedLibrary | None:
+def started_plugin(inspection: Inspection) -> StartedLibrary | None:
     """Return the plugin that NCCL takes, else the last that it tried; None where none was run."""
-    runs = case.measured.network.plugins if case.measured.network else []
+    runs = inspection.measured.network.plugins if inspection.measured.network else []
     return next((run for run in runs if run.result == 0), next((run for run in runs if run.path), None)) or (
         runs[-1] if runs else None
     )
 
 
-def plugin_link(case: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
+def plugin_link(inspection: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
     """Return the plugin's link: its file, the interfaces that this NCCL takes, and the result of starting it."""
     if run is None:
-        return _read_plugin(case, libraries)
-    tried = case.measured.network.plugins if case.measured.network else []
+        return _read_plugin(inspection, libraries)
+    tried = inspection.measured.network.plugins if inspection.measured.network else []
     words = [line.text for line in run.log] + run.complaints
     if not run.path:
         if all(DRIVER_LIBRARY.search(attempt.error) for attempt in tried):
             unknown = f"{run.name} is linked with the GPU driver's library, which no image has ({run.error})"
             return Link(name="plugin", value=run.name, how="executed", unknown=unknown)
-        if script := entry_point_choice(case):
+        if script := entry_point_choice(inspection):
             return Link(
                 name="plugin", how="executed", unknown=f"{script} chooses the plugin by what it finds on a node"
             )
-        return Link(name="plugin", how="executed", fault=_opening_failure(case, tried), words=words)
+        return Link(name="plugin", how="executed", fault=_opening_failure(inspection, tried), words=words)
     net, tuner = run.interfaces.get(NET, 0), run.interfaces.get(TUNER, 0)
     library = libraries.plugins.get(run.path)
     version = next((match[1] for line in run.log if (match := OFI_VERSION.search(line.text))), "")
     version = version or (library.version if library else "")
     interfaces = ", ".join(f"{kind} v{number}" for kind, number in (("net", net), ("tuner", tuner)) if number)
     value = " ".join(filter(None, (base_name(run.path), version, f"({interfaces})" if interfaces else "")))
-    fault, unknown = _judge_start(case, run, libraries, net)
+    fault, unknown = _judge_start(inspection, run, libraries, net)
     note = "" if fault or unknown or run.result == 0 else _start_progress(run)
     return Link(name="plugin", value=value, how="executed", fault=fault, unknown=unknown, note=note, words=words)
 
 
-def entry_point_choice(case: Inspection) -> str:
+def entry_point_choice(inspection: Inspection) -> str:
     """Return the line of NVIDIA's start scripts that names a plugin of the image for NCCL; "" where none does."""
-    assignments, tree = case.measured.settings, case.measured.tree
+    assignments, tree = inspection.measured.settings, inspection.measured.tree
     names = {base_name(path) for path in (tree.libraries.plugins if tree else ())}
-    version = (nccl_in_use(case) or ("", ""))[1] or DEFAULT_VERSION
+    version = (nccl_in_use(inspection) or ("", ""))[1] or DEFAULT_VERSION
     script_settings = [
         setting for setting in (assignments.assigned if assignments else ()) if setting.file.startswith(START_SCRIPTS)
     ]
@@ -200,31 +203,31 @@ def entry_point_choice(case: Inspection) -> str:
     return ""
 
 
-def _opening_failure(case: Inspection, tried: Sequence[StartedLibrary]) -> str:
+def _opening_failure(inspection: Inspection, tried: Sequence[StartedLibrary]) -> str:
     """Return why none of the names that NCCL tries opened."""
     errors = {attempt.name: attempt.error.removeprefix(f"{attempt.name}: ") for attempt in tried}
-    reasons = [_opening_error(case, name, error) for name, error in errors.items() if error != NO_SUCH_FILE]
+    reasons = [_opening_error(inspection, name, error) for name, error in errors.items() if error != NO_SUCH_FILE]
     if reasons:
         return f"no network plugin can be opened: {'; '.join(reasons)}"
-    return _absent_plugin(case, list(errors))
+    return _absent_plugin(inspection, list(errors))
 
 
-def _opening_error(case: Inspection, name: str, error: str) -> str:
+def _opening_error(inspection: Inspection, name: str, error: str) -> str:
     """Return why the loader refuses the library that it finds for a name."""
     library = error.removesuffix(f": {NO_SUCH_FILE}")
-    return _refusal_sentence(name, error) if library == error else f"{name} finds no {unfound(case, [library])}"
+    return _refusal_sentence(name, error) if library == error else f"{name} finds no {unfound(inspection, [library])}"
 
 
-def _absent_plugin(case: Inspection, names: Sequence[str]) -> str:
+def _absent_plugin(inspection: Inspection, names: Sequence[str]) -> str:
     """Return that no file answers to the names that NCCL tries, who chose them, and which plugin is there instead."""
-    value = nccl_environment(case.subject, case.measured).get(PLUGIN_VARIABLE, "")
+    value = nccl_environment(inspection.subject, inspection.measured).get(PLUGIN_VARIABLE, "")
     problem = f"NCCL finds no {' and no '.join(names)}"
     if value:
         file_names = " or ".join(name for name in names if name != value)
         problem = f"{PLUGIN_VARIABLE}={value}{f' asks for {file_names}, which' if file_names else ''} is not there"
     if "/" in value and value not in names:
         problem = f"{PLUGIN_VARIABLE}={value} is a path, and this NCCL takes it for a part of a name"
-    plugins = case.measured.tree.libraries.plugins if case.measured.tree else {}
+    plugins = inspection.measured.tree.libraries.plugins if inspection.measured.tree else {}
     path = next((path for path, plugin in plugins.items() if plugin.exports.get(NET) and not plugin.error), "")
     if path and path == value:
         return problem
@@ -233,17 +236,17 @@ def _absent_plugin(case: Inspection, names: Sequence[str]) -> str:
     return f"{problem}, and the image has no network plugin, as aws-ofi-nccl is for EFA"
 
 
-def _judge_start(case: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
+def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Libraries, net: int) -> tuple[str, str]:
     """Return why NCCL does not take a plugin that opened, and why that cannot be said."""
-    nccl_path = (nccl_in_use(case) or ("", ""))[0]
+    nccl_path = (nccl_in_use(inspection) or ("", ""))[0]
     nccl_library, plugin = libraries.nccl.get(nccl_path), libraries.plugins.get(run.path)
     if not net:
         offered = plugin.exports.get(NET, []) if plugin else []
         return _interface_mismatch(run.path, offered, nccl_library.looks_for.get(NET, []) if nccl_library else []), ""
-    network = nccl_environment(case.subject, case.measured).get("NCCL_NET", "")
-    stand_in = case.stands_in(OFI_PLUGIN) or case.stands_in("efa-installer")
+    network = nccl_environment(inspection.subject, inspection.measured).get("NCCL_NET", "")
+    stand_in = inspection.stands_in(OFI_PLUGIN) or inspection.stands_in("efa-installer")
     # Loaded, the plugin takes the name in NCCL_NET where it is one of its own; a stand-in has one name.
-    version = case.subject.label(f"component.{OFI_PLUGIN}") or None
+    version = inspection.subject.label(f"component.{OFI_PLUGIN}") or None
     names = facts_file.read(Plugin).network_names(version) if stand_in else [run.network]
     if network and run.network and network.lower() not in (name.lower() for name in names):
         return f"NCCL_NET={network} asks for a network of that name, and {run.path} is called {' or '.join(names)}", ""
@@ -256,7 +259,7 @@ def _judge_start(case: Inspection, run: StartedLibrary, libraries: Libraries, ne
         return f"{base_name(run.path)} crashes as NCCL starts it ({run.ended}), after: {last}", ""
     if run.result == 0 and run.devices:
         return "", ""
-    return _start_failure(case, run)
+    return _start_failure(inspection, run)
 
 
 def _interface_mismatch(file: str, offered: Sequence[int], accepted: Sequence[int]) -> str:
@@ -275,12 +278,12 @@ def _interfaces(numbers: Sequence[int]) -> str:
     return f"v{', v'.join(map(str, ordered))}" if ordered else "none"
 
 
-def _start_failure(case: Inspection, run: StartedLibrary) -> tuple[str, str]:
+def _start_failure(inspection: Inspection, run: StartedLibrary) -> tuple[str, str]:
     """Return why a plugin did not start, where that is the image's fault and not for want of devices or a driver."""
     warnings = [line.text for line in run.log if line.level <= WARNING]
     if reason := next((text for text in warnings if NO_RUNTIME in text), ""):
         return f"{base_name(run.path)}: {reason}", ""
-    has_gpu = bool(case.measured.network and case.measured.network.gpu)
+    has_gpu = bool(inspection.measured.network and inspection.measured.network.gpu)
     specific_warnings = [text for text in warnings if not GENERIC.search(text)]
     if any(NO_DEVICE.search(line.text) for line in run.log):
         return "", ""
@@ -298,19 +301,19 @@ def _start_progress(run: StartedLibrary) -> str:
     return "opened and started until it called the GPU driver, which no image has; libfabric was run apart from it"
 
 
-def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
+def _read_plugin(inspection: Inspection, libraries: Libraries) -> Link:
     """Return the plugin as the files show it, where none could be run."""
-    nccl_path, version = nccl_in_use(case) or ("", "")
-    names = plugin_names(version or DEFAULT_VERSION, nccl_environment(case.subject, case.measured))
+    nccl_path, version = nccl_in_use(inspection) or ("", "")
+    names = plugin_names(version or DEFAULT_VERSION, nccl_environment(inspection.subject, inspection.measured))
     answers = [libraries.resolved[name] for name in names if name in libraries.resolved]
     answer = next((a for a in answers if a.file and not a.error), next((a for a in answers if a.file), None))
     if answer is None:
-        if script := entry_point_choice(case):
+        if script := entry_point_choice(inspection):
             return Link(name="plugin", unknown=f"{script} chooses the plugin by what it finds on a node")
-        return Link(name="plugin", fault=_absent_plugin(case, names))
+        return Link(name="plugin", fault=_absent_plugin(inspection, names))
     plugin = libraries.plugins.get(answer.file)
     value = " ".join(filter(None, (base_name(answer.file), plugin.version if plugin else "")))
-    fault = _loading_fault(case, answer, libraries)
+    fault = _loading_fault(inspection, answer, libraries)
     if fault or plugin is None:
         unknown = "" if fault else f"{answer.file} was not read: its name is no plugin's"
         return Link(name="plugin", value=value, fault=fault, unknown=unknown)
@@ -324,34 +327,34 @@ def _read_plugin(case: Inspection, libraries: Libraries) -> Link:
     return Link(name="plugin", value=value if fault else f"{value} (net v{max(common)})", fault=fault)
 
 
-def _loading_fault(case: Inspection, answer: ResolvedLibrary, libraries: Libraries) -> str:
+def _loading_fault(inspection: Inspection, answer: ResolvedLibrary, libraries: Libraries) -> str:
     """Return why the plugin's file cannot be loaded, as it and what it needs show; "" where it can."""
-    file = case.measured.tree.files.libraries.get(answer.file) if case.measured.tree else None
+    file = inspection.measured.tree.files.libraries.get(answer.file) if inspection.measured.tree else None
     if file and file.condition:
         return f"{answer.file} is no library ({file.condition.partition(' ')[0].replace('-', ' ')})"
     missing = missing_in(libraries, answer.file)
     if answer.error or missing:
-        reason = answer.error or f"it finds no {unfound(case, missing)}"
+        reason = answer.error or f"it finds no {unfound(inspection, missing)}"
         return f"{answer.file} cannot be opened: {reason}"
     plugin = libraries.plugins.get(answer.file)
     if plugin is None:
         return ""
-    return _missing_dependency(case, answer.file, plugin, libraries) or loader_refusal(libraries, answer.file)
+    return _missing_dependency(inspection, answer.file, plugin, libraries) or loader_refusal(libraries, answer.file)
 
 
-def _missing_dependency(case: Inspection, file: str, plugin: PluginFile, libraries: Libraries) -> str:
+def _missing_dependency(inspection: Inspection, file: str, plugin: PluginFile, libraries: Libraries) -> str:
     """Return that a plugin cannot start, as it opens a library by a name that no file has; "" where all are there."""
     name = next((name for name in plugin.opens if name in libraries.resolved and not libraries.resolved[name].file), "")
     if not name:
         return ""
-    similar_names = sorted({base_name(path) for path in case.libraries_named(name) if base_name(path) != name})
+    similar_names = sorted({base_name(path) for path in inspection.libraries_named(name) if base_name(path) != name})
     alternative = f"the image has only {similar_names[0]}" if similar_names else "the image has none"
     return f"{file} does not start: it opens {name}, and {alternative}"
 
 
-def _libfabric_link(case: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
+def _libfabric_link(inspection: Inspection, run: StartedLibrary | None, libraries: Libraries) -> Link:
     """Return the libfabric that the plugin's process maps."""
-    load_result = case.measured.network.libfabric if case.measured.network else None
+    load_result = inspection.measured.network.libfabric if inspection.measured.network else None
     mapped = [path for path in (run.mapped if run else []) if base_name(path).startswith("libfabric.so")]
     path = mapped[0] if mapped else (load_result.path if load_result else libraries.resolved["libfabric.so.1"].file)
     version = libraries.libfabric.get(path, "") or (load_result.version if load_result else "")
@@ -364,9 +367,9 @@ def _libfabric_link(case: Inspection, run: StartedLibrary | None, libraries: Lib
     return Link(name="libfabric", value=f"libfabric {version}".strip(), how=how, words=[path])
 
 
-def _provider_links(case: Inspection, libraries: Libraries) -> Iterator[Link]:
+def _provider_links(inspection: Inspection, libraries: Libraries) -> Iterator[Link]:
     """Yield whether that libfabric has the provider efa, and the libefa that it maps."""
-    load_result = case.measured.network.libfabric if case.measured.network else None
+    load_result = inspection.measured.network.libfabric if inspection.measured.network else None
     if load_result is None:
         file = libraries.resolved["libefa.so.1"].file
         yield Link(
@@ -388,9 +391,9 @@ def _provider_links(case: Inspection, libraries: Libraries) -> Iterator[Link]:
     yield Link(name="libefa", value=f"libefa {_version(file)}" if file else "", how="executed", fault=fault)
 
 
-def verbs_provider_link(case: Inspection, driver: str) -> Link:
+def verbs_provider_link(inspection: Inspection, driver: str) -> Link:
     """Return whether libibverbs can open the provider of a driver."""
-    tree, network = case.measured.tree, case.measured.network
+    tree, network = inspection.measured.tree, inspection.measured.network
     if not tree:
         return Link(name="verbs provider", unknown="the files of the image were not read")
     files = [path for path, name in opened_providers(tree.files, tree.libraries).items() if name == driver]
@@ -404,7 +407,7 @@ def verbs_provider_link(case: Inspection, driver: str) -> Link:
     refused = {path: error for path, error in answers.items() if error}
     missing = [name for path in files for name in missing_in(tree.libraries, path)] if not answers else []
     fault = next((_refusal_sentence(path, error) for path, error in refused.items()), "")
-    fault = fault or (f"{files[0]} cannot be opened: it finds no {unfound(case, missing)}" if missing else "")
+    fault = fault or (f"{files[0]} cannot be opened: it finds no {unfound(inspection, missing)}" if missing else "")
     fault = fault or ("" if answers else loader_refusal(tree.libraries, files[0]))
     return Link(
         name="verbs provider",

@@ -25,20 +25,20 @@ NO_VERBS = f"the image has no {VERBS}: its package is libibverbs1 (rpm: libibver
 WITHOUT_VERBS = (*links.EFA_PLUGINS, "uccl-afxdp", "nccl-fastsocket")  # which leave RDMA to NCCL's own network
 
 
-def rdma_links(case: Inspection, fabric: str, instance: str) -> Iterator[Link]:
+def rdma_links(inspection: Inspection, fabric: str, instance: str) -> Iterator[Link]:
     """Yield the links of eRDMA or InfiniBand, in NCCL's order."""
-    yield _nccl_link(case, fabric)
-    yield _settings_link(case, fabric)
+    yield _nccl_link(inspection, fabric)
+    yield _settings_link(inspection, fabric)
     yield links.instance_link(fabric, instance)
-    yield _network_link(case)
-    yield _libibverbs_link(case)
-    yield links.verbs_provider_link(case, DRIVERS[fabric])
+    yield _network_link(inspection)
+    yield _libibverbs_link(inspection)
+    yield links.verbs_provider_link(inspection, DRIVERS[fabric])
 
 
-def sharp_plugin(case: Inspection) -> str:
+def sharp_plugin(inspection: Inspection) -> str:
     """Return the plugin of HPC-X that NCCL takes before its own network; "" where it takes another, or none."""
-    file, environment = links.plugin_file(case), nccl_environment(case.subject, case.measured)
-    if environment.get("NCCL_NET", "").lower() == BUILT_IN or _project(case, file) != SHARP:
+    file, environment = links.plugin_file(inspection), nccl_environment(inspection.subject, inspection.measured)
+    if environment.get("NCCL_NET", "").lower() == BUILT_IN or _project(inspection, file) != SHARP:
         return ""
     return "" if _is_set(environment, sharp_disabling_variable(environment)) else file
 
@@ -52,28 +52,31 @@ def _is_set(environment: dict[str, str], name: str) -> bool:
     return environment.get(name, "0") not in ("", "0")
 
 
-def _project(case: Inspection, file: str) -> str:
-    plugin = case.measured.tree.libraries.plugins.get(file) if case.measured.tree else None
+def _project(inspection: Inspection, file: str) -> str:
+    plugin = inspection.measured.tree.libraries.plugins.get(file) if inspection.measured.tree else None
     return plugin.project or (links.OFI_PLUGIN if plugin.version else "") if plugin else ""
 
 
-def _nccl_link(case: Inspection, fabric: str) -> Link:
+def _nccl_link(inspection: Inspection, fabric: str) -> Link:
     """Return the NCCL, and whether it is known to end on an eRDMA device."""
-    link, file = links.nccl_link(case), nccl_in_use(case)
+    link, file = links.nccl_link(inspection), nccl_in_use(inspection)
     broken = facts_file.read(Erdma).broken_nccl
     if fabric != "erdma" or not file or file[1] not in broken:
         return link
     return link.model_copy(update={"fault": broken[file[1]].why})
 
 
-def _settings_link(case: Inspection, fabric: str) -> Link:
+def _settings_link(inspection: Inspection, fabric: str) -> Link:
     """Return the variables that decide about the network, and whether they leave no way to RDMA."""
-    link, environment = links.settings_link(case, fabric), nccl_environment(case.subject, case.measured)
-    if link.fault or not _is_set(environment, IB_DISABLE) or sharp_plugin(case):
+    link, environment = (
+        links.settings_link(inspection, fabric),
+        nccl_environment(inspection.subject, inspection.measured),
+    )
+    if link.fault or not _is_set(environment, IB_DISABLE) or sharp_plugin(inspection):
         return link
     switched_off = f"{IB_DISABLE}={environment[IB_DISABLE]} switches NCCL's own InfiniBand and RoCE transport off"
-    file, variable = links.plugin_file(case), sharp_disabling_variable(environment)
-    project = _project(case, file)
+    file, variable = links.plugin_file(inspection), sharp_disabling_variable(environment)
+    project = _project(inspection, file)
     if environment.get("NCCL_NET", "").lower() == BUILT_IN or not file or project in WITHOUT_VERBS:
         return link.model_copy(update={"fault": switched_off})
     if project == SHARP:
@@ -83,11 +86,11 @@ def _settings_link(case: Inspection, fabric: str) -> Link:
     return link.model_copy(update={"unknown": f"{switched_off}, and it is not known whether {file} reads it"})
 
 
-def _network_link(case: Inspection) -> Link:
+def _network_link(inspection: Inspection) -> Link:
     """Return which network NCCL takes: a plugin's, where one starts, else its own."""
-    environment, file = nccl_environment(case.subject, case.measured), links.plugin_file(case)
-    requested, run = environment.get("NCCL_NET", ""), links.started_plugin(case)
-    is_sharp, variable = _project(case, file) == SHARP, sharp_disabling_variable(environment)
+    environment, file = nccl_environment(inspection.subject, inspection.measured), links.plugin_file(inspection)
+    requested, run = environment.get("NCCL_NET", ""), links.started_plugin(inspection)
+    is_sharp, variable = _project(inspection, file) == SHARP, sharp_disabling_variable(environment)
     network = run.network if run and run.path == file else ""
     known_names = [BUILT_IN, *([network.lower()] if network else [])]
     names_sharp = is_sharp and requested.lower().startswith(SHARP_NETWORKS)
@@ -99,7 +102,7 @@ def _network_link(case: Inspection) -> Link:
             return Link(name="network", unknown=f"{file} was not run: it may be the network of NCCL_NET={requested}")
         fault = f"NCCL_NET={requested} names a network that the image does not have"
         return Link(name="network", how="executed", fault=fault)
-    own_link = Link(name="network", value=OWN_NETWORK, how="executed" if case.measured.network else "read")
+    own_link = Link(name="network", value=OWN_NETWORK, how="executed" if inspection.measured.network else "read")
     if not file or requested.lower() == BUILT_IN or (is_sharp and _is_set(environment, variable)):
         return own_link
     words = [line.text for line in run.log] if run else []
@@ -109,9 +112,12 @@ def _network_link(case: Inspection) -> Link:
     return Link(name="network", value=value, how="executed" if run else "read", words=words)
 
 
-def _libibverbs_link(case: Inspection) -> Link:
+def _libibverbs_link(inspection: Inspection) -> Link:
     """Return the libibverbs that NCCL opens."""
-    load_result, tree = case.measured.network.verbs if case.measured.network else None, case.measured.tree
+    load_result, tree = (
+        inspection.measured.network.verbs if inspection.measured.network else None,
+        inspection.measured.tree,
+    )
     if load_result:
         reason = load_result.error.removeprefix(f"{VERBS}: ")
         problem = NO_VERBS if reason == links.NO_SUCH_FILE else f"NCCL cannot open {VERBS}: {reason}"
@@ -121,7 +127,7 @@ def _libibverbs_link(case: Inspection) -> Link:
     if not answer:
         return Link(name="libibverbs", unknown="the files of the image were not read")
     missing = missing_in(tree.libraries, answer.file) if tree and answer.file else []
-    reason = answer.error or (f"it finds no {unfound(case, missing)}" if missing else "")
+    reason = answer.error or (f"it finds no {unfound(inspection, missing)}" if missing else "")
     fault = f"NCCL cannot open {VERBS}: {reason}" if reason else ""
     fault = fault or (links.loader_refusal(tree.libraries, answer.file) if tree else "")
     return Link(name="libibverbs", value=base_name(answer.file), fault=fault if answer.file else NO_VERBS)

@@ -102,9 +102,9 @@ class Inspection(MeasuredValue):
         return sorted(p for p, f in files.items() if not f.target and pattern.fullmatch(base_name(p)))
 
 
-def unfound(case: Inspection, names: Sequence[str]) -> str:
+def unfound(inspection: Inspection, names: Sequence[str]) -> str:
     """Return the names of libraries that the loader does not find; where the image has one, its folder, too."""
-    tree = case.measured.tree
+    tree = inspection.measured.tree
     readable = sorted(path for path, file in tree.files.libraries.items() if not file.condition) if tree else []
     path = next((path for name in names for path in readable if base_name(path) == name and "/stubs/" not in path), "")
     library = "it" if len(names) == 1 else base_name(path)
@@ -126,12 +126,12 @@ def base_name(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-def mapped_nccl(case: Inspection) -> MappedNccl | None:
+def mapped_nccl(inspection: Inspection) -> MappedNccl | None:
     """Return the libnccl that `import torch` maps, None where there is no torch or it maps none.
 
     Where it maps several, the one that is not the wheel's: it was loaded first, and its symbols win.
     """
-    torch = case.measured.torch
+    torch = inspection.measured.torch
     libraries = torch.nccl if torch else []
     return next((nccl for nccl in libraries if not nccl.path.endswith(NCCL_WHEEL_PATH)), next(iter(libraries), None))
 
@@ -155,9 +155,9 @@ def second_nccl(libraries: Libraries, in_use: str) -> str:
     return "" if file in ("", in_use) or same_nccl(libraries, in_use, file) else file
 
 
-def nccl_wheels(case: Inspection) -> dict[str, str]:
+def nccl_wheels(inspection: Inspection) -> dict[str, str]:
     """Return the NCCL wheels that are installed: name -> version."""
-    packages = case.measured.packages
+    packages = inspection.measured.packages
     folders = packages.wheels.values() if packages else ()
     return {name: version for folder in folders for name, version in folder.items() if NCCL_WHEEL.fullmatch(name)}
 
@@ -172,9 +172,9 @@ def resolve_links(files: Files, path: str) -> str:
     return path
 
 
-def preloaded_nccl(case: Inspection) -> str | None:
+def preloaded_nccl(inspection: Inspection) -> str | None:
     """Return the libnccl that LD_PRELOAD of the image names, which every process takes; None where it names none."""
-    tree, words = case.measured.tree, re.split(r"[:\s]+", case.subject.environment.get("LD_PRELOAD", ""))
+    tree, words = inspection.measured.tree, re.split(r"[:\s]+", inspection.subject.environment.get("LD_PRELOAD", ""))
     files = [resolve_links(tree.files, word) for word in words] if tree else []
     return next((file for file in files if tree and file in tree.libraries.nccl), None)
 
@@ -186,31 +186,31 @@ def linked_nccl(libraries: Libraries) -> str:
     return next((file for file in files if file in libraries.nccl), "")
 
 
-def nccl_in_use(case: Inspection) -> tuple[str, str] | None:
+def nccl_in_use(inspection: Inspection) -> tuple[str, str] | None:
     """Return path and version of the NCCL that a training process will use; None where the image has none.
 
     It is the one that torch maps, else a preloaded one, the one that torch's library gets, the wheel's, the one in
     torch's own library, the loader's; else, as of conda, the only one in the image.
     """
-    mapped = mapped_nccl(case)
+    mapped = mapped_nccl(inspection)
     if mapped:
         return mapped.path, mapped.version
-    tree = case.measured.tree
+    tree = inspection.measured.tree
     if not tree:
         return None
     readable = [path for path, file in tree.libraries.nccl.items() if not file.error]
     in_torch = next((path for path in readable if base_name(path).startswith("libtorch_cuda")), "")
-    nccl = preloaded_nccl(case) or linked_nccl(tree.libraries) or wheel_nccl(tree.libraries) or in_torch
+    nccl = preloaded_nccl(inspection) or linked_nccl(tree.libraries) or wheel_nccl(tree.libraries) or in_torch
     nccl = nccl or tree.libraries.resolved["libnccl.so.2"].file
     nccl = nccl or (readable[0] if len(readable) == 1 else "")
     return (nccl, tree.libraries.nccl[nccl].version) if nccl in readable else None
 
 
-def cuda_in_use(case: Inspection, libraries: Libraries) -> str:
+def cuda_in_use(inspection: Inspection, libraries: Libraries) -> str:
     """Return the CUDA of torch, else of the label, else of the NCCL that is in use; "" where nothing names it."""
-    torch, nccl = case.measured.torch, nccl_in_use(case)
+    torch, nccl = inspection.measured.torch, nccl_in_use(inspection)
     nccl_cuda = libraries.nccl[nccl[0]].cuda if nccl and nccl[0] in libraries.nccl else ""
-    return (torch.cuda if torch else "") or case.subject.label("component.cuda") or nccl_cuda
+    return (torch.cuda if torch else "") or inspection.subject.label("component.cuda") or nccl_cuda
 
 
 def missing_in(libraries: Libraries, path: str) -> list[str]:

@@ -48,13 +48,13 @@ def versions(report: Report) -> dict[str, str]:
     return by_component
 
 
-def _torch_versions(case: Inspection) -> Iterator[tuple[str, str]]:
+def _torch_versions(inspection: Inspection) -> Iterator[tuple[str, str]]:
     """Yield the versions that importing torch showed."""
-    if torch := case.measured.torch:
+    if torch := inspection.measured.torch:
         yield "pytorch", torch.version.partition("+")[0]
         if torch.cuda:
             yield "cuda", torch.cuda
-    if nccl := mapped_nccl(case):
+    if nccl := mapped_nccl(inspection):
         yield "nccl", nccl.version
 
 

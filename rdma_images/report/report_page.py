@@ -78,24 +78,27 @@ def measured_slices(report: Report) -> list[Slice]:
 
 def facts(report: Report) -> list[tuple[str, str]]:
     """Return name and value of what was measured."""
-    case = report.inspection
-    labels = sorted(case.subject.labels.items()) if case else []
+    inspection = report.inspection
+    labels = sorted(inspection.subject.labels.items()) if inspection else []
     rows = [
-        ("meant for", f"{case.expected.fabric or 'no fabric'}: {case.expected.because}" if case else ""),
+        (
+            "meant for",
+            f"{inspection.expected.fabric or 'no fabric'}: {inspection.expected.because}" if inspection else "",
+        ),
         ("digest", report.digest),
-        ("platform", case.subject.platform if case else ""),
-        ("Debian packages", checks_table.archive_day(case.subject.labels) if case else ""),
-        *(_measured(case) if case else ()),
+        ("platform", inspection.subject.platform if inspection else ""),
+        ("Debian packages", checks_table.archive_day(inspection.subject.labels) if inspection else ""),
+        *(_measured(inspection) if inspection else ()),
         *(("does not work", text) for name, text in labels if name.startswith(f"{LABEL_PREFIX}.limit.")),
         ("suite", report.suite),
     ]
     return [(name, plain(value)) for name, value in rows if value]
 
 
-def _measured(case: Inspection) -> list[tuple[str, str]]:
+def _measured(inspection: Inspection) -> list[tuple[str, str]]:
     """Return the rows that probes have measured."""
-    system, torch, tree = case.measured.system, case.measured.torch, case.measured.tree
-    nccl, fi_info = mapped_nccl(case), (case.measured.tools or {}).get("fi_info --version")
+    system, torch, tree = inspection.measured.system, inspection.measured.torch, inspection.measured.tree
+    nccl, fi_info = mapped_nccl(inspection), (inspection.measured.tools or {}).get("fi_info --version")
     plugin, plugin_file = next(iter(tree.libraries.plugins.items()), ("", None)) if tree else ("", None)
     return [
         ("system", system.os.get("PRETTY_NAME", "") if system else ""),

@@ -78,10 +78,10 @@ def checks(ref: str, nodes: Mapping[str, Measured], expected: Expected, tiers: S
     by_node = {}
     with tempfile.TemporaryDirectory(prefix="rdma-images-") as folder:
         for node, measured in nodes.items():
-            case = Inspection(
+            inspection = Inspection(
                 subject=measure_host.host_config(ref, node, measured), expected=expected, measured=measured
             )
-            by_node[node] = suite.run(case, tuple(tiers), Path(folder) / "report.xml")
+            by_node[node] = suite.run(inspection, tuple(tiers), Path(folder) / "report.xml")
     checks_of_nodes = zip(*by_node.values(), strict=True)
     return tuple(_together(dict(zip(by_node, same_checks, strict=True))) for same_checks in checks_of_nodes)
 

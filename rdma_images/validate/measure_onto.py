@@ -89,14 +89,14 @@ def _with_onto(project: Project, target: str, ref: str) -> Project:
     return replace(project, matrix=project.matrix.model_copy(update={"targets": targets}))
 
 
-def _existing_image(case: Inspection) -> ExistingImage:
+def _existing_image(inspection: Inspection) -> ExistingImage:
     """Return what was measured in an image; its name and configuration are added by the caller."""
-    measured, subject = case.measured, case.subject
+    measured, subject = inspection.measured, inspection.subject
     if (tree := measured.tree) is None:
         raise RdmaImagesError(f"{subject.ref}: its files could not be read: {measured.missing.get('tree', '')}")
     system = measured.system.os if measured.system else {}
     packages = {**measured.packages.rpm, **measured.packages.dpkg} if measured.packages else {}
-    verbs, nccl = tree.libraries.resolved.get("libibverbs.so.1"), nccl_in_use(case)
+    verbs, nccl = tree.libraries.resolved.get("libibverbs.so.1"), nccl_in_use(inspection)
     plugins = tuple(path for path, plugin in tree.libraries.plugins.items() if not plugin.error)
     return ExistingImage(
         ref=subject.ref,
@@ -105,15 +105,15 @@ def _existing_image(case: Inspection) -> ExistingImage:
         system=f"{system.get('ID', '')}{system.get('VERSION_ID', '')}",
         python=measured.system.python if measured.system else "",
         pytorch=measured.torch.version.partition("+")[0] if measured.torch else "",
-        cuda=cuda_in_use(case, tree.libraries),
+        cuda=cuda_in_use(inspection, tree.libraries),
         nccl=nccl[1] if nccl else "",
-        fabric=case.expected.fabric or "",
+        fabric=inspection.expected.fabric or "",
         installer=measured.packages.efa_installer if measured.packages else "",
         verbs=verbs.file if verbs else "",
         verbs_package=next((packages[name] for name in VERBS_PACKAGES if name in packages), ""),
         plugins=plugins,
-        loader_folders=_loader_folders(case, tree),
-        cuda_runtime=_cuda_runtime(case, tree),
+        loader_folders=_loader_folders(inspection, tree),
+        cuda_runtime=_cuda_runtime(inspection, tree),
         environment={
             name: value
             for name, value in subject.environment.items()
@@ -132,24 +132,24 @@ def _library_path_folders(subject: ImageConfig) -> list[str]:
     return [folder.rstrip("/") for folder in subject.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
 
 
-def _loader_folders(case: Inspection, tree: Tree) -> tuple[str, ...]:
+def _loader_folders(inspection: Inspection, tree: Tree) -> tuple[str, ...]:
     """Return the folders with a fabric's library that the loader searches: of LD_LIBRARY_PATH, and of its answers."""
     with_library = {
         posixpath.dirname(path) for path in tree.files.libraries if FABRIC_LIBRARY.fullmatch(base_name(path))
     }
     library_paths = [answer.path for name, answer in tree.libraries.resolved.items() if FABRIC_LIBRARY.fullmatch(name)]
-    if case.measured.settings:
-        answers_without = case.measured.settings.without_path.items()
+    if inspection.measured.settings:
+        answers_without = inspection.measured.settings.without_path.items()
         library_paths += [path for name, path in answers_without if FABRIC_LIBRARY.fullmatch(name)]
-    folders = [*_library_path_folders(case.subject), *map(posixpath.dirname, filter(None, library_paths))]
+    folders = [*_library_path_folders(inspection.subject), *map(posixpath.dirname, filter(None, library_paths))]
     return tuple(folder for folder in dict.fromkeys(folders) if folder in with_library and PATH.fullmatch(folder))
 
 
-def _cuda_runtime(case: Inspection, tree: Tree) -> str:
+def _cuda_runtime(inspection: Inspection, tree: Tree) -> str:
     """Return the libcudart of the image's CUDA: torch's, else one that LD_LIBRARY_PATH leads to, else any."""
-    major = cuda_in_use(case, tree.libraries).partition(".")[0]
-    mapped = case.measured.torch.mapped if case.measured.torch else []
+    major = cuda_in_use(inspection, tree.libraries).partition(".")[0]
+    mapped = inspection.measured.torch.mapped if inspection.measured.torch else []
     files = [path for path in (*mapped, *tree.files.libraries) if CUDA_RUNTIME.fullmatch(base_name(path))]
     candidates = [path for path in files if base_name(path) == f"libcudart.so.{major}"]
-    searched = _library_path_folders(case.subject)
+    searched = _library_path_folders(inspection.subject)
     return min(candidates, key=lambda path: (path not in mapped, posixpath.dirname(path) not in searched), default="")

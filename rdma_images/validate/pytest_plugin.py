@@ -53,7 +53,7 @@ class Requirement:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that the suite's runner gives."""
     group = parser.getgroup("rdma-images")
-    group.addoption("--case", type=Path, required=False, help="the image and what was measured in it, as JSON")
+    group.addoption("--inspection", type=Path, required=False, help="the image and what was measured in it, as JSON")
     group.addoption("--checks", type=Path, help="where to write the checks, as JSON")
     group.addoption("--tiers", default="static", help="comma list of the tiers to run")
     group.addoption("--without", default="", help="comma list of how the ids of checks begin that are left out")
@@ -151,78 +151,78 @@ def require(request: pytest.FixtureRequest) -> Requirement:
 
 
 @pytest.fixture(scope="session")
-def case(request: pytest.FixtureRequest) -> Inspection:
+def inspection(request: pytest.FixtureRequest) -> Inspection:
     """Return the image, what is expected of it, and what was measured."""
-    path: Path | None = request.config.getoption("--case")
+    path: Path | None = request.config.getoption("--inspection")
     if path is None:
-        raise pytest.UsageError(f"no --case: run `{COMMAND} validate`, which measures and then calls this suite")
+        raise pytest.UsageError(f"no --inspection: run `{COMMAND} validate`, which measures and then calls this suite")
     return Inspection.model_validate_json(path.read_bytes())
 
 
-def unmeasured(case: Inspection, probe: str) -> NoReturn:
+def unmeasured(inspection: Inspection, probe: str) -> NoReturn:
     """Skip a validator for want of what `probe` measures."""
-    if probe in case.measured.lost and probe != "torch":  # torch.imports reports it
+    if probe in inspection.measured.lost and probe != "torch":  # torch.imports reports it
         pytest.skip(f"{probe} could not be measured: see measured.complete")
-    pytest.skip(case.measured.missing.get(probe, f"{probe} was not measured"))
+    pytest.skip(inspection.measured.missing.get(probe, f"{probe} was not measured"))
 
 
 @pytest.fixture
-def torch(case: Inspection) -> ImportedTorch:
+def torch(inspection: Inspection) -> ImportedTorch:
     """Return what `import torch` brought."""
-    return case.measured.torch or unmeasured(case, "torch")
+    return inspection.measured.torch or unmeasured(inspection, "torch")
 
 
 @pytest.fixture
-def libraries(case: Inspection) -> Libraries:
+def libraries(inspection: Inspection) -> Libraries:
     """Return the fabric's libraries, and what the loader makes of them."""
-    return case.measured.tree.libraries if case.measured.tree else unmeasured(case, "tree")
+    return inspection.measured.tree.libraries if inspection.measured.tree else unmeasured(inspection, "tree")
 
 
 @pytest.fixture
-def files(case: Inspection) -> Files:
+def files(inspection: Inspection) -> Files:
     """Return the file tree in short."""
-    return case.measured.tree.files if case.measured.tree else unmeasured(case, "tree")
+    return inspection.measured.tree.files if inspection.measured.tree else unmeasured(inspection, "tree")
 
 
 @pytest.fixture
-def packages(case: Inspection) -> MeasuredPackages:
+def packages(inspection: Inspection) -> MeasuredPackages:
     """Return what package managers say is installed."""
-    return case.measured.packages or unmeasured(case, "packages")
+    return inspection.measured.packages or unmeasured(inspection, "packages")
 
 
 @pytest.fixture
-def settings(case: Inspection) -> Settings:
+def settings(inspection: Inspection) -> Settings:
     """Return what sets variables beside the environment."""
-    return case.measured.settings or unmeasured(case, "settings")
+    return inspection.measured.settings or unmeasured(inspection, "settings")
 
 
 @pytest.fixture
-def system(case: Inspection) -> System:
+def system(inspection: Inspection) -> System:
     """Return the system the probes ran in."""
-    return case.measured.system or unmeasured(case, "system")
+    return inspection.measured.system or unmeasured(inspection, "system")
 
 
 @pytest.fixture
-def devices(case: Inspection) -> Devices:
+def devices(inspection: Inspection) -> Devices:
     """Return what the machine brings: RDMA devices and what their use depends on."""
-    return case.measured.devices or unmeasured(case, "devices")
+    return inspection.measured.devices or unmeasured(inspection, "devices")
 
 
 @pytest.fixture
-def gpus(case: Inspection) -> MeasuredGpus:
+def gpus(inspection: Inspection) -> MeasuredGpus:
     """Return the GPUs, and what an all-reduce over them did."""
-    return case.measured.gpus or unmeasured(case, "gpus")
+    return inspection.measured.gpus or unmeasured(inspection, "gpus")
 
 
 @pytest.fixture
-def nccl(case: Inspection) -> tuple[str, str]:
+def nccl(inspection: Inspection) -> tuple[str, str]:
     """Return path and version of the NCCL in use, where it is the installed one; else another check reports it."""
-    files = nccl_in_use(case)
+    files = nccl_in_use(inspection)
     if not files:
         pytest.skip("the image has no NCCL")
-    mapped, tree, wheels = mapped_nccl(case), case.measured.tree, nccl_wheels(case)
+    mapped, tree, wheels = mapped_nccl(inspection), inspection.measured.tree, nccl_wheels(inspection)
     wheel = wheel_nccl(tree.libraries) if tree else None
-    if mapped and wheel and mapped.path not in (wheel, preloaded_nccl(case)):
+    if mapped and wheel and mapped.path not in (wheel, preloaded_nccl(inspection)):
         pytest.skip("another NCCL is loaded than the one installed: see nccl.loaded")
     if files[0] == wheel and wheels and files[1] not in wheels.values():
         pytest.skip("the installed NCCL is not the one its wheel says: see nccl.version")
@@ -232,15 +232,15 @@ def nccl(case: Inspection) -> tuple[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def meant_for_its_fabric(request: pytest.FixtureRequest, case: Inspection) -> None:
+def meant_for_its_fabric(request: pytest.FixtureRequest, inspection: Inspection) -> None:
     """Skip a validator of a fabric (marked fabric="efa", "erdma" or "any") for an image that is not meant for it."""
-    required, image_fabric = _effective_marks(request.node)["fabric"], case.expected.fabric
+    required, image_fabric = _effective_marks(request.node)["fabric"], inspection.expected.fabric
     if required and (image_fabric is None or required not in ("any", image_fabric)):
         title = FABRIC_TITLES.get(required, "EFA or eRDMA")
-        pytest.skip(f"not an image for {title}: {case.expected.because}")
+        pytest.skip(f"not an image for {title}: {inspection.expected.because}")
 
 
 @pytest.fixture
-def fabric(case: Inspection) -> str:
+def fabric(inspection: Inspection) -> str:
     """Return the fabric that the image is meant for, in a validator marked fabric="any"."""
-    return str(case.expected.fabric)
+    return str(inspection.expected.fabric)

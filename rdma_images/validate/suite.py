@@ -1,4 +1,4 @@
-"""Run the validators over a case, in a process of its own, and read back the checks."""
+"""Run the validators over an inspection, in a process of its own, and read back the checks."""
 
 import contextlib
 import functools
@@ -73,17 +73,19 @@ def _roots(pattern: str) -> list[Path]:
     return [CODE] if part == "rdma_images" else [folder.parent for folder in data_folders(part)]
 
 
-def run(case: Inspection, tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()) -> tuple[Check, ...]:
-    """Return the checks of every validator of `tiers`: `running_suite` where the case is known from the beginning."""
+def run(
+    inspection: Inspection, tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()
+) -> tuple[Check, ...]:
+    """Return the checks of every validator of `tiers`: `running_suite` for an inspection that is complete."""
     with running_suite(tiers, junit, without) as checks:
-        return checks(case)
+        return checks(inspection)
 
 
 @contextlib.contextmanager
 def running_suite(
     tiers: tuple[str, ...], junit: Path, without: tuple[str, ...] = ()
 ) -> Iterator[Callable[[Inspection], tuple[Check, ...]]]:
-    """Start the validators' process, and provide what gives it a case and returns its checks, in the suite's order.
+    """Start the validators' process; provide a function that returns the checks of an inspection, in order.
 
     It imports and collects while an image is measured. It is ended with the context.
 
@@ -107,17 +109,17 @@ def running_suite(
             command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=PROJECT, env=environment, text=True
         ) as process:
             try:
-                yield lambda case: _checks(process, case, checks_file, tiers)
+                yield lambda inspection: _checks(process, inspection, checks_file, tiers)
             finally:
                 process.kill()
 
 
 def _checks(
-    process: "subprocess.Popen[str]", case: Inspection, checks_file: Path, tiers: tuple[str, ...]
+    process: "subprocess.Popen[str]", inspection: Inspection, checks_file: Path, tiers: tuple[str, ...]
 ) -> tuple[Check, ...]:
-    """Give a case to the process, and return its checks."""
+    """Give a inspection to the process, and return its checks."""
     try:
-        out, err = process.communicate(case.model_dump_json(), timeout=LIMIT)
+        out, err = process.communicate(inspection.model_dump_json(), timeout=LIMIT)
     except subprocess.TimeoutExpired:
         raise RdmaImagesError(f"the validators did not end in {LIMIT} s\nlook in validators/ for what waits") from None
     if process.returncode == NO_TESTS:
@@ -128,12 +130,12 @@ def _checks(
     return tuple(Check(**fields) for fields in json.loads(checks_file.read_text(encoding="utf-8")))
 
 
-def options(case: Path, checks_file: Path, tiers: tuple[str, ...]) -> list[str]:
-    """Return pytest's arguments for `case` and `tiers`: no configuration file, and the checks go to `checks_file`."""
+def options(inspection_file: Path, checks_file: Path, tiers: tuple[str, ...]) -> list[str]:
+    """Return pytest's arguments: no configuration file, and the checks go to `checks_file`."""
     return [
         *("-q", "--no-header", "--color=no", "--assert=plain", "--tb=line", "--rootdir", str(DATA), "-c", os.devnull),
         *("-p", "rdma_images.validate.pytest_plugin"),
         *(word for name in UNUSED for word in ("-p", f"no:{name}")),
         *("-o", "junit_suite_name=rdma-images", "-o", "junit_family=xunit2", "-o", "addopts="),
-        *(f"--case={case}", f"--checks={checks_file}", f"--tiers={','.join(tiers)}"),
+        *(f"--inspection={inspection_file}", f"--checks={checks_file}", f"--tiers={','.join(tiers)}"),
     ]

@@ -64,10 +64,10 @@ class _Validation:
     ) -> Report:
         """Write and return the report: the checks of `compare` on the measurements, and those of emulated machines."""
         expected = expected_fabric.expected_image(image_config, measured, self.image)
-        case = Inspection(subject=image_config, expected=expected, measured=measured)
+        inspection = Inspection(subject=image_config, expected=expected, measured=measured)
         self.folder.mkdir(parents=True, exist_ok=True)
         with report_waiting(self.progress, lambda: "the validators"):
-            checks = compare(case)
+            checks = compare(inspection)
         junit.add_checks(self.folder / "report.xml", emulated)
         rehearsal = (*(self.build.rehearsal if self.build else ()), *image_config.rehearsal)
         answer = Report(
@@ -79,8 +79,8 @@ class _Validation:
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - self.started, 3),
             checks=(*checks, *emulated),
-            chain=chain.compute(case, *self.question),
-            inspection=case.model_copy(update={"subject": mask_secrets(image_config)}),
+            chain=chain.compute(inspection, *self.question),
+            inspection=inspection.model_copy(update={"subject": mask_secrets(image_config)}),
             base_faults=_base_faults(checks, self.image),
         )
         report.write(answer, self.folder)

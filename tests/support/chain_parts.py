@@ -54,7 +54,7 @@ def image(run: StartedLibrary, environment: Mapping[str, str] = NONE, **update: 
     return case.model_copy(update={"subject": subject, "measured": measured})
 
 
-def answer(case: Inspection, fabric: str = "efa", instance: str = "p5.48xlarge") -> Chain:
-    chain = compute(case, fabric, instance)
+def answer(inspection: Inspection, fabric: str = "efa", instance: str = "p5.48xlarge") -> Chain:
+    chain = compute(inspection, fabric, instance)
     assert chain
     return chain

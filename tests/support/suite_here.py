@@ -14,12 +14,12 @@ from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate import suite
 
 
-def checks(case: Inspection, *tiers: str) -> dict[str, Check]:
+def checks(inspection: Inspection, *tiers: str) -> dict[str, Check]:
     """Return the checks of `tiers` (static where none is named) by id, as `suite.run` returns them."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         given, answer = Path(folder) / "case.json", Path(folder) / "checks.json"
-        given.write_text(case.model_dump_json(), encoding="utf-8")
+        given.write_text(inspection.model_dump_json(), encoding="utf-8")
         with contextlib.redirect_stdout(io.StringIO()) as stdout:
             ended = pytest.main([str(VALIDATORS), *suite.options(given, answer, tiers or ("static",))])
         assert ended in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), stdout.getvalue()

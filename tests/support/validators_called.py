@@ -32,16 +32,18 @@ class Validator(NamedTuple):
     uses: tuple[str, ...]
 
 
-def checks(case: Inspection, only: Collection[str] | None = None, modules: Collection[str] = MODULES) -> list[Check]:
-    """Return what the static validators for the fabric of a case say of it.
+def checks(
+    inspection: Inspection, only: Collection[str] | None = None, modules: Collection[str] = MODULES
+) -> list[Check]:
+    """Return what the static validators for the fabric of a inspection say of it.
 
     Where `only` is given, those of these ids.
     """
     return [
-        _check(validator, case)
+        _check(validator, inspection)
         for name in modules
         for validator in _validators(importlib.import_module(f"validators.{name}"))
-        if (only is None or validator.id in only) and _is_for(validator.about.get("fabric"), case.expected.fabric)
+        if (only is None or validator.id in only) and _is_for(validator.about.get("fabric"), inspection.expected.fabric)
     ]
 
 
@@ -61,11 +63,11 @@ def _is_for(marked: str | None, expected: str | None) -> bool:
     return marked in (None, expected) or (marked == "any" and expected is not None)
 
 
-def _check(validator: Validator, case: Inspection) -> Check:
+def _check(validator: Validator, inspection: Inspection) -> Check:
     require, reason = Requirement(), ""
     outcome: Outcome = "passed"
     try:
-        _call(validator, {"case": case, "require": require})
+        _call(validator, {"inspection": inspection, "require": require})
     except pytest.skip.Exception as skipped:
         outcome, reason = "skipped", str(skipped)
     except UnmetError:

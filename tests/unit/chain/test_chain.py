@@ -38,12 +38,12 @@ REFUSED = (*FIRST, "2 NET/OFI WARNING: OFI_NCCL_PROTOCOL set to invalid value FO
 WOULD = "libnccl-net-ofi.so 1.21.1 (net v12, tuner v6) → libfabric 2.1.0 → efa → libefa 1.3.56.1"
 
 
-def with_start_script(case: Inspection, value: str) -> Inspection:
+def with_start_script(inspection: Inspection, value: str) -> Inspection:
     """Return the image with a script of NVIDIA's entry point that names a plugin on line 2."""
     file = "/opt/nvidia/entrypoint.d/60-network.sh"
     line = AssignedVariable(file=file, line=2, name="NCCL_NET_PLUGIN", value=value, reader="launcher")
     settings = Settings(assigned=[line], absent=[], pythons=[], without_path={})
-    return case.model_copy(update={"measured": case.measured.model_copy(update={"settings": settings})})
+    return inspection.model_copy(update={"measured": inspection.measured.model_copy(update={"settings": settings})})
 
 
 @pytest.mark.parametrize(

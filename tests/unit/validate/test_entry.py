@@ -74,23 +74,23 @@ def test_a_shell_is_given_one_line(words: list[str]) -> None:
 
 
 def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
-    case = Inspection.model_validate_json(CASE.read_bytes())
-    subject = case.subject.model_copy(update={"entrypoint": ["/start"]})
-    missing = {**case.measured.missing, "entry": "the entry point ended with 2"}
-    measured = case.measured.model_copy(update={"missing": missing})
-    checks = suite_here.checks(case.model_copy(update={"subject": subject, "measured": measured}))
+    inspection = Inspection.model_validate_json(CASE.read_bytes())
+    subject = inspection.subject.model_copy(update={"entrypoint": ["/start"]})
+    missing = {**inspection.measured.missing, "entry": "the entry point ended with 2"}
+    measured = inspection.measured.model_copy(update={"missing": missing})
+    checks = suite_here.checks(inspection.model_copy(update={"subject": subject, "measured": measured}))
     assert checks["environment.harmful"].outcome == "passed"
     assert checks["environment.harmful"].actual == "none (the entry point ended with 2)"
     assert checks["measured.complete"].outcome == "passed"
 
 
 def test_the_process_that_is_started_is_judged() -> None:
-    case = Inspection.model_validate_json(CASE.read_bytes())
+    inspection = Inspection.model_validate_json(CASE.read_bytes())
     given = {"NCCL_PXN_DISABLE": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_IB_DISABLED": "1", "NCCL_HOSTID": "a"}
     started = EntryPointChanges(given={**given, "LD_PRELOAD": "/opt/libefa.so.1"}, removed=["FI_PROVIDER"])
     also = {"entry": started, "settings": Settings(assigned=[], absent=[])}
-    case = case.model_copy(update={"measured": case.measured.model_copy(update=also)})
-    checks = suite_here.checks(case)
+    inspection = inspection.model_copy(update={"measured": inspection.measured.model_copy(update=also)})
+    checks = suite_here.checks(inspection)
     for check, name in (
         ("harmful", "NCCL_HOSTID"),
         ("slow", "NCCL_PXN_DISABLE"),

@@ -130,8 +130,10 @@ def test_the_files_of_an_environment_whose_python_is_not_here_are_read(
     assert measured.tree
     assert measured.tree.libraries.resolved["libibverbs.so.1"].file == f"{folder}/lib/libibverbs.so.1"
     expected = Expected(fabric=None, because="")
-    case = Inspection(subject=measure_host.host_config("", str(folder), measured), expected=expected, measured=measured)
-    answer = chain.compute(case, "efa")
+    inspection = Inspection(
+        subject=measure_host.host_config("", str(folder), measured), expected=expected, measured=measured
+    )
+    answer = chain.compute(inspection, "efa")
     assert answer
     assert "NCCL 2.30.7" in answer.answer
     assert "libnccl-net.so cannot be opened: it finds no libefa.so.1" in answer.answer

@@ -23,11 +23,11 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured(environment: Mapping[str, str] | None = None) -> ExistingImage:
-    case: Inspection = recorded()
+    inspection: Inspection = recorded()
     if environment is not None:
-        subject = case.subject.model_copy(update={"environment": dict(environment)})
-        case = case.model_copy(update={"subject": subject})
-    return measure_onto._existing_image(case)
+        subject = inspection.subject.model_copy(update={"environment": dict(environment)})
+        inspection = inspection.model_copy(update={"subject": subject})
+    return measure_onto._existing_image(inspection)
 
 
 def test_versions_and_fabric() -> None:

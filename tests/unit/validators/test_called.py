@@ -15,14 +15,14 @@ from validators import test_nccl as nccl_suite
 OF_A_BASE = {incident.base: name for name, incident in incidents().items()}
 
 
-def in_a_session(case: Inspection) -> dict[str, Check]:
-    """Return the checks for the fabric of a case, by their ids."""
-    checks = suite_here.checks(case).values()
+def in_a_session(inspection: Inspection) -> dict[str, Check]:
+    """Return the checks for the fabric of a inspection, by their ids."""
+    checks = suite_here.checks(inspection).values()
     return {c.id: replace(c, seconds=0) for c in checks if not c.reason.startswith("not an image for ")}
 
 
-def called(case: Inspection) -> dict[str, Check]:
-    return {check.id: check for check in validators_called.checks(case)}
+def called(inspection: Inspection) -> dict[str, Check]:
+    return {check.id: check for check in validators_called.checks(inspection)}
 
 
 def test_of_the_recorded_case() -> None:

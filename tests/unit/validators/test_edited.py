@@ -57,8 +57,8 @@ def library(*steps: str, value: Any) -> Change:
     return ("measured", "tree", "libraries", *steps), value
 
 
-def parts(case: Inspection) -> tuple[Tree, Libraries, MeasuredPackages]:
-    tree, packages = case.measured.tree, case.measured.packages
+def parts(inspection: Inspection) -> tuple[Tree, Libraries, MeasuredPackages]:
+    tree, packages = inspection.measured.tree, inspection.measured.packages
     assert tree
     assert packages
     return tree, tree.libraries, packages
@@ -70,9 +70,9 @@ NO_PLUGIN = library("plugins", value={})
 ERDMA = (("measured", "tree", "files", "libraries", f"{LIB}/libibverbs/liberdma-rdmav34.so"), FILE)
 
 
-def for_neither(case: Inspection) -> Inspection:
+def for_neither(inspection: Inspection) -> Inspection:
     """Return the same without a sign of a fabric."""
-    return case.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
+    return inspection.model_copy(update={"expected": Expected(fabric=None, because="no sign")})
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_what_an_image_for_neither_fabric_should_have(changes: list[Change], exp
 
 
 @pytest.mark.parametrize(
-    ("case", "reason"),
+    ("inspection", "reason"),
     [
         (edited(), "see plugin.found"),
         (for_neither(edited((("subject", "labels", "io.rdma-images.fabric"), "none"))), "it is for neither"),
@@ -193,10 +193,10 @@ def test_what_an_image_for_neither_fabric_should_have(changes: list[Change], exp
         ),
     ],
 )
-def test_an_image_that_needs_no_fabric(case: Inspection, reason: str) -> None:
-    tree, libraries, _ = parts(case)
+def test_an_image_that_needs_no_fabric(inspection: Inspection, reason: str) -> None:
+    tree, libraries, _ = parts(inspection)
     with pytest.raises(pytest.skip.Exception, match=reason):
-        plugin_suite.test_fabric(case, tree.files, libraries, Requirement())
+        plugin_suite.test_fabric(inspection, tree.files, libraries, Requirement())
 
 
 def broken(validator: Any, *arguments: Any) -> str:

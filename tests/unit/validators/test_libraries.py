@@ -27,12 +27,12 @@ def answered(faults: Sequence[str] = (), errors: Mapping[str, str] | None = None
     return Inspection.model_validate(data)
 
 
-def loaded(case: Inspection) -> str:
-    """Return what libraries.load says of the case; "" where it passes."""
-    tree = case.measured.tree
+def loaded(inspection: Inspection) -> str:
+    """Return what libraries.load says of the inspection; "" where it passes."""
+    tree = inspection.measured.tree
     assert tree
     try:
-        test_libraries.test_load(case, tree.files, tree.libraries, Requirement())
+        test_libraries.test_load(inspection, tree.files, tree.libraries, Requirement())
     except UnmetError as unmet:
         return str(unmet)
     return ""
@@ -125,9 +125,9 @@ def test_the_transport_of_nvshmem_counts_where_it_has_libfabric(fabric: str | No
     data = CASE.model_dump()
     data["expected"]["fabric"] = fabric
     data["measured"]["tree"]["files"]["libraries"][path] = {"size": 1, "target": ""}
-    case = Inspection.model_validate(data)
-    assert case.measured.tree
-    assert test_transports.transports(case, case.measured.tree.files) == [path] * counts
+    inspection = Inspection.model_validate(data)
+    assert inspection.measured.tree
+    assert test_transports.transports(inspection, inspection.measured.tree.files) == [path] * counts
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_a_preloaded_library_is_told_where_nothing_else_leads_to_it(folder: str,
     tree = data["measured"]["tree"]
     tree["files"]["libraries"] |= {name: {"size": 1, "target": ""} for name in (path, "/usr/lib/libefa.so.1")}
     tree["libraries"]["resolved"]["libefa.so.1"] |= {"path": path, "file": path}
-    case = Inspection.model_validate(data)
-    assert case.measured.tree
+    inspection = Inspection.model_validate(data)
+    assert inspection.measured.tree
     unset = Settings(assigned=[], absent=[], without_path={})
     with pytest.raises(UnmetError, match=f"LD_PRELOAD={path}") if reported else nullcontext():
-        test_environment.test_loader(case, case.measured.tree.libraries, unset, Requirement())
+        test_environment.test_loader(inspection, inspection.measured.tree.libraries, unset, Requirement())
 
 
 @pytest.mark.parametrize("preload", ["/opt/nccl/libnccl.so.2", "/opt/nccl/libnccl.so", ""])
@@ -156,16 +156,16 @@ def test_an_nccl_that_the_image_preloads_is_the_one_in_use(preload: str) -> None
     files[other], files["/opt/nccl/libnccl.so"] = files[wheel], {"size": 1, "target": "libnccl.so.2"}
     data["subject"]["environment"]["LD_PRELOAD"] = preload
     data["measured"]["torch"]["nccl"] = [{"path": other, "version": "2.99.1"}]
-    case = Inspection.model_validate(data)
-    tree = case.measured.tree
+    inspection = Inspection.model_validate(data)
+    tree = inspection.measured.tree
     assert tree
-    check = partial(test_nccl.test_loaded, case, tree.libraries, Requirement())
+    check = partial(test_nccl.test_loaded, inspection, tree.libraries, Requirement())
     if preload:
         check()
     else:
         with pytest.raises(UnmetError, match=other):
             check()
-    without_torch = case.model_copy(update={"measured": case.measured.model_copy(update={"torch": None})})
+    without_torch = inspection.model_copy(update={"measured": inspection.measured.model_copy(update={"torch": None})})
     assert nccl_in_use(without_torch) == ((other, "2.99.1") if preload else (wheel, tree.libraries.nccl[wheel].version))
 
 
