@@ -9,7 +9,13 @@ import pytest
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment
 from rdma_images.chain.nccl_environment import plugin_names as names_of_version
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers
-from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal, nccl_in_use, unfound
+from rdma_images.inspection.inspection import (
+    Inspection,
+    base_name,
+    describe_missing_libraries,
+    explain_refusal,
+    nccl_in_use,
+)
 from rdma_images.inspection.measurements import Closure, Files, Libraries
 from rdma_images.validate.probes.tree import IMPORTED
 from validators.conditions import BrokenFile, broken, broken_named
@@ -149,7 +155,7 @@ def no_library(inspection: Inspection, missing: list[str]) -> str:
             inspection.measured.system.os.get("PRETTY_NAME", "the image") if inspection.measured.system else "the image"
         )
         return f"it is linked with glibc ({GLIBC}), and {name} has another C library, or none"
-    return f"it finds no {unfound(inspection, missing)}"
+    return f"it finds no {describe_missing_libraries(inspection, missing)}"
 
 
 def culprits(inspection: Inspection, libraries: Libraries, name: str) -> dict[str, BrokenFile]:

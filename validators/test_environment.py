@@ -11,7 +11,7 @@ from rdma_images.chain.verbs_links import IB_DISABLE, sharp_disabling_variable, 
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
-from rdma_images.facts.running import Running
+from rdma_images.facts.running import RunRequirements
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use, missing_in, resolve_links, same_nccl
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages, PythonOnPath, Settings
 from rdma_images.plan.runtime import NETWORK, PROVIDER
@@ -70,7 +70,7 @@ def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
     Returns:
         What NCCL_NET may say, and what FI_PROVIDER must say beside it, if anything.
     """
-    row = facts_file.read(Running).insist[fabric]
+    row = facts_file.read(RunRequirements).insist[fabric]
     names = facts_file.read(Plugin).network_names(plugin)
     return [row.network] if row.network else names, row.provider
 

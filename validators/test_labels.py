@@ -31,7 +31,7 @@ def labelled_version(inspection: Inspection, component: str, brought_by: str = "
 
     Skips where they give none, or a stand-in brought another.
     """
-    if brought_by and (stand_in := inspection.stands_in(brought_by)):
+    if brought_by and (stand_in := inspection.stand_in_id(brought_by)):
         pytest.skip(f"a stand-in took the place of {stand_in}: its versions are not the real ones")
     return inspection.subject.label(f"component.{component}") or pytest.skip(
         f"no label {LABEL_PREFIX}.component.{component}"

@@ -7,7 +7,7 @@ import pytest
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
 from rdma_images.facts.efa_installer import Efa
-from rdma_images.inspection.inspection import Inspection, base_name, missing_in, unfound
+from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries, missing_in
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
@@ -103,7 +103,7 @@ def test_libfabric_version(
     inspection: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
     """The libfabric under /opt/amazon/efa is the EFA installer's, and no libefa or libibverbs is older than its own."""
-    if inspection.stands_in("efa-installer"):
+    if inspection.stand_in_id("efa-installer"):
         pytest.skip("a stand-in took the place of the EFA installer")
     installer = packages.efa_installer or pytest.skip("the image does not say which EFA installer made it")
     row = facts_file.read(Efa).releases.get(installer)
@@ -163,7 +163,7 @@ def test_providers(inspection: Inspection, files: Files, libraries: Libraries, r
     )
     lacking = {p: missing for p in opened if (missing := missing_in(libraries, p))}
     faults = [
-        f"libfabric goes without {path}, which finds no {unfound(inspection, missing)}"
+        f"libfabric goes without {path}, which finds no {describe_missing_libraries(inspection, missing)}"
         for path, missing in lacking.items()
     ]
     faults += [fault for path in opened if path in libraries.closures for fault in libraries.closures[path].faults]

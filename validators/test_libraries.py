@@ -5,7 +5,13 @@ import re
 import pytest
 
 from rdma_images.chain.verbs import VERBS, opened_providers
-from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal, resolve_links, unfound
+from rdma_images.inspection.inspection import (
+    Inspection,
+    base_name,
+    describe_missing_libraries,
+    explain_refusal,
+    resolve_links,
+)
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import BrokenFile, broken
@@ -147,7 +153,8 @@ def test_providers(
         not missing,
         expected="nothing missing",
         actual="; ".join(
-            f"{path} is not loaded: it finds no {unfound(inspection, lacks)}" for path, lacks in missing.items()
+            f"{path} is not loaded: it finds no {describe_missing_libraries(inspection, lacks)}"
+            for path, lacks in missing.items()
         )
         or f"complete for {', '.join(mine)}",
         fix=f"install what brings {', '.join(name for lacks in missing.values() for name in lacks)}, "

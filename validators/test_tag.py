@@ -56,7 +56,7 @@ def measured_in(inspection: Inspection) -> dict[str, str]:
         "base": f"{system.os.get('ID', '')}{system.os.get('VERSION_ID', '')}" if system else "",
     }
     # A Python that comes with the base is a stand-in's where the base is.
-    return {c: version for c, version in measured.items() if not inspection.stands_in("base" if c == "python" else c)}
+    return {c: version for c, version in measured.items() if not inspection.stand_in_id("base" if c == "python" else c)}
 
 
 @pytest.mark.validator("label.tag", source=TAG)

@@ -5,7 +5,13 @@ import re
 
 import pytest
 
-from rdma_images.inspection.inspection import Inspection, linked_nccl, missing_in, unfound, wheel_nccl
+from rdma_images.inspection.inspection import (
+    Inspection,
+    describe_missing_libraries,
+    linked_nccl,
+    missing_in,
+    wheel_nccl,
+)
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.in_use import NCCL, explain_module, lacking_for_sure, missing_library, without_alternatives
@@ -71,7 +77,7 @@ def test_closure(inspection: Inspection, libraries: Libraries, require: Requirem
     missing, undefined = missing_for_torch(libraries), undefined_for_torch(libraries)
     other = other_nccl(libraries) if undefined and not missing else ""
     actual = (
-        f"torch cannot be imported: it finds no {unfound(inspection, missing)}"
+        f"torch cannot be imported: it finds no {describe_missing_libraries(inspection, missing)}"
         if missing
         else _calls(libraries, undefined)
     )

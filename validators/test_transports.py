@@ -15,10 +15,10 @@ from rdma_images.inspection.inspection import (
     Inspection,
     base_name,
     cuda_in_use,
+    describe_missing_libraries,
     explain_refusal,
     missing_in,
     resolve_links,
-    unfound,
 )
 from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.libraries import TRANSPORT
@@ -212,9 +212,8 @@ def broken_users(inspection: Inspection, libraries: Libraries) -> dict[str, str]
     for path, names in lacks.items():
         beneath = [file for file in closure(libraries, path).libraries.values() if names == missing_in(libraries, file)]
         if beneath:
-            faults[path] = (
-                f"{path} {_effect(path)}: {beneath[0]}, which it needs, finds no {unfound(inspection, names)}"
-            )
+            lacking = describe_missing_libraries(inspection, names)
+            faults[path] = f"{path} {_effect(path)}: {beneath[0]}, which it needs, finds no {lacking}"
         else:
             faults[path] = f"{path} {_effect(path)}: {no_library(inspection, names)}"
     needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
@@ -274,7 +273,11 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
     faults = {path: words for path, words in every.items() if words}  # NIXL takes that of its wheels for torch's CUDA
     lacking = dict.fromkeys(name for path, names in lacks.items() for name in names if path in faults)
     for path in sorted(programs):
-        reasons = [f"it finds no {unfound(inspection, missing)}"] if (missing := missing_in(libraries, path)) else []
+        reasons = (
+            [f"it finds no {describe_missing_libraries(inspection, missing)}"]
+            if (missing := missing_in(libraries, path))
+            else []
+        )
         reasons += [explain_refusal(fault) for fault in closure(libraries, path).faults if REFUSED.search(fault)]
         start = f"{path} cannot be loaded: "
         if reasons:

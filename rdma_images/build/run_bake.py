@@ -155,7 +155,7 @@ class Bake:
                 (Path(folder) / name).write_text(bake.bake_text(content), encoding="utf-8")
             command = ["buildx", "bake", "--provenance=false"]
             command += ["--builder", self.options.builder] if self.options.builder else []
-            command += _granted(self.engine, self.options.builder)
+            command += _network_entitlement(self.engine, self.options.builder)
             command += ["--no-cache"] if self.options.no_cache else []
             command += [part for name in files for part in ("--file", str(Path(folder) / name))]
             # buildx 0.13 leaves files in its temporary folder: they go away with ours.
@@ -240,7 +240,7 @@ def _failed(ids: Sequence[str], lines: Sequence[str]) -> RdmaImagesError:
     return RdmaImagesError(f"{failure}{complaint}\nits last lines above name the step that failed")
 
 
-def _granted(engine: Engine, builder: str | None) -> list[str]:
+def _network_entitlement(engine: Engine, builder: str | None) -> list[str]:
     """Return the option that allows a RUN to use the host's network.
 
     None for a buildx that does not ask (see FIRST_WITH_ALLOW).

@@ -22,7 +22,7 @@ from rdma_images.core.errors import RdmaImagesError, first_line
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.inputs.wheels import Wheel
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Repository, artifact
 from rdma_images.render.bake import source_stage
 
@@ -58,7 +58,7 @@ def provide_contexts(
     contexts = {
         spec.image.id: {
             source_stage(wheel.name): str(
-                _compiled(spec, wheel, rehearsed[spec.image.id], compile_stage, progress, repository)
+                _get_or_compile(spec, wheel, rehearsed[spec.image.id], compile_stage, progress, repository)
             )
             for wheel in _from_source(spec)
         }
@@ -66,7 +66,7 @@ def provide_contexts(
     }
     for stages in contexts.values():
         for folder in stages.values():
-            _date(Path(folder))
+            _set_distinct_mtime(Path(folder))
     _trim()
     return contexts
 
@@ -109,7 +109,7 @@ def root() -> Path:
     return paths.state_folder() / "source-wheels"
 
 
-def _compiled(
+def _get_or_compile(
     spec: BuildSpec,
     source: Wheel,
     rehearsed: Sequence[str],
@@ -180,7 +180,7 @@ def _fetch(key: str, repository: Repository, folder: Path, progress: Progress) -
     """Return whether the registry had the wheel; one that lets nobody read is passed over, as for wheels' layers."""
     try:
         return fetch_from_registry(key, repository, folder, progress)
-    except (faults.DeniedError, faults.UnauthorizedError) as error:
+    except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
         progress(f"{first_line(error)}; the wheel is compiled here")
         return False
 
@@ -189,11 +189,11 @@ def _send(folder: Path, repository: Repository, progress: Progress) -> None:
     """Send a wheel to the registry; one that does not take it ends no build, for which the wheel is there."""
     try:
         send_to_registry(folder.name, repository, folder, progress)
-    except faults.PublishError as error:
+    except registry_errors.PublishError as error:
         progress(f"{first_line(error)}; other machines compile this wheel themselves")
 
 
-def _date(folder: Path) -> None:
+def _set_distinct_mtime(folder: Path) -> None:
     """Give a wheel a time by its key, and no other the same.
 
     The builds of a package leave all its wheels with one time, and BuildKit takes a file of equal name, size and time
@@ -235,7 +235,7 @@ def fetch_from_registry(key: str, repository: Repository, folder: Path, progress
     """
     try:
         manifest = repository.manifest(_registry_tag(key))
-    except faults.MissingError:
+    except registry_errors.MissingError:
         return False
     try:
         (wheel,) = manifest.layers()
@@ -244,9 +244,9 @@ def fetch_from_registry(key: str, repository: Repository, folder: Path, progress
     except (ValueError, LookupError):
         name = ""
     if not name or "/" in name:
-        raise faults.MalformedError(f"{repository.ref}:{_registry_tag(key)} is no wheel\ndelete the tag there")
+        raise registry_errors.MalformedError(f"{repository.ref}:{_registry_tag(key)} is no wheel\ndelete the tag there")
     save = partial(repository.save, wheel.digest, folder / name, threading.Event())
-    faults.retry(save, faults.CACHE_ATTEMPTS, faults.CACHE_FIRST_WAIT, progress=progress)
+    registry_errors.retry(save, registry_errors.CACHE_ATTEMPTS, registry_errors.CACHE_FIRST_WAIT, progress=progress)
     progress(f"{name}: compiled before, {format_megabytes(wheel.size)} taken from {repository.ref}")
     return True
 
@@ -258,8 +258,11 @@ def send_to_registry(key: str, repository: Repository, folder: Path, progress: P
         PublishError: The registry does not take it.
     """
     (wheel,) = folder.glob("*.whl")
-    faults.retry(
-        partial(_send_wheel, key, repository, wheel), faults.CACHE_ATTEMPTS, faults.CACHE_FIRST_WAIT, progress=progress
+    registry_errors.retry(
+        partial(_send_wheel, key, repository, wheel),
+        registry_errors.CACHE_ATTEMPTS,
+        registry_errors.CACHE_FIRST_WAIT,
+        progress=progress,
     )
     progress(f"{wheel.name}: sent to {repository.ref}")
 

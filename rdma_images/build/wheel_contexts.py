@@ -19,11 +19,11 @@ from rdma_images.layers import digests, layer_store, load, remote_layers
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.engine_layers import engine_layers as engine_layers_of
 from rdma_images.layers.layer_downloads import fetching
+from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.load import LayerSet, LoadedImage
-from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe, layer_recipe
 from rdma_images.layers.remote_layers import RemoteLayers
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers
 from rdma_images.selection.project import Project
@@ -101,7 +101,7 @@ def provide_contexts(
         loaded_images, steps = _run_in_parallel(
             transfer.by_layer_set, maker, (lambda: build_system_layers(list(layer_sets))) if transfer.is_long else None
         )
-    except (faults.DeniedError, faults.UnauthorizedError) as error:
+    except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
         progress(f"{first_line(error)}; the wheels' layers are brought without this registry")
         return provide_contexts(specs, project, engine, replace(options, layers=None), build_system_layers, progress)
     contexts = {

@@ -13,12 +13,12 @@ from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import (
     Inspection,
     base_name,
+    describe_missing_libraries,
     explain_refusal,
     mapped_nccl,
     missing_in,
     nccl_in_use,
     second_nccl,
-    unfound,
 )
 from rdma_images.inspection.measurements import Libraries, PluginFile, ResolvedLibrary, StartedLibrary
 
@@ -215,7 +215,11 @@ def _opening_failure(inspection: Inspection, tried: Sequence[StartedLibrary]) ->
 def _opening_error(inspection: Inspection, name: str, error: str) -> str:
     """Return why the loader refuses the library that it finds for a name."""
     library = error.removesuffix(f": {NO_SUCH_FILE}")
-    return _refusal_sentence(name, error) if library == error else f"{name} finds no {unfound(inspection, [library])}"
+    return (
+        _refusal_sentence(name, error)
+        if library == error
+        else f"{name} finds no {describe_missing_libraries(inspection, [library])}"
+    )
 
 
 def _absent_plugin(inspection: Inspection, names: Sequence[str]) -> str:
@@ -244,7 +248,7 @@ def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Librari
         offered = plugin.exports.get(NET, []) if plugin else []
         return _interface_mismatch(run.path, offered, nccl_library.looks_for.get(NET, []) if nccl_library else []), ""
     network = nccl_environment(inspection.subject, inspection.measured).get("NCCL_NET", "")
-    stand_in = inspection.stands_in(OFI_PLUGIN) or inspection.stands_in("efa-installer")
+    stand_in = inspection.stand_in_id(OFI_PLUGIN) or inspection.stand_in_id("efa-installer")
     # Loaded, the plugin takes the name in NCCL_NET where it is one of its own; a stand-in has one name.
     version = inspection.subject.label(f"component.{OFI_PLUGIN}") or None
     names = facts_file.read(Plugin).network_names(version) if stand_in else [run.network]
@@ -334,7 +338,7 @@ def _loading_fault(inspection: Inspection, answer: ResolvedLibrary, libraries: L
         return f"{answer.file} is no library ({file.condition.partition(' ')[0].replace('-', ' ')})"
     missing = missing_in(libraries, answer.file)
     if answer.error or missing:
-        reason = answer.error or f"it finds no {unfound(inspection, missing)}"
+        reason = answer.error or f"it finds no {describe_missing_libraries(inspection, missing)}"
         return f"{answer.file} cannot be opened: {reason}"
     plugin = libraries.plugins.get(answer.file)
     if plugin is None:
@@ -407,7 +411,9 @@ def verbs_provider_link(inspection: Inspection, driver: str) -> Link:
     refused = {path: error for path, error in answers.items() if error}
     missing = [name for path in files for name in missing_in(tree.libraries, path)] if not answers else []
     fault = next((_refusal_sentence(path, error) for path, error in refused.items()), "")
-    fault = fault or (f"{files[0]} cannot be opened: it finds no {unfound(inspection, missing)}" if missing else "")
+    fault = fault or (
+        f"{files[0]} cannot be opened: it finds no {describe_missing_libraries(inspection, missing)}" if missing else ""
+    )
     fault = fault or ("" if answers else loader_refusal(tree.libraries, files[0]))
     return Link(
         name="verbs provider",

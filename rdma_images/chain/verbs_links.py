@@ -8,7 +8,7 @@ from rdma_images.chain.verbs import VERBS
 from rdma_images.facts import facts_file
 from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.chain import Link
-from rdma_images.inspection.inspection import Inspection, base_name, missing_in, nccl_in_use, unfound
+from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries, missing_in, nccl_in_use
 
 DRIVERS = {"erdma": "erdma", "ib": "mlx5"}
 BUILT_IN = "ib"  # NCCL's name of its own network, for NCCL_NET
@@ -127,7 +127,7 @@ def _libibverbs_link(inspection: Inspection) -> Link:
     if not answer:
         return Link(name="libibverbs", unknown="the files of the image were not read")
     missing = missing_in(tree.libraries, answer.file) if tree and answer.file else []
-    reason = answer.error or (f"it finds no {unfound(inspection, missing)}" if missing else "")
+    reason = answer.error or (f"it finds no {describe_missing_libraries(inspection, missing)}" if missing else "")
     fault = f"NCCL cannot open {VERBS}: {reason}" if reason else ""
     fault = fault or (links.loader_refusal(tree.libraries, answer.file) if tree else "")
     return Link(name="libibverbs", value=base_name(answer.file), fault=fault if answer.file else NO_VERBS)

@@ -80,11 +80,11 @@ def summary(_: Context) -> None:
 @verb("ci.join --to team-ecr", help=PUBLISHING | JSON, iterable=["to"])
 def join(_: Context, to: list[str] | None = None, sign: str = "", json: bool = False) -> None:
     """Join the platforms of images into one index each."""
-    from rdma_images.publish import join, publication_table
+    from rdma_images.publish import multi_platform_index, publication_table
     from rdma_images.registry import registries
 
     loaded_project = project.load()
-    outcomes = join.join(
+    outcomes = multi_platform_index.join(
         target_options.chosen_images(loaded_project, None, True, None),
         loaded_project.matrix,
         registries.load().pick(to or ()),

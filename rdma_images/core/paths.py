@@ -38,7 +38,7 @@ MATRIX = PROJECT / "matrix.yaml"
 FACTS = DATA / "facts"
 LOCKS = PROJECT / "locks"
 VALIDATORS = DATA / "validators"
-PROBES = _PACKAGE / "validate" / "probes"
+PROBES_FOLDER = _PACKAGE / "validate" / "probes"
 BUILD = PROJECT / "build"
 IMAGES = BUILD / "images"
 

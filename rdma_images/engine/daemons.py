@@ -71,7 +71,7 @@ def end(layout: Layout) -> bool:
     for name in reversed(DAEMONS):  # dockerd ends its containers and builds itself
         if name in recorded:
             process.end(recorded[name], STOP_SECONDS)
-    processes = sorted(process.under(layout.root), key=lambda p: p.started, reverse=True)
+    processes = sorted(process.processes_below(layout.root), key=lambda p: p.started, reverse=True)
     for running_process in processes:
         # A shim outlives its killed daemons, and a container its killed shim: the container is the shim's child.
         for child in process.children(running_process):
@@ -80,7 +80,7 @@ def end(layout: Layout) -> bool:
     for mount in _mounts(layout.root):
         _unmount(mount)
     if survivors := [
-        *(f"process {running_process.pid}" for running_process in process.under(layout.root)),
+        *(f"process {running_process.pid}" for running_process in process.processes_below(layout.root)),
         *_mounts(layout.root),
     ]:
         raise RdmaImagesError(f"the private engine could not be ended, {', '.join(survivors)} stayed\nsee {layout.log}")
@@ -95,10 +95,10 @@ def _wait_until_ready(ready: Callable[[], bool], daemon: process.Process, name: 
     """Wait until `ready`. Raises RdmaImagesError with the end of the log where the process ends or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():
-        if not daemon.alive() or time.monotonic() > deadline:
+        if not daemon.is_running() or time.monotonic() > deadline:
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
             last_line = lines[-1] if lines else "nothing"
-            event = "did not answer" if daemon.alive() else "ended"
+            event = "did not answer" if daemon.is_running() else "ended"
             process.end(daemon, 5.0)
             fix = f"see {log}"
             if "no space left on device" in last_line:

@@ -19,12 +19,12 @@ class Process:
     pid: int
     started: int
 
-    def alive(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether this very process runs (a zombie does not)."""
-        return started(self.pid) == self.started
+        return start_ticks(self.pid) == self.started
 
 
-def started(pid: int) -> int | None:
+def start_ticks(pid: int) -> int | None:
     """Return when `pid` was started, in clock ticks since boot (proc_pid_stat(5), field 22).
 
     None where it does not run.
@@ -51,7 +51,7 @@ def start(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) 
             umask=0o022,
             start_new_session=True,
         )
-    process = Process(child.pid, started(child.pid) or 0)
+    process = Process(child.pid, start_ticks(child.pid) or 0)
     atomic.write(record, json.dumps(asdict(process)))
     return process
 
@@ -62,10 +62,10 @@ def recorded(record: Path) -> Process | None:
         process = Process(**json.loads(record.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return process if process.alive() else None
+    return process if process.is_running() else None
 
 
-def under(folder: Path) -> Iterator[Process]:
+def processes_below(folder: Path) -> Iterator[Process]:
     """Yield every process whose program is a file in `folder`, whoever started it."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -76,7 +76,7 @@ def under(folder: Path) -> Iterator[Process]:
             is_below = program.is_relative_to(folder) and program.samefile(entry / "exe")
         except OSError:
             continue
-        born = started(int(entry.name))
+        born = start_ticks(int(entry.name))
         if is_below and born is not None:
             yield Process(int(entry.name), born)
 
@@ -99,12 +99,12 @@ def children(parent: Process) -> list[Process]:
 def end(process: Process, seconds: float) -> None:
     """Ask `process` to end, and kill it when it has not after `seconds`."""
     for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
-        if not process.alive():
+        if not process.is_running():
             return
         try:
             os.kill(process.pid, number)
         except ProcessLookupError:
             return
         deadline = time.monotonic() + patience
-        while process.alive() and time.monotonic() < deadline:
+        while process.is_running() and time.monotonic() < deadline:
             time.sleep(0.05)

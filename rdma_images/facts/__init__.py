@@ -19,7 +19,7 @@ from rdma_images.facts.instances import Gpus, Instances
 from rdma_images.facts.nccl import Nccl
 from rdma_images.facts.nccl_tests import NcclTests
 from rdma_images.facts.origin import FactsFile, Row
-from rdma_images.facts.running import Running
+from rdma_images.facts.running import RunRequirements
 from rdma_images.facts.torch import Torch
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Facts:
     faults = TableAttribute(Faults)
     erdma = TableAttribute(Erdma)
     nccl_tests = TableAttribute(NcclTests)
-    running = TableAttribute(Running)
+    running = TableAttribute(RunRequirements)
     instances = TableAttribute(Instances)
     gpus = TableAttribute(Gpus)
 

@@ -51,7 +51,7 @@ class Limitation(Row):
     fix: str
 
 
-class Running(FactsFile):
+class RunRequirements(FactsFile):
     """facts/running.yaml."""
 
     FILE = "running.yaml"

@@ -89,7 +89,7 @@ class Inspection(MeasuredValue):
     expected: Expected
     measured: Measured
 
-    def stands_in(self, source: str) -> str | None:
+    def stand_in_id(self, source: str) -> str | None:
         """Return what stood in for `source`, in the version that the labels give it; None where it is the real one."""
         source_id = f"{source}-{self.subject.label(f'component.{source}')}"
         return source_id if source_id in self.subject.rehearsal else None
@@ -102,7 +102,7 @@ class Inspection(MeasuredValue):
         return sorted(p for p, f in files.items() if not f.target and pattern.fullmatch(base_name(p)))
 
 
-def unfound(inspection: Inspection, names: Sequence[str]) -> str:
+def describe_missing_libraries(inspection: Inspection, names: Sequence[str]) -> str:
     """Return the names of libraries that the loader does not find; where the image has one, its folder, too."""
     tree = inspection.measured.tree
     readable = sorted(path for path, file in tree.files.libraries.items() if not file.condition) if tree else []

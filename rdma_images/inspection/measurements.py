@@ -353,12 +353,12 @@ def _probes() -> dict[str, Probe]:
     return {name: mark for name, field in fields for mark in field.metadata if isinstance(mark, Probe)}
 
 
-PROBES = _probes()
+PROBE_DECLARATIONS = _probes()
 
 
 def probe_names(*tiers: str) -> tuple[str, ...]:
     """Return the names of the probes that the validators of these tiers read."""
-    return tuple(name for name, probe in PROBES.items() if set(probe.tiers) & set(tiers))
+    return tuple(name for name, probe in PROBE_DECLARATIONS.items() if set(probe.tiers) & set(tiers))
 
 
 def readable(document: dict[str, object]) -> dict[str, object]:
@@ -368,7 +368,7 @@ def readable(document: dict[str, object]) -> dict[str, object]:
     """
     odd = {
         name: problem
-        for name in (*PROBES, "entry", "layers")
+        for name in (*PROBE_DECLARATIONS, "entry", "layers")
         if name in document and (problem := _misfit(name, document[name]))
     }
     missing = document.get("missing")

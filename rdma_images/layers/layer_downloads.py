@@ -18,7 +18,7 @@ from rdma_images.layers.blob import Blob
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.load import LayerFile, LayerSet, LoadedImage
 from rdma_images.layers.recipe import Recipe
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 
 PARALLEL_DOWNLOADS = 2  # downloads
@@ -120,5 +120,7 @@ def _completed(layer: LayerFile) -> Future[LayerFile]:
 
 def _fetch(layer: DownloadedLayer, repository: Repository, stop: threading.Event, progress: Progress) -> LayerFile:
     save = partial(repository.save, layer.content.digest, layer.path, stop)
-    faults.retry(save, faults.CACHE_ATTEMPTS, faults.CACHE_FIRST_WAIT, progress=progress, sleep=stop.wait)
+    registry_errors.retry(
+        save, registry_errors.CACHE_ATTEMPTS, registry_errors.CACHE_FIRST_WAIT, progress=progress, sleep=stop.wait
+    )
     return layer

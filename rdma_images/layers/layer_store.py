@@ -62,10 +62,10 @@ def folder(key: str) -> Path:
 
 def find(recipe: Recipe) -> StoredLayer | None:
     """Return the layer of a recipe, None where it was not made here; its use is noted."""
-    card = folder(recipe.key) / RECORD_FILE
+    record_path = folder(recipe.key) / RECORD_FILE
     try:
-        record = json.loads(card.read_text(encoding="utf-8"))
-        card.touch()
+        record = json.loads(record_path.read_text(encoding="utf-8"))
+        record_path.touch()
         return StoredLayer(recipe.key, Blob(**record["runtime"]), Blob(**record["devel"]))
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
@@ -125,7 +125,7 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
 
 def _stored_layers() -> Iterator[tuple[Path, float, int, int]]:
     """Yield each layer's folder, the time of its last use, the bytes that its removal frees, and those of its blobs."""
-    for card in root().glob(f"[0-9a-f]*/{RECORD_FILE}"):
-        blobs = [file.stat() for file in card.parent.iterdir() if file.name in ("runtime", "devel")]
+    for record_path in root().glob(f"[0-9a-f]*/{RECORD_FILE}"):
+        blobs = [file.stat() for file in record_path.parent.iterdir() if file.name in ("runtime", "devel")]
         size = sum(blob.st_size for blob in blobs if blob.st_nlink == 1)
-        yield card.parent, card.stat().st_mtime, size, sum(blob.st_size for blob in blobs)
+        yield record_path.parent, record_path.stat().st_mtime, size, sum(blob.st_size for blob in blobs)

@@ -15,11 +15,11 @@ from rdma_images.layers import digests, layer_store, seekable_layer
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.digests import Digests
 from rdma_images.layers.layer_image import LayerImage, layer_image
+from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.load import LayerSet, LoadedImage, check_collisions
-from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Manifest, Repository
 
 
@@ -84,25 +84,25 @@ def complete_registry(
 ) -> LoadedImage:
     """Send what is missing, each layer as soon as it is made; return the image of all.
 
-    Raises faults.PublishError where the registry does not take it, and RdmaImagesError for what cannot be made.
+    Raises PublishError where the registry does not take it, and RdmaImagesError for what cannot be made.
     """
     if remote.image_digest is None:
         layer_set, blobs = remote.layer_set, dict(remote.blobs)
         for recipe in remote.missing:
             layer = maker.layer_future(recipe).result()
             blobs[recipe.key] = layer.blob(layer_set.part)
-            faults.retry(
+            registry_errors.retry(
                 partial(_send, recipe, layer, layer_set, repository),
-                faults.CACHE_ATTEMPTS,
-                faults.CACHE_FIRST_WAIT,
+                registry_errors.CACHE_ATTEMPTS,
+                registry_errors.CACHE_FIRST_WAIT,
                 progress=progress,
             )
         check_collisions([local for recipe in layer_set.recipes if (local := layer_store.find(recipe))])
         layer_image = _layer_image(layer_set, blobs)
-        faults.retry(
+        registry_errors.retry(
             partial(_put_image, repository, layer_image, layer_set.tag),
-            faults.CACHE_ATTEMPTS,
-            faults.CACHE_FIRST_WAIT,
+            registry_errors.CACHE_ATTEMPTS,
+            registry_errors.CACHE_FIRST_WAIT,
             progress=progress,
         )
         digest = layer_image.manifest.digest
@@ -154,7 +154,7 @@ def _find_blob(recipe: Recipe, part: str, repository: Repository, locked: Digest
 def _manifest(repository: Repository, tag: str) -> Manifest | None:
     try:
         return repository.manifest(tag)
-    except faults.MissingError:
+    except registry_errors.MissingError:
         return None
 
 
@@ -163,7 +163,7 @@ def _blobs(repository: Repository, manifest: Manifest, number: int) -> list[Blob
     layers = manifest.layers()
     diff_ids = (repository.config(manifest).get("rootfs") or {}).get("diff_ids") or []
     if not len(layers) == len(diff_ids) == number:
-        raise faults.MalformedError(
+        raise registry_errors.MalformedError(
             f"{repository.ref}@{manifest.digest} has {len(layers)} layers where {number} are expected\n"
             "delete it there, or build without --cache-layers"
         )

@@ -92,9 +92,9 @@ def tree(wheel: Path, size: int, is_devel: IsDevel) -> WheelTree:
             installer.install(source, destination, METADATA)
     except WheelFile.validation_error as error:
         issues = getattr(error, "issues", None) or [str(error)]
-        raise bad(wheel, f"its RECORD and its files differ: {issues[0]}") from None
+        raise wheel_error(wheel, f"its RECORD and its files differ: {issues[0]}") from None
     except (InstallerError, *_DAMAGE, RuntimeError, AssertionError, KeyError) as error:
-        raise bad(wheel, str(error) or "it is not the archive of a wheel") from None
+        raise wheel_error(wheel, str(error) or "it is not the archive of a wheel") from None
     return _split(destination, is_devel)
 
 
@@ -114,12 +114,12 @@ def chunks(entry: LayerMember, archive: zipfile.ZipFile, length: int) -> Iterato
                 count += len(data)
                 yield data
     except _DAMAGE as error:
-        raise bad(entry.wheel, f"{entry.member} cannot be read: {error}") from None
+        raise wheel_error(entry.wheel, f"{entry.member} cannot be read: {error}") from None
     if count != entry.size or hasher.hexdigest() != entry.digest:
-        raise bad(entry.wheel, f"{entry.member} is not what its RECORD says")
+        raise wheel_error(entry.wheel, f"{entry.member} is not what its RECORD says")
 
 
-def bad(wheel: Path, problem: str) -> WheelError:
+def wheel_error(wheel: Path, problem: str) -> WheelError:
     """Return the error for a wheel of which no layer can be made."""
     return WheelError(f"{wheel.name}: {problem}\nchoose another version of the package, and tell its publishers")
 
@@ -176,7 +176,7 @@ class _Destination(WheelDestination):
         inside = path_below.removeprefix(f"{SITE}/")
         name = inside if inside != path_below else f"{ABOVE_SITE}/{path_below.removeprefix(f'{PREFIX}/')}"
         if name in self.entries:
-            raise bad(self.wheel, f"it brings {path_below} twice")
+            raise wheel_error(self.wheel, f"it brings {path_below} twice")
         self.entries[name] = replace(entry, path=path_below)
         value = base64.urlsafe_b64encode(bytes.fromhex(entry.digest)).decode().rstrip("=")
         return RecordEntry(name, Hash(entry.algorithm, value), entry.size)
@@ -200,13 +200,13 @@ def _check(archive: zipfile.ZipFile, wheel: Path, size: int) -> None:
     for member in members:
         _check_path(member.filename.removesuffix("/"), wheel)
         if not 0 <= member.header_offset < size:
-            raise bad(wheel, f"its table has {member.filename} outside the archive")
+            raise wheel_error(wheel, f"its table has {member.filename} outside the archive")
     twice = [name for name, count in Counter(member.filename for member in members).items() if count > 1]
     if twice:
-        raise bad(wheel, f"it brings {twice[0]} twice")
+        raise wheel_error(wheel, f"it brings {twice[0]} twice")
     unpacked = sum(member.file_size for member in members)
     if unpacked > size * RATIO:
-        raise bad(
+        raise wheel_error(
             wheel, f"{format_bytes(size)} would unpack to {format_bytes(unpacked)}, more than {RATIO} times as much"
         )
 
@@ -215,7 +215,7 @@ def _check_path(path: str, wheel: Path) -> None:
     """Raise WheelError for a path that would not lie below the folder that it is relative to."""
     parts = path.split("/")
     if not all(parts) or {".", ".."} & set(parts) or not path.isprintable() or "\\" in path:
-        raise bad(wheel, f"it brings {path!r}, which leads out of the environment")
+        raise wheel_error(wheel, f"it brings {path!r}, which leads out of the environment")
 
 
 def _records(source: WheelFile, wheel: Path) -> dict[str, tuple[str, str]]:
@@ -226,9 +226,9 @@ def _records(source: WheelFile, wheel: Path) -> dict[str, tuple[str, str]]:
         try:
             rows[path] = algorithm, base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4)).hex()
         except binascii.Error:
-            raise bad(wheel, f"its RECORD has no digest of {path}, but {value!r}") from None
+            raise wheel_error(wheel, f"its RECORD has no digest of {path}, but {value!r}") from None
         if algorithm and algorithm not in ALGORITHMS:
-            raise bad(wheel, f"its RECORD has {algorithm} of {path}; known are {', '.join(ALGORITHMS)}")
+            raise wheel_error(wheel, f"its RECORD has {algorithm} of {path}; known are {', '.join(ALGORITHMS)}")
     return rows
 
 

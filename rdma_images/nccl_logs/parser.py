@@ -10,7 +10,7 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
 from rdma_images.nccl_logs.error_lines import MAX_QUOTE_LENGTH
-from rdma_images.nccl_logs.failures import FailureReader, JobFailure
+from rdma_images.nccl_logs.job_failure import FailureReader, JobFailure
 from rdma_images.nccl_logs.line_filter import USUAL, Channels, LineClassifier, MatchingLine, plain_text, printable_parts
 from rdma_images.nccl_logs.node_differences import COMPARED_VALUES, NodeDifferences
 

@@ -9,7 +9,7 @@ from typing import Literal
 from rdma_images.facts import facts_file
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.nccl_logs import log_blocks
-from rdma_images.nccl_logs.failures import JobFailure
+from rdma_images.nccl_logs.job_failure import JobFailure
 from rdma_images.nccl_logs.parser import LogParser, LogSummary
 
 Network = Literal["efa", "eRDMA", "InfiniBand", "one node", "fallback", "refused", "unknown"]

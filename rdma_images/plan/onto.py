@@ -103,7 +103,7 @@ def _verbs_problems(base: ExistingImage) -> Iterator[tuple[str, str, str, str]]:
         yield RDMA_CORE.name, reason, "remove it in a Dockerfile of your own first", SOURCE
 
 
-def related(broken: BrokenRule) -> bool:
+def applies_to_existing_image(broken: BrokenRule) -> bool:
     """Return whether a broken rule matters to an image that has its NCCL already."""
     return broken.rule not in UNRELATED
 

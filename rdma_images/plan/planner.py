@@ -65,7 +65,11 @@ def plan(
             row_id = (name, *planned.axes.values())
             if row_id in refusals:
                 continue
-            broken = tuple(filter(onto.related, rules.check(planned, facts))) if base else rules.check(planned, facts)
+            broken = (
+                tuple(filter(onto.applies_to_existing_image, rules.check(planned, facts)))
+                if base
+                else rules.check(planned, facts)
+            )
             where = partial(matrix.where, "targets", name)
             image = None if broken else _image(planned, target, facts, base, where)
             image = image and replace(image, indexes=matrix.package_indexes)

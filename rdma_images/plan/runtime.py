@@ -47,7 +47,7 @@ def limits(image: Image, facts: Facts) -> Iterator[Limit]:
             yield Limit(name, row.feature, row.why, row.fix, table.cite(row))
 
 
-def lift(image: Image, facts: Facts) -> str | None:
+def run_without_fabric(image: Image, facts: Facts) -> str | None:
     """Return what makes a run start without the fabric, over TCP; None for an image that does anyway."""
     no_insistence = facts.running.insist["nothing"]
     instead = {NETWORK: no_insistence.network, PROVIDER: no_insistence.provider}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rdma_images.core import locking
 from rdma_images.publish.repair import digest_under
-from rdma_images.registry import client, faults
+from rdma_images.registry import client, registry_errors
 from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Manifest, Repository, digest_of
 
 CREATED = "org.opencontainers.image.created"
@@ -120,7 +120,7 @@ def _attachments_to_extend(repository: Repository, digest: str) -> tuple[Descrip
 def _under_tag(repository: Repository, reference: str) -> tuple[Descriptor, ...]:
     try:
         return repository.manifest(reference).members()
-    except faults.MissingError:
+    except registry_errors.MissingError:
         return ()
 
 
@@ -129,10 +129,14 @@ def read_content(repository: Repository, digest: str) -> bytes:
     try:
         layers = repository.manifest(digest).layers()
         if not layers:
-            raise faults.MalformedError("it has no content\nhave it deleted in the registry, and publish again")
+            raise registry_errors.MalformedError(
+                "it has no content\nhave it deleted in the registry, and publish again"
+            )
         return repository.blob(layers[0].digest)
-    except (faults.MalformedError, faults.MissingError, faults.ConflictError) as error:
-        raise faults.MalformedError(f"{repository.ref}: the attachment {digest} cannot be read: {error}") from None
+    except (registry_errors.MalformedError, registry_errors.MissingError, registry_errors.ConflictError) as error:
+        raise registry_errors.MalformedError(
+            f"{repository.ref}: the attachment {digest} cannot be read: {error}"
+        ) from None
 
 
 def fallback_tag(digest: str) -> str:
@@ -157,6 +161,6 @@ def _list_under_tag(repository: Repository, digest: str, manifest: Manifest, art
             repository.put_manifest(fallback_tag(digest), client.index((*listed, entry)))
             if entry.digest in {descriptor.digest for descriptor in attachments(repository, digest)}:
                 return
-    raise faults.BusyError(
+    raise registry_errors.BusyError(
         f"{repository.ref}: others keep rewriting the attachments of {digest}\npublish again when they have ended"
     )

@@ -27,7 +27,7 @@ from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import unpacked
 from rdma_images.publish import statement
 from rdma_images.publish.keys import KEYLESS, Signer, Trust, ci_identity
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import is_loopback
 
@@ -142,21 +142,21 @@ class Cosign:
                     command, env=environ, capture_output=True, text=True, timeout=_TIMEOUT, check=False
                 )
             except subprocess.TimeoutExpired:
-                raise faults.BusyError(
+                raise registry_errors.BusyError(
                     f"cosign {verb} for {arguments[-1]} took more than {_TIMEOUT} s\n"
                     "check the connection to the registry"
                 ) from None
         if process.returncode == 0:
             return process.stdout
         secrets = self._login.secrets() if self._login else ()
-        raise _fault(verb, arguments[-1], faults.mask_secrets(process.stderr, secrets))
+        raise _fault(verb, arguments[-1], registry_errors.mask_secrets(process.stderr, secrets))
 
 
-class _NoSignatureError(faults.PublishError):
+class _NoSignatureError(registry_errors.PublishError):
     """cosign did its work, and there is no signature that counts."""
 
 
-def _fault(verb: str, ref: str, output: str) -> faults.PublishError:
+def _fault(verb: str, ref: str, output: str) -> registry_errors.PublishError:
     """Return cosign's complaint as an error: its line with the error, or what it printed at all but warnings."""
     lines = [line.strip() for line in output.splitlines()]
     errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
@@ -168,12 +168,12 @@ def _fault(verb: str, ref: str, output: str) -> faults.PublishError:
     ):
         return _NoSignatureError(f"{ref}: {reason}")
     if "decrypt" in lowered or "password" in lowered:
-        return faults.UnauthorizedError(f"cosign cannot open the key ({reason})\nset COSIGN_PASSWORD")
+        return registry_errors.UnauthorizedError(f"cosign cannot open the key ({reason})\nset COSIGN_PASSWORD")
     if re.search(r"\b(50[0234]|429)\b|connection refused|connection reset|eof", lowered):
-        return faults.BusyError(
+        return registry_errors.BusyError(
             f"cosign {verb} for {ref} was cut off: {reason}\ntry again, and check the connection to the registry"
         )
-    return faults.PublishError(
+    return registry_errors.PublishError(
         f"cosign {verb} for {ref} failed: {reason}\ncheck the key, the identity and the right to push"
     )
 
@@ -184,7 +184,7 @@ def _checked_form(verb: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:
-        raise faults.MalformedError(f"cosign {verb} answers in another form: {error!r}\n{_INSTALL}") from None
+        raise registry_errors.MalformedError(f"cosign {verb} answers in another form: {error!r}\n{_INSTALL}") from None
 
 
 def _payloads(output: str) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ import docker
 
 from rdma_images.core.stream import CHUNK, ChunkReader
 from rdma_images.engine import Engine
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Manifest
 
 _SMALL = 1 << 20  # bytes: a manifest is smaller, nearly every layer larger
@@ -29,7 +29,7 @@ def manifest(engine: Engine, digest: str) -> Manifest:
         for member, file in files:
             if member.size < _SMALL and (candidate := Manifest("", file.read())).digest == digest:
                 return Manifest(str(json.loads(candidate.raw).get("mediaType", "")), candidate.raw)
-    raise faults.MissingError(f"the engine saves {digest} without its manifest\nbuild it again")
+    raise registry_errors.MissingError(f"the engine saves {digest} without its manifest\nbuild it again")
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def blob(engine: Engine, image: str, digest: str) -> Iterator[IO[bytes]]:
     """Yield the blob `digest` of the image `image`, as a file. Raises MissingError when the engine does not have it."""
     with tempfile.TemporaryFile() as copy:
         if not _copy_blob(engine, image, digest, copy):
-            raise faults.MissingError(f"the engine saves {image} without its {digest}\nbuild it again")
+            raise registry_errors.MissingError(f"the engine saves {image} without its {digest}\nbuild it again")
         copy.seek(0)
         yield copy
 
@@ -70,6 +70,6 @@ def archive(engine: Engine, digest: str) -> Iterator[Iterator[bytes]]:
     try:
         yield client.get_image(digest, chunk_size=CHUNK)
     except docker.errors.ImageNotFound:
-        raise faults.MissingError(f"the engine has no image {digest}\nbuild it again") from None
+        raise registry_errors.MissingError(f"the engine has no image {digest}\nbuild it again") from None
     finally:
         client.close()

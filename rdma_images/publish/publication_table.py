@@ -12,7 +12,7 @@ from rich.text import Text
 
 from rdma_images.core.plain import plain
 from rdma_images.core.sizes import format_bytes
-from rdma_images.publish.join import JoinResult
+from rdma_images.publish.multi_platform_index import JoinResult
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
 from rdma_images.publish.verify import Verification

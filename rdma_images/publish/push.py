@@ -15,7 +15,7 @@ from rdma_images.core.errors import first_line
 from rdma_images.engine import Engine
 from rdma_images.publish.push_events import PushProgress
 from rdma_images.publish.repair import send_again
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Descriptor, Manifest, Repository
 
 ProgressCallback = Callable[[PushProgress], None]
@@ -72,7 +72,7 @@ def push(
         PublishError: The last attempt failed.
     """
     if engine.store == "classic":
-        raise faults.ConflictError(
+        raise registry_errors.ConflictError(
             f"the engine {engine.name} has Docker's classic image store, which compresses layers anew for each push "
             "and so sends other bytes than were validated\nturn on its containerd image store, or use the private one"
         )
@@ -82,12 +82,12 @@ def push(
     try:
         _tag(client, digest, repository.ref, tag)
         try:
-            faults.retry(attempts.attempt, policy.attempts, policy.first_wait, progress=progress)
+            registry_errors.retry(attempts.attempt, policy.attempts, policy.first_wait, progress=progress)
         finally:
             with suppress(docker.errors.APIError, requests.RequestException):  # if the name stays, nothing breaks
                 client.api.remove_image(f"{repository.ref}:{tag}", noprune=True)
     except requests.RequestException as error:
-        raise faults.PublishError(
+        raise registry_errors.PublishError(
             f"the engine {engine.name} does not answer: {error}\nsee with `docker info` that it runs"
         ) from None
     finally:
@@ -98,7 +98,7 @@ def push(
         _check_blobs(manifest, repository)
         return manifest
 
-    manifest = faults.retry(read_back_checked, policy.attempts, policy.first_wait, progress=progress)
+    manifest = registry_errors.retry(read_back_checked, policy.attempts, policy.first_wait, progress=progress)
     return PushResult(manifest, _traffic(manifest, attempts, mounted, time.monotonic() - started))
 
 
@@ -126,17 +126,17 @@ class _PushAttempts:
             _attempt(
                 self.api, self.repository, self.tag, self.pushes[-1], self.on_progress, self.stall, self.refused > 0
             )
-        except faults.InternalError as error:
+        except registry_errors.InternalError as error:
             if not error.about or error.about in self.repaired:
                 raise
             self.progress(f"{first_line(error)}; sending {error.about} again")
             send_again(self.engine, self.digest, self.repository, error.about)
             self.repaired.add(error.about)
             self.attempt()
-        except faults.UnauthorizedError as error:
+        except registry_errors.UnauthorizedError as error:
             self.refused += 1
             # Credentials may have expired on the way; fresh ones that are refused as well are wrong.
-            raise error if self.refused > 1 else faults.ExpiredError(str(error)) from None
+            raise error if self.refused > 1 else registry_errors.ExpiredError(str(error)) from None
 
 
 def _attempt(
@@ -161,18 +161,19 @@ def _attempt(
                 progress.update(event, host, subject)
                 on_progress(progress)
     except docker.errors.APIError as error:
-        raise faults.PublishError(
-            f"{host}: {subject} was not pushed: {faults.mask_secrets(str(error), secrets)}\nlook into the engine's log"
+        masked = registry_errors.mask_secrets(str(error), secrets)
+        raise registry_errors.PublishError(
+            f"{host}: {subject} was not pushed: {masked}\nlook into the engine's log"
         ) from None
     # docker-py reads the stream itself, so the network's errors arrive from every layer below it.
     except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError):
         raise _stalled(host, stall) from None
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        raise faults.BusyError(
+        raise registry_errors.BusyError(
             f"the engine stopped answering in the middle of the push: {error}\nsee with `docker info` that it runs"
         ) from None
     if progress.digest is None:
-        raise faults.BusyError(
+        raise registry_errors.BusyError(
             f"{host}: {subject} was not pushed: docker's answer ended early\nlook into the engine's log"
         )
 
@@ -211,9 +212,9 @@ def _events_until_stalled(
             raise _stalled(host, stall)
 
 
-def _stalled(host: str, stall: int) -> faults.BusyError:
+def _stalled(host: str, stall: int) -> registry_errors.BusyError:
     """Return the error of a push in which nothing moves."""
-    return faults.BusyError(
+    return registry_errors.BusyError(
         f"{host} has stalled: no byte in {stall} s\ncheck the connection, and publish again: what arrived is kept"
     )
 
@@ -223,9 +224,9 @@ def _tag(client: docker.DockerClient, digest: str, ref: str, tag: str) -> None:
     try:
         image = client.images.get(digest)
     except docker.errors.ImageNotFound:
-        raise faults.MissingError(f"the engine has no image {digest}\nbuild it again") from None
+        raise registry_errors.MissingError(f"the engine has no image {digest}\nbuild it again") from None
     if image.id != digest:
-        raise faults.ConflictError(
+        raise registry_errors.ConflictError(
             f"the engine knows {digest} as {image.id}, and would send other bytes than were validated\nbuild it again"
         )
     image.tag(ref, tag)
@@ -235,7 +236,7 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
     """Return the manifest under `tag`. Raises ConflictError when it is not `digest`, or cannot be unpacked."""
     manifest = repository.manifest(tag)
     if manifest.digest != digest:
-        raise faults.ConflictError(
+        raise registry_errors.ConflictError(
             f"{repository.ref}:{tag} is {manifest.digest} in the registry, but {digest} was validated\n"
             "publish again: somebody else pushed to this tag at the same time"
         )
@@ -248,7 +249,7 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
         ]
         if len(layers) != len(diff_ids) or unusable_types or mixed_types:
             types = ", ".join(unusable_types + mixed_types) or "of good types"
-            raise faults.ConflictError(
+            raise registry_errors.ConflictError(
                 f"{repository.ref}:{tag} cannot be pulled: {len(layers)} layers ({types}) for {len(diff_ids)} "
                 "in its config\nbuild with oci-mediatypes=true"
             )
@@ -265,7 +266,7 @@ def _check_blobs(manifest: Manifest, repository: Repository) -> None:
         results = pool.map(lambda blob: repository.has_blob(blob.digest, blob.size), blobs)
         for blob, present in zip(blobs, results, strict=True):
             if not present:
-                raise faults.ConflictError(f"{repository.ref}: the registry lost {blob.digest}\npublish again")
+                raise registry_errors.ConflictError(f"{repository.ref}: the registry lost {blob.digest}\npublish again")
 
 
 def _traffic(manifest: Manifest, attempts: _PushAttempts, mounted: Collection[str], seconds: float) -> LayerTraffic:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 
 LayerState = Literal["waiting", "pushing", "pushed", "mounted", "present"]
 
@@ -69,57 +69,57 @@ class PushProgress:
 
 _IMMUTABLE = "the tag is immutable"
 # What to do by the kind of fault; a busy registry is asked again before anybody reads this.
-_FIXES: dict[type[faults.PublishError], str] = {
-    faults.ConflictError: "set immutable in registries.yaml, so that a rebuild gets a tag of its own",
-    faults.UnauthorizedError: "check the credentials in registries.yaml, or log in with docker",
-    faults.DeniedError: "ask for the right to push there, and see that it is no mirror",
-    faults.MissingError: "create the repository, or correct its name in registries.yaml",
-    faults.UnknownHostError: "check how the host is written",
-    faults.UnreachableError: "check that the engine reaches the registry, and trusts its certificate",
-    faults.BusyError: "publish again later: what arrived is kept",
+_FIXES: dict[type[registry_errors.PublishError], str] = {
+    registry_errors.ConflictError: "set immutable in registries.yaml, so that a rebuild gets a tag of its own",
+    registry_errors.UnauthorizedError: "check the credentials in registries.yaml, or log in with docker",
+    registry_errors.DeniedError: "ask for the right to push there, and see that it is no mirror",
+    registry_errors.MissingError: "create the repository, or correct its name in registries.yaml",
+    registry_errors.UnknownHostError: "check how the host is written",
+    registry_errors.UnreachableError: "check that the engine reaches the registry, and trusts its certificate",
+    registry_errors.BusyError: "publish again later: what arrived is kept",
 }
 _OTHER = "look into the registry's and the engine's logs"
 # The words are docker's, containerd's and Go's network library's; the first that is found decides.
-_WORDS: tuple[tuple[str, type[faults.PublishError], str], ...] = (
-    ("immutable", faults.ConflictError, _IMMUTABLE),
-    ("no basic auth credentials", faults.UnauthorizedError, "it asks for credentials"),
-    ("unauthorized", faults.UnauthorizedError, "it does not take the credentials"),
-    ("authentication required", faults.UnauthorizedError, "it does not take the credentials"),
-    ("authorization failed", faults.UnauthorizedError, "it does not take the credentials"),
-    ("insufficient_scope", faults.DeniedError, "the credentials do not allow a push"),
-    ("denied", faults.DeniedError, "the credentials do not allow a push"),
-    ("forbidden", faults.DeniedError, "the credentials do not allow a push"),
-    ("405 method not allowed", faults.DeniedError, "it takes no push"),
-    ("no space left", faults.BusyError, "its disk is full"),
-    ("name unknown", faults.MissingError, "there is no such repository"),
-    ("repository does not exist", faults.MissingError, "there is no such repository"),
-    ("connection refused", faults.UnreachableError, "the connection is refused"),
-    ("no such host", faults.UnknownHostError, "unknown host"),
-    ("i/o timeout", faults.UnreachableError, "no answer"),
-    ("tls: ", faults.UnreachableError, "the engine does not trust its certificate"),
-    ("x509: ", faults.UnreachableError, "the engine does not trust its certificate"),
+_WORDS: tuple[tuple[str, type[registry_errors.PublishError], str], ...] = (
+    ("immutable", registry_errors.ConflictError, _IMMUTABLE),
+    ("no basic auth credentials", registry_errors.UnauthorizedError, "it asks for credentials"),
+    ("unauthorized", registry_errors.UnauthorizedError, "it does not take the credentials"),
+    ("authentication required", registry_errors.UnauthorizedError, "it does not take the credentials"),
+    ("authorization failed", registry_errors.UnauthorizedError, "it does not take the credentials"),
+    ("insufficient_scope", registry_errors.DeniedError, "the credentials do not allow a push"),
+    ("denied", registry_errors.DeniedError, "the credentials do not allow a push"),
+    ("forbidden", registry_errors.DeniedError, "the credentials do not allow a push"),
+    ("405 method not allowed", registry_errors.DeniedError, "it takes no push"),
+    ("no space left", registry_errors.BusyError, "its disk is full"),
+    ("name unknown", registry_errors.MissingError, "there is no such repository"),
+    ("repository does not exist", registry_errors.MissingError, "there is no such repository"),
+    ("connection refused", registry_errors.UnreachableError, "the connection is refused"),
+    ("no such host", registry_errors.UnknownHostError, "unknown host"),
+    ("i/o timeout", registry_errors.UnreachableError, "no answer"),
+    ("tls: ", registry_errors.UnreachableError, "the engine does not trust its certificate"),
+    ("x509: ", registry_errors.UnreachableError, "the engine does not trust its certificate"),
     (
         "server gave http response",
-        faults.UnreachableError,
+        registry_errors.UnreachableError,
         "it speaks plain HTTP, for which the engine is not configured",
     ),
-    ("connection reset", faults.BusyError, "the connection was cut"),
-    ("broken pipe", faults.BusyError, "the connection was cut"),
-    ("use of closed network connection", faults.BusyError, "the connection was cut"),
-    ("eof", faults.BusyError, "the connection was cut"),
+    ("connection reset", registry_errors.BusyError, "the connection was cut"),
+    ("broken pipe", registry_errors.BusyError, "the connection was cut"),
+    ("use of closed network connection", registry_errors.BusyError, "the connection was cut"),
+    ("eof", registry_errors.BusyError, "the connection was cut"),
 )
-_STATUSES: dict[int, type[faults.PublishError]] = {
-    401: faults.UnauthorizedError,
-    403: faults.DeniedError,
-    404: faults.MissingError,
-    **dict.fromkeys((408, 429, 502, 503, 504), faults.BusyError),
+_STATUSES: dict[int, type[registry_errors.PublishError]] = {
+    401: registry_errors.UnauthorizedError,
+    403: registry_errors.DeniedError,
+    404: registry_errors.MissingError,
+    **dict.fromkeys((408, 429, 502, 503, 504), registry_errors.BusyError),
 }
 
 
-def push_error(host: str, subject: str, text: str) -> faults.PublishError:
+def push_error(host: str, subject: str, text: str) -> registry_errors.PublishError:
     """Return the PublishError that the error text of a push stands for."""
     lowered = text.lower()
-    masked = faults.mask_secrets(" ".join(text.split()))[:400]
+    masked = registry_errors.mask_secrets(" ".join(text.split()))[:400]
     for word, error_class, meaning in _WORDS:
         if word in lowered:
             return error_class(f"{host}: {subject} was not pushed: {meaning} ({masked})\n{_FIXES[error_class]}")
@@ -128,9 +128,9 @@ def push_error(host: str, subject: str, text: str) -> faults.PublishError:
             # A registry out of disk says no more than that (docker-registry 2.8).
             reason = "the registry itself fails, as with a full disk"
             failed = _FAILED_REQUEST.search(text)
-            return faults.InternalError(
+            return registry_errors.InternalError(
                 f"{host}: {subject} was not pushed: {reason} ({masked})\nlook into its log", failed[1] if failed else ""
             )
         if error_type := _STATUSES.get(status):
             return error_type(f"{host}: {subject} was not pushed ({masked})\n{_FIXES[error_type]}")
-    return faults.PublishError(f"{host}: {subject} was not pushed ({masked})\n{_OTHER}")
+    return registry_errors.PublishError(f"{host}: {subject} was not pushed ({masked})\n{_OTHER}")

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from rdma_images.engine import Engine
 from rdma_images.publish import from_engine
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 
 _WAITS = (0.5, 1.0, 0.0)  # seconds after each question: a registry's short trouble is over by then
@@ -35,7 +35,7 @@ def digest_under(tag: str, repository: Repository) -> str | None:
     A tag at which the registry fails, asked three times, is half noted and leads nowhere.
     """
     for wait in _WAITS:
-        with suppress(faults.InternalError):
+        with suppress(registry_errors.InternalError):
             return repository.head(tag)
         time.sleep(wait)
     return None

@@ -23,7 +23,7 @@ from rdma_images.publish.push_display import ProgressDisplay
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.tags import advance_tags, unique_tag
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Manifest, Repository, labels_of
 
 Result = TypeVar("Result")
@@ -46,7 +46,7 @@ class Publisher:
 
     def retry(self, action: Callable[[], Result]) -> Result:
         """Return the result of `action`, called again after faults that may heal."""
-        return faults.retry(
+        return registry_errors.retry(
             action, self.push_policy.attempts, self.push_policy.first_wait, progress=self.display.write_line
         )
 
@@ -172,7 +172,7 @@ def _check_compression(digest: str, destination: Destination, publisher: Publish
     if publisher.converter:
         require_convertible(publisher.converter.form, manifest)
     if types := unsupported_types(manifest, destination.compression):
-        raise faults.ConflictError(
+        raise registry_errors.ConflictError(
             f"{destination.name} takes layers of {destination.compression} only (compression in registries.yaml), and "
             f"{digest} has {', '.join(types)}\n"
             f"build it with `{COMMAND} build --compression {destination.compression}`, or change registries.yaml"
@@ -221,7 +221,7 @@ def _find_or_convert(
         convert = partial(converter.convert, arrival.manifest, repository, publisher.engine, Path(scratch))
         converted = publisher.retry(convert)
         if current and current != converted.index.digest and destination.immutable:
-            raise faults.ConflictError(
+            raise registry_errors.ConflictError(
                 f"{repository.ref}:{tag} is {current}, which this signer has not signed, and tags do not change there\n"
                 "have it deleted in the registry, and publish again"
             )
@@ -292,7 +292,7 @@ def mount(
     What fails here is not an error: docker asks for each layer, and sends what is missing.
     """
     mounted: dict[str, int] = {}
-    with suppress(faults.PublishError):
+    with suppress(registry_errors.PublishError):
         missing_layers = dict(approved.build.layers)
         missing_layers = {
             digest: missing_layers[digest]
@@ -332,6 +332,6 @@ def _present_layers(repository: Repository, layers: Mapping[str, int]) -> set[st
         answers = [repository.has_blob(*first_layer)]
         with ThreadPoolExecutor(_MAX_PARALLEL_REQUESTS) as pool:
             answers += pool.map(lambda layer: repository.has_blob(*layer), other_layers)
-    except faults.PublishError:
+    except registry_errors.PublishError:
         return set()
     return {digest for digest, present in zip(layers, answers, strict=True) if present}

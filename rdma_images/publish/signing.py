@@ -9,7 +9,7 @@ from rdma_images.publish.attach import Artifact, read_content
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import Destination
 from rdma_images.publish.keys import Signer, key_label
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Descriptor, Manifest, Repository, canonical
 
 Retry = Callable[[Callable[[], None]], None]
@@ -32,7 +32,7 @@ class ImageSigner:
         """Return whether the same signer signed the attachment `entry`: another machine with the same key wrote it."""
         try:
             content = read_content(self._repository, entry.digest)
-        except faults.MalformedError:
+        except registry_errors.MalformedError:
             return False
         with self._cosign.trust(self._signer) as trust:
             return trust is not None and self._cosign.has_attested(self._ref, trust, artifact.form, content)

@@ -15,7 +15,7 @@ from rdma_images.core.errors import RefusedError, first_line
 from rdma_images.publish import statement
 from rdma_images.publish.attach import attachments, read_content
 from rdma_images.publish.keys import Trust
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Descriptor, Repository
 
 # How cosign 3 and GitHub attach what they sign, and the annotation that says what is in it.
@@ -68,7 +68,7 @@ def read_bundles(repository: Repository, digest: str, trust: Trust) -> Bundles:
     for entry in bundle_entries(repository, digest):
         try:
             bundles.statements.append(check(read_content(repository, entry.digest), digest))
-        except (BundleError, faults.MalformedError) as error:
+        except (BundleError, registry_errors.MalformedError) as error:
             bundles.refusals.append(f"bundle {entry.digest[:19]}: {first_line(error)}")
     return bundles
 

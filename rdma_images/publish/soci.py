@@ -21,7 +21,7 @@ from rdma_images.engine import Engine
 from rdma_images.publish import from_engine
 from rdma_images.publish.attachment_checks import VerifyFinding
 from rdma_images.publish.conversion import ConvertedImage, LazyForm, index_over
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_INDEX, Descriptor, Manifest, Repository
 
 _OLDEST = (0, 15)
@@ -106,14 +106,14 @@ def convert(program: SociProgram, archive: Iterable[bytes], original: Manifest, 
         lines = log.read().decode(errors="replace").splitlines()
     if process.returncode != 0:
         reason = next((line for line in reversed(lines) if line.startswith("soci: ")), "soci: no reason given")
-        raise faults.PublishError(
+        raise registry_errors.PublishError(
             f"soci {program.version} does not convert {original.digest}: {reason.removeprefix('soci: ')}\n"
             f"it needs twice the image's size below {scratch.parent}, and a layer of 10 MiB or more"
         )
     try:
         return _read(output, original)
-    except (OSError, ValueError, KeyError, TypeError, faults.MalformedError) as error:
-        raise faults.PublishError(
+    except (OSError, ValueError, KeyError, TypeError, registry_errors.MalformedError) as error:
+        raise registry_errors.PublishError(
             f"soci {program.version} made something else of {original.digest}: {error}\n{_INSTALL}"
         ) from None
 
@@ -155,7 +155,7 @@ def findings(repository: Repository, index: Manifest, images: Mapping[str, Manif
     for entry in filter(is_soci_index, index.members()):
         try:
             yield _finding(repository, entry, images)
-        except (faults.MalformedError, faults.MissingError, faults.ConflictError) as error:
+        except (registry_errors.MalformedError, registry_errors.MissingError, registry_errors.ConflictError) as error:
             yield VerifyFinding("SOCI index", False, f"{entry.digest} cannot be read: {first_line(error)}")
 
 

@@ -21,7 +21,7 @@ from rdma_images.engine import Engine
 from rdma_images.layers import seekable_layer, tar_layer
 from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.publish.conversion import ConvertedImage, LazyForm, index_over
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Descriptor, Manifest, Repository, canonical
 
 _MAX_RATIO = 100  # of a tar to its compressed bytes; the system's layer has 4. More is a mistake, or an attack
@@ -45,7 +45,7 @@ class StargzConverter:
                 try:
                     blob = _write_with_table(repository, layer, diff_id, scratch, path)
                 except tar_layer.TarError as error:
-                    raise faults.PublishError(f"{original.digest}: {error}") from None
+                    raise registry_errors.PublishError(f"{original.digest}: {error}") from None
                 annotations = {**layer.annotations, **blob.annotations}
                 layer = replace(layer, digest=blob.digest, size=blob.size, annotations=annotations)
                 files[layer.digest] = path
@@ -81,7 +81,13 @@ def compare(repository: Repository, converted: Manifest, original: Manifest) -> 
     return True, f"has the same config; {len(changed)} of its {len(layers)} layers have a table, and the same tar"
 
 
-_NOT_THE_SAME = (tar_layer.TarError, faults.MalformedError, faults.MissingError, faults.ConflictError, ValueError)
+_NOT_THE_SAME = (
+    tar_layer.TarError,
+    registry_errors.MalformedError,
+    registry_errors.MissingError,
+    registry_errors.ConflictError,
+    ValueError,
+)
 
 
 def _content(layer: Descriptor) -> tuple[str, str]:
@@ -107,7 +113,9 @@ def _diff_ids(repository: Repository, image: Manifest) -> list[str]:
     """Return the digests of the layers' tars. Raises MalformedError where the config names another number of them."""
     diff_ids = (repository.config(image).get("rootfs") or {}).get("diff_ids") or []
     if len(image.layers()) != len(diff_ids):
-        raise faults.MalformedError(f"{repository.ref}@{image.digest}: its config names {len(diff_ids)} layers")
+        raise registry_errors.MalformedError(
+            f"{repository.ref}@{image.digest}: its config names {len(diff_ids)} layers"
+        )
     return list(map(str, diff_ids))
 
 
@@ -122,7 +130,9 @@ def _write_with_table(repository: Repository, layer: Descriptor, diff_id: str, s
     with _unpack(packed, layer) as tar, path.open("wb") as file:
         blob = tar_layer.write(tar, file)
     if blob.diff_id != diff_id:
-        raise faults.MalformedError(f"{layer.digest} has the tar {blob.diff_id}, and the config names {diff_id}")
+        raise registry_errors.MalformedError(
+            f"{layer.digest} has the tar {blob.diff_id}, and the config names {diff_id}"
+        )
     return blob
 
 
@@ -136,7 +146,9 @@ def _unpack(packed: Path, layer: Descriptor) -> Iterator[IO[bytes]]:
                 while data := stream.read(CHUNK):
                     tar.write(data)
                     if tar.tell() > limit:
-                        raise faults.MalformedError(f"{layer.digest} unpacks to more than {format_bytes(limit)}")
+                        raise registry_errors.MalformedError(
+                            f"{layer.digest} unpacks to more than {format_bytes(limit)}"
+                        )
         except zstandard.ZstdError as error:
-            raise faults.MalformedError(f"{layer.digest} does not unpack: {error}") from None
+            raise registry_errors.MalformedError(f"{layer.digest} does not unpack: {error}") from None
         yield tar

@@ -22,7 +22,7 @@ from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish.from_report import platform, versions
 from rdma_images.publish.repair import digest_under
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 
 LATEST = "latest"
@@ -180,7 +180,7 @@ def _advance_tag(name: str, digest: str, repository: Repository, progress: Progr
             return False
     repository.put_manifest(name, repository.manifest(digest))
     if repository.head(name) != digest:
-        raise faults.ConflictError(
+        raise registry_errors.ConflictError(
             f"{repository.ref}:{name} did not move to {digest}\n"
             "publish again: somebody else moved it at the same time, or the tag is immutable"
         )
@@ -197,6 +197,6 @@ def created_at(digest: str, repository: Repository) -> datetime:
         if members := manifest.members():
             return max(created_at(member.digest, repository) for member in members)
         created = datetime.fromisoformat(str(repository.config(manifest).get("created")))
-    except (faults.MalformedError, faults.MissingError, ValueError):
+    except (registry_errors.MalformedError, registry_errors.MissingError, ValueError):
         return _UNKNOWN_TIME
     return created if created.tzinfo else created.replace(tzinfo=UTC)

@@ -16,7 +16,7 @@ from rdma_images.publish.destination import open_repository
 from rdma_images.publish.keys import Trust
 from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.sigstore_bundles import PREDICATE, Bundles, bundle_entries, is_attested, read_bundles
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Manifest, Repository, labels_of
 from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
@@ -138,7 +138,7 @@ def _verify_original(
     ref = f"{repository.ref}@{digest}"
     try:
         original = repository.manifest(digest)
-    except faults.MissingError:
+    except registry_errors.MissingError:
         missing = f"{converted.digest} was converted from it, and it is not there: publish it again"
         return Verification(ref, (VerifyFinding("original", False, missing),))
     same, relation = stargz.compare(repository, converted, original)
@@ -231,7 +231,7 @@ def _newest_by_form(
             continue
         try:
             contents_by_form.setdefault(form, []).append(read_content(repository, entry.digest))
-        except faults.MalformedError as error:
+        except registry_errors.MalformedError as error:
             unreadable.append(VerifyFinding(NAMES[form], None, f"ignored: {first_line(error)}"))
     ref = f"{repository.ref}@{digest}"
     content_by_form = {

@@ -14,7 +14,7 @@ import requests
 from pydantic import TypeAdapter, ValidationError
 
 from rdma_images.core import files, http
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.http import Connection, parse_document
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -63,11 +63,11 @@ class Descriptor:
             )
         except ValidationError as error:
             field_path = ".".join(map(str, error.errors()[0]["loc"]))
-            raise faults.MalformedError(
+            raise registry_errors.MalformedError(
                 f"a descriptor has no good {field_path}: {json.dumps(body)[:120]}\n{DAMAGED}"
             ) from None
         if not _DIGEST.fullmatch(descriptor.digest):
-            raise faults.MalformedError(f"{descriptor.digest[:80]!r} is no digest\n{DAMAGED}")
+            raise registry_errors.MalformedError(f"{descriptor.digest[:80]!r} is no digest\n{DAMAGED}")
         return descriptor
 
 
@@ -137,7 +137,7 @@ def descriptors(body: dict[str, Any], name: str) -> tuple[Descriptor, ...]:
     """
     listed = body.get(name) or []
     if not isinstance(listed, list):
-        raise faults.MalformedError(f"{name} is no list, but {json.dumps(listed)[:80]}\n{DAMAGED}")
+        raise registry_errors.MalformedError(f"{name} is no list, but {json.dumps(listed)[:80]}\n{DAMAGED}")
     return tuple(map(Descriptor.from_json, listed))
 
 
@@ -170,7 +170,7 @@ class Repository:
         """Return the digest that a tag or digest leads to; None where the registry has no such thing or repository."""
         try:
             response = self._request("HEAD", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
-        except faults.MissingError:
+        except registry_errors.MissingError:
             return None
         # A registry may leave the header out; then the bytes tell.
         return response.headers.get("Docker-Content-Digest") or self.manifest(reference).digest
@@ -183,7 +183,7 @@ class Repository:
         response = self._request("GET", f"manifests/{reference}", headers={"Accept": MANIFESTS}, subject=reference)
         manifest = Manifest(response.headers.get("Content-Type", "").partition(";")[0], response.content)
         if reference.startswith("sha256:") and manifest.digest != reference:
-            raise faults.ConflictError(
+            raise registry_errors.ConflictError(
                 f"{self.ref}: the registry sent {manifest.digest} when asked for {reference}\n{DAMAGED}"
             )
         parse_document(manifest.raw, f"what {self.connection.host} has for {self.name}:{reference}")
@@ -195,7 +195,7 @@ class Repository:
         Raises MalformedError where it is none.
         """
         if "config" not in manifest.body:
-            raise faults.MalformedError(
+            raise registry_errors.MalformedError(
                 f"{self.ref}@{manifest.digest} is no image: it names no config\nname an image, and no attachment"
             )
         digest = Descriptor.from_json(manifest.body["config"]).digest
@@ -219,11 +219,11 @@ class Repository:
             # As it lies there: of what a proxy compresses on the way, the length would be another.
             headers = {"Accept-Encoding": "identity"}
             response = self._request("HEAD", f"blobs/{digest}", subject=digest, headers=headers, allow_redirects=True)
-        except faults.MissingError:
+        except registry_errors.MissingError:
             return False
         length = response.headers.get("Content-Length", "")
         if length.isdigit() and int(length) != size:  # the specification only asks registries to tell it
-            raise faults.ConflictError(
+            raise registry_errors.ConflictError(
                 f"{self.ref}: of {digest}, which has {size} bytes, the registry holds {length}: what it stores is "
                 f"damaged\n{DAMAGED}"
             )
@@ -236,7 +236,7 @@ class Repository:
         """
         raw = self._request("GET", f"blobs/{digest}", subject=digest).content
         if digest_of(raw) != digest:
-            raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
+            raise registry_errors.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
         return raw
 
     def save(self, digest: str, file: Path, stop: threading.Event) -> None:
@@ -245,7 +245,7 @@ class Repository:
         A partial file is resumed, where the registry does that. One that then has other bytes is removed, for another
         try, by a BusyError.
         """
-        stop_error = faults.PublishError(f"{self.ref}@{digest}: stopped, because something else failed")
+        stop_error = registry_errors.PublishError(f"{self.ref}@{digest}: stopped, because something else failed")
         if stop.is_set():
             raise stop_error
         offset = file.stat().st_size if file.exists() else 0
@@ -265,17 +265,21 @@ class Repository:
                     if stop.is_set():
                         raise stop_error
             except requests.RequestException as error:
-                raise faults.transport_error(self.connection.host, error) from None
+                raise registry_errors.transport_error(self.connection.host, error) from None
         if f"sha256:{checksum.hexdigest()}" != digest:
             file.unlink(missing_ok=True)
             if offset:
-                raise faults.BusyError(f"{self.ref}@{digest}: the download did not go on where it broke off\ntry again")
-            raise faults.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
+                raise registry_errors.BusyError(
+                    f"{self.ref}@{digest}: the download did not go on where it broke off\ntry again"
+                )
+            raise registry_errors.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
 
     def put_blob(self, raw: bytes) -> str:
         """Store a small blob and return its digest; nothing is sent when the registry has it."""
         digest = digest_of(raw)
-        with suppress(faults.InternalError):  # where the registry cannot say it, sending repairs what can be repaired
+        with suppress(
+            registry_errors.InternalError
+        ):  # where the registry cannot say it, sending repairs what can be repaired
             if self.has_blob(digest, len(raw)):
                 return digest
         self.upload(self.begin_upload(digest), digest, raw)
@@ -296,7 +300,7 @@ class Repository:
         )
         if response.status_code == 201:
             return True
-        with suppress(faults.PublishError):  # it waits for the bytes now, until it forgets it by itself
+        with suppress(registry_errors.PublishError):  # it waits for the bytes now, until it forgets it by itself
             self.connection.request(
                 "DELETE", self._location(response), self._scope(write=True), f"{self.ref}@{digest}", ok=(204,)
             )
@@ -312,7 +316,7 @@ class Repository:
         try:
             return str(requests.compat.urljoin(f"{self.connection.base}/v2/", location))
         except ValueError:
-            raise faults.MalformedError(
+            raise registry_errors.MalformedError(
                 f"{self.ref}: the registry names {location[:80]!r} as the address of an upload\nlook into its log"
             ) from None
 

@@ -11,7 +11,7 @@ import requests
 
 from rdma_images.core import http
 from rdma_images.core.plain import decode_json
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import is_loopback
 
@@ -79,7 +79,7 @@ class Connection:
         if response.status_code == 401 and authorization is not None:
             response = self._send(method, url, self._authorize(response, scope, subject, fresh=True), options)
         if response.status_code not in ok:
-            raise faults.status_error(self.host, subject, response.status_code, response.text)
+            raise registry_errors.status_error(self.host, subject, response.status_code, response.text)
         return response
 
     def _send(self, method: str, url: str, authorization: str | None, options: dict[str, Any]) -> requests.Response:
@@ -92,7 +92,7 @@ class Connection:
                 method, url, **{**self._how, **options, "headers": headers, "auth": _without_netrc}
             )
         except requests.RequestException as error:
-            raise faults.transport_error(self.host, error) from None
+            raise registry_errors.transport_error(self.host, error) from None
 
     def _session(self) -> requests.Session:
         """Return a session of this thread: requests does not promise that one may be shared."""
@@ -112,7 +112,7 @@ class Connection:
             header = f"Bearer {login.bearer}"
         elif scheme == "basic":
             if login is None:
-                raise faults.UnauthorizedError(
+                raise registry_errors.UnauthorizedError(
                     f"{self.host} asks for credentials for {subject}, and there are none\n"
                     "name them in registries.yaml, or log in with docker"
                 )
@@ -121,7 +121,7 @@ class Connection:
         elif scheme == "bearer":
             header = f"Bearer {self._token(dict(_CHALLENGE.findall(challenge)), scope, subject, login)}"
         else:
-            raise faults.status_error(self.host, subject, 401, refused.text)
+            raise registry_errors.status_error(self.host, subject, 401, refused.text)
         self._headers[scope] = header
         return header
 
@@ -130,7 +130,7 @@ class Connection:
         fields = {"service": challenge.get("service", ""), "scope": scope}
         realm = challenge.get("realm", "")
         if self.base.startswith("https:") and not realm.startswith("https:"):
-            raise faults.UnauthorizedError(
+            raise registry_errors.UnauthorizedError(
                 f"{self.host} asks for the credentials unencrypted, at {realm}, and they are not sent\n"
                 "have its token address begin with https"
             )
@@ -148,14 +148,16 @@ class Connection:
                 query = fields | {"scope": scope.split()}
                 response = self._session().get(realm, params=query, auth=auth, **self._how)
         except requests.RequestException as error:
-            raise faults.transport_error(realm.partition("//")[2].partition("/")[0] or self.host, error) from None
+            raise registry_errors.transport_error(
+                realm.partition("//")[2].partition("/")[0] or self.host, error
+            ) from None
         if response.status_code != 200:
             status = 401 if response.status_code in (400, 403) else response.status_code
-            raise faults.status_error(self.host, subject, status, response.text)
+            raise registry_errors.status_error(self.host, subject, status, response.text)
         body = parse_document(response.content, f"the token that {realm} gave for {subject}")
         token = str(body.get("token") or body.get("access_token") or "")
         if not re.fullmatch(r"[\x21-\x7e]*", token):  # it becomes a header
-            raise faults.MalformedError(
+            raise registry_errors.MalformedError(
                 f"the token that {realm} gave for {subject} is none\nlook into the log of the server there"
             )
         return token
@@ -174,7 +176,7 @@ def parse_document(raw: bytes, name: str) -> dict[str, Any]:
         parsed = None
     if not isinstance(parsed, dict):
         # Without its bytes: they may hold a token.
-        raise faults.MalformedError(
+        raise registry_errors.MalformedError(
             f"{name} is no JSON object\nsee that a registry is at this address, and no web page or proxy"
         )
     return parsed

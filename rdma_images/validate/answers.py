@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rdma_images.core.plain import first_misfit, plain
-from rdma_images.inspection.measurements import PROBES, Measured
+from rdma_images.inspection.measurements import PROBE_DECLARATIONS, Measured
 from rdma_images.inspection.values import MeasuredValue
 
 
@@ -47,8 +47,10 @@ def mark_lost(names: Iterable[str], why: str, measurements: Measured | None = No
 
 def _with(measurements: Measured, name: str, answer: ProbeAnswer) -> Measured:
     """Return `measurements` with the answer of the probe `name`."""
-    if answer.value is None and not answer.error and PROBES[name].nothing:
-        return measurements.model_copy(update={"missing": {**measurements.missing, name: PROBES[name].nothing}})
+    if answer.value is None and not answer.error and PROBE_DECLARATIONS[name].nothing:
+        return measurements.model_copy(
+            update={"missing": {**measurements.missing, name: PROBE_DECLARATIONS[name].nothing}}
+        )
     if answer.value is None:
         return mark_lost((name,), answer.error or f"{name} has no value", measurements)
     try:

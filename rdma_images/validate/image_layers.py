@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from rdma_images.core import atomic, stream
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.paths import PROBES, state_folder
+from rdma_images.core.paths import PROBES_FOLDER, state_folder
 from rdma_images.core.stream import CHUNK, ChunkReader
 from rdma_images.engine import Engine
 from rdma_images.engine.layout import Layout
@@ -218,7 +218,7 @@ def _category(path: str) -> str:
 
 def _cache_file(digest: str) -> Path:
     """Return where the content of a layer is kept: what was looked for is part of the name."""
-    probes = [PROBES / name for name in ("leftovers.py", "tree.py")]
+    probes = [PROBES_FOLDER / name for name in ("leftovers.py", "tree.py")]
     readers = [*probes, *(Path(str(module.__file__)) for module in (stream, stream)), Path(__file__)]
     looked_for = hashlib.sha256(b"".join(path.read_bytes() for path in readers)).hexdigest()[:12]
     return state_folder() / "layers" / looked_for / f"{digest.removeprefix('sha256:')}.json"

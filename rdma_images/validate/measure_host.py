@@ -126,7 +126,7 @@ def _read_folder(folder: Path, environment: dict[str, str], reason: str) -> Meas
     folders = (*SYSTEM_FOLDERS, str(folder.resolve()))
     values = readout.measurements(root, image_config, program, folders, user=False)
     answers = probe_program.as_json({name: {"value": value} for name, value in values.items()})
-    measured = parse_answers(answers, readout.PROBES)
+    measured = parse_answers(answers, readout.EXPORT_PROBES)
     unrun = {name: f"{name} was not measured: {reason}" for name in Measured.model_fields if name not in values}
     return measured.model_copy(update={"missing": {**measured.missing, **unrun}})
 

@@ -10,7 +10,7 @@ from graphlib import TopologicalSorter
 
 from testinfra.host import Host
 
-from rdma_images.core.paths import PROBES
+from rdma_images.core.paths import PROBES_FOLDER
 from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import probes
 from rdma_images.validate.answers import mark_lost, parse_answers
@@ -42,20 +42,20 @@ IMPORTS = re.compile(rf"^from {re.escape(probes.__name__)} import (?:\(([\w,\s]+
 @functools.cache
 def payload() -> str:
     """Return the probes as one Python program that needs nothing but an interpreter."""
-    sources = [(name, (PROBES / f"{name}.py").read_text(encoding="utf-8")) for name in modules()]
+    sources = [(name, (PROBES_FOLDER / f"{name}.py").read_text(encoding="utf-8")) for name in modules()]
     packed = base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()
     return START % packed
 
 
 def modules() -> tuple[str, ...]:
     """Return the modules that travel, each after those that it imports; the last one runs the probes."""
-    names = [path.stem for path in PROBES.glob("*.py") if path.stem != "__init__"]
+    names = [path.stem for path in PROBES_FOLDER.glob("*.py") if path.stem != "__init__"]
     return tuple(TopologicalSorter({name: _imported(name) for name in sorted(names)}).static_order())
 
 
 def _imported(name: str) -> Iterator[str]:
     """Yield the other probe modules that a probe module imports."""
-    for names, line in IMPORTS.findall((PROBES / f"{name}.py").read_text(encoding="utf-8")):
+    for names, line in IMPORTS.findall((PROBES_FOLDER / f"{name}.py").read_text(encoding="utf-8")):
         yield from (word.strip() for word in (names or line).split(",") if word.strip())
 
 

@@ -59,7 +59,7 @@ KINDS = {
     tarfile.BLKTYPE: stat.S_IFBLK,
 }
 FOLDER = stat.S_IFDIR | 0o755
-PROBES = ("tree", "packages", "system", "settings")
+EXPORT_PROBES = ("tree", "packages", "system", "settings")
 SUBJECT, ANSWERS = "subject.json", "answers.json"
 PROGRAM_READS = (libraries.linkage, stack_users.glibc_versions, linking.read_linking)
 
@@ -215,9 +215,9 @@ def read_out(export: Iterable[bytes], subject: ImageConfig, memory: int = MEMORY
         if reading.returncode:
             complaints = (folder / "errors").read_text(encoding="utf-8", errors="replace").strip().splitlines()
             problem = complaints[-1] if complaints else f"reading them ended with {reading.returncode}"
-            return mark_lost(PROBES, f"the image's files could not be read: {problem}")
+            return mark_lost(EXPORT_PROBES, f"the image's files could not be read: {problem}")
         with (folder / ANSWERS).open("rb") as answers_file:
-            return parse_answers(answers_file.read(transport.MAX_OUTPUT_BYTES), PROBES)
+            return parse_answers(answers_file.read(transport.MAX_OUTPUT_BYTES), EXPORT_PROBES)
 
 
 def _feed(export: Iterable[bytes], stdin: IO[bytes]) -> None:

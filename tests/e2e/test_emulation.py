@@ -10,7 +10,7 @@ from rdma_images import engine as engines
 from rdma_images.core.pipeline import MACHINES, Image
 from rdma_images.debian import emulation
 from rdma_images.plan import matrix
-from rdma_images.publish import gate, join, publish_images
+from rdma_images.publish import gate, multi_platform_index, publish_images
 from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.send import Publisher
@@ -97,7 +97,7 @@ def test_both_platforms_are_joined_and_verified(registry: Registry) -> None:
     items = publish_images.approved_images(images, images, matrix.load(), suite.digest(), allowed)
     outcomes = publish_images.publish(items, {"local": entry}, sender)
     assert [outcome.error for outcome in outcomes] == ["", ""]
-    (joined,) = join.join(images, matrix.load(), {"local": entry}, sender)
+    (joined,) = multi_platform_index.join(images, matrix.load(), {"local": entry}, sender)
     assert joined.error == ""
     assert list(joined.platforms) == PLATFORMS
     assert joined.tags[0].endswith("-debian13-rehearsal")

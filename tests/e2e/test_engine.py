@@ -76,7 +76,7 @@ def pids(folders: layout.Layout) -> dict[str, int]:
 
 
 def assert_no_trace(folders: layout.Layout) -> None:
-    assert list(process.under(folders.root)) == []
+    assert list(process.processes_below(folders.root)) == []
     assert str(folders.root) not in Path("/proc/self/mountinfo").read_text()
     assert not list(folders.root.rglob("*.sock"))
     assert status.status(layer_store.size_limit()).engine is None
@@ -138,7 +138,7 @@ def test_killed_daemons_are_started_again(up: Engine, folders: layout.Layout, na
     killed = [daemons.running(folders)[name] for name in names]
     for daemon in killed:
         os.kill(daemon.pid, signal.SIGKILL)
-    while any(daemon.alive() for daemon in killed):
+    while any(daemon.is_running() for daemon in killed):
         time.sleep(0.01)
     again = private.up()
     assert again.version == up.version
@@ -150,7 +150,7 @@ def test_a_container_of_killed_daemons_goes_too(up: Engine, folders: layout.Layo
     docker(up, "run", "--detach", "--network", "none", image, "sleep", "1234.5")
     for pid in pids(folders).values():
         os.kill(pid, signal.SIGKILL)
-    assert list(process.under(folders.root)), "the shim is what this is about"
+    assert list(process.processes_below(folders.root)), "the shim is what this is about"
     assert engine.down() is True
     assert_no_trace(folders)
     assert not sleeping("1234.5")
@@ -175,7 +175,7 @@ def test_two_at_once_start_one(folders: layout.Layout) -> None:
         output = [starter.communicate(timeout=120)[0] for starter in starters]
         assert [starter.returncode for starter in starters] == [0, 0]
         assert output[0] == output[1] != ""
-        assert len([daemon for daemon in process.under(folders.root) if is_dockerd(daemon)]) == 1
+        assert len([daemon for daemon in process.processes_below(folders.root) if is_dockerd(daemon)]) == 1
     finally:
         engine.down()
 

@@ -15,7 +15,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.pipeline import Image
 from rdma_images.engine.docker_command import Engine
 from rdma_images.plan import matrix
-from rdma_images.publish import from_engine, join, publication, publish_images
+from rdma_images.publish import from_engine, multi_platform_index, publication, publish_images
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.destination import LAYERS, open_destination
 from rdma_images.publish.keys import Signer, Trust
@@ -262,9 +262,9 @@ def test_platforms_are_joined_where_they_are_validated_and_signed_once(
     published = publish_images.publish(items(*images), entries, publisher)
     assert [verification.error for verification in published] == ["", ""]
 
-    def joined() -> tuple[join.JoinResult, list[str]]:
+    def joined() -> tuple[multi_platform_index.JoinResult, list[str]]:
         lines.clear()
-        (outcome,) = join.join(images, matrix.load(), entries, publisher)
+        (outcome,) = multi_platform_index.join(images, matrix.load(), entries, publisher)
         return outcome, [line for line in lines if "signing" in line]
 
     first, signed = joined()

@@ -16,7 +16,7 @@ from rdma_images.publish import cosign, verify
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.keys import Signer, Trust
 from rdma_images.publish.kinds import open_kind
-from rdma_images.registry import faults, registries
+from rdma_images.registry import registries, registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
 from rdma_images.registry.http import Connection
 from tests.e2e.publish_parts import PASSWORD, USER, Registry, cosign_key, registry_program
@@ -155,7 +155,9 @@ def test_a_wrong_password_is_told(
     cosign = client(release(suite), connection, monkeypatch)
     private, _ = cosign_key(tmp_path / "key")
     monkeypatch.setenv("COSIGN_PASSWORD", "another")
-    with pytest.raises(faults.UnauthorizedError, match=r"\(signing .*decryption failed\)\nset COSIGN_PASSWORD"):
+    with pytest.raises(
+        registry_errors.UnauthorizedError, match=r"\(signing .*decryption failed\)\nset COSIGN_PASSWORD"
+    ):
         cosign.sign(image, Signer(str(private)))
 
 

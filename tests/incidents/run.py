@@ -39,7 +39,7 @@ def case_of(name: str, image: IncidentImage) -> Inspection:
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
         answers = readout.encoded_answers(io.BytesIO(image.tar()), Path(folder), subject)
-    inspection = parse_answers(answers, readout.PROBES)
+    inspection = parse_answers(answers, readout.EXPORT_PROBES)
     missing = {"torch": "torch was not imported", "tools": "nothing of the image was started"}
     started = EntryPointChanges(given=image.started) if image.started else None
     settings = inspection.settings and entry.with_files(inspection.settings, image.started, image.text)

@@ -25,7 +25,7 @@ from rdma_images.publish.destination import Destination, open_destination
 from rdma_images.publish.keys import Trust
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import open_verifier
-from rdma_images.registry import faults, registries
+from rdma_images.registry import registries, registry_errors
 from rdma_images.registry.client import Manifest, Repository, canonical, digest_of
 from rdma_images.registry.reference import parse_reference
 
@@ -150,7 +150,7 @@ def _newest_results(repository: Repository, digest: str, is_trusted: IsTrusted) 
             content = read_content(repository, entry.digest)
             encoded = statement.predicate(content)["results"]
             results = tuple(run_folder.RESULT.decode(result) for result in encoded)
-        except (faults.MalformedError, ValueError, KeyError, TypeError):
+        except (registry_errors.MalformedError, ValueError, KeyError, TypeError):
             continue  # anybody with push access can have attached it
         artifact = Artifact(statement.IN_TOTO, TITLE, content, "", statement.RESULTS)
         if all(result.digest == digest for result in results) and is_trusted(entry, artifact):

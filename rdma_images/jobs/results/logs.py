@@ -8,7 +8,7 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.results import nccl_tests_json
-from rdma_images.jobs.results.nccl_tests import SizesTable
+from rdma_images.jobs.results.nccl_tests import SizesParser
 from rdma_images.jobs.results.processes import PROCESS_MARKS, Processes
 from rdma_images.nccl_logs import log_blocks, parser
 from rdma_images.nccl_logs.line_filter import USUAL, Channels, LineClassifier, MatchingLine, plain_text, printable_parts
@@ -22,7 +22,7 @@ class RunLogs:
 
     nccl: parser.LogSummary
     processes: Processes
-    tables: tuple[SizesTable, ...]  # one a log
+    tables: tuple[SizesParser, ...]  # one a log
 
 
 def read_run_logs(logs: Sequence[Path], wordings: NcclLogs, base: Path | None = None) -> RunLogs:
@@ -54,7 +54,7 @@ class _Log:
             classifier,
             reader,
             processes,
-            SizesTable(),
+            SizesParser(),
         )
 
     def read_piece(self, number: int, text: str) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rdma_images.jobs.results.result import Half, Measurement, SourcedValue
+from rdma_images.jobs.results.result import Measurement, SourcedValue, Timing
 
 MAX_ROWS = 10_000  # rows of one log; a sweep from 8 bytes to 64 GiB has 34
 
@@ -28,7 +28,7 @@ TIMES = ("time", "cputime")
 
 
 @dataclass
-class SizesTable:
+class SizesParser:
     """Read the lines of one log that nccl-tests wrote, and collect the rows."""
 
     rows: list[Measurement] = field(default_factory=list)
@@ -148,7 +148,7 @@ def _typed(names: Sequence[str], words: Sequence[str], collective: str, where: s
         elif name in HALF and halves:
             halves[-1][name] = word
     try:
-        parsed = [_half(half) for half in halves]
+        parsed = [_timing(half) for half in halves]
     except ValueError:
         return None
     if not parsed:
@@ -165,9 +165,9 @@ def _typed(names: Sequence[str], words: Sequence[str], collective: str, where: s
     )
 
 
-def _half(words: dict[str, str]) -> Half:
+def _timing(words: dict[str, str]) -> Timing:
     """Return a half of a row. Raises ValueError for no number. `error`, until 2.11, is no count."""
-    return Half(
+    return Timing(
         time=number(words.get("time")),
         algbw=number(words.get("algbw")),
         busbw=number(words.get("busbw")),

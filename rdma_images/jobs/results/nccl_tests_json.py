@@ -8,8 +8,8 @@ import pydantic_core
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.jobs.results.nccl_tests import MAX_ROWS, SizesTable, number
-from rdma_images.jobs.results.result import Half, Measurement, SourcedValue
+from rdma_images.jobs.results.nccl_tests import MAX_ROWS, SizesParser, number
+from rdma_images.jobs.results.result import Measurement, SourcedValue, Timing
 
 MAX_FILE_BYTES = 64 << 20  # bytes; with -I, 512 processes and 34 sizes of 100 iterations it has 20 MB
 LATE = 1.1  # times the median of all processes
@@ -24,7 +24,7 @@ def is_json_report(path: Path) -> bool:
         return file.read(len(START) + 64).replace(b" ", b"").replace(b"\n", b"").startswith(START)
 
 
-def read_report(path: Path, name: str) -> SizesTable:
+def read_report(path: Path, name: str) -> SizesParser:
     """Return the rows and devices of the file at `path`, whose lines name it `name`.
 
     A file that was cut (the job was killed) gives the part that it has. Raises RdmaImagesError for a too large one.
@@ -42,9 +42,9 @@ def read_report(path: Path, name: str) -> SizesTable:
     return _table(document if isinstance(document, dict) else {}, text, name)
 
 
-def _table(document: dict[str, object], text: bytes, name: str) -> SizesTable:
+def _table(document: dict[str, object], text: bytes, name: str) -> SizesParser:
     """Return the table of the decoded JSON. Only the keys that are named here are read."""
-    table = SizesTable()
+    table = SizesParser()
     config = _mapping(document.get("config"))
     args = document.get("args")
     program = str(args[0]) if isinstance(args, list) and args else ""
@@ -92,7 +92,7 @@ def _row(fields: dict[str, object], collective: str, where: str) -> Measurement 
     """Return a row; None for what is no row."""
     size = fields.get("size")
     try:
-        halves = [_half(_mapping(fields[key])) if fields.get(key) else None for key in ("out_of_place", "in_place")]
+        halves = [_timing(_mapping(fields[key])) if fields.get(key) else None for key in ("out_of_place", "in_place")]
     except ValueError:
         return None
     if not isinstance(size, int) or not any(halves):
@@ -109,9 +109,9 @@ def _row(fields: dict[str, object], collective: str, where: str) -> Measurement 
     )
 
 
-def _half(fields: dict[str, object]) -> Half:
+def _timing(fields: dict[str, object]) -> Timing:
     wrong = number(fields.get("nwrong"))
-    return Half(
+    return Timing(
         time=number(fields.get("time", fields.get("cpu_time"))),
         algbw=number(fields.get("alg_bw")),
         busbw=number(fields.get("bus_bw")),

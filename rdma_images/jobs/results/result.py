@@ -18,7 +18,7 @@ class SourcedValue:
 
 
 @dataclass(frozen=True)
-class Half:
+class Timing:
     """One half of a row of nccl-tests; a value that the row does not have is None."""
 
     time: float | None  # µs
@@ -36,8 +36,8 @@ class Measurement:
     type: str  # "float"
     redop: str  # "sum", "none"
     root: str
-    out_of_place: Half | None
-    in_place: Half | None
+    out_of_place: Timing | None
+    in_place: Timing | None
     where: str
 
 

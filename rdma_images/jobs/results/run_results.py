@@ -11,8 +11,8 @@ from rdma_images.jobs.results import causes, logs, nodes
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.expected_bandwidth import ranks_by_formula
 from rdma_images.jobs.results.logs import RunLogs
-from rdma_images.jobs.results.nccl_tests import SizesTable
-from rdma_images.jobs.results.result import Half, Measurement, NodeResult, Problem, RunName, RunResult
+from rdma_images.jobs.results.nccl_tests import SizesParser
+from rdma_images.jobs.results.result import Measurement, NodeResult, Problem, RunName, RunResult, Timing
 from rdma_images.nccl_logs import verdict
 from rdma_images.nccl_logs.verdict import Verdict
 
@@ -167,7 +167,7 @@ def _rank_lines(run_logs: RunLogs) -> tuple[str, ...]:
     )
 
 
-def _check_rows(tables: Sequence[SizesTable]) -> Iterator[Problem]:
+def _check_rows(tables: Sequence[SizesParser]) -> Iterator[Problem]:
     """Yield what is wrong with what nccl-tests measured."""
     for table in tables:
         yield from _check_processes(table)
@@ -186,7 +186,7 @@ def _check_rows(tables: Sequence[SizesTable]) -> Iterator[Problem]:
             yield Problem(f"the measurement is not complete: the log stops{position}", "", (where,), "unknown")
 
 
-def _check_processes(table: SizesTable) -> Iterator[Problem]:
+def _check_processes(table: SizesParser) -> Iterator[Problem]:
     """Yield what is wrong with the processes of nccl-tests: an end with a failure, a shared GPU, one that is late."""
     if table.failure:
         yield Problem(f"nccl-tests failed: {table.failure.value}", "", (table.failure.where,))
@@ -229,7 +229,7 @@ def _merge_equal(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     )
 
 
-def _measurements(tables: Sequence[SizesTable], collective: str) -> tuple[Measurement, ...]:
+def _measurements(tables: Sequence[SizesParser], collective: str) -> tuple[Measurement, ...]:
     """Return all rows. A run may have left a row as text and as JSON: the one with more digits counts."""
     best: dict[tuple[str, int, str, str, str, int], Measurement] = {}
     for table in tables:
@@ -245,5 +245,5 @@ def _measurements(tables: Sequence[SizesTable], collective: str) -> tuple[Measur
 
 
 def _digits(row: Measurement) -> int:
-    timing: Half | None = row.out_of_place or row.in_place
+    timing: Timing | None = row.out_of_place or row.in_place
     return len(repr(timing.busbw)) if timing else 0

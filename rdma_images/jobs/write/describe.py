@@ -44,7 +44,7 @@ def _plain(image: Image, facts: Facts) -> dict[str, Any]:
         "settings": [vars(setting) for setting in image.settings],
         "limits": [vars(limit) for limit in image.limits],
         "run": command(image),
-        "run-without-fabric": runtime.lift(image, facts),
+        "run-without-fabric": runtime.run_without_fabric(image, facts),
     }
 
 
@@ -73,7 +73,7 @@ def _parts(image: Image, facts: Facts) -> Iterator[RenderableType]:
 
 def _fallback(image: Image, facts: Facts) -> Iterator[RenderableType]:
     """Yield what happens where the fabric is missing, and how to change that."""
-    lift = runtime.lift(image, facts)
+    lift = runtime.run_without_fabric(image, facts)
     if lift is None:
         yield Text("Where the fabric is missing, NCCL falls back to TCP without an error.")
         return

@@ -6,7 +6,7 @@ from typing import Any
 
 from rdma_images.publish.kinds import PreparedRepository, join_path
 from rdma_images.publish.kinds.oci import from_references
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import AcrAliyun
 
@@ -62,7 +62,7 @@ class AcrAliyunKind:
         created = []
         if self._is_missing("GetNamespace", namespace_name=namespace):
             if not self._registry.create_namespace:
-                raise faults.MissingError(
+                raise registry_errors.MissingError(
                     f"{self.host} has no namespace {namespace}\ncreate it, or set create-namespace in registries.yaml"
                 )
             self._ask("CreateNamespace", namespace_name=namespace, auto_create_repo=False, default_repo_type="PRIVATE")
@@ -82,7 +82,7 @@ class AcrAliyunKind:
     def _is_missing(self, action: str, **fields: Any) -> bool:
         try:
             self._ask(action, **fields)
-        except faults.MissingError:
+        except registry_errors.MissingError:
             return True
         return False
 
@@ -97,39 +97,48 @@ class AcrAliyunKind:
             response = getattr(self._client, method)(request)
         except TeaException as error:
             if isinstance(getattr(error, "inner_exception", None), CredentialException):
-                raise faults.UnauthorizedError(
-                    f"there are no Alibaba Cloud credentials for {self.host} ({faults.mask_secrets(str(error))})\n"
+                masked = registry_errors.mask_secrets(str(error))
+                raise registry_errors.UnauthorizedError(
+                    f"there are no Alibaba Cloud credentials for {self.host} ({masked})\n"
                     "set ALIBABA_CLOUD_ACCESS_KEY_ID and ALIBABA_CLOUD_ACCESS_KEY_SECRET, a profile, or a role"
                 ) from None
             raise self._fault(action, str(getattr(error, "code", "") or ""), str(error)) from None
         except OSError as error:
-            raise faults.UnreachableError(f"Alibaba Cloud is unreachable for {self.host}: {error}\n{NETWORK}") from None
+            raise registry_errors.UnreachableError(
+                f"Alibaba Cloud is unreachable for {self.host}: {error}\n{NETWORK}"
+            ) from None
         if response.body is not None and response.body.is_success is False:
             raise self._fault(action, str(response.body.code), str(response.body.code))
         return response
 
-    def _fault(self, action: str, code: str, message: str) -> faults.PublishError:
-        masked = faults.mask_secrets(message)
+    def _fault(self, action: str, code: str, message: str) -> registry_errors.PublishError:
+        masked = registry_errors.mask_secrets(message)
         if code.startswith("INSTANCE"):
-            return faults.PublishError(
+            return registry_errors.PublishError(
                 f"{self._registry.region} has no instance {self._registry.instance} ({code})\n"
                 "correct region and instance in registries.yaml"
             )
         if any(word in code for word in ("NOT_EXIST", "NOT_FOUND", "NotExist", "NotFound")):
-            return faults.MissingError(
+            return registry_errors.MissingError(
                 f"{self.host} does not have what {action} asked for ({code})\n"
                 "correct namespace and prefix in registries.yaml"
             )
         if "Forbidden" in code or "NO_PERMISSION" in code or "NoPermission" in code:
-            return faults.DeniedError(f"Alibaba Cloud denies {action} for {self.host} ({code})\nask for that right")
+            return registry_errors.DeniedError(
+                f"Alibaba Cloud denies {action} for {self.host} ({code})\nask for that right"
+            )
         if "InvalidAccessKey" in code or "Signature" in code or "SecurityToken" in code:
-            return faults.UnauthorizedError(
+            return registry_errors.UnauthorizedError(
                 f"Alibaba Cloud does not take the credentials for {self.host} ({code})\ncheck them, or log in"
             )
         if not code:
-            return faults.UnreachableError(f"Alibaba Cloud is unreachable for {self.host}: {masked}\n{NETWORK}")
+            return registry_errors.UnreachableError(
+                f"Alibaba Cloud is unreachable for {self.host}: {masked}\n{NETWORK}"
+            )
         if "Throttling" in code or "ServiceUnavailable" in code:
-            return faults.BusyError(f"Alibaba Cloud cannot do {action} for {self.host} now: {masked}\ntry again later")
-        return faults.PublishError(
+            return registry_errors.BusyError(
+                f"Alibaba Cloud cannot do {action} for {self.host} now: {masked}\ntry again later"
+            )
+        return registry_errors.PublishError(
             f"Alibaba Cloud refuses {action} for {self.host}: {masked}\nlook the code up in ACR's documentation"
         )

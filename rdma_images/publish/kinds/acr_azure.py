@@ -7,7 +7,7 @@ from azure.identity import DefaultAzureCredential
 from rdma_images.core import http
 from rdma_images.core.errors import first_line
 from rdma_images.publish.kinds import PreparedRepository, join_path
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.http import TIMEOUT, parse_document
 from rdma_images.registry.registries import AcrAzure, is_loopback
@@ -32,7 +32,7 @@ class AcrAzureKind:
             access = self._credential.get_token(_SCOPE).token
         except ClientAuthenticationError as error:
             first = first_line(error)
-            raise faults.UnauthorizedError(
+            raise registry_errors.UnauthorizedError(
                 f"there are no Azure credentials for {self.host}: {first}\nrun `az login`, or set a managed identity"
             ) from None
         scheme = "http" if self.tls is False or (self.tls is None and is_loopback(self.host)) else "https"
@@ -41,9 +41,9 @@ class AcrAzureKind:
             with http.session() as session:
                 response = session.post(f"{scheme}://{self.host}/oauth2/exchange", data=form, timeout=TIMEOUT)
         except requests.RequestException as error:
-            raise faults.transport_error(self.host, error) from None
+            raise registry_errors.transport_error(self.host, error) from None
         if response.status_code != 200:
-            raise faults.status_error(self.host, "a token", response.status_code, response.text)
+            raise registry_errors.status_error(self.host, "a token", response.status_code, response.text)
         body = parse_document(response.content, f"the refresh token of {self.host}")
         return Login(username=_TOKEN_USER, password=str(body.get("refresh_token") or ""))
 

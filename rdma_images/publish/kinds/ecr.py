@@ -13,7 +13,7 @@ import botocore.exceptions
 
 from rdma_images.publish import tags
 from rdma_images.publish.kinds import PreparedRepository, join_path
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import Ecr, EcrPublic
 
@@ -105,7 +105,7 @@ class EcrKind:
         if not missing_patterns:
             return ()
         if len(patterns) + len(missing_patterns) > _MAX_FILTERS:
-            raise faults.ConflictError(
+            raise registry_errors.ConflictError(
                 f"{name} leaves {', '.join(patterns)} out of its immutability, of which ECR takes {_MAX_FILTERS}, and "
                 f"{' and '.join(missing_patterns)} has to move too\n"
                 "take one out with `aws ecr put-image-tag-mutability`"
@@ -172,7 +172,9 @@ class EcrPublicKind:
         with aws_errors(_PUBLIC, "DescribeRegistries"):
             registries = self._client.describe_registries()["registries"]
         if not registries:
-            raise faults.MissingError("this AWS account has no public registry yet\ncreate one in ECR's console")
+            raise registry_errors.MissingError(
+                "this AWS account has no public registry yet\ncreate one in ECR's console"
+            )
         return str(registries[0]["registryUri"]).rpartition("/")[2]
 
     def login(self) -> Login | None:
@@ -208,25 +210,31 @@ def aws_errors(service: str, action: str) -> Iterator[None]:
     except botocore.exceptions.ClientError as error:
         code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
         if code in _DENIED:
-            raise faults.DeniedError(f"AWS denies {action} in {service}: {message}\nask for that right") from None
+            raise registry_errors.DeniedError(
+                f"AWS denies {action} in {service}: {message}\nask for that right"
+            ) from None
         if code in _REJECTED:
-            raise faults.UnauthorizedError(
+            raise registry_errors.UnauthorizedError(
                 f"AWS does not take the credentials for {service} ({code})\nlog in again"
             ) from None
-        kind = faults.BusyError if "Throttl" in code or code.endswith("ServerException") else faults.PublishError
+        kind = (
+            registry_errors.BusyError
+            if "Throttl" in code or code.endswith("ServerException")
+            else registry_errors.PublishError
+        )
         raise kind(
             f"AWS refuses {action} in {service}: {code}: {message}\ncorrect registries.yaml, or try again later"
         ) from None
     except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError):
-        raise faults.UnauthorizedError(
+        raise registry_errors.UnauthorizedError(
             f"there are no AWS credentials for {service}\nset a profile, AWS_ACCESS_KEY_ID, or a role"
         ) from None
     except (botocore.exceptions.EndpointConnectionError, botocore.exceptions.HTTPClientError) as error:
-        raise faults.UnreachableError(
+        raise registry_errors.UnreachableError(
             f"AWS is unreachable for {service}: {error}\ncheck region, endpoint and proxy"
         ) from None
     except botocore.exceptions.BotoCoreError as error:
-        raise faults.PublishError(f"{service}: {error}\ncheck the AWS configuration of this machine") from None
+        raise registry_errors.PublishError(f"{service}: {error}\ncheck the AWS configuration of this machine") from None
 
 
 def decode_login(authorization: dict[str, Any]) -> Login:

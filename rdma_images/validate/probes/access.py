@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Owned(NamedTuple):
+class Ownership(NamedTuple):
     """Mode, owner and group of a file or folder."""
 
     mode: int
@@ -56,7 +56,7 @@ def _rows(text: str) -> Iterator[list[str]]:
             yield row
 
 
-def closed(path: str, user: User, owned: dict[str, Owned]) -> str:
+def blocking_path(path: str, user: User, owned: dict[str, Ownership]) -> str:
     """Return what keeps `user` from reading the file at `path`: a folder that it may not enter, or the file itself.
 
     "" where nothing does.
@@ -68,12 +68,12 @@ def closed(path: str, user: User, owned: dict[str, Owned]) -> str:
     return "" if path not in owned or _may(owned[path], user, stat.S_IROTH) else path
 
 
-def may_write(folder: str, user: User, owned: dict[str, Owned]) -> bool:
+def may_write(folder: str, user: User, owned: dict[str, Ownership]) -> bool:
     """Return whether `user` may make files in `folder`."""
-    return not closed(folder + "/.", user, owned) and _may(owned[folder], user, stat.S_IWOTH)
+    return not blocking_path(folder + "/.", user, owned) and _may(owned[folder], user, stat.S_IWOTH)
 
 
-def _may(owned: Owned, user: User, right: int) -> bool:
+def _may(owned: Ownership, user: User, right: int) -> bool:
     """Return whether `user` has a right; `right` is the mode's bit that gives it to others, as stat.S_IROTH."""
     if user.number == 0:
         return True

@@ -112,7 +112,7 @@ def fabric_libraries(
     }
     loadable += [*real_files(files, FABRIC), *nccls, *plugins, *real_files(files, PROVIDER), *transports(files)]
     loadable += tool_files(root, environment)
-    closures = {path: loaders.closure(path, binds(root, path)) for path in dict.fromkeys(loadable)}
+    closures = {path: loaders.closure(path, checks_all_symbols(root, path)) for path in dict.fromkeys(loadable)}
     closures.update({path: loaders.closure(path, False) for path in torch_libraries(root, folders)})
     loaded = libraries_of_torch(root, folders, closures)
     mine = modules(files, lambda path: needed(root, path))
@@ -122,7 +122,7 @@ def fabric_libraries(
     apart = [path for path in others.paths if not (tree.MODULE.fullmatch(path) and tree.IMPORTED.fullmatch(path))]
     users = stack_users.stack_users(apart, lambda path: needed(root, path))  # see modules for those of Python
     users = [path for path in users if path not in closures]
-    closures.update({path: loaders.closure(path, binds(root, path), loaded) for path in users})
+    closures.update({path: loaders.closure(path, checks_all_symbols(root, path), loaded) for path in users})
     missing = {name for closure in closures.values() for name in closure["missing"]}
     topologies = [path for facts in plugins.values() for path in facts.get("topologies", ())]
     return {
@@ -253,7 +253,7 @@ def is_file(facts: dict[str, Any]) -> bool:
     return not facts["target"] and facts.get("condition") not in NO_FILES
 
 
-def binds(root: rootfs.Root, path: str) -> bool:
+def checks_all_symbols(root: rootfs.Root, path: str) -> bool:
     """Return whether the loader is asked for every symbol of `path`: not for torch's, which takes long."""
     return not any(name.startswith("libtorch") for name in (os.path.basename(path), *needed(root, path)))
 

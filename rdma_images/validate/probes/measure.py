@@ -70,7 +70,7 @@ def settings_of_system(entry: Sequence[str] = ()) -> dict[str, Any]:
     return settings.settings(root, dict(os.environ), entry, libraries.ImageLoader({}), folders)
 
 
-PROBES: dict[str, Callable[[], Any]] = {
+PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {
     "torch": pytorch.imported_torch,
     "tree": file_tree,
     "user_files": user_files,
@@ -99,7 +99,7 @@ def measure(
     `volumes`, `user` and `only`: see file_tree; `entry`: see settings.settings; `request`: see network.network.
     """
     probes: dict[str, Callable[[], Any]] = {
-        **PROBES,
+        **PROBE_FUNCTIONS,
         "tree": functools.partial(file_tree, volumes, user, only),
         "user_files": functools.partial(user_files, user),
         "settings": functools.partial(settings_of_system, entry),

@@ -100,7 +100,7 @@ def folded(out: str, rc: int | None, err: str) -> dict[str, Any]:
         except ValueError:
             continue
         last = str(event.pop("step", ""))
-        _fold(answer, last, event)
+        _apply_event(answer, last, event)
     if rc != 0:
         answer["last"] = last
         answer["ended"] = "took more than %d s" % LIMIT if rc is None else _ending(rc)
@@ -113,7 +113,7 @@ def _ending(rc: int) -> str:
     return signal.Signals(-rc).name if rc < 0 else "exit code %d" % rc
 
 
-def _fold(answer: dict[str, Any], step: str, event: dict[str, Any]) -> None:
+def _apply_event(answer: dict[str, Any], step: str, event: dict[str, Any]) -> None:
     if step == "opened":
         answer["opened"][event["name"]] = event.get("error", "")
         if event.get("path") and not answer["path"]:

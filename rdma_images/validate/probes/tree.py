@@ -66,12 +66,12 @@ def summary(
     leftovers_by_kind: dict[str, dict[str, str]] = {"secret": {}, "cache": {}, "temporary": {}}
     writable: list[str] = []
     secure: list[str] = []
-    owned: dict[str, access.Owned] = {}  # folders, and the files and links of `libraries`
+    owned: dict[str, access.Ownership] = {}  # folders, and the files and links of `libraries`
     count = total = 0
     for entry in entries:
         count += 1
         if stat.S_ISDIR(entry.mode):
-            owned[entry.path] = access.Owned(entry.mode, entry.owner, entry.group)
+            owned[entry.path] = access.Ownership(entry.mode, entry.owner, entry.group)
         name = os.path.basename(entry.path)
         is_file = stat.S_ISREG(entry.mode)
         if (not stat.S_ISDIR(entry.mode) or ".so" in name) and _is_library(entry.path, name):
@@ -82,7 +82,7 @@ def summary(
                 "condition": conditions.mode_condition(entry.mode),
             }
             if not entry.target:
-                owned[entry.path] = access.Owned(entry.mode, entry.owner, entry.group)
+                owned[entry.path] = access.Ownership(entry.mode, entry.owner, entry.group)
         if is_file and entry.mode & (stat.S_ISUID | stat.S_ISGID) and STARTS.fullmatch(name):
             secure.append(entry.path)
         if open_to_all(entry.mode) and len(writable) < MAX_ENTRIES:
@@ -94,7 +94,7 @@ def summary(
             note_leftover(entry, leftovers_by_kind, lambda path: files.start(path, leftovers.TEXT_LIMIT))
     user = find_user()
     for path, facts in libraries.items():
-        facts["closed"] = access.closed(path, user, owned) if user else ""
+        facts["closed"] = access.blocking_path(path, user, owned) if user else ""
     folders = {path: access.may_write(path, user, owned) for path in owned if user and USER_WRITABLE.fullmatch(path)}
     largest = dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:MAX_SIZES])
     return {

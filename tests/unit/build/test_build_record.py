@@ -180,4 +180,4 @@ def test_bake_is_granted_the_hosts_network_where_it_asks(
     granted: list[str],
 ) -> None:
     running = dataclasses.replace(engine(), build_network=network, buildx=buildx)
-    assert run_bake._granted(running, builder) == granted
+    assert run_bake._network_entitlement(running, builder) == granted

@@ -16,7 +16,7 @@ from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.pipeline import Image
 from rdma_images.publish.destination import layers_repository
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.render import dockerfiles
 from tests.support import locks
@@ -225,7 +225,7 @@ def test_what_is_no_wheel_is_not_taken(repository: Repository, tmp_path: Path) -
     for name in ("../x-1-py3-none-any.whl", "x.txt", ""):
         body["layers"][0]["annotations"] = {"org.opencontainers.image.title": name}
         repository.put_manifest(tag, Manifest(OCI_MANIFEST, canonical(body)))
-        with pytest.raises(faults.MalformedError, match="is no wheel\ndelete the tag there"):
+        with pytest.raises(registry_errors.MalformedError, match="is no wheel\ndelete the tag there"):
             source_wheels.fetch_from_registry(KEY, repository, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [WHEEL]
 
@@ -234,7 +234,7 @@ def test_a_registry_that_takes_nothing_ends_no_build(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def denied(*_: object) -> None:
-        raise faults.DeniedError("no right to write\nask for it")
+        raise registry_errors.DeniedError("no right to write\nask for it")
 
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))

@@ -237,7 +237,7 @@ def test_who_does_not_end_when_asked_is_killed(tmp_path: pathlib.Path) -> None:
     while not log.read_text():
         time.sleep(0.02)
     process.end(started, 0.2)
-    assert not started.alive()
+    assert not started.is_running()
 
 
 def sleep() -> str:
@@ -251,11 +251,11 @@ def test_processes_are_found_by_the_folder_of_their_program(tmp_path: pathlib.Pa
     program = shutil.copy(sleep(), tmp_path / "sleep")
     with subprocess.Popen([program, "60"]) as child:
         try:
-            assert [started.pid for started in process.under(tmp_path)] == [child.pid]
+            assert [started.pid for started in process.processes_below(tmp_path)] == [child.pid]
             assert child.pid in [started.pid for started in process.children(process.Process(os.getpid(), 0))]
         finally:
             child.kill()
-    assert list(process.under(tmp_path)) == []
+    assert list(process.processes_below(tmp_path)) == []
 
 
 def test_a_process_of_another_root_is_not_ours(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ def test_a_process_of_another_root_is_not_ours(tmp_path: pathlib.Path, monkeypat
             (tmp_path / "sleep").unlink()
             shutil.copy(sleep(), tmp_path / "sleep")
             monkeypatch.setattr(pathlib.Path, "readlink", lambda _: tmp_path / "sleep")
-            assert list(process.under(tmp_path)) == []
+            assert list(process.processes_below(tmp_path)) == []
         finally:
             child.kill()
 

@@ -50,14 +50,14 @@ def test_the_network_that_is_insisted_on(
     """On EFA by both variables: NCCL_NET alone lets the plugin take libfabric's tcp provider."""
     planned = image(target, **changes)
     assert planned.environment == insisted
-    assert runtime.lift(planned, FACTS) == lift
+    assert runtime.run_without_fabric(planned, FACTS) == lift
 
 
 def test_a_fallback_is_asked_for_and_is_in_the_tag() -> None:
     planned = image("efa-pytorch", fallback="allow")
     assert planned.environment == {}
     assert planned.tag.endswith("-fallback")
-    assert runtime.lift(planned, FACTS) is None
+    assert runtime.run_without_fabric(planned, FACTS) is None
     assert "falls back to TCP without an error" in described(planned)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.nccl_logs import Wording
 from rdma_images.jobs.results import collected, logs, nccl_tests_json
-from rdma_images.jobs.results.nccl_tests import SizesTable
+from rdma_images.jobs.results.nccl_tests import SizesParser
 from rdma_images.nccl_logs import parser, verdict
 from tests.support import nccl_tests_text as text
 
@@ -22,13 +22,13 @@ DATA = Path(__file__).parents[2] / "data" / "results"
 WORDINGS = verdict.load_wordings()
 
 
-def read(path: Path, content: str) -> SizesTable:
+def read(path: Path, content: str) -> SizesParser:
     path.write_text(content)
     (table,) = logs.read_run_logs([path], WORDINGS, path.parent).tables
     return table
 
 
-def sizes(table: SizesTable) -> list[tuple[int, float | None]]:
+def sizes(table: SizesParser) -> list[tuple[int, float | None]]:
     return [(row.size, row.in_place.busbw if row.in_place else None) for row in table.rows]
 
 

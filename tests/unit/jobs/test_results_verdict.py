@@ -17,7 +17,7 @@ from rdma_images.jobs.results import (
     speed,
 )
 from rdma_images.jobs.results.expectations import Expectations, job_expectations
-from rdma_images.jobs.results.result import Half, Measurement, RunResult
+from rdma_images.jobs.results.result import Measurement, RunResult, Timing
 from tests.support import results_parts as parts
 from tests.support.results_parts import ASKED_NOTHING, P5, TCP, TWO, LoggedNode, result_of, sentences
 
@@ -234,7 +234,7 @@ def test_a_job_is_measured_by_its_largest_size_and_never_by_the_average(tmp_path
 
 
 def leg(name: str, rows: dict[int, float]) -> RunResult:
-    timings = {size: Half(1.0, busbw, busbw, 0) for size, busbw in rows.items()}
+    timings = {size: Timing(1.0, busbw, busbw, 0) for size, busbw in rows.items()}
     measurements = [
         Measurement("all_reduce", size, "float", "sum", "-1", timing, timing, "0.log:1")
         for size, timing in timings.items()
@@ -339,7 +339,7 @@ def test_a_real_log_says_the_same_in_every_form(tmp_path: Path, form: str) -> No
     ]
 
 
-def size_and_timing(row: Measurement) -> tuple[int, Half | None]:
+def size_and_timing(row: Measurement) -> tuple[int, Timing | None]:
     return row.size, row.out_of_place
 
 

@@ -16,8 +16,8 @@ from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from rdma_images.inputs.relock import LockOutcome
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import digests, layer_store, lock_layers, remote_layers
+from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.load import LayerSet
-from rdma_images.layers.make import LayerMaker
 from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render.bake import Compression

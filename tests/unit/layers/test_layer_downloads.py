@@ -12,10 +12,10 @@ from rdma_images.layers import layer_store, remote_layers
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.layer_downloads import DownloadedLayer, _fetch, fetching
+from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.load import LayerSet, LoadedImage
-from rdma_images.layers.make import LayerMaker
 from rdma_images.publish.destination import layers_repository
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import CHUNK, Repository, digest_of
 from tests.support.publish_doubles import Handler, Store, served
 from tests.unit.layers.test_layer_store import MIRRORS
@@ -98,7 +98,7 @@ def test_nothing_is_downloaded_after_a_stop(
         pass
     with (
         fetching(*sent, repository, EngineLayers(), maker.stop) as source,
-        pytest.raises(faults.PublishError, match="stopped"),
+        pytest.raises(registry_errors.PublishError, match="stopped"),
     ):
         source.layer_future(sent[0].recipes[0]).result()
     assert not registry.requests
@@ -132,7 +132,7 @@ def test_other_bytes_than_the_digest_s_are_refused(
     registry.blobs[digest] = registry.blobs[digest][::-1]
     with fetching(layer_set, remote, repository, EngineLayers(), Event()) as source:
         source.layer_future(layer_set.recipes[0]).result()
-        with pytest.raises(faults.ConflictError, match=f"other bytes than {digest}"):
+        with pytest.raises(registry_errors.ConflictError, match=f"other bytes than {digest}"):
             source.layer_future(layer_set.recipes[1]).result()
 
 

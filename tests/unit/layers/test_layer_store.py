@@ -16,9 +16,9 @@ from rdma_images.inputs import download_store as downloads
 from rdma_images.inputs.download import DownloadSettings
 from rdma_images.inputs.fetch import ChecksumError
 from rdma_images.inputs.mirrors import Mirrors
-from rdma_images.layers import layer_process, layer_store, make
+from rdma_images.layers import layer_maker, layer_process, layer_store
 from rdma_images.layers.blob import Blob
-from rdma_images.layers.make import LayerMaker
+from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.recipe import Recipe
 from tests.support import layer_wheels
 from tests.support.loopback import Answer, Site
@@ -72,7 +72,7 @@ def test_equal_wheels_are_one_recipe_and_what_decides_the_bytes_another(tmp_path
 
 
 def test_a_killed_maker_leaves_no_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make, "MIN_PROCESS_BYTES", 0)
+    monkeypatch.setattr(layer_maker, "MIN_PROCESS_BYTES", 0)
     wheel = layer_wheels.make(tmp_path / "wheels")
     index = layer_wheels.index(tmp_path / "index", wheel)
     layer_recipe = recipe(wheel)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.publish.attach import FORM, Artifact, attach, attachments, fallback_tag, read_content
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.registry.http import Connection
 from tests.support.publish_doubles import Store, served
@@ -46,7 +46,7 @@ def test_a_list_at_which_the_registry_fails_is_begun_again(monkeypatch: pytest.M
         repository.put_manifest(IMAGE.digest, IMAGE)
         attach([BILL], IMAGE.descriptor, repository)
         store.failing[fallback_tag(IMAGE.digest)] = 9
-        with pytest.raises(faults.InternalError, match="look into the registry's log"):
+        with pytest.raises(registry_errors.InternalError, match="look into the registry's log"):
             attachments(repository, IMAGE.digest)
         attach([BILL, PROOF], IMAGE.descriptor, repository)
         assert len(attachments(repository, IMAGE.digest)) == 2

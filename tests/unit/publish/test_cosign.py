@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.publish import cosign, keys
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 
 
 class TestTrust:
@@ -85,10 +85,12 @@ def test_an_answer_in_another_form_is_a_sentence(tmp_path: Path, output: str) ->
     write_program(tmp_path / "cosign", answer)
     client = cosign.Cosign(cosign.CosignProgram(tmp_path / "cosign", bundles=True), "registry.example", None)
     trust = keys.Trust(key="k.pub")
-    with pytest.raises(faults.PublishError, match=r"cosign verify .* another form.*\ninstall cosign 2\.4 or later"):
+    with pytest.raises(
+        registry_errors.PublishError, match=r"cosign verify .* another form.*\ninstall cosign 2\.4 or later"
+    ):
         client.has_signed("r", trust)
     if output.strip():
-        with pytest.raises(faults.PublishError, match=r"cosign verify-attestation .* another form"):
+        with pytest.raises(registry_errors.PublishError, match=r"cosign verify-attestation .* another form"):
             client.statements("r", trust, "urn:form")
 
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from rdma_images.core.errors import RefusedError
 from rdma_images.publish.kinds import RegistryKind, open_kind
 from rdma_images.publish.kinds.acr_azure import AcrAzureKind
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.registries import AcrAliyun, AcrAzure, Credentials, Ecr, EcrPublic, Oci
 from tests.support.publish_doubles import Alibaba, Handler, served
@@ -102,7 +102,7 @@ class TestEcr:
         kind = open_kind(ecr(immutable=True))
         assert kind.prepare("training/x", ("2.16", "latest")).created == (), "2.1* has it"
         with pytest.raises(
-            faults.ConflictError, match=r"nightly-\*, team-\* out of its immutability.*3\.0 has to move too"
+            registry_errors.ConflictError, match=r"nightly-\*, team-\* out of its immutability.*3\.0 has to move too"
         ):
             kind.prepare("training/x", ("3.0", "latest"))
         (repository,) = aws.describe_repositories(repositoryNames=["training/x"])["repositories"]
@@ -127,9 +127,9 @@ class TestEcr:
         monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
         monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-        with pytest.raises(faults.UnauthorizedError, match="no AWS credentials"):
+        with pytest.raises(registry_errors.UnauthorizedError, match="no AWS credentials"):
             open_kind(ecr()).login()
-        with pytest.raises(faults.PublishError, match="profile"):
+        with pytest.raises(registry_errors.PublishError, match="profile"):
             open_kind(ecr(profile="nobody")).login()
 
     def test_denied_creation_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ class TestEcr:
             stub.add_client_error(
                 "create_repository", "AccessDeniedException", "not authorized to ecr:CreateRepository"
             )
-            with pytest.raises(faults.DeniedError, match="denies CreateRepository training/x"):
+            with pytest.raises(registry_errors.DeniedError, match="denies CreateRepository training/x"):
                 kind.prepare("training/x")
 
 
@@ -219,21 +219,23 @@ class TestAlibaba:
     def test_a_missing_namespace_is_told_where_it_may_not_be_made(self) -> None:
         with served(Alibaba().handler()) as host:
             kind = open_kind(acr(endpoint=f"http://{host}"))
-            with pytest.raises(faults.MissingError, match=r"no namespace ai\ncreate it, or set create-namespace"):
+            with pytest.raises(
+                registry_errors.MissingError, match=r"no namespace ai\ncreate it, or set create-namespace"
+            ):
                 kind.prepare("ai/efa-pytorch")
 
     def test_denied_is_told(self) -> None:
         api = Alibaba(namespaces=["ai"], denied=["CreateRepository"])
         with served(api.handler()) as host:
             kind = open_kind(acr(endpoint=f"http://{host}"))
-            with pytest.raises(faults.DeniedError, match="denies CreateRepository"):
+            with pytest.raises(registry_errors.DeniedError, match="denies CreateRepository"):
                 kind.prepare("ai/efa-pytorch")
 
     def test_a_control_plane_that_is_down(self) -> None:
         with served(Alibaba().handler()) as host:
             pass
         kind = open_kind(acr(endpoint=f"http://{host}"))
-        with pytest.raises(faults.PublishError) as caught:
+        with pytest.raises(registry_errors.PublishError) as caught:
             kind.login()
         assert caught.value.temporary
 
@@ -242,7 +244,7 @@ class TestAlibaba:
         monkeypatch.setattr(auth_util, "environment_ecs_metadata_disabled", "true")
         monkeypatch.setenv("HOME", str(tmp_path))
         kind = open_kind(acr(endpoint="http://127.0.0.1:9"))
-        with pytest.raises(faults.UnauthorizedError, match="no Alibaba Cloud credentials") as caught:
+        with pytest.raises(registry_errors.UnauthorizedError, match="no Alibaba Cloud credentials") as caught:
             kind.login()
         assert not caught.value.temporary
 
@@ -284,7 +286,7 @@ def test_azure_that_answers_with_a_page_is_a_sentence(monkeypatch: pytest.Monkey
     with served(Page) as host:
         kind = AcrAzureKind(AcrAzure(kind="acr-azure", host=host))
         monkeypatch.setattr(kind._credential, "get_token", lambda _scope: type("Token", (), {"token": "aad"}))
-        with pytest.raises(faults.MalformedError, match="the refresh token of"):
+        with pytest.raises(registry_errors.MalformedError, match="the refresh token of"):
             kind.login()
 
 

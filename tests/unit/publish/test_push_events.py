@@ -3,7 +3,7 @@
 import pytest
 
 from rdma_images.publish.push_events import PushProgress, push_error
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 
 DIGEST = "sha256:4e3c043e17e3ca5c300676fc51c2ab978daa8461be0f686405c31604349a1880"
 
@@ -69,12 +69,12 @@ def test_every_error_text_is_told_apart(text: str, kind: str) -> None:
 )
 def test_what_the_registry_fails_at_is_kept(request_: str, about: str) -> None:
     error = push_error("h", "r:v1", f"unexpected status from {request_}: 500 Internal Server Error")
-    assert isinstance(error, faults.InternalError)
+    assert isinstance(error, registry_errors.InternalError)
     assert error.about == about
 
 
 def test_an_error_hidden_in_the_stream_is_raised() -> None:
-    with pytest.raises(faults.BusyError, match="was not pushed"):
+    with pytest.raises(registry_errors.BusyError, match="was not pushed"):
         PushProgress().update({"errorDetail": {"message": "EOF"}, "error": "EOF"}, "h", "r:v1")
 
 

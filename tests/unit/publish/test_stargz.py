@@ -19,7 +19,7 @@ from rdma_images.publish.attach import attach
 from rdma_images.publish.conversion import ConvertedImage, LazyForm, index_over, require_convertible
 from rdma_images.publish.stargz import StargzConverter
 from rdma_images.publish.verify import verify
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, digest_of
 from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
@@ -192,7 +192,7 @@ def test_a_layer_that_did_not_arrive_does_not_hold(repository: Repository, image
 
 def test_another_tar_than_the_config_names_is_not_written(repository: Repository, image: Image, tmp_path: Path) -> None:
     original = put_original(repository, image, (digest_of(WHEELS), digest_of(b"another tar")))
-    with pytest.raises(faults.MalformedError, match="the config names"):
+    with pytest.raises(registry_errors.MalformedError, match="the config names"):
         convert(repository, original, tmp_path / "scratch")
 
 

@@ -12,7 +12,7 @@ from rdma_images.publish.destination import open_destination
 from rdma_images.publish.keys import Signer
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.verify import Verification, verify
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository, canonical
 from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
@@ -224,5 +224,5 @@ class TestVerify:
 def test_a_manifest_that_is_none_is_a_sentence(raw: bytes) -> None:
     store = Store()
     store.manifests["odd"] = (OCI_INDEX, raw)
-    with served(store.handler()) as host, pytest.raises(faults.MalformedError):
+    with served(store.handler()) as host, pytest.raises(registry_errors.MalformedError):
         verify(f"{host}/a/b:odd", Oci(kind="oci", host=host, credentials="none"), None)

@@ -3,7 +3,7 @@
 import pytest
 import requests
 
-from rdma_images.registry import faults
+from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical, digest_of
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.http import Connection
@@ -52,7 +52,7 @@ def test_a_blob_that_the_registry_holds_in_part_is_told() -> None:
     store.blobs[digest_of(b"content")] = b""
     with (
         served(store.handler()) as host,
-        pytest.raises(faults.ConflictError, match="has 7 bytes, the registry holds 0"),
+        pytest.raises(registry_errors.ConflictError, match="has 7 bytes, the registry holds 0"),
     ):
         repository(host).put_blob(b"content")
 
@@ -89,7 +89,7 @@ def test_a_login_that_expired_is_asked_for_again() -> None:
 def test_a_wrong_password_is_a_sentence_without_it(auth: str) -> None:
     with served(Store(auth).handler()) as host:
         remote = repository(host, Login("ci", "hunter2"))
-        with pytest.raises(faults.UnauthorizedError, match="does not take the credentials") as caught:
+        with pytest.raises(registry_errors.UnauthorizedError, match="does not take the credentials") as caught:
             remote.put_blob(b"content")
         assert "hunter2" not in str(caught.value)
 
@@ -108,7 +108,7 @@ class PageHandler(Handler):
 def test_a_web_server_is_no_registry(method: str) -> None:
     with (
         served(PageHandler) as host,
-        pytest.raises(faults.MalformedError, match="is no JSON object\nsee that a registry"),
+        pytest.raises(registry_errors.MalformedError, match="is no JSON object\nsee that a registry"),
     ):
         getattr(repository(host), method)("v1")
 
@@ -122,19 +122,22 @@ class PagesForTokens(Store):
 
 def test_a_token_endpoint_that_answers_with_a_page() -> None:
     store = PagesForTokens("bearer")
-    with served(store.handler()) as host, pytest.raises(faults.MalformedError, match="is no JSON object"):
+    with served(store.handler()) as host, pytest.raises(registry_errors.MalformedError, match="is no JSON object"):
         repository(host).head("v1")
 
 
 def test_a_token_that_is_no_header_is_refused() -> None:
     store = Store("bearer")
     store.token = "token\u2028"
-    with served(store.handler()) as host, pytest.raises(faults.MalformedError, match=r"gave for .* is none\n"):
+    with served(store.handler()) as host, pytest.raises(registry_errors.MalformedError, match=r"gave for .* is none\n"):
         repository(host).head("v1")
 
 
 def test_no_login_where_one_is_wanted() -> None:
-    with served(Store("basic").handler()) as host, pytest.raises(faults.UnauthorizedError, match="there are none"):
+    with (
+        served(Store("basic").handler()) as host,
+        pytest.raises(registry_errors.UnauthorizedError, match="there are none"),
+    ):
         repository(host, None).head("v1")
 
 
@@ -144,19 +147,19 @@ def test_other_bytes_than_asked_for_are_noticed() -> None:
         remote = repository(host)
         digest = remote.put_blob(b"content")
         store.blobs[digest] = b"tampered"
-        with pytest.raises(faults.ConflictError, match="other bytes"):
+        with pytest.raises(registry_errors.ConflictError, match="other bytes"):
             remote.blob(digest)
 
 
 def test_a_host_that_is_down() -> None:
     with served(Store().handler()) as host:
         pass
-    with pytest.raises(faults.UnreachableError, match=f"{host} is unreachable: the connection is refused"):
+    with pytest.raises(registry_errors.UnreachableError, match=f"{host} is unreachable: the connection is refused"):
         repository(host).head("v1")
 
 
 def test_an_unknown_host() -> None:
-    with pytest.raises(faults.UnreachableError, match=r"registry\.invalid is an unknown host"):
+    with pytest.raises(registry_errors.UnreachableError, match=r"registry\.invalid is an unknown host"):
         repository("registry.invalid").head("v1")
 
 
@@ -170,7 +173,7 @@ def test_an_unknown_host() -> None:
 )
 def test_a_name_is_asked_for_once_unless_nobody_could_be_asked(words: str, temporary: bool) -> None:
     error = requests.ConnectionError(f"Failed to resolve 'h' ({words})")
-    assert faults.transport_error("h", error).temporary is temporary
+    assert registry_errors.transport_error("h", error).temporary is temporary
 
 
 def test_credentials_do_not_follow_an_address_on_another_host() -> None:
@@ -186,23 +189,23 @@ def test_credentials_do_not_follow_an_address_on_another_host() -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "temporary"),
     [
-        (401, faults.UnauthorizedError, False),
-        (403, faults.DeniedError, False),
-        (404, faults.MissingError, False),
-        (429, faults.BusyError, True),
-        (503, faults.BusyError, True),
-        (400, faults.PublishError, False),
+        (401, registry_errors.UnauthorizedError, False),
+        (403, registry_errors.DeniedError, False),
+        (404, registry_errors.MissingError, False),
+        (429, registry_errors.BusyError, True),
+        (503, registry_errors.BusyError, True),
+        (400, registry_errors.PublishError, False),
     ],
 )
 def test_every_status_has_its_fault(status: int, kind: type[object], temporary: bool) -> None:
-    fault = faults.status_error("h", "r:v1", status, '{"errors": [{"code": "X", "message": "because"}]}')
+    fault = registry_errors.status_error("h", "r:v1", status, '{"errors": [{"code": "X", "message": "because"}]}')
     assert type(fault) is kind
     assert fault.temporary is temporary
     assert "because" in str(fault)
 
 
 def test_what_must_not_be_shown_is_masked() -> None:
-    masked = faults.mask_secrets(
+    masked = registry_errors.mask_secrets(
         "PUT https://h/v2/r/blobs/uploads/1?_state=SECRET&x=y failed, Basic Y2k6c2VjcmV0 pw", ("pw",)
     )
     assert "SECRET" not in masked
@@ -214,14 +217,17 @@ class TestRetry:
     def test_faults_that_heal_are_tried_again(self) -> None:
         waits: list[float] = []
         lines: list[str] = []
-        left: list[faults.BusyError | faults.UnreachableError] = [faults.BusyError("a"), faults.UnreachableError("b")]
+        left: list[registry_errors.BusyError | registry_errors.UnreachableError] = [
+            registry_errors.BusyError("a"),
+            registry_errors.UnreachableError("b"),
+        ]
 
         def action() -> str:
             if left:
                 raise left.pop(0)
             return "done"
 
-        assert faults.retry(action, first_wait=1, progress=lines.append, sleep=waits.append) == "done"
+        assert registry_errors.retry(action, first_wait=1, progress=lines.append, sleep=waits.append) == "done"
         assert 1 <= waits[0] <= 1.25
         assert 2 <= waits[1] <= 2.5
         assert "trying again" in lines[0]
@@ -230,15 +236,15 @@ class TestRetry:
         waits: list[float] = []
 
         def action() -> None:
-            raise faults.BusyError("still")
+            raise registry_errors.BusyError("still")
 
-        with pytest.raises(faults.BusyError, match="still"):
-            faults.retry(action, attempts=3, sleep=waits.append)
+        with pytest.raises(registry_errors.BusyError, match="still"):
+            registry_errors.retry(action, attempts=3, sleep=waits.append)
         assert len(waits) == 2
 
     def test_what_does_not_heal_is_raised_at_once(self) -> None:
         def action() -> None:
-            raise faults.DeniedError("no")
+            raise registry_errors.DeniedError("no")
 
-        with pytest.raises(faults.DeniedError):
-            faults.retry(action, sleep=lambda _: pytest.fail("waited"))
+        with pytest.raises(registry_errors.DeniedError):
+            registry_errors.retry(action, sleep=lambda _: pytest.fail("waited"))

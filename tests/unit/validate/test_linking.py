@@ -246,11 +246,11 @@ def test_a_user_without_a_name_and_where_it_may_write() -> None:
     assert named
     assert nameless
     assert (named.named, nameless.named, access.ROOT.named) == (True, False, True)
-    owned = {"/tmp": access.Owned(0o1777, 0, 0), "/home/app": access.Owned(0o750, 1000, 1000)}
+    owned = {"/tmp": access.Ownership(0o1777, 0, 0), "/home/app": access.Ownership(0o750, 1000, 1000)}
     owned |= {
-        "/root": access.Owned(0o700, 0, 0),
-        "/srv": access.Owned(0o700, 0, 0),
-        "/srv/a": access.Owned(0o777, 0, 0),
+        "/root": access.Ownership(0o700, 0, 0),
+        "/srv": access.Ownership(0o700, 0, 0),
+        "/srv/a": access.Ownership(0o777, 0, 0),
     }
     assert [path for path in owned if access.may_write(path, named, owned)] == ["/tmp", "/home/app"]
     assert [path for path in owned if access.may_write(path, nameless, owned)] == ["/tmp"]
@@ -276,11 +276,11 @@ def test_a_user_or_group_that_nobody_knows() -> None:
     ],
 )
 def test_what_a_user_may_read(folder: tuple[int, int, int], file: tuple[int, int, int], closed: str) -> None:
-    owned = {"/opt/amazon": access.Owned(*folder), "/opt/amazon/lib.so": access.Owned(*file)}
+    owned = {"/opt/amazon": access.Ownership(*folder), "/opt/amazon/lib.so": access.Ownership(*file)}
     app = access.user("app", PASSWD, GROUP)
     assert app
-    assert access.closed("/opt/amazon/lib.so", app, owned) == closed
-    assert access.closed("/opt/amazon/lib.so", access.ROOT, owned) == ""
+    assert access.blocking_path("/opt/amazon/lib.so", app, owned) == closed
+    assert access.blocking_path("/opt/amazon/lib.so", access.ROOT, owned) == ""
 
 
 def test_a_plugin_that_the_real_loader_refuses_is_found_and_its_reason_kept(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core.paths import PROBES
+from rdma_images.core.paths import PROBES_FOLDER
 from rdma_images.inspection import measurements
 from rdma_images.validate import probes, probing
 from rdma_images.validate.probes import (
@@ -416,7 +416,7 @@ def test_probes_that_hang_crash_or_end_are_answers(monkeypatch: pytest.MonkeyPat
         raise ValueError("what the image did")
 
     monkeypatch.setattr(
-        measure, "PROBES", {"hang": hang, "crash": crash, "end": lambda: os._exit(3), "fine": lambda: [1]}
+        measure, "PROBE_FUNCTIONS", {"hang": hang, "crash": crash, "end": lambda: os._exit(3), "fine": lambda: [1]}
     )
     answers = measure.measure(["hang"], limit=0.5) | measure.measure(["crash", "end", "fine"])
     assert "more than 0.5 s" in answers["hang"]["error"]
@@ -445,20 +445,20 @@ def test_efa_domains() -> None:
 
 
 def test_the_probes_are_python_of_their_oldest_interpreter() -> None:
-    for path in PROBES.glob("*.py"):
+    for path in PROBES_FOLDER.glob("*.py"):
         text = path.read_text()
         ast.parse(text, feature_version=(3, 8))
         assert "removeprefix" not in text
 
 
 def test_a_probe_declared_is_a_probe_that_runs() -> None:
-    assert set(measurements.PROBES) == set(measure.PROBES)
+    assert set(measurements.PROBE_DECLARATIONS) == set(measure.PROBE_FUNCTIONS)
     assert probing.modules()[-1] == "measure"
-    assert set(probing.modules()) == {path.stem for path in PROBES.glob("*.py")} - {"__init__"}
+    assert set(probing.modules()) == {path.stem for path in PROBES_FOLDER.glob("*.py")} - {"__init__"}
 
 
 def test_what_probes_import_is_seen_in_every_form_that_they_use() -> None:
-    for path in PROBES.glob("*.py"):
+    for path in PROBES_FOLDER.glob("*.py"):
         nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
         imported = [alias.name for node in nodes if node.module == probes.__name__ for alias in node.names]
         assert sorted(probing._imported(path.stem)) == sorted(imported)

@@ -7,7 +7,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.core.pipeline import Image
 from rdma_images.plan import matrix, planner
-from rdma_images.publish import join, publication
+from rdma_images.publish import multi_platform_index, publication
 from rdma_images.publish.keys import Signer
 from rdma_images.publish.publication import Publication, PublishedCopy
 from rdma_images.publish.push import LayerTraffic, PushPolicy
@@ -72,9 +72,9 @@ def publish(repository: Repository, image: Image, rehearsal: tuple[str, ...] = (
     return manifest
 
 
-def joined(images: list[Image], entry: Oci, signer: Signer | None = None) -> join.JoinResult:
+def joined(images: list[Image], entry: Oci, signer: Signer | None = None) -> multi_platform_index.JoinResult:
     publisher = Publisher(lambda: pytest.fail("nothing is sent"), LineProgress(lambda _: None), signer, PushPolicy(1))
-    (outcome,) = join.join(images, matrix.load(), {"local": entry}, publisher)
+    (outcome,) = multi_platform_index.join(images, matrix.load(), {"local": entry}, publisher)
     return outcome
 
 
@@ -167,4 +167,4 @@ def test_short_tags_do_not_go_back_to_an_older_index(images: list[Image], remote
 
 def test_one_platform_needs_no_index(images: list[Image], remote: tuple[Repository, Oci]) -> None:
     publisher = Publisher(engine=lambda: pytest.fail("nothing is sent"), display=LineProgress(lambda _: None))
-    assert join.join(images[:1], matrix.load(), {"local": remote[1]}, publisher) == ()
+    assert multi_platform_index.join(images[:1], matrix.load(), {"local": remote[1]}, publisher) == ()

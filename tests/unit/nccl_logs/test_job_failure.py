@@ -7,7 +7,7 @@ import yaml
 
 from rdma_images.core import paths
 from rdma_images.jobs.results import logs
-from rdma_images.nccl_logs.failures import JobFailure
+from rdma_images.nccl_logs.job_failure import JobFailure
 from rdma_images.nccl_logs.verdict import Verdict, judge_lines, load_wordings
 
 SAMPLES = paths.PROJECT / "tests" / "incidents" / "samples"

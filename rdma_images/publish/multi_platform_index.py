@@ -12,7 +12,7 @@ from rdma_images.publish.destination import Destination, open_destination
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.tags import REHEARSAL, Tags, advance_tags, image_tags, unique_tag
-from rdma_images.registry import client, faults
+from rdma_images.registry import client, registry_errors
 from rdma_images.registry.client import Descriptor, Manifest, Repository
 from rdma_images.registry.registries import Registry
 
@@ -109,7 +109,7 @@ def _platform_image(
     if publisher.signer is not None and copy.signed_by is None:
         raise RefusedError(f"{copy.ref} is not signed, but its index would be\npublish it with --sign")
     if (current := repository.head(copy.tags[0])) != record.digest:
-        raise faults.ConflictError(
+        raise registry_errors.ConflictError(
             f"{repository.ref}:{copy.tags[0]} is {current or 'not there'}, but {record.digest} was published here\n"
             "publish again, or join where it was published last"
         )
@@ -122,8 +122,10 @@ def _published_elsewhere(
     """Return what `tag` leads to, published elsewhere, when the signer's own signature covers all its evidence."""
     try:
         manifest = repository.manifest(tag)
-    except faults.MissingError:
-        raise faults.MissingError(f"{repository.ref} has no {tag} yet\npublish {image.platform} first") from None
+    except registry_errors.MissingError:
+        raise registry_errors.MissingError(
+            f"{repository.ref} has no {tag} yet\npublish {image.platform} first"
+        ) from None
     image_signer = publisher.signing(destination, repository, manifest.digest)
     if image_signer is None:
         raise RefusedError(
