@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.core.pipeline import FABRIC_TITLES
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.machine import AllReduceRun, MeasuredGpus
 from rdma_images.nccl_logs import verdict
 from rdma_images.validate import plugin_log

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from rdma_images.core.image import LABEL_PREFIX
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import LABEL_PREFIX
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Libraries, MeasuredPackages, System
 from rdma_images.inspection.values import ToolRun

@@ -8,7 +8,7 @@ import pytest
 from packaging.version import Version
 
 from rdma_images.core import versions
-from rdma_images.core.pipeline import Severity
+from rdma_images.core.check import Severity
 from rdma_images.facts import facts_file
 from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.inspection import (

@@ -5,7 +5,7 @@ import pytest
 from rdma_images.chain.links import entry_point_choice
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.core import versions
-from rdma_images.core.pipeline import FABRIC_TITLES
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal

@@ -14,7 +14,7 @@ from rdma_images.chain.verbs import (
     provider_suffixes,
     search_words,
 )
-from rdma_images.core.pipeline import FABRIC_TITLES
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement

@@ -10,8 +10,8 @@ from rdma_images import facts
 from rdma_images.bill import licenses
 from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import LABEL_PREFIX, PACKAGE_ORIGIN, Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import LABEL_PREFIX, PACKAGE_ORIGIN, Image
 from rdma_images.inputs import debian_lock, lock, sources
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import AddedFile, Image
+from rdma_images.core.image import AddedFile, Image
 from rdma_images.core.sizes import format_megabytes
 
 NAME = "files.tar"  # beside the image's Dockerfile, which adds it

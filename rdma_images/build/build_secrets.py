@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 from rdma_images.core import locking
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import PackageIndex
 from rdma_images.core.paths import state_folder
-from rdma_images.core.pipeline import PackageIndex, Supply
+from rdma_images.core.source import Supply
 from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Mirrors, host
 from rdma_images.registry.credentials import Login, resolve_secret

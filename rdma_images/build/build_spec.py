@@ -11,8 +11,9 @@ from pathlib import Path
 from rdma_images.build import added_files, package_contexts, stand_ins
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Image, Source
+from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
+from rdma_images.core.source import Source
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import debian_lock, lock, preflight, sources, wheel_licenses

@@ -7,8 +7,8 @@ from typing import cast, get_args
 from rdma_images.build.build_images import REPOSITORY
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import LABEL_PREFIX, Fabric, RunSetting
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import LABEL_PREFIX, Fabric, RunSetting
 from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
 from rdma_images.plan import runtime

@@ -7,7 +7,8 @@ from pathlib import Path
 from rdma_images import components
 from rdma_images.build import stand_ins
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image, Source, Supply
+from rdma_images.core.image import Image
+from rdma_images.core.source import Source, Supply
 from rdma_images.facts import Facts
 from rdma_images.render.bake import HelperTarget, bootstrap_helper
 

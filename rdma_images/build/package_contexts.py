@@ -8,7 +8,7 @@ from packaging.utils import canonicalize_name
 
 from rdma_images.build import added_files
 from rdma_images.core import files, paths
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs import git_repositories
 from rdma_images.inputs.mirrors import Mirrors

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rdma_images import components
 from rdma_images.core import paths
-from rdma_images.core.pipeline import Image, Source
+from rdma_images.core.image import Image
+from rdma_images.core.source import Source
 from rdma_images.facts import Facts
 from rdma_images.inputs import sources
 from rdma_images.render.bake import HelperTarget, bake_name

@@ -9,7 +9,7 @@ from rdma_images.chain.nccl_environment import DEFAULT_PLUGIN, nccl_environment,
 from rdma_images.chain.verbs import opened_providers
 from rdma_images.chain.verbs_links import DRIVERS, OWN_NETWORK, rdma_links
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.pipeline import FABRIC_TITLES
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.core.plain import plain
 from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances

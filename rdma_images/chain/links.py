@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment, plugin_names
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, provider_suffixes
-from rdma_images.core.pipeline import FABRIC_TITLES
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.instances import Instances

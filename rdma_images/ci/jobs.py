@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from rdma_images import components
 from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError, suggestion
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.plan.matrix import Matrix
 

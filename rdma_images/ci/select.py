@@ -13,8 +13,9 @@ from rdma_images.build import build_spec
 from rdma_images.ci.jobs import wheel_group
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.image import Image
+from rdma_images.core.image_build import Build
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Build, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts

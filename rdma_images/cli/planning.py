@@ -10,7 +10,7 @@ from rdma_images.cli.output import show
 from rdma_images.cli.verb import CHOICE, JSON, MANY, ONTO, REHEARSE, verb, with_measured_base
 from rdma_images.core import exit_codes, paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 

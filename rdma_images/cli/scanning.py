@@ -15,7 +15,7 @@ from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 
 if TYPE_CHECKING:
-    from rdma_images.core.pipeline import Image
+    from rdma_images.core.image import Image
     from rdma_images.inspection.report import Report
     from rdma_images.registry.registries import Registry
     from rdma_images.scan.decisions import Decision

@@ -14,7 +14,8 @@ from rdma_images.components.definition import (
     sorted_versions,
 )
 from rdma_images.core import versions
-from rdma_images.core.pipeline import UNPINNED, UNWRITTEN, Details, Fabric, Image, Source
+from rdma_images.core.image import UNWRITTEN, Details, Fabric, Image
+from rdma_images.core.source import UNPINNED, Source
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME
 

@@ -6,7 +6,7 @@ from typing import get_args
 from rdma_images.components import cuda
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition
 from rdma_images.core import versions
-from rdma_images.core.pipeline import UNWRITTEN, Details, Fabric
+from rdma_images.core.image import UNWRITTEN, Details, Fabric
 from rdma_images.facts import Facts
 
 NAME = "base"

@@ -6,7 +6,8 @@ from re import Pattern
 from typing import Literal, Protocol
 
 from rdma_images.core import versions
-from rdma_images.core.pipeline import ARCHIVE_SIGNATURE, UNPINNED, Details, Fabric, HostRequirement, Image, Source
+from rdma_images.core.image import Details, Fabric, HostRequirement, Image
+from rdma_images.core.source import ARCHIVE_SIGNATURE, UNPINNED, Source
 from rdma_images.facts import Facts
 
 

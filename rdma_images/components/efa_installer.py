@@ -13,7 +13,8 @@ from rdma_images.components.definition import (
     download_source,
     sorted_versions,
 )
-from rdma_images.core.pipeline import Details, Fabric, Image, Source
+from rdma_images.core.image import Details, Fabric, Image
+from rdma_images.core.source import Source
 from rdma_images.core.versions import at_least
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from rdma_images.components import base
 from rdma_images.components.definition import BundledVersion, Combination, ComponentDefinition, apt_source
-from rdma_images.core.pipeline import UNPINNED, Details, Fabric, Image, Source
+from rdma_images.core.image import Details, Fabric, Image
+from rdma_images.core.source import UNPINNED, Source
 from rdma_images.facts import Facts
 
 NAME = "erdma-apt"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rdma_images.core import versions
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.facts import Facts
 
 ALL = "fabric"  # the value of the axis `gpu` that stands for every GPU of the fabric

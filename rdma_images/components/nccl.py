@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdma_images.components import cuda, pytorch
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, sorted_versions
 from rdma_images.core import versions
-from rdma_images.core.pipeline import Details, Fabric
+from rdma_images.core.image import Details, Fabric
 from rdma_images.facts import Facts
 
 NAME = "nccl"

@@ -6,7 +6,8 @@ from typing import get_args
 
 from rdma_images.components import cuda, efa_installer, gpus
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, download_source, sorted_versions
-from rdma_images.core.pipeline import UNWRITTEN, Details, Fabric, Image, Source, machine_of
+from rdma_images.core.image import UNWRITTEN, Details, Fabric, Image, machine_of
+from rdma_images.core.source import Source
 from rdma_images.facts import Facts
 from rdma_images.facts.nccl_tests import Backend
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from rdma_images.components.definition import Axis, BundledVersion, ComponentDefinition, sorted_versions
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.facts import Facts
 
 NAME = "pytorch"

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from rdma_images.core import atomic, files
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image_build import Build, Provenance
 from rdma_images.core.paths import COMMAND, image_folder
-from rdma_images.core.pipeline import Build, Provenance
 from rdma_images.core.plain import first_misfit, plain
 
 Form = TypeVar("Form")

@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from rdma_images.core import atomic, paths
+from rdma_images.core.check import Check
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Check, Fabric, Image
+from rdma_images.core.image import Fabric, Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.datapath import accelerator, kit, lab, steps
 from rdma_images.datapath.checks import verdict

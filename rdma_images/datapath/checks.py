@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rdma_images.core.pipeline import Check, Fabric
+from rdma_images.core.check import Check
+from rdma_images.core.image import Fabric
 
 
 @dataclass(frozen=True)

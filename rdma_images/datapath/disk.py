@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO
 
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import Fabric
 from rdma_images.core.paths import state_folder
-from rdma_images.core.pipeline import Fabric
 
 # What a container runtime gives programs where an image says nothing of it. Open MPI's daemons hang without a HOME.
 DEFAULT_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from rdma_images.core.pipeline import Check
+from rdma_images.core.check import Check
 from rdma_images.datapath.checks import CheckSubject, failed, passed
 from rdma_images.datapath.guest import Guest, TaskResult
 from rdma_images.datapath.lab import ADDRESSES, Lab

@@ -17,7 +17,7 @@ from docker.types import LogConfig
 
 from rdma_images import engine as engines
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import LABEL_PREFIX, Fabric
+from rdma_images.core.image import LABEL_PREFIX, Fabric
 from rdma_images.datapath import disk
 from rdma_images.datapath.kit import Kit
 from rdma_images.engine import Engine, docker_command

@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterable
 
-from rdma_images.core.pipeline import Check
+from rdma_images.core.check import Check
 from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
 from rdma_images.datapath.guest import TaskResult
 from rdma_images.datapath.lab import Lab, limit

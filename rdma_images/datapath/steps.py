@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from rdma_images.core.pipeline import Check, Fabric
+from rdma_images.core.check import Check
+from rdma_images.core.image import Fabric
 from rdma_images.core.progress import Progress
 from rdma_images.datapath import library_checks
 from rdma_images.datapath.checks import CheckSubject, failed, hardware_checks, passed, skipped

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rdma_images.core import atomic, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.image import MACHINES, machine_of
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import MACHINES, machine_of
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import host_apt, unpacked
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.image import LABEL_PREFIX, RunSetting
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import LABEL_PREFIX, RunSetting
 from rdma_images.engine import docker_command
 from rdma_images.engine.docker_command import Engine
 

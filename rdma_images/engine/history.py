@@ -17,7 +17,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Provenance
+from rdma_images.core.image_build import Provenance
 from rdma_images.core.plain import decode_json
 from rdma_images.engine import docker_command
 from rdma_images.engine.docker_command import Engine

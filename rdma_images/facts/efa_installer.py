@@ -1,6 +1,6 @@
 """What is known about AWS's EFA installer: what it brings, where it installs, how it wants to be called."""
 
-from rdma_images.core.pipeline import Platform
+from rdma_images.core.image import Platform
 from rdma_images.facts.origin import FactsFile, Row, Version, VersionedRow, VersionUrl
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.core.versions import at_least
 from rdma_images.facts.origin import FactsFile, Pattern, Version, VersionedRow
 

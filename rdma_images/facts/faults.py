@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.facts.origin import FactsFile, VersionedRow, VersionRange
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.origin import FactsFile, Row, Version
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from rdma_images.core.errors import suggestion
-from rdma_images.core.pipeline import FABRIC_TITLES, Fabric
+from rdma_images.core.image import FABRIC_TITLES, Fabric
 from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts.origin import FactsFile, Row
 

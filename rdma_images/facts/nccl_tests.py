@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.facts.origin import FactsFile, Row, Version
 
 Backend = Literal["PROXY", "GDAKI", "GPI", "EFA_GDA"]

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.core.yaml_file import YamlPath
 from rdma_images.facts.origin import FactsFile, Row
 

@@ -1,6 +1,6 @@
 """What is known about PyTorch's wheels on the default package index."""
 
-from rdma_images.core.pipeline import Platform
+from rdma_images.core.image import Platform
 from rdma_images.facts.origin import FactsFile, Row, Version
 
 

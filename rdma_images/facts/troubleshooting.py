@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.facts.origin import FactsFile, Pattern, Row
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rdma_images.core import atomic, yaml_file
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import Image
 from rdma_images.core.paths import state_folder
-from rdma_images.core.pipeline import Image
 from rdma_images.facts import Facts
 from rdma_images.inputs.wheels import LockRequest
 

@@ -14,9 +14,10 @@ import requests
 
 from rdma_images.core import atomic, files
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import Image
 from rdma_images.core.paths import state_folder
-from rdma_images.core.pipeline import Image, Source
 from rdma_images.core.progress import Progress, silent
+from rdma_images.core.source import Source
 from rdma_images.facts import Facts
 from rdma_images.inputs import sources, web
 from rdma_images.inputs.mirrors import Mirrors

@@ -17,8 +17,8 @@ from pydantic import Field
 from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Source
 from rdma_images.core.progress import Progress, silent
+from rdma_images.core.source import Source
 from rdma_images.debian import bootstrap, host_apt, unpacked
 from rdma_images.inputs.mirrors import Mirrors
 

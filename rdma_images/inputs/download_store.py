@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rdma_images.core import atomic, paths, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Source
+from rdma_images.core.source import Source
 
 
 class DownloadRecord(yaml_file.Strict):

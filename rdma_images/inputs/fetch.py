@@ -14,8 +14,8 @@ from rdma_images import components
 from rdma_images.core import locking, versions
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import UNPINNED, Source, Supply
 from rdma_images.core.progress import Progress, silent
+from rdma_images.core.source import UNPINNED, Source, Supply
 from rdma_images.inputs import download_store, mirrors, openpgp
 from rdma_images.inputs.download import DownloadSettings, download
 from rdma_images.inputs.mirrors import Mirrors

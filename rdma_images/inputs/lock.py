@@ -14,8 +14,8 @@ from packaging.version import Version
 from rdma_images import facts
 from rdma_images.core import atomic, files, paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.image import Image, PackageIndex, Platform
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Image, PackageIndex, Platform
 from rdma_images.inputs import mirrors, sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Tool

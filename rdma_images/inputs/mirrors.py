@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.pipeline import Source
+from rdma_images.core.source import Source
 from rdma_images.registry import credentials
 from rdma_images.registry.credentials import Login
 

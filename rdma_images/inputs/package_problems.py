@@ -8,7 +8,7 @@ from packaging.utils import canonicalize_name
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.facts import Facts
 from rdma_images.inputs import conflicts, lock
 from rdma_images.inputs.wheels import Lock, LockRequest

@@ -12,9 +12,10 @@ from rich.text import Text
 
 from rdma_images.core import files, paths
 from rdma_images.core.errors import RefusedError, first_line
+from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import UNPINNED, Image, Source, Supply
 from rdma_images.core.sizes import format_bytes
+from rdma_images.core.source import UNPINNED, Source, Supply
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import debian_lock, download_store

@@ -9,9 +9,10 @@ from typing import Literal, get_args
 from rich.table import Table
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import UNPINNED, Image, Platform, Source
+from rdma_images.core.image import Image, Platform
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_bytes
+from rdma_images.core.source import UNPINNED, Source
 from rdma_images.debian import bootstrap
 from rdma_images.facts import Facts
 from rdma_images.inputs import debian_lock, fetch, lock, pins, preflight, reachable, sources

@@ -34,7 +34,7 @@ from uv import find_uv_bin
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.http import FAILING, RetryPolicy
-from rdma_images.core.pipeline import MACHINES, PackageIndex
+from rdma_images.core.image import MACHINES, PackageIndex
 from rdma_images.inputs import conflicts, git_repositories, package_index, web, wheel_files
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel, wheel_file_name

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import PackageIndex
+from rdma_images.core.image import PackageIndex
 from rdma_images.core.progress import Progress, silent
 from rdma_images.facts import Facts
 from rdma_images.inputs import resolve, sources

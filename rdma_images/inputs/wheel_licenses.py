@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.facts import facts_file
 from rdma_images.facts.licenses import Licenses
 from rdma_images.inputs.wheels import Lock

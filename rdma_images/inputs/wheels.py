@@ -10,7 +10,7 @@ from packaging.utils import parse_wheel_filename
 from pydantic import Field
 
 from rdma_images.core import yaml_file
-from rdma_images.core.pipeline import Platform
+from rdma_images.core.image import Platform
 
 # The C library of Ubuntu 22.04, the oldest base: one lock then serves every base with the same python, and a wheel is
 # the same layer in all of them. Source: jammy's libc6, 2.35-0ubuntu3.

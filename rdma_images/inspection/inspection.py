@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.core.pipeline import LABEL_PREFIX, machine_of
+from rdma_images.core.image import LABEL_PREFIX, machine_of
 from rdma_images.core.plain import plain
 from rdma_images.inspection.measurements import Files, Libraries, MappedNccl, Measured
 from rdma_images.inspection.values import MeasuredValue

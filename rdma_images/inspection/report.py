@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from rdma_images.core.pipeline import Check
+from rdma_images.core.check import Check
 from rdma_images.inspection import measurements
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Inspection

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rdma_images.core.pipeline import Tier
+from rdma_images.core.check import Tier
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import locking, yaml_file
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.sizes import format_bytes
 from rdma_images.inputs import lock as wheel_lock

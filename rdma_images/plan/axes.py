@@ -7,7 +7,7 @@ from typing import get_args
 from rdma_images import components
 from rdma_images.components.definition import Axis
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.pipeline import Platform
+from rdma_images.core.image import Platform
 from rdma_images.facts import Facts
 
 AXES: tuple[Axis, ...] = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rdma_images import components
-from rdma_images.core.pipeline import Component, Fabric
+from rdma_images.core.image import Component, Fabric
 from rdma_images.facts import Facts
 from rdma_images.plan import axes
 from rdma_images.plan.matrix import Target

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from rdma_images.core import paths
-from rdma_images.core.pipeline import Additions
+from rdma_images.core.image import Additions
 
 BLOCK_START = re.compile(r"(?:if|case|for|while|until|select)\b|(?:function\s+)?[\w-]+\s*\(\)|\{\s*$")
 BLOCK_END = re.compile(r"(?:fi|esac|done|\})(?:\s|;|$)")

@@ -17,7 +17,7 @@ from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
 from rdma_images.components.efa_installer import EFA_INSTALLER
 from rdma_images.core import files, paths, yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.pipeline import Fabric, PackageIndex
+from rdma_images.core.image import Fabric, PackageIndex
 from rdma_images.core.yaml_file import Document, Strict, Words, YamlPath
 from rdma_images.facts import Facts
 from rdma_images.plan import axes, local_packages, onto_records

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import ExistingImage
 from rdma_images.core.paths import COMMAND, state_folder
-from rdma_images.core.pipeline import ExistingImage
 from rdma_images.core.step_files import step_file
 
 REFERENCE = re.compile(r"[a-z0-9][\w.:/-]*@sha256:[0-9a-f]{64}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from rdma_images.core.pipeline import Component, Fabric, Image, Limit, RunSetting
+from rdma_images.core.image import Component, Fabric, Image, Limit, RunSetting
 from rdma_images.facts import Facts
 
 NETWORK = "NCCL_NET"

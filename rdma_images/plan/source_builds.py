@@ -7,7 +7,8 @@ from packaging.version import Version
 from rdma_images.components import cuda, gpus, nccl_tests
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import versions
-from rdma_images.core.pipeline import BrokenRule, Image, SourceBuild
+from rdma_images.core.image import Image, SourceBuild
+from rdma_images.core.image_plan import BrokenRule
 from rdma_images.facts import Facts
 from rdma_images.facts.source_packages import SourcePackages
 from rdma_images.plan.candidate import Candidate

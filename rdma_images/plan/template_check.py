@@ -4,7 +4,7 @@ import re
 
 from rdma_images.core import files, paths
 from rdma_images.core.errors import suggestion
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 
 # stages("base", "python") with nothing but names; what Jinja computes is known when it renders.
 STAGES = re.compile(r"""stages\(((?:\s*(["'])[\w.-]+\2\s*,?)+\s*)\)""")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import publication
 from rdma_images.publish.destination import Destination, open_destination

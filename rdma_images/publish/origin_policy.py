@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rdma_images.core.pipeline import ARCHIVE_SIGNATURE, UNPINNED
+from rdma_images.core.source import ARCHIVE_SIGNATURE, UNPINNED
 from rdma_images.publish import statement
 from rdma_images.publish.attachment_checks import VerifyFinding
 from rdma_images.publish.sigstore_bundles import Bundles, SignedStatement

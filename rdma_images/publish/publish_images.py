@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import gate, publication

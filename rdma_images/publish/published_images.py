@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.inspection.report import Report, decode_report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish import statement

@@ -19,7 +19,7 @@ from rdma_images.build import build_spec, execute, source_wheels
 from rdma_images.build.run_bake import Options
 from rdma_images.core import paths, stream
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import LABEL_PREFIX, TOOL
+from rdma_images.core.image import LABEL_PREFIX, TOOL
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine import Engine
 from rdma_images.inputs import sources

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rdma_images.core.pipeline import Build, Image, Source
+from rdma_images.core.image import Image
+from rdma_images.core.image_build import Build
 from rdma_images.core.plain import decode_json
+from rdma_images.core.source import Source
 from rdma_images.inspection.report import Report, encode_report, shown_outcome
 from rdma_images.publish.from_report import is_commit
 from rdma_images.registry.client import canonical

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 
 from rdma_images import components
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Image
 from rdma_images.core.progress import Progress
 from rdma_images.core.versions import key
 from rdma_images.inspection.report import Report

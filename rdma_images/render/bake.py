@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.debian import emulation
 
 Compression = Literal["zstd", "gzip"]

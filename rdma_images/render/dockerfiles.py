@@ -10,7 +10,7 @@ import jinja2
 from rdma_images.components import gpus
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import Component, Details, Image, SourceBuild
+from rdma_images.core.image import Component, Details, Image, SourceBuild
 from rdma_images.inputs.wheels import GLIBC, Lock, Tool
 from rdma_images.render import wheel_layers
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rdma_images.core import paths
-from rdma_images.core.pipeline import LABEL_PREFIX, PACKAGE_ORIGIN, SNAPSHOT, Image, Source
+from rdma_images.core.image import LABEL_PREFIX, PACKAGE_ORIGIN, SNAPSHOT, Image
+from rdma_images.core.source import Source
 from rdma_images.inputs import wheel_licenses
 from rdma_images.inputs.wheels import Lock
 

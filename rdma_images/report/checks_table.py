@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.core.pipeline import LABEL_PREFIX, SNAPSHOT, Check
+from rdma_images.core.check import Check
+from rdma_images.core.image import LABEL_PREFIX, SNAPSHOT
 from rdma_images.core.plain import plain
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.report import FAILED_OUTCOMES, Report, shown_outcome

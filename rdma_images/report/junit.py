@@ -5,7 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from rdma_images.core import atomic
-from rdma_images.core.pipeline import Check
+from rdma_images.core.check import Check
 
 
 def add_checks(path: Path, checks: Iterable[Check]) -> None:

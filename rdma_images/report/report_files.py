@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rdma_images.core import atomic, files, paths
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Image
 from rdma_images.core.step_files import StepFile
 from rdma_images.inspection.report import Report, decode_report, encode_report
 

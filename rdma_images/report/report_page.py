@@ -8,7 +8,8 @@ from pathlib import Path
 import jinja2
 
 from rdma_images.core import templates
-from rdma_images.core.pipeline import LABEL_PREFIX, Check
+from rdma_images.core.check import Check
+from rdma_images.core.image import LABEL_PREFIX
 from rdma_images.core.plain import plain
 from rdma_images.core.sizes import format_bytes
 from rdma_images.inspection.chain import EVIDENCE_TITLES, Outcome

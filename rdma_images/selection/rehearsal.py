@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rdma_images.components.base import BaseDetails
-from rdma_images.core.pipeline import Component, Image
+from rdma_images.core.image import Component, Image
 from rdma_images.inputs import preflight, sources
 from rdma_images.selection.project import Project
 

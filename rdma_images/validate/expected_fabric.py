@@ -2,7 +2,7 @@
 
 import re
 
-from rdma_images.core.pipeline import Fabric, Image
+from rdma_images.core.image import Fabric, Image
 from rdma_images.inspection.inspection import Expected, ImageConfig, base_name
 from rdma_images.inspection.measurements import Measured
 

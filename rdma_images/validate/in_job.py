@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rdma_images.core.pipeline import Check
+from rdma_images.core.check import Check
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.measurements import Measured, probe_names

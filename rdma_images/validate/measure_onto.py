@@ -9,7 +9,7 @@ from typing import Any
 
 from rdma_images import engine as engines
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import ExistingImage
+from rdma_images.core.image import ExistingImage
 from rdma_images.core.progress import Progress, silent
 from rdma_images.engine.docker_command import provide
 from rdma_images.inspection.inspection import ImageConfig, Inspection, base_name, cuda_in_use, nccl_in_use

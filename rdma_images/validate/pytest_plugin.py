@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 
 import pytest
 
+from rdma_images.core.check import Check, Severity
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import FABRIC_TITLES, Check, Severity
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import (
     Inspection,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rdma_images.core import atomic
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import Image
 from rdma_images.core.paths import state_folder
-from rdma_images.core.pipeline import Image
 from rdma_images.inspection.report import Report
 from rdma_images.report.report_files import REPORT
 

@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rdma_images.core.check import Check
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import CODE, DATA, PROJECT, PYTHON, VALIDATORS, data_folders
-from rdma_images.core.pipeline import Check
 from rdma_images.inspection.inspection import Inspection
 
 LIMIT = 120  # seconds: the validators only relate what was measured
@@ -30,16 +30,18 @@ INPUTS = (
     "rdma_images/datapath/guest/*",
     "rdma_images/facts/*.py",
     "rdma_images/plan/runtime.py",
+    "rdma_images/core/check.py",
     "rdma_images/core/exit_codes.py",
     "rdma_images/core/files.py",
-    "rdma_images/core/pipeline.py",
+    "rdma_images/core/image.py",
+    "rdma_images/core/image_build.py",
+    "rdma_images/core/image_plan.py",
     "rdma_images/core/plain.py",
-    "rdma_images/core/pipeline.py",
     "rdma_images/core/sizes.py",
+    "rdma_images/core/source.py",
     "rdma_images/core/stream.py",
     "rdma_images/core/versions.py",
     "rdma_images/core/yaml_file.py",
-    "rdma_images/core/stream.py",
     "facts/aws-ofi-nccl.yaml",
     "facts/bases.yaml",
     "facts/cuda.yaml",

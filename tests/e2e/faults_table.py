@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rdma_images.core import atomic
-from rdma_images.core.pipeline import Check
+from rdma_images.core.check import Check
 from tests.e2e import validated
 from tests.e2e.faults import FAULTS
 from tests.e2e.test_validators import DOCS, run_check

@@ -15,7 +15,7 @@ import pytest
 
 from rdma_images import datapath, engine
 from rdma_images.core import paths
-from rdma_images.core.pipeline import Check
+from rdma_images.core.check import Check
 from rdma_images.datapath import accelerator, disk, exchange, export, kit, lab, steps
 from rdma_images.datapath.guest import GuestMachine
 from tests.e2e import volumes

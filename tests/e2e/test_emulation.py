@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import engine as engines
-from rdma_images.core.pipeline import MACHINES, Image
+from rdma_images.core.image import MACHINES, Image
 from rdma_images.debian import emulation
 from rdma_images.plan import matrix
 from rdma_images.publish import gate, multi_platform_index, publish_images

@@ -11,7 +11,7 @@ from rdma_images import engine as engines
 from rdma_images.build import execute
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Provenance
+from rdma_images.core.image_build import Provenance
 from rdma_images.engine import history
 from rdma_images.engine.docker_command import Engine
 from tests.e2e.publish_parts import Small, build_small, green, planned, write_steps

@@ -12,7 +12,7 @@ from rdma_images import engine as engines
 from rdma_images.build import execute
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.engine.docker_command import Engine
 from rdma_images.plan import matrix
 from rdma_images.publish import from_engine, multi_platform_index, publication, publish_images

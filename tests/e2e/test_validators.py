@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.core.check import Check
+from rdma_images.core.image import Component, Image
 from rdma_images.core.paths import PROJECT, VALIDATORS
-from rdma_images.core.pipeline import Check, Component, Image
 from rdma_images.validate.probes import libraries
 from rdma_images.validate.validate_image import validate
 from tests.e2e import validated

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rdma_images.core.pipeline import Check
+from rdma_images.core.check import Check
 from rdma_images.facts import facts_file
 from rdma_images.facts.faults import Faults, Packages
 from rdma_images.inspection.inspection import Inspection

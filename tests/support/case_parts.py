@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from rdma_images.core.pipeline import Check, Image
+from rdma_images.core.check import Check
+from rdma_images.core.image import Image
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import MeasuredPackages
 from rdma_images.inspection.report import Report

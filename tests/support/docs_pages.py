@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rdma_images.core.pipeline import FABRIC_TITLES
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts.launchers import Launchers
 from rdma_images.facts.troubleshooting import Troubleshooting, TroubleshootingEntry
 from rdma_images.jobs.check.rules import RULES

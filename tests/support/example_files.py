@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.pipeline import Build, Image
+from rdma_images.core.image import Image
+from rdma_images.core.image_build import Build
 from rdma_images.core.step_files import BUILD
 from rdma_images.jobs.results import collected, run_folder
 from rdma_images.plan import matrix, planner

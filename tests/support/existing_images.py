@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from rdma_images.core.pipeline import ExistingImage
+from rdma_images.core.image import ExistingImage
 
 DIGEST = "sha256:" + "1f" * 32
 REF = f"team/training@{DIGEST}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 from rdma_images import facts
-from rdma_images.core.pipeline import Component, Fabric, Image, Platform
+from rdma_images.core.image import Component, Fabric, Image, Platform
 from rdma_images.plan import matrix, planner
 
 

@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.inputs import lock
 from rdma_images.inputs.wheels import Lock, LockRequest, Tool, Wheel
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.core.check import Check
 from rdma_images.core.paths import VALIDATORS
-from rdma_images.core.pipeline import Check
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate import suite
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 from _pytest.fixtures import FixtureFunctionDefinition
 
+from rdma_images.core.check import Check, Outcome
 from rdma_images.core.paths import VALIDATORS
-from rdma_images.core.pipeline import Check, Outcome
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.validate import pytest_plugin
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.facts import aws_ofi_nccl, facts_file
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs.check import image_reports

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.core.step_files import step_file
 from rdma_images.jobs.write import folder
 from rdma_images.jobs.write.job import Counts

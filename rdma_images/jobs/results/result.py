@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.nccl_logs.verdict import Network
 
 RunName = Literal["fabric", "tcp"]  # the job, and the same job over TCP to compare with

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from rdma_images.core.image import Fabric
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Fabric
 from rdma_images.facts.troubleshooting import Troubleshooting, TroubleshootingEntry
 from rdma_images.jobs.results.result import Result
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rdma_images import report
 from rdma_images.core import atomic
+from rdma_images.core.check import Check, Outcome
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Check, Outcome
 from rdma_images.core.progress import Progress
 from rdma_images.inspection.inspection import Expected, Inspection
 from rdma_images.inspection.measurements import Measured

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.pipeline import FABRIC_TITLES
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.write import counts, folder, parameters, render
 from rdma_images.jobs.write.job import JobValue

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rdma_images.core.errors import RefusedError, suggestion
+from rdma_images.core.image import FABRIC_TITLES, Fabric, Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import FABRIC_TITLES, Fabric, Image
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import Launcher, Parameter, Starter

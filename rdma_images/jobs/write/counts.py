@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.facts.instances import InstanceType, NodeResources
 from rdma_images.facts.launchers import PodResources
 from rdma_images.jobs.write.job import Counts

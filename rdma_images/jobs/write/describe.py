@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdma_images.build import build_images
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.core.step_files import BUILD
 from rdma_images.engine import container_run
 from rdma_images.facts import Facts

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rdma_images.core.errors import RefusedError, suggestion
-from rdma_images.core.pipeline import FABRIC_TITLES
+from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment, Variable
 from rdma_images.facts.instances import InstanceType

@@ -5,8 +5,8 @@ import re
 from rdma_images.components import nccl_tests
 from rdma_images.components.nccl_tests import NcclTestsDetails
 from rdma_images.core.errors import RefusedError, suggestion
+from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.pipeline import Image
 from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
 from rdma_images.facts.launchers import Starter

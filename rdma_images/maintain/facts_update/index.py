@@ -14,7 +14,7 @@ from uv import find_uv_bin
 
 from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import MACHINES, Platform
+from rdma_images.core.image import MACHINES, Platform
 from rdma_images.facts import Facts
 from rdma_images.inputs import package_index
 

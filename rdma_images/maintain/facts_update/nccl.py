@@ -12,7 +12,7 @@ import requests
 
 from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import MACHINES
+from rdma_images.core.image import MACHINES
 from rdma_images.facts import Facts
 from rdma_images.facts.nccl import NcclRelease
 from rdma_images.inputs import web

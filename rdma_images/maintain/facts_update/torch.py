@@ -7,7 +7,7 @@ from packaging.utils import parse_wheel_filename
 
 from rdma_images.core import versions
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import MACHINES, Platform
+from rdma_images.core.image import MACHINES, Platform
 from rdma_images.facts import Facts
 from rdma_images.facts.torch import TorchRelease
 from rdma_images.inputs.wheels import wheel_file_name

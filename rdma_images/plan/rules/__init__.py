@@ -1,6 +1,6 @@
 """Why a combination of versions cannot work: each rule a small function, each subject a module."""
 
-from rdma_images.core.pipeline import BrokenRule
+from rdma_images.core.image_plan import BrokenRule
 from rdma_images.facts import Facts
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.rules import aws_ofi_nccl, cuda, efa_installer, fabric, gpu, nccl, python, shape

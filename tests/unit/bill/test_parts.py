@@ -12,7 +12,7 @@ from rdma_images import facts
 from rdma_images.bill import cyclonedx_bill, spdx_bill
 from rdma_images.bill.parts import BillPart, parts
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.inputs import debian_lock
 from rdma_images.inspection.measurements import DebianContents, MeasuredPackages, PackageContents, WheelContents
 from rdma_images.inspection.report import Report

@@ -10,7 +10,7 @@ import pytest
 from rdma_images.build import build_spec
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image, Platform
+from rdma_images.core.image import Image, Platform
 from rdma_images.inputs import lock, resolve
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.plan.matrix import LicenseRules

@@ -9,7 +9,8 @@ from rdma_images.build import execute
 from rdma_images.build.contexts import Contexts
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import ExistingImage, Image, Supply
+from rdma_images.core.image import ExistingImage, Image
+from rdma_images.core.source import Supply
 from rdma_images.engine.docker_command import local_name
 from rdma_images.inputs import lock, preflight, sources
 from rdma_images.inputs.mirrors import Mirrors

@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images.build import package_contexts, source_wheels
 from rdma_images.core import paths
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Lock, Wheel
 from rdma_images.plan.local_packages import pin

@@ -11,7 +11,8 @@ from rdma_images.build.build_secrets import secret_texts
 from rdma_images.build.contexts import Contexts
 from rdma_images.components.base import BaseDetails
 from rdma_images.core import paths
-from rdma_images.core.pipeline import Image, Supply
+from rdma_images.core.image import Image
+from rdma_images.core.source import Supply
 from rdma_images.debian import bootstrap
 from rdma_images.inputs import mirrors, pins, preflight, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors

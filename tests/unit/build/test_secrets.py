@@ -12,7 +12,7 @@ import pytest
 
 from rdma_images.build import build_secrets
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Source, Supply
+from rdma_images.core.source import Source, Supply
 from rdma_images.inputs import sources
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry.credentials import Login

@@ -14,7 +14,7 @@ from rdma_images.build import source_wheels
 from rdma_images.build.build_spec import BuildSpec
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical

@@ -9,7 +9,7 @@ from rdma_images import facts
 from rdma_images.ci import select
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.debian import bootstrap
 from rdma_images.inputs import lock, pins
 from rdma_images.inputs.mirrors import Mirrors

@@ -13,7 +13,8 @@ from rdma_images import facts
 from rdma_images.ci import jobs, select
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import Build, Component, Image, Provenance
+from rdma_images.core.image import Component, Image
+from rdma_images.core.image_build import Build, Provenance
 from rdma_images.plan import matrix, planner
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.core.pipeline import Image, SourceBuild
+from rdma_images.core.image import Image, SourceBuild
 from rdma_images.plan import matrix, planner
 from rdma_images.plan.matrix import Matrix
 from rdma_images.render import dockerfiles

@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.inputs import conflicts, lock, package_problems
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.plan import matrix, planner

@@ -10,7 +10,7 @@ import pytest
 from rdma_images import facts
 from rdma_images.build import build_secrets, stand_ins
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Supply
+from rdma_images.core.source import Supply
 from rdma_images.debian import bootstrap
 from rdma_images.inputs import debian_lock, preflight, relock, sources
 from rdma_images.inputs.debian_lock import DebianLock, DebianPackage

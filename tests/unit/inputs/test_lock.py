@@ -10,7 +10,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import Component, Image, Platform
+from rdma_images.core.image import Component, Image, Platform
 from rdma_images.inputs import lock
 from rdma_images.inputs.resolve import accepted_tags
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel

@@ -10,7 +10,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Source
+from rdma_images.core.source import Source
 from rdma_images.inputs import mirrors
 from rdma_images.inputs.sources import COMPONENTS
 from rdma_images.registry.credentials import Login

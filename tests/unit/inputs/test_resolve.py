@@ -13,7 +13,7 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import Component, PackageIndex
+from rdma_images.core.image import Component, PackageIndex
 from rdma_images.inputs import lock, package_index, resolve
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import LockRequest

@@ -13,7 +13,8 @@ from rdma_images import facts
 from rdma_images.components.aws_ofi_nccl import PluginDetails
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import UNPINNED, Component, Image, Source, Supply
+from rdma_images.core.image import Component, Image
+from rdma_images.core.source import UNPINNED, Source, Supply
 from rdma_images.debian import bootstrap, host_apt
 from rdma_images.inputs import download_store, preflight, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix

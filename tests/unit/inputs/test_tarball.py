@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.core.pipeline import Source, Supply
+from rdma_images.core.source import Source, Supply
 from rdma_images.inputs import fetch
 from rdma_images.inputs.mirrors import Mirrors
 from tests.support.loopback import Answer, Site, serve

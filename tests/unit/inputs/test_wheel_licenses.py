@@ -4,7 +4,7 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.core.yaml_file import loads
 from rdma_images.inputs import lock, wheel_licenses
 from rdma_images.plan import matrix, planner

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rdma_images import facts
 from rdma_images.core import paths, yaml_file
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.facts.nccl_logs import NcclLogs
 from rdma_images.jobs.write import describe
 from rdma_images.plan import matrix, planner, runtime

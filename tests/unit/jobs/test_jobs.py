@@ -15,7 +15,7 @@ import yaml
 
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.facts.environment import Environment
 from rdma_images.jobs.write import compose, counts
 from tests.support import job_parts as jobs

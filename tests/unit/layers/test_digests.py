@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.core.progress import Progress, silent
 from rdma_images.inputs import lock as wheel_lock
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix

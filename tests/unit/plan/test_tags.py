@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image, Platform
+from rdma_images.core.image import Image, Platform
 from rdma_images.inspection.measurements import Measured, MeasuredPackages, NcclFile
 from rdma_images.inspection.report import Report
 from rdma_images.plan import matrix, planner

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core import paths
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.plan.template_check import template_problem
 from tests.support.images import image
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Check
 from rdma_images.inspection.report import Report
 from rdma_images.publish import attachment_checks, built_elsewhere, statement
 from rdma_images.publish.approved_image import ApprovedImage, artifacts

@@ -10,7 +10,7 @@ from rdma_images.bill import cyclonedx_bill, parts
 from rdma_images.ci import job_summary
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.inspection.report import Report, decode_report, encode_report
 from rdma_images.publish import attachment_checks, statement
 from rdma_images.publish.approved_image import artifacts

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from rdma_images import facts
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import multi_platform_index, publication
 from rdma_images.publish.keys import Signer

@@ -8,7 +8,7 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Source
+from rdma_images.core.source import Source
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import statement
 from rdma_images.publish.origin_policy import check_origin

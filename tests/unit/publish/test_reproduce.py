@@ -14,7 +14,7 @@ import zstandard
 
 from rdma_images.cli.output import show
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.engine import Engine
 from rdma_images.publish import publication_table, reproduce
 from rdma_images.publish.attach import attach

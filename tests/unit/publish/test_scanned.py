@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.core.step_files import BUILD
 from rdma_images.core.yaml_file import loads
 from rdma_images.plan import matrix

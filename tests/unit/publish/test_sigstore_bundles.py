@@ -11,7 +11,7 @@ pytest.importorskip("sigstore", reason="the extra `keyless` is not installed")
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.publish import sigstore_bundles, statement
 from rdma_images.publish.attach import Artifact, attach
 from rdma_images.publish.attachment_checks import VerifyFinding

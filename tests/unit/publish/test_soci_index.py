@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.publish.attach import attach
 from rdma_images.publish.conversion import CONVERTED_FROM
 from rdma_images.publish.soci import TYPE

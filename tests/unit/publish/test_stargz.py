@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.engine import Engine
 from rdma_images.layers import seekable_layer, tar_layer
 from rdma_images.publish.attach import attach

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from rdma_images.bill import cyclonedx_bill
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.publish import statement
 from rdma_images.publish.attach import CREATED, FORM, Artifact, attach
 from rdma_images.publish.destination import open_destination

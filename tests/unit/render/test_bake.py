@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.plan import matrix, planner
 from rdma_images.render import bake
 

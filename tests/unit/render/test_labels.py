@@ -3,7 +3,8 @@
 import pytest
 
 from rdma_images import facts
-from rdma_images.core.pipeline import Image, Source
+from rdma_images.core.image import Image
+from rdma_images.core.source import Source
 from rdma_images.inputs import lock
 from rdma_images.plan import matrix, planner
 from rdma_images.render import labels

@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core import yaml_file
-from rdma_images.core.pipeline import ExistingImage
+from rdma_images.core.image import ExistingImage
 from rdma_images.inputs.wheels import Lock
 from rdma_images.plan import onto_records, planner
 from rdma_images.plan.matrix import Matrix

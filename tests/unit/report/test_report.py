@@ -12,9 +12,9 @@ from rich.console import Console
 
 from rdma_images import report as reports
 from rdma_images.cli.output import show
+from rdma_images.core.check import Check
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
-from rdma_images.core.pipeline import Check
 from rdma_images.datapath.checks import hardware_checks
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Expected

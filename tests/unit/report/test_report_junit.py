@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rdma_images.core.pipeline import Check, Outcome, Severity
+from rdma_images.core.check import Check, Outcome, Severity
 from rdma_images.report import junit
 
 XML = """<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">

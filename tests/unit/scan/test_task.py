@@ -12,7 +12,7 @@ from invoke.exceptions import Exit
 import tasks
 from rdma_images import facts
 from rdma_images.core import paths
-from rdma_images.core.pipeline import Image
+from rdma_images.core.image import Image
 from rdma_images.core.step_files import BUILD
 from rdma_images.plan import matrix, planner
 from rdma_images.report.report_files import REPORT

@@ -9,8 +9,9 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images import report
 from rdma_images.core import paths
+from rdma_images.core.check import Check
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Build, Check
+from rdma_images.core.image_build import Build
 from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.measurements import Measured

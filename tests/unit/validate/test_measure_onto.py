@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images import engine as engines
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import ExistingImage
+from rdma_images.core.image import ExistingImage
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.plan import onto
 from rdma_images.plan import onto_records as records

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.core.check import Check
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.pipeline import Check
 from rdma_images.inspection.inspection import Expected
 from rdma_images.jobs.run import job_run, multinode
 from rdma_images.validate import in_job, suite

@@ -13,8 +13,8 @@ import pytest
 
 from rdma_images import facts
 from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import Component, Image
 from rdma_images.core.paths import PROJECT
-from rdma_images.core.pipeline import Component, Image
 from rdma_images.inspection.inspection import HistoryStep, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import expected_fabric, ldcache, suite, transport

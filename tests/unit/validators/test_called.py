@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from rdma_images.core.pipeline import Check
+from rdma_images.core.check import Check
 from rdma_images.inspection.inspection import Inspection
 from tests.incidents import run
 from tests.incidents.case import incidents

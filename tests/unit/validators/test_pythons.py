@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdma_images.core.pipeline import Check
+from rdma_images.core.check import Check
 from tests.incidents import run
 from tests.incidents.case import base
 from tests.incidents.image import ImageChange

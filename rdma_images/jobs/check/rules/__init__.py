@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import JobFinding, JobPart

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rdma_images.core.pipeline import Fabric
+from rdma_images.core.image import Fabric
 from rdma_images.facts.environment import Environment
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.facts.variables import Variables

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, download_source, sorted_versions
-from rdma_images.core.pipeline import Details, Image, Source
+from rdma_images.core.image import Details, Image
+from rdma_images.core.source import Source
 from rdma_images.facts import Facts
 from rdma_images.facts.origin import FactsFile, Row, Version
 
