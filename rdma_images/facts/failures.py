@@ -13,23 +13,23 @@ Weight = Literal["cause", "effect", "retry"]
 class Failure(VersionedRow):
     """A kind of failure by the wordings of its lines. `{name}` in `why` is what the group of that name matched."""
 
-    says: tuple[Pattern, ...]
+    patterns: tuple[Pattern, ...]
     why: str = ""  # what it is, and what to do; "" for a line that says only that something ended
     weight: Weight = "cause"  # effect: of what ended before, mostly elsewhere; retry: it is tried again
     ended: bool = False  # no job goes on after it
-    common: bool = False  # words of any program: outside of an exception they may be of one that goes on
+    generic: bool = False  # words of any program: outside of an exception they may be of one that goes on
     network: bool | None = None  # whether it can be the network's fault; None: the line does not say
-    beside: Pattern = ""  # found in some other line of the log, or this one means nothing
+    requires_line: Pattern = ""  # found in some other line of the log, or this one means nothing
     layer: str = ""  # the part of the system that failed; "" where that depends on who writes the line
 
-    @field_validator("says", mode="before")
+    @field_validator("patterns", mode="before")
     @classmethod
-    def _one_or_more(cls, says: object) -> object:
-        return [says] if isinstance(says, str) else says
+    def _one_or_more(cls, patterns: object) -> object:
+        return [patterns] if isinstance(patterns, str) else patterns
 
     @model_validator(mode="after")
     def _groups(self) -> Self:
-        for pattern in self.says:
+        for pattern in self.patterns:
             try:
                 self.why.format(**dict.fromkeys(re.compile(pattern).groupindex, ""))
             except (KeyError, IndexError, AttributeError, ValueError) as error:
@@ -38,11 +38,11 @@ class Failure(VersionedRow):
 
     def position(self, line: str) -> int:
         """Return where in `line` the first wording is; 0 where none is."""
-        return next((match.start() for pattern in self.says if (match := re.search(pattern, line))), 0)
+        return next((match.start() for pattern in self.patterns if (match := re.search(pattern, line))), 0)
 
     def meaning(self, line: str) -> str | None:
         """Return what `line` means; None for another line."""
-        for pattern in self.says:
+        for pattern in self.patterns:
             if match := re.search(pattern, line):
                 return self.why.format(**{key: value or "" for key, value in match.groupdict().items()})
         return None

@@ -28,7 +28,7 @@ class LauncherOptions(Row):
     pairs: tuple[str, ...] = ()
     short: dict[str, str] = Field(default_factory=dict)
     forms: dict[str, Pattern] = Field(default_factory=dict)
-    apart: tuple[tuple[str, str], ...] = ()
+    exclusive: tuple[tuple[str, str], ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class FileKeys(Row):
     program: str
     names: tuple[str, ...]
     needs: tuple[str, ...] = ()
-    apart: tuple[tuple[str, str], ...] = ()
+    exclusive: tuple[tuple[str, str], ...] = ()
 
 
 class LauncherVariables(Row):

@@ -13,10 +13,10 @@ Carrier = Literal["libfabric", "verbs", "tcp"]
 class Wording(VersionedRow):
     """A line by its wording, and what it means. `{name}` in `why` is what the group of that name matched."""
 
-    says: Pattern
+    pattern: Pattern
     why: str
     component: Literal["nccl", "aws-ofi-nccl"] = Field(default="nccl", alias="of")
-    beside: Pattern = ""  # found in some other line of the log, or this one means nothing
+    requires_line: Pattern = ""  # found in some other line of the log, or this one means nothing
     stops: bool = False  # no job gets over it, whatever its channels use
     degrades: bool = False  # the job goes on, much slower than it should
     anywhere: bool = False  # also in lines that are not NCCL's
@@ -25,9 +25,9 @@ class Wording(VersionedRow):
     @model_validator(mode="after")
     def _groups(self) -> Self:
         try:
-            self.why.format(**dict.fromkeys(re.compile(self.says).groupindex, ""))
+            self.why.format(**dict.fromkeys(re.compile(self.pattern).groupindex, ""))
         except (KeyError, IndexError, AttributeError, ValueError) as error:
-            raise ValueError(f"why names what is no group of says: {error}") from None
+            raise ValueError(f"why names what is no group of pattern: {error}") from None
         return self
 
     def fits(self, version: str | None) -> bool:
@@ -36,7 +36,7 @@ class Wording(VersionedRow):
 
     def meaning(self, line: str) -> str | None:
         """Return what `line` means; None for another line."""
-        match = re.search(self.says, line)
+        match = re.search(self.pattern, line)
         return self.why.format(**{key: value or "" for key, value in match.groupdict().items()}) if match else None
 
 
@@ -44,7 +44,7 @@ class Transport(Row):
     """A network by the name that NCCL knows it by, a regular expression, and what it sends over."""
 
     name: Pattern
-    over: Carrier
+    carrier: Carrier
 
 
 class NcclLogs(FactsFile):
@@ -64,6 +64,6 @@ class NcclLogs(FactsFile):
             raise ValueError(f"instead_of names no cause: {', '.join(sorted(unknown_causes))}")
         return self
 
-    def over(self, network: str) -> Carrier | None:
+    def carrier_of(self, network: str) -> Carrier | None:
         """Return what the network of this name sends over; None for one that is not known."""
-        return next((row.over for row in self.networks.values() if re.fullmatch(row.name, network)), None)
+        return next((row.carrier for row in self.networks.values() if re.fullmatch(row.name, network)), None)

@@ -172,7 +172,7 @@ class FailureReader:
         )
         self._paragraph: list[Line] | None = None  # after a line of dashes: one message over several lines
         self._paragraphs = self._block_end = 0  # how many, and the number of the line where the open one ends at last
-        self._patterns_found = {row.beside: False for row in facts.failures.values() if row.beside}
+        self._patterns_found = {row.requires_line: False for row in facts.failures.values() if row.requires_line}
 
     def feed(
         self, text: str, lines: Sequence[str], shapes: Sequence[LineShape], name: str = "", number: int = 1
@@ -386,7 +386,7 @@ class FailureReader:
         return None
 
     def _fits(self, rule: Failure, nccl: str | None) -> bool:
-        return (not rule.beside or self._patterns_found[rule.beside]) and (not nccl or rule.holds(nccl))
+        return (not rule.requires_line or self._patterns_found[rule.requires_line]) and (not nccl or rule.holds(nccl))
 
     def _job_failure(self, event: _Event, matches: Sequence[Match], has_ended: bool, ranks: int) -> JobFailure:
         rule, why = matches[-1] if matches else (None, "")
@@ -415,7 +415,7 @@ class FailureReader:
         return JobFailure(
             *(quote, why, layer, rank, node, network, event.where, has_ended, event.evidence == Evidence.EFFECT),
             is_warning=event.evidence >= Evidence.RETRY,
-            is_probable=event.evidence == Evidence.WORDS or bool(rule and rule.common and not is_raised),
+            is_probable=event.evidence == Evidence.WORDS or bool(rule and rule.generic and not is_raised),
         )
 
     def _layer(self, event: _Event, rule: Failure | None) -> tuple[str, bool]:
@@ -529,7 +529,7 @@ def _evidence(line: Line) -> Evidence | None:
     rule = line.matches[-1][0] if line.matches else None
     is_warning = WARNING.search(line.text) is not None
     is_information = INFORMATION.search(line.text) is not None
-    if rule and (not rule.why or (rule.common and is_information)):
+    if rule and (not rule.why or (rule.generic and is_information)):
         return None
     is_raised_retry = rule is not None and rule.weight == "retry" and error_lines.RAISED.search(line.text) is not None
     if is_raised_retry:

@@ -85,9 +85,9 @@ class LineClassifier(dict[bytes, LineShape]):
     def __init__(self, rows: Iterable[Wording], marks: Iterable[str], failures: Iterable[Failure] = ()) -> None:
         """Take what makes a line matter: a mark, or the beginning of a wording."""
         super().__init__()
-        self._rows = tuple((_without_numbers(_literal_prefix(row.says)), row) for row in rows)
+        self._rows = tuple((_without_numbers(_literal_prefix(row.pattern)), row) for row in rows)
         self._failures = tuple(
-            (tuple(_without_numbers(_literal_prefix(pattern)) for pattern in row.says), row) for row in failures
+            (tuple(_without_numbers(_literal_prefix(pattern)) for pattern in row.patterns), row) for row in failures
         )
         self._marks = tuple(_without_numbers(mark) for mark in marks)
 

@@ -85,12 +85,14 @@ class LogParser:
         self._classifier = LineClassifier(wordings_looked_for, LINE_MARKS, failures.failures.values())
         self.failure_reader = FailureReader(failures, self._classifier)
         self._nccl_lines: dict[str, dict[str, None]] = {
-            row.says: {} for row in wordings_looked_for
+            row.pattern: {} for row in wordings_looked_for
         }  # and the lines of NCCL's that say it
         self._other_lines: dict[str, dict[str, None]] = {  # and the lines of others
-            row.says: {} for row in wordings_looked_for if row.anywhere
+            row.pattern: {} for row in wordings_looked_for if row.anywhere
         }
-        self._patterns_found = {row.beside: False for row in wordings_looked_for if row.beside}  # whether it was found
+        self._patterns_found = {
+            row.requires_line: False for row in wordings_looked_for if row.requires_line
+        }  # whether it was found
 
     def feed(self, lines: Sequence[str]) -> None:
         """Parse some lines of a log. A line may hold the messages of several ranks."""
@@ -119,7 +121,7 @@ class LogParser:
             for part in printable_parts(line):
                 if not self._summary.first_warning and (warning := WARNING.search(part)):
                     words = warning["words"][:MAX_MESSAGE_LENGTH]
-                    if not any(re.search(row.says, words) for row in self._wordings.causes.values()):
+                    if not any(re.search(row.pattern, words) for row in self._wordings.causes.values()):
                         self._summary.first_warning = words[:MAX_QUOTE_LENGTH]
                 prefix, *line_messages = MESSAGE.split(part) if "NCCL" in part else (part,)
                 if self._summary.nccl is None and (version := VERSION.search(part)):
@@ -134,7 +136,7 @@ class LogParser:
         patterns = (
             None
             if any(shape.is_raw for _, shape in matching)
-            else {row.says for _, shape in matching for row in shape.wordings}
+            else {row.pattern for _, shape in matching for row in shape.wordings}
         )
         self._interpret(messages, other_lines, patterns)
 
@@ -193,11 +195,15 @@ class LogParser:
     def _meanings(self, rows: Iterable[Wording]) -> tuple[str, ...]:
         """Return the lines' meanings in the order of the table: later rows explain earlier ones."""
         version = self._summary.nccl
-        applicable = (row for row in rows if row.fits(version) and (not row.beside or self._patterns_found[row.beside]))
+        applicable = (
+            row
+            for row in rows
+            if row.fits(version) and (not row.requires_line or self._patterns_found[row.requires_line])
+        )
         meanings = (
             row.meaning(line)
             for row in applicable
-            for line in chain(self._nccl_lines[row.says], self._other_lines.get(row.says, ()))
+            for line in chain(self._nccl_lines[row.pattern], self._other_lines.get(row.pattern, ()))
         )
         return tuple(dict.fromkeys(meaning for meaning in meanings if meaning))
 

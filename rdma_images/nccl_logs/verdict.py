@@ -139,7 +139,7 @@ def _on_one_node(summary: LogSummary) -> bool:
 
 
 def _judge_channels(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
-    network_paths = {name: wordings.over(name) for name in summary.networks}
+    network_paths = {name: wordings.carrier_of(name) for name in summary.networks}
     counted = _channel_counts({name: count for name, count in summary.channels.items() if name.startswith("NET/")})
     if "tcp" in network_paths.values():
         return "fallback", f"the channels use TCP sockets ({counted}): {_causes(summary)}"
@@ -215,7 +215,7 @@ def _judge_announcements(summary: LogSummary, wordings: NcclLogs) -> NetworkSent
 
 def _announced_sockets(summary: LogSummary, wordings: NcclLogs) -> bool:
     """Return whether a rank has no other network than TCP. On one node that is healthy: none is used there."""
-    return any(wordings.over(name) == "tcp" for name in summary.announced)
+    return any(wordings.carrier_of(name) == "tcp" for name in summary.announced)
 
 
 def _not_efa(summary: LogSummary) -> list[str]:

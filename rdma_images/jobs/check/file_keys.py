@@ -24,7 +24,7 @@ def key_faults(node: YamlNode, table: str) -> Iterator[ShellFault]:
     for name in keys.needs:
         if name not in node.mapping and "<<" not in node.mapping:
             yield ShellFault(LocatedText(name, node.line), f"{keys.program} needs the key {name} here", "add it")
-    for first, second in keys.apart:
+    for first, second in keys.exclusive:
         if first in node.mapping and second in node.mapping:
             word = LocatedText(second, node.lookup(second).line)
             yield ShellFault(

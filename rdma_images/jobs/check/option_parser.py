@@ -152,7 +152,7 @@ class _Parser:
 
     def _check_pairs(self) -> None:
         """Add each pair of options that exclude each other."""
-        for pair in self.table.apart:
+        for pair in self.table.exclusive:
             words = [self._find(name) for name in pair]
             if words[0] and words[1]:
                 names = [

@@ -177,8 +177,8 @@ def test_files_that_contradict_each_other(folder: Path, name: str, old: str, new
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        ('{says: "(", why: x, source: logs}', r"causes\.bad\.says: '\(' is no regular expression"),
-        ('{says: "a", why: "{nobody}", source: logs}', "causes.bad: why names what is no group of says: 'nobody'"),
+        ('{pattern: "(", why: x, source: logs}', r"causes\.bad\.pattern: '\(' is no regular expression"),
+        ('{pattern: "a", why: "{nobody}", source: logs}', "causes.bad: why names what is no group of pattern: 'nobody'"),
     ],
 )
 def test_a_pattern_that_is_none(tmp_path: Path, row: str, sentence: str) -> None:

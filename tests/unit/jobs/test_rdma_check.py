@@ -60,9 +60,9 @@ def test_an_exception_is_explained_by_nccls_log(tmp_path: Path, line: str, reaso
 def table() -> str:
     """Return the table of causes as the facts have it."""
     rows = (
-        f"    ({row.says!r}, {row.why!r}, {row.stops}),\n"
+        f"    ({row.pattern!r}, {row.why!r}, {row.stops}),\n"
         for row in load_wordings().causes.values()
-        if not (row.degrades or row.beside)
+        if not (row.degrades or row.requires_line)
     )
     return f"CAUSES: list[tuple[str, str, bool]] = [\n{''.join(rows)}]\n"
 
@@ -74,7 +74,9 @@ def test_the_causes_are_those_of_the_facts(request: pytest.FixtureRequest) -> No
         SOURCE.write_text(text := TABLE.sub(lambda _: table(), text))
     assert TABLE.search(text)
     rows = tuple(
-        (row.says, row.why, row.stops) for row in load_wordings().causes.values() if not (row.degrades or row.beside)
+        (row.pattern, row.why, row.stops)
+        for row in load_wordings().causes.values()
+        if not (row.degrades or row.requires_line)
     )
     assert tuple(rdma_check.CAUSES) == rows
 

@@ -21,10 +21,10 @@ RANK = "vm:1:1 [0] NCCL INFO "
 CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 
 
-@pytest.mark.parametrize("wording", sorted({row.says for row in ROWS}))
+@pytest.mark.parametrize("wording", sorted({row.pattern for row in ROWS}))
 def test_every_wording_begins_with_plain_text(wording: str) -> None:
     """Without it every line of a log would be looked into for this wording."""
-    (shape,) = LineClassifier([row for row in ROWS if row.says == wording], ()).classify_lines(
+    (shape,) = LineClassifier([row for row in ROWS if row.pattern == wording], ()).classify_lines(
         "a line of something else"
     )
     assert shape is FOREIGN
@@ -49,7 +49,7 @@ def test_every_failure_begins_with_plain_text(name: str) -> None:
     ],
 )
 def test_a_line_that_may_have_a_wording_is_never_missed(wording: str, line: str, is_found: bool) -> None:
-    row = ROWS[0].model_copy(update={"says": wording})
+    row = ROWS[0].model_copy(update={"pattern": wording})
     (shape,) = LineClassifier([row], ()).classify_lines(line)
     assert (shape.wordings == (row,)) is is_found
 
