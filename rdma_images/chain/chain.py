@@ -118,20 +118,20 @@ def _stops_with_error(inspection: Inspection, broken: Link) -> bool:
     return network not in ("", SOCKET) and broken.name != "instance" and not other_tcp
 
 
-def network_request(subject: ImageConfig, measured: Measured, product: str = "") -> dict[str, object] | None:
+def network_request(image_config: ImageConfig, measured: Measured, product: str = "") -> dict[str, object] | None:
     """Return what probes/network.py takes; None where the image has no NCCL whose version is known.
 
     Args:
-        subject: the image.
+        image_config: the image.
         measured: what was measured in it, but the network.
         product: the instance type that the plugin is to see; "" for none.
     """
     expected = Expected(fabric=None, because="not asked here")
-    inspection = Inspection(subject=subject, expected=expected, measured=measured)
+    inspection = Inspection(subject=image_config, expected=expected, measured=measured)
     nccl, tree = nccl_in_use(inspection), measured.tree
     if not nccl or not tree or not VERSION.match(nccl[1]):
         return None
-    environment = nccl_environment(subject, measured)
+    environment = nccl_environment(image_config, measured)
     library = tree.libraries.nccl.get(nccl[0])
     entry = measured.entry
     return {
@@ -141,7 +141,7 @@ def network_request(subject: ImageConfig, measured: Measured, product: str = "")
         "environment": {
             name: value
             for name, value in environment.items()
-            if value != subject.environment.get(name) and name not in NOT_FOR_A_PROCESS
+            if value != image_config.environment.get(name) and name not in NOT_FOR_A_PROCESS
         },
         "removed": entry.removed if entry else [],
         "product": product,

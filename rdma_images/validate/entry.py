@@ -26,7 +26,7 @@ FILE_VARIABLES = {*settings.FILE_NAMING_VARIABLES, *settings.FILE_VARIABLES}
 
 
 def measure(
-    client: DockerClient, engine: Engine, subject: ImageConfig, box: container.SealedContainer
+    client: DockerClient, engine: Engine, image_config: ImageConfig, box: container.SealedContainer
 ) -> EntryPointChanges | str:
     """Return what the entry point changes in its process's environment, or a sentence why that is unknown.
 
@@ -34,17 +34,17 @@ def measure(
     """
     api: Any = client.api
     try:
-        config = api.inspect_image(subject.digest).get("Config") or {}
+        config = api.inspect_image(image_config.digest).get("Config") or {}
         words = config.get("Entrypoint") or []
         if not words:
             return EntryPointChanges()
-        with container.entry_container(client, subject.digest, command(words), box) as container_:
+        with container.entry_container(client, image_config.digest, command(words), box) as container_:
             line = docker_command.words("start", "--attach", str(container_.id))
             rc, out, err = transport.run_with_limits(line, LIMIT, engine.environ())
     except DockerException as error:
         return f"the engine could not start the entry point: {plain(str(error))}"
     environment = parse_printed(out)
-    return start_failure(rc, err) if environment is None else entry_point_changes(environment, subject.environment)
+    return start_failure(rc, err) if environment is None else entry_point_changes(environment, image_config.environment)
 
 
 def command(entry: list[str]) -> list[str]:

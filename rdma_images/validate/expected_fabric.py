@@ -11,21 +11,21 @@ from rdma_images.inspection.measurements import Measured
 ALIBABAS = re.compile(r"^\d+\.\d+-\d+\.\d+\.\d+$")
 
 
-def expected_image(subject: ImageConfig, measured: Measured, image: Image | None) -> Expected:
+def expected_image(image_config: ImageConfig, measured: Measured, image: Image | None) -> Expected:
     """Return what the image must have. An image without a sign of a fabric is not validated for one."""
     if image:
         versions = {name: component.version for name, component in image.components.items()}
         return Expected(fabric=image.fabric, because="as planned", target=image.target, components=versions)
-    label = subject.label("fabric")
-    target = subject.label("target")
+    label = image_config.label("fabric")
+    target = image_config.label("target")
     if label in ("efa", "erdma"):
         fabric: Fabric = "efa" if label == "efa" else "erdma"
         return Expected(fabric=fabric, because=f"its label says {label}", target=target)
-    guess, because = guess_fabric(subject, measured)
+    guess, because = guess_fabric(image_config, measured)
     return Expected(fabric=guess, because=because, target=target)
 
 
-def guess_fabric(subject: ImageConfig, measured: Measured) -> tuple[Fabric | None, str]:
+def guess_fabric(image_config: ImageConfig, measured: Measured) -> tuple[Fabric | None, str]:
     """Return a fabric and how it was guessed, from the strongest sign to the weakest."""
     for device, device_facts in (measured.devices.rdma if measured.devices else {}).items():
         if device_facts.driver == "efa" or device.startswith("erdma"):
@@ -45,7 +45,7 @@ def guess_fabric(subject: ImageConfig, measured: Measured) -> tuple[Fabric | Non
             return "efa", f"guessed: {path} brings NCCL to libfabric"
     if measured.gpus and measured.gpus.network.plugin:
         return "efa", f"guessed: {measured.gpus.network.plugin} brings NCCL to libfabric"
-    hca = subject.environment.get("NCCL_IB_HCA", "")
+    hca = image_config.environment.get("NCCL_IB_HCA", "")
     if "erdma" in hca:
         return "erdma", f"guessed: NCCL_IB_HCA={hca}"
     packages = {

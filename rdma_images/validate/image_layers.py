@@ -67,59 +67,59 @@ def _start(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
     return content.read(leftovers.TEXT_LIMIT) if content else None
 
 
-def measure_layers(client: DockerClient, engine: Engine, subject: ImageConfig) -> tuple[MeasuredLayer, ...]:
+def measure_layers(client: DockerClient, engine: Engine, image_config: ImageConfig) -> tuple[MeasuredLayer, ...]:
     """Return the layers of an image, lowest first, with what has no business in them.
 
     The private engine's are read where they lie; of any other engine the image is saved first, which takes a while.
     Raises RdmaImagesError where the image has a form that is not known.
     """
-    cached_layers = [_cached_layer(digest) for digest in subject.layers]
+    cached_layers = [_cached_layer(digest) for digest in image_config.layers]
     if all(cached_layers):
         return tuple(layer for layer in cached_layers if layer)
-    with _blobs(client, engine, subject) as (manifest, open_blob):
-        if len(manifest) != len(subject.layers):
+    with _blobs(client, engine, image_config) as (manifest, open_blob):
+        if len(manifest) != len(image_config.layers):
             raise RdmaImagesError(
-                f"{subject.ref}: {len(manifest)} layers lie in the engine, not {len(subject.layers)}\n"
+                f"{image_config.ref}: {len(manifest)} layers lie in the engine, not {len(image_config.layers)}\n"
                 "pull or build it again"
             )
         todo = [
             (diff, blob)
-            for diff, blob, cached in zip(subject.layers, manifest, cached_layers, strict=True)
+            for diff, blob, cached in zip(image_config.layers, manifest, cached_layers, strict=True)
             if not cached
         ]
         with ThreadPoolExecutor(max_workers=2) as pool:
             read_layers = list(pool.map(lambda pair: _measure_layer(pair[0], open_blob(pair[1])), todo))
     layers_by_digest = {layer.digest: layer for layer in read_layers}
     return tuple(
-        cached or layers_by_digest[digest] for digest, cached in zip(subject.layers, cached_layers, strict=True)
+        cached or layers_by_digest[digest] for digest, cached in zip(image_config.layers, cached_layers, strict=True)
     )
 
 
 @contextmanager
-def _blobs(client: DockerClient, engine: Engine, subject: ImageConfig) -> Iterator[tuple[list[str], Open]]:
+def _blobs(client: DockerClient, engine: Engine, image_config: ImageConfig) -> Iterator[tuple[list[str], Open]]:
     """Provide the names of the layers' blobs, lowest first, and a function that opens one."""
-    if open_blob := _engine_blobs(engine, subject):
-        yield _layers_of(subject, open_blob), open_blob
+    if open_blob := _engine_blobs(engine, image_config):
+        yield _layers_of(image_config, open_blob), open_blob
         return
     with tempfile.TemporaryDirectory(prefix="rdma-images-layers-") as saved:
-        yield _save(client, subject, Path(saved)), lambda name: (Path(saved) / name).open("rb")
+        yield _save(client, image_config, Path(saved)), lambda name: (Path(saved) / name).open("rb")
 
 
-def _engine_blobs(engine: Engine, subject: ImageConfig) -> Open | None:
+def _engine_blobs(engine: Engine, image_config: ImageConfig) -> Open | None:
     """Return what opens a blob of the image where the private engine keeps it; None for another engine."""
     folder = Layout(state_folder().absolute() / "engine").data / BLOBS
-    if engine.kind != "private" or not (folder / subject.digest.removeprefix("sha256:")).is_file():
+    if engine.kind != "private" or not (folder / image_config.digest.removeprefix("sha256:")).is_file():
         return None
     return lambda name: (folder / name.removeprefix("sha256:")).open("rb")
 
 
-def topmost_holds_only(engine: Engine, subject: ImageConfig, accepted: Callable[[tarfile.TarInfo], bool]) -> bool:
+def topmost_holds_only(engine: Engine, image_config: ImageConfig, accepted: Callable[[tarfile.TarInfo], bool]) -> bool:
     """Return whether all that the topmost layer holds is accepted.
 
     False for a layer of more than `SMALL` bytes, and where another engine has it.
     """
-    open_blob = _engine_blobs(engine, subject)
-    blobs = _layers_of(subject, open_blob) if open_blob else []
+    open_blob = _engine_blobs(engine, image_config)
+    blobs = _layers_of(image_config, open_blob) if open_blob else []
     if open_blob is None or not blobs:
         return False
     with open_blob(blobs[-1]) as blob:
@@ -129,16 +129,16 @@ def topmost_holds_only(engine: Engine, subject: ImageConfig, accepted: Callable[
             return size <= SMALL and all(map(accepted, stream.members(archive)))
 
 
-def _layers_of(subject: ImageConfig, open_blob: Open) -> list[str]:
+def _layers_of(image_config: ImageConfig, open_blob: Open) -> list[str]:
     """Return the blobs of the layers, from the manifest or from the index that leads to it."""
-    digest = subject.digest
+    digest = image_config.digest
     for _ in range(3):
         with open_blob(digest) as file:
             document: dict[str, Any] = json.load(file)
         if "layers" in document:
             return [layer["digest"] for layer in document["layers"]]
-        digest = _for_platform(document.get("manifests", []), subject.platform)
-    raise RdmaImagesError(f"{subject.ref}: its manifest does not lead to layers\npull or build it again")
+        digest = _for_platform(document.get("manifests", []), image_config.platform)
+    raise RdmaImagesError(f"{image_config.ref}: its manifest does not lead to layers\npull or build it again")
 
 
 def _for_platform(manifests: list[dict[str, Any]], platform: str) -> str:
@@ -152,9 +152,9 @@ def _for_platform(manifests: list[dict[str, Any]], platform: str) -> str:
     raise RdmaImagesError(f"the image's index has no manifest for {platform}\npull it for that platform")
 
 
-def _save(client: DockerClient, subject: ImageConfig, folder: Path) -> list[str]:
+def _save(client: DockerClient, image_config: ImageConfig, folder: Path) -> list[str]:
     """Save the image as files in `folder`, named by the numbers that are returned."""
-    saved = io.BufferedReader(ChunkReader(client.images.get(subject.digest).save(chunk_size=CHUNK)), CHUNK)
+    saved = io.BufferedReader(ChunkReader(client.images.get(image_config.digest).save(chunk_size=CHUNK)), CHUNK)
     names: dict[str, str] = {}
     manifest: list[dict[str, Any]] = []
     with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as archive:

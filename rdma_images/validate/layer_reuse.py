@@ -67,22 +67,22 @@ class EarlierMeasurement(MeasuredValue):
         return self.tree.model_copy(update={"files": _replace_files(self.tree.files, self.user_files, user_files)})
 
 
-def find(engine: Engine, subject: ImageConfig) -> EarlierMeasurement | None:
+def find(engine: Engine, image_config: ImageConfig) -> EarlierMeasurement | None:
     """Return what was measured in an image with the same lower layers; None where it may differ in this image."""
     try:
-        earlier = EarlierMeasurement.model_validate_json(_file(subject).read_bytes())
+        earlier = EarlierMeasurement.model_validate_json(_file(image_config).read_bytes())
     except (OSError, ValidationError):
         return None
-    return earlier if _is_unrelated(engine, subject, earlier.torch) else None
+    return earlier if _is_unrelated(engine, image_config, earlier.torch) else None
 
 
-def save(engine: Engine, subject: ImageConfig, measured: Measured, request: Mapping[str, Any] | None) -> None:
+def save(engine: Engine, image_config: ImageConfig, measured: Measured, request: Mapping[str, Any] | None) -> None:
     """Keep what was measured in an image, for others with its lower layers, where its topmost layer did not matter."""
     torch, user_files = measured.torch, measured.user_files
-    if not torch or not _is_unrelated(engine, subject, torch):
+    if not torch or not _is_unrelated(engine, image_config, torch):
         return
     is_exact = measured.tree and user_files and is_separable(measured.tree.files)
-    has_users_programs = any(map(_is_users, subject.environment.get("PATH", "").split(":")))
+    has_users_programs = any(map(_is_users, image_config.environment.get("PATH", "").split(":")))
     below = Measured() if has_users_programs else measured
     earlier = EarlierMeasurement(
         torch=torch,
@@ -94,7 +94,7 @@ def save(engine: Engine, subject: ImageConfig, measured: Measured, request: Mapp
         contents=below.contents,
         tools=below.tools,
     )
-    atomic.write(_file(subject), earlier.model_dump_json())
+    atomic.write(_file(image_config), earlier.model_dump_json())
 
 
 def is_harmless(member: tarfile.TarInfo, searched: Sequence[str]) -> bool:
@@ -113,11 +113,11 @@ def is_harmless(member: tarfile.TarInfo, searched: Sequence[str]) -> bool:
     return not overlaps and not parts[-1].startswith(WHITEOUT) and not tree.concerns_fabric(path)
 
 
-def _is_unrelated(engine: Engine, subject: ImageConfig, torch: ImportedTorch) -> bool:
+def _is_unrelated(engine: Engine, image_config: ImageConfig, torch: ImportedTorch) -> bool:
     if not torch.searched:  # measured before it was known
         return False
     try:
-        return image_layers.topmost_holds_only(engine, subject, lambda member: is_harmless(member, torch.searched))
+        return image_layers.topmost_holds_only(engine, image_config, lambda member: is_harmless(member, torch.searched))
     except Exception:  # a damaged layer has its own check, see measuring
         return False
 
@@ -162,8 +162,8 @@ def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + "/")
 
 
-def _file(subject: ImageConfig) -> Path:
+def _file(image_config: ImageConfig) -> Path:
     code = [probing.payload(), Path(__file__).read_text(encoding="utf-8")]
-    decides = [code, subject.platform, subject.layers[:-1], subject.environment, subject.user]
+    decides = [code, image_config.platform, image_config.layers[:-1], image_config.environment, image_config.user]
     key = sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
     return state_folder() / "lower-layers" / f"{key}.json"

@@ -128,8 +128,8 @@ def _existing_image(inspection: Inspection) -> ExistingImage:
     )
 
 
-def _library_path_folders(subject: ImageConfig) -> list[str]:
-    return [folder.rstrip("/") for folder in subject.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
+def _library_path_folders(image_config: ImageConfig) -> list[str]:
+    return [folder.rstrip("/") for folder in image_config.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
 
 
 def _loader_folders(inspection: Inspection, tree: Tree) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ EMULATED = 4.0  # times as long where the image's programs are emulated
 
 
 def measure(
-    client: DockerClient, engine: Engine, subject: ImageConfig, progress: Progress = silent, instance: str = ""
+    client: DockerClient, engine: Engine, image_config: ImageConfig, progress: Progress = silent, instance: str = ""
 ) -> Measured:
     """Return all that can be measured in an image; what cannot has its reason in `missing`.
 
@@ -38,29 +38,29 @@ def measure(
     """
     activities = ["the engine to start the image"]
     with ThreadPoolExecutor(max_workers=2) as pool, report_waiting(progress, lambda: activities[-1]):
-        reading = pool.submit(image_layers.measure_layers, client, engine, subject)
-        with container.sealed_container(client, subject.digest) as box:
-            earlier = None if box.volumes else layer_reuse.find(engine, subject)
+        reading = pool.submit(image_layers.measure_layers, client, engine, image_config)
+        with container.sealed_container(client, image_config.digest) as box:
+            earlier = None if box.volumes else layer_reuse.find(engine, image_config)
             if earlier:
                 progress("what lies below is as measured before: only files changed that torch and NCCL do not read")
-            starting = pool.submit(entry.measure, client, engine, subject, box)
+            starting = pool.submit(entry.measure, client, engine, image_config, box)
             activities.append("what the image's own Python measures in it")
-            measured = _measure_inside(box, engine, subject, activities, earlier)
+            measured = _measure_inside(box, engine, image_config, activities, earlier)
             activities.append(f"its entry point, for at most {entry.LIMIT:g} s")
             measured = _with_entry(measured, starting.result(), functools.partial(entry.read_text, box.container))
             activities.append("its network plugin, which is started as NCCL starts it")
-            request = network_request(subject, measured, instance)
-            measured = _with_network(measured, box, engine, subject, request, earlier)
+            request = network_request(image_config, measured, instance)
+            measured = _with_network(measured, box, engine, image_config, request, earlier)
         activities.append("its layers, each of which is read once")
         measured = _with_layers(measured, reading)
     if not earlier and not box.volumes:
-        layer_reuse.save(engine, subject, measured, request)
+        layer_reuse.save(engine, image_config, measured, request)
     return measured.model_copy(update={"user_files": None})
 
 
-def _container_host(box: container.SealedContainer, engine: Engine, subject: ImageConfig) -> tuple[Host, float]:
+def _container_host(box: container.SealedContainer, engine: Engine, image_config: ImageConfig) -> tuple[Host, float]:
     """Return the container as a host, and how many times longer than usual it may take."""
-    time_factor = EMULATED if subject.machine not in ("", platform.machine()) else 1.0
+    time_factor = EMULATED if image_config.machine not in ("", platform.machine()) else 1.0
     limits = (PROBE_LIMIT * time_factor, engine.environ(), START_SECONDS * time_factor)
     return transport.host(f"docker://{box.container.id}", *limits), time_factor
 
@@ -69,7 +69,7 @@ def _with_network(
     measured: Measured,
     box: container.SealedContainer,
     engine: Engine,
-    subject: ImageConfig,
+    image_config: ImageConfig,
     request: dict[str, object] | None,
     earlier: EarlierMeasurement | None,
 ) -> Measured:
@@ -78,7 +78,7 @@ def _with_network(
         return measured.model_copy(update={"network": network})
     if not request or ("torch" in measured.missing and not measured.system) or not box.goes_on():
         return measured
-    answer = probing.probe(_container_host(box, engine, subject)[0], ("network",), request=request)
+    answer = probing.probe(_container_host(box, engine, image_config)[0], ("network",), request=request)
     if isinstance(answer, str) or not answer.network:
         why = answer if isinstance(answer, str) else answer.missing.get("network", "it was not started")
         return measured.model_copy(update={"missing": {**measured.missing, "network": why}})
@@ -89,7 +89,7 @@ def _with_network(
 def _measure_inside(
     box: container.SealedContainer,
     engine: Engine,
-    subject: ImageConfig,
+    image_config: ImageConfig,
     activities: list[str],
     earlier: EarlierMeasurement | None,
 ) -> Measured:
@@ -99,11 +99,16 @@ def _measure_inside(
     """
     why, running = "nothing in the image can be started", box.running
     if running:
-        host, time_factor = _container_host(box, engine, subject)
+        host, time_factor = _container_host(box, engine, image_config)
         measured_names = {*earlier.values, *(["tree"] if earlier.tree else [])} if earlier else set()
         names = (*(name for name in probing.STATIC if name not in measured_names), "user_files")
         measured = probing.probe(
-            host, names, volumes=box.volumes, user=subject.user, entry=subject.entrypoint, limit=LIMIT * time_factor
+            host,
+            names,
+            volumes=box.volumes,
+            user=image_config.user,
+            entry=image_config.entrypoint,
+            limit=LIMIT * time_factor,
         )
         running = box.goes_on()
         if running and isinstance(measured, Measured):
@@ -112,7 +117,7 @@ def _measure_inside(
     activities.append("the image's files, which are read without running any")
     with ThreadPoolExecutor(max_workers=1) as pool:
         pending_runs = pool.submit(_tool_runs, str(box.container.id), engine) if running else None
-        exported = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), subject)
+        exported = readout.read_out(cast(Iterator[bytes], box.container.export(chunk_size=CHUNK)), image_config)
         activities.append("the fabric's tools in it")
     runs = pending_runs.result() if pending_runs else None
     missing = {"torch": f"torch was not imported: {why}"} | ({} if runs else {"tools": why})

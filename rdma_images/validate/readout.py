@@ -196,7 +196,7 @@ class Export(Root):
         return cast(IO[bytes], self._archive.extractfile(member))
 
 
-def read_out(export: Iterable[bytes], subject: ImageConfig, memory: int = MEMORY) -> Measured:
+def read_out(export: Iterable[bytes], image_config: ImageConfig, memory: int = MEMORY) -> Measured:
     """Return what the files of the image alone show: all but what `import torch` and the tools would say.
 
     `export` is the tar of its file system. It is read in a process that may take only `memory` (bytes) and SECONDS, as
@@ -204,7 +204,7 @@ def read_out(export: Iterable[bytes], subject: ImageConfig, memory: int = MEMORY
     """
     with tempfile.TemporaryDirectory(prefix="rdma-images-readout-") as name:
         folder = Path(name)
-        (folder / SUBJECT).write_text(subject.model_dump_json(), encoding="utf-8")
+        (folder / SUBJECT).write_text(image_config.model_dump_json(), encoding="utf-8")
         with (folder / "errors").open("wb") as errors:
             command = [*PYTHON, "-m", __name__, name, str(memory)]
             reading = subprocess.Popen(
@@ -233,47 +233,47 @@ def _feed(export: Iterable[bytes], stdin: IO[bytes]) -> None:
 
 
 def main(folder: Path, memory: int) -> None:
-    """Read the tar on standard input, of an image whose subject is in `folder`; the answers are written there."""
+    """Read the tar on standard input, of an image whose configuration is in `folder`; the answers are written there."""
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    subject = ImageConfig.model_validate_json((folder / SUBJECT).read_bytes())
-    (folder / ANSWERS).write_bytes(encoded_answers(sys.stdin.buffer, folder, subject))
+    image_config = ImageConfig.model_validate_json((folder / SUBJECT).read_bytes())
+    (folder / ANSWERS).write_bytes(encoded_answers(sys.stdin.buffer, folder, image_config))
 
 
-def encoded_answers(export: IO[bytes], folder: Path, subject: ImageConfig) -> bytes:
+def encoded_answers(export: IO[bytes], folder: Path, image_config: ImageConfig) -> bytes:
     """Return what the probes would print in the image whose tar is `export`; its small files are kept in `folder`."""
     named_paths = [
-        *(subject.environment.get(name, "") for name in settings.FILE_NAMING_VARIABLES),
-        *settings.entry_scripts(subject.entrypoint),
+        *(image_config.environment.get(name, "") for name in settings.FILE_NAMING_VARIABLES),
+        *settings.entry_scripts(image_config.entrypoint),
     ]
     with tarfile.open(fileobj=export, mode="r|", bufsize=CHUNK) as archive:
         root = Export(archive, folder, named_paths)
-        return measure.as_json({name: {"value": value} for name, value in measurements(root, subject).items()})
+        return measure.as_json({name: {"value": value} for name, value in measurements(root, image_config).items()})
 
 
 def measurements(
-    root: Root, subject: ImageConfig, program: str = "", only: Collection[str] = (), user: bool = True
+    root: Root, image_config: ImageConfig, program: str = "", only: Collection[str] = (), user: bool = True
 ) -> dict[str, Any]:
     """Return what files alone show, by probe.
 
     Args:
         root: The files.
-        subject: The image's configuration.
+        image_config: The image's configuration.
         program: The Python that asks; "" for none in particular.
         only: The folders to read alone; empty for the whole tree.
         user: Whether it matters what the image's user may read.
     """
-    environment, elf_files = subject.environment, stack_users.ElfFiles()
+    environment, elf_files = image_config.environment, stack_users.ElfFiles()
     entries = elf_files.noted(root.entries((), only))
-    files = tree.summary(entries, root, lambda: system.user(subject.user, root) if user else None)
-    loaders = ComputedLoader(root, environment, subject.machine, program)
+    files = tree.summary(entries, root, lambda: system.user(image_config.user, root) if user else None)
+    loaders = ComputedLoader(root, environment, image_config.machine, program)
     folders = packages.import_folders(root, environment)
     image_libraries = libraries.fabric_libraries(root, files["libraries"], environment, loaders, folders, elf_files)
     return {
         "tree": {"files": files, "libraries": image_libraries},
         "packages": packages.installed_packages(root, folders),
-        "system": system.system(root, environment, subject.machine),
-        "settings": settings.settings(root, environment, subject.entrypoint, loaders, folders),
+        "system": system.system(root, environment, image_config.machine),
+        "settings": settings.settings(root, environment, image_config.entrypoint, loaders, folders),
     }
 
 

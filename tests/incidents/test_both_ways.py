@@ -22,28 +22,28 @@ from tests.incidents.run import MEMORY
 FIRST = 40  # cases that run without --exhaustive
 
 
-def exported(data: bytes, subject: ImageConfig, folder: Path) -> dict[str, Any]:
+def exported(data: bytes, image_config: ImageConfig, folder: Path) -> dict[str, Any]:
     """Return what is measured of an export, by probe."""
-    answers: dict[str, Any] = json.loads(readout.encoded_answers(io.BytesIO(data), folder, subject))
+    answers: dict[str, Any] = json.loads(readout.encoded_answers(io.BytesIO(data), folder, image_config))
     return {name: answer["value"] for name, answer in answers.items()}
 
 
-def unpacked(data: bytes, subject: ImageConfig, folder: Path) -> dict[str, Any]:
+def unpacked(data: bytes, image_config: ImageConfig, folder: Path) -> dict[str, Any]:
     """Return what is measured of the same files on this machine's file system."""
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         archive.extractall(folder)
     root = Root(str(folder))
-    measured: dict[str, Any] = json.loads(measure.as_json(readout.measurements(root, subject)))
+    measured: dict[str, Any] = json.loads(measure.as_json(readout.measurements(root, image_config)))
     return measured
 
 
-def compared(data: bytes, subject: ImageConfig) -> dict[str, Any]:
+def compared(data: bytes, image_config: ImageConfig) -> dict[str, Any]:
     """Measure an image in both ways and compare everything; files are told apart by what is the same file."""
     with tempfile.TemporaryDirectory(prefix="rdma-images-both-", dir=MEMORY) as folder:
         ways = Path(folder) / "export", Path(folder) / "unpacked"
         for way in ways:
             way.mkdir()
-        outside, inside = exported(data, subject, ways[0]), unpacked(data, subject, ways[1])
+        outside, inside = exported(data, image_config, ways[0]), unpacked(data, image_config, ways[1])
     for measured in (outside, inside):
         libraries = measured["tree"]["files"]["libraries"]
         first = first_paths(libraries.items())

@@ -178,7 +178,10 @@ def test_files_that_contradict_each_other(folder: Path, name: str, old: str, new
     ("row", "sentence"),
     [
         ('{pattern: "(", why: x, source: logs}', r"causes\.bad\.pattern: '\(' is no regular expression"),
-        ('{pattern: "a", why: "{nobody}", source: logs}', "causes.bad: why names what is no group of pattern: 'nobody'"),
+        (
+            '{pattern: "a", why: "{nobody}", source: logs}',
+            "causes.bad: why names what is no group of pattern: 'nobody'",
+        ),
     ],
 )
 def test_a_pattern_that_is_none(tmp_path: Path, row: str, sentence: str) -> None:
