@@ -315,9 +315,11 @@ def _program(words: tuple[ShellWord, ...]) -> tuple[str, int]:
     if len(names) > 1 and (names[0], names[1]) in SUBCOMMANDS:
         return SUBCOMMANDS[names[0], names[1]], 2
     if PYTHON.fullmatch(names[0]) or names[0].endswith("$PYTHON"):
-        for position in range(1, len(names) - 1):
-            if names[position] == "-m":
-                return MODULES.get(names[position + 1], ""), position + 2
+        position = 1
+        while position < len(words) - 1 and (option := words[position].text).startswith("-"):
+            if option == "-m":
+                return MODULES.get(words[position + 1].text, ""), position + 2
+            position += 2 if option in ("-W", "-X") else 1
     return "", 0
 
 

@@ -813,8 +813,10 @@ class Meeting:
                     raise OSError(
                         "of %d nodes %s did not come in %d s" % (self.nodes, missing[:8], MEETING_SECONDS)
                     ) from None
-                connection.settimeout(CONNECT_SECONDS)
-                message = json.loads(connection.makefile().readline())
+                message = read_facts(connection)
+                if message is None:
+                    connection.close()
+                    continue
                 message["seconds ahead"] = message["clock"] - time.time()
                 present[message["rank"]] = (connection, message)
         differences = compare([facts for _, facts in present.values()])
@@ -854,7 +856,11 @@ class Meeting:
         with connection:
             connection.settimeout(MEETING_SECONDS + CONNECT_SECONDS)
             connection.sendall(json.dumps(dict(self.facts, rank=self.rank, clock=time.time())).encode() + b"\n")
-            return json.loads(connection.makefile().readline() or "null") or {}
+            line = connection.makefile().readline()
+        if not line:
+            raise OSError("the first node closed the connection without an answer, as when not all nodes came")
+        answer: Facts = json.loads(line)
+        return answer
 
     def serve(self) -> None:
         """Answer each connection when its message is whole, until nobody has come for a moment after the end."""
@@ -875,6 +881,16 @@ class Meeting:
         self.server.join()
 
 
+def read_facts(connection: socket.socket) -> Facts | None:
+    """Return the facts that a node sends; None for a connection of something else, as of a port scanner."""
+    connection.settimeout(CONNECT_SECONDS)
+    try:
+        message = json.loads(connection.makefile().readline())
+    except (OSError, ValueError):
+        return None
+    return message if isinstance(message, dict) and "rank" in message and "clock" in message else None
+
+
 def check_large_message(connection: socket.socket, name: str) -> Iterator[Finding]:
     """Yield a finding if a message of many packets does not arrive, where a connection does."""
     with connection:
@@ -882,7 +898,8 @@ def check_large_message(connection: socket.socket, name: str) -> Iterator[Findin
         try:
             connection.sendall(bytes(LARGE_MESSAGE))
             connection.shutdown(socket.SHUT_WR)
-            connection.recv(1)
+            if not connection.recv(1):
+                raise OSError("the connection was closed before it was whole")
         except OSError as error:
             yield (
                 "error",

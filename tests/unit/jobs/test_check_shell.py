@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.check import check, commands, shell
+from rdma_images.jobs.check import check, commands, launches, shell
 from tests.support.foreign_jobs import checked, findings
 
 SCRIPT = """#!/bin/bash
@@ -158,3 +158,9 @@ def test_what_other_shells_read_is_limited_as_a_text_is() -> None:
     count = len(shell.read_settings(text).start.launches)
     assert 0 < count <= commands.MAX_TEXT_LENGTH // len(launch)
     assert len(shell.read_settings(f'A="{words}"\neval "$A"\n').start.launches) == 100
+
+
+@pytest.mark.parametrize("options", ["", "-u", "-u -W ignore", "-X dev -Werror"])
+def test_python_that_starts_torchrun_is_read_behind_its_options(options: str) -> None:
+    text = commands.parse_commands(f"python3 {options} -m torch.distributed.run --nnodes 2 train.py\n")
+    assert [launch.program for launch in launches.launches(text)] == ["torchrun"]

@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -381,6 +382,40 @@ def test_a_neighbour_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyP
 )
 def test_what_a_firewall_drops(error: OSError, is_firewall: bool) -> None:
     assert ("a firewall or security group may drop it" in node_check.describe(error)) == is_firewall
+
+
+def test_a_first_node_that_gives_no_answer_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a third node does not come: the first one closes the connections that it has."""
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        monkeypatch.setattr(node_check, "PORT", first.getsockname()[1])
+        meeting = node_check.Meeting({"node": "n2"}, "127.0.0.1", 3, 1, "127.0.0.1")
+        closing = threading.Thread(target=lambda: first.accept()[0].makefile().readline())
+        closing.start()
+        ((severity, _, sentence),) = meeting.findings()
+        closing.join()
+    assert severity == "warning"
+    assert sentence.startswith("not compared with the other nodes: the first node closed the connection")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.0\r\n\r\n", b"[1]\n", b'{"node": "n"}\n'])
+def test_what_is_no_node_does_not_end_the_meeting(sent: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(sent)
+        theirs.close()
+        assert node_check.read_facts(ours) is None
+
+
+def test_a_neighbour_that_closes_before_a_large_message_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_check, "LARGE_MESSAGE", 1024)  # less than the buffers of a connection take
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection = socket.create_connection(server.getsockname())
+        closing = threading.Thread(target=lambda: server.accept()[0].makefile("rb").read(1024))
+        closing.start()
+        ((severity, _, sentence),) = node_check.check_large_message(connection, "n2")
+        closing.join()
+    assert severity == "error"
+    assert "n2 is reached, and a message of 1 KiB does not arrive" in sentence
 
 
 def test_a_neighbour_that_gets_no_large_message(monkeypatch: pytest.MonkeyPatch) -> None:
