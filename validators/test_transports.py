@@ -201,13 +201,15 @@ def known_faults(inspection: Inspection, libraries: Libraries) -> set[str]:
     return lacks | {name for name, file in answers.items() if not file}
 
 
-def broken_users(inspection: Inspection, libraries: Libraries) -> dict[str, str]:
+def broken_users(inspection: Inspection, libraries: Libraries, elsewhere: set[str]) -> dict[str, str]:
     """Return why programs and libraries that need the GPU stack cannot be loaded, by path, each cause once.
 
     A program counts on PATH, or if no file of the image has what it lacks: an environment's script may set the way to
-    one that has. A library of a wheel counts if nothing else can have loaded what it lacks before.
+    one that has. A library of a wheel counts if nothing else can have loaded what it lacks before. What the libraries
+    of the fabric lack (`elsewhere`) is not repeated.
     """
-    lacks = {path: names for path in libraries.users if (names := _surely_lacking(inspection, libraries, path))}
+    lacking_by_path = {path: _surely_lacking(inspection, libraries, path) for path in libraries.users}
+    lacks = {path: names for path, names in lacking_by_path.items() if not elsewhere.issuperset(names)}
     faults = {}
     for path, names in lacks.items():
         beneath = [file for file in closure(libraries, path).libraries.values() if names == missing_in(libraries, file)]
@@ -220,7 +222,8 @@ def broken_users(inspection: Inspection, libraries: Libraries) -> dict[str, str]
     faults = {path: words for path, words in faults.items() if path not in needed}
     for path in libraries.users:
         versions = [fault for fault in closure(libraries, path).faults if VERSION.search(fault)]
-        calls = versions or ([] if path in lacks else refused(closure(libraries, path), path))
+        calls = versions or ([] if lacking_by_path[path] else refused(closure(libraries, path), path))
+        calls = [words for words in calls if words not in elsewhere]
         if calls and path not in faults and not libraries.glibc.get(path):
             faults[path] = _refusal(path, calls[0])
     path_folders = inspection.subject.environment.get("PATH", USUAL_PATH).split(":")
@@ -256,10 +259,10 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
     """What opens a network beside NCCL, modules for NCCL, CUDA, MPI or torch, and mpirun find all that they need."""
     mine, cuda_modules = transports(inspection, files), modules(inspection, files, libraries)
     programs = [path for path in libraries.closures if PROGRAM.fullmatch(base_name(path))]
-    users = broken_users(inspection, libraries)
+    elsewhere = known_faults(inspection, libraries)
+    users = broken_users(inspection, libraries, elsewhere)
     if not mine and not cuda_modules and not programs and not libraries.users and not users:
         pytest.skip("nothing but NCCL opens a network, and no module is for CUDA, MPI or torch")
-    elsewhere = known_faults(inspection, libraries)
     lacks = {path: [n for n in lacking_in(files, libraries, path) if n not in elsewhere] for path in mine}
     faults = {
         path: f"{path} cannot be loaded: {no_library(inspection, names)}" for path, names in lacks.items() if names
