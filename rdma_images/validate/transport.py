@@ -54,11 +54,19 @@ class ContainerBackend(LimitedBackend, DockerBackend):
 def run_with_limits(
     command: list[str], limit: float, environment: dict[str, str] | None, start_limit: float | None = None
 ) -> tuple[int, bytes, bytes]:
-    """Return exit code, output and errors of `command`; it and its children are ended at either limit.
+    """Run `command`, and end it and its children after `limit` seconds.
 
-    Where nothing was printed in the `start_limit` seconds, they are ended then.
+    Args:
+        command: its words.
+        limit: seconds for all of it.
+        environment: its variables; None for those of this process.
+        start_limit: seconds after which it is ended if it has printed nothing.
 
-    Raises RdmaImagesError where it cannot be started.
+    Returns:
+        Exit code, output and errors; TIMED_OUT as the exit code of a command that was ended.
+
+    Raises:
+        RdmaImagesError: it cannot be started.
     """
     try:
         process = subprocess.Popen(
@@ -78,10 +86,20 @@ def run_with_limits(
         selector.register(cast(BinaryIO, process.stdout), selectors.EVENT_READ, "out")
         selector.register(cast(BinaryIO, process.stderr), selectors.EVENT_READ, "err")
         start = time.monotonic()
-        if not _read(selector, output, start + limit, start + (start_limit or limit)):
+        is_read = _read(selector, output, start + limit, start + (start_limit or limit))
+        if not is_read or not _ends(process, start + limit):
             os.killpg(process.pid, signal.SIGKILL)
             return TIMED_OUT, bytes(output["out"]), bytes(output["err"])
     return process.returncode, bytes(output["out"]), bytes(output["err"])
+
+
+def _ends(process: subprocess.Popen[bytes], deadline: float) -> bool:
+    """Return whether the process, whose streams are closed, ends before the deadline."""
+    try:
+        process.wait(max(0.1, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _read(

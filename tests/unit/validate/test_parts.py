@@ -50,6 +50,8 @@ def test_what_is_not_there_is_not_lost() -> None:
 def test_a_command_ends_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     rc, _, _ = transport.run_with_limits([sys.executable, "-c", "import time; time.sleep(60)"], 0.3, None)
     assert rc == transport.TIMED_OUT
+    rc, _, _ = transport.run_with_limits(["sh", "-c", "exec >&- 2>&-; sleep 60"], 0.3, None)  # nothing left to read
+    assert rc == transport.TIMED_OUT
     monkeypatch.setattr(transport, "MAX_OUTPUT_BYTES", 1 << 16)
     rc, out, _ = transport.run_with_limits([sys.executable, "-c", "while True: print('y' * 4096)"], 30, None)
     assert rc == transport.TIMED_OUT
