@@ -8,7 +8,7 @@ Key = tuple[tuple[int, ...], tuple[tuple[int, int, str], ...]]
 
 _RELEASE = re.compile(r"v?(\d+(?:\.\d+)*)")
 _WORDS = re.compile(r"\d+|[a-z]+")
-_BEFORE_RELEASE = frozenset({"dev", "a", "alpha", "b", "beta", "c", "rc", "pre"})
+_BEFORE_RELEASE = frozenset({"a", "alpha", "b", "beta", "c", "rc", "pre"})
 _TAG_ONLY = frozenset({"aws"})  # aws-ofi-nccl tagged 1.7.0 to 1.13.2 as "-aws"; the word orders nothing
 
 
@@ -33,6 +33,8 @@ def _rank(word: str) -> tuple[int, int, str]:
     """Return one word of a suffix: before the end of a version when it names a prerelease, after it otherwise."""
     if word.isdigit():
         return 2, int(word), ""
+    if word == "dev":  # before a, b and rc, too (PEP 440)
+        return -2, 0, word
     return (-1 if word in _BEFORE_RELEASE else 1), 0, word
 
 

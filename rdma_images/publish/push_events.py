@@ -121,7 +121,7 @@ def push_error(host: str, subject: str, text: str) -> registry_errors.PublishErr
     lowered = text.lower()
     masked = registry_errors.mask_secrets(" ".join(text.split()))[:400]
     for word, error_class, meaning in _WORDS:
-        if word in lowered:
+        if registry_errors.has_words(lowered, word):
             return error_class(f"{host}: {subject} was not pushed: {meaning} ({masked})\n{_FIXES[error_class]}")
     for status in map(int, _STATUS.findall(text)):
         if status == 500:

@@ -13,7 +13,9 @@ from rdma_images.core.plain import decode_json
 
 # Upload addresses carry the state of the upload, docker repeats them in its errors, and some registries sign them.
 _QUERY = re.compile(r"(https?://[^\s\"?]+)\?[^\s\"]+")
-_AUTHORIZATION = re.compile(r"(?i)\b(basic|bearer) +[A-Za-z0-9+/=._~-]{8,}")
+_LOGIN = re.compile(r"://[^\s/@:]+:[^\s/@]+@")
+# The word behind it is a token if it has more than small letters: "Basic authentication is required" has none.
+_AUTHORIZATION = re.compile(r"\b((?i:basic|bearer)) +(?=[a-z]*[A-Z0-9+/=._~-])[A-Za-z0-9+/=._~-]{8,}")
 
 
 class PublishError(RdmaImagesError):
@@ -79,10 +81,16 @@ class ConflictError(PublishError):
 
 
 def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return `text` without the secrets given, authorization headers and the state in upload addresses."""
+    """Return `text` without the secrets given, authorization headers, logins and upload states in addresses."""
     for secret in secrets:
         text = text.replace(secret, "***")
-    return _AUTHORIZATION.sub(r"\1 ***", _QUERY.sub(r"\1?…", text))
+    return _AUTHORIZATION.sub(r"\1 ***", _LOGIN.sub("://***@", _QUERY.sub(r"\1?…", text)))
+
+
+def has_words(text: str, words: str) -> bool:
+    """Return whether `text` has the words, and not only in a name, as "immutable" in "team/immutable-base"."""
+    end = r"(?![\w-])" if words[-1].isalnum() else ""
+    return re.search(rf"(?<![\w./-]){re.escape(words)}{end}", text) is not None
 
 
 def transport_error(host: str, error: requests.RequestException) -> PublishError:
@@ -122,7 +130,7 @@ def status_error(host: str, subject: str, status: int, body: str) -> PublishErro
             return InternalError(f"{host} fails at {subject}: HTTP 500{suffix}\nlook into the registry's log")
         case 429 | 502 | 503 | 504:
             return BusyError(f"{host} cannot do it now for {subject}: HTTP {status}{suffix}\ntry again later")
-        case _ if "immutable" in body.lower():
+        case _ if has_words(body.lower(), "immutable"):
             return ConflictError(
                 f"{host} refuses to change {subject}: the tag is immutable{suffix}\n"
                 "set immutable in registries.yaml, so that each build gets a tag of its own"

@@ -41,3 +41,4 @@ def test_no_version() -> None:
 
 def test_newest_first() -> None:
     assert versions.newest_first(["2.9.1", "2.15.0", "2.10.0"]) == ["2.15.0", "2.10.0", "2.9.1"]
+    assert versions.newest_first(["2.10.0a0", "2.10.0.dev1", "2.10.0"]) == ["2.10.0", "2.10.0a0", "2.10.0.dev1"]

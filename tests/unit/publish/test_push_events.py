@@ -48,6 +48,8 @@ TEXTS = [
     (IMMUTABLE, "ConflictError"),
     ("write tcp 127.0.0.1:1->127.0.0.1:2: write: broken pipe", "BusyError"),
     ("something nobody has seen yet", "PublishError"),
+    ("manifest invalid: geoff/app: 400 bad request", "PublishError"),
+    ("failed to push r.io/immutable-base: unexpected status: 401", "UnauthorizedError"),
 ]
 
 

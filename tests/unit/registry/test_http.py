@@ -211,6 +211,8 @@ def test_what_must_not_be_shown_is_masked() -> None:
     assert "SECRET" not in masked
     assert "Y2k6c2VjcmV0" not in masked
     assert masked.endswith("***")
+    masked = registry_errors.mask_secrets("proxy http://user:hunter2@proxy:3128/: Basic authentication is required")
+    assert masked == "proxy http://***@proxy:3128/: Basic authentication is required"
 
 
 class TestRetry:
