@@ -214,7 +214,7 @@ def _is_new(recipe: Recipe, part: str, engine_layers: EngineLayers) -> bool:
 def _layer_sets(specs: Sequence[BuildSpec], compression: bake.Compression) -> dict[str, dict[str, LayerSet]]:
     """Return the layers that stand for stages of an image, by its id and the stage.
 
-    None for an image whose wheels lie above a base with settings of its own.
+    An image whose wheels lie above a base with settings of its own has no entry.
     """
     layer_sets = {}
     for spec in specs:

@@ -223,7 +223,7 @@ def _opening_error(inspection: Inspection, name: str, error: str) -> str:
 
 
 def _absent_plugin(inspection: Inspection, names: Sequence[str]) -> str:
-    """Return that no file answers to the names that NCCL tries, who chose them, and which plugin is there instead."""
+    """Return the sentence that no file has the names that NCCL tries, who chose them, and which plugin exists."""
     value = nccl_environment(inspection.subject, inspection.measured).get(PLUGIN_VARIABLE, "")
     problem = f"NCCL finds no {' and no '.join(names)}"
     if value:
@@ -267,7 +267,7 @@ def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Librari
 
 
 def _interface_mismatch(file: str, offered: Sequence[int], accepted: Sequence[int]) -> str:
-    """Return that a plugin and NCCL have no interface in common."""
+    """Return the sentence that a plugin and NCCL have no interface in common."""
     return (
         f"{file} has none of the network interfaces that NCCL looks for: it has {_interfaces(offered)}, "
         f"NCCL takes {_interfaces(accepted)}"
@@ -347,7 +347,7 @@ def _loading_fault(inspection: Inspection, answer: ResolvedLibrary, libraries: L
 
 
 def _missing_dependency(inspection: Inspection, file: str, plugin: PluginFile, libraries: Libraries) -> str:
-    """Return that a plugin cannot start, as it opens a library by a name that no file has; "" where all are there."""
+    """Return the sentence that a plugin opens a library by a name that no file has; "" where all exist."""
     name = next((name for name in plugin.opens if name in libraries.resolved and not libraries.resolved[name].file), "")
     if not name:
         return ""

@@ -46,7 +46,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class BundledVersion:
-    """The version of a component that is no axis.
+    """The version of a component that is not an axis itself.
+
+    `by` is the component that brings it.
 
     `version` looks it up from what is chosen on the axes; None where the image does not have the component, or the
     facts do not know its version.

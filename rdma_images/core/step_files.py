@@ -22,7 +22,7 @@ MAX_FILE_BYTES = 256 * 2**20  # bytes; the largest is the bill of materials of a
 
 @dataclass(frozen=True)
 class StepFile(Generic[Form]):
-    """One file of a step. `decode` raises ValueError for JSON that is none of it."""
+    """One file of a step. `decode` raises ValueError for JSON of another form."""
 
     name: str  # "build.json"
     step: str  # the command that writes it: "build"

@@ -28,7 +28,7 @@ class GuestSession:
     environment: dict[str, str]
     uid: int = 0
     gid: int = 0
-    memlock: str = "unlimited"  # KiB, or "unlimited", as `ulimit -l` has it
+    memlock: str = "unlimited"  # KiB or "unlimited", the format of `ulimit -l`
 
     def script(self, command: str) -> str:
         """Return a script for a guest that runs a shell command in the image as a container runtime would.

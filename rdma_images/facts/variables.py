@@ -27,9 +27,9 @@ class Variables(FactsFile):
         return frozenset(name for library in self.libraries.values() for name in library.names)
 
     def closest_name(self, name: str) -> str | None:
-        """Return the variable that `name`, which nothing reads, is nearly; None where it is read, or near to none.
+        """Return the variable most similar to `name`; None where `name` itself is read, or nothing is similar.
 
-        The same words in another order are near, too.
+        The same words in another order are similar, too.
         """
         if name in self.names or not name.startswith(PREFIXES):
             return None

@@ -77,7 +77,7 @@ def nccl_package(image: Image) -> str:
 
 
 def path(request: LockRequest, folder: Path | None = None) -> Path:
-    """Return where the lock of a question is written."""
+    """Return the lock file of a request."""
     return (folder or paths.LOCKS) / "python" / f"{request.key}.json"
 
 
@@ -89,7 +89,7 @@ def _readable_lock(file: Path) -> Path:
 
 
 def exists(request: LockRequest) -> bool:
-    """Return whether the lock file of a question is there; it may answer another question."""
+    """Return whether the lock file of a request exists; its content may be for another request."""
     return files.exists(_readable_lock(path(request)))
 
 
@@ -105,7 +105,7 @@ def load(image: Image, folder: Path | None = None) -> Lock:
 
 
 def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
-    """Return the lock of a question. Raise like `load`."""
+    """Return the lock of a request. Raise like `load`."""
     if not request.requirements:
         return Lock(request=request, wheels=())
     file = _readable_lock(path(request, folder))

@@ -59,7 +59,7 @@ def _with_torch(request: LockRequest, version: str) -> LockRequest:
 
 
 def _read_lock(request: LockRequest) -> Lock | None:
-    """Return the lock of a question, None where there is none that fits."""
+    """Return the lock of a request; None where there is none that fits."""
     with suppress(RdmaImagesError):
         return lock.read_lock(request)
     return None

@@ -142,7 +142,7 @@ def load(
 
 
 def _transfer(image: LayerImage, name: str, layer_set: LayerSet, unsent: Sequence[LayerFile], engine: Engine) -> None:
-    """Have the engine take an image, of which it gets the layers `unsent`.
+    """Load an image into the engine, sending only the layers `unsent`.
 
     Raises:
         EngineRefusedError: The engine does not take the image.

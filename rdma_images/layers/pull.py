@@ -27,7 +27,7 @@ POLL = 0.01  # seconds after which the registry sees that it is to end
 
 
 def pull(image: LayerImage, ref: str, platform: str, blobs: Mapping[str, Path], engine: Engine) -> None:
-    """Have the private engine pull an image as `ref`, of which it has all layers but `blobs`: digest -> file.
+    """Pull an image as `ref` into the private engine, which lacks only the layers `blobs` (digest -> file).
 
     Raises RdmaImagesError where it does not take them.
     """

@@ -497,7 +497,7 @@ def _interpret(text: str, rules: Iterable[Failure]) -> Line:
 
 
 def _counts_more(event: _Event, recorded: _Event) -> bool:
-    """Return whether the event says more than one of the same evidence, or as much and earlier."""
+    """Return whether `event` replaces `recorded` of the same evidence: it states a reason, or is earlier."""
     if event.states_reason != recorded.states_reason and event.log == recorded.log:
         return event.states_reason
     return _is_before(event, recorded)

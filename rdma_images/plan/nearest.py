@@ -46,7 +46,7 @@ def nearest(
 
 
 def nearest_value(image: Image, axis: str, values: Collection[str], facts: Facts) -> str | None:
-    """Return that of `values` of an axis with which an image breaks no rule, nearest to its own; None for none."""
+    """Return the value nearest to the image's own, among `values`, that breaks no rule; None where there is none."""
     target = Target(summary="", fabric=image.fabric, default=image.axes)
     for _, value in sorted(_steps(axis, candidate(image.target, target, facts), facts, {})):
         if value in values and rules.work(candidate(image.target, target, facts, {axis: value}), facts):

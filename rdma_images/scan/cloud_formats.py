@@ -56,7 +56,7 @@ class EcrFindings(ReportPart):
     nextToken: Text = ""
 
     def report(self) -> ScannerReport:
-        """Return it in the common form. Raises ValueError for a scan that has not ended, or not well."""
+        """Return the scan as a ScannerReport. Raises ValueError for a scan that has not ended, or not well."""
         if self.imageScanFindings is None or self.status not in ("", "COMPLETE", "ACTIVE"):
             raise ValueError(f"ECR's scan is {self.status or 'without findings'}: {self.description or 'no reason'}")
         finished = parse_time(self.finished)
@@ -122,7 +122,7 @@ class AcrPage(ReportPart):
     TotalCount: int | None = None
 
     def report(self) -> ScannerReport:
-        """Return it in the common form."""
+        """Return the scan as a ScannerReport."""
         return ScannerReport(
             scanner="Alibaba Cloud ACR",
             vulnerabilities=tuple(map(_acr, self.Vulnerabilities)),

@@ -54,7 +54,7 @@ class Sarif(ReportPart):
     runs: Many[_SarifRun]
 
     def report(self) -> ScannerReport:
-        """Return it in the common form."""
+        """Return the scan as a ScannerReport."""
         names = [f"{run.tool} {run.version}".strip() for run in self.runs]
         repository_digests = [digest for run in self.runs for digest in strings(run.repository_digests)]
         ends = [invocation.endTimeUtc for run in self.runs for invocation in run.invocations]
@@ -132,7 +132,7 @@ class CycloneDx(ReportPart):
     subject: _CycloneComponent = path("metadata", "component", default=_CycloneComponent())
 
     def report(self) -> ScannerReport:
-        """Return it in the common form."""
+        """Return the scan as a ScannerReport."""
         components = (*self.components, self.subject)
         by_ref = {_without_version(component.purl): component for component in components if component.purl}
         by_ref |= {component.bom_ref: component for component in components if component.bom_ref}

@@ -85,7 +85,7 @@ class Trivy(ReportPart):
     Results: Many[_TrivyResult] = ()
 
     def report(self) -> ScannerReport:
-        """Return it in the common form."""
+        """Return the scan as a ScannerReport."""
         return ScannerReport(
             scanner=f"trivy {self.version}".strip(),
             vulnerabilities=tuple(_trivy(entry, result) for result in self.Results for entry in result.Vulnerabilities),
@@ -149,7 +149,7 @@ class Grype(ReportPart):
     )
 
     def report(self) -> ScannerReport:
-        """Return it in the common form."""
+        """Return the scan as a ScannerReport."""
         return ScannerReport(
             scanner=f"grype {self.version}".strip(),
             vulnerabilities=tuple(map(_grype, self.matches)),
@@ -256,7 +256,7 @@ class OsvScanner(ReportPart):
     layers: Many[_OsvLayer] = path("image_metadata", "layer_metadata", default=())
 
     def report(self) -> ScannerReport:
-        """Return it in the common form."""
+        """Return the scan as a ScannerReport."""
         findings = [finding for source in self.results for finding in source.packages]
         return ScannerReport(
             scanner="osv-scanner",

@@ -166,7 +166,10 @@ def _typed(names: Sequence[str], words: Sequence[str], collective: str, where: s
 
 
 def _timing(words: dict[str, str]) -> Timing:
-    """Return a half of a row. Raises ValueError for no number. `error`, until 2.11, is no count."""
+    """Return the timing of half a row. Raises ValueError where a cell is not a number.
+
+    The column `error`, until nccl-tests 2.11, is a difference and not a count.
+    """
     return Timing(
         time=number(words.get("time")),
         algbw=number(words.get("algbw")),

@@ -78,10 +78,10 @@ class RunResult:
 
     name: RunName
     network: Network
-    good: bool | None  # what it should be; None where the logs do not say
+    good: bool | None  # whether the network is the expected one; None where the logs do not say
     sentence: str
     channels: dict[str, int]  # "NET/Libfabric/GDRDMA" -> how many
-    ranks: int  # heard of
+    ranks: int  # with a line in the logs
     ranks_expected: int | None
     nodes: tuple[NodeResult, ...]
     measurements: tuple[Measurement, ...]
