@@ -9,7 +9,7 @@ import pytest
 
 from rdma_images.chain.nccl_environment import started_environment
 from rdma_images.chain.verbs_links import IB_DISABLE, sharp_plugin
-from rdma_images.core.versions import key
+from rdma_images.core.versions import sort_key
 from rdma_images.facts import facts_file
 from rdma_images.facts.environment import Effect, Environment, Variable
 from rdma_images.facts.faults import Faults as Table
@@ -161,7 +161,9 @@ def newest(fixes: Iterable[str]) -> str:
     """Return all that is to do; of fixes that only ask for a version of the same component, the one for the newest."""
     all_fixes = list(fixes)
     installs = {fix: match for fix in all_fixes if (match := INSTALL.fullmatch(fix))}
-    latest = {match["part"]: fix for fix, match in sorted(installs.items(), key=lambda item: key(item[1]["version"]))}
+    latest = {
+        match["part"]: fix for fix, match in sorted(installs.items(), key=lambda item: sort_key(item[1]["version"]))
+    }
     return "; ".join(fix for fix in all_fixes if fix not in installs or fix in latest.values())
 
 

@@ -5,7 +5,7 @@ What has no SPDX name gets a LicenseRef that says where the text is; what names 
 
 import re
 
-from rdma_images.core.spdx import conjunction, normalize, reference
+from rdma_images.core.spdx import conjunction, license_ref, normalize
 from rdma_images.inspection.measurements import DebianContents, WheelContents
 
 NVIDIA = "LicenseRef-NVIDIA-Proprietary"  # as NVIDIA's wheels themselves write it
@@ -79,7 +79,7 @@ def wheel_license(contents: WheelContents) -> str:
     names = [line.rpartition(" :: ")[2] for line in contents.classifiers]
     if expression := conjunction(_CLASSIFIERS[name] for name in names if name in _CLASSIFIERS):
         return expression
-    return reference(contents.license_field) if contents.license_field else ""
+    return license_ref(contents.license_field) if contents.license_field else ""
 
 
 def debian_license(contents: DebianContents) -> str:
@@ -90,14 +90,14 @@ def debian_license(contents: DebianContents) -> str:
 def _debian(name: str) -> str:
     """Return the expression of one short name, such as "GPL-2+ or MIT"."""
     if name.startswith("/"):
-        return reference(f"common-{name[1:]}")
+        return license_ref(f"common-{name[1:]}")
     words = re.split(r"(,?\s+(?:and/or|and|or)\s+|,\s*)", name)
     if any(len(word.split()) > 1 for word in words[::2]):  # an exception, or the text of a licence itself
-        return reference(name if len(name.split()) <= _WORDS else "text")
+        return license_ref(name if len(name.split()) <= _WORDS else "text")
     operators = {"and": "AND", "or": "OR", "and/or": "OR", ",": "AND"}
     for number, word in enumerate(words):
         words[number] = operators[word.strip(",").strip() or ","] if number % 2 else _debian_name(word)
-    return normalize(" ".join(words)) or reference(name)
+    return normalize(" ".join(words)) or license_ref(name)
 
 
 def _debian_name(word: str) -> str:
@@ -105,4 +105,4 @@ def _debian_name(word: str) -> str:
         version = match["version"] if "." in match["version"] else f"{match['version']}.0"
         return f"{match['name'].upper()}-{version}-{'or-later' if match['later'] else 'only'}"
     name = _DEBIAN.get(word.strip().lower(), word.strip())
-    return normalize(name) or reference(name)
+    return normalize(name) or license_ref(name)

@@ -105,7 +105,7 @@ def build_spec(
 def _file_digests(image: Image, bases: Iterable[str]) -> dict[str, str]:
     """Return the SHA-256 of matrix.yaml and of the locks that an image is built from, those that are there."""
     requests = (lock.lock_request(image), lock.toolkit_request(image))
-    locks = [*map(lock.path, requests), *map(debian_lock.path, bases)]
+    locks = [*map(lock.lock_path, requests), *map(debian_lock.path, bases)]
     names = [f"locks/{path.parent.name}/{path.name}" for path in locks]
     files = {"matrix.yaml": paths.MATRIX} | {name: paths.find_data(name) for name in names}
     return {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items() if path.is_file()}
@@ -139,7 +139,8 @@ def _read_or_lock(
     locked = lock_now(folder)
     if not rehearse:
         progress(
-            f"wrote {paths.display_path(lock.path(locked.request))}: commit it, so that every build has these wheels"
+            f"wrote {paths.display_path(lock.lock_path(locked.request))}: "
+            "commit it, so that every build has these wheels"
         )
     return locked
 

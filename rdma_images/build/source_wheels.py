@@ -78,14 +78,14 @@ def are_complete(specs: Sequence[BuildSpec], rehearsed: Mapping[str, Sequence[st
 
 def compiled_packages(spec: BuildSpec, rehearsed: Sequence[str]) -> tuple[str, ...]:
     """Return the names of an image's packages from source whose wheels this machine has, compiled before."""
-    return tuple(wheel.name for wheel in _from_source(spec) if _has_wheel(root() / key(spec, wheel, rehearsed)))
+    return tuple(wheel.name for wheel in _from_source(spec) if _has_wheel(root() / wheel_key(spec, wheel, rehearsed)))
 
 
 def _from_source(spec: BuildSpec) -> tuple[Wheel, ...]:
     return tuple(wheel for wheel in spec.lock.sources if wheel.is_source)
 
 
-def key(spec: BuildSpec, source: Wheel, rehearsed: Sequence[str]) -> str:
+def wheel_key(spec: BuildSpec, source: Wheel, rehearsed: Sequence[str]) -> str:
     """Return the digest of what decides a wheel from source.
 
     The source, how the Dockerfile compiles it (toolkit, tools, architectures, variables), torch, Python and the base.
@@ -118,7 +118,7 @@ def _get_or_compile(
     repository: Repository | None,
 ) -> Path:
     """Return the folder with the wheel of a source, compiled where neither this machine nor the registry has it."""
-    folder = root() / key(spec, source, rehearsed)
+    folder = root() / wheel_key(spec, source, rehearsed)
     with contextlib.ExitStack() as stack:
         if not _has_wheel(folder):  # asked again with the locks: another build may have compiled it meanwhile
             for lock in (_lock(folder.name), *(() if source.origin else (LOCK,))):

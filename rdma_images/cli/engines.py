@@ -63,7 +63,7 @@ def prune(_: Context, all_targets: bool = False, cache: bool = False) -> None:
         return
     running = engine.ensure(progress)
     with locking.hold("build", "pruning the engine", progress):  # a build counts on the wheels' layers that it loaded
-        superfluous = prune.superfluous(running, image_ids)
+        superfluous = prune.unused_images(running, image_ids)
         if wheel_contexts.are_names_kept():
             superfluous = tuple(image for image in superfluous if image.image_id)
         foreign = () if all_targets else prune.in_other_targets(superfluous, loaded_project.matrix.targets)

@@ -117,7 +117,7 @@ def job(
         entry, tuple(after_dashes(sys.argv)), name or job, tcp=tcp, changes=target_options.parse_changes(set)
     )
     loaded_project = with_measured_base(project.load(), [request.target], onto)
-    written, folder = create.make(replace(request, node_check=not no_check), loaded_project, out)
+    written, folder = create.write_job(replace(request, node_check=not no_check), loaded_project, out)
     show(job_tables.job_json(folder) if json else job_tables.job_table(written.values, folder))
 
 
@@ -166,7 +166,7 @@ def cluster(
     request = clusters.ClusterRequest(
         launcher, instance, nodes, region, zone, name, target_options.parse_changes(param, "--param", "name=value")
     )
-    cluster, folder = clusters.make(request, project.load(), out)
+    cluster, folder = clusters.write_cluster(request, project.load(), out)
     show(job_tables.job_json(folder) if json else job_tables.job_table(cluster.values, folder))
 
 
@@ -216,7 +216,7 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
 
     paths = [Path(name) for name in (path, *after_dashes(sys.argv))]
     checked = check(paths)
-    show(findings_table.as_json(checked) if json else findings_table.text(checked))
+    show(findings_table.as_json(checked) if json else findings_table.findings_text(checked))
     if any(finding.severity == "error" for finding in checked.findings):
         raise Exit(code=1)
     if {row.file for row in checked.unreadable} & set(map(str, paths)):

@@ -129,7 +129,11 @@ def describe(
 
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set)
-    show(describe.as_json(images, loaded_project.facts) if json else describe.text(images, loaded_project.facts))
+    show(
+        describe.as_json(images, loaded_project.facts)
+        if json
+        else describe.describe_images(images, loaded_project.facts)
+    )
 
 
 @verb("sources --target efa-pytorch", help=CHOICE | REHEARSE | JSON, iterable=MANY)

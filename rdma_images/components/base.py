@@ -38,7 +38,9 @@ class BaseDetails(Details):
 def _known_bases(facts: Facts) -> list[str]:
     """Return near bases side by side: the releases of a distribution, the plain one before the one with CUDA."""
     bases = facts.bases.bases
-    return sorted(bases, key=lambda b: (bases[b].distribution, versions.key(bases[b].release), bases[b].cuda or "", b))
+    return sorted(
+        bases, key=lambda b: (bases[b].distribution, versions.sort_key(bases[b].release), bases[b].cuda or "", b)
+    )
 
 
 def _details(combination: Combination, facts: Facts) -> BaseDetails:

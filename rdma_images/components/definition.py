@@ -111,7 +111,7 @@ class ComponentDefinition:
 
 def sorted_versions(values: Iterable[str]) -> list[str]:
     """Return versions without doubles, the oldest first."""
-    return sorted(set(values), key=versions.key)
+    return sorted(set(values), key=versions.sort_key)
 
 
 def download_source(

@@ -24,7 +24,7 @@ def known_architectures(facts: Facts) -> list[str]:
     """Return every architecture that a known GPU has or a known compiler can compile for, the oldest first."""
     capabilities = {gpu.capability for gpu in facts.gpus.gpus.values()}
     compiled = (cap for major in facts.cuda.majors.values() for cap in major.capabilities)
-    return [architecture_of(cap) for cap in sorted(capabilities.union(compiled), key=versions.key)]
+    return [architecture_of(cap) for cap in sorted(capabilities.union(compiled), key=versions.sort_key)]
 
 
 def architectures_by_name(facts: Facts) -> dict[str, str]:
@@ -45,12 +45,12 @@ def fabric_capabilities(fabric: Fabric, facts: Facts) -> tuple[str, ...]:
     """
     types = [row for row in facts.instances.types.values() if row.fabric == fabric]
     capabilities = {facts.gpus.gpus[row.gpu].capability for row in types if row.gpu}
-    oldest = min(capabilities, key=versions.key)
+    oldest = min(capabilities, key=versions.sort_key)
     if any(row.gpu is None for row in types):
         capabilities |= {
             gpu.capability for gpu in facts.gpus.gpus.values() if versions.at_least(gpu.capability, oldest)
         }
-    return tuple(sorted(capabilities, key=versions.key))
+    return tuple(sorted(capabilities, key=versions.sort_key))
 
 
 def architectures(choice: str, fabric: Fabric, cuda: str, facts: Facts) -> tuple[str, ...]:

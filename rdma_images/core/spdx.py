@@ -71,6 +71,6 @@ def _denied(parsed: LicenseExpression, denied: frozenset[str]) -> bool:
     return all(choices) if isinstance(parsed, _licensing().OR) else any(choices)
 
 
-def reference(name: str) -> str:
+def license_ref(name: str) -> str:
     """Return a LicenseRef for a licence that SPDX does not name."""
     return f"LicenseRef-{re.sub('[^A-Za-z0-9.]+', '-', name).strip('-.')[:60] or 'unnamed'}"

@@ -13,7 +13,7 @@ _TAG_ONLY = frozenset({"aws"})  # aws-ofi-nccl tagged 1.7.0 to 1.13.2 as "-aws";
 
 
 @lru_cache(maxsize=4096)
-def key(version: str) -> Key:
+def sort_key(version: str) -> Key:
     """Return the sort key of a version: its numbers, then its suffix.
 
     A release candidate is before its release; anything else that follows ("amzn4.0", "post1", "-1") is after it.
@@ -40,14 +40,14 @@ def _rank(word: str) -> tuple[int, int, str]:
 
 def at_least(version: str, minimum: str) -> bool:
     """Return whether `version` is `minimum` or newer."""
-    return key(version) >= key(minimum)
+    return sort_key(version) >= sort_key(minimum)
 
 
 def newest_first(versions: Iterable[str]) -> list[str]:
     """Return the versions, the newest first."""
-    return sorted(versions, key=key, reverse=True)
+    return sorted(versions, key=sort_key, reverse=True)
 
 
 def major(version: str) -> int:
     """Return the first number: 13 of 13.0.2."""
-    return key(version)[0][0]
+    return sort_key(version)[0][0]

@@ -70,7 +70,7 @@ def _check_between(
     checks: list[Check] = []
     with lab.guests(machine, files) as pair:
         try:
-            checks.extend(steps.run_steps(lab.lab(pair, files), fabric, progress))
+            checks.extend(steps.run_steps(lab.open_lab(pair, files), fabric, progress))
         except GuestError as error:
             checks = list(steps.after_lost_guest(checks, error, fabric))
         if any(check.outcome == "failed" for check in checks):

@@ -74,7 +74,7 @@ def guests(machine: GuestMachine, disk: ImageDisk) -> Iterator[tuple[Guest, Gues
         yield first, second
 
 
-def lab(pair: tuple[Guest, Guest], disk: ImageDisk) -> Lab:
+def open_lab(pair: tuple[Guest, Guest], disk: ImageDisk) -> Lab:
     """Return the lab of two guests, once both are ready. Raises NoGuestError or GuestError when one does not start."""
     for guest in pair:
         guest.ready()
@@ -83,7 +83,9 @@ def lab(pair: tuple[Guest, Guest], disk: ImageDisk) -> Lab:
     image_survey = survey.parse(pair[0].run(command, 30).output)
     login = _login(pair[0], image_survey)
     session = GuestSession(
-        without_refusal(disk.environment) | {"PATH": path}, *image_survey.user[1:], memlock=limit(login) or "unlimited"
+        without_refusal(disk.environment) | {"PATH": path},
+        *image_survey.user[1:],
+        memlock=parse_memlock(login) or "unlimited",
     )
     provider_list = pair[0].run(session.script("exec fi_info -l"), 30) if image_survey.libfabric else None
     return Lab(*pair, session, image_survey, login, provider_list)
@@ -94,7 +96,7 @@ def without_refusal(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if (name, value) != ("FI_PROVIDER", "efa")}
 
 
-def limit(login: TaskResult | None) -> str | None:
+def parse_memlock(login: TaskResult | None) -> str | None:
     """Return the limit that a login answered with, in the form of `ulimit -l`; None where it answered otherwise."""
     values = re.findall(r"^(?:unlimited|\d+)$", login.output, re.MULTILINE) if login and login.status == 0 else []
     return values[-1] if values else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rdma_images.core.check import Check
 from rdma_images.datapath.checks import CheckSubject, failed, passed, skipped
 from rdma_images.datapath.guest import TaskResult
-from rdma_images.datapath.lab import Lab, limit
+from rdma_images.datapath.lab import Lab, parse_memlock
 from rdma_images.datapath.survey import OUTSIDE, Survey
 
 _DOCUMENT = "https://github.com/linux-rdma/rdma-core/blob/master/Documentation/versioning.md"
@@ -92,11 +92,11 @@ def _keys_by_value(pairs: dict[str, str]) -> dict[str, list[str]]:
     return {value: sorted(key for key in pairs if pairs[key] == value) for value in pairs.values()}
 
 
-def memlock(lab: Lab) -> Check:
+def check_memlock(lab: Lab) -> Check:
     """Check what a login of the image's user may lock. Everything else in this lab runs under that limit, too."""
     if lab.login is None:
         return skipped(MEMLOCK, "the image has no su, so no user can log in")
-    allowed = limit(lab.login)
+    allowed = parse_memlock(lab.login)
     if allowed is None:
         return failed(MEMLOCK, f"a login of {lab.survey.user[0]} said {_one_line(lab.login)}")
     return passed(MEMLOCK, allowed) if allowed == "unlimited" else failed(MEMLOCK, f"{allowed} KiB")

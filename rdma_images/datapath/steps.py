@@ -174,7 +174,7 @@ def _libfabric(exchange: Exchange, provider: str, lab: Lab) -> Check:
 FILES: tuple[Step, ...] = (
     (library_checks.LIBIBVERBS, library_checks.libibverbs),
     (library_checks.PROVIDERS, library_checks.providers),
-    (library_checks.MEMLOCK, library_checks.memlock),
+    (library_checks.MEMLOCK, library_checks.check_memlock),
     (library_checks.DEVICE, library_checks.device),
 )
 

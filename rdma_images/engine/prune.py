@@ -32,7 +32,7 @@ class EngineImage:
     target: str = ""
 
 
-def superfluous(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage, ...]:
+def unused_images(engine: Engine, image_ids: Collection[str]) -> tuple[EngineImage, ...]:
     """Return our images in the engine that have lost their name, or whose id is not among `image_ids`.
 
     With them the images of wheels' layers that a failed build left for the next one.

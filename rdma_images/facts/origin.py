@@ -15,7 +15,7 @@ Confidence = Literal["artefact", "vendor", "third-party"]
 
 
 def _version(text: str) -> str:
-    versions.key(text)
+    versions.sort_key(text)
     return text
 
 

@@ -177,7 +177,7 @@ def _version_problem(version: str, configure: bytes) -> str | None:
     if not declared:
         return "has a configure that states no version"
     try:
-        is_same = versions.key(declared) == versions.key(version)
+        is_same = versions.sort_key(declared) == versions.sort_key(version)
     except ValueError:  # a build from the repository: "git-2daf7d30"
         is_same = False
     return None if is_same else f"is of version {declared}, by its configure"

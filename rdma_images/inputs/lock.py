@@ -76,7 +76,7 @@ def nccl_package(image: Image) -> str:
     return f"nvidia-nccl-cu{Version(image.version('cuda')).major}"
 
 
-def path(request: LockRequest, folder: Path | None = None) -> Path:
+def lock_path(request: LockRequest, folder: Path | None = None) -> Path:
     """Return the lock file of a request."""
     return (folder or paths.LOCKS) / "python" / f"{request.key}.json"
 
@@ -90,7 +90,7 @@ def _readable_lock(file: Path) -> Path:
 
 def exists(request: LockRequest) -> bool:
     """Return whether the lock file of a request exists; its content may be for another request."""
-    return files.exists(_readable_lock(path(request)))
+    return files.exists(_readable_lock(lock_path(request)))
 
 
 def load(image: Image, folder: Path | None = None) -> Lock:
@@ -108,7 +108,7 @@ def read_lock(request: LockRequest, folder: Path | None = None) -> Lock:
     """Return the lock of a request. Raise like `load`."""
     if not request.requirements:
         return Lock(request=request, wheels=())
-    file = _readable_lock(path(request, folder))
+    file = _readable_lock(lock_path(request, folder))
     if not files.exists(file):
         raise NotLockedError(f"{file}: no such lock\nrun `{COMMAND} lock`")
     lock = _content(file)
@@ -142,7 +142,7 @@ def lock(image: Image, mirror_settings: Mirrors | None = None, folder: Path | No
     resolved = _resolve_for(image, request, mirror_settings)
     _require_agreement(resolved, image, folder)
     releases(image, resolved, mirror_settings)
-    atomic.write(path(request, folder), resolved.text())
+    atomic.write(lock_path(request, folder), resolved.text())
     return resolved
 
 
@@ -166,7 +166,7 @@ def lock_toolkit(image: Image, mirror_settings: Mirrors | None = None, folder: P
     """Resolve the compiler for an image, write its lock and return it. Raise RdmaImagesError, see resolve.resolve."""
     request = toolkit_request(image)
     resolved = _resolve(request, mirror_settings)
-    atomic.write(path(request, folder), resolved.text())
+    atomic.write(lock_path(request, folder), resolved.text())
     return resolved
 
 
@@ -256,7 +256,7 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
     torch = image.components.get("pytorch")
     if torch and (locked := versions.get("torch")) and Version(locked).public != Version(torch.version).public:
         raise RefusedError(
-            f"{path(lock.request, folder)}: has torch {locked}, and torch {torch.version} is planned\n"
+            f"{lock_path(lock.request, folder)}: has torch {locked}, and torch {torch.version} is planned\n"
             f"run `{COMMAND} lock`"
         )
     if not (lock.wheels and "nccl" in image.components):
@@ -265,7 +265,7 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
     expected = {nccl_package(image): image.version("nccl")}
     if bundled != expected:
         raise RdmaImagesError(
-            f"{path(lock.request, folder)}: the wheels bring {_pins(bundled)}, but {image.id} is planned with "
+            f"{lock_path(lock.request, folder)}: the wheels bring {_pins(bundled)}, but {image.id} is planned with "
             f"{_pins(expected)}\nrun `{COMMAND} facts.update`, which reads the pin from torch's wheel"
         )
 
@@ -276,14 +276,15 @@ def _require_origins(lock: Lock, image: Image, folder: Path | None) -> None:
     for wheel in lock.wheels:
         if not wheel.origin and (expected := index_of.get(wheel.name, "")) != wheel.index:
             raise RefusedError(
-                f"{path(lock.request, folder)}: has {wheel.name} from {wheel.index or 'the public index'}, and it is "
-                f"named for {expected or 'none of indexes'}\nrun `{COMMAND} lock`"
+                f"{lock_path(lock.request, folder)}: has {wheel.name} from {wheel.index or 'the public index'}, and it "
+                f"is named for {expected or 'none of indexes'}\nrun `{COMMAND} lock`"
             )
         allowed = image.hashes.get(wheel.name)
         if allowed and wheel.sha256 and wheel.sha256 not in allowed:
             raise RefusedError(
-                f"{path(lock.request, folder)}: {wheel.file} has the sha256 {wheel.sha256}, which the requirements of "
-                f"{image.target} do not name\nfind out which of the two is right; an index may have been changed"
+                f"{lock_path(lock.request, folder)}: {wheel.file} has the sha256 {wheel.sha256}, which the "
+                f"requirements of {image.target} do not name\n"
+                "find out which of the two is right; an index may have been changed"
             )
 
 

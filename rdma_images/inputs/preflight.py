@@ -239,10 +239,10 @@ def _make_query(route: Route, source: Source, mirror_settings: Mirrors) -> "Call
     if source.kind == "apt":
         if not address:
             return lambda: (True, "not asked: the base names its own archive")
-        return lambda: reachable.apt(address, source.extra["suites"].split()[0], mirror_settings)
+        return lambda: reachable.probe_apt(address, source.extra["suites"].split()[0], mirror_settings)
     if source.kind == "index":
-        return lambda: reachable.index(address, PROBE_PROJECT, mirror_settings)
-    return lambda: reachable.download(address, mirror_settings)
+        return lambda: reachable.probe_index(address, PROBE_PROJECT, mirror_settings)
+    return lambda: reachable.probe_download(address, mirror_settings)
 
 
 def _bootstrap_answer(name: str, image_platform: str) -> "Reachability":

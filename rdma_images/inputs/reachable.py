@@ -18,7 +18,7 @@ HUB = "registry-1.docker.io"  # where the registry of docker.io answers. Source:
 Reachability = tuple[bool, str]  # whether it has the source, and the reason or size in words
 
 
-def download(address: str, mirrors: Mirrors) -> Reachability:
+def probe_download(address: str, mirrors: Mirrors) -> Reachability:
     """Return whether a file is there, and its size where the server says it."""
     if path := web.local_path(address):
         with files.as_file_error(path):
@@ -35,15 +35,15 @@ def download(address: str, mirrors: Mirrors) -> Reachability:
     return _first_byte(address, mirrors)
 
 
-def apt(address: str, suite: str, mirrors: Mirrors) -> Reachability:
+def probe_apt(address: str, suite: str, mirrors: Mirrors) -> Reachability:
     """Return whether an apt archive has the signed index of a suite."""
-    is_reachable, reason = download(f"{address}/dists/{suite}/InRelease", mirrors)
+    is_reachable, reason = probe_download(f"{address}/dists/{suite}/InRelease", mirrors)
     return is_reachable, f"{suite}: {reason}"
 
 
-def index(address: str, project: str, mirrors: Mirrors) -> Reachability:
+def probe_index(address: str, project: str, mirrors: Mirrors) -> Reachability:
     """Return whether a package index knows a project."""
-    is_reachable, reason = download(f"{address.rstrip('/')}/{project}/", mirrors)
+    is_reachable, reason = probe_download(f"{address.rstrip('/')}/{project}/", mirrors)
     return is_reachable, reason.split(",")[0] if is_reachable else reason
 
 

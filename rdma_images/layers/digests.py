@@ -110,10 +110,10 @@ def save(layers: Mapping[Recipe, StoredLayer], needed_keys: Collection[str]) -> 
     }
     updated = stays | {recipe.key: _entry(recipe, layer) for recipe, layer in layers.items()}
     if updated != entries:
-        atomic.write(_users_file(), text(updated))
+        atomic.write(_users_file(), serialize_layers(updated))
 
 
-def text(entries: Mapping[str, LockedLayer]) -> str:
+def serialize_layers(entries: Mapping[str, LockedLayer]) -> str:
     """Return what is written of layers: the same have the same text."""
     ordered = sorted(entries.items(), key=lambda item: (item[1].wheels, item[1].coder, item[0]))
     body = {key: entry.model_dump(mode="json", by_alias=True, exclude_none=True) for key, entry in ordered}

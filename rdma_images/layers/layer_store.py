@@ -111,16 +111,16 @@ def trim(limit: int | None = None, now: float | None = None) -> tuple[str, ...]:
     with locking.hold("layers-trim", "removing layers that are not used"):
         rows = sorted(_stored_layers(), key=lambda row: row[1])
         total = sum(size for _, _, size, _ in rows)
-        removed_recipes = []
+        removed_keys = []
         for path, used_at, size, total_size in rows:
             if total <= limit or now - used_at < IN_USE_SECONDS:
                 break
             if 2 * size <= total_size:
                 continue
             shutil.rmtree(path, ignore_errors=True)
-            removed_recipes.append(path.name)
+            removed_keys.append(path.name)
             total -= size
-    return tuple(removed_recipes)
+    return tuple(removed_keys)
 
 
 def _stored_layers() -> Iterator[tuple[Path, float, int, int]]:

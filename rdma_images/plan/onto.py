@@ -83,7 +83,7 @@ def _problems(base: ExistingImage, target: Target, facts: Facts) -> Iterator[tup
         fix = "install torch with its NCCL wheel, or nvidia-nccl-cu13, into the image first"
         yield "nccl", "no NCCL is in the image, or more than one and none that torch loads", fix, SOURCE
     elif base.nccl not in facts.nccl.releases:
-        releases = sorted(facts.nccl.releases, key=versions.key)
+        releases = sorted(facts.nccl.releases, key=versions.sort_key)
         newer = [version for version in releases if versions.at_least(version, base.nccl)]
         fix = f"nearest that is known: NCCL {newer[0] if newer else releases[-1]}"
         yield "nccl", f"NCCL {base.nccl}: no plugin is known for it", fix, "facts/nccl.yaml"

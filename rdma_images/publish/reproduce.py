@@ -42,7 +42,7 @@ KINDS = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "symbolic link", tarfile.LN
 
 
 @dataclass(frozen=True)
-class Evidence:
+class BuildEvidence:
     """The build of a published image, as its provenance, manifest and labels describe it."""
 
     target: str
@@ -101,7 +101,7 @@ class TarEntry:
     content: str  # sha256
 
 
-def read_evidence(published: PublishedImage) -> Evidence:
+def read_evidence(published: PublishedImage) -> BuildEvidence:
     """Return how an image was built. Raises RefusedError where what is attached does not say it."""
     try:
         predicate = published.predicate(statement.PROVENANCE)
@@ -110,7 +110,7 @@ def read_evidence(published: PublishedImage) -> Evidence:
         source = next(dependency for dependency in dependencies if "gitCommit" in dependency.get("digest", {}))
         base = next((dependency for dependency in dependencies if dependency["name"] == "base-image"), None)
         *_, topmost = published.manifest.layers()  # those of an image below, which stay as they are, may be others
-        evidence = Evidence(
+        evidence = BuildEvidence(
             target=str(parameters["target"]),
             axes={str(axis): str(value) for axis, value in parameters["axes"].items()},
             commit=str(source["digest"]["gitCommit"]),
@@ -135,7 +135,7 @@ def read_evidence(published: PublishedImage) -> Evidence:
     return evidence
 
 
-def require_same_origin(published: PublishedImage, evidence: Evidence) -> None:
+def require_same_origin(published: PublishedImage, evidence: BuildEvidence) -> None:
     """Raise RefusedError where another version of this tool, or another commit of this folder, built an image."""
     if evidence.tool and evidence.tool != version(TOOL):
         raise RefusedError(
@@ -151,7 +151,7 @@ def require_same_origin(published: PublishedImage, evidence: Evidence) -> None:
 
 
 def reproduce(
-    published: PublishedImage, evidence: Evidence, project: Project, engine: Engine, progress: Progress = silent
+    published: PublishedImage, evidence: BuildEvidence, project: Project, engine: Engine, progress: Progress = silent
 ) -> Reproduction:
     """Build an image again, every step of it, and return what differs. The engine's images stay as they are.
 

@@ -150,7 +150,7 @@ def _find_or_push(
     created = publisher.retry(lambda: destination.kind.prepare(repository.name, approved.tags.short)).created
     for line in created:
         publisher.display.write_line(f"{destination.name}: made {line}")
-    mounted = mount(approved, destination, repository, publisher.display.write_line)
+    mounted = mount_wheel_layers(approved, destination, repository, publisher.display.write_line)
     publisher.display.write_line(f"{destination.name}: pushing {repository.ref}:{tag}")
     engine, display = publisher.engine(), publisher.display
     result = push.push(
@@ -283,7 +283,7 @@ def move_tags(
     return replace(copy, tags=(*copy.tags, *moved_tags))
 
 
-def mount(
+def mount_wheel_layers(
     approved: ApprovedImage, destination: Destination, repository: Repository, progress: Callable[[str], None]
 ) -> frozenset[str]:
     """Mount the image's wheel layers that `repository` lacks; return the digests of those it has now without sending.

@@ -17,7 +17,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress
-from rdma_images.core.versions import key
+from rdma_images.core.versions import sort_key
 from rdma_images.inspection.report import Report
 from rdma_images.plan.matrix import Matrix
 from rdma_images.publish.from_report import platform, versions
@@ -112,7 +112,7 @@ def _short_tags(image: Image, images: Sequence[Image], matrix: Matrix) -> list[s
         and _axes_without(other, "platform", lead) == _axes_without(image, "platform", lead)
         and _release_line(other.version(lead)) == release_line
     ]
-    newest = max((other.version(lead) for other in (*rivals, image)), key=key)
+    newest = max((other.version(lead) for other in (*rivals, image)), key=sort_key)
     short = [release_line] if image.version(lead) == newest else []
     return short + ([LATEST] if image.axes.get(lead) == default.get(lead) else [])
 

@@ -13,7 +13,7 @@ from rdma_images.inspection.inspection import HistoryStep, ImageConfig
 from rdma_images.validate.probes import leftovers
 
 
-def mask_secrets(image_config: ImageConfig) -> ImageConfig:
+def hide_secret_values(image_config: ImageConfig) -> ImageConfig:
     """Return the configuration without the values of what looks like a secret.
 
     A report is read by more people than an image.

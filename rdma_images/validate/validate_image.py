@@ -26,7 +26,7 @@ from rdma_images.inspection.report import Report
 from rdma_images.report import junit
 from rdma_images.report.report_files import report_folder
 from rdma_images.validate import expected_fabric, report_cache, suite
-from rdma_images.validate.image_config import image_digest, mask_secrets, read_image_config
+from rdma_images.validate.image_config import hide_secret_values, image_digest, read_image_config
 
 # How the ids of the checks begin that are about images alone: a Python environment on a disk has no layers, labels and
 # users, the variables are those of the shell, and the driver is the machine's.
@@ -82,7 +82,7 @@ class _Validation:
             seconds=round(time.monotonic() - self.started, 3),
             checks=(*checks, *emulated),
             chain=chain.compute(inspection, *self.question),
-            inspection=inspection.model_copy(update={"subject": mask_secrets(image_config)}),
+            inspection=inspection.model_copy(update={"subject": hide_secret_values(image_config)}),
             base_faults=_base_faults(checks, self.image),
         )
         report.write(answer, self.folder)
@@ -125,7 +125,7 @@ def validate(
             return run.write_report(image_config, measured, compare)
     digest = engines.image_id(engine, ref) or _digest(engine, ref)
     _require(ref, digest, build)
-    name = report_cache.key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
+    name = report_cache.cache_key(ref, digest, suite.digest(), image, (*tiers, *filter(None, question)))
     if reuse and (previous := report_cache.find(name, digest)):
         progress(f"{ref} is up to date: this suite has validated it")
         return report.publish_cached(*previous, run.folder)

@@ -95,7 +95,7 @@ def pair_lab(root: Path, parts: kit.Kit) -> Iterator[lab.Lab]:
     before = sorted(path.name for path in root.iterdir())
     machine = GuestMachine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
     with disk.folder_disk(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
-        yield lab.lab(pair, files)
+        yield lab.open_lab(pair, files)
     assert sorted(path.name for path in root.iterdir()) == before
 
 

@@ -45,7 +45,7 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kube_api
 def job(tmp_path: Path, launcher: str = "mpijob") -> Path:
     starter = "torchrun" if launcher in ("pytorchjob", "rayjob") else "mpirun"
     devices = {"devices": "dra"} if launcher == "trainjob" else {}
-    written_job = create.make(
+    written_job = create.write_job(
         jobs.request(launcher, "efa", starter, name="j", parameters=devices), jobs.load_project(), str(tmp_path / "j")
     )
     return written_job[1]
@@ -222,7 +222,7 @@ def test_arena_creates_and_deletes_under_a_name_of_this_run(
 
     store.steps = [step("Pending"), step("Running"), step("Succeeded")]
     request = jobs.request("arena", "erdma", "torchrun", name="j")
-    run_folder = start(create.make(request, jobs.load_project(), str(tmp_path / "j"))[1], [])
+    run_folder = start(create.write_job(request, jobs.load_project(), str(tmp_path / "j"))[1], [])
     (entry,) = record.load(run_folder)
     assert (entry.how, entry.cleanup) == ("succeeded", "removed")
     assert {path.name for path in (run_folder / "logs").iterdir()} == {f"j-{entry.tag}-{n}.log" for n in (0, 1)}

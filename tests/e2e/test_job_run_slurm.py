@@ -55,7 +55,7 @@ def job(tmp_path: Path, command: str) -> Path:
     request = jobs.request(
         "slurm", "efa", "torchrun", parameters=parameters, name="measured", command=("sh", "-c", command)
     )
-    create.make(request, jobs.load_project(), str(folder))
+    create.write_job(request, jobs.load_project(), str(folder))
     (tmp_path / "bundle").mkdir()
     test_jobs_slurm.bundle(tmp_path / "bundle", tmp_path)
     (tmp_path / "bundle" / "rootfs" / "opt" / "torchrun").write_text(TORCHRUN)

@@ -29,7 +29,7 @@ esac
 @pytest.mark.parametrize(("job", "how"), [("true", "succeeded"), ("sleep 60", "late")])
 def test_containers_on_two_machines(tmp_path: Path, job: str, how: str) -> None:
     """Each rank has a log, and each machine's container is removed, also after a time that is up."""
-    written_job, folder = create.make(
+    written_job, folder = create.write_job(
         jobs.request("docker", "efa", "torchrun", name="j"), jobs.load_project(), str(tmp_path / "j")
     )
     (tmp_path / "bin").mkdir()

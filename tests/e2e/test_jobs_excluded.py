@@ -25,7 +25,7 @@ def test_a_bad_node_is_excluded_from_the_next_attempt(tmp_path: Path, monkeypatc
     request = jobs.request(
         "slurm", "efa", "torchrun", name="measured", work=Work(restarts=2), command=("echo", "trained")
     )
-    create.make(request, jobs.load_project(), str(folder))
+    create.write_job(request, jobs.load_project(), str(folder))
     script = folder / "job.sbatch"
     text, changes = CONTAINER.subn(rf"\1sh -c '{BROKEN}\n", script.read_text())
     assert changes == 1

@@ -65,7 +65,7 @@ def write_job(tmp_path: Path, folder: Path) -> None:
         name="measured",
         command=("sh", "-c", COMMAND.replace("PLANTED", str(tmp_path / "planted"))),
     )
-    create.make(request, jobs.load_project(), str(folder))
+    create.write_job(request, jobs.load_project(), str(folder))
     (tmp_path / "bundle").mkdir()
     test_jobs_slurm.bundle(tmp_path / "bundle", tmp_path)
     (tmp_path / "bundle" / "rootfs" / "opt" / "torchrun").write_text(test_job_run_slurm.TORCHRUN)

@@ -124,7 +124,7 @@ def documented(heading: str) -> Any:
 
 
 def manifests(job: Job) -> list[Any]:
-    return jobs.documents(create.files(job, jobs.load_project())["server.yaml"])
+    return jobs.documents(create.render_job_files(job, jobs.load_project())["server.yaml"])
 
 
 def ask(pod: pods.Pod, path: str, body: Any = None, method: str = "") -> Any:

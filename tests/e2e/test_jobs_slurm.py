@@ -62,7 +62,7 @@ def write_job(tmp_path: Path, **changes: Any) -> Path:
     shared = tmp_path / "shared"
     parameters = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
     request = jobs.request("slurm", "efa", "torchrun", parameters=parameters, name="job", **changes)
-    create.make(request, jobs.load_project(), str(shared))
+    create.write_job(request, jobs.load_project(), str(shared))
     bundle(tmp_path / "bundle", shared)
     return shared
 
@@ -93,7 +93,7 @@ def test_slurm_refuses_what_the_nodes_do_not_have(tmp_path: Path) -> None:
 
 def test_the_script_for_pyxis_is_one_that_slurm_can_place(tmp_path: Path) -> None:
     """Its own options; --container-image is pyxis', and srun without it says so."""
-    create.make(jobs.request("slurm", "efa", "mpirun", name="job"), jobs.load_project(), str(tmp_path / "shared"))
+    create.write_job(jobs.request("slurm", "efa", "mpirun", name="job"), jobs.load_project(), str(tmp_path / "shared"))
     output = slurm_parts.run(
         "sbatch --test-only job.sbatch; sbatch --wait job.sbatch; cat *.log", tmp_path / "shared", tmp_path / "state"
     )
@@ -108,7 +108,7 @@ def test_the_real_pyxis_takes_the_script(tmp_path: Path) -> None:
     request = jobs.request(
         "slurm", "efa", "mpirun", name="job", tcp=True, parameters={"mpi": "none"}, command=("/bin/sh", "-c", script)
     )
-    create.make(request, jobs.load_project(), str(tmp_path / "shared"))
+    create.write_job(request, jobs.load_project(), str(tmp_path / "shared"))
     calls = tmp_path / "calls"
     enroot = tmp_path / "bin" / "enroot"
     enroot.parent.mkdir()

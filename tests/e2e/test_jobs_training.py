@@ -40,7 +40,7 @@ def training(folder: Path, bundle: Path, *command: str) -> Path:
         (folder / name).mkdir()
     (folder / "src" / "train.py").write_text(training_parts.TRAIN)
     part = Work(
-        mounts=(work.mount(f"{folder}/runs:/runs"),),
+        mounts=(work.parse_mount(f"{folder}/runs:/runs"),),
         code=Code(str(folder / "src"), work.CODE),
         secrets={"TOKEN": "env:TOKEN"},
         checkpoints="/runs",
@@ -58,7 +58,7 @@ def training(folder: Path, bundle: Path, *command: str) -> Path:
         command=("train.py", *command),
         work=part,
     )
-    create.make(request, jobs.load_project(), str(folder / "job"))
+    create.write_job(request, jobs.load_project(), str(folder / "job"))
     return folder / "job"
 
 

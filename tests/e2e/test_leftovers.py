@@ -31,9 +31,9 @@ def test_what_was_there_stays_and_what_tests_made_goes(tmp_path: Path) -> None:
         build(tmp_path / "new", "new")
         layer = paths.state_folder() / "layers" / "new"
         layer.mkdir(parents=True)
-        assert {image.ref for image in prune.superfluous(engine, ())} == {"rdma-images/before:1", "rdma-images/new:1"}
+        assert {image.ref for image in prune.unused_images(engine, ())} == {"rdma-images/before:1", "rdma-images/new:1"}
         before.restore()
-        assert [image.ref for image in prune.superfluous(engine, ())] == ["rdma-images/before:1"]
+        assert [image.ref for image in prune.unused_images(engine, ())] == ["rdma-images/before:1"]
         assert not layer.exists()
         assert (paths.state_folder() / "bases").exists()
         assert before.cache
@@ -46,4 +46,4 @@ def test_prune_removes_what_the_matrix_does_not_have(tmp_path: Path) -> None:
         prune_command = [sys.executable, "-m", "invoke", "engine.prune"]
         done = subprocess.run(prune_command, cwd=paths.PROJECT, capture_output=True, text=True, check=True)
         assert "removed rdma-images/old:1" in done.stdout
-        assert prune.superfluous(engine, ()) == ()
+        assert prune.unused_images(engine, ()) == ()

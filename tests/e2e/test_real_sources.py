@@ -36,7 +36,7 @@ def plugins() -> list[object]:
     efa = [name for name, target in TARGETS.items() if target.fabric == "efa"]
     bundled = {release.plugin for release in FACTS.efa.releases.values()} & set(available)
     some = {available[0], available[-1], *versions.newest_first(filter(None, bundled))[:1]}
-    few = [("efa-nccl-tests", version) for version in sorted(some, key=versions.key)]
+    few = [("efa-nccl-tests", version) for version in sorted(some, key=versions.sort_key)]
     return [*few, *((name, available[-1]) for name in efa if name != "efa-nccl-tests")]
 
 

@@ -157,7 +157,7 @@ class World:
     def prune(self, cache: bool) -> None:
         """Remove what `engine.prune` removes, with `cache` also what the builder keeps."""
         print("prune", cache)
-        prune.remove(self.engine, prune.superfluous(self.engine, ()), cache)
+        prune.remove(self.engine, prune.unused_images(self.engine, ()), cache)
 
 
 @pytest.fixture(scope="module")

@@ -88,14 +88,14 @@ def server(fabric: str = "efa", launcher: str = "leaderworkerset", **changes: An
 
 
 def files(job: Job) -> dict[str, str]:
-    return create.files(job, load_project())
+    return create.render_job_files(job, load_project())
 
 
 def cluster_files(instance: str, **parameters: str) -> dict[str, str]:
     """Return the files of an EKS cluster with two nodes of the type."""
     job_parameters = {"second-zone": "us-west-2b", **parameters}
     request = cluster.ClusterRequest("eksctl", instance, 2, "us-west-2", "us-west-2a", parameters=job_parameters)
-    return render.files("eksctl", {"cluster": cluster.compose(request, load_project())})
+    return render.render_templates("eksctl", {"cluster": cluster.compose(request, load_project())})
 
 
 def combinations() -> Iterator[tuple[str, str, str]]:
@@ -163,7 +163,7 @@ def everything(launcher: str, folder: Path, hidden: str = "") -> Work:
         "spot": True,
     }
     return Work(
-        mounts=tuple(work.mount(text) for kind, text in mounts.items() if f"mount.{kind}" in fields),
+        mounts=tuple(work.parse_mount(text) for kind, text in mounts.items() if f"mount.{kind}" in fields),
         code=Code(str(folder), work.CODE),
         env={"GREETING": "it's; $HOME"},
         secrets=dict([("TOKEN", source) for kind, source in secrets.items() if f"secret.{kind}" in fields][:1]),

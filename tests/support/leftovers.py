@@ -28,7 +28,9 @@ class Snapshot:
         """Return what the engine and the state folder have now; None where there is no engine."""
         try:
             running = engines.ensure()
-            return cls(running, frozenset(prune.superfluous(running, ())), status.status(0).cache_used, stored_files())
+            return cls(
+                running, frozenset(prune.unused_images(running, ())), status.status(0).cache_used, stored_files()
+            )
         except RdmaImagesError as error:
             print(f"what the tests leave is not removed: {error}", file=sys.stderr)
             return None
@@ -36,7 +38,7 @@ class Snapshot:
     def restore(self) -> None:
         """Remove our images and files that are new, and as much of the builder's cache as is more than before."""
         try:
-            prune.remove(self.engine, [i for i in prune.superfluous(self.engine, ()) if i not in self.images])
+            prune.remove(self.engine, [i for i in prune.unused_images(self.engine, ()) if i not in self.images])
             if self.cache is not None:
                 self._shrink_cache(self.cache)
         except RdmaImagesError as error:

@@ -23,7 +23,7 @@ def tarballs(component: str) -> dict[str, Path]:
     folder = Path(os.environ.get(VARIABLE) or os.devnull)
     files = folder.iterdir() if folder.is_dir() else ()
     by_version = {match[1]: file for file in files if (match := NAMES[component].fullmatch(file.name))}
-    return dict(sorted(by_version.items(), key=lambda item: versions.key(item[0])))
+    return dict(sorted(by_version.items(), key=lambda item: versions.sort_key(item[0])))
 
 
 def parameters(component: str) -> list[object]:

@@ -11,7 +11,7 @@ from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding, JobPart,
 MAX_SHOWN = 5  # places of one finding, and files passed over, that people are shown
 
 
-def text(checked: CheckedJobs) -> Text:
+def findings_text(checked: CheckedJobs) -> Text:
     """Return what was read, a line each; then each finding with its places, source and fix; then a summary."""
     output = Text(no_wrap=True, overflow="ignore")
     for part in checked.parts:

@@ -212,14 +212,14 @@ def _tcp_files(job: Job, job_folder: Path, project: Project) -> dict[str, str]:
     """Return the files of the same job over TCP. Raises RefusedError where the job's own files were edited."""
     if job.tcp:
         raise RefusedError(f"{job.name} is itself over TCP\nrun the job over the fabric, with --compare tcp")
-    for name, text in create.files(job, project).items():
+    for name, text in create.render_job_files(job, project).items():
         if name not in (folder.JOB_FILE, "README.md") and files.read_text(job_folder / name) != text:
             raise RefusedError(
                 f"{job_folder / name} was edited: the leg over TCP is generated, "
                 "and would differ in more than the network\n"
                 f"write the job again with `{COMMAND} job`, or run both and use `{COMMAND} job.compare`"
             )
-    return create.files(compose.job_over_tcp(job, project.facts), project)
+    return create.render_job_files(compose.job_over_tcp(job, project.facts), project)
 
 
 def _remove_leftovers(job_folder: Path, run_method: RunMethod, progress: Progress) -> None:

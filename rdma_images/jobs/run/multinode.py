@@ -78,7 +78,7 @@ def _measure_nodes(
     name = f"{job.name[:36].rstrip('-')}-measure"
     probing = replace(job, name=name, command=command if job.starter == "mpirun" else ("--no-python", *command))
     # File by file: what an earlier run could not remove is noted in this folder, too.
-    for file, text in create.files(probing, project).items():
+    for file, text in create.render_job_files(probing, project).items():
         atomic.write(job_folder / MEASURE_FOLDER / file, text)
     run_path = job_run.run_job(job_folder / MEASURE_FOLDER, project, options, progress)
     lines = (line for path in run_folder.logs(run_path) for block in log_blocks.blocks(path) for line in block)

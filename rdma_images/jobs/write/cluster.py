@@ -125,11 +125,11 @@ def _parameter_problems(
         )
 
 
-def make(request: ClusterRequest, project: Project, out: str = "") -> tuple[Cluster, Path]:
+def write_cluster(request: ClusterRequest, project: Project, out: str = "") -> tuple[Cluster, Path]:
     """Write the cluster's files, all or none; returns it with its folder."""
     cluster = compose(request, project)
     path = folder.job_folder(cluster.name, out)
-    texts = render.files(cluster.launcher, {"cluster": cluster})
+    texts = render.render_templates(cluster.launcher, {"cluster": cluster})
     note = json.dumps({"schema": 1, **asdict(cluster), "files": sorted(texts)}, indent=2) + "\n"
     folder.write(path, {**texts, folder.JOB_FILE: note})
     return cluster, path

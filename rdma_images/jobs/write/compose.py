@@ -44,7 +44,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     parameter_values = parameters.parse_values(
         rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}"
     )
-    ref, ref_source = job_image.reference(parts.image, request.image, parts.launcher.image, request.tcp)
+    ref, ref_source = job_image.resolve_reference(parts.image, request.image, parts.launcher.image, request.tcp)
     variables = [
         *(row for row in _variables(request, parts, parameter_values, facts) if row.name not in request.work.env),
         *_folders(request.work, parts),
@@ -94,7 +94,7 @@ def _job(
         device_count=parts.node.interfaces,
         gpu=parts.node.gpu or "",
         gpu_memory=parts.node.gpu_memory,
-        command=job_image.command(parts.image, parts.starter, request.work.launch, request.command, facts),
+        command=job_image.rank_command(parts.image, parts.starter, request.work.launch, request.command, facts),
         mpirun=job_image.mpirun(parts.image) if parts.starter == "mpirun" else "",
         environment={**{variable.name: variable.value for variable in variables}, **request.work.env},
         baked=parts.image.environment,

@@ -8,11 +8,13 @@ from rdma_images.jobs.write.job import Job, JobRequest
 from rdma_images.selection.project import Project
 
 
-def files(job: Job, project: Project) -> dict[str, str]:
+def render_job_files(job: Job, project: Project) -> dict[str, str]:
     """Return the files of a job by name, job.json among them."""
     launcher = project.facts.launchers.launchers[job.launcher]
     context = {"job": job, "launcher": launcher, "resource": counts.resource(job.fabric)}
-    texts = render.files(job.launcher, {**context, "code_files": partial(code_files.read_code, job.work.code)})
+    texts = render.render_templates(
+        job.launcher, {**context, "code_files": partial(code_files.read_code, job.work.code)}
+    )
     return {**texts, folder.JOB_FILE: folder.job_text(job, texts)}
 
 
@@ -21,12 +23,12 @@ def compose_any(request: JobRequest, project: Project) -> Job:
     return server.compose(request, project) if request.roles else compose.compose(request, project)
 
 
-def make(request: JobRequest, project: Project, out: str = "") -> tuple[Job, Path]:
+def write_job(request: JobRequest, project: Project, out: str = "") -> tuple[Job, Path]:
     """Write the job of a request, whole or not at all; returns it with its folder.
 
     Raises RefusedError for what cannot work or is not known.
     """
     job = compose_any(request, project)
     path = folder.job_folder(job.name, out)
-    folder.write(path, files(job, project))
+    folder.write(path, render_job_files(job, project))
     return job, path

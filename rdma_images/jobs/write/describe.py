@@ -19,7 +19,7 @@ from rdma_images.plan import runtime
 VARIABLE = "variable."
 
 
-def text(images: Sequence[Image], facts: Facts) -> RenderableType:
+def describe_images(images: Sequence[Image], facts: Facts) -> RenderableType:
     """Return the images for people: what is in each, what it asks for and why, and the `docker run` that gives it."""
     return Group(*(part for image in images for part in _parts(image, facts)))
 

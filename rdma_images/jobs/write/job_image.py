@@ -17,7 +17,7 @@ from rdma_images.publish import publication
 DIGEST = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
 
 
-def reference(image: Image, requested: str, pattern: str | None, tcp: bool = False) -> tuple[str, str]:
+def resolve_reference(image: Image, requested: str, pattern: str | None, tcp: bool = False) -> tuple[str, str]:
     """Return the image as "host/repository@sha256:…", and the source of that.
 
     `requested` is the user's reference, `pattern` what the launcher takes. A job over TCP may run the image of this
@@ -94,7 +94,7 @@ def _nccl_tests(image: Image) -> NcclTestsDetails:
     return details
 
 
-def command(
+def rank_command(
     image: Image, starter: Starter, launch: Launch | None, arguments: tuple[str, ...], facts: Facts
 ) -> tuple[str, ...]:
     """Return what each rank runs, or what follows the launcher's own options on each node.

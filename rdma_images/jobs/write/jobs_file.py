@@ -45,7 +45,7 @@ def _toleration(text: str) -> str:
     return text
 
 
-MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.mount(text)) and text)]
+MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.parse_mount(text)) and text)]
 Duration = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.seconds(text, "time")) and text)]
 Toleration = Annotated[str, AfterValidator(_toleration)]
 
@@ -211,7 +211,7 @@ def _work(entry: JobEntry) -> Work:
             raise RefusedError(f"code {name}: {folder} is no folder\nname one beside {FILE}, or by its whole path")
         code = Code(str(folder), target)
     return Work(
-        mounts=tuple(work.mount(text) for text in entry.mounts),
+        mounts=tuple(work.parse_mount(text) for text in entry.mounts),
         code=code,
         checkpoints=entry.checkpoints or "",
         outputs=entry.outputs or "",

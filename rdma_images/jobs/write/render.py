@@ -20,7 +20,7 @@ ENDING = ".j2"
 START = "exec(__import__('zlib').decompress(__import__('base64').b64decode('{}')))"
 
 
-def files(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
+def render_templates(launcher: str, context: Mapping[str, object]) -> dict[str, str]:
     """Return each template of jobs/<launcher>/ filled in, by the name of its file.
 
     One that comes out empty is left out.

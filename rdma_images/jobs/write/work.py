@@ -100,7 +100,7 @@ class Work:
         yield from (name.replace("_", "-") for name in (*names, *later_fields) if getattr(self, name))
 
 
-def mount(text: str) -> Mount:
+def parse_mount(text: str) -> Mount:
     """Return the mount that "SOURCE:TO[:ro]" describes. Raises RefusedError for another form."""
     body = text.removesuffix(":ro")
     source, _, target = body.rpartition(":")

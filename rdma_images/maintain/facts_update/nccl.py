@@ -39,7 +39,7 @@ DEVICE_CODE = b"\x50\xed\x55\xba"
 def readings(index: IndexClient, facts: Facts, mirrors: Mirrors, reread: Iterable[str]) -> Iterator[Reading]:
     """Yield every release that the facts lack, as a whole or for a CUDA major, then the releases to read `reread`."""
     releases = facts.nccl.releases
-    floor = min(releases, key=versions.key)
+    floor = min(releases, key=versions.sort_key)
     majors: dict[str, set[int]] = {version: set(releases[version].cuda) for version in reread}
     for major in map(int, facts.cuda.majors):
         known_versions = [version for version, release in releases.items() if major in release.cuda]

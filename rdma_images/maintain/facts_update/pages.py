@@ -82,7 +82,7 @@ def _news(page: ReleasePage, facts: Facts, mirrors: Mirrors) -> ReleaseNews:
         return ReleaseNews(
             page.component, page.address, (), "answered, but lists no version in the form that was expected"
         )
-    known_keys = {versions.key(version) for version in page.recorded(facts)}
+    known_keys = {versions.sort_key(version) for version in page.recorded(facts)}
     newest = max(known_keys)
-    newer = {version for version in listed if versions.key(version) > newest}
+    newer = {version for version in listed if versions.sort_key(version) > newest}
     return ReleaseNews(page.component, page.address, tuple(versions.newest_first(newer)))

@@ -24,7 +24,7 @@ _CUDNN = re.compile(r"nvidia-cudnn-cu\d+")
 def readings(index: IndexClient, facts: Facts, reread: Iterable[str]) -> Iterator[Reading]:
     """Yield every release that the facts do not have, then the releases to read `reread`."""
     releases = facts.torch.releases
-    floor = min(releases, key=versions.key)
+    floor = min(releases, key=versions.sort_key)
     for version in index.unknown("torch", floor, releases, base_pythons(facts)):
         yield Reading(FILE, version, _read_values(index, version), None)
     for version in reread:
@@ -76,4 +76,4 @@ def _pythons(wheels: Iterable[str], machine: str) -> list[str]:
             match = re.fullmatch(r"cp3(\d+)", tag.abi)
             if match and tag.platform.startswith(("linux", "manylinux")) and tag.platform.endswith(machine):
                 pythons.add(f"3.{match[1]}")
-    return sorted(pythons, key=versions.key)
+    return sorted(pythons, key=versions.sort_key)

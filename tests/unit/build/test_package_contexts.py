@@ -71,7 +71,7 @@ def test_changed_code_is_another_wheel(image: Image) -> None:
     source = lock(image).wheels[-1]
     order = spec(planned())
     keys = {
-        source_wheels.key(replace(order, packages={"my-project": digest}), source, ())
+        source_wheels.wheel_key(replace(order, packages={"my-project": digest}), source, ())
         for digest in ("sha256:1", "sha256:2")
     }
     assert len(keys) == 2

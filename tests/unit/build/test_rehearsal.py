@@ -30,9 +30,9 @@ def project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Project:
     """Return a machine that can bootstrap Debian, and reaches nothing but its archive."""
     monkeypatch.setattr(bootstrap, "is_possible", lambda name, *_: name.startswith("debian"))
     monkeypatch.setattr(reachable, "image", lambda *_: (False, "no route to host"))
-    monkeypatch.setattr(reachable, "download", lambda *_: (False, "no route to host"))
-    monkeypatch.setattr(reachable, "index", lambda *_: (True, "200"))
-    monkeypatch.setattr(reachable, "apt", lambda address, *_: ("aliyun" not in address, ""))
+    monkeypatch.setattr(reachable, "probe_download", lambda *_: (False, "no route to host"))
+    monkeypatch.setattr(reachable, "probe_index", lambda *_: (True, "200"))
+    monkeypatch.setattr(reachable, "probe_apt", lambda address, *_: ("aliyun" not in address, ""))
     monkeypatch.setattr(sources, "_debian", lambda: ("http://archive.example.com/debian", ""))
     loaded = Project(OURS, FACTS)
     monkeypatch.setattr(Project, "mirrors", Mirrors(ca_bundle=tmp_path / "ca"))
@@ -84,7 +84,7 @@ def test_a_base_that_cannot_be_made_here_stays_missing(project: Project, monkeyp
 
 
 def test_a_key_and_its_repository_are_stood_in_for_together(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reachable, "download", lambda *_: (True, "200"))
+    monkeypatch.setattr(reachable, "probe_download", lambda *_: (True, "200"))
     monkeypatch.setattr(pins, "downloads", lambda: {"erdma-apt-key": f"sha256:{'a' * 64}"})
     (image,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
     supplies = supplied(image, project)

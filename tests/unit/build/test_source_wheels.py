@@ -100,7 +100,7 @@ def test_a_build_without_a_wheel_is_an_error_and_nothing_of_it_is_kept() -> None
 def test_what_a_killed_build_left_is_not_taken() -> None:
     order = spec()
     (source,) = (wheel for wheel in order.lock.wheels if wheel.is_source)
-    unfinished = source_wheels.root() / f".{source_wheels.key(order, source, ())}"
+    unfinished = source_wheels.root() / f".{source_wheels.wheel_key(order, source, ())}"
     unfinished.mkdir(parents=True)
     (unfinished / WHEEL).write_bytes(b"half")
     compiler = Compiler()

@@ -24,19 +24,19 @@ from rdma_images.core import versions
     ],
 )
 def test_order(older: str, newer: str) -> None:
-    assert versions.key(older) < versions.key(newer)
+    assert versions.sort_key(older) < versions.sort_key(newer)
     assert versions.at_least(newer, older)
     assert not versions.at_least(older, newer)
 
 
 @pytest.mark.parametrize(("written", "same"), [("1.9.1-aws", "1.9.1"), ("13", "13.0"), ("v1.2", "1.2.0")])
 def test_two_ways_to_write_one_version(written: str, same: str) -> None:
-    assert versions.key(written) == versions.key(same)
+    assert versions.sort_key(written) == versions.sort_key(same)
 
 
 def test_no_version() -> None:
     with pytest.raises(ValueError, match="'latest' is not a version"):
-        versions.key("latest")
+        versions.sort_key("latest")
 
 
 def test_newest_first() -> None:

@@ -136,7 +136,7 @@ def test_a_provider_with_a_missing_symbol_is_named_with_what_the_loader_says() -
     ],
 )
 def test_what_a_login_may_lock(login: TaskResult | None, outcome: str, expected: str) -> None:
-    check = library_checks.memlock(lab(login=login))
+    check = library_checks.check_memlock(lab(login=login))
     assert (check.outcome, check.actual) == (outcome, expected)
 
 

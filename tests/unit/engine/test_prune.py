@@ -25,7 +25,7 @@ def test_an_image_that_somebody_removes_meanwhile_is_left_out(monkeypatch: pytes
     mine = {"Id": "sha256:1", "RepoTags": ["rdma-images/mine:1"], "Config": {"Labels": {prune.LABEL: "mine-1"}}}
     monkeypatch.setattr(docker_command, "labelled", lambda *_: ["sha256:1", "sha256:2"])
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps([mine]), NO_IMAGE))
-    images = prune.superfluous(ENGINE, ())
+    images = prune.unused_images(ENGINE, ())
     assert images == (EngineImage("sha256:1", "rdma-images/mine:1", "mine-1"),)
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, "", NO_IMAGE))
     assert prune.remove(ENGINE, images) == {}
@@ -35,7 +35,7 @@ def test_an_engine_that_does_not_answer_is_no_engine_without_images(monkeypatch:
     monkeypatch.setattr(docker_command, "labelled", lambda *_: ["sha256:1"])
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, "[]", "Cannot connect to the Docker daemon"))
     with pytest.raises(RdmaImagesError, match="Cannot connect"):
-        prune.superfluous(ENGINE, ())
+        prune.unused_images(ENGINE, ())
 
 
 def test_every_name_of_wheels_layers_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_every_name_of_wheels_layers_goes(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(docker_command, "labelled", lambda _, label: ["sha256:1"] * (label == prune.LAYERS))
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps(inspected)))
-    assert prune.superfluous(ENGINE, ["efa-1"]) == tuple(EngineImage("sha256:1", name, "") for name in names)
+    assert prune.unused_images(ENGINE, ["efa-1"]) == tuple(EngineImage("sha256:1", name, "") for name in names)
 
 
 def test_an_image_whose_name_a_newer_one_took_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_an_image_whose_name_a_newer_one_took_goes(monkeypatch: pytest.MonkeyPat
     )
     monkeypatch.setattr(docker_command, "labelled", lambda _, label: ["sha256:1"] * (label == prune.LABEL))
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps([current, former])))
-    assert prune.superfluous(ENGINE, ["efa-1"]) == (EngineImage("sha256:2", "", "efa-1"),)
+    assert prune.unused_images(ENGINE, ["efa-1"]) == (EngineImage("sha256:2", "", "efa-1"),)
 
 
 def test_an_image_of_a_target_of_another_folder_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_an_image_of_a_target_of_another_folder_is_told_apart(monkeypatch: pytes
     ]
     monkeypatch.setattr(docker_command, "labelled", lambda _, label: ["sha256:1"] * (label == prune.LABEL))
     monkeypatch.setattr(docker_command, "run", lambda *words: done(words, json.dumps(inspected)))
-    images = prune.superfluous(ENGINE, ())
+    images = prune.unused_images(ENGINE, ())
     assert prune.in_other_targets(images, ["efa"]) == (EngineImage("sha256:2", "mine:1", "mine-1", "mine"),)
 
 

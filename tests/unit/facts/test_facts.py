@@ -81,7 +81,7 @@ def test_torch_pins_a_known_nccl_of_its_cuda(all_facts: facts.Facts) -> None:
 
 def test_the_newest_torch_has_a_cuda_base(all_facts: facts.Facts) -> None:
     """Of its CUDA, and with a Python that it has wheels for."""
-    newest = all_facts.torch.releases[max(all_facts.torch.releases, key=versions.key)]
+    newest = all_facts.torch.releases[max(all_facts.torch.releases, key=versions.sort_key)]
     fitting = [base for base in all_facts.bases.bases.values() if base.cuda and base.python in newest.python]
     assert newest.cuda in {base.cuda.rpartition(".")[0] for base in fitting if base.cuda}
 

@@ -115,7 +115,7 @@ def write_lock(image: Image, **versions: str) -> None:
         Wheel(name=name, version=version, file=f"{name}-{version}-py3-none-any.whl", sha256="0", size=9)
         for name, version in names.items()
     )
-    path = lock.path(lock.lock_request(image))
+    path = lock.lock_path(lock.lock_request(image))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(Lock(request=lock.lock_request(image), wheels=wheels).text())
 

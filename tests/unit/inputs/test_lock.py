@@ -31,7 +31,7 @@ def wheel(name: str, version: str) -> Wheel:
 
 
 def write_lock(folder: Path, question: LockRequest, *wheels: Wheel) -> Path:
-    file = lock.path(question, folder)
+    file = lock.lock_path(question, folder)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(Lock(request=question, wheels=wheels).text())
     return file
@@ -118,7 +118,7 @@ def test_a_missing_lock_names_the_fix(tmp_path: Path) -> None:
 
 def test_a_lock_of_another_question_is_refused(tmp_path: Path) -> None:
     other = lock.lock_request(image(python_packages=("numpy",)))
-    write_lock(tmp_path, other, wheel("torch", "2.15.0")).rename(lock.path(lock.lock_request(image()), tmp_path))
+    write_lock(tmp_path, other, wheel("torch", "2.15.0")).rename(lock.lock_path(lock.lock_request(image()), tmp_path))
     with pytest.raises(
         RefusedError, match=r"locked torch==2\.15\.0, numpy .* but torch==2\.15\.0 for [^\n]*\nrun `invoke lock`"
     ):

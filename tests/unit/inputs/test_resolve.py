@@ -89,7 +89,7 @@ def test_a_lock_has_every_wheel_with_its_hash_and_size(index: Site, tmp_path: Pa
         assert (locked_wheel.size, locked_wheel.sha256) == (len(body), hashlib.sha256(body).hexdigest())
     assert lock.load(image(), tmp_path) == new_lock
     assert lock.lock(image(), mirrors(index), tmp_path).text() == new_lock.text()
-    assert "127.0.0.1" not in lock.path(new_lock.request, tmp_path).read_text()
+    assert "127.0.0.1" not in lock.lock_path(new_lock.request, tmp_path).read_text()
 
 
 def test_a_chosen_nccl_replaces_torchs(index: Site, tmp_path: Path) -> None:

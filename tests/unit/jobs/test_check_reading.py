@@ -40,7 +40,7 @@ def test_a_folder_is_walked_in_depth_and_one_broken_file_does_not_end_it(tmp_pat
     }
     (finding,) = result.findings
     assert [Path(location).name.partition(":")[0] for location in finding.where] == ["job.yaml", "twin.yaml-template"]
-    shown = findings_table.text(result).plain
+    shown = findings_table.findings_text(result).plain
     assert f"passed over  {tmp_path}/chart.yaml: a Helm template" in shown
     assert f"not read  {tmp_path}/broken.yaml:1: not valid YAML" in shown
     assert "0 errors, 1 warning in 3 parts of jobs in 7 files; 1 file not read" in shown
@@ -69,7 +69,7 @@ def test_a_deep_affinity_is_read(tmp_path: Path) -> None:
 
 
 def test_nothing_is_wrong_says_what_was_looked_at(tmp_path: Path) -> None:
-    shown = findings_table.text(checked(tmp_path, job_yaml=pods())).plain
+    shown = findings_table.findings_text(checked(tmp_path, job_yaml=pods())).plain
     assert "nothing is wrong in 1 part of jobs in 1 file" in shown
     assert "looked at 1 variable and 1 image, and at the counts of p5.48xlarge" in shown
 
@@ -77,7 +77,9 @@ def test_nothing_is_wrong_says_what_was_looked_at(tmp_path: Path) -> None:
 def test_nothing_is_wrong_in_a_node_group_that_names_its_instance_type(tmp_path: Path) -> None:
     group = "name: g, instanceType: p5.48xlarge, efaEnabled: true, privateNetworking: true, availabilityZones: [a]"
     header = "apiVersion: eksctl.io/v1alpha5\nkind: ClusterConfig\n"
-    shown = findings_table.text(checked(tmp_path, cluster_yaml=f"{header}managedNodeGroups: [{{{group}}}]\n")).plain
+    shown = findings_table.findings_text(
+        checked(tmp_path, cluster_yaml=f"{header}managedNodeGroups: [{{{group}}}]\n")
+    ).plain
     assert shown.rstrip().endswith("; not at counts: no part asks for GPUs")
 
 

@@ -30,7 +30,7 @@ def image(target: str, **changes: str) -> Image:
 def described(*images: Image) -> str:
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
-        console.print(describe.text(images, FACTS))
+        console.print(describe.describe_images(images, FACTS))
     return capture.get()
 
 

@@ -46,7 +46,7 @@ def write_job(tmp_path: Path, launcher: str, **changes: Any) -> Path:
     request = jobs.request(launcher, "efa", "torchrun", name="j", **changes)
     if launcher == "docker":
         request = replace(request, nodes=1, parameters={})
-    return create.make(request, jobs.load_project(), str(tmp_path / "j"))[1]
+    return create.write_job(request, jobs.load_project(), str(tmp_path / "j"))[1]
 
 
 def start(folder: Path, **options: Any) -> record.SubmissionRecord:

@@ -61,7 +61,7 @@ def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
         refused(match, launcher, **changes)
     else:
         with pytest.raises(RefusedError, match=match):
-            create.make(replace(jobs.request("mpijob", "efa", "mpirun"), launcher=launcher), jobs.load_project())
+            create.write_job(replace(jobs.request("mpijob", "efa", "mpirun"), launcher=launcher), jobs.load_project())
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_a_launcher_that_cannot(match: str, launcher: str, fabric: str, starter:
 def test_what_only_the_user_knows_is_asked_for_by_name_all_at_once() -> None:
     request = replace(jobs.request("sagemaker", "efa", "torchrun"), parameters={})
     with pytest.raises(RefusedError) as caught:
-        create.make(request, jobs.load_project())
+        create.write_job(request, jobs.load_project())
     for name in ("role", "subnets", "security-groups", "output", "region"):
         assert f"--param {name}=" in str(caught.value)
     request = replace(jobs.request("mpijob", "erdma", "mpirun"), parameters={})
     with pytest.raises(RefusedError, match=r"mtu=.*\n.*cidr="):
-        create.make(request, jobs.load_project())
+        create.write_job(request, jobs.load_project())
 
 
 def test_an_arm_node_wants_an_arm_image() -> None:
@@ -176,13 +176,13 @@ def test_a_rehearsal_is_known_by_its_digest(images: Path) -> None:
 def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     request = jobs.request("mpijob", "efa", "mpirun", name="first")
     out = tmp_path / "out"
-    create.make(request, jobs.load_project(), str(out))
+    create.write_job(request, jobs.load_project(), str(out))
     before = {path.name: path.read_text() for path in out.iterdir()}
     assert set(before) == {"README.md", "job.json", "mpijob.yaml"}
     with pytest.raises(RefusedError):
-        create.make(replace(request, nodes=1), jobs.load_project(), str(out))
+        create.write_job(replace(request, nodes=1), jobs.load_project(), str(out))
     assert {path.name: path.read_text() for path in out.iterdir()} == before
-    create.make(replace(request, nodes=4), jobs.load_project(), str(out))
+    create.write_job(replace(request, nodes=4), jobs.load_project(), str(out))
     assert "replicas: 4" in (out / "mpijob.yaml").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -190,12 +190,12 @@ def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_job_that_is_written_again_keeps_its_runs_and_what_others_wrote(tmp_path: Path) -> None:
     out = tmp_path / "out"
     request = jobs.request("mpijob", "efa", "mpirun")
-    create.make(request, jobs.load_project(), str(out))
+    create.write_job(request, jobs.load_project(), str(out))
     run = out / "runs" / "20261122T060000Z" / "logs"
     run.mkdir(parents=True)
     (run / "0.log").write_text("a log")
     (out / "notes.txt").write_text("mine")
-    create.make(jobs.request("trainjob", "efa", "mpirun"), jobs.load_project(), str(out))
+    create.write_job(jobs.request("trainjob", "efa", "mpirun"), jobs.load_project(), str(out))
     assert {path.name for path in out.iterdir()} == {"README.md", "job.json", "trainjob.yaml", "runs", "notes.txt"}
     assert ((run / "0.log").read_text(), (out / "notes.txt").read_text()) == ("a log", "mine")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -203,10 +203,10 @@ def test_a_job_that_is_written_again_keeps_its_runs_and_what_others_wrote(tmp_pa
 
 def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    create.make(jobs.request("mpijob", "efa", "mpirun"), jobs.load_project(), str(out))
+    create.write_job(jobs.request("mpijob", "efa", "mpirun"), jobs.load_project(), str(out))
     (out / "trainjob.yaml").write_text("mine")
     with pytest.raises(RefusedError, match=r"trainjob.yaml is not of the job .*\nrename it"):
-        create.make(jobs.request("trainjob", "efa", "mpirun"), jobs.load_project(), str(out))
+        create.write_job(jobs.request("trainjob", "efa", "mpirun"), jobs.load_project(), str(out))
     assert {path.name for path in out.iterdir()} == {"README.md", "job.json", "mpijob.yaml", "trainjob.yaml"}
     assert (out / "trainjob.yaml").read_text() == "mine"
 
@@ -214,9 +214,9 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(RefusedError, match="that no job wrote"):
-        create.make(jobs.request("mpijob", "efa", "mpirun"), jobs.load_project(), str(tmp_path))
+        create.write_job(jobs.request("mpijob", "efa", "mpirun"), jobs.load_project(), str(tmp_path))
     with pytest.raises(RefusedError, match="is a file"):
-        create.make(jobs.request("mpijob", "efa", "mpirun"), jobs.load_project(), str(tmp_path / "thesis.tex"))
+        create.write_job(jobs.request("mpijob", "efa", "mpirun"), jobs.load_project(), str(tmp_path / "thesis.tex"))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -270,7 +270,7 @@ def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(render, "_environment", render._environment.__wrapped__)
     mine = project.Project(jobs.load_project().matrix, facts.load(folder))
     request = replace(jobs.request("slurm", "efa", "torchrun"), launcher="my-batch", parameters={"queue": "night"})
-    job, job_folder = create.make(request, mine, str(tmp_path / "o"))
+    job, job_folder = create.write_job(request, mine, str(tmp_path / "o"))
     script = (job_folder / "submit.sh").read_text()
     assert "--queue night" in script
     assert jobs.IMAGE in script

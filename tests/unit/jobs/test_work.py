@@ -43,7 +43,7 @@ def refusal(launcher: str, part: Work, **changes: Any) -> str:
     ],
 )
 def test_a_mount_is_read_from_one_line(text: str, kind: str, source: str | None, to: str, read_only: bool) -> None:
-    mount = work.mount(text)
+    mount = work.parse_mount(text)
     assert (mount.kind, mount.to, mount.read_only) == (kind, to, read_only)
     assert source is None or mount.source == source
 
@@ -51,7 +51,7 @@ def test_a_mount_is_read_from_one_line(text: str, kind: str, source: str | None,
 @pytest.mark.parametrize("text", ["/fsx", "data:/data", "/a:data", "/a:/x/../dev", "claim:/data", "/a,b:/data", ""])
 def test_a_mount_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(RefusedError, match="write /FOLDER"):
-        work.mount(text)
+        work.parse_mount(text)
 
 
 def test_what_may_be_a_secret_itself_is_not_repeated() -> None:
@@ -93,7 +93,7 @@ def test_a_job_of_jobs_yaml_with_options_over_it(tmp_path: Path, monkeypatch: py
     assert [mount.to for mount in request.work.mounts] == ["/data", "/runs"]
     assert request.work.code == Code(str(tmp_path / "src"), work.CODE)
     assert (request.work.env, request.work.time) == ({"STEPS": "20"}, 4 * 3600)
-    job, folder = create.make(request, jobs.load_project(), str(tmp_path / "out"))
+    job, folder = create.write_job(request, jobs.load_project(), str(tmp_path / "out"))
     assert job.parameters["partition"] == "gpu"
     script = (folder / "job.sbatch").read_text()
     for line in ("#SBATCH --partition=gpu", "#SBATCH --requeue", "#SBATCH --time=240", "#SBATCH --signal=B:USR1@120"):
@@ -130,7 +130,7 @@ def test_a_job_that_is_not_there_names_the_nearest(tmp_path: Path, monkeypatch: 
 
 
 def test_what_a_launcher_cannot_do_is_refused_by_name() -> None:
-    refusal_text = refusal("slurm", Work(mounts=(work.mount("claim:data:/data"),), service_account="x"))
+    refusal_text = refusal("slurm", Work(mounts=(work.parse_mount("claim:data:/data"),), service_account="x"))
     assert "launcher slurm has no mount.claim" in refusal_text
     assert "launcher slurm has no service-account" in refusal_text
 
@@ -141,8 +141,8 @@ def test_what_a_launcher_cannot_do_is_refused_by_name() -> None:
         (Work(env={"NCCL_NET": "Socket"}), "NCCL_NET", "the image sets NCCL_NET=Libfabric"),
         (Work(env={"NCCL_IB_DISABLE": "1", "NCCL_NET_PLUGIN": "none"}), "NCCL_NET_PLUGIN", "facts"),
         (Work(env={"NCCL_DEBUG": "WARN"}), "NCCL_DEBUG", "no log would say"),
-        (Work(mounts=(work.mount("/x:/dev/infiniband"),)), "/dev/infiniband", "it hides or changes /dev"),
-        (Work(mounts=(work.mount("/x:/opt"),)), "/opt", "it hides or changes /opt/amazon"),
+        (Work(mounts=(work.parse_mount("/x:/dev/infiniband"),)), "/dev/infiniband", "it hides or changes /dev"),
+        (Work(mounts=(work.parse_mount("/x:/opt"),)), "/opt", "it hides or changes /opt/amazon"),
         (Work(code=Code("/x", "/usr/lib/x")), "/usr/lib/x", "it hides /usr/lib"),
     ],
 )
@@ -165,14 +165,14 @@ def test_other_variables_stay_as_they_are(variable: str) -> None:
 
 def test_checkpoints_must_outlive_their_container() -> None:
     assert "would end with its container" in refusal("slurm", Work(checkpoints="/runs/a"))
-    read_only = Work(checkpoints="/runs/a", mounts=(work.mount("/fsx:/runs:ro"),))
+    read_only = Work(checkpoints="/runs/a", mounts=(work.parse_mount("/fsx:/runs:ro"),))
     assert "would end with its container" in refusal("slurm", read_only)
-    written_files = files("slurm", Work(checkpoints="/runs/a", mounts=(work.mount("/fsx:/runs"),)))
+    written_files = files("slurm", Work(checkpoints="/runs/a", mounts=(work.parse_mount("/fsx:/runs"),)))
     assert "export CHECKPOINT_DIR=/runs/a" in written_files["job.sbatch"]
 
 
 EVERYTHING = Work(
-    mounts=(work.mount("/fsx/it's:/data"),),
+    mounts=(work.parse_mount("/fsx/it's:/data"),),
     code=Code("/home/me/my code", "/workspace/code"),
     env={"GREETING": "it's; $HOME"},
     secrets={"TOKEN": "env:TOKEN", "KEY": "file:/etc/key"},

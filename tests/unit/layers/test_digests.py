@@ -44,7 +44,7 @@ class WheelImage:
         folder = self.folder / str(len(list(self.folder.iterdir())))
         wheel = layer_wheels.make(folder, files=files)
         request = Lock(request=wheel_lock.lock_request(self.image), wheels=(layer_wheels.locked(wheel),))
-        file = wheel_lock.path(request.request)
+        file = wheel_lock.lock_path(request.request)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(request.text())
         recipe = Recipe("wheels-small", request.wheels, "zstd")
@@ -203,4 +203,4 @@ def test_a_damaged_file_is_named_with_its_line(wheel_image: WheelImage) -> None:
 
 def test_the_committed_file_is_as_it_is_written() -> None:
     loaded = yaml_file.load(COMMITTED, digests.LayersLock).layers
-    assert digests.text(loaded) == COMMITTED.read_text()
+    assert digests.serialize_layers(loaded) == COMMITTED.read_text()

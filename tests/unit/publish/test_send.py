@@ -7,7 +7,7 @@ import pytest
 
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.destination import Destination, open_destination
-from rdma_images.publish.send import mount
+from rdma_images.publish.send import mount_wheel_layers
 from rdma_images.registry.client import Repository, digest_of
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.http import Connection
@@ -40,7 +40,7 @@ def item(layers_at: str = "") -> ApprovedImage:
 
 def run(item: ApprovedImage, destination: Destination, messages: list[str] | None = None) -> frozenset[str]:
     lines: list[str] = messages if messages is not None else []
-    return mount(item, destination, destination.repository(item.image.target), lines.append)
+    return mount_wheel_layers(item, destination, destination.repository(item.image.target), lines.append)
 
 
 @pytest.mark.parametrize("where", ["cache/layers", "training/wheel-layers", "training/erdma-pytorch"])

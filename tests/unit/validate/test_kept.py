@@ -82,7 +82,9 @@ def test_a_report_that_was_kept_answers(engine: Engine, tmp_path: Path, monkeypa
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     (tmp_path / "report.xml").write_text("<testsuites/>")
     report = Report(REF, DIGEST, suite.digest(), None, (), "2026-11-22T10:00:00+00:00", 3.0, (), None)
-    report_cache.save(report_cache.key(REF, DIGEST, suite.digest(), None, ("static",)), report, tmp_path / "report.xml")
+    report_cache.save(
+        report_cache.cache_key(REF, DIGEST, suite.digest(), None, ("static",)), report, tmp_path / "report.xml"
+    )
     lines: list[str] = []
     assert validate(REF, engine, progress=lines.append) == replace(report, reused=True)
     assert lines == [f"{REF} is up to date: this suite has validated it"]

@@ -19,7 +19,7 @@ from rdma_images.inspection.inspection import HistoryStep, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.validate import expected_fabric, ldcache, suite, transport
 from rdma_images.validate.answers import parse_answers
-from rdma_images.validate.image_config import mask_secrets
+from rdma_images.validate.image_config import hide_secret_values
 from rdma_images.validate.ldcache import ComputedLoader
 from rdma_images.validate.probes.rootfs import Root
 from tests.incidents import elf_files
@@ -161,7 +161,7 @@ def test_a_report_does_not_repeat_a_secret() -> None:
             "history": [HistoryStep(made_by=f"RUN curl -H {token}", bytes=1), HistoryStep(made_by="RUN true", bytes=2)],
         }
     )
-    shown = mask_secrets(about).model_dump_json()
+    shown = hide_secret_values(about).model_dump_json()
     assert "x1" not in shown
     assert token not in shown
     assert "/etc/pip.conf" in shown
