@@ -13,7 +13,7 @@ MACHINES: Mapping[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aar
 def machine_of(platform: str) -> str:
     """Return the machine of a platform, with or without a variant; "" for a platform that no image is built for."""
     name = "/".join(platform.split("/")[:2])
-    return next((machine for known, machine in MACHINES.items() if known == name), "")
+    return next((machine for supported, machine in MACHINES.items() if supported == name), "")
 
 
 Fabric = Literal["efa", "erdma"]

@@ -74,8 +74,8 @@ class ComputedLoader:
             faults = linking.faults(path, paths, linkings, loaded.values())
         return {"libraries": paths, "missing": missing, "faults": faults, "error": ""}
 
-    def found(self, name: str, asked_by: str) -> str:
-        """Return as libraries.ImageLoader.found, and what the cache has."""
+    def loaded_path(self, name: str, asked_by: str) -> str:
+        """Return as libraries.ImageLoader.loaded_path, and what the cache has."""
         return self.path(name, asked_by)
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:

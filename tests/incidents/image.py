@@ -271,8 +271,8 @@ def _completed(files: Mapping[str, ImageFile | None], before: Mapping[str, Image
     for path, file in files.items():
         earlier = before.get(path)
         if file and file.library and earlier and earlier.library:
-            said = {name: getattr(file.library, name) for name in file.library.model_fields_set}
-            completed[path] = file.model_copy(update={"library": earlier.library.model_copy(update=said)})
+            stated = {name: getattr(file.library, name) for name in file.library.model_fields_set}
+            completed[path] = file.model_copy(update={"library": earlier.library.model_copy(update=stated)})
     return completed
 
 

@@ -33,7 +33,7 @@ def key_faults(node: YamlNode, table: str) -> Iterator[ShellFault]:
 
 
 def early_variables(
-    script: LocatedText | None, first_line: int, table: str, own: frozenset[str]
+    script: LocatedText | None, first_line: int, table: str, file_variables: frozenset[str]
 ) -> Iterator[ShellFault]:
     """Yield the variables that a script reads and its launcher sets in another of its scripts alone.
 
@@ -41,13 +41,13 @@ def early_variables(
         script: the script.
         first_line: the line of the file in which it begins.
         table: the variables.
-        own: those that the file sets.
+        file_variables: those that the file sets.
     """
     names = facts_file.read(LaunchOptions).variables[table].names
     seen: set[str] = set()
     for number, line in enumerate(script.text.split("\n") if script else (), first_line):
         for match in re.finditer(rf"\$\{{?({'|'.join(names)})\b(?!:?[-=])", line.split("#")[0]):
-            if match[1] not in seen | own:
+            if match[1] not in seen | file_variables:
                 seen.add(match[1])
                 problem = f"{match[1]} is empty in `setup`: SkyPilot sets it in `run` alone"
                 fix = f"read it in `run`, or {match[1].replace('SKYPILOT_', 'SKYPILOT_SETUP_')} in `setup`"

@@ -179,9 +179,9 @@ def _unexpanded(text: commands.ShellText) -> Iterator[ShellFault]:
                     line = word.line + word.text.count("\n", 0, match.start())
                     problem = f"{name} is set here and not exported: the shell that reads '…' finds it empty"
                     yield ShellFault(LocatedText(name, line), problem, f"write export {name}=…", "warning")
-            if kept := KEPT_DOLLAR.search(DOUBLE_QUOTED.sub("", word.text)):
-                problem = f"\\{kept['name']} in single quotes stays as it is: the value is not put in place"
-                yield ShellFault(LocatedText(kept["name"], word.line), problem, "leave the backslash out", "warning")
+            if escaped := KEPT_DOLLAR.search(DOUBLE_QUOTED.sub("", word.text)):
+                problem = f"\\{escaped['name']} in single quotes stays as it is: the value is not put in place"
+                yield ShellFault(LocatedText(escaped["name"], word.line), problem, "leave the backslash out", "warning")
 
 
 def nested_commands(

@@ -182,12 +182,14 @@ def check_names_of_devices(devices: list[Device], setting: str) -> Iterator[Find
         return
     is_exact = setting.startswith("=")
     for name in setting.lstrip("=").split(","):
-        wanted = name.strip().partition(":")[0]
+        device_name = name.strip().partition(":")[0]
         fitting = [
-            device for device in devices if device.name == wanted or (not is_exact and device.name.startswith(wanted))
+            device
+            for device in devices
+            if device.name == device_name or (not is_exact and device.name.startswith(device_name))
         ]
-        if wanted and not fitting:
-            yield "warning", "devices", "NCCL_IB_HCA names %s, and no adapter here has that name" % wanted
+        if device_name and not fitting:
+            yield "warning", "devices", "NCCL_IB_HCA names %s, and no adapter here has that name" % device_name
     names = [name.strip().partition(":")[0] for name in setting.lstrip("=").split(",") if name.strip()]
     taken = [
         device for device in devices if device.name in names or (not is_exact and device.name.startswith(tuple(names)))

@@ -175,7 +175,7 @@ class ImageLoader:
         self.waited = next((fault for fault in answer["faults"] if fault.endswith(loader.LATE)), "")
         return answer
 
-    def found(self, name: str, asked_by: str) -> str:
+    def loaded_path(self, name: str, asked_by: str) -> str:
         """Return the path at which the search paths of `asked_by` have `name`; "" where they have none."""
         path = loader.searched(name, asked_by)
         return path if "/" in path else ""
@@ -335,7 +335,7 @@ def parts_of_cudnn(root: rootfs.Root, path: str, loaders: Any) -> dict[str, Any]
     answer: dict[str, Any] = loaders.closure(path, False)
     folder = os.path.dirname(path)
     beside = [name for name in root.names(folder) if CUDNN.fullmatch(name) and name.count(".") == 2]
-    parts = {name: loaders.found(name, path) for name in beside}
+    parts = {name: loaders.loaded_path(name, path) for name in beside}
     libraries_of = {**{name: root.real(file) for name, file in parts.items() if file}, **answer["libraries"]}
     faults = stack_users.version_faults(root, path, {n: f for n, f in libraries_of.items() if CUDNN.fullmatch(n)})
     return {**answer, "libraries": libraries_of, "faults": [*answer["faults"], *faults]}
