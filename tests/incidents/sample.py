@@ -1,6 +1,6 @@
 """Print which reports of a sample are told with their cause in a first line.
 
-`python -m tests.incidents.sample tests/incidents/samples/2026-11-24.yaml`
+`python -m tests.incidents.sample tests/incidents/samples/2026-11-27-images-3.yaml`
 """
 
 import sys
