@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.jobs.node import node_check
 from rdma_images.jobs.write import render
 from tests.e2e import unpacked
 from tests.unit.jobs.test_node_check import device, write
@@ -49,7 +50,7 @@ def warnings(networks: dict[int, str], folder: Path, **variables: str) -> list[s
             device(root, f"mlx5_{rail}", "mlx5_core", (address, address))
             write(root / f"sys/class/infiniband/mlx5_{rail}/ports/1/gid_attrs/ndevs/0", f"roce{rail}")
         meeting = [f"--root={root}", "--nodes=2", f"--rank={node - 1}", "--master=10.88.0.1"]
-        command = ["ip", "netns", "exec", name, sys.executable, "-c", render.node_check_program(), *meeting]
+        command = ["ip", "netns", "exec", name, sys.executable, "-c", render.packed_program(node_check), *meeting]
         environment = {**os.environ, "NCCL_SOCKET_IFNAME": "eth0", "RDMA_IMAGES_NODE": f"n{node}", **variables}
         running.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
     lines = [line for process in running for line in process.communicate()[0].splitlines()]

@@ -71,13 +71,14 @@ class LogWatch:
 
     @property
     def sentence(self) -> str:
-        """Return the nodes on which the job cannot run, or the verdict so far."""
-        return self.bad_nodes or self._watch.verdict.sentence
+        """Return why the job cannot run, by the checks before its command, or the verdict so far."""
+        return self.check_failure or self._watch.verdict.sentence
 
     @property
-    def bad_nodes(self) -> str:
-        """Return the nodes whose check failed, each with its first error; "" for none."""
-        return "; ".join(f"node {node}: {errors[0]}" for node, errors in self._watch.bad_nodes.items())
+    def check_failure(self) -> str:
+        """Return the nodes whose check failed, each with its first error, or why the all-reduce failed; "" for none."""
+        bad_nodes = "; ".join(f"node {node}: {errors[0]}" for node, errors in self._watch.bad_nodes.items())
+        return bad_nodes or self._watch.all_reduce_error
 
     @property
     def bad_node_names(self) -> str:

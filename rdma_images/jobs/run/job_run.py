@@ -174,11 +174,11 @@ class _JobRun:
         except CommandError as error:
             self.progress(f"not all logs could be collected: {error}")
         logs.judge_new_lines()
-        if end.how != "failed" or not logs.bad_nodes:
+        if end.how != "failed" or not logs.check_failure:
             return end
         if submission.run.how in WITH_EXCLUDE and logs.bad_node_names:
             self.progress(f"the same job on other nodes: {COMMAND} job … --param exclude={logs.bad_node_names}")
-        return replace(end, why=logs.bad_nodes)
+        return replace(end, why=logs.check_failure)
 
 
 def _new_folder(job_folder: Path) -> Path:

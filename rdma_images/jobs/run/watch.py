@@ -21,9 +21,11 @@ from rdma_images.nccl_logs.verdict import Verdict, load_wordings
 
 GRACE = 10.0  # seconds in which the other ranks may say more, after a line that stops a job
 END_SECONDS = 15.0  # seconds for a command to end by itself
-# What jobs/node/node_check.py prints.
-NODE_FINDING = re.compile(r"rdma-images-node-check (?P<node>\S+) (?P<severity>error|warning) (?P<sentence>.+)")
-MAX_FINDINGS = 200  # of the nodes' check that are reported
+# What jobs/node/node_check.py and all_reduce_check.py print.
+FINDING = re.compile(
+    r"rdma-images-(?P<check>node-check|all-reduce) (?P<node>\S+) (?P<severity>error|warning|note) (?P<sentence>.+)"
+)
+MAX_FINDINGS = 200  # of these checks that are reported
 
 
 class JobWatch:
@@ -36,6 +38,7 @@ class JobWatch:
         self._stopped_at = math.inf
         self._findings: set[str] = set()
         self.bad_nodes: dict[str, list[str]] = {}  # and the errors of each
+        self.all_reduce_error = ""  # of the all-reduce before the command; no node is blamed for it
 
     @property
     def verdict(self) -> Verdict:
@@ -49,22 +52,27 @@ class JobWatch:
 
     def feed(self, text: str) -> None:
         """Judge whole lines."""
-        if "rdma-images-node-check " in text:
+        if "rdma-images-" in text:
             self._report_findings(text)
         if self._live.feed(text):
             self._report(f"{self.verdict.network}: {self.verdict.sentence}")
-        if self._live.has_ended or self.bad_nodes:
+        if self._live.has_ended or self.bad_nodes or self.all_reduce_error:
             self._stopped_at = min(self._stopped_at, time.monotonic())
 
     def _report_findings(self, text: str) -> None:
-        """Say what the check of the nodes found, each finding once."""
-        for match in NODE_FINDING.finditer(text):
+        """Say what the checks before the command found, each finding once."""
+        for match in FINDING.finditer(text):
             finding = f"{match['node']}: {match['sentence']}"
-            if finding not in self._findings and len(self._findings) < MAX_FINDINGS:
-                self._findings.add(finding)
-                self._report(f"{match['severity']}: {finding}")
-                if match["severity"] == "error":
-                    self.bad_nodes.setdefault(plain(match["node"]), []).append(plain(match["sentence"]))
+            if finding in self._findings or len(self._findings) == MAX_FINDINGS:
+                continue
+            self._findings.add(finding)
+            self._report(f"{match['severity']}: {finding}")
+            if match["severity"] != "error":
+                continue
+            if match["check"] == "node-check":
+                self.bad_nodes.setdefault(plain(match["node"]), []).append(plain(match["sentence"]))
+            else:
+                self.all_reduce_error = self.all_reduce_error or plain(match["sentence"])
 
     def _report(self, sentence: str) -> None:
         seconds = int(time.monotonic() - self._start_time)

@@ -8,13 +8,14 @@ import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 import jinja2
 
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.node import node_check
+from rdma_images.jobs.node import all_reduce_check, node_check
 
 ENDING = ".j2"
 START = "exec(__import__('zlib').decompress(__import__('base64').b64decode('{}')))"
@@ -53,14 +54,15 @@ def _environment() -> jinja2.Environment:
     environment.filters["word"] = shlex.quote
     environment.filters["quoted"] = json.dumps  # a JSON string is a YAML string
     environment.globals["refuse"] = _refuse
-    environment.globals["node_check"] = node_check_program()
+    environment.globals["node_check"] = packed_program(node_check)
+    environment.globals["all_reduce_check"] = packed_program(all_reduce_check)
     return environment
 
 
 @cache
-def node_check_program() -> str:
-    """Return what `python3 -c` runs as the node check: one line without a quotation mark other than the apostrophe."""
-    tree = ast.parse(Path(node_check.__file__).read_text(encoding="utf-8"))
+def packed_program(module: ModuleType) -> str:
+    """Return what `python3 -c` runs as a module: one line without a quotation mark other than the apostrophe."""
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]

@@ -21,6 +21,7 @@ from rdma_images.jobs.write import compose, counts
 from tests.support import job_parts as jobs
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "jobs"
+PACKED_PROGRAM = re.compile(r"[A-Za-z0-9+/=]{1000,}")
 KUBERNETES = "1.36"
 EVERY = list(jobs.combinations())
 ON_KUBERNETES = [
@@ -69,7 +70,8 @@ def test_a_capacity_block_with_a_launch_template_is_refused_with_what_to_leave_o
 
 
 def compare(folder: Path, rendered: Mapping[str, str], request: pytest.FixtureRequest) -> None:
-    """Hold the files against those of the folder, or write those anew."""
+    """Hold the files, without the text of the programs in them, against those of the folder, or write those anew."""
+    rendered = {name: PACKED_PROGRAM.sub("PROGRAM", text) for name, text in rendered.items()}
     if request.config.getoption("--update-golden"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in rendered.items():

@@ -51,7 +51,7 @@ def findings(root: Path, *arguments: str, **variables: str) -> list[str]:
             "sh",
             sys.executable,
             "-c",
-            render.node_check_program(),
+            render.packed_program(node_check),
             f"--root={root}",
             *arguments,
         ],

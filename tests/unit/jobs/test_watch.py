@@ -123,5 +123,25 @@ def test_a_node_that_only_misses_its_neighbour_is_bad_and_not_to_be_excluded(tmp
         "1: rdma-images-node-check n1 error memlock: locked memory is limited\n"
     )
     logs.judge_new_lines()
-    assert logs.bad_nodes == "node n0: neighbour: n1 is not reached; node n1: neighbour: n2 is not reached"
+    assert logs.check_failure == "node n0: neighbour: n1 is not reached; node n1: neighbour: n2 is not reached"
     assert logs.bad_node_names == "n1"
+
+
+def test_a_failed_all_reduce_ends_the_job_and_excludes_no_node(tmp_path: Path) -> None:
+    messages: list[str] = []
+    logs = follow.LogWatch(tmp_path, messages.append, ends=True)
+    note = "all-reduce: 2 GPUs of 2 nodes over NET/Socket: 256 MiB at 2.7 GB/s"
+    error = "all-reduce: NCCL sends between the nodes over TCP sockets, and not over efa"
+    (tmp_path / "a.log").write_text(
+        f"0: rdma-images-all-reduce n0 note {note}\n"
+        f"0: rdma-images-all-reduce n0 error {error}\n"
+        f"1: rdma-images-all-reduce n1 error {error}\n"
+    )
+    logs.judge_new_lines()
+    assert logs.check_failure == error
+    assert logs.bad_node_names == ""
+    assert [message.split(" ", 1)[1] for message in messages] == [
+        f"note: n0: {note}",
+        f"error: n0: {error}",
+        f"error: n1: {error}",
+    ]

@@ -1,0 +1,312 @@
+"""Run an all-reduce over all GPUs of a job before its command: does NCCL start, over which network, and how fast?
+
+It starts one process for each GPU of this node, with the job's own environment, torch and NCCL; the processes of all
+nodes form one communicator. Prints a line for each finding, which `rdma_images.jobs.run.watch` reads, and before an
+error what NCCL and torch printed. Ends with 1 after an error.
+
+Needs Python 3.8 and the image's torch; without torch or a GPU it says so or does nothing, and ends with 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import glob
+import importlib.util
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Finding = tuple[str, str]  # severity, sentence
+
+MARK = "rdma-images-all-reduce"
+PORT = 29498  # where the ranks meet at the first node, beside torchrun's and the node check's
+LIMIT_SECONDS = 90.0  # for a few nodes; a second more for each node
+GRACE_SECONDS = 5.0  # for other ranks to say why, after one has failed
+END_SECONDS = 10.0  # for all ranks to end, after the last all-reduce
+MESSAGE_BYTES = 256 << 20
+ROUNDS = 5  # measured, after one that is not
+# Below this share of the adapters' rates something is wrong: published runs of 256 MiB on two and four nodes reach 80 %
+# and more (facts/reference-busbw.yaml, p5.48xlarge and p6-b200.48xlarge); more nodes need larger messages for that.
+SLOW_SHARE = 0.25
+QUOTED_LINES = 60  # of NCCL's log, after its first warning
+CHANNEL = re.compile(r"via NET/(?P<network>[^/\n]+)/\d+(?:\(\d+\))?(?P<ways>(?:/\w+)*)")
+PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (?P<name>[\w;-]+)")
+EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt): .*")
+STATUS_NAMES = {number.value: number.name for number in signal.Signals}
+
+
+def adapter_rate(root: str, count: int) -> float:
+    """Return what the node's first `count` active RDMA ports carry together, in GB/s; 0.0 where none says."""
+    rates = []
+    for port in sorted(glob.glob(root + "/sys/class/infiniband/*/ports/1")):
+        try:
+            with open(port + "/state") as state, open(port + "/rate") as rate:
+                if "ACTIVE" in state.read():
+                    rates.append(float(rate.read().split()[0]) / 8)
+        except (OSError, ValueError, IndexError):
+            continue
+    return sum(sorted(rates, reverse=True)[: count or None])
+
+
+def run_rank(options: argparse.Namespace, local_rank: int, folder: str) -> None:
+    """Take part in the all-reduces as one rank, and write what was measured to `result.<local rank>` in `folder`."""
+    os.environ["NCCL_DEBUG"] = "INFO"
+    os.environ["NCCL_DEBUG_FILE"] = "%s/nccl.%d.log" % (folder, local_rank)
+    os.environ.pop("NCCL_DEBUG_SUBSYS", None)
+    import torch
+    from torch import distributed
+
+    rank, ranks = options.rank * options.gpus + local_rank, options.nodes * options.gpus
+    torch.cuda.set_device(local_rank)
+    limit = datetime.timedelta(seconds=2 * LIMIT_SECONDS + options.nodes)  # the parent ends it before
+    store = distributed.TCPStore(options.master, PORT, ranks, rank == 0, timeout=limit)
+    start = time.monotonic()
+    distributed.init_process_group("nccl", store=store, rank=rank, world_size=ranks, timeout=limit)
+    tensor = torch.ones(MESSAGE_BYTES // 4, device="cuda")
+    distributed.all_reduce(tensor)
+    is_right = bool(((tensor == ranks).all()).item())
+    started = time.monotonic()
+    for _ in range(ROUNDS):
+        distributed.all_reduce(tensor)
+    torch.cuda.synchronize()
+    seconds = (time.monotonic() - started) / ROUNDS
+    result = {
+        "start_seconds": started - start,
+        "bus_bandwidth": MESSAGE_BYTES / seconds * 2 * (ranks - 1) / ranks / 1e9,
+        "is_right": is_right,
+    }
+    with open("%s/result.%d" % (folder, local_rank), "w") as file:
+        json.dump(result, file)
+    end_together(store, ranks, is_host=rank == 0)
+
+
+def end_together(store: Any, ranks: int, is_host: bool) -> None:
+    """Wait until every rank has measured: one that ends earlier would break the connections of the others."""
+    deadline = time.monotonic() + END_SECONDS
+    try:
+        store.add("measured", 1)
+        while store.add("measured", 0) < ranks and time.monotonic() < deadline:
+            time.sleep(0.05)
+    except RuntimeError:
+        return  # the host of the store has ended, since all had measured
+    if is_host:
+        time.sleep(0.5)
+
+
+def start_rank(options: argparse.Namespace, local_rank: int, folder: str) -> int:
+    """Start the process of one rank, whose output goes to `output.<local rank>` in `folder`, and return its id."""
+    sys.stdout.flush()
+    process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        output = os.open("%s/output.%d" % (folder, local_rank), os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        run_rank(options, local_rank, folder)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def wait_for_ranks(processes: dict[int, int], limit: float) -> dict[int, str]:
+    """Wait for the ranks' processes to end, and end those that are left when `limit` seconds are over.
+
+    Args:
+        processes: The local rank of each process id.
+        limit: Seconds.
+
+    Returns:
+        How each rank failed, by its local rank and in the order of time: "exit code 1", "SIGSEGV", "" for one that
+        had not ended.
+    """
+    failures: dict[int, str] = {}
+    running = dict(processes)
+    deadline = time.monotonic() + limit
+    while running and time.monotonic() < deadline:
+        process, status = os.waitpid(-1, os.WNOHANG)
+        if not process:
+            time.sleep(0.05)
+        elif process in running:
+            rank = running.pop(process)
+            if os.WIFSIGNALED(status):
+                failures[rank] = STATUS_NAMES.get(os.WTERMSIG(status), "signal %d" % os.WTERMSIG(status))
+            elif os.WEXITSTATUS(status):
+                failures[rank] = "exit code %d" % os.WEXITSTATUS(status)
+            if rank in failures:
+                deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+    for process, rank in running.items():
+        failures[rank] = ""
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+    return failures
+
+
+def read_lines(path: str) -> list[str]:
+    """Return a file's lines that have text; none where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return [line.rstrip() for line in file if line.strip()]
+    except OSError:
+        return []
+
+
+def nccl_log(folder: str, local_rank: int) -> list[str]:
+    """Return the lines of a rank's NCCL."""
+    return read_lines("%s/nccl.%d.log" % (folder, local_rank))
+
+
+def output(folder: str, local_rank: int) -> list[str]:
+    """Return what torch printed in a rank, without the frames of C++."""
+    lines = read_lines("%s/output.%d" % (folder, local_rank))
+    return [line for line in lines if not line.startswith("frame #")]
+
+
+def first_warning(log: list[str]) -> int:
+    """Return the number of the first line with a warning of NCCL; -1 for none."""
+    return next((number for number, line in enumerate(log) if "NCCL WARN" in line), -1)
+
+
+def print_failure(folder: str, local_rank: int) -> None:
+    """Print what a failed rank's NCCL and torch say: NCCL's lines from its first warning on, or its last five."""
+    log = nccl_log(folder, local_rank)
+    first = first_warning(log)
+    first = first if first >= 0 else max(0, len(log) - 5)
+    for line in log[first : first + QUOTED_LINES] + output(folder, local_rank)[-QUOTED_LINES:]:
+        print(line, flush=True)
+
+
+def failure(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> str:
+    """Return the sentence about ranks that failed: what the first says that ended by itself, or that they all wait."""
+    local_rank, status = next(iter(failures.items()))
+    rank, ranks = options.rank * options.gpus + local_rank, options.nodes * options.gpus
+    log = nccl_log(folder, local_rank)
+    if status:
+        warning = first_warning(log)
+        exceptions = [match[0] for match in map(EXCEPTION.match, output(folder, local_rank)) if match]
+        reason = log[warning].split("NCCL WARN ")[-1] if warning >= 0 else (exceptions or [status])[-1]
+        return "rank %d of %d failed: %s" % (rank, ranks, reason[:300])
+    limit = LIMIT_SECONDS + options.nodes
+    if not log:
+        return "after %.0f s not all %d ranks have come to %s, port %d" % (limit, ranks, options.master, PORT)
+    return "not done after %.0f s; the last line of rank %d's NCCL: %s" % (limit, rank, log[-1][:300])
+
+
+class Networks:
+    """The networks between nodes that NCCL's logs of this node's ranks name."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.channels: dict[str, int] = {}  # number of channels, by network
+        self.has_gpudirect = False
+        self.providers: set[str] = set()  # libfabric's, which the plugin chose
+        for line in lines:
+            if channel := CHANNEL.search(line):
+                self.channels[channel["network"]] = self.channels.get(channel["network"], 0) + 1
+                self.has_gpudirect |= "GDRDMA" in channel["ways"]
+            elif provider := PROVIDER.search(line):
+                self.providers.add(provider["name"])
+
+    def __str__(self) -> str:
+        names = " and ".join("NET/" + name for name in sorted(self.channels))
+        return names + (" with GPUDirect" if self.has_gpudirect else "")
+
+
+def findings(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
+    """Yield the findings about ranks that all ended well: the network first, then the speed."""
+    with open(folder + "/result.0") as file:
+        result = json.load(file)
+    networks = Networks([line for rank in range(options.gpus) for line in nccl_log(folder, rank)])
+    other_providers = sorted(name for name in networks.providers if not name.startswith("efa"))
+    if not result["is_right"]:
+        yield "error", "the sum over all GPUs is wrong: an adapter, a link or a GPU changes data"
+    if options.nodes > 1 and "Socket" in networks.channels and options.fabric:
+        print("\n".join(nccl_log(folder, 0)), flush=True)
+        yield "error", "NCCL sends between the nodes over TCP sockets, and not over %s" % options.fabric
+    elif options.nodes > 1 and options.fabric == "efa" and other_providers:
+        print("\n".join(nccl_log(folder, 0)), flush=True)
+        yield "error", "libfabric uses its provider %s, and not efa" % ", ".join(other_providers)
+    speed = "%d MiB at %.1f GB/s bus bandwidth" % (MESSAGE_BYTES >> 20, result["bus_bandwidth"])
+    rate = adapter_rate(options.root.rstrip("/"), options.adapters)
+    if options.nodes > 1 and networks.channels and result["bus_bandwidth"] < rate * SLOW_SHARE:
+        reason = "" if networks.has_gpudirect else ", and no channel uses GPUDirect"
+        yield "warning", "%s, where this node's adapters carry %.1f GB/s%s" % (speed, rate, reason)
+    if options.rank == 0:
+        yield (
+            "note",
+            "%d GPUs of %d node%s%s: %s; NCCL was ready after %.1f s"
+            % (
+                options.nodes * options.gpus,
+                options.nodes,
+                "s" if options.nodes > 1 else "",
+                " over %s" % networks if networks.channels else "",
+                speed,
+                result["start_seconds"],
+            ),
+        )
+
+
+def check(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
+    """Yield the findings of the all-reduce; what NCCL and torch said of a failure is printed before it."""
+    if importlib.util.find_spec("torch") is None:
+        yield "note", "not run: the image has no torch for %s" % sys.executable
+        return
+    try:
+        import torch
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
+        yield "error", "torch cannot be imported: %s" % traceback.format_exc().strip().splitlines()[-1][:300]
+        return
+    if torch.version.cuda is None:
+        yield "note", "not run: the image's torch %s has no CUDA" % torch.__version__
+        return
+    processes = {start_rank(options, local_rank, folder): local_rank for local_rank in range(options.gpus)}
+    failures = wait_for_ranks(processes, LIMIT_SECONDS + options.nodes)
+    if failures:
+        local_rank = next(iter(failures))
+        if first_warning(nccl_log(folder, local_rank)) < 0:
+            time.sleep(GRACE_SECONDS)  # for the rank to speak first that this one waited for
+        print_failure(folder, local_rank)
+        yield "error", failure(options, folder, failures)
+        return
+    yield from findings(options, folder)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the all-reduce, print the findings, and return the exit code: 1 after an error."""
+    parser = argparse.ArgumentParser(prog=MARK)
+    parser.add_argument("--fabric", default="", help="efa, erdma or ib; empty where TCP is no error")
+    parser.add_argument("--adapters", type=int, default=0, help="adapters of the node that the job uses; 0: all")
+    parser.add_argument("--gpus", type=int, required=True, help="GPUs of each node")
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--rank", type=int, default=0, help="this node's number")
+    parser.add_argument("--master", default="127.0.0.1", help="name or address of node 0")
+    parser.add_argument("--root", default="/")
+    options = parser.parse_args(arguments)
+    if options.nodes * options.gpus < 2 or not glob.glob("/dev/nvidia[0-9]*"):
+        return 0
+    has_failed, node = False, os.environ.get("RDMA_IMAGES_NODE") or socket.gethostname()
+    with tempfile.TemporaryDirectory(prefix="all-reduce-") as folder:
+        for severity, sentence in check(options, folder):
+            has_failed |= severity == "error"
+            print(MARK, node, severity, "all-reduce:", sentence, flush=True)
+    return int(has_failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,108 @@
+"""The all-reduce before a job's command: what it says of NCCL's logs and of processes. Its NCCL needs two GPUs."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rdma_images.jobs.node import all_reduce_check
+
+LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
+OPTIONS = argparse.Namespace(fabric="efa", adapters=0, gpus=1, nodes=2, rank=0, master="n0", root="/none")
+
+
+def write_result(folder: Path, log: str, bus_bandwidth: float = 40.0, is_right: bool = True) -> None:
+    """Write what a rank leaves that ended well."""
+    result = {"start_seconds": 1.0, "bus_bandwidth": bus_bandwidth, "is_right": is_right}
+    (folder / "result.0").write_text(json.dumps(result))
+    (folder / "nccl.0.log").write_text(log)
+
+
+def findings(folder: Path, **changes: object) -> list[str]:
+    options = argparse.Namespace(**{**vars(OPTIONS), **changes})
+    return [" ".join(finding) for finding in all_reduce_check.findings(options, str(folder))]
+
+
+def test_sockets_between_nodes_are_an_error_where_a_fabric_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = (LOGS / "net-socket.log").read_text()
+    write_result(tmp_path, log)
+    error, note = findings(tmp_path)
+    assert error == "error NCCL sends between the nodes over TCP sockets, and not over efa"
+    assert note.startswith("note 2 GPUs of 2 nodes over NET/Socket: 256 MiB at 40.0 GB/s bus bandwidth")
+    assert "via NET/Socket" in capsys.readouterr().out
+    assert len(findings(tmp_path, fabric="")) == 1
+    assert len(findings(tmp_path, rank=1)) == 1
+
+
+def test_another_provider_than_efa_is_an_error(tmp_path: Path) -> None:
+    write_result(tmp_path, (LOGS / "gpu-two-nodes.log").read_text())
+    assert findings(tmp_path)[0] == "error libfabric uses its provider tcp, and not efa"
+
+
+def test_a_wrong_sum_is_an_error(tmp_path: Path) -> None:
+    write_result(tmp_path, "", is_right=False)
+    assert findings(tmp_path)[0] == "error the sum over all GPUs is wrong: an adapter, a link or a GPU changes data"
+
+
+def test_a_bandwidth_far_below_the_adapters_is_a_warning(tmp_path: Path) -> None:
+    line = "n0:1:1 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [receive] via NET/IB/0%s\n"
+    for port, (state, rate) in enumerate((("4: ACTIVE", "400 Gb/sec (4X NDR)"), ("1: DOWN", "400 Gb/sec (4X NDR)"))):
+        folder = tmp_path / f"sys/class/infiniband/mlx5_{port}/ports/1"
+        folder.mkdir(parents=True)
+        (folder / "state").write_text(state)
+        (folder / "rate").write_text(rate)
+    write_result(tmp_path, line % "", bus_bandwidth=6.0)
+    assert findings(tmp_path, fabric="ib", root=str(tmp_path))[0] == (
+        "warning 256 MiB at 6.0 GB/s bus bandwidth, where this node's adapters carry 50.0 GB/s, "
+        "and no channel uses GPUDirect"
+    )
+    write_result(tmp_path, line % "/GDRDMA", bus_bandwidth=30.0)
+    (note,) = findings(tmp_path, fabric="ib", root=str(tmp_path))
+    assert "over NET/IB with GPUDirect" in note
+
+
+def start(code: str) -> int:
+    return os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])
+
+
+def test_the_first_that_fails_is_named_first_and_the_others_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_reduce_check, "GRACE_SECONDS", 0.5)
+    begin = time.monotonic()
+    processes = {
+        start("import time; time.sleep(60)"): 0,
+        start("import os; os.kill(os.getpid(), 11)"): 1,
+        start(""): 2,
+    }
+    assert list(all_reduce_check.wait_for_ranks(processes, 30).items()) == [(1, "SIGSEGV"), (0, "")]
+    assert time.monotonic() - begin < 20
+
+
+def failure(folder: Path, status: str, log: str = "", output: str = "") -> str:
+    (folder / "nccl.0.log").write_text(log)
+    (folder / "output.0").write_text(output)
+    return all_reduce_check.failure(OPTIONS, str(folder), {0: status})
+
+
+def test_a_failure_quotes_what_names_the_reason(tmp_path: Path) -> None:
+    warning = "n0:1:1 [0] bootstrap.cc:114 NCCL WARN Bootstrap : no socket interface found\n"
+    exception = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:93, invalid usage"
+    output = f"{exception}\nLast error:\nBootstrap\n"
+    assert failure(tmp_path, "exit code 1", warning, output) == (
+        "rank 0 of 2 failed: Bootstrap : no socket interface found"
+    )
+    assert failure(tmp_path, "exit code 1", "", output) == f"rank 0 of 2 failed: {exception}"
+    assert failure(tmp_path, "SIGSEGV") == "rank 0 of 2 failed: SIGSEGV"
+    assert failure(tmp_path, "") == "after 92 s not all 2 ranks have come to n0, port 29498"
+    assert failure(tmp_path, "", warning.replace("WARN", "INFO")).startswith("not done after 92 s; the last line of")
+
+
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")
+def test_a_node_without_a_gpu_runs_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert all_reduce_check.main(["--gpus=8", "--nodes=2"]) == 0
+    assert capsys.readouterr().out == ""
