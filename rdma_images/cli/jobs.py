@@ -1,4 +1,4 @@
-"""The tasks for jobs and their clusters: job, job.run, job.check, job.attach, job.launchers and cluster."""
+"""The tasks for jobs and their clusters: job and job.check, .preflight, .run, .attach and .launchers; cluster."""
 
 import sys
 from json import dumps
@@ -22,6 +22,7 @@ CLUSTER_EXAMPLE = (
     "cluster --launcher eksctl --instance p5.48xlarge --nodes 2 --region us-west-2 --zone us-west-2a "
     "--param second-zone=us-west-2b"
 )
+PREFLIGHT_FABRICS = ("efa", "erdma", "ib")
 OUTPUT_HELP = {
     "out": "The folder to write; by default build/jobs/<name>/.",
     "json": "JSON on standard output, for programs.",
@@ -221,6 +222,27 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
         raise Exit(code=1)
     if {row.file for row in checked.unreadable} & set(map(str, paths)):
         raise Exit(code=2)
+
+
+@verb(
+    "job.preflight > preflight.sh",
+    "job.preflight --fabric efa --gpus 8 > preflight.sh",
+    name="preflight",
+    help={
+        "fabric": "What each node must have: efa, erdma or ib; without it whatever is there.",
+        "gpus": "GPUs of each node; without it those that are visible.",
+    },
+)
+def job_preflight(_: Context, fabric: str = "", gpus: int = 0) -> None:
+    """Print a script that checks the nodes of a job of your own.
+
+    Run it once on each node, in the job's container, before the command: sh preflight.sh || exit 1.
+    """
+    from rdma_images.jobs.write import render
+
+    if fabric not in ("", *PREFLIGHT_FABRICS):
+        raise RefusedError(f"--fabric {fabric}: unknown\nuse {', '.join(PREFLIGHT_FABRICS)}, or leave it out")
+    show(render.render_preflight(fabric, gpus).rstrip())
 
 
 @verb(

@@ -59,6 +59,13 @@ def adapter_rate(root: str, count: int) -> float:
     return sum(sorted(rates, reverse=True)[: count or None])
 
 
+def visible_gpus() -> int:
+    """Return how many GPUs this process may use, without CUDA, which a process must not start before it forks."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    files = len(glob.glob("/dev/nvidia[0-9]*"))
+    return files if visible is None else min(files, len([name for name in visible.split(",") if name.strip()]))
+
+
 def run_rank(options: argparse.Namespace, local_rank: int, folder: str) -> None:
     """Take part in the all-reduces as one rank, and write what was measured to `result.<local rank>` in `folder`."""
     os.environ["NCCL_DEBUG"] = "INFO"
@@ -235,15 +242,26 @@ def findings(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
     other_providers = sorted(name for name in networks.providers if not name.startswith("efa"))
     if not result["is_right"]:
         yield "error", "the sum over all GPUs is wrong: an adapter, a link or a GPU changes data"
-    if options.nodes > 1 and "Socket" in networks.channels and options.fabric:
-        print("\n".join(nccl_log(folder, 0)), flush=True)
-        yield "error", "NCCL sends between the nodes over TCP sockets, and not over %s" % options.fabric
-    elif options.nodes > 1 and options.fabric == "efa" and other_providers:
-        print("\n".join(nccl_log(folder, 0)), flush=True)
-        yield "error", "libfabric uses its provider %s, and not efa" % ", ".join(other_providers)
-    speed = "%d MiB at %.1f GB/s bus bandwidth" % (MESSAGE_BYTES >> 20, result["bus_bandwidth"])
     rate = adapter_rate(options.root.rstrip("/"), options.adapters)
-    if options.nodes > 1 and networks.channels and result["bus_bandwidth"] < rate * SLOW_SHARE:
+    finding = None
+    if options.nodes > 1 and "Socket" in networks.channels and (options.fabric or rate):
+        network = options.fabric or "this node's RDMA adapters"
+        finding = (
+            "error" if options.fabric else "warning",
+            "NCCL sends between the nodes over TCP sockets, and not over " + network,
+        )
+    elif options.nodes > 1 and options.fabric == "efa" and other_providers:
+        finding = "error", "libfabric uses its provider %s, and not efa" % ", ".join(other_providers)
+    if finding:
+        print("\n".join(nccl_log(folder, 0)), flush=True)
+        yield finding
+    speed = "%d MiB at %.1f GB/s bus bandwidth" % (MESSAGE_BYTES >> 20, result["bus_bandwidth"])
+    if options.nodes == 1 and networks.channels:
+        yield (
+            "warning",
+            "the GPUs of this node reach each other over %s, and not over NVLink, PCIe or shared memory" % networks,
+        )
+    if not finding and options.nodes > 1 and networks.channels and result["bus_bandwidth"] < rate * SLOW_SHARE:
         reason = "" if networks.has_gpudirect else ", and no channel uses GPUDirect"
         yield "warning", "%s, where this node's adapters carry %.1f GB/s%s" % (speed, rate, reason)
     if options.rank == 0:
@@ -292,12 +310,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog=MARK)
     parser.add_argument("--fabric", default="", help="efa, erdma or ib; empty where TCP is no error")
     parser.add_argument("--adapters", type=int, default=0, help="adapters of the node that the job uses; 0: all")
-    parser.add_argument("--gpus", type=int, required=True, help="GPUs of each node")
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs of each node; 0: all that are visible")
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--rank", type=int, default=0, help="this node's number")
     parser.add_argument("--master", default="127.0.0.1", help="name or address of node 0")
     parser.add_argument("--root", default="/")
     options = parser.parse_args(arguments)
+    options.gpus = options.gpus or visible_gpus()
     if options.nodes * options.gpus < 2 or not glob.glob("/dev/nvidia[0-9]*"):
         return 0
     has_failed, node = False, os.environ.get("RDMA_IMAGES_NODE") or socket.gethostname()

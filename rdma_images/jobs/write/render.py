@@ -39,12 +39,22 @@ def render_templates(launcher: str, context: Mapping[str, object]) -> dict[str, 
             "add a template for each file that the launcher submits"
         )
     with templates.template_errors(f"launcher {launcher}"):
-        texts = {name.removesuffix(ENDING): _text(f"{launcher}/{name}", context) for name in names}
+        texts = {name.removesuffix(ENDING): _text(f"{launcher}/{name.removesuffix(ENDING)}", context) for name in names}
     return {name: text for name, text in texts.items() if text.strip()}
 
 
+def render_preflight(fabric: str, gpus: int) -> str:
+    """Return the script that checks the nodes of any job, as the jobs written here are checked.
+
+    Args:
+        fabric: What must be there: efa, erdma or ib; "" for whatever a node has.
+        gpus: GPUs of each node; 0 for those that are visible.
+    """
+    return _text("shared/preflight.sh", {"fabric": fabric, "gpus": gpus})
+
+
 def _text(name: str, context: Mapping[str, object]) -> str:
-    return _environment().get_template(name).render(context).strip("\n") + "\n"
+    return _environment().get_template(name + ENDING).render(context).strip("\n") + "\n"
 
 
 @cache

@@ -22,6 +22,14 @@ def write_result(folder: Path, log: str, bus_bandwidth: float = 40.0, is_right: 
     (folder / "nccl.0.log").write_text(log)
 
 
+def write_port(root: Path, number: int, state: str) -> None:
+    """Write the port of an adapter of 400 Gb/s as the kernel shows it."""
+    folder = root / f"sys/class/infiniband/mlx5_{number}/ports/1"
+    folder.mkdir(parents=True)
+    (folder / "state").write_text(state)
+    (folder / "rate").write_text("400 Gb/sec (4X NDR)")
+
+
 def findings(folder: Path, **changes: object) -> list[str]:
     options = argparse.Namespace(**{**vars(OPTIONS), **changes})
     return [" ".join(finding) for finding in all_reduce_check.findings(options, str(folder))]
@@ -40,6 +48,21 @@ def test_sockets_between_nodes_are_an_error_where_a_fabric_is_asked_for(
     assert len(findings(tmp_path, rank=1)) == 1
 
 
+def test_sockets_beside_adapters_are_a_warning_where_no_fabric_is_asked_for(tmp_path: Path) -> None:
+    write_port(tmp_path, 0, "4: ACTIVE")
+    write_result(tmp_path, (LOGS / "net-socket.log").read_text())
+    assert findings(tmp_path, fabric="", root=str(tmp_path))[0] == (
+        "warning NCCL sends between the nodes over TCP sockets, and not over this node's RDMA adapters"
+    )
+
+
+def test_a_network_within_a_node_is_a_warning(tmp_path: Path) -> None:
+    write_result(tmp_path, (LOGS / "net-socket.log").read_text())
+    assert findings(tmp_path, gpus=2, nodes=1)[0] == (
+        "warning the GPUs of this node reach each other over NET/Socket, and not over NVLink, PCIe or shared memory"
+    )
+
+
 def test_another_provider_than_efa_is_an_error(tmp_path: Path) -> None:
     write_result(tmp_path, (LOGS / "gpu-two-nodes.log").read_text())
     assert findings(tmp_path)[0] == "error libfabric uses its provider tcp, and not efa"
@@ -52,11 +75,8 @@ def test_a_wrong_sum_is_an_error(tmp_path: Path) -> None:
 
 def test_a_bandwidth_far_below_the_adapters_is_a_warning(tmp_path: Path) -> None:
     line = "n0:1:1 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [receive] via NET/IB/0%s\n"
-    for port, (state, rate) in enumerate((("4: ACTIVE", "400 Gb/sec (4X NDR)"), ("1: DOWN", "400 Gb/sec (4X NDR)"))):
-        folder = tmp_path / f"sys/class/infiniband/mlx5_{port}/ports/1"
-        folder.mkdir(parents=True)
-        (folder / "state").write_text(state)
-        (folder / "rate").write_text(rate)
+    write_port(tmp_path, 0, "4: ACTIVE")
+    write_port(tmp_path, 1, "1: DOWN")
     write_result(tmp_path, line % "", bus_bandwidth=6.0)
     assert findings(tmp_path, fabric="ib", root=str(tmp_path))[0] == (
         "warning 256 MiB at 6.0 GB/s bus bandwidth, where this node's adapters carry 50.0 GB/s, "
