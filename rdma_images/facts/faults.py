@@ -18,7 +18,7 @@ class Fault(VersionedRow):
 
     def is_avoided(self, environment: Mapping[str, str] | None) -> bool:
         """Return whether these variables avoid the fault."""
-        return _is_set(self.unless, environment) or bool(self.only_with and not _is_set(self.only_with, environment))
+        return is_set(self.unless, environment) or bool(self.only_with and not is_set(self.only_with, environment))
 
 
 class KnownFault(Fault):
@@ -70,7 +70,7 @@ class KnownFault(Fault):
         return f"{words[0]}{' with ' if components else ''}{' and '.join(words[1:])}"
 
 
-def _is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool:
+def is_set(variable: str | None, environment: Mapping[str, str] | None) -> bool:
     """Return whether `variable` is set: "NAME=value", also as one of a list, or "NAME" with any value but ""."""
     name, _, value = (variable or "").partition("=")
     current = (environment or {}).get(name, "")

@@ -52,6 +52,7 @@ class ImageConfig(MeasuredValue):
     created: str
     layers: list[str]  # digests of the uncompressed layers, lowest first
     history: list[HistoryStep]  # oldest first
+    workdir: str = ""  # in which the entry point begins; "" where it is not known
 
     def label(self, name: str) -> str | None:
         """Return the value of the label `name` below our prefix; None where the image lacks it."""

@@ -177,6 +177,7 @@ class MeasuredPackages(MeasuredValue):
     other_python: dict[str, str] = Field(default_factory=dict)  # see probes/packages.py
     # What compiled packages require of torch and jax, by folder and "name version".
     requires: dict[str, dict[str, list[str]]] = Field(default_factory=dict)
+    needs_triton: list[str] = Field(default_factory=list)  # those that require Triton themselves
 
     @property
     def installed(self) -> list[tuple[str, str]]:
@@ -245,6 +246,38 @@ class PythonOnPath(MeasuredValue):
     folders: list[str]
 
 
+class StartedProgram(MeasuredValue):
+    """A program that the entry point starts: the `word` that names it, where it leads, and what keeps it from starting.
+
+    `fault` is one of probes/programs.py, "" for none; `interpreter` is what its first line names; `by` starts it, ""
+    for the container's first.
+    """
+
+    word: str
+    program: str
+    fault: str = ""
+    interpreter: str = ""
+    by: str = ""
+
+
+class Programs(MeasuredValue):
+    """The programs that the image starts, and those that compile at run time.
+
+    `compilers` are those on PATH by name, `elsewhere` those in other folders, `cuda_home` is the toolkit as torch finds
+    it, `nvcc` the one there or on PATH, `headers` are those of it and of the C library. `python_headers` says of each
+    folder that a Python names whether Python.h is in it. `unstartable` are scripts whose Python is not there, by that.
+    """
+
+    started: list[StartedProgram] = Field(default_factory=list)
+    compilers: dict[str, str] = Field(default_factory=dict)
+    elsewhere: list[str] = Field(default_factory=list)
+    cuda_home: str = ""
+    nvcc: str = ""
+    headers: list[str] = Field(default_factory=list)
+    python_headers: dict[str, bool] = Field(default_factory=dict)
+    unstartable: dict[str, list[str]] = Field(default_factory=dict)
+
+
 class Settings(MeasuredValue):
     """The files that set variables beside the environment, and the paths in variables that are not there.
 
@@ -256,6 +289,7 @@ class Settings(MeasuredValue):
     absent: list[str]
     pythons: list[PythonOnPath] = Field(default_factory=list)
     without_path: dict[str, str] = Field(default_factory=dict)
+    programs: Programs | None = None
 
 
 class EntryPointChanges(MeasuredValue):

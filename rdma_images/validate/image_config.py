@@ -97,6 +97,7 @@ def _image_config(ref: str, attributes: dict[str, Any], steps: list[dict[str, An
         environment={name: value for name, _, value in pairs},
         user=config.get("User") or "",
         entrypoint=[*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])],
+        workdir=config.get("WorkingDir") or "/",
         tags=attributes.get("RepoTags") or [],
         bytes=attributes.get("Size") or 0,
         created=attributes.get("Created") or "",

@@ -108,6 +108,7 @@ def _measure_inside(
             volumes=box.volumes,
             user=image_config.user,
             entry=image_config.entrypoint,
+            workdir=image_config.workdir,
             limit=LIMIT * time_factor,
         )
         running = box.goes_on()

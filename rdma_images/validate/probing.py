@@ -14,7 +14,7 @@ from rdma_images.core.paths import PROBES_FOLDER
 from rdma_images.inspection.measurements import Measured, probe_names
 from rdma_images.validate import probes
 from rdma_images.validate.answers import mark_lost, parse_answers
-from rdma_images.validate.probes.measure import ENTRY, MARK, NETWORK, ONLY, SECONDS, USER
+from rdma_images.validate.probes.measure import ENTRY, MARK, NETWORK, ONLY, SECONDS, USER, WORKDIR
 from rdma_images.validate.transport import NOT_FOUND, TIMED_OUT
 
 STATIC = probe_names("static")
@@ -69,6 +69,7 @@ def probe(
     request: Mapping[str, object] | None = None,
     only: Sequence[str] = (),
     python: str = "",
+    workdir: str = "",
 ) -> Measured | str:
     """Measure a host, a container or a pod with probes that a Python there runs.
 
@@ -82,6 +83,7 @@ def probe(
         request: what the probe network is asked.
         only: the folders of the tree to read; empty for the whole tree.
         python: the program to run the probes with; by default the first of PYTHONS that runs.
+        workdir: the folder in which the entry point begins; "" where it is not known.
 
     Returns:
         The measurements; those of a Python that starts and does not answer are in `lost`. A sentence with the reason
@@ -90,6 +92,7 @@ def probe(
     reasons, failures = [], []
     for program in (python,) if python else PYTHONS:
         arguments = [*([f"{USER}{user}"] if user else []), *(f"{ENTRY}{word}" for word in entry)]
+        arguments += [f"{WORKDIR}{workdir}"] if workdir else []
         arguments += [f"{ONLY}{folder}" for folder in only]
         arguments += [f"{SECONDS}{limit:g}"] if limit else []
         arguments += [f"{NETWORK}{json.dumps(request)}"] if request else []

@@ -244,7 +244,7 @@ def encoded_answers(export: IO[bytes], folder: Path, image_config: ImageConfig) 
     """Return what the probes would print in the image whose tar is `export`; its small files are kept in `folder`."""
     named_paths = [
         *(image_config.environment.get(name, "") for name in settings.FILE_NAMING_VARIABLES),
-        *settings.entry_scripts(image_config.entrypoint),
+        *(posixpath.join(image_config.workdir, word) for word in image_config.entrypoint),
     ]
     with tarfile.open(fileobj=export, mode="r|", bufsize=CHUNK) as archive:
         root = Export(archive, folder, named_paths)
@@ -273,7 +273,9 @@ def measurements(
         "tree": {"files": files, "libraries": image_libraries},
         "packages": packages.installed_packages(root, folders),
         "system": system.system(root, environment, image_config.machine),
-        "settings": settings.settings(root, environment, image_config.entrypoint, loaders, folders),
+        "settings": settings.settings(
+            root, environment, image_config.entrypoint, loaders, folders, image_config.workdir
+        ),
     }
 
 

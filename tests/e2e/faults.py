@@ -137,6 +137,27 @@ FAULTS = (
             " && printf 'Name: planted\\nVersion: 1.0\\nRequires-Dist: torch==2.4.0\\n' > METADATA",
         ),
     ),
+    ImageFault(
+        "packages.compilers",
+        "DeepSpeed without a compiler of CUDA",
+        (
+            f"RUN mkdir {S}/deepspeed-0.15.4.dist-info && cd {S}/deepspeed-0.15.4.dist-info"
+            " && printf 'Name: deepspeed\\nVersion: 0.15.4\\n' > METADATA",
+        ),
+    ),
+    ImageFault(
+        "programs.entry-point",
+        "an entry point without the right to execute it",
+        (
+            "RUN printf '#!/bin/sh\\nexec \"$@\"\\n' > /opt/start.sh",
+            'ENTRYPOINT ["/opt/start.sh"]',
+        ),
+    ),
+    ImageFault(
+        "programs.scripts",
+        "a virtual environment that was made elsewhere",
+        ("RUN sed -i '1s,.*,#!/build/venv/bin/python3,' /opt/venv/bin/torchrun",),
+    ),
     ImageFault("torch.extensions", "a module compiled against another torch", (extension_of_another_torch(),)),
     ImageFault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
     ImageFault(

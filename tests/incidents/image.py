@@ -158,6 +158,7 @@ class ImageChange(Data):
     labels: dict[str, str | None] = {}
     user: str = ""
     entrypoint: tuple[str, ...] = ()
+    workdir: str = ""
     started: dict[str, str | None] = {}
     platform: str = ""
     ldconfig: bool = True  # whether the loader's cache was made anew
@@ -171,6 +172,7 @@ class IncidentImage(Data):
     labels: dict[str, str] = {}
     user: str = ""
     entrypoint: tuple[str, ...] = ()
+    workdir: str = ""
     started: dict[str, str] = {}
     platform: str = "linux/amd64"
     cache: bytes | None = None
@@ -185,6 +187,7 @@ class IncidentImage(Data):
             labels=_joined(self.labels, by.labels),
             user=by.user or self.user,
             entrypoint=by.entrypoint or self.entrypoint,
+            workdir=by.workdir or self.workdir,
             started=_joined(self.started, by.started),
             platform=by.platform or self.platform,
             cache=None if by.ldconfig else self.loader_cache(),
@@ -214,6 +217,7 @@ class IncidentImage(Data):
             environment=self.env,
             user=self.user,
             entrypoint=list(self.entrypoint),
+            workdir=self.workdir,
             tags=[ref],
             bytes=sum(len(content) for _, _, content in self._contents()),
             created="2026-01-01T00:00:00Z",

@@ -35,6 +35,7 @@ MARK = "rdma-images-measured:"
 USER = "user="  # before the image's user, among the words of the command line
 ONLY = "only="  # before each folder of the tree to read alone; none for the whole tree
 ENTRY = "entry="  # before each word of its entry point and command
+WORKDIR = "workdir="  # before the folder in which these begin
 NETWORK = "network="  # before what the probe of that name is asked, as JSON
 SECONDS = "limit="  # before the seconds for one probe, where they are others than LIMIT
 LIMIT = 90  # seconds for one probe
@@ -63,11 +64,11 @@ def user_files(user: str = "", root: rootfs.Root | None = None) -> dict[str, Any
     return tree.summary(entries, root, lambda: system.user(user, root))
 
 
-def settings_of_system(entry: Sequence[str] = ()) -> dict[str, Any]:
+def settings_of_system(entry: Sequence[str] = (), workdir: str = "") -> dict[str, Any]:
     """Return the settings of the system that this runs in, see settings.settings."""
     root = rootfs.Root()
     folders = packages.this_python(root)
-    return settings.settings(root, dict(os.environ), entry, libraries.ImageLoader({}), folders)
+    return settings.settings(root, dict(os.environ), entry, libraries.ImageLoader({}), folders, workdir)
 
 
 PROBE_FUNCTIONS: dict[str, Callable[[], Any]] = {
@@ -93,16 +94,18 @@ def measure(
     entry: Sequence[str] = (),
     request: Mapping[str, Any] | None = None,
     only: Collection[str] = (),
+    workdir: str = "",
 ) -> dict[str, Any]:
     """Run the probes `names`, all at once, and return {probe: {"value", "error", "seconds"}}.
 
-    `volumes`, `user` and `only`: see file_tree; `entry`: see settings.settings; `request`: see network.network.
+    `volumes`, `user` and `only`: see file_tree; `entry` and `workdir`: see settings.settings; `request`: see
+    network.network.
     """
     probes: dict[str, Callable[[], Any]] = {
         **PROBE_FUNCTIONS,
         "tree": functools.partial(file_tree, volumes, user, only),
         "user_files": functools.partial(user_files, user),
-        "settings": functools.partial(settings_of_system, entry),
+        "settings": functools.partial(settings_of_system, entry, workdir),
         "network": functools.partial(network.network, request or {}),
     }
     start = time.monotonic()
@@ -174,16 +177,18 @@ def main() -> None:
     """Measure the probes named on the command line, and print MARK and the JSON.
 
     Words that begin with "/" are volumes of the tree, one that begins with "user=" is the image's user, those that
-    begin with "entry=" are its entry point and command, those with "only=" the folders of the tree to read alone, one
-    with "limit=" has the seconds for one probe, and one with "network=" what the probe network is asked.
+    begin with "entry=" are its entry point and command, one with "workdir=" has the folder in which these begin, those
+    with "only=" the folders of the tree to read alone, one with "limit=" has the seconds for one probe, and one with
+    "network=" what the probe network is asked.
     """
-    names = [word for word in sys.argv[1:] if not word.startswith(("/", USER, ENTRY, ONLY, SECONDS, NETWORK))]
+    names = [word for word in sys.argv[1:] if not word.startswith(("/", USER, ENTRY, WORKDIR, ONLY, SECONDS, NETWORK))]
     volumes = [word for word in sys.argv[1:] if word.startswith("/")]
     user = next((word[len(USER) :] for word in sys.argv[1:] if word.startswith(USER)), "")
     entry = [word[len(ENTRY) :] for word in sys.argv[1:] if word.startswith(ENTRY)]
+    workdir = next((word[len(WORKDIR) :] for word in sys.argv[1:] if word.startswith(WORKDIR)), "")
     only = [word[len(ONLY) :] for word in sys.argv[1:] if word.startswith(ONLY)]
     limits = [float(word[len(SECONDS) :]) for word in sys.argv[1:] if word.startswith(SECONDS)]
     requests = [json.loads(word[len(NETWORK) :]) for word in sys.argv[1:] if word.startswith(NETWORK)]
     limit = WITH_GPUS if "gpus" in names else (*limits, LIMIT)[0]
-    answers = measure(names, limit, volumes, user, entry, (*requests, None)[0], only)
+    answers = measure(names, limit, volumes, user, entry, (*requests, None)[0], only, workdir)
     sys.stdout.write(MARK + json.dumps(answers) + "\n")

@@ -23,6 +23,7 @@ REQUIRED = re.compile(
     r"|nvidia-(?:nccl|cudnn)-cu\d+[^\n]*with-cuda.*)$",
     re.MULTILINE,
 )
+NEEDS_TRITON = re.compile(r"^Requires-Dist: *triton\b(?!-)(?!.*\bextra\b)", re.MULTILINE)
 FIELD = re.compile(
     r"^(Package|Version|Status|Source|Architecture|Maintainer|Depends|Pre-Depends): *(.*)$", re.MULTILINE
 )
@@ -41,6 +42,7 @@ def installed_packages(root: rootfs.Root, folders: Iterable[str]) -> dict[str, A
         "rpm": {},
         "other_python": other_python(root, folders),
         "requires": framework_requirements(root, folders),
+        "needs_triton": triton_users(root, folders),
         "efa_installer": efa_installer(root),
     }
 
@@ -128,6 +130,16 @@ def framework_requirements(root: rootfs.Root, folders: Iterable[str]) -> dict[st
         if lines and not pure:
             required.setdefault(folder, {})["%s %s" % wheel(root, record)] = lines
     return required
+
+
+def triton_users(root: rootfs.Root, folders: Iterable[str]) -> list[str]:
+    """Return the packages that require Triton, without torch, whose compiler uses it where it is asked to."""
+    users = {
+        wheel(root, record)[0]
+        for _, record in records(root, folders)
+        if NEEDS_TRITON.search((root.text(record, HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0])
+    }
+    return sorted(users - {"torch"})
 
 
 def dpkg(root: rootfs.Root) -> dict[str, dict[str, str]]:

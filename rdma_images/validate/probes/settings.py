@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rdma_images.validate.probes import libraries, loader, pythons, rootfs
+from rdma_images.validate.probes import libraries, loader, programs, pythons, rootfs
 
 VARIABLE_NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_(?:VISIBLE|LAUNCH)|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA)_\w+"
 VARIABLE = re.compile(VARIABLE_NAME)
@@ -86,11 +86,13 @@ def settings(
     entry: Sequence[str],
     loaders: Any,
     folders: Sequence[str] = (),
+    workdir: str = "",
 ) -> dict[str, Any]:
     """Return the variables that the image's files set, and the missing files that variables name.
 
     `entry` are the words of its entry point and command: a script among them, or a shell's line, sets variables, too.
-    `loaders` answers as libraries.ImageLoader does, and `folders` are those that Python imports from.
+    `loaders` answers as libraries.ImageLoader does, and `folders` are those that Python imports from. The entry point
+    begins in `workdir`, "" where that is not known.
     `without_path` is what the loader finds where LD_LIBRARY_PATH is not set: {name: file}; empty where it is not.
     """
     files = [*settings_files(root, environment, folders), *entry_scripts(entry)]
@@ -105,6 +107,7 @@ def settings(
         "assigned": assignments + find_assignments(started, environment, "launcher"),
         "absent": missing_files(environment, assignments, root.exists),
         "pythons": [] if chosen else pythons.on_path(path, root),
+        "programs": programs.programs(root, environment, entry, workdir, folders),
         "without_path": loaders.without_path(names) if environment.get("LD_LIBRARY_PATH") else {},
     }
 

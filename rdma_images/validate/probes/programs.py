@@ -1,0 +1,247 @@
+"""The programs that an image starts, those that compile at run time, and whether the kernel can start them."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rdma_images.validate.probes import pythons, rootfs
+
+COMPILERS = ("cc", "gcc", "clang", "c++", "g++", "clang++", "nvcc", "ninja")
+# Where a compiler may lie that something other than PATH leads to, as an environment that is activated.
+OTHER_FOLDERS = ("/opt/*/bin", "/opt/*/envs/*/bin", "/root/*conda*/bin", "/root/*conda*/envs/*/bin")
+CONDA_COMPILER = re.compile(r"[\w-]+-conda[\w-]*-(?:cc|gcc|c\+\+|g\+\+)")  # which the activation of its package names
+HEADERS = ("cuda_runtime.h", "curand_kernel.h", "nvrtc.h", "cublas_v2.h")  # of the CUDA toolkit
+C_HEADERS = ("/usr/include/stdlib.h", "/usr/include/*/stdlib.h")
+TOOLKIT = "/usr/local/cuda"  # where pytorch/pytorch, torch/utils/cpp_extension.py, looks last
+NVCC_OF_A_WHEEL = ("nvidia/cu13/bin/nvcc", "nvidia/cuda_nvcc/bin/nvcc")  # below a folder of packages
+INIT = ("tini", "tini-static", "dumb-init", "catatonit", "docker-init")
+SHELLS = ("sh", "bash", "dash", "ash", "zsh")
+PASSES_ON = re.compile(r'^\s*(?:exec\s+)?(?:\w+\s+)?"\$@"', re.MULTILINE)
+STARTS_AT_THE_END = re.compile(r"^exec\s+(/[\w./+-]+)(?=\s|$)", re.MULTILINE)
+PLAIN_WORD = re.compile(r"[\w./+-]+")
+BUILT_IN = re.compile(
+    r"[.:]|alias|bg|cd|command|echo|eval|exec|exit|export|false|for|function|if|pwd|read|set|shift|source|test|time|trap"
+    r"|true|type|ulimit|umask|unset|until|wait|while"
+)
+SYSTEM_FOLDERS = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
+PYTHON = re.compile(r".*/(?:python|pypy)[\w.]*")
+LINE = 256  # bytes: Linux reads as many of a script's first line (BINPRM_BUF_SIZE)
+MAX_SCRIPT = 1 << 20  # bytes of a script
+MAX_SCRIPTS = 3000  # files of the folders on PATH
+MAX_NAMES = 40
+ABSENT, FOLDER, NO_RIGHT, NO_INTERPRETER = "absent", "folder", "not executable", "no interpreter"
+CARRIAGE_RETURN, NO_FORMAT = "carriage return", "no format"
+
+
+def programs(
+    root: rootfs.Root, environment: Mapping[str, str], entry: Sequence[str], workdir: str, folders: Sequence[str]
+) -> dict[str, Any]:
+    """Return the programs of the image's entry point, its compilers and the headers that they need.
+
+    `entry` are the words of its entry point and command, which begin in `workdir`; "" where that is not known.
+    `folders` are those that Python imports from.
+    """
+    path = environment.get("PATH", "")
+    home, nvcc = cuda_home(root, environment), which(root, path, "nvcc")
+    return {
+        "started": list(started(root, path, entry, workdir)),
+        "compilers": {name: found for name in COMPILERS if (found := which(root, path, name))},
+        "elsewhere": elsewhere(root, folders),
+        "cuda_home": home,
+        "nvcc": nvcc or (home + "/bin/nvcc" if home and root.is_file(home + "/bin/nvcc") else ""),
+        "headers": [name for name in HEADERS if home and root.exists("%s/include/%s" % (home, name))]
+        + (["stdlib.h"] if any(map(root.glob, C_HEADERS)) else []),
+        "python_headers": python_headers(root, path),
+        "unstartable": unstartable(root, path),
+    }
+
+
+def which(root: rootfs.Root, path: str, name: str) -> str:
+    """Return the program that PATH leads to; "" for none."""
+    for folder in path.split(":"):
+        program = "%s/%s" % (folder.rstrip("/"), name)
+        entry = root.behind(program) if folder.startswith("/") else None
+        if entry and stat.S_ISREG(entry.mode) and entry.mode & 0o111:
+            return program
+    return ""
+
+
+def cuda_home(root: rootfs.Root, environment: Mapping[str, str]) -> str:
+    """Return the CUDA toolkit as torch.utils.cpp_extension finds it; "" for none."""
+    named = environment.get("CUDA_HOME") or environment.get("CUDA_PATH")
+    nvcc = which(root, environment.get("PATH", ""), "nvcc")
+    if named or nvcc:
+        return (named or posixpath.dirname(posixpath.dirname(nvcc))).rstrip("/")
+    return TOOLKIT if root.exists(TOOLKIT) else ""
+
+
+def elsewhere(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
+    """Return the compilers that are in folders which something other than PATH may lead to."""
+    paths = [folder + "/" + name for folder in folders for name in NVCC_OF_A_WHEEL]
+    for folder in dict.fromkeys(folder for pattern in OTHER_FOLDERS for folder in root.glob(pattern)):
+        names = root.names(folder)
+        paths += ["%s/%s" % (folder, name) for name in names if name in COMPILERS or CONDA_COMPILER.fullmatch(name)]
+    return [path for path in dict.fromkeys(paths) if root.is_file(path)][:MAX_NAMES]
+
+
+def python_headers(root: rootfs.Root, path: str) -> dict[str, bool]:
+    """Return whether Python.h is in the folder that each Python on PATH names, by that folder.
+
+    That is what sysconfig says, and Triton and torch give to the compiler. Without a version in the name of the program
+    the folder is not known.
+    """
+    headers = {}
+    for python in pythons.on_path(path, root):
+        for name in python["names"]:
+            real = root.real("%s/%s" % (python["path"], name))
+            version = pythons.PROGRAM.fullmatch(posixpath.basename(real))
+            if version:
+                prefix = posixpath.dirname(posixpath.dirname(real))
+                folder = "%s/include/python%s" % (prefix, version.group(1))
+                headers[folder] = root.exists(folder + "/Python.h")
+    return headers
+
+
+def start_fault(root: rootfs.Root, path: str, program: str) -> tuple[str, str]:
+    """Return why the kernel does not start `program`, an absolute path, and the interpreter that it names.
+
+    The reason is "" for what it starts, and where that is not known. `path` is PATH.
+    """
+    entry = root.behind(program)
+    if not entry:
+        return ABSENT, ""
+    if stat.S_ISDIR(entry.mode):
+        return FOLDER, ""
+    if not stat.S_ISREG(entry.mode):
+        return "", ""
+    if not entry.mode & 0o111:
+        return NO_RIGHT, ""
+    head = root.start(program, LINE) or b""
+    if not head.startswith(b"#!"):
+        text = bool(head) and not head.startswith(b"\x7fELF") and all(byte > 31 or byte in b"\t\n\r" for byte in head)
+        return NO_FORMAT if text else "", ""
+    line, end, _ = head[2:].partition(b"\n")
+    words = line.decode("utf-8", "replace").split()
+    if not end or not words:
+        return "", ""
+    if line.endswith(b"\r"):
+        return CARRIAGE_RETURN, words[0]
+    if words[0].startswith("/") and not root.exists(words[0]):
+        return NO_INTERPRETER, words[0]
+    called = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    if posixpath.basename(words[0]) == "env" and called and "/" not in called[0] and not which(root, path, called[0]):
+        return NO_INTERPRETER, called[0]
+    return "", words[0]
+
+
+def started(root: rootfs.Root, path: str, entry: Sequence[str], workdir: str) -> Iterator[dict[str, str]]:
+    """Yield what the words of an entry point and command start, as far as they say it: program, fault, interpreter.
+
+    `by` is what starts a program that is not the container's first: a shell, an interpreter, or a script.
+    """
+    words, by = list(entry), ""
+    while words:
+        word = words.pop(0)
+        name = posixpath.basename(word)
+        program = _located(root, path, word, workdir)
+        if not program:
+            return
+        fault, interpreter = start_fault(root, path, program) if "/" in program else (ABSENT, "")
+        yield {"word": word, "program": program, "fault": fault, "interpreter": interpreter, "by": by}
+        if fault:
+            return
+        if name in INIT:
+            while words and words[0].startswith("-"):
+                words.pop(0)
+        elif name in SHELLS or PYTHON.fullmatch("/" + name):
+            yield from _interpreted(root, path, words, workdir, program)
+            return
+        else:
+            text = root.text(program, MAX_SCRIPT) or ""
+            if not text.startswith("#!"):
+                return
+            yield from _in_script(root, path, program, text)
+            if not PASSES_ON.search(text):
+                return
+        by = program
+
+
+def _interpreted(root: rootfs.Root, path: str, words: Sequence[str], workdir: str, by: str) -> Iterator[dict[str, str]]:
+    """Yield the script that a shell or Python is given, or the first program of a shell's line."""
+    if words and re.fullmatch(r"-[a-z]*c", words[0]) and posixpath.basename(by) in SHELLS:
+        line = words[1] if len(words) > 1 else ""
+        program = _first_word(line)
+        located = _located(root, path, program, workdir) if program else ""
+        if located:
+            fault, interpreter = start_fault(root, path, located) if "/" in located else (ABSENT, "")
+            fault = "" if fault == NO_FORMAT else fault  # a shell runs it itself
+            yield {"word": program, "program": located, "fault": fault, "interpreter": interpreter, "by": by}
+    elif words and not words[0].startswith("-"):
+        script = posixpath.join(workdir, words[0]) if workdir or words[0].startswith("/") else ""
+        if not script:
+            return
+        entry = root.behind(script)
+        text = root.text(script, MAX_SCRIPT) or ""
+        fault = ABSENT if not entry else FOLDER if stat.S_ISDIR(entry.mode) else ""
+        if not fault and posixpath.basename(by) in SHELLS and re.search(r"\r\n", text):
+            fault = CARRIAGE_RETURN
+        yield {"word": words[0], "program": script, "fault": fault, "interpreter": "", "by": by}
+        if not fault and posixpath.basename(by) in SHELLS:
+            yield from _in_script(root, path, script, text)
+
+
+def _in_script(root: rootfs.Root, path: str, script: str, text: str) -> Iterator[dict[str, str]]:
+    """Yield the programs that a shell's script becomes, by their absolute paths, on a line without a condition."""
+    for program in dict.fromkeys(STARTS_AT_THE_END.findall(text)):
+        fault, interpreter = start_fault(root, path, program)
+        if fault:
+            yield {"word": program, "program": program, "fault": fault, "interpreter": interpreter, "by": script}
+
+
+def _located(root: rootfs.Root, path: str, word: str, workdir: str) -> str:
+    """Return the path of a program that a word names; the word itself where PATH has none.
+
+    "" where that is not known.
+    """
+    if "/" in word:
+        return posixpath.normpath(posixpath.join(workdir, word)) if workdir or word.startswith("/") else ""
+    if not path:
+        return ""
+    return which(root, path, word) or next(
+        ("%s/%s" % (folder.rstrip("/"), word) for folder in path.split(":") if root.is_file("%s/%s" % (folder, word))),
+        word,
+    )
+
+
+def _first_word(line: str) -> str:
+    """Return the program that a shell's line begins with; "" where it is not plain."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:
+        return ""
+    while words and (words[0] == "exec" or re.fullmatch(r"\w+=[^$`]*", words[0])):
+        words.pop(0)
+    plain = words and PLAIN_WORD.fullmatch(words[0]) and not BUILT_IN.fullmatch(words[0])
+    return words[0] if plain else ""
+
+
+def unstartable(root: rootfs.Root, path: str) -> dict[str, list[str]]:
+    """Return the scripts on PATH whose Python is not there, by that Python: an environment that was moved."""
+    scripts: dict[str, list[str]] = {}
+    programs = [
+        "%s/%s" % (folder.rstrip("/"), name)
+        for folder in dict.fromkeys(path.split(":"))
+        if folder.startswith("/") and root.real(folder) not in SYSTEM_FOLDERS
+        for name in root.names(folder)
+    ]
+    for program in programs[:MAX_SCRIPTS]:
+        head = root.start(program, 2)
+        fault, interpreter = start_fault(root, path, program) if head == b"#!" else ("", "")
+        if fault == NO_INTERPRETER and PYTHON.fullmatch(interpreter):
+            scripts.setdefault(interpreter, []).append(program)
+    return {interpreter: paths[:MAX_NAMES] for interpreter, paths in scripts.items()}

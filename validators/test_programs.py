@@ -1,0 +1,195 @@
+"""The programs that an image starts, and those that its packages need to compile where they run."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+
+from rdma_images.facts import facts_file
+from rdma_images.facts.compiling import Compiling, CompilingPackage
+from rdma_images.inspection.inspection import Inspection, base_name
+from rdma_images.inspection.measurements import Files, MeasuredPackages, Programs, Settings, StartedProgram
+from rdma_images.validate.probes import programs as probe
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.settings import environments
+from validators.settings import started as environment_of
+
+STARTS = "execve(2): what the kernel starts; the shells' exec, and Python, say the same of a file that they are given"
+MOVED = "execve(2): a script whose interpreter is not there is not started, whatever else lies beside it"
+COMPILES = "facts/compiling.yaml, each row with its source"
+MAX_NAMES = 3
+LAUNCHERS = re.compile(r"torchrun|torchx|deepspeed|accelerate|ray|vllm|sglang|horovodrun|composer|colossalai|litgpt")
+C_COMPILERS = ("gcc", "clang")  # as Triton calls them
+CXX_COMPILERS = {"c++", "g++", "clang++"}
+# Variables that lead a compiler to other headers.
+INCLUDING = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+SYSTEM_COMPILER = re.compile(r"/(?:usr/)?bin/(?:gcc|clang|cc)")
+GPU_LIBRARY = re.compile(r"lib(?:torch_cuda|cudart)\b")
+SAY_PACKAGES = {
+    "c": "apt-get install gcc libc6-dev",
+    "Python.h": "install python3-dev of this Python",
+    "stdlib.h": "install libc6-dev",
+    "c++": "apt-get install g++ libc6-dev",
+    "ninja": "pip install ninja, with its folder on PATH",
+    "nvcc": "install cuda-nvcc of the image's CUDA and set CUDA_HOME, or take a devel image of CUDA",
+}
+SAY_HEADER = (
+    "install the CUDA toolkit's development packages, as cuda-cudart-dev and libcurand-dev, of the image's CUDA"
+)
+
+
+@pytest.fixture
+def programs(settings: Settings) -> Programs:
+    """Return the programs that the image starts and compiles with."""
+    return settings.programs or pytest.skip("the image's programs were not looked for")
+
+
+@pytest.mark.validator("programs.entry-point", source=STARTS)
+def test_entry_point(programs: Programs, require: Requirement) -> None:
+    """The kernel starts what the image's entry point and command name, and the scripts among them."""
+    faulty = [program for program in programs.started if program.fault]
+    # A volume may bring a script that a shell or Python is given. The container's own first programs are the image's.
+    certain = any(not _is_mounted(program) for program in faulty)
+    require(
+        not faulty,
+        expected="programs that are there, that may be executed, and whose interpreter is there",
+        actual="; ".join(map(_fault, faulty)) or f"{len(programs.started)} programs can be started",
+        fix="; ".join(dict.fromkeys(_fix(program) for program in faulty)),
+        severity=None if certain else "warning",
+    )
+
+
+def _is_mounted(program: StartedProgram) -> bool:
+    """Return whether a volume may bring a program that is not in the image."""
+    interpreted = base_name(program.by) in probe.SHELLS or bool(probe.PYTHON.fullmatch(program.by))
+    return program.fault == probe.ABSENT and (interpreted or bool(program.by))
+
+
+def _fault(program: StartedProgram) -> str:
+    """Return what keeps a program from starting, as a sentence."""
+    subject = f"{program.by} starts {program.program}" if program.by else f"the entry point {program.word}"
+    path = f"{subject}, which" if program.by else f"{subject}"
+    if program.fault == probe.ABSENT:
+        return f"{path} is not there" if "/" in program.word else f"{path} is in no folder of PATH"
+    return {
+        probe.FOLDER: f"{path} is a folder",
+        probe.NO_RIGHT: f"{path} is not executable: permission denied",
+        probe.NO_FORMAT: f"{path} has no #! line: exec format error",
+        probe.NO_INTERPRETER: f"{path} begins with #!{program.interpreter}, which is not there",
+        probe.CARRIAGE_RETURN: f"{path} has lines that end as Windows writes them (CRLF): "
+        + (f"{program.interpreter} with a carriage return is not there" if program.interpreter else "a shell fails"),
+    }[program.fault]
+
+
+def _fix(program: StartedProgram) -> str:
+    """Return what makes a program start."""
+    return {
+        probe.ABSENT: f"copy {program.word} into the image, or name what is there",
+        probe.FOLDER: "name the program in it",
+        probe.NO_RIGHT: f"RUN chmod 755 {program.program}",
+        probe.NO_FORMAT: f"begin {program.program} with #!/bin/sh",
+        probe.NO_INTERPRETER: f"install {program.interpreter}, or name the interpreter that is there",
+        probe.CARRIAGE_RETURN: f"RUN sed -i 's/\\r$//' {program.program}, and *.sh text eol=lf in .gitattributes",
+    }[program.fault]
+
+
+@pytest.mark.validator("programs.scripts", source=MOVED, severity="warning")
+def test_scripts(programs: Programs, require: Requirement) -> None:
+    """Each script of Python's packages on PATH begins with a Python that is there."""
+    lines, launching = [], False
+    for interpreter, scripts in programs.unstartable.items():
+        names = sorted((base_name(path) for path in scripts), key=lambda name: not LAUNCHERS.fullmatch(name))
+        launching |= bool(LAUNCHERS.fullmatch(names[0]))
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        subject = "they begin" if len(names) > 1 else "it begins"
+        lines.append(f"{', '.join(names[:3])}{more} cannot be started: {subject} with #!{interpreter}, not there")
+    require(
+        not lines,
+        expected="scripts whose first line names a Python of the image",
+        actual="; ".join(lines) or "all of them do",
+        fix="make the virtual environment where it is used, or install the packages again there: it cannot be moved",
+        severity=None if launching else "note",
+    )
+
+
+@pytest.mark.validator("packages.compilers", source=COMPILES, severity="warning")
+def test_compilers(
+    inspection: Inspection, files: Files, packages: MeasuredPackages, programs: Programs, require: Requirement
+) -> None:
+    """What a package compiles with where it runs is in the image."""
+    if not any(map(GPU_LIBRARY.match, map(base_name, files.libraries))):
+        pytest.skip("the image has neither torch for CUDA nor CUDA's runtime")
+    facts, environment = facts_file.read(Compiling), _environment(inspection)
+    lines, fixes = [], []
+    for row, compiling in _compiling(facts, files, packages, environment):
+        missing = dict(_missing(row.needs, programs, environment))
+        if missing:
+            verb = "compiles" if len(compiling) == 1 else "compile"
+            lines.append(f"{', '.join(compiling)} {verb} {row.when}, and the image has {', '.join(missing.values())}")
+            lines[-1] += f" [{facts.cite(row)}]"
+            fixes += [SAY_PACKAGES.get(need, SAY_HEADER) for need in missing]
+    require(
+        not lines,
+        expected="the compilers, and the headers, that packages need where they run",
+        actual="; ".join(lines) or "no package lacks one",
+        fix="; ".join(dict.fromkeys(fixes)),
+    )
+
+
+def _environment(inspection: Inspection) -> dict[str, str]:
+    """Return the image's variables, with all that its entry point may set."""
+    given = {name: value for values in environments(inspection).values() for name, value in values.items()}
+    return {**inspection.subject.environment, **environment_of(inspection), **given}
+
+
+def _compiling(
+    facts: Compiling, files: Files, packages: MeasuredPackages, environment: Mapping[str, str]
+) -> Iterator[tuple[CompilingPackage, list[str]]]:
+    """Yield each row about packages that compile where they run, and those that are installed, with their versions.
+
+    A package that requires Triton counts where no other of Triton's is there.
+    """
+    installed = dict(packages.installed)
+    for row in facts.packages:
+        folder = f"-packages/{row.unless_modules}"
+        prebuilt = bool(row.unless_modules) and any(folder in path for path in files.libraries)
+        if prebuilt or row.unless_beside in installed or row.is_avoided(environment):
+            continue
+        names = [name for name in row.packages if name in installed and row.holds(installed[name])]
+        names = names or ([name for name in packages.needs_triton if name in installed] if row.triton else [])
+        if names:
+            yield row, [f"{name} {installed[name]}" for name in names[:MAX_NAMES]]
+
+
+def _missing(needs: Sequence[str], programs: Programs, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each need that the image does not meet, and how that is said."""
+    elsewhere = {base_name(path) for path in programs.elsewhere}
+    conda = any(map(probe.CONDA_COMPILER.fullmatch, elsewhere))
+    including = any(environment.get(name) for name in INCLUDING)
+    for need in needs:
+        if need == "c" and not environment.get("CC") and not conda:
+            compiler = next((programs.compilers[name] for name in C_COMPILERS if name in programs.compilers), "")
+            if not compiler and not elsewhere & {*C_COMPILERS, "cc"}:
+                yield "c", "no C compiler (gcc, clang or CC)"
+            elif compiler and SYSTEM_COMPILER.fullmatch(compiler) and "stdlib.h" not in programs.headers:
+                yield "stdlib.h", f"no stdlib.h for {compiler}"
+            if programs.python_headers and not any(programs.python_headers.values()) and not including:
+                yield "Python.h", f"no Python.h in {', '.join(programs.python_headers)}"
+        elif need == "c++" and not environment.get("CXX") and not conda:
+            if not {*programs.compilers, *elsewhere} & CXX_COMPILERS:
+                yield "c++", "no C++ compiler (c++ or CXX)"
+        elif need == "ninja" and need not in programs.compilers:
+            other = next((path for path in programs.elsewhere if base_name(path) == "ninja"), "")
+            yield "ninja", f"no ninja on PATH, but {other}" if other else "no ninja"
+        elif need == "nvcc" and not (programs.cuda_home and programs.nvcc):
+            yield "nvcc", _without_nvcc(programs)
+        elif need.endswith(".h") and programs.nvcc and need not in programs.headers and not including:
+            yield need, f"no {need} in {programs.cuda_home}/include"
+
+
+def _without_nvcc(programs: Programs) -> str:
+    """Return where nvcc was looked for, and where it is instead."""
+    other = next((path for path in programs.elsewhere if base_name(path) == "nvcc"), "")
+    if other:
+        return f"no nvcc by CUDA_HOME or PATH, but {other}"
+    return f"no {programs.cuda_home}/bin/nvcc" if programs.cuda_home else "no nvcc"
