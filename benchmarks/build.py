@@ -157,9 +157,9 @@ def measure_floor(room: BuildLab, number: int, results: Results, run: BenchmarkR
     """Measure what the bytes of the wheels cost without BuildKit."""
     (dockerfile,) = (room.project / "build" / "images").glob(f"{TARGET}-{OLD}-*-debian13/Dockerfile")
     steps = re.findall(r"wheel-layer (\S+)(?: (\S+))? <<'LOCK'\n(.*?)\nLOCK", dockerfile.read_text(), re.DOTALL)
-    platform, python = steps[0][0], next(version for _, version, _ in steps if version)
+    wheel_platform, python = steps[0][0], next(version for _, version, _ in steps if version)
     requirements = "\n".join(lines for *_, lines in steps)
-    for name, seconds in floor(requirements, python, platform, room.folder / "floor").items():
+    for name, seconds in floor(requirements, python, wheel_platform, room.folder / "floor").items():
         row = results.rows[name] if number else results.start(name, "s", ["ours"], run)
         row.add("ours", seconds, round(os.getloadavg()[0], 1))
 

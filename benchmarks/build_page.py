@@ -45,7 +45,7 @@ def write(results: Results) -> None:
         told=figure_text,
         runs_of=lambda row: ", ".join(dict.fromkeys(letters[row.runs[way]] for way in WAYS if way in row.runs)),
         counts=lambda row: ", ".join(str(len(row.values[way])) for way in WAYS if way in row.values),
-        loads=lambda row: ", ".join(str(load) for way in WAYS for load in row.loads.get(way, ())),
+        loads=lambda row: ", ".join(str(machine_load) for way in WAYS for machine_load in row.loads.get(way, ())),
         number=number,
         bars=bars,
         runs=letters,

@@ -72,10 +72,10 @@ class ResultRow:
     loads: dict[str, list[float]] = field(default_factory=dict)  # the machine's load average at the end of each
     runs: dict[str, BenchmarkRun] = field(default_factory=dict)  # by way
 
-    def add(self, way: Way, value: float, load: float) -> None:
+    def add(self, way: Way, value: float, machine_load: float) -> None:
         """Add one more value of the run that began the row."""
         self.values.setdefault(way, []).append(value)
-        self.loads.setdefault(way, []).append(load)
+        self.loads.setdefault(way, []).append(machine_load)
 
     def figure(self, way: Way) -> Figure | None:
         """Return the median of a way's values; None where it was not measured."""

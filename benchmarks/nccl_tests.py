@@ -82,9 +82,9 @@ def costs(options: argparse.Namespace) -> list[Cost]:
         return list(pool.map(lambda job: cost(*job), jobs))
 
 
-def table(costs: Sequence[Cost], architectures: Sequence[str]) -> str:
+def table(cost_rows: Sequence[Cost], architectures: Sequence[str]) -> str:
     """Processor seconds as a Markdown table: a row a file, a column an architecture, and the host's part."""
-    by_key = {(cost.file, cost.for_): cost for cost in costs}
+    by_key = {(cost.file, cost.for_): cost for cost in cost_rows}
     columns = {
         name: {file: by_key[file, name].seconds for file, for_ in by_key if for_ == name} for name in architectures
     }
@@ -92,7 +92,7 @@ def table(costs: Sequence[Cost], architectures: Sequence[str]) -> str:
     columns["host"] = {file: whole[file] - columns[architectures[0]][file] for file in whole}
     rows = [f"| {file} | " + " | ".join(f"{column[file]:.0f}" for column in columns.values()) + " |" for file in whole]
     sums = " | ".join(f"{sum(column.values()):.0f}" for column in columns.values())
-    memory = max(cost.memory for cost in costs)
+    memory = max(cost.memory for cost in cost_rows)
     head = f"| seconds of processor time | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}"
     return "\n".join([head, *rows, f"| all | {sums} |", "", f"largest process: {memory} MiB"])
 

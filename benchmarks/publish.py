@@ -105,8 +105,8 @@ def nothing_to_do(running: Engine, folder: Path, context: Path) -> None:
         items = [prepared("efa-pytorch", digest, number) for number, digest in enumerate(digests)]
         ship(items, host, running)
         inside = [seconds(lambda: ship(items, host, None)) for _ in range(RUNS)]
-        again = [sys.executable, __file__, "--again", str(folder), host]
-        whole = [seconds(lambda: subprocess.run(again, check=True)) for _ in range(RUNS)]
+        command = [sys.executable, __file__, "--again", str(folder), host]
+        whole = [seconds(lambda: subprocess.run(command, check=True)) for _ in range(RUNS)]
         remove(running, *digests)
     print(f"nothing to do for {IMAGES} images: {median(inside):.2f} s, whole process {median(whole):.2f} s (median)")
 

@@ -203,13 +203,14 @@ def test_cuda_single(inspection: Inspection, files: Files, libraries: Libraries,
             copies.setdefault(match.group(1), []).append(path)
     if not copies:
         pytest.skip("the image has no CUDA libraries")
-    apart = {path for paths in copies.values() for path in toolkit_copies(inspection, paths)}
-    relevant = {name: [path for path in paths if path not in apart] for name, paths in copies.items()}
-    twice = {name: paths for name, paths in relevant.items() if len(paths) > 1}
+    apart = {path for copies_of_name in copies.values() for path in toolkit_copies(inspection, copies_of_name)}
+    relevant = {name: [path for path in copies_of_name if path not in apart] for name, copies_of_name in copies.items()}
+    twice = {name: copies_of_name for name, copies_of_name in relevant.items() if len(copies_of_name) > 1}
     require(
         not twice,
         expected=f"{len(copies)} libraries, each once" + (", beside a toolkit's own" if apart else ""),
-        actual="; ".join(f"{name}: {', '.join(paths)}" for name, paths in twice.items()) or "each once",
+        actual="; ".join(f"{name}: {', '.join(copies_of_name)}" for name, copies_of_name in twice.items())
+        or "each once",
         fix="keep the wheels' and leave the toolkit out, or the other way round",
     )
 
@@ -262,15 +263,15 @@ def driver_versions(inspection: Inspection, files: Files, libraries: Libraries) 
     """
     if inspection.measured.devices or inspection.measured.gpus:
         return {}
-    versions = {}
+    by_version = {}
     for path, about in files.libraries.items():
         match = OF_A_DRIVER.fullmatch(base_name(path))
         is_relevant = "/stubs/" not in path and (
             path == libraries.resolved["libcuda.so.1"].file or "compat" not in path
         )
         if match and is_relevant and not about.target and (about.condition == "empty" or about.size >= STUB_SIZE):
-            versions[path] = "" if about.condition == "empty" else match.group(1)
-    return versions
+            by_version[path] = "" if about.condition == "empty" else match.group(1)
+    return by_version
 
 
 @pytest.mark.validator("cuda.driver", source=NEWER, severity="warning")

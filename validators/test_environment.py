@@ -71,8 +71,8 @@ def insisted(fabric: str, plugin: str | None) -> tuple[list[str], str | None]:
         What NCCL_NET may say, and what FI_PROVIDER must say beside it, if anything.
     """
     row = facts_file.read(RunRequirements).insist[fabric]
-    names = facts_file.read(Plugin).network_names(plugin)
-    return [row.network] if row.network else names, row.provider
+    network_names = facts_file.read(Plugin).network_names(plugin)
+    return [row.network] if row.network else network_names, row.provider
 
 
 def names(findings: list[VariableFinding]) -> str:
@@ -158,7 +158,7 @@ def test_needed(inspection: Inspection, require: Requirement) -> None:
         *in_files(inspection).values(),
         *in_files(inspection, launchers=True).values(),
     ]
-    given = {name for variables in places for name in variables}
+    given = {name for variables_of_place in places for name in variables_of_place}
     rows = [
         row
         for row in environment.needed.values()
@@ -328,9 +328,9 @@ def _preloaded_in_vain(inspection: Inspection, settings: Settings) -> list[str]:
     tree = inspection.measured.tree
     lacks = {word: _lacking(tree.libraries, word) for word in origins} if tree else {}
     return [
-        f"{origins[word]} needs {', '.join(names)}, not there: no program starts"
-        for word, names in lacks.items()
-        if names
+        f"{origins[word]} needs {', '.join(missing)}, not there: no program starts"
+        for word, missing in lacks.items()
+        if missing
     ]
 
 
@@ -456,8 +456,12 @@ def _is_resolved_anyway(inspection: Inspection, path: str, other: Collection[str
     if not tree:
         return False
     file, library_files = resolve_links(tree.files, path), tree.files.libraries
-    names = [name for name, answer in tree.libraries.resolved.items() if answer.file == file and name not in other]
-    first = [next((p for f in folders if (p := f"{f.rstrip('/')}/{name}") in library_files), "") for name in names]
+    resolved_names = [
+        name for name, answer in tree.libraries.resolved.items() if answer.file == file and name not in other
+    ]
+    first = [
+        next((p for f in folders if (p := f"{f.rstrip('/')}/{name}") in library_files), "") for name in resolved_names
+    ]
     return any(resolve_links(tree.files, path_) == file for path_ in first if path_)
 
 

@@ -72,11 +72,11 @@ def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
 @pytest.mark.validator("gpu.peers", source=LOG, tier="gpu", severity="warning")
 def test_peers(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between the GPUs of one machine NCCL takes no network."""
-    verdict = verdict_on(select_run(gpus, "default", least=2))
+    log_verdict = verdict_on(select_run(gpus, "default", least=2))
     require(
-        verdict.network == "one node",
+        log_verdict.network == "one node",
         expected="channels over NVLink, PCIe or shared memory",
-        actual=verdict.sentence,
+        actual=log_verdict.sentence,
         fix="unset NCCL_P2P_DISABLE and NCCL_SHM_DISABLE; give the container a larger /dev/shm (--shm-size)",
     )
 
@@ -86,11 +86,11 @@ def test_network(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     """Between two GPUs that NCCL takes for two nodes, its channels use the fabric."""
     if not gpus.network.device:
         pytest.skip(f"the machine has no device of {FABRIC_TITLES[fabric]}: see gpu.plugin and gpu.refusal")
-    verdict = verdict_on(select_run(gpus, "two-nodes"))
+    log_verdict = verdict_on(select_run(gpus, "two-nodes"))
     require(
-        verdict.network == VERDICTS[fabric],
+        log_verdict.network == VERDICTS[fabric],
         expected=f"channels over {FABRIC_TITLES[fabric]}",
-        actual=verdict.sentence,
+        actual=log_verdict.sentence,
         fix="the sentence found says why; the static and device checks say what to do",
     )
 
@@ -122,10 +122,10 @@ def test_refusal(gpus: MeasuredGpus, fabric: str, require: Requirement) -> None:
     if gpus.network.device:
         pytest.skip(f"the machine has a device of {FABRIC_TITLES[fabric]}: there is nothing to refuse")
     run = select_run(gpus, "refusal")
-    verdict = verdict_on(run)
+    log_verdict = verdict_on(run)
     require(
-        verdict.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),
+        log_verdict.network == "refused" and not run.rows and all(code not in (0, None) for code in run.codes),
         expected=f"an error of every process, before it moves data, since there is no {FABRIC_TITLES[fabric]}",
-        actual=f"exit codes {run.codes}; {speeds(run)}; {verdict.sentence}",
+        actual=f"exit codes {run.codes}; {speeds(run)}; {log_verdict.sentence}",
         fix=REFUSE[fabric],
     )

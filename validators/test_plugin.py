@@ -86,7 +86,7 @@ def test_fabric(inspection: Inspection, files: Files, libraries: Libraries, requ
         pytest.skip("its label says that it is for neither")
     if not loads_nccl(files, libraries):
         pytest.skip("nothing in the image uses NCCL")
-    plugin = next((path for path, about in libraries.plugins.items() if about.project in KNOWS["efa"]), None)
+    fitting = next((path for path, about in libraries.plugins.items() if about.project in KNOWS["efa"]), None)
     drivers = set(opened_providers(files, libraries).values())
     if drivers & {"mlx5", "irdma", "bnxt_re"}:
         pytest.skip("the image has what InfiniBand or RoCE needs: see verbs.usable")
@@ -94,9 +94,9 @@ def test_fabric(inspection: Inspection, files: Files, libraries: Libraries, requ
     lacks, on = ("", "EFA") if erdma else (" and no liberdma for eRDMA", "EFA or eRDMA")
     other = "the label of an image for eRDMA" if erdma else "rdma-core with eRDMA's provider"
     require(
-        plugin is not None,
+        fitting is not None,
         expected=f"aws-ofi-nccl with libfabric for EFA, or {other}: without them NCCL takes TCP",
-        actual=plugin or f"no libnccl-net.so for EFA{lacks}: on instances with {on} NCCL uses TCP sockets",
+        actual=fitting or f"no libnccl-net.so for EFA{lacks}: on instances with {on} NCCL uses TCP sockets",
         fix="run the EFA installer, or install Alibaba's packages for eRDMA; InfiniBand and one node need nothing",
     )
 

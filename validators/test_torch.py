@@ -147,13 +147,13 @@ def test_extensions(inspection: Inspection, require: Requirement) -> None:
     certain = lacking_for_sure(lacks)
     broken = {path: fault for path, fault in torch.extensions.items() if certain[path] or not lacks[path]}
     faults_by_path = without_alternatives(broken, torch.version)
-    faults = [explain_module(path, fault, torch.version) for path, fault in sorted(faults_by_path.items()) if fault]
-    more = f"; {len(faults) - MAX_SHOWN} more" if len(faults) > MAX_SHOWN else ""
+    explained = [explain_module(path, fault, torch.version) for path, fault in sorted(faults_by_path.items()) if fault]
+    more = f"; {len(explained) - MAX_SHOWN} more" if len(explained) > MAX_SHOWN else ""
     needed = any(fault and path not in torch.optional for path, fault in faults_by_path.items())
     require(
-        not faults,
+        not explained,
         expected=f"modules for torch {torch.version}",
-        actual="; ".join(faults[:MAX_SHOWN]) + more if faults else f"{len(torch.extensions)}, all load",
+        actual="; ".join(explained[:MAX_SHOWN]) + more if explained else f"{len(torch.extensions)}, all load",
         fix="install wheels made for this torch and CUDA, or name the packages in source-packages, which compiles them",
         severity=None if needed else "note",
     )

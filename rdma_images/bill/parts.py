@@ -38,7 +38,7 @@ class BillPart:
     properties: dict[str, str] = field(default_factory=dict)
 
 
-def parts(report: Report, image: Image | None = None, labels: Mapping[str, str] = NO_LABELS) -> list[BillPart]:
+def list_parts(report: Report, image: Image | None = None, labels: Mapping[str, str] = NO_LABELS) -> list[BillPart]:
     """Return the parts that `report` has measured; with `image`, also hashes from its lock, and its downloads.
 
     The image's `labels` say which Python packages are not the public index's: their addresses do not name it.

@@ -64,16 +64,18 @@ def _up_to_date(specs: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
         if (recorded := BUILD.read_if_valid(spec.image.id)) and recorded.inputs == spec.inputs
     }
     if any(_uncommitted(recorded.revision) for recorded in recorded_builds.values()) and not _uncommitted(
-        labels.revision().commit
+        labels.project_revision().commit
     ):
         # The same inputs are committed by now: build again, so that the label names the commit.
         recorded_builds = {
-            image_id: recorded for image_id, recorded in recorded_builds.items() if not _uncommitted(recorded.revision)
+            recorded_id: recorded
+            for recorded_id, recorded in recorded_builds.items()
+            if not _uncommitted(recorded.revision)
         }
     digests = image_digests([recorded.ref for recorded in recorded_builds.values()], engine)
     return {
-        image_id: recorded
-        for image_id, recorded in recorded_builds.items()
+        recorded_id: recorded
+        for recorded_id, recorded in recorded_builds.items()
         if digests.get(recorded.ref) == recorded.digest
     }
 
@@ -83,8 +85,8 @@ def _uncommitted(revision: str) -> bool:
 
 
 def _report_up_to_date(ready: Mapping[str, Build], progress: Progress) -> None:
-    for build in ready.values():
-        progress(f"{build.ref} is up to date, its inputs are unchanged: nothing to build")
+    for ready_build in ready.values():
+        progress(f"{ready_build.ref} is up to date, its inputs are unchanged: nothing to build")
 
 
 def image_digests(names: Sequence[str], engine: Engine) -> dict[str, str]:

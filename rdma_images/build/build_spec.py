@@ -68,7 +68,7 @@ def build_spec(
     Writes its plan.json and Dockerfile, and locks its wheels where no lock has them. Raises RefusedError for a wheel
     under a licence that its target denies.
     """
-    load_locked, lock_now = partial(lock.load, image), partial(lock.lock, image, project.mirrors)
+    load_locked, lock_now = partial(lock.load, image), partial(lock.create_lock, image, project.mirrors)
     wheels = _read_or_lock(f"the wheels of {image.id}", load_locked, lock_now, rehearse, progress)
     wheel_licenses.require_allowed(image, project.matrix.target(image.target), wheels)
     pinned = sources.pinned(image, project.facts)
@@ -83,7 +83,7 @@ def build_spec(
         "settings": {setting.name: setting.value for setting in image.settings},
         "compression": compression,
         "layers": [layer_recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
-        "stand-ins": stand_ins.digest(_replaceable(pinned)) if rehearse else None,
+        "stand-ins": stand_ins.combined_digest(_replaceable(pinned)) if rehearse else None,
     }
     if packed_files := added_files.pack(image):
         input_values["files"] = packed_files
@@ -147,4 +147,4 @@ def _read_or_lock(
 
 def _replaceable(pinned: Sequence[Source]) -> set[str]:
     """Return the folders of the stand-ins that exist for these sources."""
-    return {stand_ins.folder(source) for source in pinned if preflight.has_stand_in(source)}
+    return {stand_ins.folder_name(source) for source in pinned if preflight.has_stand_in(source)}

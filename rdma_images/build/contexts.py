@@ -52,7 +52,7 @@ class Contexts:
         platform = supply.source.extra["platform"]
         tar = self.base_tar(supply.address, platform)
         if supply.via == "stand-in" and "laid-over" in supply.source.extra:
-            return self._add(stand_ins.base(supply.source, image, self.facts, tar))
+            return self._add(stand_ins.base_target(supply.source, image, self.facts, tar))
         return self._add(bootstrap_helper(str(supply.source.context), supply.address, tar, platform))
 
     def _download(self, supply: Supply, image: Image, base: str) -> str:

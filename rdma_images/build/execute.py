@@ -58,7 +58,7 @@ def build(
     Raises as `build_images.build` does.
     """
     start = time.monotonic()
-    revision = labels.revision()
+    revision = labels.project_revision()
     supplies, wheels, references = _bake(specs, project, engine, options, revision, progress, lock)
     seconds = round(time.monotonic() - start, 1)
     programs = _programs(engine, options.builder)
@@ -137,7 +137,9 @@ def _require_inputs(
     """
     _provide_existing(specs, engine, options, progress)
     platforms.require((spec.image.platform for spec in specs), engine, options.builder, progress)
-    supplies = {spec.image.id: preflight.supply(spec.sources, project.mirrors, options.rehearse) for spec in specs}
+    supplies = {
+        spec.image.id: preflight.find_supplies(spec.sources, project.mirrors, options.rehearse) for spec in specs
+    }
     preflight.require([supply for image_supplies in supplies.values() for supply in image_supplies])
     debian_index.require_packages((spec.image for spec in specs), project.facts, project.mirrors, progress)
     require_space(specs, engine, wheel_contexts.are_usable(engine, options))
@@ -216,9 +218,9 @@ def bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool) -> P
         file = download_store.cached_file(source)
         return file.parent if file else download_store.root() / source.id
 
-    supplies = {spec.image.id: preflight.supply(spec.sources, project.mirrors, rehearse) for spec in specs}
+    supplies = {spec.image.id: preflight.find_supplies(spec.sources, project.mirrors, rehearse) for spec in specs}
     contexts = Contexts(project.facts, download_folder, base_tar)
-    targets = _targets(specs, supplies, contexts, project, labels.revision())
+    targets = _targets(specs, supplies, contexts, project, labels.project_revision())
     path = paths.BUILD / "bake.json"
     atomic.write(path, bake.bake_text(bake.bake_file(targets, list(contexts.helpers.values()))))
     return path
@@ -316,7 +318,7 @@ def _record_and_remove_replaced(
             "check the free space on the engine's disk"
         )
     finished = datetime.now(UTC).isoformat(timespec="seconds")
-    build = Build(
+    record = Build(
         image_id=spec.image.id,
         ref=name,
         digest=digest,
@@ -330,12 +332,12 @@ def _record_and_remove_replaced(
         layers_at=wheels.registry,
         files=dict(spec.files),
     )
-    BUILD.write(spec.image.id, build)
+    BUILD.write(spec.image.id, record)
     if earlier_build and earlier_build.digest != digest:
         # As long as the replaced image exists, its layers stay on the disk. Docker refuses to remove one that is in
         # use or has another name: then somebody wants it, and it stays.
         docker_command.remove_images(engine, earlier_build.digest)
-    return build
+    return record
 
 
 def require_space(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool) -> None:
@@ -355,8 +357,10 @@ def require_space(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool)
 def _has_wheels(spec: BuildSpec, engine: Engine) -> bool:
     """Return whether an image in the engine has the same wheels, by its labels."""
     parts = spec.image.components
-    labels = [f"io.rdma-images.component.{name}={parts[name].version}" for name in WHEEL_DECIDERS if name in parts]
-    return bool(docker_command.labelled(engine, *labels))
+    wheel_labels = [
+        f"io.rdma-images.component.{name}={parts[name].version}" for name in WHEEL_DECIDERS if name in parts
+    ]
+    return bool(docker_command.labelled(engine, *wheel_labels))
 
 
 def _engine_data(engine: Engine) -> Path | None:

@@ -224,9 +224,9 @@ def _draw(engine: Engine, command: Sequence[str], environment: Mapping[str, str]
     return running.returncode, _ESCAPE.sub("", tail.decode(errors="replace")).splitlines()
 
 
-def _cache_from(ids: Sequence[str], options: Options) -> list[str]:
+def _cache_from(ids: Sequence[str], bake_options: Options) -> list[str]:
     """Return the options for reading the caches of all these images."""
-    caches = dict.fromkeys(cache.replace(IMAGE, image_id) for cache in options.cache_from for image_id in ids)
+    caches = dict.fromkeys(cache.replace(IMAGE, image_id) for cache in bake_options.cache_from for image_id in ids)
     return [f"--set=*.cache-from={cache}" for cache in caches]
 
 

@@ -27,13 +27,13 @@ def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTar
     )
 
 
-def base(source: Source, image: Image, facts: Facts, tar: Path) -> HelperTarget:
+def base_target(source: Source, image: Image, facts: Facts, tar: Path) -> HelperTarget:
     """Return the target that makes the stand-in for a base that is more than a distribution, such as a vendor's image.
 
     It starts from the root file system's `tar` and not from the target of a bootstrapped base: in a chain of that many
     targets buildx 0.13 closes the first one's session before the last begins, and BuildKit cannot read its files.
     """
-    laid_over = _folder(folder(source))
+    laid_over = _folder(folder_name(source))
     return HelperTarget(
         name=bake_name(f"stand-in-{source.id}-{image.platform.rpartition('/')[2]}"),
         folder=tar.parent,
@@ -44,12 +44,12 @@ def base(source: Source, image: Image, facts: Facts, tar: Path) -> HelperTarget:
     )
 
 
-def folder(source: Source) -> str:
+def folder_name(source: Source) -> str:
     """Return the name of a stand-in's folder: its component's, or the one laid over a base."""
     return source.extra.get("laid-over", source.component)
 
 
-def digest(folders: Iterable[str]) -> str:
+def combined_digest(folders: Iterable[str]) -> str:
     """Return a digest over the files of these folders, so that a changed stand-in changes every image that has it."""
     sum_ = sha256()
     for name in sorted({*folders, SHARED}):

@@ -131,7 +131,7 @@ def _plan_load(
 ) -> _Transfer:
     """Plan to load the layers into the engine."""
     recipes = [recipe for layer_set in images for recipe in layer_set.recipes]
-    load_layer_set = partial(load.load, engine=engine, engine_layers=engine_layers, progress=progress)
+    load_layer_set = partial(load.load_image, engine=engine, engine_layers=engine_layers, progress=progress)
     is_long = any(
         _is_new(recipe, layer_set.part, engine_layers) for layer_set in images for recipe in layer_set.recipes
     )
@@ -202,7 +202,7 @@ def _download_layers(
 ) -> LoadedImage:
     """Complete an image of layers in its registry and load it from files, which the private engine takes faster."""
     with fetching(layer_set, complete(maker), repository, engine_layers, maker.stop, progress) as source:
-        return load.load(layer_set, source, engine, engine_layers, progress)
+        return load.load_image(layer_set, source, engine, engine_layers, progress)
 
 
 def _is_new(recipe: Recipe, part: str, engine_layers: EngineLayers) -> bool:

@@ -79,9 +79,9 @@ def build(
         if no_validate
         else list(validation.validate_all(validation.planned_candidates(images), running, progress=progress))
     )
-    for report in reports:
-        if not report.passed:
-            show(report_table(report), file=sys.stderr)
+    for image_report in reports:
+        if not image_report.passed:
+            show(report_table(image_report), file=sys.stderr)
     show(build_summary.as_json(builds, reports) if json else build_summary.summary_text(builds, reports, images))
     _exit_on_failure(reports)
 
@@ -129,7 +129,7 @@ def validate(
     Measures an image, a pod or a machine, and checks what must hold.
     """
     from rdma_images import engine
-    from rdma_images.report import as_json, report_table
+    from rdma_images.report import report_json, report_table
     from rdma_images.validate import validation
 
     if host.startswith("folder:"):
@@ -152,25 +152,25 @@ def validate(
         candidates = validation.planned_candidates(target_options.chosen_images(loaded_project, target, all, set))
     running = None if host else engine.ensure(progress)
     reports = []
-    for report in validation.validate_all(candidates, running, tiers, host or None, progress, fabric, instance):
-        show(as_json(report) if json else report_table(report, verbose))
-        reports.append(report)
+    for image_report in validation.validate_all(candidates, running, tiers, host or None, progress, fabric, instance):
+        show(report_json(image_report) if json else report_table(image_report, verbose))
+        reports.append(image_report)
     _exit_on_failure(reports)
 
 
 def _multinode(job: str, tiers: Sequence[str], json: bool) -> None:
     """Validate the nodes of a job and the job itself, in its own pods or ranks."""
     from rdma_images.jobs.run import job_run, multinode
-    from rdma_images.report import as_json, report_table
+    from rdma_images.report import report_json, report_table
 
     if not job or "multinode" not in tiers:
         raise RefusedError(f"--tier multinode and --job belong together\ngive both; {COMMAND} job writes the job")
     if strange := set(tiers) - {"multinode", "device", "gpu"}:
         raise RefusedError(f"--tier {' '.join(strange)}: a job's nodes are measured for device and gpu\nleave it out")
     node_tiers = [tier for tier in tiers if tier != "multinode"] or ["device", "gpu"]
-    report = multinode.validate(Path(job), project.load(), node_tiers, job_run.JobRunOptions(), progress)
-    show(as_json(report) if json else report_table(report))
-    _exit_on_failure([report])
+    image_report = multinode.validate(Path(job), project.load(), node_tiers, job_run.JobRunOptions(), progress)
+    show(report_json(image_report) if json else report_table(image_report))
+    _exit_on_failure([image_report])
 
 
 @verb("report", help={"no-open": "Only write the page; otherwise it is opened in a browser, where there is one."})
@@ -207,5 +207,5 @@ def verdict(_: Context, log: str, json: bool = False) -> None:
 
 def _exit_on_failure(reports: "Sequence[Report]") -> None:
     """End with 1 where a report has a failed check of severity error."""
-    if not builtins.all(report.passed for report in reports):
+    if not builtins.all(image_report.passed for image_report in reports):
         raise Exit(code=1)

@@ -188,11 +188,11 @@ def job_launchers(_: Context, fields: bool = False, json: bool = False) -> None:
     from rdma_images.jobs.write import job_tables
 
     loaded_project = project.load()
-    rows = job_tables.launchers(loaded_project)
+    rows = job_tables.launchers_json(loaded_project)
     if json:
         show(dumps(rows, indent=2))
     else:
-        show(job_tables.field_table(loaded_project.facts.launchers) if fields else job_tables.table(rows))
+        show(job_tables.field_table(loaded_project.facts.launchers) if fields else job_tables.launcher_table(rows))
 
 
 @verb(

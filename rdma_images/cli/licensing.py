@@ -60,7 +60,7 @@ def licenses(
             )
         if report.inspection is None or report.inspection.measured.contents is None:
             raise RefusedError(f"the report of {report.ref} has no licences\nrun `{COMMAND} validate` for it again")
-        listed = parts.parts(report, image)
+        listed = parts.list_parts(report, image)
         documents.append(license_table.as_json(report.ref, listed))
         if archive:
             _write_archive(Path(archive), report, listed)

@@ -218,16 +218,16 @@ def install() -> None:
         setattr(program.Program, name, function)
 
 
-def list_tasks(program: Program) -> None:
+def list_tasks(invoke_program: Program) -> None:
     """Print every task under its heading; those of one group (`--list job`) in a single list."""
-    rows = program._make_pairs(program.scoped_collection)
-    if program.list_root:
-        program.display_with_columns(pairs=rows)
+    rows = invoke_program._make_pairs(invoke_program.scoped_collection)
+    if invoke_program.list_root:
+        invoke_program.display_with_columns(pairs=rows)
         return
     rows = [(_name_to_type(name), summary) for name, summary in rows]
     for heading, group in grouped(rows).items():
         print(f"{heading}:\n")
-        program.print_columns(group)
+        invoke_program.print_columns(group)
 
 
 def grouped(rows: Sequence[tuple[str, str | None]]) -> dict[str, list[tuple[str, str | None]]]:

@@ -151,7 +151,7 @@ def sources(
     loaded_project = project.load()
     images = target_options.chosen_images(loaded_project, target, all, set, rehearse)
     all_sources = [source for image in images for source in sources.sources(image, loaded_project.facts)]
-    supplies = preflight.supply(all_sources, loaded_project.mirrors, rehearse)
+    supplies = preflight.find_supplies(all_sources, loaded_project.mirrors, rehearse)
     if json or builtins.all(source.reachable for source in supplies):
         show(preflight.supplies_json(supplies) if json else preflight.supply_table(supplies))
     preflight.require(supplies)  # its error shows the table

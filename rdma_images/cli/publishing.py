@@ -106,7 +106,7 @@ def verify(
     from rdma_images.publish import keys, publication_table
     from rdma_images.publish.verify import verify as verify_image
     from rdma_images.registry import reference, registries
-    from rdma_images.scan.policy import load as load_policy
+    from rdma_images.scan.policy import load_policy
 
     origin = load_policy(files.expand_user(policy)).require_origin() if policy else None
     if origin and (origin.identity or origin.issuer):

@@ -53,7 +53,7 @@ def fabric_capabilities(fabric: Fabric, facts: Facts) -> tuple[str, ...]:
     return tuple(sorted(capabilities, key=versions.sort_key))
 
 
-def architectures(choice: str, fabric: Fabric, cuda: str, facts: Facts) -> tuple[str, ...]:
+def resolve_architectures(choice: str, fabric: Fabric, cuda: str, facts: Facts) -> tuple[str, ...]:
     """Return what is compiled for `choice`, a value of the axis `gpu`, the oldest first: ("sm_80", "sm_90").
 
     For a fabric, the oldest of its GPUs of each generation: a GPU runs what is compiled for an older one of its own.

@@ -50,7 +50,7 @@ class NcclTestsDetails(Details):
 
 
 def _details(combination: Combination, facts: Facts) -> NcclTestsDetails:
-    architectures = gpus.architectures(combination[GPU], combination.fabric, combination[cuda.NAME], facts)
+    architectures = gpus.resolve_architectures(combination[GPU], combination.fabric, combination[cuda.NAME], facts)
     has_mpi = combination.fabric == "efa"
     return NcclTestsDetails(
         bin=("/opt/nccl-tests/bin",),

@@ -20,12 +20,12 @@ WAIT = 20.0  # seconds between two lines about what is waited for
 
 
 @contextmanager
-def report_waiting(progress: Progress, describe: Callable[[], str], interval: float = WAIT) -> Iterator[None]:
+def report_waiting(report: Progress, describe: Callable[[], str], interval: float = WAIT) -> Iterator[None]:
     """Report what `describe()` says is waited for, every `interval` seconds until the block ends."""
     start = time.monotonic()
 
     def report_wait() -> float:
-        progress(f"waiting for {describe()}, {time.monotonic() - start:.0f} s by now")
+        report(f"waiting for {describe()}, {time.monotonic() - start:.0f} s by now")
         return interval
 
     with run_periodically(report_wait, interval):

@@ -73,7 +73,7 @@ def _check_between(
             checks.extend(steps.run_steps(lab.open_lab(pair, files), fabric, progress))
         except GuestError as error:
             checks = list(steps.after_lost_guest(checks, error, fabric))
-        if any(check.outcome == "failed" for check in checks):
+        if any(result.outcome == "failed" for result in checks):
             consoles = (f"== {guest.address} ==\n{guest.console()}" for guest in pair)
             atomic.write(folder / CONSOLE, "\n".join(consoles))
     return tuple(checks)

@@ -90,11 +90,11 @@ def verdict(checks: Sequence[Check]) -> str:
     validated = [
         _VALIDATES[check.id] for check in datapath_checks if check.outcome == "passed" and check.id in _VALIDATES
     ]
-    failed = [_inside(check.title) for check in datapath_checks if check.outcome == "failed"]
+    failed_titles = [_inside(check.title) for check in datapath_checks if check.outcome == "failed"]
     untried = [_inside(check.title) for check in datapath_checks if check.outcome == "skipped"]
     parts = [f"Validated with the image's own libraries on an emulated adapter: {'; '.join(validated) or 'nothing'}."]
-    if failed:
-        parts.append(f"Failed: {'; '.join(failed)}.")
+    if failed_titles:
+        parts.append(f"Failed: {'; '.join(failed_titles)}.")
     if untried:
         parts.append(f"Not validated: {'; '.join(untried)}.")
     return " ".join(parts)

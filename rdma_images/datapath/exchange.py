@@ -81,7 +81,7 @@ def _run_both_sides(lab: Lab, exchange: Exchange) -> tuple[TaskResult, TaskResul
     return lab.server.wait_for_result(server, exchange.seconds), client
 
 
-def _fault(exchange: Exchange, server: TaskResult, client: TaskResult | None, packets: int) -> str:
+def _fault(exchange: Exchange, server: TaskResult, client: TaskResult | None, packet_count: int) -> str:
     """Return why the exchange failed, in one line; empty where it passed."""
     outputs = {end: result for end, result in (("server", server), ("client", client)) if result}
     for end, result in outputs.items():
@@ -92,10 +92,10 @@ def _fault(exchange: Exchange, server: TaskResult, client: TaskResult | None, pa
         return "; ".join(failures)
     if client is None:
         return "the server ended before a client came"
-    if exchange.rdma and not packets:
+    if exchange.rdma and not packet_count:
         return "the exchange succeeded, but no packet went through the RDMA adapter"
-    if packets and not exchange.rdma:
-        return f"the control went through the RDMA adapter ({packets} packets)"
+    if packet_count and not exchange.rdma:
+        return f"the control went through the RDMA adapter ({packet_count} packets)"
     return ""
 
 

@@ -139,17 +139,17 @@ def _scripts() -> dict[str, bytes]:
     return {path: (guest_folder / path.rpartition("/")[2]).read_bytes() for path in SCRIPTS}
 
 
-def command(packages: Path, program: str) -> tuple[str, ...]:
-    """Return the start of a command line for `program` ("usr/bin/tar") of the packages unpacked in `packages`."""
-    libraries = packages / LIBRARIES
-    return (str(packages / LOADER), "--library-path", str(libraries), str(packages / program))
+def command(package_folder: Path, program: str) -> tuple[str, ...]:
+    """Return the start of a command line for `program` ("usr/bin/tar") of the packages unpacked in `package_folder`."""
+    libraries = package_folder / LIBRARIES
+    return (str(package_folder / LOADER), "--library-path", str(libraries), str(package_folder / program))
 
 
-def bundled_files(packages: Path, programs: Iterable[str], libraries: Iterable[str]) -> dict[str, bytes]:
+def bundled_files(package_folder: Path, programs: Iterable[str], libraries: Iterable[str]) -> dict[str, bytes]:
     """Return the bytes of programs and of their libraries, by the path at which the loader finds them in a guest."""
-    files = {f"bin/{Path(program).name}": (packages / program).read_bytes() for program in programs}
-    files |= {f"lib/{name}": (packages / LIBRARIES / name).read_bytes() for name in libraries}
-    return files | {"lib64/ld-linux-x86-64.so.2": (packages / LOADER).read_bytes()}
+    files = {f"bin/{Path(program).name}": (package_folder / program).read_bytes() for program in programs}
+    files |= {f"lib/{name}": (package_folder / LIBRARIES / name).read_bytes() for name in libraries}
+    return files | {"lib64/ld-linux-x86-64.so.2": (package_folder / LOADER).read_bytes()}
 
 
 def archive(files: dict[str, bytes], programs: dict[str, bytes], links: dict[str, str]) -> bytes:

@@ -198,8 +198,8 @@ def all_skipped(reason: str, fabric: Fabric | None) -> tuple[Check, ...]:
 def after_lost_guest(checks: list[Check], error: Exception, fabric: Fabric | None) -> tuple[Check, ...]:
     """Return the checks done before a guest was lost, that failure, and the rest skipped."""
     checked = {check.id for check in checks}
-    skipped = (check for check in all_skipped("the guests were lost before", fabric) if check.id not in checked)
-    return (*checks, failed(GUESTS, str(error)), *skipped)
+    remaining = (check for check in all_skipped("the guests were lost before", fabric) if check.id not in checked)
+    return (*checks, failed(GUESTS, str(error)), *remaining)
 
 
 def run_steps(lab: Lab, fabric: Fabric | None, progress: Progress) -> Iterator[Check]:

@@ -172,7 +172,7 @@ def base(
         locked = snapshot.archive if snapshot else ""
         existing = last_bootstrapped(name, platform, locked)
         if existing and not refresh:
-            return folder() / existing.tar
+            return cache_folder() / existing.tar
         if reason := obstacle(name, platform):
             raise RdmaImagesError(f"{label} cannot be bootstrapped: {reason}\n{NO_BOOTSTRAP_FIX}")
         apt = unpacked.apt(
@@ -188,7 +188,7 @@ def base(
             apt.state(),
             unpacked.fetched_packages(tool)["mmdebstrap"],
         ):
-            return folder() / existing.tar
+            return cache_folder() / existing.tar
         disk_space.require(DISK_SPACE, f"bootstrapping {label}")
         if emulation.is_foreign(platform):
             emulation.ensure(platform, progress)
@@ -198,7 +198,7 @@ def base(
         return _bootstrap(name, platform, apt, tool, progress, locked)
 
 
-def folder() -> Path:
+def cache_folder() -> Path:
     """Return where the tars are kept."""
     return state_folder() / "bases"
 
@@ -212,12 +212,12 @@ def last_bootstrapped(name: str, platform: str = "", locked: str = "") -> Bootst
         record = BootstrapRecord(**json.loads(_record(key(name, platform), locked).read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return record if record.recipe == _recipe(name, platform) and (folder() / record.tar).exists() else None
+    return record if record.recipe == _recipe(name, platform) and (cache_folder() / record.tar).exists() else None
 
 
 def _record(label: str, locked: str) -> Path:
     """Return the file that describes a base. One of a locked state stays when the archive moves on."""
-    return folder() / f"{label}{f'-{locked[:12]}' if locked else ''}.json"
+    return cache_folder() / f"{label}{f'-{locked[:12]}' if locked else ''}.json"
 
 
 def key(name: str, platform: str) -> str:
@@ -233,7 +233,7 @@ def _architecture(platform: str) -> str:
 def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress: Progress, locked: str) -> Path:
     """Make the tar in a work folder, then move it into place and write its record."""
     label = key(name, platform)
-    work = folder() / f".{label}.new"
+    work = cache_folder() / f".{label}.new"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
@@ -243,12 +243,12 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
             raise RdmaImagesError(f"Debian's archive changed while {label} was made from it\nrun the command again")
         recipe = _recipe(name, platform)
         tar = f"{label}-{archive[:12]}-{recipe[:8]}.tar"
-        (work / "root.tar").replace(folder() / tar)
+        (work / "root.tar").replace(cache_folder() / tar)
         record = BootstrapRecord(label, apt.suite, archive, recipe, unpacked.fetched_packages(tool)["mmdebstrap"], tar)
         atomic.write(_record(label, locked), json.dumps(asdict(record), indent=1))
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return folder() / tar
+    return cache_folder() / tar
 
 
 def _recipe(name: str, platform: str = "") -> str:

@@ -96,7 +96,7 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
         RdmaImagesError: something cannot be ended.
     """
     folders = layout()
-    existing = [folder for folder in (folders.root, bootstrap.folder(), unpacked.folder_of()) if folder.exists()]
+    existing = [folder for folder in (folders.root, bootstrap.cache_folder(), unpacked.folder_of()) if folder.exists()]
     if not existing:
         return emulation.unregister()  # it may have outlived a state folder that was removed by hand
     with locking.hold("engine", "ending the private engine", progress):

@@ -134,7 +134,7 @@ def _read_content(file: Path, _state: tuple[int, int, int]) -> Lock:
     return yaml_file.load(file, Lock)
 
 
-def lock(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
+def create_lock(image: Image, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
     """Resolve what the image requires, write its lock and return it. Raise RdmaImagesError, see resolve.resolve."""
     request = lock_request(image)
     if not request.requirements:

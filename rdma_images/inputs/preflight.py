@@ -63,7 +63,7 @@ def require_names(sources: Iterable[Source], mirror_settings: Mirrors) -> None:
     mirror_settings.check([*COMPONENTS, *(name for source in sources for name in (source.component, source.id))])
 
 
-def supply(sources: Iterable[Source], mirror_settings: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
+def find_supplies(sources: Iterable[Source], mirror_settings: Mirrors, rehearse: bool = False) -> tuple[Supply, ...]:
     """Return, for each source, the address that it comes from and the answer of that address.
 
     With `rehearse`, unreachable sources that have a stand-in are replaced by it, and no others. Raises RefusedError

@@ -45,7 +45,7 @@ def relock(
     preflight.require_names(by_id.values(), mirror_settings)
     jobs: dict[str, Callable[[], LockOutcome]] = {}
     for image in images:
-        load, lock_now = partial(lock.load, image), partial(lock.lock, image, mirror_settings)
+        load, lock_now = partial(lock.load, image), partial(lock.create_lock, image, mirror_settings)
         name = lock.lock_request(image).key
         jobs.setdefault(name, _make_job(name, load, lock_now, upgrade, progress))
         if image.toolkit:
@@ -151,18 +151,18 @@ def _load_or_none(load: Callable[[], Lock]) -> Lock | None:
         return None
 
 
-def _compare(name: str, earlier_lock: Lock | None, lock: Lock) -> LockOutcome:
+def _compare(name: str, earlier_lock: Lock | None, new_lock: Lock) -> LockOutcome:
     if earlier_lock is None:
-        return LockOutcome(name, "new", f"{len(lock.wheels)} wheels, {format_bytes(lock.size)}")
+        return LockOutcome(name, "new", f"{len(new_lock.wheels)} wheels, {format_bytes(new_lock.size)}")
     old_versions = {wheel.name: wheel.version for wheel in earlier_lock.wheels}
-    new_versions = {wheel.name: wheel.version for wheel in lock.wheels}
+    new_versions = {wheel.name: wheel.version for wheel in new_lock.wheels}
     moves = [
         f"{n} {old_versions.get(n, 'none')} -> {new_versions.get(n, 'none')}"
         for n in sorted(old_versions | new_versions)
         if old_versions.get(n) != new_versions.get(n)
     ]
-    is_same = earlier_lock == lock
-    return LockOutcome(name, "kept" if is_same else "changed", ", ".join(moves) or format_bytes(lock.size))
+    is_same = earlier_lock == new_lock
+    return LockOutcome(name, "kept" if is_same else "changed", ", ".join(moves) or format_bytes(new_lock.size))
 
 
 def _lock_base(source: Source, mirror_settings: Mirrors, upgrade: bool, progress: Progress) -> LockOutcome:

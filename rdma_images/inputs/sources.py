@@ -52,7 +52,7 @@ def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
     """
     bases = facts.bases.bases
     pinned_sources = [
-        base(image, facts),
+        source_of_base(image, facts),
         _base("builder", BUILDER, bases[BUILDER], BUILD_PLATFORM, BUILDER),
         *_archives("base", _effective_base(image), bases[_effective_base(image)]),
         *_archives("builder", BUILDER, bases[BUILDER]),
@@ -67,7 +67,7 @@ def locked_archive(image_sources: Iterable[Source]) -> Source | None:
     return next(locked, None)
 
 
-def base(image: Image, facts: Facts) -> Source:
+def source_of_base(image: Image, facts: Facts) -> Source:
     """Return the base of an image."""
     if image.onto:
         ref, digest = image.onto.base.ref, image.onto.base.digest

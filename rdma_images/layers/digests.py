@@ -122,8 +122,10 @@ def serialize_layers(entries: Mapping[str, LockedLayer]) -> str:
 
 def _entry(recipe: Recipe, layer: StoredLayer) -> LockedLayer:
     parts = [
-        LockedBlob(digest=blob.digest, diff_id=blob.diff_id, size=blob.size, toc=blob.toc or None)
-        for blob in (layer.runtime, layer.devel)
+        LockedBlob(
+            digest=layer_blob.digest, diff_id=layer_blob.diff_id, size=layer_blob.size, toc=layer_blob.toc or None
+        )
+        for layer_blob in (layer.runtime, layer.devel)
     ]
     wheels = recipe.wheels[0].file if len(recipe.wheels) == 1 else f"{len(recipe.wheels)} wheels"
     return LockedLayer(wheels=wheels, coder=compressor(recipe.compression), runtime=parts[0], devel=parts[1])

@@ -94,7 +94,7 @@ class LayerSource(Protocol):
         """Return a layer, as soon as its bytes are on this machine, or the RdmaImagesError why they are not."""
 
 
-def load(
+def load_image(
     layer_set: LayerSet,
     source: LayerSource,
     engine: Engine,

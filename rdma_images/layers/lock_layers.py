@@ -51,7 +51,7 @@ def _has_layers(image: Image) -> bool:
 
 
 def _recipes(locks: Iterable[Lock], compression: Compression) -> dict[str, Recipe]:
-    recipes = (layer_recipe(layer, compression) for lock in locks for layer in wheel_layers.wheel_layers(lock))
+    recipes = (layer_recipe(layer, compression) for locked in locks for layer in wheel_layers.wheel_layers(locked))
     return {recipe.key: recipe for recipe in recipes}
 
 

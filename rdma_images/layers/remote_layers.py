@@ -98,14 +98,14 @@ def complete_registry(
                 progress=progress,
             )
         check_collisions([local for recipe in layer_set.recipes if (local := layer_store.find(recipe))])
-        layer_image = _layer_image(layer_set, blobs)
+        complete_image = _layer_image(layer_set, blobs)
         registry_errors.retry(
-            partial(_put_image, repository, layer_image, layer_set.tag),
+            partial(_put_image, repository, complete_image, layer_set.tag),
             registry_errors.CACHE_ATTEMPTS,
             registry_errors.CACHE_FIRST_WAIT,
             progress=progress,
         )
-        digest = layer_image.manifest.digest
+        digest = complete_image.manifest.digest
     else:
         blobs, digest = remote.blobs, remote.image_digest
     sent_bytes = sum(blobs[recipe.key].size for recipe in remote.missing)

@@ -51,18 +51,18 @@ class Candidate:
 def candidate(name: str, target: Target, facts: Facts, changes: Mapping[str, str] | None = None) -> Candidate:
     """Return the default row of `target` with `changes`; every value must be known (axes.check)."""
     changes = dict(changes or {})
-    default_axes, axes = target.complete(), target.complete(changes)
-    undecided = tuple(axis for axis, decider in DECIDERS.items() if axes.get(axis) == decider not in axes)
+    default_axes, row = target.complete(), target.complete(changes)
+    undecided = tuple(axis for axis, decider in DECIDERS.items() if row.get(axis) == decider not in row)
     return Candidate(
         target=name,
         fabric=target.fabric,
-        axes=axes,
+        axes=row,
         requested=changes,
-        foreign=tuple(axis for axis in axes if axis not in default_axes),
+        foreign=tuple(axis for axis in row if axis not in default_axes),
         undecided=undecided,
-        versions=_chosen_versions(axes, undecided, facts)
-        | dict(_bundled_version(axes, target.fabric, facts))
-        | {axis: axes[axis] for axis in PROPERTIES if axis in axes}
+        versions=_chosen_versions(row, undecided, facts)
+        | dict(_bundled_version(row, target.fabric, facts))
+        | {axis: row[axis] for axis in PROPERTIES if axis in row}
         | {"fabric": target.fabric},
     )
 
@@ -81,8 +81,8 @@ def _chosen_versions(axis_values: Mapping[str, str], undecided: tuple[str, ...],
     return versions
 
 
-def _bundled_version(axes: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
+def _bundled_version(row: Mapping[str, str], fabric: Fabric, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the versions of the components that are no axis: bundled with another one, where the facts know them."""
     for name, bundled in BUNDLED.items():
-        if version := bundled.version(axes, fabric, facts):
+        if version := bundled.version(row, fabric, facts):
             yield name, version

@@ -38,7 +38,9 @@ def nearest(
     steps = {axis: sorted(_steps(axis, refused, facts, requested)) for axis in refused.axes if axis not in fixed}
     culprits = [_culprits(refused, rule) for rule in broken_rules]
     for count in range(1, MAX_CHANGES + 1):
-        sets = [names for names in combinations(steps, count) if all(axes.intersection(names) for axes in culprits)]
+        sets = [
+            names for names in combinations(steps, count) if all(culprit.intersection(names) for culprit in culprits)
+        ]
         for changes in _cheapest_first(sets, steps):
             if rules.work(candidate(refused.target, target, facts, refused.axes | changes), facts):
                 return changes

@@ -112,8 +112,10 @@ def applies_to_existing_image(broken: BrokenRule) -> bool:
 def with_measured(planned: Candidate, base: ExistingImage) -> Candidate:
     """Return a candidate as its tag names it: with the Python and torch of the image, or without them."""
     measured = {"python": ".".join(base.python.split(".")[:2]), "pytorch": base.pytorch}
-    versions = {name: version for name, version in planned.versions.items() if name != "python"}
-    return replace(planned, versions=versions | {name: version for name, version in measured.items() if version})
+    measured_versions = {name: version for name, version in planned.versions.items() if name != "python"}
+    return replace(
+        planned, versions=measured_versions | {name: version for name, version in measured.items() if version}
+    )
 
 
 def image_onto(image: Image, base: ExistingImage) -> Image:

@@ -46,7 +46,7 @@ def table(plan: Plan) -> RenderableType:
     return Group(*parts)
 
 
-def refusals(plan: Plan) -> RenderableType:
+def refusal_table(plan: Plan) -> RenderableType:
     """Return what is refused of the plan, and why."""
     from rich.console import Group
 

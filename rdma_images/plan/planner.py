@@ -179,18 +179,18 @@ def _image(
     return replace(image, limits=tuple(runtime.limits(image, facts)))
 
 
-def tag(candidate: Candidate) -> str:
+def tag(planned: Candidate) -> str:
     """Return the tag of `candidate`: every version in one order, so that two images never share a tag.
 
     As in 2.15.0-cu13.2-nccl2.30.7-efa1.50.0-ofi1.21.1-py3.13-debian13; properties that are not the default come last.
     Raises RefusedError.
     """
     parts = [
-        f"{component.tag}{candidate[component.name]}" for component in components.IN_TAGS if component.name in candidate
+        f"{component.tag}{planned[component.name]}" for component in components.IN_TAGS if component.name in planned
     ]
-    parts += [words[candidate[axis]] for axis, words in PROPERTIES.items() if candidate[axis] in words]
-    if candidate.versions.get("gpu", gpus.ALL) != gpus.ALL:
-        parts.append(candidate["gpu"])
+    parts += [words[planned[axis]] for axis, words in PROPERTIES.items() if planned[axis] in words]
+    if planned.versions.get("gpu", gpus.ALL) != gpus.ALL:
+        parts.append(planned["gpu"])
     text = "-".join(parts)
     if not _TAG.fullmatch(text):
         raise RefusedError(

@@ -19,7 +19,7 @@ def architectures(candidate: Candidate, packages: Iterable[str], facts: Facts) -
     if not packages or not cuda.toolkit_requirements(candidate[cuda.NAME], facts):
         return ()
     choice = candidate[nccl_tests.GPU]
-    return gpus.architectures(choice, candidate.fabric, candidate[cuda.NAME], facts)
+    return gpus.resolve_architectures(choice, candidate.fabric, candidate[cuda.NAME], facts)
 
 
 def source_builds(candidate: Candidate, packages: Iterable[str], facts: Facts) -> dict[str, SourceBuild]:

@@ -94,7 +94,7 @@ def license_archive(approved: ApprovedImage, engine: Callable[[], Engine] | None
     if approved.build.digest.removeprefix("sha256:").encode() not in content[:128]:  # gzip's header has the name
         if engine is None:
             return ()
-        listed = parts.parts(approved.report, approved.image if approved.is_built_here else None)
+        listed = parts.list_parts(approved.report, approved.image if approved.is_built_here else None)
         content = license_texts.pack(engine(), approved.build.digest, listed)
         if not content:
             return ()
@@ -106,7 +106,7 @@ def license_archive(approved: ApprovedImage, engine: Callable[[], Engine] | None
 def _bills(approved: ApprovedImage, labels: dict[str, str]) -> Iterator[Artifact]:
     """Yield the bill of materials in both forms."""
     name, report = approved.image.target, approved.report
-    listed = parts.parts(report, approved.image if approved.is_built_here else None, labels)
+    listed = parts.list_parts(report, approved.image if approved.is_built_here else None, labels)
     for title, media_type, form, write_bill in (
         ("sbom.cdx.json", cyclonedx_bill.CYCLONEDX, cyclonedx_bill.PREDICATE, cyclonedx_bill.cyclonedx_bill),
         ("sbom.spdx.json", spdx_bill.SPDX, spdx_bill.PREDICATE, spdx_bill.spdx_bill),

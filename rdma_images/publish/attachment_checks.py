@@ -60,13 +60,13 @@ def check_attachment(form: str, content: bytes | None, digest: str, allowed: Col
 def allowed_failures(report: bytes | None) -> frozenset[str]:
     """Return the failed checks that the publisher allowed, by the attached report; none where it cannot be read."""
     try:
-        return frozenset(statement.predicate(report or b"{}").get("allowedRed") or ())
+        return frozenset(statement.parse_predicate(report or b"{}").get("allowedRed") or ())
     except _MALFORMED:
         return frozenset()
 
 
 def _check_report(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    report = decode_report(statement.predicate(content)["report"])
+    report = decode_report(statement.parse_predicate(content)["report"])
     if not _subject_digest(content) == digest == report.digest:
         yield VerifyFinding("report", False, f"is about another image, {report.digest}")
         return
@@ -87,7 +87,7 @@ def _check_report(content: bytes, digest: str, allowed: Collection[str]) -> Iter
 
 
 def _check_provenance(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    predicate = statement.predicate(content)
+    predicate = statement.parse_predicate(content)
     definition, details = predicate["buildDefinition"], predicate["runDetails"]
     programs = ", ".join(f"{name} {version}" for name, version in details["builder"]["version"].items())
     sources = definition["resolvedDependencies"]
@@ -117,7 +117,7 @@ def _check_bill(content: bytes, digest: str, _allowed: Collection[str]) -> Itera
 
 def _check_validation(content: bytes, digest: str, allowed: Collection[str]) -> Iterator[VerifyFinding]:
     """Check the validation that an image built elsewhere has in place of a provenance."""
-    predicate = statement.predicate(content)
+    predicate = statement.parse_predicate(content)
     holds = _subject_digest(content) == digest and not set(predicate["failedTests"]).difference(allowed)
     count = len(predicate["passedTests"])
     yield VerifyFinding(
@@ -131,14 +131,14 @@ def _check_spdx(content: bytes, digest: str, _allowed: Collection[str]) -> Itera
 
 
 def _check_results(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    for result in statement.predicate(content)["results"]:
+    for result in statement.parse_predicate(content)["results"]:
         where = f"{result['nodes']} x {result['instance']}" if result["instance"] else result["job"]
         holds = _subject_digest(content) == digest == result["digest"] and result["exit_code"] == 0
         yield VerifyFinding("job result", holds, f"{where}: {result['sentence']}; {result['time']}")
 
 
 def _check_vulnerabilities(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    predicate = statement.predicate(content)
+    predicate = statement.parse_predicate(content)
     scanner, results = predicate["scanner"], predicate["scanner"]["result"]
     outcomes = Counter(str(result["annotations"][0]["outcome"]) for result in results)
     severities = Counter(str(result["severity"][0]["score"]) for result in results)
@@ -152,7 +152,7 @@ def _check_vulnerabilities(content: bytes, digest: str, _allowed: Collection[str
 
 
 def _check_openvex(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    statements = statement.predicate(content)["statements"]
+    statements = statement.parse_predicate(content)["statements"]
     counts = Counter(str(entry["status"]) for entry in statements)
     detail = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.items())
     yield VerifyFinding(NAMES[OPENVEX], _subject_digest(content) == digest, f"{detail}, by the publisher's policy")

@@ -120,7 +120,7 @@ class Cosign:
     def has_attested(self, ref: str, trust: Trust, predicate_type: str, content: bytes) -> bool:
         """Return whether `trust` signed on `ref` just what the attachment `content` says."""
         try:
-            predicate = statement.predicate(content)
+            predicate = statement.parse_predicate(content)
         except (ValueError, KeyError, TypeError):
             return False
         return predicate in [signed["predicate"] for signed in self.statements(ref, trust, predicate_type)]

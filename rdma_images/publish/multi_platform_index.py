@@ -67,9 +67,9 @@ def _join(target: str, tag: str, members: Members, destination: Destination, pub
     index = _index(
         {
             platform: publisher.retry(
-                partial(_platform_image, image, image_tags.full, destination, repository, publisher)
+                partial(_platform_image, image, platform_tags.full, destination, repository, publisher)
             )
-            for platform, (image, image_tags) in sorted(members.items())
+            for platform, (image, platform_tags) in sorted(members.items())
         }
     )
     current = publisher.retry(partial(digest_under, tag, repository))
@@ -80,7 +80,9 @@ def _join(target: str, tag: str, members: Members, destination: Destination, pub
         image_signer.sign((), publisher.retry)
     if publisher.retry(partial(digest_under, full_tag, repository)) != index.digest:
         publisher.retry(partial(repository.put_manifest, full_tag, index))
-    short_tags = tuple(dict.fromkeys(name + ending for _, image_tags in members.values() for name in image_tags.short))
+    short_tags = tuple(
+        dict.fromkeys(name + ending for _, platform_tags in members.values() for name in platform_tags.short)
+    )
     moved_tags = publisher.retry(
         partial(advance_tags, short_tags, index.digest, repository, publisher.display.write_line)
     )

@@ -47,7 +47,7 @@ def check_origin(
             _read_certified(signed) for signed in bundles.statements if signed.statement["predicateType"] in PROVENANCES
         ]
         if content is not None and is_signed:
-            provenances.append(_parse_predicate(statement.predicate(content)))
+            provenances.append(_parse_predicate(statement.parse_predicate(content)))
     except _MALFORMED:
         yield VerifyFinding("origin", False, "the provenance does not have a form that is known here")
         return

@@ -93,11 +93,11 @@ def _require_licenses(image: Image, report: Report | None, matrix: Matrix) -> No
     target = matrix.targets.get(image.target)
     if report is None or target is None or target.licenses is None:
         return
-    from rdma_images.bill.parts import parts
+    from rdma_images.bill.parts import list_parts
     from rdma_images.core import spdx
 
     denied = frozenset(target.licenses.deny)
-    denied_parts = [part for part in parts(report) if spdx.is_denied(part.license, denied)]
+    denied_parts = [part for part in list_parts(report) if spdx.is_denied(part.license, denied)]
     if denied_parts:
         listed = ", ".join(f"{part.name} is under {part.license}" for part in denied_parts[:3])
         more = f" and {len(denied_parts) - 3} more" if len(denied_parts) > 3 else ""

@@ -32,7 +32,7 @@ class PublishedImage:
         """Return the newest attachment of a form. Raises ValueError where there is none."""
         entries = [entry for entry in newest_first(self.repository, self.digest) if entry.annotations.get(FORM) == form]
         newest, *_ = entries
-        return statement.predicate(read_content(self.repository, newest.digest))
+        return statement.parse_predicate(read_content(self.repository, newest.digest))
 
     def report(self) -> Report:
         """Return the newest report that is attached. Raises RefusedError where none can be read."""

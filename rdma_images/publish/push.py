@@ -272,7 +272,9 @@ def _check_blobs(manifest: Manifest, repository: Repository) -> None:
 def _traffic(manifest: Manifest, attempts: _PushAttempts, mounted: Collection[str], seconds: float) -> LayerTraffic:
     """Sum the layers' bytes by result; the last attempt reports as present what an earlier one sent."""
     *earlier_pushes, last_push = attempts.pushes
-    sent_before = {layer.id for push in earlier_pushes for layer in push.layers.values() if layer.current}
+    sent_before = {
+        layer.id for earlier_push in earlier_pushes for layer in earlier_push.layers.values() if layer.current
+    }
     sums = {"pushed": 0, "mounted": 0, "present": 0}
     for layer in manifest.layers():
         name = layer.digest.removeprefix("sha256:")[:12]

@@ -142,7 +142,7 @@ def require_same_origin(published: PublishedImage, evidence: BuildEvidence) -> N
             f"{published.ref}: was built by {TOOL} {evidence.tool}, and this is {version(TOOL)}, whose templates may "
             f"differ\ninstall that one: pip install {TOOL}=={evidence.tool}"
         )
-    commit = labels.revision().commit
+    commit = labels.project_revision().commit
     if commit != evidence.commit:
         raise RefusedError(
             f"{published.ref}: was built from the commit {evidence.commit}, and {paths.PROJECT} is at "
@@ -170,7 +170,7 @@ def reproduce(
         raise RefusedError(
             f"the engine {engine.name} has no containerd store, which writes images to a folder\nuse one"
         )
-    revision = replace(labels.revision(), repository=evidence.repository or None)
+    revision = replace(labels.project_revision(), repository=evidence.repository or None)
     inherited_axes = IMAGE_AXES if evidence.onto else ()  # by the image below
     changes = [f"{axis}={value}" for axis, value in evidence.axes.items() if axis not in inherited_axes]
     is_rehearsal = bool(evidence.stand_ins)

@@ -69,7 +69,7 @@ class ImageSigner:
     def attest(self, artifacts: Sequence[Artifact], retry: Retry) -> None:
         """Sign each of `artifacts` as a statement on the image, and not the image itself."""
         for artifact in artifacts:
-            predicate = canonical(statement.predicate(artifact.content))
+            predicate = canonical(statement.parse_predicate(artifact.content))
             retry(partial(self._cosign.attest, self._ref, self._signer, artifact.form, predicate))
 
     @cached_property

@@ -76,7 +76,7 @@ def read_bundles(repository: Repository, digest: str, trust: Trust) -> Bundles:
 def is_attested(bundles: Bundles, form: str, content: bytes) -> bool:
     """Return whether the trusted signer signed just what the attachment `content` of a form says."""
     try:
-        predicate = statement.predicate(content)
+        predicate = statement.parse_predicate(content)
     except (ValueError, KeyError, TypeError):
         return False
     return any(

@@ -105,7 +105,7 @@ def report_predicate(report: Report, allowed_red: tuple[str, ...]) -> dict[str, 
     return {"passed": report.passed, "allowedRed": list(allowed_red), "report": encode_report(report)}
 
 
-def predicate(content: bytes) -> dict[str, Any]:
+def parse_predicate(content: bytes) -> dict[str, Any]:
     """Return the predicate of a statement; of a document that is no statement the whole document."""
     body: dict[str, Any] = decode_json(content)
     return body["predicate"] if "predicateType" in body else body

@@ -24,7 +24,7 @@ class Revision:
     repository: str | None  # the address of the remote `origin`; None where there is none
 
 
-def revision() -> Revision:
+def project_revision() -> Revision:
     """Return the state of this checkout's inputs, from git."""
     last_commit = _git("log", "-1", "--format=%H %ct", "--", *INPUTS)
     if not last_commit:

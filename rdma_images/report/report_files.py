@@ -26,7 +26,7 @@ def report_folder(ref: str, image: Image | None = None, host: str | None = None)
     return paths.image_folder("".join(c if c.isalnum() or c in "._-@" else "-" for c in name))
 
 
-def as_json(report: Report) -> str:
+def report_json(report: Report) -> str:
     """Return the report as JSON in the form of docs/reference/report-schema.json."""
     return REPORT.text(report).rstrip()
 

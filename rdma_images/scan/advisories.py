@@ -23,7 +23,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.plain import first_misfit, plain
 from rdma_images.inspection.report import Report
 from rdma_images.scan.formats import OsvAdvisory, OsvAffected, OsvEvent, ReportPart, Section, Text
-from rdma_images.scan.scan_result import Scan, Vulnerability, parse_day, severity, unique
+from rdma_images.scan.scan_result import Scan, Vulnerability, parse_day, parse_severity, unique
 
 MAX_FILE_BYTES = 256 * 2**20  # bytes; Debian's tracker has some 70 MB
 # A package's name in JSON or YAML: what no installed package is called need not be parsed.
@@ -134,7 +134,7 @@ def _debian(tracker: Mapping[str, Mapping[str, _DebianEntry]], installed: Instal
                     id=cve,
                     package=package,
                     installed=version,
-                    severity=severity(release.urgency.rstrip("*")),
+                    severity=parse_severity(release.urgency.rstrip("*")),
                     fixed_in=fixed,
                     ecosystem="deb",
                 )

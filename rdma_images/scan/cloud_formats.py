@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rdma_images.scan.formats import Many, ReportPart, ScannerReport, Text, path
-from rdma_images.scan.scan_result import Vulnerability, parse_day, parse_time, severity
+from rdma_images.scan.scan_result import Vulnerability, parse_day, parse_severity, parse_time
 
 Time = str | float | None
 
@@ -76,7 +76,7 @@ def _ecr(finding: _EcrFinding) -> Vulnerability:
         id=finding.name,
         package=attributes.get("package_name", ""),
         installed=attributes.get("package_version", ""),
-        severity=severity(finding.severity),
+        severity=parse_severity(finding.severity),
         fixed_in=attributes.get("fixed_in_versions", attributes.get("patched_versions", "")),
         aliases=tuple(filter(None, attributes.get("cve", "").replace(",", " ").split())),
     )
@@ -97,7 +97,7 @@ def _inspector(findings: tuple[_InspectorFinding, ...]) -> Iterator[Vulnerabilit
                 id=finding.id,
                 package=package.name,
                 installed=f"{epoch}{package.version}{f'-{package.release}' if package.release else ''}",
-                severity=severity(finding.severity),
+                severity=parse_severity(finding.severity),
                 fixed_in="" if fixed == "NotAvailable" else fixed,
                 ecosystem=_MANAGERS.get(package.packageManager.lower(), package.packageManager.lower()),
                 published=parse_day(finding.published),
@@ -135,7 +135,7 @@ def _acr(entry: _AcrVulnerability) -> Vulnerability:
         id=entry.CveName or entry.AliasName,
         package=entry.Feature,
         installed=entry.Version,
-        severity=severity(entry.Severity),
+        severity=parse_severity(entry.Severity),
         fixed_in=entry.VersionFixed,
         ecosystem={"dpkg": "deb"}.get(entry.VersionFormat.lower(), entry.VersionFormat.lower()),
     )

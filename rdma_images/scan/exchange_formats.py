@@ -18,7 +18,14 @@ from rdma_images.scan.formats import (
     purl_type,
     strings,
 )
-from rdma_images.scan.scan_result import SEVERITIES, Severity, Vulnerability, parse_day, severity, severity_of_score
+from rdma_images.scan.scan_result import (
+    SEVERITIES,
+    Severity,
+    Vulnerability,
+    parse_day,
+    parse_severity,
+    severity_of_score,
+)
 
 
 class _SarifRule(ReportPart):
@@ -78,7 +85,7 @@ def _sarif(run: _SarifRun) -> Iterator[Vulnerability]:
         labelled: dict[str, str] = dict(_LABELLED.findall(f"{rule.help}\n{result.message}"))
         match = _CVE.match(result.ruleId)  # Grype's rules are called CVE-2026-1-package
         score = parse_score(str(rule.score))
-        worded = severity(labelled.get("Severity", ""))
+        worded = parse_severity(labelled.get("Severity", ""))
         if worded == "unknown":
             worded = _LEVELS.get(result.level, "unknown") if score is None else severity_of_score(score)
         yield Vulnerability(
@@ -106,7 +113,7 @@ class _CycloneRating(ReportPart):
     def common(self) -> Severity:
         """Return the severity by its word, else by its score or its vector."""
         score = base_score(self.vector) if self.score is None else self.score
-        return severity(self.severity) if self.severity or score is None else severity_of_score(score)
+        return parse_severity(self.severity) if self.severity or score is None else severity_of_score(score)
 
 
 class _CycloneAffect(ReportPart):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from packageurl import PackageURL
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
-from rdma_images.scan.scan_result import Severity, Vulnerability, parse_day, severity, severity_of_score
+from rdma_images.scan.scan_result import Severity, Vulnerability, parse_day, parse_severity, severity_of_score
 
 Item = TypeVar("Item")
 # Go and Python write null for an empty list or text.
@@ -100,7 +100,7 @@ def _trivy(entry: _TrivyVulnerability, result: _TrivyResult) -> Vulnerability:
         id=entry.VulnerabilityID,
         package=entry.PkgName,
         installed=entry.InstalledVersion,
-        severity=severity(entry.Severity),
+        severity=parse_severity(entry.Severity),
         fixed_in=entry.FixedVersion,
         ecosystem=purl_type(entry.purl) or result.Type,
         published=parse_day(entry.PublishedDate),
@@ -165,7 +165,7 @@ def _grype(match: _GrypeMatch) -> Vulnerability:
         id=match.id,
         package=match.package,
         installed=match.version,
-        severity=severity(match.severity),
+        severity=parse_severity(match.severity),
         fixed_in=", ".join(match.fixes),
         ecosystem=purl_type(match.purl) or match.type,
         published=min((parse_day(fix.date) for fix in match.fix_dates if parse_day(fix.date)), default=""),
@@ -225,7 +225,7 @@ class OsvAdvisory(ReportPart):
     def rated(self) -> Severity:
         """Return the severity in the database's own word, else of its CVSS 3 vector; "unknown" where it has neither."""
         scores = [score for rating in self.severity if (score := base_score(rating.score)) is not None]
-        word = severity(str(self.worded))
+        word = parse_severity(str(self.worded))
         return severity_of_score(max(scores)) if word == "unknown" and scores else word
 
 

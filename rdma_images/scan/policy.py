@@ -132,7 +132,7 @@ class Policy(Document):
         return expiring
 
 
-def load(path: Path) -> Policy:
+def load_policy(path: Path) -> Policy:
     """Return the policy in `path`. Raises RefusedError with file and line."""
     if not files.exists(path):
         raise RefusedError(f"{path}: no such file\ncopy {display_path(EXAMPLE)} and change it")
@@ -142,6 +142,6 @@ def load(path: Path) -> Policy:
 def chosen_policy(option: str) -> Policy | None:
     """Return the policy that `--policy` names, else the project's policy.yaml; None where there is neither."""
     if option:
-        return load(files.expand_user(option))
+        return load_policy(files.expand_user(option))
     path = PROJECT / NAME
-    return load(path) if files.exists(path) else None
+    return load_policy(path) if files.exists(path) else None

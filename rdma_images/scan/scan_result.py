@@ -68,7 +68,7 @@ class Scan:
 SCAN = step_file("scan.json", "scan", Scan)
 
 
-def severity(word: str) -> Severity:
+def parse_severity(word: str) -> Severity:
     """Return the severity that a scanner's word means."""
     return _WORDS.get(word.strip().lower(), "unknown")
 

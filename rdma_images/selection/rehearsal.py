@@ -15,8 +15,10 @@ def with_stand_in_bases(images: Sequence[Image], project: Project) -> tuple[Imag
     A stand-in may have another Python, for which the wheels are then locked and installed; the image's labels name it.
     Everything else stays as it was planned. Asks the network for the bases alone.
     """
-    base_sources = {image.axes["base"]: sources.base(image, project.facts) for image in images if not image.onto}
-    supplies = preflight.supply(base_sources.values(), project.mirrors, rehearse=True)
+    base_sources = {
+        image.axes["base"]: sources.source_of_base(image, project.facts) for image in images if not image.onto
+    }
+    supplies = preflight.find_supplies(base_sources.values(), project.mirrors, rehearse=True)
     stand_ins = {
         base: supply.address for base, supply in zip(base_sources, supplies, strict=True) if supply.via == "stand-in"
     }

@@ -21,7 +21,7 @@ class RefusedPlanError(RefusedError):
         """Return each refusal with its rules, reasons and sources, and the nearest combination that works."""
         from rdma_images.plan import plan_table
 
-        return plan_table.refusals(self.plan)
+        return plan_table.refusal_table(self.plan)
 
 
 def parse_changes(pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value") -> dict[str, str]:

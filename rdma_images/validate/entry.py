@@ -112,15 +112,15 @@ def with_files(earlier_settings: Settings, variables: Mapping[str, str], read: C
     )
 
 
-def read_text(container: Container, path: str) -> str | None:
+def read_text(running: Container, path: str) -> str | None:
     """Return the beginning of the file at `path`, "" where that is none.
 
     None where nothing is there, or behind a link.
     """
     try:
-        content, status = container.get_archive(path)
+        content, status = running.get_archive(path)
         if status and status["linkTarget"]:
-            content, _ = container.get_archive(status["linkTarget"])
+            content, _ = running.get_archive(status["linkTarget"])
     except NotFound:
         return None
     except APIError:  # the engine knows the path, and cannot hand it out

@@ -94,7 +94,7 @@ class ComputedLoader:
     def path(self, name: str, asked_by: str = "") -> str:
         """Return the path under which the loader takes `name`, "" for none; see find."""
         for path in self._candidates(name, asked_by):
-            if conditions.kind(self.condition(self.root.real(path))) not in conditions.SKIPPED:
+            if conditions.kind_of(self.condition(self.root.real(path))) not in conditions.SKIPPED:
                 return path
         return ""
 
@@ -107,7 +107,7 @@ class ComputedLoader:
         """
         paths: dict[str, str] = {}
         missing: list[str] = []
-        todo = [(name, path) for name in libraries.needed(self.root, path)]
+        todo = [(name, path) for name in libraries.needed_libraries(self.root, path)]
         while todo:
             name, asker = todo.pop(0)
             if name in paths or name in missing:
@@ -115,7 +115,7 @@ class ComputedLoader:
             real = self.preloaded.get(name) or loaded.get(name) or self.find(name, asker)
             if real:
                 paths[name] = real
-                todo += [(needed, real) for needed in libraries.needed(self.root, real)]
+                todo += [(needed, real) for needed in libraries.needed_libraries(self.root, real)]
             else:
                 missing.append(name)
         return paths, missing

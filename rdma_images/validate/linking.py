@@ -92,7 +92,7 @@ def _symbols(data: Any, sections: list[elf.Section], beginnings: tuple[bytes, ..
     """Yield (name, is defined here, is weak) of each global symbol that begins with one of `beginnings`."""
     for section in (section_ for section_ in sections if section_.kind == DYNSYM):
         strings = sections[section.link].offset
-        for row in elf.rows(section, elf.SYMBOL, elf.MAX_SYMBOLS):
+        for row in elf.row_range(section, elf.SYMBOL, elf.MAX_SYMBOLS):
             name, info, _, defined_in = struct.unpack_from("<IBBH", data, row)
             position = strings + name
             if name and info >> 4 != LOCAL_SYMBOL and data[position : position + MAX_BEGINNING].startswith(beginnings):

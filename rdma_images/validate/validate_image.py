@@ -118,9 +118,10 @@ def validate(
     """
     tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
     run = _Validation(image, build, question, report_folder(ref, image, host), progress)
-    junit, without = run.folder / "report.xml", IMAGE_CHECK_PREFIXES if (host or "").startswith(FOLDER_PREFIX) else ()
+    junit_file = run.folder / "report.xml"
+    without = IMAGE_CHECK_PREFIXES if (host or "").startswith(FOLDER_PREFIX) else ()
     if host or engine is None:
-        with suite.running_suite(tiers, junit, without) as compare:
+        with suite.running_suite(tiers, junit_file, without) as compare:
             image_config, measured = _measure_elsewhere(ref, host or "local://", tiers, progress)
             return run.write_report(image_config, measured, compare)
     digest = engines.image_id(engine, ref) or _digest(engine, ref)
@@ -131,13 +132,13 @@ def validate(
         return report.publish_cached(*previous, run.folder)
     from rdma_images import datapath
 
-    with suite.running_suite(tiers, junit, without) as compare:
+    with suite.running_suite(tiers, junit_file, without) as compare:
         image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
         emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
         report_ = run.write_report(image_config, measured, compare, emulated)
     # An emulator that is unavailable today may be available tomorrow.
     if not emulated or any(check.outcome != "skipped" for check in emulated):
-        report_cache.save(name, report_, junit)
+        report_cache.save(name, report_, junit_file)
     return report_
 
 

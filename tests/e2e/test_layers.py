@@ -158,7 +158,7 @@ class New:
     def brought_to(self, engine: Engine) -> str:
         """Return the digest of the layer, with which the engine got it and keeps it."""
         with self.maker() as maker:
-            loaded = load.load(self.layers, maker, engine, engine_layers.EngineLayers())
+            loaded = load.load_image(self.layers, maker, engine, engine_layers.EngineLayers())
         assert SmallBuild(engine).layers(loaded.ref) == [loaded.blobs[0].digest]
         docker_command.remove_images(engine, loaded.ref)
         return loaded.blobs[0].digest
@@ -209,7 +209,7 @@ def test_an_empty_layer_of_buildkit_s_is_not_taken_for_ours(small: SmallBuild, t
         blob = maker.layer_future(recipe).result().blob("devel")
         assert blob.diff_id not in json.loads(inspected.stdout)
         devel = LayerSet((recipe,), "devel", "linux/amd64")
-        loaded = load.load(devel, maker, small.engine, layers)
+        loaded = load.load_image(devel, maker, small.engine, layers)
     assert small.layers(loaded.ref) == [blob.digest]
     docker_command.remove_images(small.engine, loaded.ref, ref)
     shutil.rmtree(layer_store.folder(recipe.key), ignore_errors=True)

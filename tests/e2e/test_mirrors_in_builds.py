@@ -104,7 +104,7 @@ def test_mirrors_and_logins_reach_the_build_and_stay_out_of_what_it_makes(
             f"RDMA_IMAGES_MIRROR_{mirrors.variable_suffix(name)}": f"{address}/{name}" for name in upstreams
         }
         replaced = mirrors.load(environ=environ)
-        supplies = preflight.supply(sources.sources(image, facts.load()), replaced)
+        supplies = preflight.find_supplies(sources.sources(image, facts.load()), replaced)
         assert all(supply.reachable for supply in supplies if supply.source.kind in ("apt", "index"))
         server.requests.clear()
         build(container_engine, STAGES, supplies, replaced, tmp_path)

@@ -119,7 +119,7 @@ class World:
         recipes = tuple(self.recipe(checkout, name, compression) for name in TARGETS[target])
         layer_set = LayerSet(recipes, part, "linux/amd64")
         with LayerMaker(recipes, (self.folder / checkout / "index").as_uri() + "/", MIRRORS) as maker:
-            loaded = load.load(layer_set, maker, self.engine, engine_layers(self.engine, compression))
+            loaded = load.load_image(layer_set, maker, self.engine, engine_layers(self.engine, compression))
         contexts = {"wheels": f"docker-image://{loaded.ref}", "none": self.folder / "none"}
         command = ["docker", "buildx", "build", "--quiet", "--provenance=false", "--file=-"]
         command += [f"--output={bake.bake_output(variant.ref, 'containerd', None, compression)}"]

@@ -187,7 +187,7 @@ def read_table(content: bytes) -> None:
 def read_provenance(content: bytes) -> None:
     class Published(PublishedImage):
         def predicate(self, _form: str) -> dict[str, Any]:
-            return statement.predicate(content)
+            return statement.parse_predicate(content)
 
     repository = Repository(Connection("127.0.0.1:1", lambda: None), "a")
     manifest = Manifest(OCI_MANIFEST, as_bytes(MANIFEST))

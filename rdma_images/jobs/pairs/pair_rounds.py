@@ -93,9 +93,9 @@ def infer(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float 
 
 def _reference(values: Iterable[float]) -> float:
     """Return what good pairs have: the middle of those within the tolerance of the fastest."""
-    bandwidths = list(values)
-    best = max(bandwidths, default=0.0)
-    return median([value for value in bandwidths if value >= (1 - TOLERANCE) * best]) if bandwidths else 0.0
+    ordered = list(values)
+    best = max(ordered, default=0.0)
+    return median([value for value in ordered if value >= (1 - TOLERANCE) * best]) if ordered else 0.0
 
 
 def next_round(nodes: Sequence[str], measured: Mapping[Pair, float], expected: float = 0.0) -> Round:

@@ -148,7 +148,7 @@ def _newest_results(repository: Repository, digest: str, is_trusted: IsTrusted) 
     for entry in entries:
         try:
             content = read_content(repository, entry.digest)
-            encoded = statement.predicate(content)["results"]
+            encoded = statement.parse_predicate(content)["results"]
             results = tuple(run_folder.RESULT.decode(result) for result in encoded)
         except (registry_errors.MalformedError, ValueError, KeyError, TypeError):
             continue  # anybody with push access can have attached it

@@ -139,14 +139,14 @@ def _check_communicator(
     job_nodes: Sequence[NodeResult], expectations: Expectations, run_logs: RunLogs, repeated: Sequence[int]
 ) -> Iterator[Problem]:
     """Yield what is wrong with the communicator of all ranks: its size, its nodes, a rank on two of them."""
-    ranks, nodes = run_logs.processes.ranks, run_logs.processes.nodes
+    ranks, node_count = run_logs.processes.ranks, run_logs.processes.nodes
     if ranks and expectations.ranks and ranks != expectations.ranks:
         yield Problem(
             f"the job ran {ranks} ranks, not the {expectations.ranks} asked for", MPI_FIX, _rank_lines(run_logs)[:4]
         )
-    if expectations.nodes and nodes and nodes != expectations.nodes:
+    if expectations.nodes and node_count and node_count != expectations.nodes:
         yield Problem(
-            f"NCCL counts {_count_nodes(nodes)}, not the {expectations.nodes} asked for",
+            f"NCCL counts {_count_nodes(node_count)}, not the {expectations.nodes} asked for",
             MPI_FIX,
             _rank_lines(run_logs)[:4],
         )

@@ -267,15 +267,15 @@ def _mismatches(
         )
 
 
-def _variables(request: JobRequest, parts: _Parts, parameters: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
+def _variables(request: JobRequest, parts: _Parts, chosen: Mapping[str, str], facts: Facts) -> Iterator[JobValue]:
     """Yield what the job sets: what its network and instance type need; over TCP also the network of that name."""
     launchers = facts.launchers
     for row in launchers.variables.values():
         if row.is_needed(
             parts.node.fabric, _network(parts), parts.node.interfaces, parts.instance, request.work.restarts
         ):
-            value = row.value.format(cidr=parameters.get("cidr"), logs=LOGS)
-            interface = parameters.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
+            value = row.value.format(cidr=chosen.get("cidr"), logs=LOGS)
+            interface = chosen.get("interface") if row.name == "NCCL_SOCKET_IFNAME" else None
             yield JobValue(
                 row.name, interface or value, row.why, "--param interface" if interface else launchers.cite(row)
             )

@@ -108,16 +108,16 @@ def rank_command(
         rank_starters.refuse(arguments, facts.launchers.rank_starters)
     if starter == "torchrun":
         return _once_a_node(image, launch, arguments)
-    nccl_tests, (folder,) = facts.nccl_tests, _nccl_tests(image).bin
-    program, *options = arguments or (nccl_tests.measure.program, *nccl_tests.measure.arguments)
+    nccl_tests_facts, (folder,) = facts.nccl_tests, _nccl_tests(image).bin
+    program, *options = arguments or (nccl_tests_facts.measure.program, *nccl_tests_facts.measure.arguments)
     if "/" in program:
         name = program.removeprefix(f"{folder}/")
-        if program.startswith(f"{folder}/") and name not in nccl_tests.programs.names:
-            raise RefusedError(f"{program} is not in the image\n{suggestion(name, nccl_tests.programs.names)}")
+        if program.startswith(f"{folder}/") and name not in nccl_tests_facts.programs.names:
+            raise RefusedError(f"{program} is not in the image\n{suggestion(name, nccl_tests_facts.programs.names)}")
         return arguments
-    if program not in nccl_tests.programs.names:
+    if program not in nccl_tests_facts.programs.names:
         raise RefusedError(
-            f"{program} is not in the image\n{suggestion(program, nccl_tests.programs.names)}\n"
+            f"{program} is not in the image\n{suggestion(program, nccl_tests_facts.programs.names)}\n"
             "a program of another package needs its whole path"
         )
     return (f"{folder}/{program}", *options)

@@ -35,7 +35,7 @@ def job_json(folder: Path) -> str:
     return (folder / JOB_FILE).read_text(encoding="utf-8").rstrip()
 
 
-def launchers(project: Project) -> list[dict[str, object]]:
+def launchers_json(project: Project) -> list[dict[str, object]]:
     """Return every launcher, and what makes clusters, with the targets that it can start and what it asks for."""
     planned = target_options.chosen_plan(project, None, False, None).images
     rows: list[dict[str, object]] = [
@@ -81,7 +81,7 @@ def _parameter(row: Parameter) -> dict[str, object]:
     return {"description": row.description, "default": row.default, "required": row.required, "when": row.when}
 
 
-def table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
+def launcher_table(rows: Sequence[Mapping[str, object]]) -> RenderableType:
     """Return the launchers for people."""
     parts: list[RenderableType] = []
     for row in rows:

@@ -69,18 +69,18 @@ def update(
     return Update(tuple(readings), tuple(pages.news(facts, mirrors)))
 
 
-def write(update: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
+def write(facts_update: Update, folder: Path = paths.FACTS) -> tuple[Reading, ...]:
     """Add a row for each new version; return them. What changed is left to a person: a released wheel should not.
 
     Raises RefusedError for facts that came in a wheel.
     """
-    if paths.INSTALLED and update.new:
+    if paths.INSTALLED and facts_update.new:
         raise RefusedError(
             f"{folder}: the facts that came with the tool are not changed\n"
             "add the rows to facts/ of your own folder, or update the tool"
         )
-    add_rows(folder, update.new, datetime.now(UTC).date())
-    return update.new
+    add_rows(folder, facts_update.new, datetime.now(UTC).date())
+    return facts_update.new
 
 
 def _matrix_versions(matrix: Matrix, axis: str) -> list[str]:

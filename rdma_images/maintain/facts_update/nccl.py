@@ -166,4 +166,4 @@ def library_interfaces(library: IO[bytes]) -> dict[str, tuple[int, ...]]:
         tail = text[-MAX_SYMBOL_BYTES:]
     if "net" not in versions_by_interface:
         raise RdmaImagesError(f"{LIBRARY}: names no net plugin interface\nadd its row to facts/nccl.yaml by hand")
-    return {name: tuple(sorted(versions)) for name, versions in versions_by_interface.items()}
+    return {name: tuple(sorted(library_versions)) for name, library_versions in versions_by_interface.items()}

@@ -26,7 +26,7 @@ class User(NamedTuple):
 ROOT = User(0, frozenset({0}))
 
 
-def user(text: str, passwd: str, group: str) -> User | None:
+def parse_user(text: str, passwd: str, group: str) -> User | None:
     """Return the user that an image names ("", "1000", "name", "name:group") by its /etc/passwd and /etc/group.
 
     None for one that those files do not know: the engine would not start it either.

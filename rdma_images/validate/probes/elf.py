@@ -73,7 +73,7 @@ def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
         symbols: set[bytes] = set()
         for section in _of_kind(sections, SHT_DYNSYM):
             strings = sections[section.link].offset
-            for offset in rows(section, SYMBOL, MAX_SYMBOLS):
+            for offset in row_range(section, SYMBOL, MAX_SYMBOLS):
                 name, _info, _other, defined_in = struct.unpack_from("<IBBH", data, offset)
                 match = pattern.match(data, strings + name) if name and defined_in else None
                 if match:
@@ -178,7 +178,7 @@ def _of_kind(sections: list[Section], kind: int) -> list[Section]:
     return [section for section in sections if section.kind == kind][:1]
 
 
-def rows(section: Section, size: int, most: int) -> range:
+def row_range(section: Section, size: int, most: int) -> range:
     """Return where the rows of a table begin."""
     if section.size > size * most:
         raise ValueError("a table beyond measure")
@@ -187,7 +187,7 @@ def rows(section: Section, size: int, most: int) -> range:
 
 def _dynamic(data: Any, section: Section, sections: list[Section]) -> Iterator[tuple[int, str]]:
     strings = sections[section.link].offset
-    for offset in rows(section, DYNAMIC, MAX_DYNAMIC):
+    for offset in row_range(section, DYNAMIC, MAX_DYNAMIC):
         tag, value = struct.unpack_from("<QQ", data, offset)
         if tag in (DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH):
             yield tag, text(data, strings + value)

@@ -115,12 +115,12 @@ def fabric_libraries(
     closures = {path: loaders.closure(path, checks_all_symbols(root, path)) for path in dict.fromkeys(loadable)}
     closures.update({path: loaders.closure(path, False) for path in torch_libraries(root, folders)})
     loaded = libraries_of_torch(root, folders, closures)
-    mine = modules(files, lambda path: needed(root, path))
+    mine = modules(files, lambda path: needed_libraries(root, path))
     closures.update({path: loaders.closure(path, False, loaded) for path in mine})
     closures.update({path: parts_of_cudnn(root, path, loaders) for path in real_files(files, CUDNN)})
     others = elf_files or stack_users.ElfFiles()
     apart = [path for path in others.paths if not (tree.MODULE.fullmatch(path) and tree.IMPORTED.fullmatch(path))]
-    users = stack_users.stack_users(apart, lambda path: needed(root, path))  # see modules for those of Python
+    users = stack_users.stack_users(apart, lambda path: needed_libraries(root, path))  # see modules for those of Python
     users = [path for path in users if path not in closures]
     closures.update({path: loaders.closure(path, checks_all_symbols(root, path), loaded) for path in users})
     missing = {name for closure in closures.values() for name in closure["missing"]}
@@ -129,7 +129,7 @@ def fabric_libraries(
         "nccl": nccls,
         "plugins": plugins,
         "gpu_code": {path: root.apply(gpu_code, path) for path in real_files(files, PROGRAM)},
-        "headers": headers(root, real_files(files, HEADER)),
+        "headers": nccl_headers(root, real_files(files, HEADER)),
         "resolved": resolved,
         "closures": closures,
         "verbs_looks_for": {path: root.apply(verbs_words, path) for path in real_files(files, IBVERBS)},
@@ -243,7 +243,7 @@ def linkage(path: str) -> dict[str, Any]:
         return {}
 
 
-def needed(root: rootfs.Root, path: str) -> list[str]:
+def needed_libraries(root: rootfs.Root, path: str) -> list[str]:
     """Return what a library names as needed; nothing where it cannot be read."""
     return list(root.apply(linkage, path).get("needed", ()))
 
@@ -255,12 +255,12 @@ def is_file(facts: dict[str, Any]) -> bool:
 
 def checks_all_symbols(root: rootfs.Root, path: str) -> bool:
     """Return whether the loader is asked for every symbol of `path`: not for torch's, which takes long."""
-    return not any(name.startswith("libtorch") for name in (os.path.basename(path), *needed(root, path)))
+    return not any(name.startswith("libtorch") for name in (os.path.basename(path), *needed_libraries(root, path)))
 
 
 def nccl_in_torch(root: rootfs.Root, files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the libtorch_cuda that has NCCL in itself, as those of conda and of torch 1: {path: facts}."""
-    paths = [path for path in real_files(files, TORCH_CUDA) if "libnccl.so.2" not in needed(root, path)]
+    paths = [path for path in real_files(files, TORCH_CUDA) if "libnccl.so.2" not in needed_libraries(root, path)]
     by_path = {path: _facts(root, nccl_facts, path, files) for path in paths}
     return {path: facts for path, facts in by_path.items() if facts.get("banner")}
 
@@ -360,7 +360,7 @@ def topology_faults(paths: list[str], text: Callable[[str], str | None]) -> dict
     return {path: fault for path, fault in faults.items() if fault}
 
 
-def headers(root: rootfs.Root, paths: list[str]) -> dict[str, str]:
+def nccl_headers(root: rootfs.Root, paths: list[str]) -> dict[str, str]:
     """Return the versions of NCCL's own headers by path; torch has a nccl.h of another kind."""
     versions = {path: header_version(root.text(path, MAX_HEADER_BYTES) or "") for path in paths}
     return {path: version for path, version in versions.items() if version}

@@ -77,7 +77,7 @@ def searched(name: str, asked_by: str | None) -> str:
 
 def skipped(path: str) -> bool:
     """Return whether the loader passes over the file at `path`, because it is for another machine."""
-    return conditions.kind(conditions.path_condition(rootfs.Root(), path, platform.machine())) in conditions.SKIPPED
+    return conditions.kind_of(conditions.path_condition(rootfs.Root(), path, platform.machine())) in conditions.SKIPPED
 
 
 def _opened(name: str) -> dict[str, Any]:

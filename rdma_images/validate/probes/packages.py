@@ -112,9 +112,9 @@ def other_python(root: rootfs.Root, folders: Iterable[str]) -> dict[str, str]:
         if version:
             path = os.path.dirname(record)
             tags = re.findall(r"^Tag: *(\S+)", root.text(path + "/WHEEL", HEAD) or "", re.MULTILINE)
-            pythons = [match.group(1) if match else "" for match in map(OF_ONE_PYTHON.match, tags)]
-            if pythons and all(pythons) and version.group(1).replace(".", "") not in pythons:
-                others[path] = "%s.%s" % (pythons[0][0], pythons[0][1:])
+            tagged = [match.group(1) if match else "" for match in map(OF_ONE_PYTHON.match, tags)]
+            if tagged and all(tagged) and version.group(1).replace(".", "") not in tagged:
+                others[path] = "%s.%s" % (tagged[0][0], tagged[0][1:])
     return others
 
 

@@ -56,8 +56,8 @@ def shared_object(soname: str, addresses: dict[str, int], machine: str) -> bytes
     count = len(addresses) + 1
     chain = [0, *range(2, count), 0][:count]
     table = struct.pack("<%dI" % (3 + count), 1, count, min(1, count - 1), *chain)
-    start = 64 + 3 * 56
-    places = [start]
+    offset = 64 + 3 * 56
+    places = [offset]
     for content in (symbols, table, strings):
         places.append(-(-(places[-1] + len(content)) // 8) * 8)
     at_symbols, at_table, at_strings, at_dynamic = places
@@ -228,13 +228,13 @@ def start(library: ctypes.CDLL, version: int) -> None:
     if version >= 11:
         arguments = (ctypes.byref(context), ctypes.c_uint64(1), ctypes.byref(config), log, None)
     event(step="init")
-    result = function(fields[1])(*arguments)
+    result = function_at(fields[1])(*arguments)
     event(step="started", result=result)
     event(step="name", name=text_at(fields[0]))  # HPC-X's plugin takes its name, which NCCL_NET has to be, in `init`
     if result == 0:
         number = ctypes.c_int(0)
         event(step="devices")
-        result = function(fields[2])(ctypes.byref(number))
+        result = function_at(fields[2])(ctypes.byref(number))
         event(step="counted", result=result, number=number.value)
 
 
@@ -243,7 +243,7 @@ def text_at(address: int | None) -> str:
     return (ctypes.string_at(address) if address else b"").decode("utf-8", "replace")
 
 
-def function(address: int | None) -> Callable[..., int]:
+def function_at(address: int | None) -> Callable[..., int]:
     """Return the function at an address, callable with any arguments."""
     return ctypes.CFUNCTYPE(ctypes.c_int)(address or 0)
 

@@ -70,7 +70,7 @@ def foreign_programs(root: rootfs.Root, paths: Iterable[str], machine: str) -> d
     """Return the programs among `paths` that are for another machine than `machine`, with theirs."""
     programs = [path for path in paths if not is_shared(path) and not PASSED_OVER.fullmatch(path)]
     why_not = {path: conditions.path_condition(root, path, machine) for path in programs}
-    return {path: why.partition(" ")[2] for path, why in why_not.items() if conditions.kind(why) == "machine"}
+    return {path: why.partition(" ")[2] for path, why in why_not.items() if conditions.kind_of(why) == "machine"}
 
 
 def stack_users(paths: Iterable[str], needed: Callable[[str], list[str]]) -> list[str]:

@@ -40,9 +40,9 @@ def running_system() -> dict[str, Any]:
 
 
 def user(name: str, root: rootfs.Root) -> access.User | None:
-    """Return the user that an image names; see access.user."""
+    """Return the user that an image names; see access.parse_user."""
     passwd, group = (root.text(path, MAX_USERS_BYTES) or "" for path in ("/etc/passwd", "/etc/group"))
-    return access.user(name, passwd, group)
+    return access.parse_user(name, passwd, group)
 
 
 def os_release(root: rootfs.Root) -> dict[str, str]:

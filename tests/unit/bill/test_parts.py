@@ -10,7 +10,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from rdma_images import facts
 from rdma_images.bill import cyclonedx_bill, spdx_bill
-from rdma_images.bill.parts import BillPart, parts
+from rdma_images.bill.parts import BillPart, list_parts
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.inputs import debian_lock
@@ -71,7 +71,7 @@ def report(image: Image) -> Report:
 
 
 def by_name(report: Report, image: Image | None) -> dict[str, BillPart]:
-    return {part.name: part for part in parts(report, image)}
+    return {part.name: part for part in list_parts(report, image)}
 
 
 def test_a_wheel_has_licence_hash_dependencies_and_what_it_brings(report: Report, image: Image) -> None:
@@ -104,7 +104,7 @@ def test_the_efa_installer_has_its_pin_and_its_packages(report: Report, image: I
 
 
 def test_cyclonedx_is_valid_and_complete(report: Report, image: Image) -> None:
-    text = cyclonedx_bill.cyclonedx_bill("efa-pytorch", report, parts(report, image)).decode()
+    text = cyclonedx_bill.cyclonedx_bill("efa-pytorch", report, list_parts(report, image)).decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     components = {component["name"]: component for component in json.loads(text)["components"]}
     assert components["torch"]["licenses"] == [{"expression": "BSD-3-Clause"}]
@@ -115,7 +115,7 @@ def test_cyclonedx_is_valid_and_complete(report: Report, image: Image) -> None:
 
 
 def test_spdx_has_the_same_packages_and_defines_its_references(report: Report, image: Image) -> None:
-    listed = parts(report, image)
+    listed = list_parts(report, image)
     listed[0] = dataclasses.replace(listed[0], license="MIT OR LicenseRef-NVIDIA-Proprietary")
     body = json.loads(spdx_bill.spdx_bill("efa-pytorch", report, listed))
     ids = [package["SPDXID"] for package in body["packages"]]

@@ -92,7 +92,7 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    monkeypatch.setattr(labels, "revision", lambda: labels.Revision(now, 0, None))
+    monkeypatch.setattr(labels, "project_revision", lambda: labels.Revision(now, 0, None))
     build = built(order("efa-1"), then)
     current = build_images._up_to_date([order("efa-1")], engine(f"{build.digest} {build.ref}\n"))
     assert current == ({} if again else {"efa-1": build})
@@ -120,7 +120,7 @@ def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_i
     engine: Callable[..., docker_command.Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    monkeypatch.setattr(labels, "revision", lambda: labels.Revision("", 0, None))
+    monkeypatch.setattr(labels, "project_revision", lambda: labels.Revision("", 0, None))
     first = dataclasses.replace(order("efa-1"), bases=frozenset({("debian13", "linux/amd64")}))
     base = bootstrap.BootstrapRecord("debian13", "trixie", "", "", "", "debian13-1.tar")
     monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: base)

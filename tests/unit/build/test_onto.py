@@ -33,7 +33,7 @@ def planned(base: ExistingImage, state: Path, monkeypatch: pytest.MonkeyPatch, *
 
 def contexts(image: Image, folder: Path) -> tuple[dict[str, str], Contexts]:
     """Return the contexts of an image for which a stand-in takes the installer's place."""
-    (base,) = preflight.supply([sources.base(image, FACTS)], MIRRORS)
+    (base,) = preflight.find_supplies([sources.source_of_base(image, FACTS)], MIRRORS)
     (installer,) = [source for source in sources.pinned(image, FACTS) if source.component == "efa-installer"]
     stood_in = Supply(installer, "stand-in", "", True, "", 0.0)
     build_contexts = Contexts(FACTS, lambda source: folder / source.id, lambda name, _: folder / f"{name}.tar")

@@ -44,7 +44,7 @@ def planned(target: str, **changes: str) -> tuple[Image, ...]:
 
 
 def supplies(image: Image, project: Project) -> tuple[Supply, ...]:
-    return preflight.supply(sources.sources(image, FACTS), project.mirrors, rehearse=True)
+    return preflight.find_supplies(sources.sources(image, FACTS), project.mirrors, rehearse=True)
 
 
 def supplied(image: Image, project: Project) -> dict[str, Supply]:
@@ -116,7 +116,7 @@ def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
     inside = replace(project.mirrors, addresses={mirrors.variable_suffix("erdma-apt"): (address, "mirrors.yaml:2")})
     (image,) = planned("erdma-pytorch")
     wanted_sources = [s for s in sources.sources(image, FACTS) if s.component == "erdma-apt"]
-    (supply,) = preflight.supply(wanted_sources, inside, rehearse=False)
+    (supply,) = preflight.find_supplies(wanted_sources, inside, rehearse=False)
     assert (supply.via, supply.address) == ("mirror", address)
 
 
@@ -172,6 +172,6 @@ def test_a_change_of_a_stand_in_changes_the_inputs(
     folder = tmp_path / "dockerfiles" / "stand-ins"
     shutil.copytree(paths.DATA / "dockerfiles" / "stand-ins", folder)
     monkeypatch.setattr(paths, "DATA", tmp_path)
-    before = stand_ins.digest([component])
+    before = stand_ins.combined_digest([component])
     (folder / component / "Dockerfile").write_text("FROM scratch\n")
-    assert stand_ins.digest([component]) != before
+    assert stand_ins.combined_digest([component]) != before

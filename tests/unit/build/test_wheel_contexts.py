@@ -65,7 +65,7 @@ def test_layers_that_were_made_before_go_to_the_engine_meanwhile(
     order: BuildSpec, monkeypatch: pytest.MonkeyPatch, present: set[str], is_long: bool
 ) -> None:
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers(loaded=present))
-    monkeypatch.setattr(load, "load", lambda *_, **__: LoadedImage(REF, (BLOB,)))
+    monkeypatch.setattr(load, "load_image", lambda *_, **__: LoadedImage(REF, (BLOB,)))
     assert built_meanwhile(order, Options()) == ([order.image.id] if is_long else [])
 
 
@@ -101,7 +101,7 @@ def test_layers_of_a_registry_come_meanwhile(
         return LoadedImage(REF, (BLOB,))
 
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers(loaded=present))
-    monkeypatch.setattr(load, "load", files)
+    monkeypatch.setattr(load, "load_image", files)
     monkeypatch.setattr(remote_layers, "query_registry", query_registry)
     monkeypatch.setattr(docker_command, "output", docker)
     built = built_meanwhile(order, Options(layers=REGISTRY, builder=builder), replace(ENGINE, kind=kind))
@@ -123,7 +123,7 @@ def resident_order(order: BuildSpec, monkeypatch: pytest.MonkeyPatch) -> BuildSp
         )
 
     monkeypatch.setattr(wheel_contexts, "engine_layers_of", lambda *_: EngineLayers())
-    monkeypatch.setattr(load, "load", load_layers)
+    monkeypatch.setattr(load, "load_image", load_layers)
     monkeypatch.setattr(remote_layers, "query_registry", query_registry)
     return order
 

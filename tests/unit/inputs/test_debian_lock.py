@@ -55,7 +55,7 @@ def mirrors(site: Site | None) -> Mirrors:
 
 
 def supplies(site: Site | None) -> dict[str, Supply]:
-    supplied = preflight.supply(sources.pinned(planned(), facts.load()), mirrors(site))
+    supplied = preflight.find_supplies(sources.pinned(planned(), facts.load()), mirrors(site))
     return {supply.source.id: supply for supply in supplied if supply.source.kind == "apt"}
 
 

@@ -76,7 +76,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_lock_has_every_wheel_with_its_hash_and_size(index: Site, tmp_path: Path) -> None:
-    new_lock = lock.lock(image(), mirrors(index), tmp_path)
+    new_lock = lock.create_lock(image(), mirrors(index), tmp_path)
     assert [(wheel.name, wheel.version) for wheel in new_lock.wheels] == [
         ("nvidia-nccl-cu13", "2.30.7"),
         ("plain", "1.0"),
@@ -88,31 +88,31 @@ def test_a_lock_has_every_wheel_with_its_hash_and_size(index: Site, tmp_path: Pa
         body = answer.body
         assert (locked_wheel.size, locked_wheel.sha256) == (len(body), hashlib.sha256(body).hexdigest())
     assert lock.load(image(), tmp_path) == new_lock
-    assert lock.lock(image(), mirrors(index), tmp_path).text() == new_lock.text()
+    assert lock.create_lock(image(), mirrors(index), tmp_path).text() == new_lock.text()
     assert "127.0.0.1" not in lock.lock_path(new_lock.request, tmp_path).read_text()
 
 
 def test_a_chosen_nccl_replaces_torchs(index: Site, tmp_path: Path) -> None:
     newer = image(components={"nccl": Component("nccl", "2.32.3", "--set")})
-    new_lock = lock.lock(newer, mirrors(index), tmp_path)
+    new_lock = lock.create_lock(newer, mirrors(index), tmp_path)
     assert {wheel.name: wheel.version for wheel in new_lock.wheels}["nvidia-nccl-cu13"] == "2.32.3"
 
 
 def test_facts_that_are_wrong_about_the_pin_are_found_when_locking(index: Site, tmp_path: Path) -> None:
     wrong = image(components={"nccl": Component("nccl", "2.29.7", "pytorch")})
     with pytest.raises(RdmaImagesError, match=r"facts\.update"):
-        lock.lock(wrong, mirrors(index), tmp_path)
+        lock.create_lock(wrong, mirrors(index), tmp_path)
     assert not list(tmp_path.rglob("*.json"))
 
 
 def test_what_has_no_solution_says_why(index: Site, tmp_path: Path) -> None:
     with pytest.raises(RdmaImagesError, match=r"uv finds no wheels: .*nothing-like-it"):
-        lock.lock(image(python_packages=("nothing-like-it",)), mirrors(index), tmp_path)
+        lock.create_lock(image(python_packages=("nothing-like-it",)), mirrors(index), tmp_path)
 
 
 def test_an_index_behind_a_login(index: Site, tmp_path: Path) -> None:
     host = index.address.removeprefix("http://")
-    lock.lock(image(), mirrors(index, logins={host: Login("me", "p@ss/word")}), tmp_path)
+    lock.create_lock(image(), mirrors(index, logins={host: Login("me", "p@ss/word")}), tmp_path)
     assert {request.login for request in index.requests} == {"me:p@ss/word"}
 
 
@@ -288,7 +288,7 @@ class TestNamedIndexes:
     ) -> None:
         planned = dataclasses.replace(image(), python_packages=("internal==1.0",), indexes=(company[1],))
         publish(index, "torch", wheel("torch", "2.15.0", "nvidia-nccl-cu13==2.30.7"))
-        lock.lock(planned, mirrors(index), tmp_path)
+        lock.create_lock(planned, mirrors(index), tmp_path)
         assert lock.load(planned, tmp_path).wheels[0].index == "company"
         with pytest.raises(RefusedError, match="has internal from company, and it is named for none of indexes"):
             lock.load(dataclasses.replace(planned, indexes=()), tmp_path)
@@ -297,7 +297,7 @@ class TestNamedIndexes:
 def test_a_file_that_the_requirements_hashes_do_not_allow_is_refused(index: Site, tmp_path: Path) -> None:
     plain = {file: hashlib.sha256(body).hexdigest() for file, body in [wheel("plain", "1.0")]}
     good = dataclasses.replace(image(), hashes={"plain": tuple(plain.values())})
-    lock.lock(good, mirrors(index), tmp_path)
+    lock.create_lock(good, mirrors(index), tmp_path)
     with pytest.raises(RefusedError, match=r"plain-1\.0-py3-none-any\.whl has the sha256 .*, which the requirements"):
         lock.load(dataclasses.replace(good, hashes={"plain": ("0" * 64,)}), tmp_path)
 

@@ -42,7 +42,7 @@ def download(address: str, name: str = "efa-installer", pin: str = "sha256:" + "
 
 
 def only(source: Source, rehearse: bool = False, **addresses: str) -> Supply:
-    return preflight.supply([source], mirrors(**addresses), rehearse)[0]
+    return preflight.find_supplies([source], mirrors(**addresses), rehearse)[0]
 
 
 def test_a_download_that_is_there_says_how_large_it_is(site: Site) -> None:
@@ -88,7 +88,7 @@ def test_everything_is_asked_at_once(site: Site, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(preflight, "DEADLINE", 60.0)
     source = [download(f"{site.address}/{n}", f"tool-{n}") for n in range(20)]
     site.answers |= dict.fromkeys((f"/{n}" for n in range(20)), Answer(together=threading.Barrier(20)))
-    assert all(supply.reachable for supply in preflight.supply(source, mirrors()))
+    assert all(supply.reachable for supply in preflight.find_supplies(source, mirrors()))
 
 
 def test_who_is_late_is_out_of_reach(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_who_is_late_is_out_of_reach(site: Site, monkeypatch: pytest.MonkeyPatch
 
 def test_the_same_question_is_asked_once(site: Site) -> None:
     site.answers["/tool"] = Answer(b"x")
-    preflight.supply([download(f"{site.address}/tool")] * 5, mirrors())
+    preflight.find_supplies([download(f"{site.address}/tool")] * 5, mirrors())
     assert len(site.requests) == 1
 
 
@@ -148,7 +148,7 @@ def test_what_nobody_pinned_is_not_to_be_had(site: Site) -> None:
 def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> None:
     site.answers["/tool"] = Answer(b"x")
     source = [download(f"{site.address}/tool", "tool"), download(f"{CLOSED}/efa")]
-    supplies = preflight.supply(source, mirrors())
+    supplies = preflight.find_supplies(source, mirrors())
     with pytest.raises(preflight.UnreachableSourcesError) as error:
         preflight.require(supplies)
     assert error.value.exit_code == 2
@@ -162,14 +162,14 @@ def test_the_error_names_every_missing_source_and_the_ways_on(site: Site) -> Non
 
 
 def test_rehearse_is_not_offered_where_it_does_not_help() -> None:
-    supplies = preflight.supply([download(f"{CLOSED}/a"), download(f"{CLOSED}/b", "no-such-thing")], mirrors())
+    supplies = preflight.find_supplies([download(f"{CLOSED}/a"), download(f"{CLOSED}/b", "no-such-thing")], mirrors())
     with pytest.raises(preflight.UnreachableSourcesError) as error:
         preflight.require(supplies)
     assert "--rehearse" not in str(error.value)
 
 
 def test_the_table_and_the_json_show_every_source() -> None:
-    supplies = preflight.supply([download(f"{CLOSED}/tool", "tool")] * 2, mirrors())
+    supplies = preflight.find_supplies([download(f"{CLOSED}/tool", "tool")] * 2, mirrors())
     output = io.StringIO()
     Console(file=output, width=200).print(preflight.supply_table(supplies))
     assert output.getvalue().count("tool-1.0") == 1
@@ -193,7 +193,7 @@ def debian_host(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def of_image(planned: Image, **addresses: str) -> dict[tuple[str, str | None], Supply]:
-    supplies = preflight.supply(sources.sources(planned, facts.load()), mirrors(**addresses))
+    supplies = preflight.find_supplies(sources.sources(planned, facts.load()), mirrors(**addresses))
     return {(supply.source.id, supply.source.context or supply.source.extra.get("role")): supply for supply in supplies}
 
 
@@ -217,8 +217,8 @@ def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("debian_host")
 def test_a_base_that_cannot_be_bootstrapped_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "obstacle", lambda *_: "no user namespaces")
-    base = sources.base(image(), facts.load())
-    supplied = preflight.supply([base], mirrors())
+    base = sources.source_of_base(image(), facts.load())
+    supplied = preflight.find_supplies([base], mirrors())
     assert (supplied[0].via, supplied[0].detail) == ("upstream", "not locked; not bootstrapped: no user namespaces")
     with pytest.raises(RdmaImagesError, match="lock what is not locked"):
         preflight.require(supplied)
@@ -305,7 +305,7 @@ def test_the_archive_of_a_host_that_is_not_debian_is_the_bases_own(monkeypatch: 
     monkeypatch.setattr(host_apt, "debian", elsewhere)
     archives = [source for source in sources.sources(image(), facts.load()) if source.kind == "apt"]
     assert {archive.upstream for archive in archives} == {""}
-    assert all(preflight.supply([archive], mirrors())[0].reachable for archive in archives)
+    assert all(preflight.find_supplies([archive], mirrors())[0].reachable for archive in archives)
 
 
 def test_stand_ins_are_where_the_supply_looks_for_them() -> None:

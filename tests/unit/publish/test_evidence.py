@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("folders")
 
 
 def bill(name: str, report: Report, labels: Mapping[str, str] = NOTHING) -> bytes:
-    return cyclonedx_bill.cyclonedx_bill(name, report, parts.parts(report, labels=labels))
+    return cyclonedx_bill.cyclonedx_bill(name, report, parts.list_parts(report, labels=labels))
 
 
 class TestBill:
@@ -123,7 +123,7 @@ def test_an_attached_report_counts_its_warnings_apart(image: Image) -> None:
 
 def test_a_report_is_what_it_was_after_the_round_trip(image: Image) -> None:
     report = validated(image, "sha256:ab")
-    back = statement.predicate(
+    back = statement.parse_predicate(
         statement.statement("t", "sha256:ab", statement.REPORT, statement.report_predicate(report, ()))
     )
     assert decode_report(back["report"]) == report

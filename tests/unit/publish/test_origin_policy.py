@@ -83,17 +83,17 @@ def test_a_policy_without_rules_of_origin_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         RefusedError, match=r"policy\.yaml:1: has no 'origin', .*\nadd it, as .*policy\.example\.yaml has it; "
     ):
-        policy.load(file).require_origin()
+        policy.load_policy(file).require_origin()
 
 
 def test_a_policy_names_them_and_an_unknown_key_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("grace-days: {}\norigin: {sources: [github.com/team/images], locked-inputs: true}\n")
-    assert policy.load(file).origin == OriginRules(sources=("github.com/team/images",), locked_inputs=True)
+    assert policy.load_policy(file).origin == OriginRules(sources=("github.com/team/images",), locked_inputs=True)
     for origin in ("source: x", "identity: ^https://github.com/team/"):
         file.write_text(f"grace-days: {{}}\norigin: {{{origin}}}\n")
         with pytest.raises(Exception, match=r"policy\.yaml:2"):
-            policy.load(file)
+            policy.load_policy(file)
 
 
 def test_an_input_has_its_digest_or_what_vouches_for_it() -> None:

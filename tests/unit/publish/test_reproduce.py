@@ -216,7 +216,7 @@ class TestEvidence:
         self, repository: Repository, image: Image, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = self.published(repository, image, "a" * 40)
-        monkeypatch.setattr(labels, "revision", lambda: labels.Revision("a" * 40, 0, None))
+        monkeypatch.setattr(labels, "project_revision", lambda: labels.Revision("a" * 40, 0, None))
         with pytest.raises(RefusedError, match="no containerd store"):
             reproduce.reproduce(
                 before, reproduce.read_evidence(before), project.load(), replace(ENGINE, store="classic")

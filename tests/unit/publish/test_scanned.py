@@ -89,7 +89,7 @@ def test_scan_and_openvex_are_attached_and_read_back(image: Image, remote: tuple
     repository.put_manifest("v1", manifest)
     item = scanned_item(image, manifest.digest, "CVE-2026-1", "CVE-2026-2")
     documents = {artifact.form: artifact for artifact in artifacts_of(item)}
-    vex = statement.predicate(documents[OPENVEX].content)
+    vex = statement.parse_predicate(documents[OPENVEX].content)
     assert [entry["status"] for entry in vex["statements"]] == ["affected", "not_affected"]
     assert vex["statements"][1]["justification"] == "vulnerable_code_not_in_execute_path"
     assert json.loads(documents[VULNERABILITIES].content)["predicateType"] == VULNERABILITIES

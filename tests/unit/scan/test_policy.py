@@ -42,7 +42,7 @@ def outcomes(rules: Policy, *vulnerabilities: Vulnerability) -> list[str]:
 
 
 def test_the_example_is_a_policy() -> None:
-    rules = policies.load(policies.EXAMPLE)
+    rules = policies.load_policy(policies.EXAMPLE)
     assert rules.grace_days == {"critical": 14, "high": 28, "medium": 180}
 
 

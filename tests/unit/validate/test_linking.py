@@ -164,7 +164,7 @@ def test_what_is_no_library_of_this_machine(tmp_path: Path, content: bytes, cond
     file = tmp_path / "libnccl-net.so"
     file.write_bytes(content)
     assert conditions.path_condition(Root(), str(file), "x86_64") == condition
-    assert conditions.kind(condition) in (*conditions.CONDITIONS, "")
+    assert conditions.kind_of(condition) in (*conditions.CONDITIONS, "")
     (tmp_path / "link.so").symlink_to(file.name)
     assert conditions.path_condition(Root(), str(tmp_path / "link.so"), "x86_64") == condition
 
@@ -192,7 +192,7 @@ def test_the_real_loader_skips_what_is_for_another_machine(tmp_path: Path) -> No
         asking = {**os.environ, "LD_LIBRARY_PATH": f"{folder}:{good}"}
         command = ["python3", "-S", "-c", "import ctypes; ctypes.CDLL('libx.so')"]
         opened = subprocess.run(command, env=asking, capture_output=True, check=False).returncode == 0
-        assert opened == (conditions.kind(condition) in conditions.SKIPPED), condition
+        assert opened == (conditions.kind_of(condition) in conditions.SKIPPED), condition
 
 
 def test_a_pipe_in_place_of_a_library_is_not_opened(tmp_path: Path) -> None:
@@ -236,13 +236,13 @@ GROUP = "root:x:0:\napp:x:1000:\nrdma:x:110:other,app\n"
     ],
 )
 def test_the_images_user(user_setting: str, number: int, groups: set[int]) -> None:
-    user = access.user(user_setting, PASSWD, GROUP)
+    user = access.parse_user(user_setting, PASSWD, GROUP)
     assert user
     assert (user.number, user.groups) == (number, frozenset(groups))
 
 
 def test_a_user_without_a_name_and_where_it_may_write() -> None:
-    named, nameless = access.user("app", PASSWD, GROUP), access.user("4711:1000", PASSWD, GROUP)
+    named, nameless = access.parse_user("app", PASSWD, GROUP), access.parse_user("4711:1000", PASSWD, GROUP)
     assert named
     assert nameless
     assert (named.named, nameless.named, access.ROOT.named) == (True, False, True)
@@ -258,9 +258,9 @@ def test_a_user_without_a_name_and_where_it_may_write() -> None:
 
 
 def test_a_user_or_group_that_nobody_knows() -> None:
-    assert access.user("nobody", PASSWD, GROUP) is None
-    assert access.user("app:wheel", PASSWD, GROUP) is None
-    assert access.user("", "", "") == access.ROOT
+    assert access.parse_user("nobody", PASSWD, GROUP) is None
+    assert access.parse_user("app:wheel", PASSWD, GROUP) is None
+    assert access.parse_user("", "", "") == access.ROOT
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_user_or_group_that_nobody_knows() -> None:
 )
 def test_what_a_user_may_read(folder: tuple[int, int, int], file: tuple[int, int, int], closed: str) -> None:
     owned = {"/opt/amazon": access.Ownership(*folder), "/opt/amazon/lib.so": access.Ownership(*file)}
-    app = access.user("app", PASSWD, GROUP)
+    app = access.parse_user("app", PASSWD, GROUP)
     assert app
     assert access.blocking_path("/opt/amazon/lib.so", app, owned) == closed
     assert access.blocking_path("/opt/amazon/lib.so", access.ROOT, owned) == ""

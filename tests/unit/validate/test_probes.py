@@ -246,7 +246,7 @@ def test_what_the_efa_installer_leaves_behind(tmp_path: Path) -> None:
     ],
 )
 def test_leftovers_by_path(path: str, kind: str | None) -> None:
-    assert leftovers.kind(path) == kind
+    assert leftovers.kind_of(path) == kind
 
 
 def test_secrets_by_content() -> None:
@@ -364,7 +364,7 @@ def test_headers_of_nccl_only(tmp_path: Path) -> None:
     ):
         path.parent.mkdir()
         path.write_text(text)
-    assert libraries.headers(Root(), [str(ours), str(other)]) == {str(ours): "2.28.9"}
+    assert libraries.nccl_headers(Root(), [str(ours), str(other)]) == {str(ours): "2.28.9"}
 
 
 def test_packages_without_dpkg(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def test_modules_that_are_compiled_for_cuda(name: str, needed: str, read: bool) 
 def test_what_a_library_needs(tmp_path: Path) -> None:
     (tmp_path / "text.so").write_text("no library")
     assert (
-        libraries.needed(Root(), str(tmp_path / "text.so")) == libraries.needed(Root(), str(tmp_path / "gone.so")) == []
+        libraries.needed_libraries(Root(), str(tmp_path / "text.so"))
+        == libraries.needed_libraries(Root(), str(tmp_path / "gone.so"))
+        == []
     )
-    assert "libc.so.6" in libraries.needed(Root(), str(Path(sys.executable).resolve()))
+    assert "libc.so.6" in libraries.needed_libraries(Root(), str(Path(sys.executable).resolve()))

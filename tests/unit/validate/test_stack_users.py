@@ -33,7 +33,7 @@ def test_what_needs_the_stack_by_way_of_another_library_is_listed_and_programs_a
     assert elf_files.names >= {"libnccl.so.2", "libmine.so", "libother.so"}
     paths = [f"{tmp_path}{path}" for path in sorted(elf_files.paths)]
     assert set(paths) >= {*map(str, (server, mine, nccl, other))}
-    users = stack_users.stack_users(paths, lambda path: libraries.needed(Root(), path))
+    users = stack_users.stack_users(paths, lambda path: libraries.needed_libraries(Root(), path))
     assert users == [str(server), str(mine)]
     nccl.unlink()
     loader = libraries.ImageLoader({})
