@@ -3,13 +3,16 @@
 Prints a line for each finding, which `rdma_images.jobs.run.watch` reads. Ends with 1 after an error. A finding has the
 name of what it is about; `check` and `local_findings`, at the end, call the checks in this order:
 
-    devices, ports, rates, gids       RDMA devices (check_devices, check_names_of_devices, check_rates, check_gids)
+    devices, ports, rates, gids       RDMA devices (check_devices, check_rates, check_pci_links, check_names_of_devices,
+                                      check_gids, check_traffic_class)
     memlock, shm, memory, files       limits of this process and its container (check_memory, check_limits)
     disk                              folders that jobs write to (check_folders)
     hugepages, peermem, acs, peer     what GPUDirect needs (check_huge_pages, check_gpudirect, check_efa_peer)
-    gpus, nvlink, gdrcopy, xid        GPUs (check_gpus, check_device_files, gpu_states, check_gdrcopy, check_kernel_log)
+    gpus, cuda, imex, nvlink, gdrcopy, xid  GPUs (check_gpus, check_device_files, gpu_states, check_imex, check_cuda,
+                                      check_fabric_manager, check_gdrcopy, check_kernel_log)
     interface, route, proxy           TCP, over which NCCL starts (check_bootstrap, check_route, check_proxy)
-    names                             where the names of this node and of the first one lead (check_names)
+    names                             where the names of this node and of the first one lead (check_names,
+                                      check_full_name)
     port                              the port at which ranks meet (check_port)
     neighbours, neighbour, rails      the other nodes (Meeting)
     differences                       what is not the same on all nodes, clocks included (compare)
@@ -39,7 +42,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Finding = tuple[str, str, str]  # severity, name, sentence
     Gid = tuple[int, ipaddress.IPv6Address, str]  # index, address, type
@@ -66,9 +69,21 @@ MAX_PROCESSES = 400  # processes whose mappings are read
 XID_SECONDS = 24 * 3600.0  # seconds for which an error of a GPU counts
 # GPUs that need a reset or a repair, as NVIDIA's catalogue of Xid errors has them: memory, NVLink, GSP, off the bus.
 BAD_XIDS = {"48", "63", "64", "74", "79", "92", "94", "95", "119", "120", "140", "143"}
+# The libraries' variables: of devices, of the index of a GID and of a traffic class; "" for none. NCCL's come first.
+# NVIDIA/nccl, src/transport/net_ib; uccl, collective/rdma; UCX, src/ucp/core; NVSHMEM, src/modules/transport/common;
+# Mooncake, mooncake-transfer-engine/src/config.cpp, which reads NCCL_IB_GID_INDEX where its own one is not set.
+DEVICE_SETTINGS = (
+    ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_IB_TC"),
+    ("UCCL_IB_HCA", "UCCL_IB_GID_INDEX", "UCCL_IB_TC"),
+    ("UCX_NET_DEVICES", "UCX_IB_GID_INDEX", "UCX_IB_TRAFFIC_CLASS"),
+    ("NVSHMEM_HCA_LIST", "NVSHMEM_IB_GID_INDEX", "NVSHMEM_IB_TRAFFIC_CLASS"),
+    ("NVSHMEM_HCA_PE_MAPPING", "", ""),
+    ("MOONCAKE_DEVICE", "MC_GID_INDEX", "MC_IB_TC"),
+)
+TAKES_BEGINNINGS = ("NCCL_IB_HCA", "UCCL_IB_HCA")  # of names, where no = stands before them
 FOLDERS = ("TMPDIR", "HF_HOME", "XDG_CACHE_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 # Settings that decide how nodes reach each other, and should be the same on all of them.
-SHARED_SETTINGS = re.compile(r"(NCCL|FI|OFI_NCCL|UCX|GLOO)_(?!DEBUG|HOSTID|LOG_)\w+")
+SHARED_SETTINGS = re.compile(r"(NCCL|FI|OFI_NCCL|UCX|UCCL|NVSHMEM|GLOO)_(?!DEBUG|HOSTID|LOG_)\w+")
 ACS_CAPABILITY, PCI_BRIDGE = 0x000D, 0x0604
 ACS_REDIRECTS = 0x0004 | 0x0008  # of requests and of completions, in the ACS control register
 PROXY_PORTS = {"3A99", "3A9E"}  # 15001 and 15006, where Istio's proxy takes what its pod sends and gets
@@ -92,6 +107,7 @@ class Device:
         self.name = os.path.basename(path)
         self.driver = os.path.basename(os.path.realpath(path + "/device/driver"))
         self.peer = first_line(path + "/device/p2p")  # of EFA: whose GPUs it reaches, "NA" for none's
+        self.ports = [os.path.basename(entry) for entry in glob.glob(path + "/ports/*")]
         self.state = first_line(path + "/ports/1/state")
         self.rate = first_line(path + "/ports/1/rate")
         self.model = first_line(path + "/device/vendor") + first_line(path + "/device/device")
@@ -106,6 +122,8 @@ class Device:
         self.usable = bool(self.node) and os.access(self.node, os.R_OK | os.W_OK)
         self.chip = first_line(path + "/sys_image_guid")
         self.pci = os.path.basename(os.path.realpath(path + "/device"))
+        self.traffic_class = first_line(path + "/tc/1/traffic_class").partition("=")[2].strip()
+        self.path = path
 
 
 def gid_table(port: str) -> Iterator[Gid]:
@@ -131,10 +149,12 @@ def fabric_devices(devices: list[Device], fabric: str) -> list[Device]:
     return [device for device in devices if device.driver not in ("efa", "erdma")]
 
 
-def check_devices(devices: list[Device], fabric: str, count: int) -> Iterator[Finding]:
-    """Yield what is wrong with the devices of the fabric."""
+def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) -> Iterator[Finding]:
+    """Yield what is wrong with the devices of the fabric; a job of one node that names none needs none."""
     carriers = fabric_devices(devices, fabric)
     usable = [device for device in carriers if device.usable]
+    if nodes < 2 and not (fabric or count or usable):
+        return
     if not carriers:
         yield (
             "error",
@@ -176,33 +196,117 @@ def check_rates(devices: list[Device]) -> Iterator[Finding]:
             )
 
 
-def check_names_of_devices(devices: list[Device], setting: str) -> Iterator[Finding]:
-    """Yield names of NCCL_IB_HCA, which is `setting`, that no adapter here has."""
-    if not devices or setting.startswith("^"):
-        return
-    is_exact = setting.startswith("=")
-    for name in setting.lstrip("=").split(","):
-        device_name = name.strip().partition(":")[0]
-        fitting = [
+def named_devices(devices: list[Device], variable: str, setting: str) -> dict[str, list[Device]]:
+    """Return the devices that each name in a variable's value stands for."""
+    takes_beginnings = variable in TAKES_BEGINNINGS and "=" not in setting
+    names: dict[str, list[Device]] = {}
+    for word in setting.lstrip("^=").split(","):
+        name, _, rest = word.strip().partition(":")
+        port = rest.partition(":")[0]
+        names[word.strip()] = [
             device
             for device in devices
-            if device.name == device_name or (not is_exact and device.name.startswith(device_name))
+            if (device.name == name or (takes_beginnings and device.name.startswith(name)))
+            and (not port.isdigit() or port in device.ports)
         ]
-        if device_name and not fitting:
-            yield "warning", "devices", "NCCL_IB_HCA names %s, and no adapter here has that name" % device_name
-    names = [name.strip().partition(":")[0] for name in setting.lstrip("=").split(",") if name.strip()]
-    taken = [
-        device for device in devices if device.name in names or (not is_exact and device.name.startswith(tuple(names)))
-    ]
-    for device in devices if names else ():
+    names.pop("", None)
+    return names
+
+
+def selected_devices(devices: list[Device], variable: str, setting: str) -> list[Device]:
+    """Return the devices that a variable's value leaves; all, where it names none of them."""
+    named = [device for fitting in named_devices(devices, variable, setting).values() for device in fitting]
+    return [device for device in devices if (device in named) != setting.startswith("^")] if named else devices
+
+
+def check_names_of_devices(root: str, devices: list[Device], variable: str, setting: str) -> Iterator[Finding]:
+    """Yield names in the value `setting` of a variable that no adapter here has, and a half of a port."""
+    if not devices or not re.fullmatch(r"=?[\w:.,\- ]*", setting):  # of excluded ones none need be here
+        return
+    names = named_devices(devices, variable, setting)
+    for word, fitting in names.items():
+        name = word.partition(":")[0]
+        is_interface = variable == "UCX_NET_DEVICES" and (
+            word == "all" or os.path.exists(root + "/sys/class/net/" + name)
+        )
+        if fitting or is_interface:
+            continue
+        has_name = any(device.name == name for device in devices)
+        missing = "port of it has that number" if has_name else "adapter here has that name"
+        yield "warning", "devices", "%s names %s, and no %s" % (variable, word, missing)
+    taken = [device for fitting in names.values() for device in fitting]
+    for device in devices if variable in TAKES_BEGINNINGS else ():
         half = next((other for other in taken if device not in taken and are_halves(other, device)), None)
         if half and device.usable and "ACTIVE" in device.state:
             yield (
                 "warning",
                 "devices",
-                "%s and %s are halves of one port, each with a part of its bandwidth, and NCCL_IB_HCA names one alone"
-                % (half.name, device.name),
+                "%s and %s are halves of one port, each with a part of its bandwidth, and %s names one alone"
+                % (half.name, device.name, variable),
             )
+
+
+def check_settings(root: str, devices: list[Device], carriers: list[Device]) -> Iterator[Finding]:
+    """Yield what the libraries' variables say of devices, and of GIDs and classes of the carriers, that is not so."""
+    for device_variable, gid_variable, class_variable in DEVICE_SETTINGS:
+        setting = os.environ.get(device_variable, "")
+        yield from check_names_of_devices(root, devices, device_variable, setting)
+        selected = selected_devices(carriers, device_variable, setting)
+        yield from check_gid_index(selected, gid_variable, os.environ.get(gid_variable, ""))
+        yield from check_traffic_class(selected, class_variable, os.environ.get(class_variable, ""))
+
+
+def check_gid_index(devices: list[Device], variable: str, index: str) -> Iterator[Finding]:
+    """Yield RoCE devices whose table has no GID at an index, or a link-local one."""
+    if not re.fullmatch(r"\d+", index):
+        return
+    for device in devices:
+        if not (device.usable and device.ethernet):
+            continue
+        chosen = [gid for number, gid, _ in device.gids if number == int(index)]
+        if not chosen:
+            # NCCL stops at it; of the others it is not known whether the job uses them.
+            severity = "error" if variable == "NCCL_IB_GID_INDEX" else "warning"
+            yield severity, "gids", "%s=%s, and %s has no such GID" % (variable, index, device.name)
+        elif chosen[0].is_link_local:
+            yield "warning", "gids", "%s=%s is a link-local GID of %s" % (variable, index, device.name)
+
+
+def check_traffic_class(devices: list[Device], variable: str, setting: str) -> Iterator[Finding]:
+    """Yield devices whose driver sets a traffic class for all connections, where a variable sets another one."""
+    for device in devices:
+        if device.usable and setting.isdigit() and device.traffic_class.isdigit() and setting != device.traffic_class:
+            yield (
+                "warning",
+                "devices",
+                "%s=%s, and %s is set to class %s for all connections (tc/1/traffic_class)"
+                % (variable, setting, device.name, device.traffic_class),
+            )
+            return
+
+
+def check_pci_links(devices: list[Device]) -> Iterator[Finding]:
+    """Yield adapters whose PCI Express link has fewer lanes or a lower speed than both of its ends can have."""
+    for device in devices:
+        slot = os.path.dirname(os.path.realpath(device.path + "/device"))
+        for name, unit in (("width", "lanes"), ("speed", "GT/s")):
+            texts = [
+                first_line(folder + "/%s_link_%s" % (kind, name))
+                for kind, folder in (
+                    ("current", device.path + "/device"),
+                    ("max", device.path + "/device"),
+                    ("max", slot),
+                )
+            ]
+            numbers = [re.match(r"[\d.]+", text) for text in texts]
+            values = [float(number.group()) for number in numbers if number]
+            if device.usable and len(values) == len(texts) and 0 < values[0] < min(values[1:]):
+                yield (
+                    "warning",
+                    "rates",
+                    "the PCI Express link of %s has %g %s, and the adapter and its slot can have %g"
+                    % (device.name, values[0], unit, min(values[1:])),
+                )
 
 
 def are_halves(first: Device, second: Device) -> bool:
@@ -225,7 +329,10 @@ def nccl_version() -> Version | None:
 
 
 def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -> Iterator[Finding]:
-    """Yield what is wrong with the GIDs of RoCE devices; `index` is NCCL_IB_GID_INDEX as it is set."""
+    """Yield RoCE devices without a GID that is routed, or of which an old NCCL takes another one.
+
+    `index` is NCCL_IB_GID_INDEX as it is set.
+    """
     takes_first_gid = nccl is not None and nccl < (2, 21, 0) and not index  # src/transport/net_ib.cc
     for device in devices:
         if not (device.usable and device.ethernet):
@@ -236,12 +343,6 @@ def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -
                 "gids",
                 "%s has no GID of RoCE v2 but link-local ones: its interface has no address" % device.name,
             )
-        if re.fullmatch(r"\d+", index):
-            chosen = [gid for number, gid, _ in device.gids if number == int(index)]
-            if not chosen:
-                yield "error", "gids", "NCCL_IB_GID_INDEX=%s, and %s has no such GID" % (index, device.name)
-            elif chosen[0].is_link_local:
-                yield "warning", "gids", "NCCL_IB_GID_INDEX=%s is a link-local GID of %s" % (index, device.name)
         routed = [number for number, gid, kind in device.gids if "v2" in kind and gid.ipv4_mapped]
         if takes_first_gid and routed and 0 not in routed:
             yield (
@@ -333,7 +434,7 @@ def check_huge_pages(root: str, fabric: str) -> Iterator[Finding]:
         yield "warning", "hugepages", "no huge page is free: sysctl vm.nr_hugepages before the job"
 
 
-def check_gpus(root: str, count: int) -> Iterator[Finding]:
+def check_gpus(root: str, count: int, nodes: int) -> Iterator[Finding]:
     """Yield GPUs that are missing or broken, and NVLinks that are down."""
     gpus = glob.glob(root + "/dev/nvidia[0-9]*")
     if len(gpus) < count:
@@ -358,6 +459,7 @@ def check_gpus(root: str, count: int) -> Iterator[Finding]:
     details = run_program("nvidia-smi", "-q")
     if details and not details[0]:
         yield from gpu_states(details[1])
+        yield from check_imex(root, details[1], nodes)
     links = run_program("nvidia-smi", "nvlink", "--status")
     if links and "inactive" in links[1].lower():
         yield "warning", "nvlink", "an NVLink is inactive: nvidia-smi nvlink --status"
@@ -404,6 +506,55 @@ def gpu_states(text: str) -> Iterator[Finding]:
                 sentences.setdefault((severity, sentence), []).append(str(number))
     for (severity, sentence), numbers in sentences.items():
         yield severity, "gpus", "GPU %s: %s" % (", ".join(numbers), sentence)
+
+
+def check_imex(root: str, states: str, nodes: int) -> Iterator[Finding]:
+    """Yield a finding if NVLink leads to other nodes, by what `nvidia-smi -q` prints, and no IMEX channel is here."""
+    clusters = set(re.findall(r"ClusterUUID\s+: ([\da-f-]+)", states)) - {"00000000-0000-0000-0000-000000000000"}
+    is_ignored = os.environ.get("NCCL_MNNVL_ENABLE") == "0"
+    if nodes > 1 and clusters and not is_ignored and not glob.glob(root + "/dev/nvidia-caps-imex-channels/channel*"):
+        yield (
+            "warning",
+            "imex",
+            "NVLink leads to other nodes, and /dev/nvidia-caps-imex-channels has no channel here: NCCL ends with an "
+            "error where two nodes are of one NVLink domain: start nvidia-imex and give the job a channel",
+        )
+
+
+CUDA_STATES = {
+    802: "as when nvidia-fabricmanager does not run, or is of another version than the driver",
+    803: "as when the image's CUDA compatibility libraries do not fit the node's driver",
+    999: "as when nvidia-uvm is not loaded, or the driver was updated without a restart",
+}
+CUDA_PROGRAM = """
+import ctypes
+text, cuda = ctypes.c_char_p(), ctypes.CDLL("libcuda.so.1")
+code = cuda.cuInit(0)
+cuda.cuGetErrorString(code, ctypes.byref(text))
+print(code, (text.value or b"").decode())
+"""
+
+
+def check_cuda(root: str, gpus: list[str]) -> Iterator[Finding]:
+    """Yield a finding if CUDA does not start here, in a process of its own."""
+    answer = (
+        run_program(sys.executable, "-c", CUDA_PROGRAM) if gpus and not root and has_library("libcuda.so.1") else None
+    )
+    match = re.match(r"(\d+) (.*)", answer[1]) if answer and not answer[0] else None
+    if match and match.group(1) not in ("0", "100"):  # that no device is left to this process, others report
+        code = int(match.group(1))
+        cause = ": " + CUDA_STATES[code] if code in CUDA_STATES else ""
+        yield "error", "cuda", "CUDA does not start: error %d, %s%s" % (code, match.group(2), cause)
+
+
+def check_fabric_manager(root: str) -> Iterator[Finding]:
+    """Yield a finding if systemd says that the service of NVSwitch, which is here, does not run."""
+    if not glob.glob(root + "/dev/nvidia-nvswitch[0-9]*"):
+        return
+    answer = run_program("systemctl", "is-active", "nvidia-fabricmanager")
+    state = answer[1].strip() if answer else ""
+    if state in ("inactive", "failed"):
+        yield "warning", "gpus", "nvidia-fabricmanager is %s, and NVSwitch needs it: systemctl status" % state
 
 
 def check_kernel_log(root: str) -> Iterator[Finding]:
@@ -606,20 +757,37 @@ def check_bootstrap(chosen: Interface | None, nodes: int) -> Iterator[Finding]:
         yield "error", "interface", "NCCL will start over %s (%s), which other nodes do not reach" % chosen
 
 
-def resolve(name: str) -> str | None:
-    """Return the IPv4 address of a name, "" where it has none; None where no answer came in time."""
+def ask(function: Callable[[str], Any], name: str) -> str | None:
+    """Return what a function of names answers, "" for an error; None where no answer came in time."""
     answers: list[str] = []
 
-    def ask() -> None:
+    def run() -> None:
         try:
-            answers.append(socket.gethostbyname(name))
+            answers.append(str(function(name)))
         except (OSError, UnicodeError):
             answers.append("")
 
-    thread = threading.Thread(target=ask, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(NAME_SECONDS)
     return answers[0] if answers else None
+
+
+def resolve(name: str) -> str | None:
+    """Return the IPv4 address of a name, "" where it has none; None where no answer came in time."""
+    return ask(socket.gethostbyname, name)
+
+
+def check_full_name() -> Iterator[Finding]:
+    """Yield a full name of this node that has no address: torch/distributed/elastic gives it to the ranks."""
+    name = ask(socket.getfqdn, socket.gethostname())
+    if name and name != socket.gethostname() and ask(lambda text: socket.getaddrinfo(text, None), name) == "":
+        yield (
+            "warning",
+            "names",
+            "%s, this node's full name, has no address here, and torchrun gives it to ranks with --standalone or "
+            "--rdzv-backend=c10d: correct /etc/hosts or DNS, or write --local-addr" % name,
+        )
 
 
 def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> Iterator[Finding]:
@@ -1002,15 +1170,19 @@ def local_findings(root: str, options: argparse.Namespace, nccl: Version | None)
             "neither a GPU nor an RDMA device is here: only the names and interfaces were checked",
         )
         return
-    yield from check_devices(devices, options.fabric, options.adapters)
-    yield from check_rates(fabric_devices(devices, options.fabric))
-    yield from check_names_of_devices(devices, os.environ.get("NCCL_IB_HCA", ""))
-    yield from check_gids(fabric_devices(devices, options.fabric), os.environ.get("NCCL_IB_GID_INDEX", ""), nccl)
+    carriers = fabric_devices(devices, options.fabric)
+    yield from check_devices(devices, options.fabric, options.adapters, options.nodes)
+    yield from check_rates(carriers)
+    yield from check_pci_links(carriers)
+    yield from check_settings(root, devices, carriers)
+    yield from check_gids(carriers, os.environ.get("NCCL_IB_GID_INDEX", ""), nccl)
     yield from check_memory(root, devices)
     yield from check_limits(root, len(gpus), options.nodes)
     yield from check_folders(root)
     yield from check_huge_pages(root, options.fabric)
-    yield from check_gpus(root, options.gpus)
+    yield from check_gpus(root, options.gpus, options.nodes)
+    yield from check_cuda(root, gpus)
+    yield from check_fabric_manager(root)
     yield from check_kernel_log(root)
     yield from check_gdrcopy(root, gpus, not root and has_library("libgdrapi.so.2"))
     if options.fabric == "efa":
@@ -1035,6 +1207,7 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     yield from check_route(root, chosen)
     yield from check_proxy(root, options.nodes)
     yield from check_names(rows, options.nodes, options.rank, options.master)
+    yield from check_full_name()
     yield from check_port(options.rank, os.environ.get("MASTER_PORT", ""))
     if options.nodes > 1 and options.master and chosen:
         devices = read_devices(root)

@@ -466,7 +466,7 @@ def test_half_of_a_port(tmp_path: Path, places: tuple[str, str], setting: str, c
     devices = node_check.read_devices(str(tmp_path))
     for half, place in zip(devices, places, strict=True):
         half.pci = place
-    assert len(list(node_check.check_names_of_devices(devices, setting))) == count
+    assert len(list(node_check.check_names_of_devices(str(tmp_path), devices, "NCCL_IB_HCA", setting))) == count
 
 
 @pytest.mark.parametrize(("refused", "count", "errors"), [(0, 8, 0), (1, 8, 1), (4, 4, 0), (8, 0, 1)])
@@ -661,11 +661,169 @@ def test_settings_that_differ_between_nodes_are_named(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("setting", "names"),
-    [("mlx5_0,mlx_1", ["mlx_1"]), ("mlx5", []), ("=mlx5", ["mlx5"]), ("^mlx9", []), ("=mlx5_0:1", []), ("", [])],
+    ("variable", "setting", "sentences"),
+    [
+        ("NCCL_IB_HCA", "mlx5_0,mlx_1", ["mlx_1, and no adapter here has that name"]),
+        ("NCCL_IB_HCA", "mlx5", []),
+        ("NCCL_IB_HCA", "=mlx5", ["mlx5, and no adapter here has that name"]),
+        ("NCCL_IB_HCA", "^mlx9", []),
+        ("NCCL_IB_HCA", "=mlx5_0:1", []),
+        ("NCCL_IB_HCA", "mlx5_0:2", ["mlx5_0:2, and no port of it has that number"]),
+        ("NCCL_IB_HCA", "", []),
+        ("UCX_NET_DEVICES", "mlx5_0:1,eth0,mlx5_1:1", ["mlx5_1:1, and no adapter here has that name"]),
+        ("UCX_NET_DEVICES", "mlx5:1", ["mlx5:1, and no adapter here has that name"]),
+        ("UCX_NET_DEVICES", "all", []),
+        ("UCX_NET_DEVICES", "$DEVICES", []),
+        ("NVSHMEM_HCA_PE_MAPPING", "mlx5_0:1:2,mlx5_5:1:2", ["mlx5_5:1:2, and no adapter here has that name"]),
+        ("MOONCAKE_DEVICE", '{"0": "mlx5_0"}', []),
+    ],
 )
-def test_adapters_that_are_named_and_not_here(tmp_path: Path, setting: str, names: list[str]) -> None:
+def test_adapters_that_are_named_and_not_here(
+    tmp_path: Path, variable: str, setting: str, sentences: list[str]
+) -> None:
     device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, MAPPED))
+    write(tmp_path / "sys/class/net/eth0/mtu", "1500")
     devices = node_check.read_devices(str(tmp_path))
-    sentences = [sentence for _, _, sentence in node_check.check_names_of_devices(devices, setting)]
-    assert sentences == [f"NCCL_IB_HCA names {name}, and no adapter here has that name" for name in names]
+    yielded = node_check.check_names_of_devices(str(tmp_path), devices, variable, setting)
+    assert [sentence for _, _, sentence in yielded] == [f"{variable} names {sentence}" for sentence in sentences]
+
+
+@pytest.mark.parametrize(
+    ("variables", "lines"),
+    [
+        ({"NCCL_IB_GID_INDEX": "5"}, ["error gids: NCCL_IB_GID_INDEX=5, and mlx5_0 has no such GID"]),
+        ({"UCX_IB_GID_INDEX": "1"}, ["warning gids: UCX_IB_GID_INDEX=1 is a link-local GID of mlx5_0"]),
+        ({"UCX_IB_GID_INDEX": "auto"}, []),
+        ({"UCX_IB_GID_INDEX": "1", "UCX_NET_DEVICES": "mlx5_1:1"}, []),
+        ({"UCX_IB_GID_INDEX": "1", "UCX_NET_DEVICES": "^mlx5_0:1"}, []),
+        ({"UCCL_IB_GID_INDEX": "7", "UCCL_IB_HCA": "mlx5_0"}, ["warning gids: UCCL_IB_GID_INDEX=7, and mlx5_0 has no"]),
+        ({"NVSHMEM_IB_GID_INDEX": "3"}, []),
+        ({"MC_GID_INDEX": "0"}, ["warning gids: MC_GID_INDEX=0 is a link-local GID of mlx5_0"]),
+        ({"NCCL_IB_TC": "106"}, []),
+        ({"NCCL_IB_TC": "41"}, ["warning devices: NCCL_IB_TC=41, and mlx5_0 is set to class 106 for all connections"]),
+    ],
+)
+def test_settings_of_each_library(tmp_path: Path, variables: dict[str, str], lines: list[str]) -> None:
+    device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, LOCAL, MAPPED, MAPPED))
+    device(tmp_path, "mlx5_1", "mlx5_core", (MAPPED, MAPPED, MAPPED, MAPPED, MAPPED, MAPPED))
+    write(tmp_path / "sys/class/infiniband/mlx5_0/tc/1/traffic_class", "Global tclass=106\n")
+    found = [line for line in findings(tmp_path, **variables) if " gids: " in line or " devices: " in line]
+    assert [line[: len(start)] for line, start in zip(found, lines, strict=True)] == lines
+
+
+@pytest.mark.parametrize(
+    ("current", "adapter", "slot", "sentence"),
+    [
+        (
+            ("8", "16.0 GT/s PCIe"),
+            ("16", "16.0 GT/s PCIe"),
+            ("16", "32.0 GT/s PCIe"),
+            "8 lanes, and the adapter and its",
+        ),
+        (
+            ("16", "8.0 GT/s PCIe"),
+            ("16", "16.0 GT/s PCIe"),
+            ("16", "32.0 GT/s PCIe"),
+            "8 GT/s, and the adapter and its",
+        ),
+        (("4", "32.0 GT/s PCIe"), ("16", "32.0 GT/s PCIe"), ("4", "32.0 GT/s PCIe"), ""),
+        (("0", "Unknown"), ("0", "Unknown"), ("16", "32.0 GT/s PCIe"), ""),
+    ],
+)
+def test_a_link_of_pci_express_below_its_ends(
+    tmp_path: Path, current: tuple[str, str], adapter: tuple[str, str], slot: tuple[str, str], sentence: str
+) -> None:
+    device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, MAPPED))
+    folder = tmp_path / "sys/class/infiniband/mlx5_0"
+    bridge = tmp_path / "bridge"
+    (bridge).mkdir()
+    (folder / "device").rename(bridge / "0000:01:00.0")
+    (folder / "device").symlink_to(bridge / "0000:01:00.0")
+    for path, kind, values in (
+        (folder / "device", "current", current),
+        (folder / "device", "max", adapter),
+        (bridge, "max", slot),
+    ):
+        for name, value in zip(("width", "speed"), values, strict=True):
+            write(path / f"{kind}_link_{name}", value)
+    sentences = [text for _, _, text in node_check.check_pci_links(node_check.read_devices(str(tmp_path)))]
+    assert [text.startswith(f"the PCI Express link of mlx5_0 has {sentence}") for text in sentences] == (
+        [True] if sentence else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        ((), []),
+        (("--nodes=2",), ["error devices: the kernel has no RDMA device"]),
+        (("--fabric=efa",), ["error devices: the kernel has no efa device"]),
+    ],
+)
+def test_one_node_without_a_fabric_needs_no_adapter(
+    tmp_path: Path, arguments: tuple[str, ...], lines: list[str]
+) -> None:
+    write(tmp_path / "dev/nvidia0")
+    found = [line for line in findings(tmp_path, *arguments) if " devices: " in line]
+    assert [line[: len(start)] for line, start in zip(found, lines, strict=True)] == lines
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "expected"),
+    [
+        (0, "0 no error", []),
+        (0, "100 no CUDA-capable device is detected", []),
+        (
+            0,
+            "802 system not yet initialized",
+            ["CUDA does not start: error 802, system not yet initialized: as when nvidia-fabricmanager does not run"],
+        ),
+        (0, "34 CUDA driver is a stub library", ["CUDA does not start: error 34, CUDA driver is a stub library"]),
+        (1, "Traceback", []),
+    ],
+)
+def test_cuda_that_does_not_start(code: int, text: str, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_check, "has_library", lambda _: True)
+    monkeypatch.setattr(node_check, "run_program", lambda *_: (code, text))
+    sentences = [sentence for _, _, sentence in node_check.check_cuda("", ["/dev/nvidia0"])]
+    assert [text[: len(start)] for text, start in zip(sentences, expected, strict=True)] == expected
+
+
+@pytest.mark.parametrize(
+    ("switch", "state", "count"), [(True, "inactive", 1), (True, "active", 0), (False, "inactive", 0)]
+)
+def test_a_fabric_manager_that_does_not_run(
+    tmp_path: Path, switch: bool, state: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if switch:
+        write(tmp_path / "dev/nvidia-nvswitch0")
+    monkeypatch.setattr(node_check, "run_program", lambda *_: (3, f"{state}\n"))
+    assert len(list(node_check.check_fabric_manager(str(tmp_path)))) == count
+
+
+@pytest.mark.parametrize(
+    ("cluster", "nodes", "setting", "channel", "count"),
+    [
+        ("3143b15b-c2cd-192b-28cc-9b5473fb5b93", 2, "", False, 1),
+        ("3143b15b-c2cd-192b-28cc-9b5473fb5b93", 2, "", True, 0),
+        ("3143b15b-c2cd-192b-28cc-9b5473fb5b93", 2, "0", False, 0),
+        ("3143b15b-c2cd-192b-28cc-9b5473fb5b93", 1, "", False, 0),
+        ("00000000-0000-0000-0000-000000000000", 2, "", False, 0),
+        ("N/A", 2, "", False, 0),
+    ],
+)
+def test_nvlink_between_nodes_needs_a_channel(
+    tmp_path: Path, cluster: str, nodes: int, setting: str, channel: bool, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_MNNVL_ENABLE", setting)
+    if channel:
+        write(tmp_path / "dev/nvidia-caps-imex-channels/channel0")
+    text = f"    Fabric\n        State   : Completed\n        CliqueId   : 0\n        ClusterUUID    : {cluster}\n"
+    assert len(list(node_check.check_imex(str(tmp_path), text, nodes))) == count
+
+
+@pytest.mark.parametrize(("full_name", "count"), [("1.0.0.ip6.arpa.invalid", 1), ("localhost", 0), ("own", 0)])
+def test_a_full_name_without_an_address(full_name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "own")
+    monkeypatch.setattr(socket, "getfqdn", lambda _: full_name)
+    assert len(list(node_check.check_full_name())) == count
