@@ -79,7 +79,8 @@ def start(folder: Path) -> Iterator[None]:
 @contextmanager
 def base(name: str, steps: str, folder: Path) -> Iterator[str]:
     """Provide an image made from `start` with `steps`, as NAME@sha256:…; removed at the end."""
-    tag, image = f"{validated.REPOSITORY}/{name}:1", images.image(axes={**images.planned().axes, "base": SYSTEM})
+    tag = f"{validated.REPOSITORY}/{name}:1"
+    image = images.planned_image(axes={**images.planned().axes, "base": SYSTEM})
     supplies = preflight.find_supplies(sources.sources(image, facts.load()), mirrors.load())
     with provide_secrets(supplies, mirrors.load()) as files:
         given = [word for secret in SECRETS for word in ("--secret", f"id={secret},src={files[secret]}")]

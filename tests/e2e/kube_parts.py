@@ -233,12 +233,12 @@ def cluster(folder: Path) -> Iterator[RunningCluster]:
                 process.kill()
 
 
-def _wait(cluster: RunningCluster, seconds: float = 120) -> None:
+def _wait(running_cluster: RunningCluster, seconds: float = 120) -> None:
     """Until the API answers and the namespace is there."""
     until = time.monotonic() + seconds
     while True:
         try:
-            if cluster.session.get(f"{cluster.url}/api/v1/namespaces/default").ok:
+            if running_cluster.session.get(f"{running_cluster.url}/api/v1/namespaces/default").ok:
                 return
         except requests.ConnectionError:
             pass

@@ -101,10 +101,16 @@ def project(tmp_path: Path, gate: Gate) -> Iterator[Path]:
 def started(project: Path, target: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "invoke", "build", "--target", target, "--rehearse", "--no-validate"]
     environ = {**os.environ, "PYTHONPATH": str(project)}
-    log = (project / f"{target}.log").open("w")
-    with log:
+    log_file = (project / f"{target}.log").open("w")
+    with log_file:
         return subprocess.Popen(
-            command, cwd=project, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+            command,
+            cwd=project,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=log_file,
+            process_group=0,
         )
 
 

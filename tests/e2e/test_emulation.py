@@ -30,9 +30,9 @@ PLATFORMS = sorted(MACHINES)
 PLUGIN = "aws-ofi-nccl=1.21.1"  # no EFA installer brings one for Debian on arm64
 
 
-def image(platform: str) -> Image:
+def image(of_platform: str) -> Image:
     (planned,) = target_options.chosen_images(
-        project.load(), ["efa-nccl-tests"], False, [f"platform={platform}", PLUGIN], rehearse=True
+        project.load(), ["efa-nccl-tests"], False, [f"platform={of_platform}", PLUGIN], rehearse=True
     )
     return planned
 

@@ -46,7 +46,9 @@ def job(tmp_path: Path, launcher: str = "mpijob") -> Path:
     starter = "torchrun" if launcher in ("pytorchjob", "rayjob") else "mpirun"
     devices = {"devices": "dra"} if launcher == "trainjob" else {}
     written_job = create.write_job(
-        jobs.request(launcher, "efa", starter, name="j", parameters=devices), jobs.load_project(), str(tmp_path / "j")
+        jobs.job_request(launcher, "efa", starter, name="j", parameters=devices),
+        jobs.load_project(),
+        str(tmp_path / "j"),
     )
     return written_job[1]
 
@@ -221,7 +223,7 @@ def test_arena_creates_and_deletes_under_a_name_of_this_run(
         return run_step
 
     store.steps = [step("Pending"), step("Running"), step("Succeeded")]
-    request = jobs.request("arena", "erdma", "torchrun", name="j")
+    request = jobs.job_request("arena", "erdma", "torchrun", name="j")
     run_folder = start(create.write_job(request, jobs.load_project(), str(tmp_path / "j"))[1], [])
     (entry,) = record.load(run_folder)
     assert (entry.how, entry.cleanup) == ("succeeded", "removed")

@@ -52,7 +52,7 @@ def job(tmp_path: Path, command: str) -> Path:
     """Return the folder of a job whose every node runs a line of sh."""
     folder = tmp_path / "job"
     parameters = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
-    request = jobs.request(
+    request = jobs.job_request(
         "slurm", "efa", "torchrun", parameters=parameters, name="measured", command=("sh", "-c", command)
     )
     create.write_job(request, jobs.load_project(), str(folder))

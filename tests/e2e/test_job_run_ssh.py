@@ -30,7 +30,7 @@ esac
 def test_containers_on_two_machines(tmp_path: Path, job: str, how: str) -> None:
     """Each rank has a log, and each machine's container is removed, also after a time that is up."""
     written_job, folder = create.write_job(
-        jobs.request("docker", "efa", "torchrun", name="j"), jobs.load_project(), str(tmp_path / "j")
+        jobs.job_request("docker", "efa", "torchrun", name="j"), jobs.load_project(), str(tmp_path / "j")
     )
     (tmp_path / "bin").mkdir()
     docker = tmp_path / "bin" / "docker"

@@ -22,7 +22,7 @@ BROKEN = '[ "$SLURMD_NODENAME" != n1 ] || export NCCL_SOCKET_IFNAME=none9'
 
 def test_a_bad_node_is_excluded_from_the_next_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "job"
-    request = jobs.request(
+    request = jobs.job_request(
         "slurm", "efa", "torchrun", name="measured", work=Work(restarts=2), command=("echo", "trained")
     )
     create.write_job(request, jobs.load_project(), str(folder))

@@ -59,7 +59,7 @@ def plant(folder: Path) -> None:
 
 def write_job(tmp_path: Path, folder: Path) -> None:
     """Provide a job of two nodes; its container sees `tmp_path`."""
-    request = jobs.request(
+    request = jobs.job_request(
         *("slurm", "efa", "torchrun"),
         parameters={"runtime": "oci", "bundle": str(tmp_path / "bundle")},
         name="measured",

@@ -141,7 +141,7 @@ def test_a_job_is_run_or_told_why_the_scheduler_does_not_place_it(
     for name in ("n1", "n2"):
         node(cluster, name, "p5.48xlarge", **{RESOURCE["efa"]: adapters})
     job, folder = create.write_job(
-        jobs.request("mpijob", "efa", "mpirun", name="j"), jobs.load_project(), str(tmp_path / "j")
+        jobs.job_request("mpijob", "efa", "mpirun", name="j"), jobs.load_project(), str(tmp_path / "j")
     )
     ((_, template), _) = pods(job)
     template["spec"]["restartPolicy"] = "Never"

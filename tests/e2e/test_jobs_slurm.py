@@ -61,7 +61,7 @@ def write_job(tmp_path: Path, **changes: Any) -> Path:
     (tmp_path / "bundle").mkdir()
     shared = tmp_path / "shared"
     parameters = {"runtime": "oci", "bundle": str(tmp_path / "bundle")}
-    request = jobs.request("slurm", "efa", "torchrun", parameters=parameters, name="job", **changes)
+    request = jobs.job_request("slurm", "efa", "torchrun", parameters=parameters, name="job", **changes)
     create.write_job(request, jobs.load_project(), str(shared))
     bundle(tmp_path / "bundle", shared)
     return shared
@@ -93,7 +93,9 @@ def test_slurm_refuses_what_the_nodes_do_not_have(tmp_path: Path) -> None:
 
 def test_the_script_for_pyxis_is_one_that_slurm_can_place(tmp_path: Path) -> None:
     """Its own options; --container-image is pyxis', and srun without it says so."""
-    create.write_job(jobs.request("slurm", "efa", "mpirun", name="job"), jobs.load_project(), str(tmp_path / "shared"))
+    create.write_job(
+        jobs.job_request("slurm", "efa", "mpirun", name="job"), jobs.load_project(), str(tmp_path / "shared")
+    )
     output = slurm_parts.run(
         "sbatch --test-only job.sbatch; sbatch --wait job.sbatch; cat *.log", tmp_path / "shared", tmp_path / "state"
     )
@@ -105,7 +107,7 @@ def test_the_script_for_pyxis_is_one_that_slurm_can_place(tmp_path: Path) -> Non
 def test_the_real_pyxis_takes_the_script(tmp_path: Path) -> None:
     """pyxis compiled from its repository: a rank a GPU, over TCP; without --container-env the image's network wins."""
     script = 'echo "rank $SLURM_PROCID of $SLURM_NTASKS network $NCCL_NET debug $NCCL_DEBUG"'
-    request = jobs.request(
+    request = jobs.job_request(
         "slurm", "efa", "mpirun", name="job", tcp=True, parameters={"mpi": "none"}, command=("/bin/sh", "-c", script)
     )
     create.write_job(request, jobs.load_project(), str(tmp_path / "shared"))

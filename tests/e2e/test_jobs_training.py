@@ -48,7 +48,7 @@ def training(folder: Path, bundle: Path, *command: str) -> Path:
         time=3600,
     )
     parameters = {"runtime": "oci", "bundle": str(bundle)}
-    request = jobs.request(
+    request = jobs.job_request(
         "slurm",
         "efa",
         "torchrun",

@@ -155,12 +155,12 @@ class New:
     def maker(self) -> LayerMaker:
         return LayerMaker(self.layers.recipes, self.index, MIRRORS)
 
-    def brought_to(self, engine: Engine) -> str:
+    def brought_to(self, receiving_engine: Engine) -> str:
         """Return the digest of the layer, with which the engine got it and keeps it."""
         with self.maker() as maker:
-            loaded = load.load_image(self.layers, maker, engine, engine_layers.EngineLayers())
-        assert SmallBuild(engine).layers(loaded.ref) == [loaded.blobs[0].digest]
-        docker_command.remove_images(engine, loaded.ref)
+            loaded = load.load_image(self.layers, maker, receiving_engine, engine_layers.EngineLayers())
+        assert SmallBuild(receiving_engine).layers(loaded.ref) == [loaded.blobs[0].digest]
+        docker_command.remove_images(receiving_engine, loaded.ref)
         return loaded.blobs[0].digest
 
 
@@ -230,14 +230,14 @@ def test_an_engine_that_cannot_be_given_the_file_reads_it(
 def test_a_damaged_layer_is_told_and_made_anew(
     small: SmallBuild, new: New, kind: Literal["private", "existing"]
 ) -> None:
-    engine = replace(small.engine, kind=kind)
+    private_engine = replace(small.engine, kind=kind)
     content = bytearray(new.file.read_bytes())
     content[len(content) // 2] ^= 1
     new.file.write_bytes(content)
     with pytest.raises(RdmaImagesError, match="runtime: this layer was damaged after it was written, and is removed"):
-        new.brought_to(engine)
+        new.brought_to(private_engine)
     assert layer_store.find(new.layers.recipes[0]) is None
-    new.brought_to(engine)
+    new.brought_to(private_engine)
 
 
 def test_a_blob_of_the_engine_s_own_is_not_taken_back(new: New) -> None:

@@ -152,13 +152,13 @@ def test_bundles_that_cosign_3_makes_by_itself_are_read(
 def test_a_wrong_password_is_told(
     suite: str, connection: Connection, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cosign = client(release(suite), connection, monkeypatch)
+    cosign_client = client(release(suite), connection, monkeypatch)
     private, _ = cosign_key(tmp_path / "key")
     monkeypatch.setenv("COSIGN_PASSWORD", "another")
     with pytest.raises(
         registry_errors.UnauthorizedError, match=r"\(signing .*decryption failed\)\nset COSIGN_PASSWORD"
     ):
-        cosign.sign(image, Signer(str(private)))
+        cosign_client.sign(image, Signer(str(private)))
 
 
 def test_a_jobs_result_is_signed_and_another_s_is_not_believed(

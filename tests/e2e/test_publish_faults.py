@@ -152,9 +152,9 @@ def assert_all_there_once(registry: Registry, item: ApprovedImage) -> None:
     assert registry.tags(REPOSITORY) == {item.tags.full, *item.tags.short}
     assert complete(registry, item.build.digest)
     repository = open_destination("local", registry.entry()).repository("efa-pytorch")
-    discovery = attachments(repository, item.build.digest)
+    attached = attachments(repository, item.build.digest)
     # The provenance, both bills of materials and the report.
-    assert len(discovery) == len({descriptor.digest for descriptor in discovery}) == 4
+    assert len(attached) == len({descriptor.digest for descriptor in attached}) == 4
 
 
 @pytest.mark.parametrize("number", range(10))

@@ -85,10 +85,10 @@ def _definitions(versions: list[str], offsets: Mapping[str, int]) -> bytes:
 def _version_needs(needed_versions: Mapping[str, list[str]], offsets: Mapping[str, int]) -> bytes:
     """Return rows of the versions that others must define, by library."""
     rows = b""
-    for number, (library, versions) in enumerate(needed_versions.items(), 1):
+    for number, (needed_library, versions) in enumerate(needed_versions.items(), 1):
         size = 16 + 16 * len(versions)
         rows += struct.pack(
-            "<HHIII", 1, len(versions), offsets[library], 16, size if number < len(needed_versions) else 0
+            "<HHIII", 1, len(versions), offsets[needed_library], 16, size if number < len(needed_versions) else 0
         )
         rows += b"".join(
             struct.pack("<IHHII", 0, 0, 2, offsets[version], 16 if index < len(versions) else 0)

@@ -51,7 +51,9 @@ def case_of(name: str, image: IncidentImage) -> Inspection:
     )
 
 
-def checks(images: Mapping[str, IncidentImage], only: Mapping[str, set[str]] | None = None) -> dict[str, list[Check]]:
+def run_checks(
+    images: Mapping[str, IncidentImage], only: Mapping[str, set[str]] | None = None
+) -> dict[str, list[Check]]:
     """Return what the static validators say of each image; `only` names the ones to run for some."""
     return {
         name: [
@@ -65,11 +67,11 @@ def checks(images: Mapping[str, IncidentImage], only: Mapping[str, set[str]] | N
 
 def outcomes(incidents: Mapping[str, Incident]) -> dict[str, Outcome]:
     """Return what becomes of each case: of its image, and with its fix, for the checks that reported it."""
-    before = checks({name: incident.image for name, incident in incidents.items()})
+    before = run_checks({name: incident.image for name, incident in incidents.items()})
     results = {name: outcome(incident, before[name]) for name, incident in incidents.items()}
     fixed = {name: image for name, case in incidents.items() if (image := case.fixed) and results[name].reported}
     ids = {name: {check.id for check in _reporting(incidents[name], before[name])} for name in fixed}
-    after = checks(fixed, ids) if fixed else {}
+    after = run_checks(fixed, ids) if fixed else {}
     unfixed = {
         name: tuple(check for check in checks if check.outcome == "failed" and not _ends_one(check, before[name]))
         for name, checks in after.items()

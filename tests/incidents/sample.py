@@ -20,7 +20,7 @@ def first_lines(name: str, incident: Incident) -> list[str]:
     """
     case = run.case_of(name, incident.image)
     chain = compute(case, incident.fabric)
-    checks = run.checks({name: incident.image})[name]
+    checks = run.run_checks({name: incident.image})[name]
     failed = [check for check in checks if check.outcome == "failed" and check.severity != "note"]
     lines = [f"{check.id}: {headline(check)}" for check in failed]
     answer = ([chain.answer] if chain.outcome != "fabric" else []) + [chain.evidence] if chain else []

@@ -17,7 +17,7 @@ def planned() -> Image:
     return replace(image, python_packages=())
 
 
-def image(
+def planned_image(
     components: Mapping[str, Component | None] | None = None,
     *,
     target: str = "",

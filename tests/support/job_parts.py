@@ -47,7 +47,7 @@ def planned(target: str) -> Any:
     return planned_image
 
 
-def request(launcher: str, fabric: str, starter: str, **changes: Any) -> JobRequest:
+def job_request(launcher: str, fabric: str, starter: str, **changes: Any) -> JobRequest:
     """Return what asks for two nodes of the fabric, with all that only a user knows."""
     row = load_project().facts.launchers.launchers[launcher]
     all_facts = {**load_project().facts.launchers.parameters, **row.parameters}
@@ -71,7 +71,7 @@ def request(launcher: str, fabric: str, starter: str, **changes: Any) -> JobRequ
 
 
 def job(launcher: str, fabric: str, starter: str, **changes: Any) -> Job:
-    return create.compose_any(request(launcher, fabric, starter, **changes), load_project())
+    return create.compose_any(job_request(launcher, fabric, starter, **changes), load_project())
 
 
 ROLES = {
@@ -87,8 +87,8 @@ def server(fabric: str = "efa", launcher: str = "leaderworkerset", **changes: An
     return job(launcher, fabric, "torchrun", **{**usual, **changes})
 
 
-def files(job: Job) -> dict[str, str]:
-    return create.render_job_files(job, load_project())
+def files(written_job: Job) -> dict[str, str]:
+    return create.render_job_files(written_job, load_project())
 
 
 def cluster_files(instance: str, **parameters: str) -> dict[str, str]:
@@ -123,9 +123,9 @@ def templates(node: Any) -> Iterator[Any]:
             yield from templates(value)
 
 
-def pods(job: Job) -> list[Any]:
+def pods(written_job: Job) -> list[Any]:
     """Return the pod templates of a job's files for Kubernetes."""
-    texts = [text for name, text in files(job).items() if name.endswith(".yaml")]
+    texts = [text for name, text in files(written_job).items() if name.endswith(".yaml")]
     return [template for text in texts for document in documents(text) for template in templates(document)]
 
 

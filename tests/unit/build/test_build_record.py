@@ -140,11 +140,11 @@ def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
     engine: Callable[..., docker_command.Engine], tmp_path: Path
 ) -> None:
     running = engine()
-    metadata = json.dumps({"efa": {"buildx.build.ref": "default/default/p60dbnig"}, "buildx.build.warnings": []})
+    bake_metadata = json.dumps({"efa": {"buildx.build.ref": "default/default/p60dbnig"}, "buildx.build.warnings": []})
     script = f"""#!/bin/sh
         printf "%s\\n" "$@" > {tmp_path}/typed
         while [ "$1" != --metadata-file ]; do shift; done
-        echo '{metadata}' > "$2"
+        echo '{bake_metadata}' > "$2"
     """
     (tmp_path / "bin" / "docker").write_text(textwrap.dedent(script))
     images = [dataclasses.replace(planned(), id=name) for name in ("efa-1.0", "efa-2.0")]

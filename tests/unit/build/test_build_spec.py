@@ -16,7 +16,7 @@ from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.plan.matrix import LicenseRules
 from rdma_images.render import labels
 from rdma_images.selection import project
-from tests.support.images import image
+from tests.support.images import planned_image
 
 VERSIONS = {"numpy": "2.4.0", "nvidia-nccl-cu13": "2.30.7", "torch": "2.15.0"}
 
@@ -53,7 +53,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LockReque
 
 
 def unlocked() -> Image:
-    return image(python_packages=("numpy==2.4.0",))
+    return planned_image(python_packages=("numpy==2.4.0",))
 
 
 def new_locks(folder: Path) -> list[str]:

@@ -87,9 +87,9 @@ def test_a_key_and_its_repository_are_stood_in_for_together(project: Project, mo
     monkeypatch.setattr(reachable, "probe_download", lambda *_: (True, "200"))
     monkeypatch.setattr(pins, "downloads", lambda: {"erdma-apt-key": f"sha256:{'a' * 64}"})
     (image,) = rehearsal.with_stand_in_bases(planned("erdma-pytorch"), project)
-    supplies = supplied(image, project)
-    assert {supplies[i].via for i in ("erdma-apt-jammy/erdma", "erdma-apt-key")} == {"stand-in"}
-    assert supplies["erdma-apt-jammy/erdma"].address == "file:/mnt/erdma-apt"
+    supplies_of_image = supplied(image, project)
+    assert {supplies_of_image[i].via for i in ("erdma-apt-jammy/erdma", "erdma-apt-key")} == {"stand-in"}
+    assert supplies_of_image["erdma-apt-jammy/erdma"].address == "file:/mnt/erdma-apt"
 
 
 def test_the_repository_comes_over_the_bases_archives(project: Project) -> None:

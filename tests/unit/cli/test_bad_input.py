@@ -34,7 +34,7 @@ def targets(draw: st.DrawFn) -> dict[str, object]:
         "python-packages": draw(st.lists(st.sampled_from(["numpy", "NumPy", "torch==2.0.0"]) | words, max_size=3)),
         "default": {"base": "debian13", "efa-installer": "1.50.0"} | draw(row),
         "values": draw(many),
-        "exclude": [{"when": axes, "reason": "x"} for axes in draw(st.lists(many, max_size=3))],
+        "exclude": [{"when": condition, "reason": "x"} for condition in draw(st.lists(many, max_size=3))],
     }
 
 

@@ -74,12 +74,12 @@ def files(folder: Path) -> Sequence[str]:
 
 def test_a_folder_of_ones_own_is_planned_and_rendered(command: Path, folder: Path) -> None:
     assert "next: rdma-images build" in output_of(command, folder, "init")
-    wheel = "rdma_images-0.1.0-py3-none-any.whl"  # which is what is installed here
+    wheel_name = "rdma_images-0.1.0-py3-none-any.whl"  # which is what is installed here
     schemas = [f"schemas/{name}.json" for name in ("jobs", "matrix", "mirrors", "policy", "registries")]
-    assert files(folder) == [".github/workflows/images.yml", ".gitignore", "matrix.yaml", wheel, *schemas]
+    assert files(folder) == [".github/workflows/images.yml", ".gitignore", "matrix.yaml", wheel_name, *schemas]
     workflow = yaml.safe_load((folder / ".github/workflows/images.yml").read_text(encoding="utf-8"))
     runs = [step["run"] for step in workflow["jobs"]["build"]["steps"] if "run" in step]
-    assert runs[:3] == [f"pip install ./{wheel}", "rdma-images plan", "rdma-images build"]
+    assert runs[:3] == [f"pip install ./{wheel_name}", "rdma-images plan", "rdma-images build"]
     assert "my-training" in output_of(command, folder, "plan")
     shown = output_of(command, folder, "render").splitlines()
     assert all(Path(line).is_relative_to(folder / "build") for line in shown)

@@ -242,9 +242,9 @@ def test_who_does_not_end_when_asked_is_killed(tmp_path: pathlib.Path) -> None:
 
 def sleep() -> str:
     """Return the program of this machine."""
-    discovery = shutil.which("sleep")
-    assert discovery
-    return discovery
+    program = shutil.which("sleep")
+    assert program
+    return program
 
 
 def test_processes_are_found_by_the_folder_of_their_program(tmp_path: pathlib.Path) -> None:
@@ -321,11 +321,11 @@ def test_what_images_and_cache_take_is_the_most_that_can_be_freed(
 
 
 def test_the_status_is_a_table_and_json() -> None:
-    engine = docker_command.Engine(
+    lab = docker_command.Engine(
         "private", "private", "unix:///s", "26.1", "0.13", "containerd", "host", {"PATH": "/secret"}
     )
     engine_status = status.Status(
-        engine,
+        lab,
         versions={"docker": "26.1"},
         folder="/state/engine",
         folder_used=3 * disk_space.GB,
@@ -369,9 +369,9 @@ def test_images_are_listed_and_removed_by_the_engines_socket(
 
     monkeypatch.setattr(daemon_api, "send", send)
     monkeypatch.setattr(docker_command, "run", lambda *_: pytest.fail("the docker command was started"))
-    engine = Engine("lab", "existing", f"unix://{tmp_path}/x", "28", "0.13", "containerd", "default")
-    assert docker_command.labelled(engine, "a", "b=1") == ["sha256:2"]
-    docker_command.remove_images(engine, "127.0.0.1:1/x:y")
+    lab = Engine("lab", "existing", f"unix://{tmp_path}/x", "28", "0.13", "containerd", "default")
+    assert docker_command.labelled(lab, "a", "b=1") == ["sha256:2"]
+    docker_command.remove_images(lab, "127.0.0.1:1/x:y")
     assert asked == [
         ("GET", '/images/json?filters={"label": ["a", "b=1"]}'),
         ("DELETE", "/images/127.0.0.1:1/x:y"),
@@ -385,12 +385,12 @@ def test_images_are_listed_while_somebody_removes_one(
     answers = iter([subprocess.CompletedProcess((), 1, "", message)] * times)
     listed = subprocess.CompletedProcess((), 0, "sha256:2\nsha256:3\n", "")
     monkeypatch.setattr(docker_command, "run", lambda *_: next(answers, listed))
-    engine = Engine("lab", "existing", "unix:///x", "28", "0.13", "containerd", "default")
+    lab = Engine("lab", "existing", "unix:///x", "28", "0.13", "containerd", "default")
     if times == 2:
-        assert docker_command.labelled(engine, "x") == ["sha256:2", "sha256:3"]
+        assert docker_command.labelled(lab, "x") == ["sha256:2", "sha256:3"]
     else:
         with pytest.raises(RdmaImagesError, match=message):
-            docker_command.labelled(engine, "x")
+            docker_command.labelled(lab, "x")
         assert len(list(answers)) == times - 1
 
 
@@ -459,12 +459,12 @@ def test_a_data_folder_closed_to_the_user_is_no_error(monkeypatch: pytest.Monkey
     def closed(_: pathlib.Path) -> bool:
         raise PermissionError(13, "Permission denied")
 
-    engine = Engine("default", "existing", "unix:///run/docker.sock", "26.1.5", "0.13.1", "classic", "default")
+    existing = Engine("default", "existing", "unix:///run/docker.sock", "26.1.5", "0.13.1", "classic", "default")
     answer = subprocess.CompletedProcess([], 0, stdout="/var/lib/docker/x", stderr="")
     monkeypatch.setattr(docker_command, "run", lambda *_, **__: answer)
     monkeypatch.setattr(pathlib.Path, "is_dir", closed)
     monkeypatch.setattr(disk_space, "require", lambda *_: pytest.fail("a disk that is not known was compared"))
-    execute.require_space([], engine, handed_over=True)
+    execute.require_space([], existing, handed_over=True)
 
 
 def test_podman_in_place_of_docker_is_called_podman(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,9 +287,11 @@ def test_the_libfabric_that_a_plugin_asks_for(all_facts: facts.Facts, plugin: st
 def test_no_job_is_advised_what_an_image_must_not_set(all_facts: facts.Facts) -> None:
     table = yaml_file.load(paths.FACTS / "environment.yaml", Environment)
     for advised in all_facts.running.variables.values():
-        versions = EFA_2_30 if advised.fabric == "efa" else {"nccl": "2.30.7"}
+        image_versions = EFA_2_30 if advised.fabric == "efa" else {"nccl": "2.30.7"}
         environment = {advised.name: advised.value}
-        rows = [name for name, v in table.variables.items() if v.applies_to(environment, advised.fabric, versions)]
+        rows = [
+            name for name, v in table.variables.items() if v.applies_to(environment, advised.fabric, image_versions)
+        ]
         # A job knows its own interfaces; an image that names eth0 does not.
         assert rows == [], f"{advised.name}={advised.value}"
 

@@ -33,7 +33,7 @@ def mirrors(ca_bundle: Path | None = None, logins: Mapping[str, Login] | None = 
     return Mirrors(ca_bundle or Path(ssl.get_default_verify_paths().openssl_cafile), logins=logins or {})
 
 
-def source(address: str, body: bytes = BODY, pin: str | None = None, **extra: str) -> Source:
+def make_source(address: str, body: bytes = BODY, pin: str | None = None, **extra: str) -> Source:
     pin = pin or f"sha256:{hashlib.sha256(body).hexdigest()}"
     return Source("tool-1.0", "tool", "download", address, pin, context="tool", extra=extra)
 
@@ -55,7 +55,7 @@ def downloaded_files(state: Path) -> list[str]:
 
 def test_a_file_is_fetched_once_and_kept_by_its_content(site: Site, state: Path) -> None:
     site.answers["/a/tool-1.0.tar.gz"] = Answer(BODY)
-    upstream = source(f"{site.address}/a/tool-1.0.tar.gz")
+    upstream = make_source(f"{site.address}/a/tool-1.0.tar.gz")
     assert fetched(upstream) == fetched(upstream) == BODY
     assert len(site.requests) == 1
     digest = hashlib.sha256(BODY).hexdigest()
@@ -64,7 +64,7 @@ def test_a_file_is_fetched_once_and_kept_by_its_content(site: Site, state: Path)
 
 def test_sha512_is_compared_too(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
-    assert fetched(source(f"{site.address}/tool", pin=f"sha512:{hashlib.sha512(BODY).hexdigest()}")) == BODY
+    assert fetched(make_source(f"{site.address}/tool", pin=f"sha512:{hashlib.sha512(BODY).hexdigest()}")) == BODY
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
@@ -72,7 +72,7 @@ def test_another_checksum_says_expected_and_found_and_keeps_nothing(site: Site, 
     site.answers["/tool"] = Answer(BODY)
     expected, actual = (hashlib.new(algorithm, data).hexdigest() for data in (b"other", BODY))
     with pytest.raises(fetch.ChecksumError) as error:
-        fetched(source(f"{site.address}/tool", pin=f"{algorithm}:{expected}"))
+        fetched(make_source(f"{site.address}/tool", pin=f"{algorithm}:{expected}"))
     assert f"expected {algorithm}:{expected}, found {algorithm}:{actual}" in str(error.value)
     assert downloaded_files(state) == []
 
@@ -80,7 +80,7 @@ def test_another_checksum_says_expected_and_found_and_keeps_nothing(site: Site, 
 def test_a_broken_connection_is_gone_on_with(site: Site) -> None:
     etag = {"ETag": '"one"'}
     site.answers["/tool"] = [Answer(BODY, headers=etag, cut=100_000), Answer(BODY, headers=etag)]
-    assert fetched(source(f"{site.address}/tool")) == BODY
+    assert fetched(make_source(f"{site.address}/tool")) == BODY
     assert site.requests[1].headers["range"] == f"bytes={100_000 // download.CHUNK * download.CHUNK}-"
     assert site.requests[1].headers["if-range"] == '"one"'
 
@@ -90,41 +90,41 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_its_start(site: Site) -> 
         Answer(b"x" * 300_000, headers={"ETag": '"one"'}, cut=100_000),
         Answer(BODY, headers={"ETag": '"two"'}),
     ]
-    assert fetched(source(f"{site.address}/tool")) == BODY
+    assert fetched(make_source(f"{site.address}/tool")) == BODY
 
 
 def test_a_server_without_ranges_sends_it_all_again(site: Site) -> None:
     site.answers["/tool"] = [Answer(BODY, cut=100_000), Answer(BODY, ranges=False)]
-    assert fetched(source(f"{site.address}/tool")) == BODY
+    assert fetched(make_source(f"{site.address}/tool")) == BODY
 
 
 def test_a_server_that_fails_for_a_moment_is_asked_again(site: Site) -> None:
     site.answers["/tool"] = [Answer(status=500), Answer(status=503), Answer(BODY)]
-    assert fetched(source(f"{site.address}/tool")) == BODY
+    assert fetched(make_source(f"{site.address}/tool")) == BODY
 
 
 def test_a_server_that_keeps_failing_is_given_up(site: Site) -> None:
     site.answers["/tool"] = Answer(status=500)
     with pytest.raises(RdmaImagesError, match=r"answered 500 Internal Server Error \(4 tries\)"):
-        fetched(source(f"{site.address}/tool"))
+        fetched(make_source(f"{site.address}/tool"))
     assert len(site.requests) == download.TRIES
 
 
 def test_what_is_not_there_is_not_asked_for_again(site: Site) -> None:
     with pytest.raises(RdmaImagesError, match="answered 404 Not Found\ntry later, or name another address"):
-        fetched(source(f"{site.address}/tool"))
+        fetched(make_source(f"{site.address}/tool"))
     assert len(site.requests) == 1
 
 
 def test_a_later_run_goes_on_where_an_earlier_one_was_cut_off(site: Site, state: Path) -> None:
     site.answers["/tool"] = Answer(BODY, cut=70_000)
     with pytest.raises(RdmaImagesError, match="the connection broke off"):
-        fetched(source(f"{site.address}/tool"))
+        fetched(make_source(f"{site.address}/tool"))
     part = state / "downloads/partial/tool-1.0/tool"
     have = part.stat().st_size
     assert have == 4 * (70_000 // download.CHUNK * download.CHUNK)
     site.answers["/tool"] = Answer(BODY)
-    assert fetched(source(f"{site.address}/tool")) == BODY
+    assert fetched(make_source(f"{site.address}/tool")) == BODY
     assert site.requests[-1].headers["range"] == f"bytes={have}-"
     assert not part.exists()
 
@@ -134,7 +134,7 @@ def test_a_part_of_something_else_is_thrown_away(site: Site, state: Path) -> Non
     part.parent.mkdir(parents=True)
     part.write_bytes(b"of another day" * 10)
     site.answers["/tool"] = Answer(BODY)
-    assert fetched(source(f"{site.address}/tool")) == BODY
+    assert fetched(make_source(f"{site.address}/tool")) == BODY
 
 
 def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state: Path) -> None:
@@ -142,12 +142,12 @@ def test_a_part_longer_than_the_file_is_thrown_away(site: Site, state: Path) -> 
     part.parent.mkdir(parents=True)
     part.write_bytes(bytes(len(BODY) + 1))
     site.answers["/tool"] = Answer(BODY)
-    assert fetched(source(f"{site.address}/tool")) == BODY
+    assert fetched(make_source(f"{site.address}/tool")) == BODY
 
 
 def test_a_kept_file_that_rotted_is_fetched_again(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
-    upstream = source(f"{site.address}/tool")
+    upstream = make_source(f"{site.address}/tool")
     fetched(upstream)
     cached = download_store.cached_file(upstream)
     assert cached
@@ -157,14 +157,14 @@ def test_a_kept_file_that_rotted_is_fetched_again(site: Site) -> None:
 
 def test_another_pin_does_not_take_what_was_verified_against_the_old_one(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY)
-    fetched(source(f"{site.address}/tool"))
+    fetched(make_source(f"{site.address}/tool"))
     with pytest.raises(fetch.ChecksumError):
-        fetched(source(f"{site.address}/tool", pin="sha256:" + "0" * 64))
+        fetched(make_source(f"{site.address}/tool", pin="sha256:" + "0" * 64))
 
 
 def test_two_runs_at_once_fetch_it_once(site: Site) -> None:
     site.answers["/tool"] = Answer(BODY, silent_for=0.2)
-    upstream = source(f"{site.address}/tool")
+    upstream = make_source(f"{site.address}/tool")
     results: list[bytes] = []
     threads = [threading.Thread(target=lambda: results.append(fetched(upstream))) for _ in range(2)]
     for thread in threads:
@@ -180,7 +180,7 @@ def test_a_failure_stops_the_downloads_beside_it(site: Site, monkeypatch: pytest
     site.answers["/slow"] = Answer(status=503)
     slow = Source("slow-1", "slow", "download", f"{site.address}/slow", "sha256:" + "0" * 64, context="slow")
     with pytest.raises(RdmaImagesError, match=r"tool-1\.0: .*404"):
-        fetch.fetch([supply(source(f"{site.address}/tool")), supply(slow)], mirrors())
+        fetch.fetch([supply(make_source(f"{site.address}/tool")), supply(slow)], mirrors())
     assert sum(request.path == "/slow" for request in site.requests) < download.TRIES
 
 
@@ -190,7 +190,7 @@ def test_a_login_goes_to_its_host_and_not_where_that_redirects(site: Site) -> No
         redirected = elsewhere.address.replace("127.0.0.1", "localhost")
         site.answers["/tool"] = Answer(status=302, headers={"Location": f"{redirected}/tool"})
         logins = {site.address.removeprefix("http://"): Login("me", "pass:word")}
-        assert fetched(source(f"{site.address}/tool"), mirrors(logins=logins)) == BODY
+        assert fetched(make_source(f"{site.address}/tool"), mirrors(logins=logins)) == BODY
         assert site.requests[0].login == "me:pass:word"
         assert elsewhere.requests[0].login is None
 
@@ -203,15 +203,15 @@ def test_a_private_authority_is_trusted_only_when_named(tmp_path: Path) -> None:
     with serve(context) as site:
         site.answers["/tool"] = Answer(BODY)
         with pytest.raises(RdmaImagesError, match=r"certificate is not trusted by .*: name another ca-bundle"):
-            fetched(source(f"{site.address}/tool"))
-        assert fetched(source(f"{site.address}/tool"), mirrors(ca_bundle=tmp_path / "ca.pem")) == BODY
+            fetched(make_source(f"{site.address}/tool"))
+        assert fetched(make_source(f"{site.address}/tool"), mirrors(ca_bundle=tmp_path / "ca.pem")) == BODY
 
 
 def test_a_local_file_is_verified_like_any_other(tmp_path: Path) -> None:
     (tmp_path / "tool.tar.gz").write_bytes(BODY)
-    assert fetched(source("https://vendor.example/tool.tar.gz"), address=str(tmp_path / "tool.tar.gz")) == BODY
+    assert fetched(make_source("https://vendor.example/tool.tar.gz"), address=str(tmp_path / "tool.tar.gz")) == BODY
     with pytest.raises(RdmaImagesError, match="No such file"):
-        fetched(source("https://vendor.example/x", b"x"), address=f"file://{tmp_path}/none")
+        fetched(make_source("https://vendor.example/x", b"x"), address=f"file://{tmp_path}/none")
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +258,7 @@ def signed(
     site.answers["/tool.tar.gz.sig"] = Answer((folder / f"{by}.sig").read_bytes())
     site.answers["/tool.key"] = Answer((folder / f"{key}.key").read_bytes())
     url = f"{site.address}/tool.tar.gz"
-    return source(url, pin=f"openpgp:{fingerprints[pin]}", signature=f"{url}.sig", key=f"{site.address}/tool.key")
+    return make_source(url, pin=f"openpgp:{fingerprints[pin]}", signature=f"{url}.sig", key=f"{site.address}/tool.key")
 
 
 @pytest.fixture(params=["gpgv", "sequoia"])
@@ -297,7 +297,7 @@ def test_a_signature_is_looked_for_beside_a_mirror(site: Site, keys: tuple[Path,
     signed(site, keys)
     upstream = "https://vendor.example/a/tool.tar.gz"
     pin = f"openpgp:{keys[1]['vendor']}"
-    mirrored = source(upstream, pin=pin, signature=f"{upstream}.sig", key="https://vendor.example/keys/tool.key")
+    mirrored = make_source(upstream, pin=pin, signature=f"{upstream}.sig", key="https://vendor.example/keys/tool.key")
     assert fetched(mirrored, address=f"{site.address}/tool.tar.gz") == BODY
 
 

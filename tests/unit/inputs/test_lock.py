@@ -14,13 +14,13 @@ from rdma_images.core.image import Component, Image, Platform
 from rdma_images.inputs import lock
 from rdma_images.inputs.resolve import accepted_tags
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
-from tests.support.images import image
+from tests.support.images import planned_image
 
 DIGEST = "0" * 64
 COMMITTED = sorted((paths.LOCKS / "python").glob("*.json"))
 
 
-def wheel(name: str, version: str) -> Wheel:
+def make_wheel(name: str, version: str) -> Wheel:
     return Wheel(
         name=name,
         version=version,
@@ -38,25 +38,25 @@ def write_lock(folder: Path, question: LockRequest, *wheels: Wheel) -> Path:
 
 
 def locked(folder: Path, locked_image: Image | None = None, nccl: str = "2.30.7") -> Path:
-    question = lock.lock_request(locked_image or image())
-    return write_lock(folder, question, wheel("nvidia-nccl-cu13", nccl), wheel("torch", "2.15.0"))
+    question = lock.lock_request(locked_image or planned_image())
+    return write_lock(folder, question, make_wheel("nvidia-nccl-cu13", nccl), make_wheel("torch", "2.15.0"))
 
 
 def test_torch_alone_decides_its_nccl() -> None:
-    question = lock.lock_request(image())
+    question = lock.lock_request(planned_image())
     assert question.requirements == ("torch==2.15.0",)
     assert question.overrides == ()
     assert question.key == "torch-2.15.0-py3.13-linux-amd64"
 
 
 def test_a_chosen_nccl_is_stronger_than_torchs_pin() -> None:
-    question = lock.lock_request(image(components={"nccl": Component("nccl", "2.32.3", "--set")}))
+    question = lock.lock_request(planned_image(components={"nccl": Component("nccl", "2.32.3", "--set")}))
     assert question.overrides == ("nvidia-nccl-cu13==2.32.3",)
     assert question.key == "torch-2.15.0-nccl-2.32.3-py3.13-linux-amd64"
 
 
 def test_without_torch_nccl_is_asked_for_itself() -> None:
-    without_torch = image(components={"pytorch": None, "nccl": Component("nccl", "2.30.7", "matrix")})
+    without_torch = planned_image(components={"pytorch": None, "nccl": Component("nccl", "2.30.7", "matrix")})
     assert lock.lock_request(without_torch).requirements == ("nvidia-nccl-cu13==2.30.7",)
     assert lock.lock_request(without_torch).overrides == ()
 
@@ -70,27 +70,27 @@ def test_without_torch_nccl_is_asked_for_itself() -> None:
     ],
 )
 def test_the_name_of_a_lock_says_what_was_asked(packages: tuple[str, ...], key: str) -> None:
-    name = lock.lock_request(image(python_packages=packages)).key
+    name = lock.lock_request(planned_image(python_packages=packages)).key
     assert re.fullmatch(key.replace("+", r"\+"), name)
 
 
 def test_different_questions_have_different_names() -> None:
     several = [
-        image(),
-        image(platform="linux/arm64"),
-        image(components={"python": Component("python", "3.12", "base")}),
-        image(components={"pytorch": Component("pytorch", "2.14.1", "matrix")}),
-        image(components={"nccl": Component("nccl", "2.32.3", "--set")}),
-        image(python_packages=("numpy",)),
-        image(python_packages=("numpy>=2",)),
-        image(python_packages=("numpy<2",)),
+        planned_image(),
+        planned_image(platform="linux/arm64"),
+        planned_image(components={"python": Component("python", "3.12", "base")}),
+        planned_image(components={"pytorch": Component("pytorch", "2.14.1", "matrix")}),
+        planned_image(components={"nccl": Component("nccl", "2.32.3", "--set")}),
+        planned_image(python_packages=("numpy",)),
+        planned_image(python_packages=("numpy>=2",)),
+        planned_image(python_packages=("numpy<2",)),
     ]
     assert len({lock.lock_request(pinned).key for pinned in several}) == len(several)
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     file = locked(tmp_path)
-    loaded = lock.load(image(), tmp_path)
+    loaded = lock.load(planned_image(), tmp_path)
     assert loaded.text() == file.read_text()
     assert [wheel.requirement for wheel in loaded.wheels] == [
         f"nvidia-nccl-cu13==2.30.7 --hash=sha256:{DIGEST}",
@@ -101,40 +101,42 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 def test_a_lock_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
     locked(tmp_path)
-    assert lock.load(image(), tmp_path) is lock.load(image(), tmp_path)
+    assert lock.load(planned_image(), tmp_path) is lock.load(planned_image(), tmp_path)
     locked(tmp_path, nccl="2.31.2")
     with pytest.raises(RdmaImagesError, match=r"the wheels bring nvidia-nccl-cu13 2\.31\.2"):
-        lock.load(image(), tmp_path)
+        lock.load(planned_image(), tmp_path)
 
 
 def test_an_image_without_wheels_needs_no_lock(tmp_path: Path) -> None:
-    assert lock.load(image(components={"pytorch": None, "nccl": None}), tmp_path).wheels == ()
+    assert lock.load(planned_image(components={"pytorch": None, "nccl": None}), tmp_path).wheels == ()
 
 
 def test_a_missing_lock_names_the_fix(tmp_path: Path) -> None:
     with pytest.raises(lock.NotLockedError, match=r"no such lock\nrun `invoke lock`"):
-        lock.load(image(), tmp_path)
+        lock.load(planned_image(), tmp_path)
 
 
 def test_a_lock_of_another_question_is_refused(tmp_path: Path) -> None:
-    other = lock.lock_request(image(python_packages=("numpy",)))
-    write_lock(tmp_path, other, wheel("torch", "2.15.0")).rename(lock.lock_path(lock.lock_request(image()), tmp_path))
+    other = lock.lock_request(planned_image(python_packages=("numpy",)))
+    write_lock(tmp_path, other, make_wheel("torch", "2.15.0")).rename(
+        lock.lock_path(lock.lock_request(planned_image()), tmp_path)
+    )
     with pytest.raises(
         RefusedError, match=r"locked torch==2\.15\.0, numpy .* but torch==2\.15\.0 for [^\n]*\nrun `invoke lock`"
     ):
-        lock.load(image(), tmp_path)
+        lock.load(planned_image(), tmp_path)
 
 
 def test_a_lock_that_lost_a_package_is_refused(tmp_path: Path) -> None:
-    write_lock(tmp_path, lock.lock_request(image()), wheel("nvidia-nccl-cu13", "2.30.7"))
+    write_lock(tmp_path, lock.lock_request(planned_image()), make_wheel("nvidia-nccl-cu13", "2.30.7"))
     with pytest.raises(RefusedError, match=r"has no wheel of torch\nrun `invoke lock`"):
-        lock.load(image(), tmp_path)
+        lock.load(planned_image(), tmp_path)
 
 
 def test_wheels_with_another_nccl_than_planned_are_refused(tmp_path: Path) -> None:
     locked(tmp_path, nccl="2.29.7")
     with pytest.raises(RdmaImagesError, match=r"bring nvidia-nccl-cu13 2\.29\.7, but .* nvidia-nccl-cu13 2\.30\.7"):
-        lock.load(image(), tmp_path)
+        lock.load(planned_image(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_a_damaged_lock_is_named_with_its_line(tmp_path: Path, damage: Callable[
     file = locked(tmp_path)
     file.write_text(damage(file.read_text()))
     with pytest.raises(RefusedError, match=re.escape(str(file)) + message):
-        lock.load(image(), tmp_path)
+        lock.load(planned_image(), tmp_path)
 
 
 def test_there_are_committed_locks() -> None:
@@ -193,7 +195,7 @@ def test_tools_that_were_locked_before_the_build_tools_are_locked_again(tmp_path
     question = LockRequest(requirements=("uv==1.0",), python="3.10", platform="linux/amd64")
     file = lock.tools_path("linux/amd64", tmp_path)
     file.parent.mkdir()
-    file.write_text(Lock(request=question, wheels=(wheel("uv", "1.0"),)).text())
+    file.write_text(Lock(request=question, wheels=(make_wheel("uv", "1.0"),)).text())
     with pytest.raises(lock.NotLockedError, match=r"has no cmake, .*, wheel\nrun `invoke lock`"):
         lock.tools(tmp_path)
 
@@ -205,7 +207,7 @@ def test_tools_of_different_versions_are_refused(tmp_path: Path) -> None:
         question = LockRequest(requirements=names, python="3.10", platform=platform)
         file = lock.tools_path(platform, tmp_path)
         file.parent.mkdir(exist_ok=True)
-        file.write_text(Lock(request=question, wheels=tuple(wheel(name, version) for name in names)).text())
+        file.write_text(Lock(request=question, wheels=tuple(make_wheel(name, version) for name in names)).text())
     with pytest.raises(RefusedError, match=r"not the same versions\nrun `invoke lock`"):
         lock.tools(tmp_path)
 
@@ -216,7 +218,7 @@ def test_lock_files_are_json() -> None:
 
 
 def test_a_source_package_that_is_not_installed_is_refused(tmp_path: Path) -> None:
-    used, unused = (replace(image(), source_packages=(name,)) for name in ("torch", "inotify-simple"))
+    used, unused = (replace(planned_image(), source_packages=(name,)) for name in ("torch", "inotify-simple"))
     locked(tmp_path, used)
     assert lock.load(used, tmp_path)
     with pytest.raises(lock.NotLockedError):

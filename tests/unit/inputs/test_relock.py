@@ -14,7 +14,7 @@ from rdma_images.inputs import download, lock, pins, reachable, relock, resolve
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.registry import reference
-from tests.support.images import image
+from tests.support.images import planned_image
 from tests.support.loopback import Answer, Site
 
 DIGEST = "sha256:" + "a" * 64
@@ -49,7 +49,7 @@ def mirrors(site: Site) -> Mirrors:
 
 
 def erdma() -> Image:
-    return image(
+    return planned_image(
         axes={"base": "ubuntu22.04"},
         components={
             "efa-installer": None,
@@ -94,7 +94,7 @@ def test_everything_is_locked_once_and_then_kept(locks: Path, site: Site) -> Non
 
 
 def test_images_with_the_same_wheels_share_a_lock(locks: Path, site: Site) -> None:
-    outcomes(site, image(), image(target="other"), erdma())
+    outcomes(site, planned_image(), planned_image(target="other"), erdma())
     assert sorted(path.name for path in (locks / "python").iterdir()) == [
         "tools-linux-amd64.json",
         "tools-linux-arm64.json",
@@ -116,33 +116,35 @@ def test_a_base_that_this_host_bootstraps_may_be_out_of_reach(
 ) -> None:
     monkeypatch.setattr(bootstrap, "is_possible", lambda name, _: name == "debian13")
     said: list[str] = []
-    done = relock.relock([image()], facts.load(), mirrors(site), progress=said.append)
+    done = relock.relock([planned_image()], facts.load(), mirrors(site), progress=said.append)
     assert {item.name: item.outcome for item in done}["docker.io/library/debian:trixie-slim"] == "not needed"
     assert "docker.io/library/debian:trixie-slim is not pinned: it is bootstrapped on this host" in said
     monkeypatch.setattr(bootstrap, "is_possible", lambda *_: False)
-    assert outcomes(site, image())["docker.io/library/debian:trixie-slim"] == "failed"
+    assert outcomes(site, planned_image())["docker.io/library/debian:trixie-slim"] == "failed"
     assert not (locks / "bases.yaml").exists()
 
 
 def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(
     locks: Path, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outcomes(site, image())
-    before = lock.load(image(), locks)
+    outcomes(site, planned_image())
+    before = lock.load(planned_image(), locks)
 
     def fails(*_: object) -> None:
         raise RdmaImagesError("the package index is down")
 
     monkeypatch.setattr(resolve, "resolve", fails)
-    assert outcomes(site, image(), upgrade=True)["torch-2.15.0-py3.13-linux-amd64"] == "failed"
-    assert lock.load(image(), locks) == before
+    assert outcomes(site, planned_image(), upgrade=True)["torch-2.15.0-py3.13-linux-amd64"] == "failed"
+    assert lock.load(planned_image(), locks) == before
 
 
 @pytest.mark.usefixtures("locks")
 def test_an_upgrade_says_what_moved(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes(site, image())
+    outcomes(site, planned_image())
     monkeypatch.setattr(resolve, "resolve", lambda *question: answer(*question, numpy="2.4.1"))
-    done = {outcome.name: outcome for outcome in relock.relock([image()], facts.load(), mirrors(site), upgrade=True)}
+    done = {
+        outcome.name: outcome for outcome in relock.relock([planned_image()], facts.load(), mirrors(site), upgrade=True)
+    }
     assert done["torch-2.15.0-py3.13-linux-amd64"].detail == "numpy 2.4.0 -> 2.4.1"
 
 

@@ -19,14 +19,14 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import LockRequest
 from rdma_images.plan import local_packages
 from rdma_images.registry.credentials import Login
-from tests.support.images import image
+from tests.support.images import planned_image
 from tests.support.loopback import Answer, Site, serve
 
 REQUEST = LockRequest(requirements=(), python="3.13", platform="linux/amd64")
 TAG = "manylinux_2_28_x86_64"
 
 
-def wheel(name: str, version: str, *requires: str, tag: str = "py3-none-any") -> tuple[str, bytes]:
+def make_wheel(name: str, version: str, *requires: str, tag: str = "py3-none-any") -> tuple[str, bytes]:
     """Return a wheel's file name and content, as small as it can be."""
     distribution = name.replace("-", "_")
     about = f"{distribution}-{version}.dist-info"
@@ -44,14 +44,14 @@ def wheel(name: str, version: str, *requires: str, tag: str = "py3-none-any") ->
 def index() -> Iterator[Site]:
     """Yield an index whose torch pins its NCCL, as the real one does."""
     with serve() as site:
-        publish(site, "torch", wheel("torch", "2.15.0", "nvidia-nccl-cu13==2.30.7", "plain"))
+        publish(site, "torch", make_wheel("torch", "2.15.0", "nvidia-nccl-cu13==2.30.7", "plain"))
         publish(
             site,
             "nvidia-nccl-cu13",
-            wheel("nvidia-nccl-cu13", "2.30.7", tag=f"py3-none-{TAG}"),
-            wheel("nvidia-nccl-cu13", "2.32.3", tag=f"py3-none-{TAG}"),
+            make_wheel("nvidia-nccl-cu13", "2.30.7", tag=f"py3-none-{TAG}"),
+            make_wheel("nvidia-nccl-cu13", "2.32.3", tag=f"py3-none-{TAG}"),
         )
-        publish(site, "plain", wheel("plain", "1.0"), wheel("plain", "1.1", tag="cp313-cp313-win_amd64"))
+        publish(site, "plain", make_wheel("plain", "1.0"), make_wheel("plain", "1.1", tag="cp313-cp313-win_amd64"))
         yield site
 
 
@@ -76,7 +76,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_lock_has_every_wheel_with_its_hash_and_size(index: Site, tmp_path: Path) -> None:
-    new_lock = lock.create_lock(image(), mirrors(index), tmp_path)
+    new_lock = lock.create_lock(planned_image(), mirrors(index), tmp_path)
     assert [(wheel.name, wheel.version) for wheel in new_lock.wheels] == [
         ("nvidia-nccl-cu13", "2.30.7"),
         ("plain", "1.0"),
@@ -87,19 +87,19 @@ def test_a_lock_has_every_wheel_with_its_hash_and_size(index: Site, tmp_path: Pa
         assert isinstance(answer, Answer)
         body = answer.body
         assert (locked_wheel.size, locked_wheel.sha256) == (len(body), hashlib.sha256(body).hexdigest())
-    assert lock.load(image(), tmp_path) == new_lock
-    assert lock.create_lock(image(), mirrors(index), tmp_path).text() == new_lock.text()
+    assert lock.load(planned_image(), tmp_path) == new_lock
+    assert lock.create_lock(planned_image(), mirrors(index), tmp_path).text() == new_lock.text()
     assert "127.0.0.1" not in lock.lock_path(new_lock.request, tmp_path).read_text()
 
 
 def test_a_chosen_nccl_replaces_torchs(index: Site, tmp_path: Path) -> None:
-    newer = image(components={"nccl": Component("nccl", "2.32.3", "--set")})
+    newer = planned_image(components={"nccl": Component("nccl", "2.32.3", "--set")})
     new_lock = lock.create_lock(newer, mirrors(index), tmp_path)
     assert {wheel.name: wheel.version for wheel in new_lock.wheels}["nvidia-nccl-cu13"] == "2.32.3"
 
 
 def test_facts_that_are_wrong_about_the_pin_are_found_when_locking(index: Site, tmp_path: Path) -> None:
-    wrong = image(components={"nccl": Component("nccl", "2.29.7", "pytorch")})
+    wrong = planned_image(components={"nccl": Component("nccl", "2.29.7", "pytorch")})
     with pytest.raises(RdmaImagesError, match=r"facts\.update"):
         lock.create_lock(wrong, mirrors(index), tmp_path)
     assert not list(tmp_path.rglob("*.json"))
@@ -107,12 +107,12 @@ def test_facts_that_are_wrong_about_the_pin_are_found_when_locking(index: Site, 
 
 def test_what_has_no_solution_says_why(index: Site, tmp_path: Path) -> None:
     with pytest.raises(RdmaImagesError, match=r"uv finds no wheels: .*nothing-like-it"):
-        lock.create_lock(image(python_packages=("nothing-like-it",)), mirrors(index), tmp_path)
+        lock.create_lock(planned_image(python_packages=("nothing-like-it",)), mirrors(index), tmp_path)
 
 
 def test_an_index_behind_a_login(index: Site, tmp_path: Path) -> None:
     host = index.address.removeprefix("http://")
-    lock.create_lock(image(), mirrors(index, logins={host: Login("me", "p@ss/word")}), tmp_path)
+    lock.create_lock(planned_image(), mirrors(index, logins={host: Login("me", "p@ss/word")}), tmp_path)
     assert {request.login for request in index.requests} == {"me:p@ss/word"}
 
 
@@ -182,31 +182,31 @@ class TestLocalPackages:
         return tmp_path
 
     def test_a_wheel_and_a_project_bring_what_they_require(self, index: Site, folder: Path) -> None:
-        file, content = wheel("my-ops", "1.0", "plain", tag="cp313-cp313-linux_x86_64")
+        file, content = make_wheel("my-ops", "1.0", "plain", tag="cp313-cp313-linux_x86_64")
         (folder / file).write_bytes(content)
         (folder / "project" / "pyproject.toml").write_text(
             '[project]\nname = "my-project"\nversion = "0.3"\ndependencies = ["torch==2.15.0"]\n'
         )
         pins = [local_packages.pin(text, folder, "matrix.yaml:3") for text in (f"./{file}", "./project")]
-        lock = resolve.resolve(
+        resolved = resolve.resolve(
             REQUEST.model_copy(update={"requirements": tuple(pins)}), f"{index.address}/simple", mirrors(index)
         )
-        assert [(source.name, source.origin) for source in lock.sources] == [
+        assert [(source.name, source.origin) for source in resolved.sources] == [
             ("my-ops", f"./{file}"),
             ("my-project", "./project"),
         ]
-        assert {locked_wheel.name for locked_wheel in lock.wheels} == {
+        assert {locked_wheel.name for locked_wheel in resolved.wheels} == {
             "my-ops",
             "my-project",
             "nvidia-nccl-cu13",
             "plain",
             "torch",
         }
-        assert lock.sources[0].sha256 == hashlib.sha256(content).hexdigest()
-        assert str(folder) not in lock.text()
+        assert resolved.sources[0].sha256 == hashlib.sha256(content).hexdigest()
+        assert str(folder) not in resolved.text()
 
     def test_a_wheel_of_another_python_is_refused(self, index: Site, folder: Path) -> None:
-        file, content = wheel("my-ops", "1.0", tag="cp311-cp311-linux_x86_64")
+        file, content = make_wheel("my-ops", "1.0", tag="cp311-cp311-linux_x86_64")
         (folder / file).write_bytes(content)
         request = REQUEST.model_copy(update={"requirements": (local_packages.pin(f"./{file}", folder, "x:1"),)})
         with pytest.raises(RdmaImagesError, match="no wheels with a matching Python version tag"):
@@ -224,8 +224,8 @@ class TestLocalPackages:
         assert "write name, version and dependencies under [project]" in str(caught.value)
         # What the message says helps: setup.py is not run any more.
         settings.write_text(backend + '[project]\nname = "ops"\nversion = "1"\ndependencies = ["plain"]\n')
-        lock = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
-        assert {wheel.name for wheel in lock.wheels} == {"ops", "plain"}
+        resolved = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+        assert {wheel.name for wheel in resolved.wheels} == {"ops", "plain"}
 
     def test_an_address_that_another_package_names_is_refused(self, index: Site, folder: Path) -> None:
         for name in ("project", "other"):
@@ -243,12 +243,12 @@ class TestNamedIndexes:
 
     @pytest.fixture
     def company(self, index: Site) -> Iterator[tuple[Site, PackageIndex]]:
-        publish(index, "app", wheel("app", "1.0", "internal"))
-        publish(index, "internal", wheel("internal", "9.0", "evil"))
-        publish(index, "only-inside-user", wheel("only-inside-user", "1.0", "only-inside"))
+        publish(index, "app", make_wheel("app", "1.0", "internal"))
+        publish(index, "internal", make_wheel("internal", "9.0", "evil"))
+        publish(index, "only-inside-user", make_wheel("only-inside-user", "1.0", "only-inside"))
         with serve() as site:
-            publish(site, "internal", wheel("internal", "1.0", "plain"))
-            publish(site, "only-inside", wheel("only-inside", "1.0"))
+            publish(site, "internal", make_wheel("internal", "1.0", "plain"))
+            publish(site, "only-inside", make_wheel("only-inside", "1.0"))
             yield site, PackageIndex("company", f"{site.address}/simple", ("internal", "only-inside"))
 
     @pytest.mark.parametrize(
@@ -265,13 +265,13 @@ class TestNamedIndexes:
         self, index: Site, company: tuple[Site, PackageIndex], required: tuple[str, ...], locked: dict[str, str]
     ) -> None:
         request = REQUEST.model_copy(update={"requirements": required})
-        lock = resolve.resolve(request, f"{index.address}/simple", mirrors(index), [company[1]])
-        assert {wheel.name: wheel.version for wheel in lock.wheels} == locked
-        assert {wheel.name for wheel in lock.wheels if wheel.index == "company"} == locked.keys() & {
+        resolved = resolve.resolve(request, f"{index.address}/simple", mirrors(index), [company[1]])
+        assert {wheel.name: wheel.version for wheel in resolved.wheels} == locked
+        assert {wheel.name for wheel in resolved.wheels if wheel.index == "company"} == locked.keys() & {
             "internal",
             "only-inside",
         }
-        assert company[0].address not in lock.text()
+        assert company[0].address not in resolved.text()
 
     def test_a_login_of_its_host_opens_it_and_goes_nowhere_else(
         self, index: Site, company: tuple[Site, PackageIndex]
@@ -286,8 +286,8 @@ class TestNamedIndexes:
     def test_a_lock_from_another_index_does_not_fit(
         self, index: Site, company: tuple[Site, PackageIndex], tmp_path: Path
     ) -> None:
-        planned = dataclasses.replace(image(), python_packages=("internal==1.0",), indexes=(company[1],))
-        publish(index, "torch", wheel("torch", "2.15.0", "nvidia-nccl-cu13==2.30.7"))
+        planned = dataclasses.replace(planned_image(), python_packages=("internal==1.0",), indexes=(company[1],))
+        publish(index, "torch", make_wheel("torch", "2.15.0", "nvidia-nccl-cu13==2.30.7"))
         lock.create_lock(planned, mirrors(index), tmp_path)
         assert lock.load(planned, tmp_path).wheels[0].index == "company"
         with pytest.raises(RefusedError, match="has internal from company, and it is named for none of indexes"):
@@ -295,14 +295,14 @@ class TestNamedIndexes:
 
 
 def test_a_file_that_the_requirements_hashes_do_not_allow_is_refused(index: Site, tmp_path: Path) -> None:
-    plain = {file: hashlib.sha256(body).hexdigest() for file, body in [wheel("plain", "1.0")]}
-    good = dataclasses.replace(image(), hashes={"plain": tuple(plain.values())})
+    plain = {file: hashlib.sha256(body).hexdigest() for file, body in [make_wheel("plain", "1.0")]}
+    good = dataclasses.replace(planned_image(), hashes={"plain": tuple(plain.values())})
     lock.create_lock(good, mirrors(index), tmp_path)
     with pytest.raises(RefusedError, match=r"plain-1\.0-py3-none-any\.whl has the sha256 .*, which the requirements"):
         lock.load(dataclasses.replace(good, hashes={"plain": ("0" * 64,)}), tmp_path)
 
 
-def source(name: str, version: str, requires: str) -> tuple[str, bytes]:
+def make_source(name: str, version: str, requires: str) -> tuple[str, bytes]:
     """Return a source whose build imports torch, and that says what it requires as older setuptools did."""
     folder = f"{name}-{version}"
     backend = '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n'
@@ -322,10 +322,10 @@ def source(name: str, version: str, requires: str) -> tuple[str, bytes]:
 
 
 def test_a_source_that_cannot_be_asked_what_it_requires_has_it_written_down(index: Site) -> None:
-    publish(index, "scatter", source("scatter", "2.1", "plain"))
+    publish(index, "scatter", make_source("scatter", "2.1", "plain"))
     request = REQUEST.model_copy(update={"requirements": ("scatter",), "sources": ("scatter",)})
-    lock = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
-    assert [(wheel.name, wheel.file) for wheel in lock.wheels] == [
+    resolved = resolve.resolve(request, f"{index.address}/simple", mirrors(index))
+    assert [(wheel.name, wheel.file) for wheel in resolved.wheels] == [
         ("plain", "plain-1.0-py3-none-any.whl"),
         ("scatter", "scatter-2.1.tar.gz"),
     ]

@@ -11,7 +11,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.inputs import solve
 from rdma_images.plan.matrix import Matrix
 from tests.support.loopback import Site, serve
-from tests.unit.inputs.test_resolve import mirrors, publish, source, wheel
+from tests.unit.inputs.test_resolve import make_source, make_wheel, mirrors, publish
 
 FACTS = facts.load()
 TARGET = """
@@ -32,13 +32,17 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(paths, "PROJECT", tmp_path)
     with serve() as site:
         publish(
-            site, "torch", *(wheel("torch", version) for version in ("2.13.0", "2.14.0", "2.14.1", "2.15.0", "2.99.0"))
+            site,
+            "torch",
+            *(make_wheel("torch", version) for version in ("2.13.0", "2.14.0", "2.14.1", "2.15.0", "2.99.0")),
         )
-        publish(site, "plain", wheel("plain", "1.0"))
-        publish(site, "engine", wheel("engine", "1.0", "torch==2.13.0"), wheel("engine", "2.0", "torch==2.14.0"))
-        publish(site, "old-python", wheel("old-python", "1.0", tag="cp312-cp312-manylinux_2_28_x86_64"))
-        publish(site, "too-old", wheel("too-old", "1.0", "torch<2"))
-        publish(site, "a-source", source("a-source", "1.0", "plain"))
+        publish(site, "plain", make_wheel("plain", "1.0"))
+        publish(
+            site, "engine", make_wheel("engine", "1.0", "torch==2.13.0"), make_wheel("engine", "2.0", "torch==2.14.0")
+        )
+        publish(site, "old-python", make_wheel("old-python", "1.0", tag="cp312-cp312-manylinux_2_28_x86_64"))
+        publish(site, "too-old", make_wheel("too-old", "1.0", "torch<2"))
+        publish(site, "a-source", make_source("a-source", "1.0", "plain"))
         yield site
 
 

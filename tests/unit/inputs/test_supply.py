@@ -18,7 +18,7 @@ from rdma_images.core.source import UNPINNED, Source, Supply
 from rdma_images.debian import bootstrap, host_apt
 from rdma_images.inputs import download_store, preflight, reachable, sources
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
-from tests.support.images import image
+from tests.support.images import planned_image
 from tests.support.loopback import Answer, Site
 
 CLOSED = "http://127.0.0.1:9"  # discard: nothing listens there
@@ -199,7 +199,7 @@ def of_image(planned: Image, **addresses: str) -> dict[tuple[str, str | None], S
 
 def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "is_possible", lambda *_: True)
-    supplies = of_image(image(), index=f"{debian_host.address}/simple")
+    supplies = of_image(planned_image(), index=f"{debian_host.address}/simple")
     assert {key: supply.via for key, supply in supplies.items()} == {
         ("base-debian13", "base"): "bootstrap",
         ("base-debian13", "builder"): "bootstrap",
@@ -217,33 +217,33 @@ def test_an_efa_image_on_debian(debian_host: Site, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("debian_host")
 def test_a_base_that_cannot_be_bootstrapped_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "obstacle", lambda *_: "no user namespaces")
-    base = sources.source_of_base(image(), facts.load())
+    base = sources.source_of_base(planned_image(), facts.load())
     supplied = preflight.find_supplies([base], mirrors())
     assert (supplied[0].via, supplied[0].detail) == ("upstream", "not locked; not bootstrapped: no user namespaces")
     with pytest.raises(RdmaImagesError, match="lock what is not locked"):
         preflight.require(supplied)
-    lines = preflight.pull_reasons([image()], facts.load(), mirrors())
+    lines = preflight.pull_reasons([planned_image()], facts.load(), mirrors())
     assert lines == ["base-debian13 is pulled from docker.io/library/debian:trixie-slim: no user namespaces"]
-    assert preflight.pull_reasons([image()], facts.load(), mirrors(base="registry.example/x")) == []
+    assert preflight.pull_reasons([planned_image()], facts.load(), mirrors(base="registry.example/x")) == []
 
 
 def test_an_installer_whose_checksum_is_known_is_pinned_by_it() -> None:
-    older = image(components={"efa-installer": Component("efa-installer", "1.42.0", "matrix")})
+    older = planned_image(components={"efa-installer": Component("efa-installer", "1.42.0", "matrix")})
     sources_by_id = {source.id: source for source in sources.sources(older, facts.load())}
     assert sources_by_id["efa-installer-1.42.0"].pin == f"sha256:{facts.load().efa.releases['1.42.0'].sha256}"
 
 
 def test_a_plugin_of_its_own_is_a_source_and_a_bundled_one_is_not() -> None:
     details = PluginDetails(from_="source", net_name="", files=(), configure=(), platform="", platform_headings=())
-    with_plugin = image(components={"aws-ofi-nccl": Component("aws-ofi-nccl", "1.21.1", "matrix", details)})
+    with_plugin = planned_image(components={"aws-ofi-nccl": Component("aws-ofi-nccl", "1.21.1", "matrix", details)})
     sources_by_id = {source.id: source for source in sources.sources(with_plugin, facts.load())}
     assert sources_by_id["aws-ofi-nccl-1.21.1"].pin.startswith("sha512:")
     assert sources_by_id["aws-ofi-nccl-1.21.1"].upstream.endswith("/v1.21.1/aws-ofi-nccl-1.21.1.tar.gz")
-    assert "aws-ofi-nccl-1.21.1" not in {source.id for source in sources.sources(image(), facts.load())}
+    assert "aws-ofi-nccl-1.21.1" not in {source.id for source in sources.sources(planned_image(), facts.load())}
 
 
 def test_an_erdma_image_takes_alibabas_repository_and_key() -> None:
-    planned = image(
+    planned = planned_image(
         fabric="erdma",
         axes={"base": "ubuntu22.04"},
         components={
@@ -262,7 +262,7 @@ def test_a_pulled_base_is_asked_for_by_its_locked_digest(site: Site, monkeypatch
     monkeypatch.setattr("rdma_images.inputs.pins.bases", lambda: {"docker.io/library/ubuntu:24.04": digest})
     host = site.address.removeprefix("http://")
     site.answers[f"/v2/hub/library/ubuntu/manifests/{digest}"] = Answer(headers={"Docker-Content-Digest": digest})
-    supplies = of_image(image(axes={"base": "ubuntu24.04"}), base=f"{host}/hub/")
+    supplies = of_image(planned_image(axes={"base": "ubuntu24.04"}), base=f"{host}/hub/")
     base = supplies["base-ubuntu24.04", "base"]
     assert base.address == f"docker-image://{host}/hub/library/ubuntu:24.04@{digest}"
     assert (base.via, base.reachable, base.source.pin) == ("mirror", True, digest)
@@ -270,7 +270,7 @@ def test_a_pulled_base_is_asked_for_by_its_locked_digest(site: Site, monkeypatch
 
 def test_a_base_that_nobody_locked_is_not_pulled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdma_images.inputs.pins.bases", dict)
-    base = of_image(image(axes={"base": "ubuntu24.04"}))["base-ubuntu24.04", "base"]
+    base = of_image(planned_image(axes={"base": "ubuntu24.04"}))["base-ubuntu24.04", "base"]
     assert (base.reachable, base.detail) == (False, "not locked")
 
 
@@ -303,7 +303,7 @@ def test_the_archive_of_a_host_that_is_not_debian_is_the_bases_own(monkeypatch: 
         raise RdmaImagesError("this host is Fedora")
 
     monkeypatch.setattr(host_apt, "debian", elsewhere)
-    archives = [source for source in sources.sources(image(), facts.load()) if source.kind == "apt"]
+    archives = [source for source in sources.sources(planned_image(), facts.load()) if source.kind == "apt"]
     assert {archive.upstream for archive in archives} == {""}
     assert all(preflight.find_supplies([archive], mirrors())[0].reachable for archive in archives)
 

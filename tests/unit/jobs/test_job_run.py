@@ -43,16 +43,16 @@ def _calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_job(tmp_path: Path, launcher: str, **changes: Any) -> Path:
-    request = jobs.request(launcher, "efa", "torchrun", name="j", **changes)
+    request = jobs.job_request(launcher, "efa", "torchrun", name="j", **changes)
     if launcher == "docker":
         request = replace(request, nodes=1, parameters={})
     return create.write_job(request, jobs.load_project(), str(tmp_path / "j"))[1]
 
 
-def start(folder: Path, **options: Any) -> record.SubmissionRecord:
-    return record.load(job_run.run_job(folder, jobs.load_project(), job_run.JobRunOptions(**options), lambda _: None))[
-        -1
-    ]
+def start(job_folder: Path, **options: Any) -> record.SubmissionRecord:
+    return record.load(
+        job_run.run_job(job_folder, jobs.load_project(), job_run.JobRunOptions(**options), lambda _: None)
+    )[-1]
 
 
 @pytest.mark.parametrize(
@@ -158,17 +158,17 @@ def test_a_folder_that_is_no_jobs(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write_job(tmp_path, "slurm")
+    job_folder = write_job(tmp_path, "slurm")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RdmaImagesError, match=r"j was not submitted: sbatch is not on the PATH.*\ninstall it"):
-        start(folder)
+        start(job_folder)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    folder = write_job(tmp_path, "docker")
-    (folder / record.RUNS).write_text("in the way")
+    job_folder = write_job(tmp_path, "docker")
+    (job_folder / record.RUNS).write_text("in the way")
     with pytest.raises(RdmaImagesError, match="runs"):
-        start(folder)
+        start(job_folder)
 
 
 def test_a_launcher_that_nobody_can_follow(tmp_path: Path) -> None:
@@ -181,11 +181,11 @@ def test_a_launcher_that_nobody_can_follow(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("calls")
 def test_a_job_that_was_edited_has_no_leg_over_tcp(tmp_path: Path) -> None:
-    folder = write_job(tmp_path, "docker")
-    assert start(folder, tcp=True).run == "tcp"
-    script = folder / "run.sh"
+    job_folder = write_job(tmp_path, "docker")
+    assert start(job_folder, tcp=True).run == "tcp"
+    script = job_folder / "run.sh"
     script.write_text(script.read_text() + "# edited\n")
     with pytest.raises(RdmaImagesError, match=r"run\.sh was edited"):
-        start(folder, tcp=True)
+        start(job_folder, tcp=True)
     with pytest.raises(RdmaImagesError, match="is itself over TCP"):
         start(write_job(tmp_path / "tcp", "docker", tcp=True), tcp=True)

@@ -214,8 +214,8 @@ def _can_have(launcher: str, name: str) -> bool:
     ],
 )
 def test_interfaces_by_gpus(instance: str, gpus: int, interfaces: int, hugepages: int) -> None:
-    counts = jobs.job("mpijob", "efa", "mpirun", instance=instance, gpus=gpus).counts
-    assert (counts.gpus, counts.interfaces, counts.hugepages) == (gpus, interfaces, hugepages)
+    job_counts = jobs.job("mpijob", "efa", "mpirun", instance=instance, gpus=gpus).counts
+    assert (job_counts.gpus, job_counts.interfaces, job_counts.hugepages) == (gpus, interfaces, hugepages)
 
 
 @pytest.mark.parametrize(("launcher", "fabric", "starter"), EVERY)
@@ -317,7 +317,7 @@ def test_ssh_between_ranks_is_the_users_where_the_target_has_one(launcher: str) 
     changed = replace(
         project, matrix=project.matrix.model_copy(update={"targets": {**project.matrix.targets, name: with_user}})
     )
-    job = compose.compose(jobs.request(launcher, "efa", "mpirun"), changed)
+    job = compose.compose(jobs.job_request(launcher, "efa", "mpirun"), changed)
     assert (job.user, job.home, job.ssh_port) == ("nonroot", "/home/nonroot", 2222)
     text = "\n".join(content for file, content in jobs.files(job).items() if file != "job.json")
     assert "/root" not in text

@@ -61,7 +61,9 @@ def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
         refused(match, launcher, **changes)
     else:
         with pytest.raises(RefusedError, match=match):
-            create.write_job(replace(jobs.request("mpijob", "efa", "mpirun"), launcher=launcher), jobs.load_project())
+            create.write_job(
+                replace(jobs.job_request("mpijob", "efa", "mpirun"), launcher=launcher), jobs.load_project()
+            )
 
 
 @pytest.mark.parametrize(
@@ -87,12 +89,12 @@ def test_a_launcher_that_cannot(match: str, launcher: str, fabric: str, starter:
 
 
 def test_what_only_the_user_knows_is_asked_for_by_name_all_at_once() -> None:
-    request = replace(jobs.request("sagemaker", "efa", "torchrun"), parameters={})
+    request = replace(jobs.job_request("sagemaker", "efa", "torchrun"), parameters={})
     with pytest.raises(RefusedError) as caught:
         create.write_job(request, jobs.load_project())
     for name in ("role", "subnets", "security-groups", "output", "region"):
         assert f"--param {name}=" in str(caught.value)
-    request = replace(jobs.request("mpijob", "erdma", "mpirun"), parameters={})
+    request = replace(jobs.job_request("mpijob", "erdma", "mpirun"), parameters={})
     with pytest.raises(RefusedError, match=r"mtu=.*\n.*cidr="):
         create.write_job(request, jobs.load_project())
 
@@ -174,7 +176,7 @@ def test_a_rehearsal_is_known_by_its_digest(images: Path) -> None:
 
 
 def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    request = jobs.request("mpijob", "efa", "mpirun", name="first")
+    request = jobs.job_request("mpijob", "efa", "mpirun", name="first")
     out = tmp_path / "out"
     create.write_job(request, jobs.load_project(), str(out))
     before = {path.name: path.read_text() for path in out.iterdir()}
@@ -189,13 +191,13 @@ def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_a_job_that_is_written_again_keeps_its_runs_and_what_others_wrote(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    request = jobs.request("mpijob", "efa", "mpirun")
+    request = jobs.job_request("mpijob", "efa", "mpirun")
     create.write_job(request, jobs.load_project(), str(out))
     run = out / "runs" / "20261122T060000Z" / "logs"
     run.mkdir(parents=True)
     (run / "0.log").write_text("a log")
     (out / "notes.txt").write_text("mine")
-    create.write_job(jobs.request("trainjob", "efa", "mpirun"), jobs.load_project(), str(out))
+    create.write_job(jobs.job_request("trainjob", "efa", "mpirun"), jobs.load_project(), str(out))
     assert {path.name for path in out.iterdir()} == {"README.md", "job.json", "trainjob.yaml", "runs", "notes.txt"}
     assert ((run / "0.log").read_text(), (out / "notes.txt").read_text()) == ("a log", "mine")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -203,10 +205,10 @@ def test_a_job_that_is_written_again_keeps_its_runs_and_what_others_wrote(tmp_pa
 
 def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    create.write_job(jobs.request("mpijob", "efa", "mpirun"), jobs.load_project(), str(out))
+    create.write_job(jobs.job_request("mpijob", "efa", "mpirun"), jobs.load_project(), str(out))
     (out / "trainjob.yaml").write_text("mine")
     with pytest.raises(RefusedError, match=r"trainjob.yaml is not of the job .*\nrename it"):
-        create.write_job(jobs.request("trainjob", "efa", "mpirun"), jobs.load_project(), str(out))
+        create.write_job(jobs.job_request("trainjob", "efa", "mpirun"), jobs.load_project(), str(out))
     assert {path.name for path in out.iterdir()} == {"README.md", "job.json", "mpijob.yaml", "trainjob.yaml"}
     assert (out / "trainjob.yaml").read_text() == "mine"
 
@@ -214,9 +216,9 @@ def test_a_file_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(RefusedError, match="that no job wrote"):
-        create.write_job(jobs.request("mpijob", "efa", "mpirun"), jobs.load_project(), str(tmp_path))
+        create.write_job(jobs.job_request("mpijob", "efa", "mpirun"), jobs.load_project(), str(tmp_path))
     with pytest.raises(RefusedError, match="is a file"):
-        create.write_job(jobs.request("mpijob", "efa", "mpirun"), jobs.load_project(), str(tmp_path / "thesis.tex"))
+        create.write_job(jobs.job_request("mpijob", "efa", "mpirun"), jobs.load_project(), str(tmp_path / "thesis.tex"))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -269,7 +271,7 @@ def test_a_launcher_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(paths, "PROJECT", tmp_path)
     monkeypatch.setattr(render, "_environment", render._environment.__wrapped__)
     mine = project.Project(jobs.load_project().matrix, facts.load(folder))
-    request = replace(jobs.request("slurm", "efa", "torchrun"), launcher="my-batch", parameters={"queue": "night"})
+    request = replace(jobs.job_request("slurm", "efa", "torchrun"), launcher="my-batch", parameters={"queue": "night"})
     job, job_folder = create.write_job(request, mine, str(tmp_path / "o"))
     script = (job_folder / "submit.sh").read_text()
     assert "--queue night" in script

@@ -22,7 +22,7 @@ DATA = Path(__file__).parents[2] / "data" / "results"
 WORDINGS = verdict.load_wordings()
 
 
-def read(path: Path, content: str) -> SizesParser:
+def read_sizes(path: Path, content: str) -> SizesParser:
     path.write_text(content)
     (table,) = logs.read_run_logs([path], WORDINGS, path.parent).tables
     return table
@@ -46,7 +46,7 @@ VERSIONS: dict[str, Callable[[], str]] = {
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_rows_of_every_version_are_read_by_its_header(tmp_path: Path, version: str) -> None:
-    table = read(tmp_path / "log", VERSIONS[version]())
+    table = read_sizes(tmp_path / "log", VERSIONS[version]())
     assert sizes(table) == EXPECTED
     assert [row.out_of_place is not None for row in table.rows] == [True] * 3
     assert {read.value for read in table.devices.values()} == {"one", "two"}
@@ -54,9 +54,9 @@ def test_the_rows_of_every_version_are_read_by_its_header(tmp_path: Path, versio
 
 
 def test_until_2_11_an_error_is_no_count_of_wrong_elements(tmp_path: Path) -> None:
-    assert {timing.wrong for row in read(tmp_path / "log", text.upto_2_11()).rows if (timing := row.out_of_place)} == {
-        None
-    }
+    assert {
+        timing.wrong for row in read_sizes(tmp_path / "log", text.upto_2_11()).rows if (timing := row.out_of_place)
+    } == {None}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_until_2_11_an_error_is_no_count_of_wrong_elements(tmp_path: Path) -> No
     ],
 )
 def test_whatever_a_launcher_puts_before_the_lines(tmp_path: Path, prefix: str) -> None:
-    table = read(tmp_path / "log", "\n".join(prefix + line for line in text.from_2_13().split("\n")))
+    table = read_sizes(tmp_path / "log", "\n".join(prefix + line for line in text.from_2_13().split("\n")))
     assert sizes(table) == EXPECTED
     assert len(table.devices) == 2
 
@@ -83,11 +83,11 @@ def test_a_size_as_wide_as_its_column_is_read_behind_a_prefix(tmp_path: Path) ->
     rows = [(137438953472, 1234567.0, 276.03, 483.05, 0)]
     log_text = "\n".join("[1,0]<stdout>:" + line for line in text.from_2_13(rows).split("\n"))
     assert "[1,0]<stdout>:137438953472" in log_text
-    assert sizes(read(tmp_path / "log", log_text)) == [(137438953472, 483.05)]
+    assert sizes(read_sizes(tmp_path / "log", log_text)) == [(137438953472, 483.05)]
 
 
 def test_a_time_that_is_too_wide_is_read_with_its_exponent(tmp_path: Path) -> None:
-    table = read(tmp_path / "log", text.from_2_13([(1 << 34, 123456789.0, 1234567.0, 2345678.0, 0)]))
+    table = read_sizes(tmp_path / "log", text.from_2_13([(1 << 34, 123456789.0, 1234567.0, 2345678.0, 0)]))
     (row,) = table.rows
     assert row.out_of_place
     assert (row.out_of_place.time, row.out_of_place.busbw) == (1.2e8, 2e6)
@@ -99,7 +99,7 @@ def test_a_row_that_the_lines_tear_is_joined(tmp_path: Path) -> None:
     begun, rest = whole[:52], whole[52:]
     channel = "vm:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0"
     torn = f"{begun}{channel}\nvm:1:1 [0] NCCL INFO more\n{rest}"
-    assert sizes(read(tmp_path / "log", log_text.replace(whole, torn))) == EXPECTED
+    assert sizes(read_sizes(tmp_path / "log", log_text.replace(whole, torn))) == EXPECTED
 
 
 def test_a_table_as_people_paste_it(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_table_as_people_paste_it(tmp_path: Path) -> None:
    1   1073741824     268435456     float     sum   8142.6  131.87  230.77  2e-07   8141.2  131.89  230.81  2e-07
    2   1073741824     268435456     float     sum    35215   30.49   57.17  4e-07    35198   30.51   57.20  4e-07
 """
-    assert sizes(read(tmp_path / "log", pasted)) == [(1 << 30, 230.81), (1 << 30, 57.2)]
+    assert sizes(read_sizes(tmp_path / "log", pasted)) == [(1 << 30, 230.81), (1 << 30, 57.2)]
 
 
 @pytest.mark.parametrize("name", ["2.19.6-socket", "2.18.3-socket"])

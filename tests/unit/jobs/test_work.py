@@ -167,8 +167,8 @@ def test_checkpoints_must_outlive_their_container() -> None:
     assert "would end with its container" in refusal("slurm", Work(checkpoints="/runs/a"))
     read_only = Work(checkpoints="/runs/a", mounts=(work.parse_mount("/fsx:/runs:ro"),))
     assert "would end with its container" in refusal("slurm", read_only)
-    written_files = files("slurm", Work(checkpoints="/runs/a", mounts=(work.parse_mount("/fsx:/runs"),)))
-    assert "export CHECKPOINT_DIR=/runs/a" in written_files["job.sbatch"]
+    job_files = files("slurm", Work(checkpoints="/runs/a", mounts=(work.parse_mount("/fsx:/runs"),)))
+    assert "export CHECKPOINT_DIR=/runs/a" in job_files["job.sbatch"]
 
 
 EVERYTHING = Work(

@@ -22,7 +22,7 @@ from rdma_images.layers.recipe import Recipe
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render.bake import Compression
 from tests.support import layer_wheels
-from tests.support.images import image
+from tests.support.images import planned_image
 from tests.support.publish_doubles import Store, served
 from tests.unit.core.test_locking import HOLD
 from tests.unit.layers.test_layer_store import MIRRORS
@@ -66,7 +66,7 @@ def wheel_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WheelImage:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
     folder = tmp_path / "wheels"
     folder.mkdir()
-    small_image = image({"pytorch": None, "nccl": None}, python_packages=("thing",))
+    small_image = planned_image({"pytorch": None, "nccl": None}, python_packages=("thing",))
     empty = WheelImage(small_image, folder, Recipe("", (), "zstd"), "")
     return empty.with_files({"thing/x.py": b"1", "thing/lib.a": b"2"})
 

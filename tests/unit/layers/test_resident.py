@@ -25,8 +25,8 @@ def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
     return tuple(layer_recipes), layer_wheels.index(folder / "index", *wheels)
 
 
-def complete(recipes: tuple[Recipe, ...], index: str, repository: Repository, lines: list[str]) -> str:
-    remote = remote_layers.query_registry(LayerSet(recipes, "runtime", "linux/amd64"), repository)
+def complete(wanted: tuple[Recipe, ...], index: str, repository: Repository, lines: list[str]) -> str:
+    remote = remote_layers.query_registry(LayerSet(wanted, "runtime", "linux/amd64"), repository)
     with LayerMaker(remote.missing, index, MIRRORS) as maker:
         return remote_layers.complete_registry(remote, maker, repository, lines.append).ref
 

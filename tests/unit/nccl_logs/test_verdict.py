@@ -17,12 +17,12 @@ LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
 HEAD = "node:1:1 [0] NCCL INFO "
 
 
-def log(*lines: str, nccl: str = "2.28.3") -> list[str]:
+def log_lines(*lines: str, nccl: str = "2.28.3") -> list[str]:
     return [f"{HEAD}NCCL version {nccl}+cuda13.0", *(line if "NCCL" in line else HEAD + line for line in lines)]
 
 
 def verdict_on(*lines: str, nccl: str = "2.28.3") -> Verdict:
-    return judge_lines(log(*lines, nccl=nccl), load_wordings())
+    return judge_lines(log_lines(*lines, nccl=nccl), load_wordings())
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_the_development_name_of_libibverbs_is_not_needed() -> None:
     ],
 )
 def test_a_job_that_cannot_start_is_refused(line: str, reason: str) -> None:
-    result = judge_lines([*log("Bootstrap : Using eth0:192.0.2.1<0>"), "Last error:", line], load_wordings())
+    result = judge_lines([*log_lines("Bootstrap : Using eth0:192.0.2.1<0>"), "Last error:", line], load_wordings())
     assert (result.network, result.exit_code) == ("refused", 1)
     assert reason in result.sentence
 
@@ -419,9 +419,9 @@ CRASH = "Caught signal 11 (Segmentation fault: address not mapped)"
 
 
 def test_a_crash_is_erdmas_only_in_versions_that_crash_and_where_an_erdma_device_is() -> None:
-    assert "2.29.7 or later" in judge_lines([*log(ERDMA, nccl="2.28.9"), CRASH], load_wordings()).sentence
+    assert "2.29.7 or later" in judge_lines([*log_lines(ERDMA, nccl="2.28.9"), CRASH], load_wordings()).sentence
     for lines, nccl in (((ERDMA,), "2.30.7"), ((EFA,), "2.28.9"), ((), "2.28.9")):
-        result = judge_lines([*log(*lines, nccl=nccl), CRASH], load_wordings())
+        result = judge_lines([*log_lines(*lines, nccl=nccl), CRASH], load_wordings())
         assert (result.network, result.good) == ("refused", False)
         assert result.sentence == (
             f'the job ended before NCCL had a channel: it ended with a segmentation fault, inferred from "{CRASH}"'
@@ -554,7 +554,7 @@ def test_another_part_than_nccl_ended_the_job(lines: tuple[str, ...], reason: st
     result = judge_lines(lines, load_wordings())
     assert (result.network, result.exit_code) == ("refused", 1)
     assert reason in result.sentence
-    running = judge_lines([*log(EFA, LIBFABRIC), *lines], load_wordings())
+    running = judge_lines([*log_lines(EFA, LIBFABRIC), *lines], load_wordings())
     assert (running.network, running.good) == ("efa", True)
 
 
@@ -606,7 +606,7 @@ def test_nothing_is_quoted_that_says_no_reason(lines: tuple[str, ...]) -> None:
 
 
 def test_a_network_that_is_known_needs_no_quote() -> None:
-    result = judge_lines([*log(EFA, LIBFABRIC), "RuntimeError: out of data"], load_wordings())
+    result = judge_lines([*log_lines(EFA, LIBFABRIC), "RuntimeError: out of data"], load_wordings())
     assert (result.good, "out of data" in result.sentence) == (True, False)
 
 
@@ -682,7 +682,7 @@ def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypat
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_lines_end_as_terminals_and_other_systems_end_them(tmp_path: Path, end: str) -> None:
     path = tmp_path / "log"
-    path.write_bytes(end.join(log(EFA, LIBFABRIC)).encode())
+    path.write_bytes(end.join(log_lines(EFA, LIBFABRIC)).encode())
     assert verdict(path).network == "efa"
 
 

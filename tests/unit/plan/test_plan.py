@@ -174,9 +174,9 @@ def test_every_target_that_can_be_written_gets_an_answer(fabric: Fabric) -> None
             row = {"base": "debian13"} | {axis: newest[axis] for axis in chosen}
             for change in ({}, {"variant": "devel"}, {"aws-ofi-nccl": "1.20.0"}):
                 mine = matrix.Target(summary="mine", fabric=fabric, default=row | change)
-                planned = candidate("mine", mine, FACTS)
-                if not rules.check(planned, FACTS):
-                    words = [components.BY_NAME[name].details(planned, FACTS).words() for name in planned.components]
+                answer = candidate("mine", mine, FACTS)
+                if not rules.check(answer, FACTS):
+                    words = [components.BY_NAME[name].details(answer, FACTS).words() for name in answer.components]
                     assert all(isinstance(word, str) for part in words for word in part.values())
 
 

@@ -100,8 +100,8 @@ def test_a_tag_that_would_lie_is_refused(default: Image, component: str) -> None
 
 
 def test_what_was_not_measured_is_not_tagged(default: Image) -> None:
-    facts = case_of(default)
-    empty = facts.model_copy(update={"measured": Measured()})
+    measured = case_of(default)
+    empty = measured.model_copy(update={"measured": Measured()})
     with pytest.raises(RefusedError, match="not measured"):
         measured_versions(default, report_of(default, facts=empty))
 
@@ -122,9 +122,9 @@ def test_another_platform_than_was_measured_is_not_tagged(default: Image) -> Non
     arm = with_axes(default, platform="linux/arm64")
     with pytest.raises(RefusedError, match="is for linux/amd64, but linux/arm64 was measured"):
         measured_versions(default, report_of(arm))
-    facts = case_of(arm)
-    variant = facts.subject.model_copy(update={"platform": "linux/arm64/v8"})
-    assert measured_versions(arm, report_of(arm, facts=facts.model_copy(update={"subject": variant})))
+    measured = case_of(arm)
+    variant = measured.subject.model_copy(update={"platform": "linux/arm64/v8"})
+    assert measured_versions(arm, report_of(arm, facts=measured.model_copy(update={"subject": variant})))
 
 
 FULL = "2.15.0-cu13.2-nccl2.30.7-py3.13-debian13"
@@ -169,13 +169,13 @@ def measurements() -> Image:
 
 def without_torch(image: Image, *banners: str) -> Report:
     """Return a report of an image that has libraries of NCCL, and no torch that would say which."""
-    facts = case_of(image)
+    inspection = case_of(image)
     tree = recorded().measured.tree
     assert tree
     nccl_files = {f"/{number}/libnccl.so.2": NcclFile(banner=text) for number, text in enumerate(banners)}
     libraries = tree.libraries.model_copy(update={"nccl": nccl_files})
-    measured = facts.measured.model_copy(update={"tree": tree.model_copy(update={"libraries": libraries})})
-    return report_of(image, facts=facts.model_copy(update={"measured": measured}))
+    measured = inspection.measured.model_copy(update={"tree": tree.model_copy(update={"libraries": libraries})})
+    return report_of(image, facts=inspection.model_copy(update={"measured": measured}))
 
 
 def test_without_torch_nccl_tells_its_version_and_cudas_major(measurements: Image) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rdma_images.core import paths
 from rdma_images.core.image import Image
 from rdma_images.plan.template_check import template_problem
-from tests.support.images import image
+from tests.support.images import planned_image
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def with_template(template: str) -> Image:
-    return replace(image(), template=template)
+    return replace(planned_image(), template=template)
 
 
 def test_a_target_without_a_template_is_offered_those_of_targets(own: Path) -> None:

@@ -78,10 +78,10 @@ def test_a_login_that_expired_is_asked_for_again() -> None:
     store = Store("basic")
     logins = iter([GOOD, Login("ci", "fresh")])
     with served(store.handler()) as host:
-        repository = Repository(Connection(host, lambda: next(logins)), "r")
-        repository.put_blob(b"one")
+        renewed = Repository(Connection(host, lambda: next(logins)), "r")
+        renewed.put_blob(b"one")
         store.password = "fresh"
-        repository.put_blob(b"two")
+        renewed.put_blob(b"two")
     assert digest_of(b"two") in store.blobs
 
 

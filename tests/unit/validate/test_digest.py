@@ -99,5 +99,5 @@ def test_stand_ins_are_told_by_the_build_and_by_the_image(monkeypatch: pytest.Mo
 
 def test_a_host_has_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure_host, "measure", lambda _host, _tiers: Measured())
-    report = validate(REF, None, build=BUILT, tiers=("device",), host="local://")
-    assert report.digest == ""
+    host_report = validate(REF, None, build=BUILT, tiers=("device",), host="local://")
+    assert host_report.digest == ""

@@ -23,7 +23,7 @@ CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
 GIVEN_ENVIRONMENT = {"PATH": os.environ["PATH"], "NCCL_DEBUG": "INFO", "FI_PROVIDER": "efa", "LD_LIBRARY_PATH": ""}
 
 
-def started(program: str) -> tuple[int, bytes, bytes]:
+def start_program(program: str) -> tuple[int, bytes, bytes]:
     """Return what is printed where a Python `program` is the entry point."""
     words = [sys.executable, "-c", program]
     return transport.run_with_limits([*words, *entry.ECHO_COMMAND], 5.0, GIVEN_ENVIRONMENT)
@@ -35,7 +35,7 @@ def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
         "os.environ.update(FI_PROVIDER='tcp;\\n', NCCL_NET='Socket', HOME='/none'); "
         "os.execvp(sys.argv[1], sys.argv[1:])"
     )
-    environment = entry.parse_printed(started(program)[1])
+    environment = entry.parse_printed(start_program(program)[1])
     assert environment
     assert environment["HOME"] == "/none"
     assert entry.entry_point_changes(environment, GIVEN_ENVIRONMENT) == EntryPointChanges(
@@ -44,7 +44,7 @@ def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
 
 
 def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
-    environment = entry.parse_printed(started("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
+    environment = entry.parse_printed(start_program("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
     assert environment
     assert entry.entry_point_changes(environment, GIVEN_ENVIRONMENT) == EntryPointChanges()
 
@@ -58,7 +58,7 @@ def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
     ],
 )
 def test_an_entry_point_that_starts_nothing_else_is_a_reason(program: str, reason: str) -> None:
-    rc, out, err = started(program)
+    rc, out, err = start_program(program)
     assert entry.parse_printed(out) is None
     assert reason in entry.start_failure(rc, err)
 

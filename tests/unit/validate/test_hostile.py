@@ -246,13 +246,13 @@ def test_a_wheel_without_a_version_leaves_the_others(tmp_path: Path) -> None:
 
 def archive(*files: tuple[str, bytes]) -> bytes:
     """Return a tar, as an engine exports it."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as into:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as into:
         for name, content in files:
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), 0o666
             into.addfile(member, io.BytesIO(content))
-    return stream.getvalue()
+    return buffer.getvalue()
 
 
 def pieces(data: bytes) -> Iterator[bytes]:

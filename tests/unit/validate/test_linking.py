@@ -39,7 +39,7 @@ def linkings(*files: Path) -> dict[str, linking.Linking]:
     return {str(file): about for file in files if (about := linking.read_linking(str(file)))}
 
 
-def computed(path: Path, **files_by_name: Path) -> list[str]:
+def computed_answers(path: Path, **files_by_name: Path) -> list[str]:
     """Return the faults of a library, computed from files."""
     names = {name.replace("_", "."): str(file) for name, file in files_by_name.items()}
     return linking.faults(str(path), names, linkings(path, *files_by_name.values()))
@@ -49,11 +49,11 @@ def test_a_version_that_is_not_there_is_told_as_the_loader_does(tmp_path: Path) 
     new = versioned(tmp_path, f"{OLD} {NEW}")
     code = "int efa_b(void); int net(void) { return efa_b(); }"
     plugin = compiled(tmp_path, "libnet.so", code, str(new), f"-Wl,-rpath,{tmp_path}")
-    assert loader.closure(str(plugin))["faults"] == computed(plugin, libefax_so_1=new) == []
+    assert loader.closure(str(plugin))["faults"] == computed_answers(plugin, libefax_so_1=new) == []
     assert loader.resolved(str(plugin)) == {"path": str(plugin), "file": str(plugin), "error": ""}
     old = versioned(tmp_path, OLD)
     fault = f"{old}: version `EFA_1.4' not found (required by {plugin})"
-    assert computed(plugin, libefax_so_1=old) == [fault]
+    assert computed_answers(plugin, libefax_so_1=old) == [fault]
     faults = loader.closure(str(plugin))["faults"]
     assert any(fault in line for line in faults)
     refused = loader.resolved(str(plugin))
@@ -68,7 +68,7 @@ def test_a_symbol_that_nobody_defines_is_told_as_the_loader_does(tmp_path: Path)
         tmp_path, "libnet.so", code, str(efa), f"-Wl,-rpath,{tmp_path}", "-Wl,--unresolved-symbols=ignore-all"
     )
     fault = f"undefined symbol: gone ({plugin})"
-    assert loader.closure(str(plugin))["faults"] == computed(plugin, libefax_so_1=efa) == [fault]
+    assert loader.closure(str(plugin))["faults"] == computed_answers(plugin, libefax_so_1=efa) == [fault]
     assert not loader.closure(str(plugin), bound=False)["faults"]
     assert "undefined symbol: gone" in loader.resolved(str(plugin))["error"]
 
@@ -80,8 +80,8 @@ def test_symbols_are_not_looked_for_where_a_library_is_missing_or_large(
     plugin = compiled(tmp_path, "libnet.so", "int efa_a(void); int net(void) { return efa_a(); }", str(efa))
     with monkeypatch.context() as changed:
         changed.setattr(linking, "MAX_BYTES", 1)
-        assert not computed(plugin)
-    assert computed(plugin) == [f"undefined symbol: efa_a ({plugin})"]
+        assert not computed_answers(plugin)
+    assert computed_answers(plugin) == [f"undefined symbol: efa_a ({plugin})"]
     efa.unlink()
     assert loader.closure(str(plugin))["missing"] == [efa.name]
     assert not loader.closure(str(plugin))["faults"]
@@ -93,9 +93,9 @@ def test_of_a_large_library_the_symbols_of_nccl_are_looked_for(tmp_path: Path, m
     code += "int f(void) { return ncclAllReduce() + ncclDevCommDestroy() + gone(); }"
     torch = compiled(tmp_path, "libtorch_cuda.so", code, str(nccl), "-Wl,--unresolved-symbols=ignore-all")
     faults = [f"undefined symbol: {name} ({torch})" for name in ("gone", "ncclDevCommDestroy")]
-    assert computed(torch, libnccl_so_2=nccl) == faults
+    assert computed_answers(torch, libnccl_so_2=nccl) == faults
     monkeypatch.setattr(linking, "MAX_BYTES", 1)
-    assert computed(torch, libnccl_so_2=nccl) == faults[1:]
+    assert computed_answers(torch, libnccl_so_2=nccl) == faults[1:]
     assert linking.faults(str(torch), {"libnccl.so.2": str(nccl)}, linkings(torch)) == []
 
 

@@ -45,7 +45,7 @@ def labels(**values: str) -> list[Change]:
     return [(("subject", "labels", f"io.rdma-images.{names[n]}"), value) for n, value in values.items()]
 
 
-def file(path: str, about: dict[str, Any] | None) -> Change:
+def changed_file(path: str, about: dict[str, Any] | None) -> Change:
     return ("measured", "tree", "files", "libraries", path), about
 
 
@@ -304,22 +304,25 @@ def test_nccl_is_for_the_images_cuda(changes: list[Change], expected: str) -> No
     assert bool(expected) == bool(message)
 
 
-REMOVED = file(f"{LIB}/{PROVIDER}", None)
+REMOVED = changed_file(f"{LIB}/{PROVIDER}", None)
 OF_LIB64 = library("verbs_looks_for", value={"x": ["-rdmav34.so", "/lib64/libibverbs/lib%s-rdmav34.so"]})
 SILENT = library("verbs_looks_for", value={})
-UNSAID = file("/etc/libibverbs.d/efa.driver", None)
+UNSAID = changed_file("/etc/libibverbs.d/efa.driver", None)
 
 
 @pytest.mark.parametrize(
     ("changes", "holds"),
     [
         ([], True),
-        ([file("/etc/libibverbs.d/efa.driver", None), file("/root/libibverbs.d/efa.driver", FILE)], False),
-        ([REMOVED, file("/root/libefa-rdmav34.so", FILE)], False),
-        ([REMOVED, file(f"{LIB}/libefa-rdmav34.so", FILE)], True),  # where the loader finds libibverbs itself
-        ([REMOVED, OF_LIB64, file(f"/usr/lib64/{PROVIDER}", FILE)], True),  # /lib64 is a link
-        ([REMOVED, OF_LIB64, file(f"/opt/{PROVIDER}", FILE)], False),
-        ([REMOVED, SILENT, file(f"/opt/{PROVIDER}", FILE)], True),  # nothing says where libibverbs looks
+        (
+            [changed_file("/etc/libibverbs.d/efa.driver", None), changed_file("/root/libibverbs.d/efa.driver", FILE)],
+            False,
+        ),
+        ([REMOVED, changed_file("/root/libefa-rdmav34.so", FILE)], False),
+        ([REMOVED, changed_file(f"{LIB}/libefa-rdmav34.so", FILE)], True),  # where the loader finds libibverbs itself
+        ([REMOVED, OF_LIB64, changed_file(f"/usr/lib64/{PROVIDER}", FILE)], True),  # /lib64 is a link
+        ([REMOVED, OF_LIB64, changed_file(f"/opt/{PROVIDER}", FILE)], False),
+        ([REMOVED, SILENT, changed_file(f"/opt/{PROVIDER}", FILE)], True),  # nothing says where libibverbs looks
         ([UNSAID, variable("IBV_DRIVERS", "mlx5;efa")], True),
         ([UNSAID, variable("RDMAV_DRIVERS", "/usr/lib/libibverbs/libefa")], True),
         ([UNSAID, variable("IBV_DRIVERS", "mlx5")], False),
@@ -424,7 +427,7 @@ def test_libfabric_is_as_new_as_the_plugin_asks(plugin: str, libfabric: str, rep
     assert bool(message) == reported
 
 
-RENAMED, FULL = file(NCCL, None), f"{LIB}/libnccl.so.2.23.4"
+RENAMED, FULL = changed_file(NCCL, None), f"{LIB}/libnccl.so.2.23.4"
 ELSEWHERE = library("nccl", value={FULL: {"banner": "2.23.4+cuda12.2"}})
 
 
@@ -432,11 +435,11 @@ ELSEWHERE = library("nccl", value={FULL: {"banner": "2.23.4+cuda12.2"}})
     ("changes", "expected"),
     [
         ([], ""),
-        ([RENAMED, ELSEWHERE, file(FULL, FILE)], f"{FULL}, and no link libnccl.so.2"),
-        ([RENAMED, ELSEWHERE, file(FULL, FILE), file(f"{LIB}/libnccl.so.2", FILE)], ""),
-        ([RENAMED, ELSEWHERE, file(FULL, FILE), file(f"{LIB}/libnccl.so", FILE)], ""),
-        ([RENAMED, ELSEWHERE, file(FULL, FILE), variable("VLLM_NCCL_SO_PATH", FULL)], ""),
-        ([RENAMED, ELSEWHERE, file(FULL, FILE), variable("LD_PRELOAD", f"/a:{FULL}")], ""),
+        ([RENAMED, ELSEWHERE, changed_file(FULL, FILE)], f"{FULL}, and no link libnccl.so.2"),
+        ([RENAMED, ELSEWHERE, changed_file(FULL, FILE), changed_file(f"{LIB}/libnccl.so.2", FILE)], ""),
+        ([RENAMED, ELSEWHERE, changed_file(FULL, FILE), changed_file(f"{LIB}/libnccl.so", FILE)], ""),
+        ([RENAMED, ELSEWHERE, changed_file(FULL, FILE), variable("VLLM_NCCL_SO_PATH", FULL)], ""),
+        ([RENAMED, ELSEWHERE, changed_file(FULL, FILE), variable("LD_PRELOAD", f"/a:{FULL}")], ""),
         ([RENAMED, library("nccl", value={"/opt/libtorch_cuda.so": {"banner": "2.10.3"}})], ""),
         ([RENAMED, library("nccl", value={})], "no libnccl.so.2 in the whole file system"),
     ],

@@ -19,7 +19,7 @@ PROGRAM = {"/usr/bin/all_reduce_perf": {"library": {"needed": ["libnccl.so.2", "
 def finding(check: str, change: dict[str, object], image: str = "efa") -> Check:
     """Return what a check that fails finds in a base image with a change."""
     changed = base(image).changed(ImageChange.model_validate(change))
-    (failed,) = [result for result in run.checks({"image": changed})["image"] if result.id == check]
+    (failed,) = [result for result in run.run_checks({"image": changed})["image"] if result.id == check]
     assert failed.outcome == "failed"
     return failed
 
@@ -65,7 +65,7 @@ def test_a_cupy_that_looks_for_the_wheels_nccl_takes_no_second(cupy: str, severi
     """Run with CuPy 14.2.0 beside NCCL 2.25.1 of the system: it had the wheel's 2.27.5, before `import torch` too."""
     image = incidents()["cugraph-issue-4465-older-nccl-of-the-system"].image
     changed = image.changed(ImageChange.model_validate({"wheels": {"cupy-cuda12x": cupy}}))
-    (check,) = [result for result in run.checks({"image": changed})["image"] if result.id == "nccl.loader"]
+    (check,) = [result for result in run.run_checks({"image": changed})["image"] if result.id == "nccl.loader"]
     assert (check.outcome, check.severity) == ("failed", severity)
 
 

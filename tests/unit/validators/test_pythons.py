@@ -44,7 +44,7 @@ VENV_OVER_SYSTEM = {**BOTH, **of_venv(True), **wheel(IN_SYSTEM, "torch")}
 def check_of(check: str, files: Files, env: dict[str, str | None] | None = None, entry: tuple[str, ...] = ()) -> Check:
     """Return what a check makes of the base for EFA with these files."""
     image = base("efa").changed(ImageChange.model_validate({"files": files, "env": env or {}, "entrypoint": entry}))
-    return run.checks({"image": image}, {"image": {check}})["image"][0]
+    return run.run_checks({"image": image}, {"image": {check}})["image"][0]
 
 
 def path_of(*folders: str) -> dict[str, str | None]:

@@ -36,7 +36,7 @@ NIXL = {
 def test_nixl_finds_what_python_has_loaded_before(without: str, lacking: str) -> None:
     files = {path: file for path, file in NIXL.items() if path != without}
     image = base("efa").changed(ImageChange.model_validate({"files": files}))
-    (check,) = [result for result in run.checks({"nixl": image})["nixl"] if result.id == "transports.load"]
+    (check,) = [result for result in run.run_checks({"nixl": image})["nixl"] if result.id == "transports.load"]
     assert check.outcome == ("failed" if lacking else "passed")
     assert lacking in check.actual
 
@@ -45,7 +45,7 @@ def test_the_module_of_ucx_for_doca_is_not_missed() -> None:
     module = {"soname": "libuct_ib_mlx5_gdp.so.0", "needed": ["libflexio.so", "libgone.so"]}
     change = {"files": {f"{SITE}/nixl_cu13.libs/ucx/libuct_ib_mlx5_gdp.so.0.0.0": {"library": module}}}
     image = base("cuda-torch-ib").changed(ImageChange.model_validate(change))
-    (check,) = [result for result in run.checks({"nixl": image})["nixl"] if result.id == "transports.load"]
+    (check,) = [result for result in run.run_checks({"nixl": image})["nixl"] if result.id == "transports.load"]
     assert check.actual.endswith("it finds no libgone.so")
 
 
@@ -53,7 +53,7 @@ def test_the_module_of_ucx_for_doca_is_not_missed() -> None:
 def test_nixls_plugin_for_efa_is_missed_there(image: str, severity: str) -> None:
     files = {path: file for path, file in NIXL.items() if "cudart" not in path}
     changed = base(image).changed(ImageChange.model_validate({"files": files}))
-    (check,) = [result for result in run.checks({"nixl": changed})["nixl"] if result.id == "transports.load"]
+    (check,) = [result for result in run.run_checks({"nixl": changed})["nixl"] if result.id == "transports.load"]
     assert (check.outcome, check.severity) == ("failed", severity)
 
 
@@ -61,14 +61,14 @@ def test_of_the_wheels_for_two_cuda_one_has_to_load() -> None:
     plugins = [path for path in NIXL if "/libplugin_" in path]
     other = {path.replace("cu13", "cu12"): {"library": {"needed": ["libcudart.so.12"]}} for path in plugins}
     change = ImageChange.model_validate({"files": {**NIXL, **other}})
-    (check,) = [c for c in run.checks({"nixl": base("efa").changed(change)})["nixl"] if c.id == "transports.load"]
+    (check,) = [c for c in run.run_checks({"nixl": base("efa").changed(change)})["nixl"] if c.id == "transports.load"]
     assert check.outcome == "passed"
 
 
 def words_of_failures(check: str, change: dict[str, object]) -> str:
     """Return what a check finds in the base image for EFA with a change; "" where it finds nothing."""
     image = base("efa").changed(ImageChange.model_validate(change))
-    (failed,) = [result for result in run.checks({"image": image})["image"] if result.id == check]
+    (failed,) = [result for result in run.run_checks({"image": image})["image"] if result.id == check]
     return failed.actual if failed.outcome == "failed" else ""
 
 
@@ -101,7 +101,7 @@ def test_modules_of_ucx_that_are_copies(folder: str) -> None:
 )
 def test_each_ucx_has_its_module_for_verbs(files: dict[str, object], actual: str) -> None:
     image = base("cuda-torch-ib").changed(ImageChange.model_validate({"files": files}))
-    (check,) = [check for check in run.checks({"image": image})["image"] if check.id == "transports.backends"]
+    (check,) = [check for check in run.run_checks({"image": image})["image"] if check.id == "transports.backends"]
     assert check.actual.startswith(actual)
     assert check.outcome == ("failed" if actual else "passed")
 
@@ -111,7 +111,7 @@ def test_torch_that_has_its_cuda_code_in_caffe2() -> None:
     site = "/opt/venv/lib/python3.12/site-packages"
     change = {"files": {f"{site}/torch/lib/libcaffe2_gpu.so": {"library": library}}}
     image = base("plain").changed(ImageChange.model_validate(change))
-    (check,) = [check for check in run.checks({"image": image})["image"] if check.id == "torch.closure"]
+    (check,) = [check for check in run.run_checks({"image": image})["image"] if check.id == "torch.closure"]
     assert check.actual == "torch cannot be imported: it finds no libnccl.so.1"
 
 
