@@ -349,7 +349,11 @@ def test_path(inspection: Inspection, files: Files, settings: Settings, require:
     missing = [folder for folder in folders if not folder.startswith((*MOUNTED, *OF_THE_RUNTIME))]
     in_vain = f"LD_LIBRARY_PATH names {with_others(missing)}, not there: what was to be in it is not found"
     folders_fault = {in_vain: f"{SAY_FOLDERS}: {', '.join(missing)}"} if missing else {}
-    advice = {in_vain} if missing and not _breaks(inspection) else set()
+    unread = [folder for folder in settings.loader_folders if folder in settings.absent and not _is_usual(folder)]
+    for folder in unread:
+        in_vain_too = f"{settings.loader_folders[folder]} names {folder}, not there: what was to be in it is not found"
+        folders_fault[in_vain_too] = f"name the folder that has the libraries in {settings.loader_folders[folder]}"
+    advice = {*folders_fault} if folders_fault and not _breaks(inspection) else set()
     faults = {} if advice else {**folders_fault}
     stubs = [folder for folder in dict.fromkeys(entries) if STUBS.search(folder) and folder not in settings.absent]
     if stubs:
@@ -377,6 +381,11 @@ def test_path(inspection: Inspection, files: Files, settings: Settings, require:
         fix="; ".join(faults.values()),
         severity="note" if faults and faults.keys() <= advice else None,
     )
+
+
+def _is_usual(folder: str) -> bool:
+    """Return whether distributions and NVIDIA's images tell ldconfig of a folder that they do not have."""
+    return folder.startswith((*MOUNTED, *OF_THE_RUNTIME, "/usr/local/lib", "/usr/lib", "/lib", "/usr/libx32"))
 
 
 def _breaks(inspection: Inspection) -> bool:

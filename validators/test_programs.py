@@ -18,6 +18,11 @@ STARTS = "execve(2): what the kernel starts; the shells' exec, and Python, say t
 MOVED = "execve(2): a script whose interpreter is not there is not started, whatever else lies beside it"
 COMPILES = "facts/compiling.yaml, each row with its source"
 MAX_NAMES = 3
+CHOSEN = (
+    "open-mpi/ompi, opal/mca/base/mca_base_component_find.c: a framework is not opened where a component that is asked "
+    "for by its name is not there"
+)
+ALIASES = {"self", "sm", "vader"}  # which are built in, or names of each other
 LAUNCHERS = re.compile(r"torchrun|torchx|deepspeed|accelerate|ray|vllm|sglang|horovodrun|composer|colossalai|litgpt")
 C_COMPILERS = ("gcc", "clang")  # as Triton calls them
 CXX_COMPILERS = {"c++", "g++", "clang++"}
@@ -109,6 +114,35 @@ def test_scripts(programs: Programs, require: Requirement) -> None:
         actual="; ".join(lines) or "all of them do",
         fix="make the virtual environment where it is used, or install the packages again there: it cannot be moved",
         severity=None if launching else "note",
+    )
+
+
+@pytest.mark.validator("mpi.components", source=CHOSEN, severity="warning")
+def test_mpi_components(inspection: Inspection, settings: Settings, programs: Programs, require: Requirement) -> None:
+    """Open MPI has the components that variables and its own files ask for."""
+    if not programs.mpi:
+        pytest.skip("no mpirun of an Open MPI whose components are files is on PATH")
+    chosen = {name: ("", value) for name, value in _environment(inspection).items()}
+    chosen |= {
+        s.name: (f"{s.file}:{s.line}: ", s.value)
+        for s in settings.assigned
+        if s.name not in chosen and s.reader != "launcher"
+    }
+    lines = []
+    for name, (where, value) in chosen.items():
+        framework = name.removeprefix("OMPI_MCA_")
+        there = programs.mpi.get(framework, []) if name != framework else []
+        missing = [word for word in value.split(",") if word.strip() and word.strip() not in {*there, *ALIASES}]
+        if there and missing and not value.startswith("^"):
+            lines.append(
+                f"{where}{name}={value}: Open MPI has no {framework} {', '.join(missing)}, only {', '.join(there)}: "
+                "MPI does not start"
+            )
+    require(
+        not lines,
+        expected="components that this Open MPI has",
+        actual="; ".join(lines) or "all of them are there",
+        fix="leave the variable or line out, or build Open MPI with what the component needs",
     )
 
 

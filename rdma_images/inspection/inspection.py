@@ -108,8 +108,13 @@ def describe_missing_libraries(inspection: Inspection, names: Sequence[str]) -> 
     tree = inspection.measured.tree
     readable = sorted(path for path, file in tree.files.libraries.items() if not file.condition) if tree else []
     path = next((path for name in names for path in readable if base_name(path) == name and "/stubs/" not in path), "")
-    library = "it" if len(names) == 1 else base_name(path)
-    return ", ".join(names) + (f" ({posixpath.dirname(path)} has {library}, and is not searched)" if path else "")
+    if not path:
+        return ", ".join(names)
+    library, folder = "it" if len(names) == 1 else base_name(path), posixpath.dirname(path)
+    settings = inspection.measured.settings
+    listed = settings.loader_folders.get(folder, "") if settings else ""
+    why = f"{listed} names the folder, and ldconfig has not run since" if listed else "and is not searched"
+    return f"{', '.join(names)} ({folder} has {library}{':' if listed else ','} {why})"
 
 
 def explain_refusal(error: str) -> str:

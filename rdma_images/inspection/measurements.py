@@ -266,6 +266,7 @@ class Programs(MeasuredValue):
     `compilers` are those on PATH by name, `elsewhere` those in other folders, `cuda_home` is the toolkit as torch finds
     it, `nvcc` the one there or on PATH, `headers` are those of it and of the C library. `python_headers` says of each
     folder that a Python names whether Python.h is in it. `unstartable` are scripts whose Python is not there, by that.
+    `mpi` are the components of Open MPI that are files, by framework.
     """
 
     started: list[StartedProgram] = Field(default_factory=list)
@@ -276,6 +277,7 @@ class Programs(MeasuredValue):
     headers: list[str] = Field(default_factory=list)
     python_headers: dict[str, bool] = Field(default_factory=dict)
     unstartable: dict[str, list[str]] = Field(default_factory=dict)
+    mpi: dict[str, list[str]] = Field(default_factory=dict)
 
 
 class Settings(MeasuredValue):
@@ -290,6 +292,7 @@ class Settings(MeasuredValue):
     pythons: list[PythonOnPath] = Field(default_factory=list)
     without_path: dict[str, str] = Field(default_factory=dict)
     programs: Programs | None = None
+    loader_folders: dict[str, str] = Field(default_factory=dict)  # that ldconfig is told to read, with the file
 
 
 class EntryPointChanges(MeasuredValue):

@@ -158,6 +158,15 @@ FAULTS = (
         "a virtual environment that was made elsewhere",
         ("RUN sed -i '1s,.*,#!/build/venv/bin/python3,' /opt/venv/bin/torchrun",),
     ),
+    ImageFault(
+        "mpi.components",
+        "a component that this Open MPI does not have",
+        (
+            "RUN cd /usr/local && mkdir lib/openmpi && touch lib/openmpi/mca_btl_tcp.so"
+            " && printf '#!/bin/sh\\n' > bin/mpirun && chmod 755 bin/mpirun",
+            "ENV OMPI_MCA_btl=openib,self",
+        ),
+    ),
     ImageFault("torch.extensions", "a module compiled against another torch", (extension_of_another_torch(),)),
     ImageFault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
     ImageFault(

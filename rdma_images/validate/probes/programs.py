@@ -34,6 +34,9 @@ LINE = 256  # bytes: Linux reads as many of a script's first line (BINPRM_BUF_SI
 MAX_SCRIPT = 1 << 20  # bytes of a script
 MAX_SCRIPTS = 3000  # files of the folders on PATH
 MAX_NAMES = 40
+# Where Open MPI has its components below its prefix; Debian's and RHEL's lie elsewhere.
+MPI_FOLDERS = ("%s/lib/openmpi", "%s/lib64/openmpi", "%s/lib/*/openmpi/lib/openmpi*", "%s/lib64/openmpi/lib/openmpi")
+MPI_COMPONENT = re.compile(r"mca_([a-z]+)_(\w+)\.so")
 ABSENT, FOLDER, NO_RIGHT, NO_INTERPRETER = "absent", "folder", "not executable", "no interpreter"
 CARRIAGE_RETURN, NO_FORMAT = "carriage return", "no format"
 
@@ -58,6 +61,7 @@ def programs(
         + (["stdlib.h"] if any(map(root.glob, C_HEADERS)) else []),
         "python_headers": python_headers(root, path),
         "unstartable": unstartable(root, path),
+        "mpi": mpi_components(root, environment),
     }
 
 
@@ -245,3 +249,17 @@ def unstartable(root: rootfs.Root, path: str) -> dict[str, list[str]]:
         if fault == NO_INTERPRETER and PYTHON.fullmatch(interpreter):
             scripts.setdefault(interpreter, []).append(program)
     return {interpreter: paths[:MAX_NAMES] for interpreter, paths in scripts.items()}
+
+
+def mpi_components(root: rootfs.Root, environment: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the components of the Open MPI whose mpirun is first on PATH, by framework, of those that are files."""
+    mpirun = which(root, environment.get("PATH", ""), "mpirun")
+    prefixes = [environment.get("OPAL_PREFIX", ""), posixpath.dirname(posixpath.dirname(mpirun))] if mpirun else []
+    prefixes += [posixpath.dirname(posixpath.dirname(root.real(mpirun)))] if mpirun else []
+    folders = [folder for prefix in prefixes if prefix for form in MPI_FOLDERS for folder in root.glob(form % prefix)]
+    components: dict[str, list[str]] = {}
+    for name in root.names(folders[0]) if folders else ():
+        match = MPI_COMPONENT.fullmatch(name)
+        if match:
+            components.setdefault(match.group(1), []).append(match.group(2))
+    return components

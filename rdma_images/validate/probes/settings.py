@@ -9,7 +9,9 @@ from typing import Any
 
 from rdma_images.validate.probes import libraries, loader, programs, pythons, rootfs
 
-VARIABLE_NAME = r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_(?:VISIBLE|LAUNCH)|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA)_\w+"
+VARIABLE_NAME = (
+    r"(?:NCCL|FI|OFI_NCCL|RDMAV|IBV|GLOO|NVIDIA|CUDA_(?:VISIBLE|LAUNCH)|LD|NVSHMEM|TORCH_NCCL|OMPI_MCA|UCX)_\w+"
+)
 VARIABLE = re.compile(VARIABLE_NAME)
 NCCL_FILES = ("/etc/nccl.conf",)  # NVIDIA/nccl, src/misc/param.cc; also $NCCL_CONF_FILE, else ~/.nccl.conf
 # ofiwg/libfabric, src/var.c, below its build's sysconfdir; the EFA installer's prefix is /opt/amazon/efa.
@@ -19,6 +21,7 @@ SHELL_FILES = ("/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/bas
 # The last is of DeepSpeed, whose launcher exports each line of it to all nodes: deepspeed/launcher/runner.py.
 # Open MPI's parameters: its prefix's etc, and ~/.openmpi; a parameter there is the variable OMPI_MCA_<name>.
 MPI_PREFIXES = (
+    "/etc",
     "/etc/openmpi",
     "/opt/amazon/openmpi/etc",
     "/opt/amazon/openmpi5/etc",
@@ -35,7 +38,7 @@ SETTINGS_PATHS = re.compile(  # of all files above; those that variables name ar
     r"/etc/(?:nccl\.conf|environment|profile|bash\.bashrc|bashrc|zshenv|zsh/zshenv|profile\.d/[^/]+\.sh)"
     r"|(?:/etc|/usr/etc|/usr/local/etc|/opt/amazon/efa/etc)/libfabric\.conf"
     r"|(?:/root|/home/[^/]+)/\.(?:nccl\.conf|bashrc|bash_profile|bash_login|profile|zshenv|zshrc|deepspeed_env)"
-    r"|/etc/ld\.so\.preload|.*/openmpi-mca-params\.conf|(?:/root|/home/[^/]+)/\.openmpi/mca-params\.conf"
+    r"|/etc/ld\.so\.(?:preload|conf|conf\.d/[^/]+)|.*/openmpi-mca-params\.conf|(?:/root|/home/[^/]+)/\.openmpi/mca-params\.conf"
     r"|/etc/security/limits(?:\.conf|\.d/[^/]+\.conf)"
     r"|.*/etc/conda/activate\.d/[^/]+\.sh"
     r"|.*/(?:(?:site|user)customize\.py|(?:site|dist)-packages/[^/]+\.pth)"
@@ -72,6 +75,7 @@ SET_IN_PYTHON = re.compile(
     + r"""|environ\s*\.\s*update\s*\(\W*?(%s)["']?\s*[:=]\s*["']([^"']*)["']""" % VARIABLE_NAME
 )
 MAX_FILE_BYTES = 1 << 20  # bytes of a file
+LOADER_FILE, LOADER_FOLDER = "/etc/ld.so.conf", "/etc/ld.so.conf.d"  # ldconfig(8); the first includes the second
 ELF_MAGIC = "\x7fELF"
 MAX_SETTINGS = 200  # settings
 MAX_SCRIPTS = 300
@@ -102,10 +106,15 @@ def settings(
     starting = [path for path in launchers(root, folders) if path not in files]
     started = [(path, text) for path in starting if (text := _script_text(root, path)) is not None]
     path, chosen = environment.get("PATH", ""), pythons.activated(shell_texts(read), entry)
+    listed = loader_folders(root)
     names = [name for name in loader_names(environment) if name != "libcuda.so.1"]
     return {
         "assigned": assignments + find_assignments(started, environment, "launcher"),
-        "absent": missing_files(environment, assignments, root.exists),
+        "absent": [
+            *missing_files(environment, assignments, root.exists),
+            *(folder for folder in listed if not root.exists(folder)),
+        ],
+        "loader_folders": listed,
         "pythons": [] if chosen else pythons.on_path(path, root),
         "programs": programs.programs(root, environment, entry, workdir, folders),
         "without_path": loaders.without_path(names) if environment.get("LD_LIBRARY_PATH") else {},
@@ -209,6 +218,18 @@ def missing_files(
         for path in ([value] if name in FILE_VARIABLES else re.split(r"[:\s]+", value))
     ]
     return [path for path in dict.fromkeys(paths) if path.startswith("/") and "$" not in path and not exists(path)]
+
+
+def loader_folders(root: rootfs.Root) -> dict[str, str]:
+    """Return the folders that ldconfig is told to read, with the file that names each."""
+    files = [LOADER_FILE, *(os.path.join(LOADER_FOLDER, name) for name in root.names(LOADER_FOLDER))]
+    lines = [
+        (line.partition("#")[0].strip().rstrip("/"), file)
+        for file in files
+        if file == LOADER_FILE or file.endswith(".conf")
+        for line in (root.text(file, MAX_FILE_BYTES) or "").splitlines()
+    ]
+    return {folder: file for folder, file in lines if folder.startswith("/")}
 
 
 def loader_names(environment: Mapping[str, str]) -> list[str]:
