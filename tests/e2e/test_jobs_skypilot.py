@@ -18,6 +18,7 @@ config = yaml_utils.read_yaml(sys.argv[1])
 task = sky.Task.from_yaml_config(config, secrets_overrides=[(name, "x") for name in config.get("secrets", {})])
 (asked,) = task.resources
 print(task.num_nodes, asked.accelerators, asked.network_tier.value, *asked.image_id.values(), sorted(task.envs))
+print("service", task.service and (task.service.readiness_path, task.service.min_replicas), asked.ports)
 print("told", task.workdir, sorted(task.secrets), sorted(task.storage_mounts), asked.job_recovery)
 """
 
@@ -61,6 +62,13 @@ def test_skypilot_takes_all_that_a_job_can_be_told(tmp_path: Path) -> None:
     assert str(code) in printed
     assert "['TOKEN'] ['/bucket']" in printed
     assert "'max_restarts_on_errors': 3" in printed
+
+
+def test_skypilot_takes_a_service(tmp_path: Path) -> None:
+    job = jobs.job("skypilot", "efa", "torchrun", parameters={"port": "30000", "replicas": "2"})
+    done = read(tmp_path, jobs.files(job)["job.yaml"])
+    assert done.returncode == 0, done.stderr
+    assert "service ('/health', 2) ['30000']" in done.stdout
 
 
 def test_skypilot_refuses_what_is_wrong(tmp_path: Path) -> None:

@@ -198,12 +198,16 @@ def _submission(job: Job, run_method: RunMethod, source: Path, run_path: Path) -
 
 
 def _run_method(job: Job, project: Project) -> RunMethod:
-    """Return how the job's launcher is driven. Raises RefusedError for one that only its README knows."""
+    """Return how the job's launcher is driven. Raises RefusedError for one that only its README knows, and a server."""
     launcher = project.facts.launchers.launchers.get(job.launcher)
     if launcher is None or launcher.run is None:
         raise RefusedError(
             f"job.run cannot follow jobs of {job.launcher}: facts/launchers.yaml has no `run` for it\n"
             f"submit it as its README.md says; {COMMAND} job.result reads its logs"
+        )
+    if "port" in job.parameters:
+        raise RefusedError(
+            f"{job.name} is a server, which does not end: job.run cannot follow it\nsubmit it as its README.md says"
         )
     return launcher.run
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
@@ -148,3 +149,23 @@ def test_jobs_yaml_has_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "jobs.yaml").write_text(text.format("gpu"))
     with pytest.raises(RdmaImagesError, match=r"jobs.yaml:6: .*gpu.*\bgpus\b"):
         jobs_file.load("llm")
+
+
+def test_skypilot_writes_a_service_of_skyserve() -> None:
+    job = jobs.job("skypilot", "efa", "torchrun", parameters={"port": "30000", "replicas": "2"})
+    written = jobs.files(job)
+    task = yaml.safe_load(written["job.yaml"])
+    assert task["service"] == {"readiness_probe": "/health", "replicas": 2}
+    assert (task["resources"]["ports"], task["num_nodes"]) == (30000, 2)
+    for command in ("serve up -n", "serve status", "serve logs", "serve down"):
+        assert f"sky {command} {job.name}" in written["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "restarts", "message"),
+    [({"replicas": "2"}, 0, "no port is named"), ({"port": "8000"}, 3, "starts a failed server again itself")],
+)
+def test_a_service_that_cannot_be_is_refused(parameters: dict[str, str], restarts: int, message: str) -> None:
+    job = jobs.job("skypilot", "efa", "torchrun", parameters=parameters, work=Work(restarts=restarts))
+    with pytest.raises(RefusedError, match=message):
+        jobs.files(job)
