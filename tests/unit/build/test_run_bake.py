@@ -85,10 +85,10 @@ def test_a_failed_build_ends_with_its_cause_on_a_terminal(tmp_path: Path, monkey
         monkeypatch.setattr(sys, "stderr", terminal)
         with pytest.raises(RdmaImagesError, match="could not build : E: Unable to locate package nonesuch-package\n"):
             run_bake.Bake(engine, run_bake.Options()).images({"target": {}}, ())
-        shown = os.read(reading, 4096).decode()
+        output = os.read(reading, 4096).decode()
     os.close(reading)
-    assert shown.startswith("33 111")
-    assert "\x1b[31m => ERROR [2/2]" in shown
+    assert output.startswith("33 111")
+    assert "\x1b[31m => ERROR [2/2]" in output
 
 
 @pytest.mark.parametrize("output", [COLLECTED, CLOSED])

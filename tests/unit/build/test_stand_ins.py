@@ -35,9 +35,9 @@ def install(folder: Path, version: str, *flags: str) -> subprocess.CompletedProc
     [("1.21.1", "--enable-everything"), ("1.5.0", "--enable-platform-aws"), ("1.12.1", "--enable-cudart-dynamic")],
 )
 def test_configure_refuses_what_its_version_has_not(tmp_path: Path, version: str, switch: str) -> None:
-    done = configure(tmp_path, version, switch)
-    assert done.returncode == 1
-    assert f"unrecognized option '{switch}' of aws-ofi-nccl {version}" in done.stderr
+    completed = configure(tmp_path, version, switch)
+    assert completed.returncode == 1
+    assert f"unrecognized option '{switch}' of aws-ofi-nccl {version}" in completed.stderr
 
 
 def prefixes(folder: Path) -> tuple[str, str, str]:
@@ -67,29 +67,29 @@ def prefixes(folder: Path) -> tuple[str, str, str]:
 def test_configure_says_which_platforms_it_builds_in(
     tmp_path: Path, version: str, switches: tuple[str, ...], expected: str
 ) -> None:
-    done = configure(tmp_path, version, *prefixes(tmp_path / "prefix"), *switches)
-    assert expected in done.stdout.splitlines(), done.stderr
+    completed = configure(tmp_path, version, *prefixes(tmp_path / "prefix"), *switches)
+    assert expected in completed.stdout.splitlines(), completed.stderr
 
 
 @pytest.mark.parametrize("version", ["1.22.0", "1.21.1", "1.17.1", "1.9.1"])
 def test_configure_takes_what_facts_call_it_with(tmp_path: Path, version: str) -> None:
     """It goes on to look for libfabric, which is not there."""
     switches = [switch.switch for switch in FACTS.plugin.configure if switch.holds(version)]
-    done = configure(tmp_path, version, *switches, f"--with-libfabric={tmp_path}")
-    assert f"no libfabric in {tmp_path}" in done.stderr
+    completed = configure(tmp_path, version, *switches, f"--with-libfabric={tmp_path}")
+    assert f"no libfabric in {tmp_path}" in completed.stderr
 
 
 @pytest.mark.parametrize(
     ("version", "flag"), [("1.50.0", "--no-such-flag"), ("1.47.0", "--disable-ngc"), ("1.29.1", "--mpi=openmpi4")]
 )
 def test_the_installer_refuses_what_its_version_has_not(tmp_path: Path, version: str, flag: str) -> None:
-    done = install(tmp_path, version, "-y", "--skip-kmod", flag)
-    assert done.returncode == 1
-    assert f"efa_installer.sh {version} (stand-in): unrecognized option '{flag}'" in done.stderr
+    completed = install(tmp_path, version, "-y", "--skip-kmod", flag)
+    assert completed.returncode == 1
+    assert f"efa_installer.sh {version} (stand-in): unrecognized option '{flag}'" in completed.stderr
 
 
 @pytest.mark.parametrize("version", ["1.51.0", "1.47.0", "1.29.1"])
 def test_the_installer_takes_what_facts_call_it_with(tmp_path: Path, version: str) -> None:
     """It goes on to look for its packages, which are not there."""
-    done = install(tmp_path, version, *FACTS.efa.flags_for(version))
-    assert "unsupported operating system: no DEBS/" in done.stderr
+    completed = install(tmp_path, version, *FACTS.efa.flags_for(version))
+    assert "unsupported operating system: no DEBS/" in completed.stderr

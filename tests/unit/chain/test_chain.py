@@ -222,8 +222,8 @@ def test_a_plugin_that_no_name_leads_to_is_missing() -> None:
     chain = answer(image(plugin(path="", error=error), {"NCCL_NET": ""}))
     assert chain.answer.endswith(f"NCCL finds no libnccl-net.so; there is {PLUGIN}")
     case = image(plugin(path="", error=error), {"NCCL_NET": "", "NCCL_NET_PLUGIN": "aws-ofi"})
-    asked = "NCCL_NET_PLUGIN=aws-ofi asks for libnccl-net.so, which is not there; there is"
-    assert asked in answer(case).answer
+    sentence = "NCCL_NET_PLUGIN=aws-ofi asks for libnccl-net.so, which is not there; there is"
+    assert sentence in answer(case).answer
     assert case.measured.tree
     libraries = case.measured.tree.libraries.model_copy(update={"plugins": {}})
     tree = case.measured.tree.model_copy(update={"libraries": libraries})

@@ -30,8 +30,8 @@ def with_hpcx(environment: Mapping[str, str], run: StartedLibrary | None, projec
     libraries = tree.libraries.model_copy(update={"plugins": {HPCX: about}, "resolved": resolved})
     files = tree.files.model_copy(update={"libraries": {**tree.files.libraries, MLX5: LibraryFile(size=90000)}})
     verbs = network.verbs.model_copy(update={"opened": {MLX5: ""}})
-    started = network.model_copy(update={"plugins": [run], "verbs": verbs}) if run else None
-    update = {"network": started, "tree": tree.model_copy(update={"libraries": libraries, "files": files})}
+    started_network = network.model_copy(update={"plugins": [run], "verbs": verbs}) if run else None
+    update = {"network": started_network, "tree": tree.model_copy(update={"libraries": libraries, "files": files})}
     expected = case.expected.model_copy(update={"fabric": None})
     return case.model_copy(update={"measured": case.measured.model_copy(update=update), "expected": expected})
 

@@ -125,9 +125,9 @@ def test_no_answer_is_a_sentence_without_the_secret(github: Site, answer: Answer
 
 
 def test_the_command_line() -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "rdma_images.ci.identity", *python("import sys; sys.exit(7)")],
         cwd=paths.PROJECT,
         env={"PATH": os.environ["PATH"]},
     )
-    assert done.returncode == 7
+    assert completed.returncode == 7

@@ -46,8 +46,8 @@ def test_there_are_workflows() -> None:
 @pytest.mark.parametrize(("kind", "files"), [("workflows", WORKFLOWS), ("actions", [ACTION / "action.yml"])])
 def test_githubs_schema_accepts_them(kind: str, files: list[Path]) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.github-{kind}"]
-    done = subprocess.run([*command, *map(str, files)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run([*command, *map(str, files)], capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_the_schema_check_can_fail(tmp_path: Path) -> None:
@@ -239,8 +239,8 @@ needs_jq = pytest.mark.skipif(shutil.which("jq") is None, reason="the scripts of
 def test_dockers_settings_are_added_to(machine: Path, before: dict[str, Any] | None) -> None:
     if before:
         (machine / "daemon.json").write_text(json.dumps(before))
-    done = run_script("store.sh", machine, RUNNER_ENVIRONMENT="github-hosted")
-    assert done.returncode == 0, done.stderr
+    completed = run_script("store.sh", machine, RUNNER_ENVIRONMENT="github-hosted")
+    assert completed.returncode == 0, completed.stderr
     features = {**(before or {}).get("features", {}), "containerd-snapshotter": True}
     assert json.loads((machine / "daemon.json").read_text()) == {**(before or {}), "features": features}
     assert (machine / "told").read_text() == "restart docker\n"
@@ -255,9 +255,9 @@ def test_docker_that_has_the_store_is_left_alone(machine: Path) -> None:
 
 @pytest.mark.parametrize("where", [{"RUNNER_ENVIRONMENT": "self-hosted"}, {}])
 def test_somebodys_own_docker_is_not_restarted(machine: Path, where: dict[str, str]) -> None:
-    done = run_script("store.sh", machine, **where)
-    assert done.returncode == 1
-    assert "set features.containerd-snapshotter" in done.stderr
+    completed = run_script("store.sh", machine, **where)
+    assert completed.returncode == 1
+    assert "set features.containerd-snapshotter" in completed.stderr
     assert not (machine / "daemon.json").exists()
     assert not (machine / "told").exists()
 
@@ -276,8 +276,8 @@ def test_the_jobs_configuration_has_the_machines_settings_and_no_login(machine: 
     settings = {"currentContext": "rootless", "credHelpers": {"example.com": "ecr-login"}}
     logins = {"auths": {"ghcr.io": {"auth": "c2VjcmV0"}}, "credsStore": "pass"}
     (machine / ".docker" / "config.json").write_text(json.dumps(settings | logins))
-    done = run_script("config.sh", machine)
-    assert done.returncode == 0, done.stderr
+    completed = run_script("config.sh", machine)
+    assert completed.returncode == 0, completed.stderr
     docker_config = machine / "docker"
     assert (machine / "env").read_text() == f"DOCKER_CONFIG={docker_config}\n"
     assert docker_config.stat().st_mode & 0o777 == 0o700

@@ -79,7 +79,7 @@ def test_an_example_is_taken_by_the_parser_and_names_what_exists(example: str) -
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if not NEEDS_MORE.match(f"{example} ")])
 def test_an_example_runs(example: str, workplace: Path) -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "invoke", *(SHORTER.get(word, word) for word in shlex.split(example))],
         cwd=workplace,
         env=_environment(workplace),
@@ -87,8 +87,8 @@ def test_an_example_runs(example: str, workplace: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout
 
 
 README_PLANS = re.findall(
@@ -96,11 +96,11 @@ README_PLANS = re.findall(
 )
 
 
-@pytest.mark.parametrize(("words", "shown"), README_PLANS, ids=[words for words, _ in README_PLANS])
-def test_the_readme_shows_what_plan_prints(words: str, shown: str) -> None:
+@pytest.mark.parametrize(("words", "expected_output"), README_PLANS, ids=[words for words, _ in README_PLANS])
+def test_the_readme_shows_what_plan_prints(words: str, expected_output: str) -> None:
     """Lines may be cut, with an ellipsis, and left out between those that are shown."""
     command = [sys.executable, "-m", "invoke", *words.split()]
-    done = subprocess.run(command, cwd=paths.PROJECT, capture_output=True, text=True)
-    printed = iter((done.stdout + done.stderr).splitlines())
-    for line in shown.splitlines():
+    completed = subprocess.run(command, cwd=paths.PROJECT, capture_output=True, text=True)
+    printed = iter((completed.stdout + completed.stderr).splitlines())
+    for line in expected_output.splitlines():
         assert any(text.startswith(line.removesuffix("…")) for text in printed), line

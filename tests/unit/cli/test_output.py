@@ -26,20 +26,20 @@ def on_a_terminal(_: pytest.CaptureFixture[str], answer: object) -> str:
     return text
 
 
-@pytest.mark.parametrize("shown", [in_a_pipe, on_a_terminal])
+@pytest.mark.parametrize("print_table", [in_a_pipe, on_a_terminal])
 def test_brackets_in_a_table_are_no_markup(
-    shown: Callable[[pytest.CaptureFixture[str], object], str], capsys: pytest.CaptureFixture[str]
+    print_table: Callable[[pytest.CaptureFixture[str], object], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = Table("package[head]", box=None)
     table.add_row("no table [project] and no [/red]")
-    text = shown(capsys, table)
+    text = print_table(capsys, table)
     assert "package[head]" in text
     assert "no table [project] and no [/red]" in text
 
 
-@pytest.mark.parametrize("shown", [in_a_pipe, on_a_terminal])
+@pytest.mark.parametrize("print_table", [in_a_pipe, on_a_terminal])
 def test_a_line_that_is_not_to_be_folded_is_whole(
-    shown: Callable[[pytest.CaptureFixture[str], object], str], capsys: pytest.CaptureFixture[str]
+    print_table: Callable[[pytest.CaptureFixture[str], object], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = "rdma-images/efa-pytorch@sha256:" + "0123456789" * 30
-    assert line in shown(capsys, Group(Text("image"), Text(line, no_wrap=True, overflow="ignore")))
+    assert line in print_table(capsys, Group(Text("image"), Text(line, no_wrap=True, overflow="ignore")))

@@ -33,23 +33,23 @@ def test_a_matrix_that_is_a_named_pipe_does_not_block_a_suggestion(tmp_path: Pat
 
 
 def test_a_plan_for_programs() -> None:
-    done = invoke("plan", "--target", "efa-pytorch", "--json")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["images"][0]["target"] == "efa-pytorch"
+    completed = invoke("plan", "--target", "efa-pytorch", "--json")
+    assert completed.returncode == 0
+    assert json.loads(completed.stdout)["images"][0]["target"] == "efa-pytorch"
 
 
 def test_a_refusal_ends_with_two_and_says_why() -> None:
-    done = invoke("plan", "--target", "efa-pytorch", "--set", "nccl=2.19.3")
-    assert done.returncode == 2
+    completed = invoke("plan", "--target", "efa-pytorch", "--set", "nccl=2.19.3")
+    assert completed.returncode == 2
     for word in ("nccl-pin", "2.30.7", "2.19.3", "source:", "nearest that works"):
-        assert word in done.stdout
+        assert word in completed.stdout
 
 
 def test_a_refused_combination_is_not_built() -> None:
-    done = invoke("build", "--target", "efa-pytorch", "--set", "nccl=2.19.3", "--rehearse")
-    assert done.returncode == 2
-    assert "nccl-pin" in done.stderr
-    assert done.stdout == ""
+    completed = invoke("build", "--target", "efa-pytorch", "--set", "nccl=2.19.3", "--rehearse")
+    assert completed.returncode == 2
+    assert "nccl-pin" in completed.stderr
+    assert completed.stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -72,19 +72,19 @@ def test_a_refused_combination_is_not_built() -> None:
     ],
 )
 def test_a_mistake_gets_a_sentence(words: list[str], sentence: str) -> None:
-    done = invoke(*words)
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = invoke(*words)
+    assert completed.returncode == 2
+    assert sentence in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 @pytest.mark.parametrize(
     "words", [["--target"], ["--target", "--all"], ["--set"], ["--target", "efa-pytorch", "--target"]]
 )
 def test_an_option_without_its_value_is_a_mistake(words: list[str]) -> None:
-    done = invoke("plan", *words)
-    assert done.returncode == 2
-    assert f"{words[0]}: needs a value, and has none" in done.stderr
+    completed = invoke("plan", *words)
+    assert completed.returncode == 2
+    assert f"{words[0]}: needs a value, and has none" in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_an_option_without_its_value_is_a_mistake(words: list[str]) -> None:
     ],
 )
 def test_what_is_typed_wrongly_is_answered_with_what_was_meant(words: list[str], sentence: str) -> None:
-    done = invoke(*words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(sentence)
+    completed = invoke(*words)
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert completed.stderr.startswith(sentence)
 
 
 def test_the_list_begins_with_the_tasks_of_users_and_has_every_task_once() -> None:
@@ -132,9 +132,9 @@ def test_the_list_begins_with_the_tasks_of_users_and_has_every_task_once() -> No
 def test_an_answer_of_invoke_that_cannot_be_written_is_a_sentence(words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "invoke", *words]
-        done = subprocess.run(command, cwd=paths.PROJECT, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("the output cannot be written: No space left on device\n")
+        completed = subprocess.run(command, cwd=paths.PROJECT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("the output cannot be written: No space left on device\n")
 
 
 def test_the_list_of_one_group_has_its_tasks_alone() -> None:
@@ -218,11 +218,11 @@ def test_no_colour_outside_a_terminal() -> None:
 )
 def test_an_answer_that_cannot_be_written(words: str, into: str, sentence: str) -> None:
     command = f"{sys.executable} -m invoke {words} --target efa-pytorch {into}"
-    done = subprocess.run(["sh", "-c", command], cwd=paths.PROJECT, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "Exception ignored" not in done.stderr
+    completed = subprocess.run(["sh", "-c", command], cwd=paths.PROJECT, stderr=subprocess.PIPE, text=True)
+    assert completed.returncode == 1
+    assert sentence in completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert "Exception ignored" not in completed.stderr
 
 
 @pytest.mark.parametrize(("setting", "writes"), [("", True), ("1", False)])
@@ -235,8 +235,10 @@ def test_compiled_modules_are_kept_as_python_is_told(setting: str, writes: bool,
 
 def test_the_list_of_tasks_and_completion_import_no_facts() -> None:
     script = "import sys, tasks; print(*sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], cwd=paths.PROJECT, capture_output=True, text=True, check=True)
-    assert {"pydantic", "rich", "filelock", "urllib.request", "rdma_images.facts"}.isdisjoint(done.stdout.split())
+    completed = subprocess.run(
+        [sys.executable, "-c", script], cwd=paths.PROJECT, capture_output=True, text=True, check=True
+    )
+    assert {"pydantic", "rich", "filelock", "urllib.request", "rdma_images.facts"}.isdisjoint(completed.stdout.split())
 
 
 def test_a_plan_imports_only_what_it_needs(tmp_path: Path) -> None:
@@ -246,10 +248,10 @@ def test_a_plan_imports_only_what_it_needs(tmp_path: Path) -> None:
     )
     environ = {**os.environ, "RDMA_IMAGES_STATE": str(tmp_path)}
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=paths.PROJECT, env=environ, capture_output=True, text=True, check=True)
+    completed = subprocess.run(command, cwd=paths.PROJECT, env=environ, capture_output=True, text=True, check=True)
     unneeded = {"rich", "docker", "requests", "jinja2", "zstandard", "rdma_images.inspection.measurements"}
     unneeded |= {"filelock", "urllib.request"}
-    assert unneeded.isdisjoint(done.stderr.split())
+    assert unneeded.isdisjoint(completed.stderr.split())
 
 
 def test_a_version_that_is_typed_in_part_is_nearest_to_its_releases() -> None:
@@ -277,9 +279,9 @@ def test_the_versions_before_and_after_an_unknown_one_are_nearest(version: str, 
 
 def test_a_verdict_reads_standard_input() -> None:
     command = [sys.executable, "-m", "invoke", "verdict", "-"]
-    done = subprocess.run(command, cwd=paths.PROJECT, input="nothing of NCCL\n", capture_output=True, text=True)
-    assert done.returncode == 3
-    assert done.stdout.startswith("unknown: no line of NCCL's is in the log")
+    completed = subprocess.run(command, cwd=paths.PROJECT, input="nothing of NCCL\n", capture_output=True, text=True)
+    assert completed.returncode == 3
+    assert completed.stdout.startswith("unknown: no line of NCCL's is in the log")
 
 
 def test_ctrl_c_ends_a_task_with_130() -> None:
@@ -322,9 +324,9 @@ def work(_):
 def test_an_output_that_takes_ascii_alone() -> None:
     command = [sys.executable, "-m", "invoke", "--help", "plan"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, cwd=paths.PROJECT, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "?" in done.stdout
+    completed = subprocess.run(command, cwd=paths.PROJECT, env=environment, capture_output=True, text=True)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert "?" in completed.stdout
 
 
 @pytest.mark.skipif(discovery.DEFAULT_SOCKET.exists(), reason="the images of this machine's Docker would be removed")

@@ -58,9 +58,9 @@ def typed(command: Path, folder: Path, *words: str) -> "subprocess.CompletedProc
 
 
 def output_of(command: Path, folder: Path, *words: str) -> str:
-    done = typed(command, folder, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    completed = typed(command, folder, *words)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout
 
 
 def write_file(folder: Path, name: str, text: str) -> None:
@@ -81,8 +81,8 @@ def test_a_folder_of_ones_own_is_planned_and_rendered(command: Path, folder: Pat
     runs = [step["run"] for step in workflow["jobs"]["build"]["steps"] if "run" in step]
     assert runs[:3] == [f"pip install ./{wheel_name}", "rdma-images plan", "rdma-images build"]
     assert "my-training" in output_of(command, folder, "plan")
-    shown = output_of(command, folder, "render").splitlines()
-    assert all(Path(line).is_relative_to(folder / "build") for line in shown)
+    dockerfile_lines = output_of(command, folder, "render").splitlines()
+    assert all(Path(line).is_relative_to(folder / "build") for line in dockerfile_lines)
     again = typed(command, folder, "init")
     assert again.returncode == 2
     assert "already has matrix.yaml" in again.stderr
@@ -132,32 +132,32 @@ def test_the_workflow_installs_what_is_installed_here(
     command: Path, folder: Path, origin: Path, direct_url: dict[str, object], line: str, note: str
 ) -> None:
     origin.write_text(json.dumps(direct_url), encoding="utf-8")
-    shown = output_of(command, folder, "init")
+    init_output = output_of(command, folder, "init")
     assert f"- run: pip install {line}\n" in (folder / ".github/workflows/images.yml").read_text(encoding="utf-8")
-    assert note.format(folder=folder) in shown
-    assert ("the workflow cannot install" in shown) == line.startswith("./")
+    assert note.format(folder=folder) in init_output
+    assert ("the workflow cannot install" in init_output) == line.startswith("./")
 
 
 def test_a_wheel_that_does_not_fit_is_not_left_half_copied(command: Path, folder: Path) -> None:
     """As on a full disk, here by a limit of the system: the message names the copy, not the wheel."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [command, "init"],
         cwd=folder,
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
     )
-    assert done.stderr.startswith(f"{folder}/rdma_images-0.1.0-py3-none-any.whl: File too large\n")
+    assert completed.stderr.startswith(f"{folder}/rdma_images-0.1.0-py3-none-any.whl: File too large\n")
     assert files(folder) == []
 
 
 def test_a_home_that_is_no_folder_is_a_sentence(command: Path, folder: Path) -> None:
     environment = {**os.environ, "HOME": "/dev/null"}
-    done = subprocess.run([command, "--list"], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("/dev/null/.invoke.")
-    assert "set HOME to a folder" in done.stderr
-    assert "Traceback" not in done.stderr
+    completed = subprocess.run([command, "--list"], cwd=folder, env=environment, capture_output=True, text=True)
+    assert completed.returncode == 2
+    assert completed.stderr.startswith("/dev/null/.invoke.")
+    assert "set HOME to a folder" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_own_templates_facts_and_subfolders_extend_what_the_wheel_brings(command: Path, folder: Path) -> None:
@@ -190,10 +190,10 @@ def test_a_plan_for_programs_has_the_users_own_templates_and_every_problem(comma
     assert (planned["overrides"], planned["problems"]) == ([template], [])
     matrix = (folder / "matrix.yaml").read_text(encoding="utf-8")
     write_file(folder, "matrix.yaml", matrix.replace("template: efa-pytorch ", "template: efa-pytorhc "))
-    done = typed(command, folder, "plan", "--json")
-    (problem,) = json.loads(done.stdout)["problems"]
+    completed = typed(command, folder, "plan", "--json")
+    (problem,) = json.loads(completed.stdout)["problems"]
     assert problem.startswith(f"{folder}/dockerfiles/targets/efa-pytorhc.j2: no such template, for target my-training")
-    assert (done.returncode, done.stderr) == (2, "")
+    assert (completed.returncode, completed.stderr) == (2, "")
 
 
 def test_a_release_of_ones_own_facts_is_known(command: Path, folder: Path) -> None:
@@ -208,16 +208,16 @@ def test_a_release_of_ones_own_facts_is_known(command: Path, folder: Path) -> No
 
 def test_a_log_needs_no_folder(command: Path, folder: Path) -> None:
     log = str(shutil.copy(LOG, folder))
-    done = typed(command, folder, "verdict", log)
-    assert "Socket" in done.stdout
-    assert "Traceback" not in done.stderr
+    completed = typed(command, folder, "verdict", log)
+    assert "Socket" in completed.stdout
+    assert "Traceback" not in completed.stderr
     assert files(folder) == [LOG.name]
 
 
 def test_without_a_matrix_the_message_says_how_to_get_one(command: Path, folder: Path) -> None:
-    done = typed(command, folder, "plan")
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith("start one with `rdma-images init`")
+    completed = typed(command, folder, "plan")
+    assert completed.returncode == 2
+    assert completed.stderr.splitlines()[-1].endswith("start one with `rdma-images init`")
 
 
 def test_help_and_completion_name_the_command(command: Path, folder: Path) -> None:

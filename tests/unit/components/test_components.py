@@ -118,9 +118,11 @@ def added(tmp_path: Path) -> Path:
 
 def test_a_component_is_added_with_the_files_that_the_recipe_names(added: Path) -> None:
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(added)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=added, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout)
+    completed = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=added, env=environment, capture_output=True, text=True
+    )
+    assert completed.returncode == 0, completed.stderr
+    data = json.loads(completed.stdout)
     assert "-gdr2.5-" in data["tag"]
     assert data["details"] == {"prefix": "/opt/gdrcopy"}
     assert data["label"] == "2.5"

@@ -104,10 +104,10 @@ def test_of_the_architectures_that_a_package_lists_itself_those_of_the_image_are
     program = text.replace("/usr/local/cuda/bin/nvcc", str(nvcc))
 
     def compiled(words: str) -> str:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", program, *words.split()], capture_output=True, text=True, check=True
         )
-        return done.stdout.strip()
+        return completed.stdout.strip()
 
     listed = "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90"
     assert compiled(f"-O3 {listed} -c k.cu") == "-O3 -gencode=arch=compute_90,code=sm_90 -c k.cu"

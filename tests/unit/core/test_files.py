@@ -37,11 +37,11 @@ def task(build: Path, *words: str, by: list[str] = UNPRIVILEGED, **variables: st
     return subprocess.run(command, cwd=paths.PROJECT, env=environ, capture_output=True, text=True)
 
 
-def assert_reported(done: subprocess.CompletedProcess[str], expected: str) -> None:
-    assert done.returncode in (1, 2), done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    assert expected in done.stderr
-    assert len(done.stderr.strip().splitlines()) >= 2
+def assert_reported(completed: subprocess.CompletedProcess[str], expected: str) -> None:
+    assert completed.returncode in (1, 2), completed.stdout + completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert expected in completed.stderr
+    assert len(completed.stderr.strip().splitlines()) >= 2
 
 
 @pytest.fixture
@@ -127,8 +127,8 @@ def test_a_configuration_that_cannot_be_read_is_reported(tmp_path: Path, name: s
     file(secret)
     secret.parent.chmod(0)
     words = ("publish", "--to", "x") if name.endswith("REGISTRIES") else ("sources", "--target", "efa-pytorch")
-    done = task(tmp_path, *words, by=UNPRIVILEGED, **{name: str(secret)})
-    assert_reported(done, f"{secret}: Permission denied\nlet user ")
+    completed = task(tmp_path, *words, by=UNPRIVILEGED, **{name: str(secret)})
+    assert_reported(completed, f"{secret}: Permission denied\nlet user ")
 
 
 def test_a_key_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
@@ -144,17 +144,17 @@ def test_a_key_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
 def test_a_state_folder_that_cannot_be_used_is_reported(tmp_path: Path, state: str) -> None:
     (tmp_path / "a-file").touch()
     (tmp_path / "unreadable").mkdir(mode=0)
-    done = task(tmp_path, "engine.up", DOCKER_HOST="", RDMA_IMAGES_STATE=str(tmp_path / state))
-    assert_reported(done, str(tmp_path / state)[:200])
+    completed = task(tmp_path, "engine.up", DOCKER_HOST="", RDMA_IMAGES_STATE=str(tmp_path / state))
+    assert_reported(completed, str(tmp_path / state)[:200])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user whom the machine does not know")
 def test_a_user_whom_the_machine_does_not_know_is_reported_with_what_to_set(tmp_path: Path) -> None:
     variables = {"HOME": "", "RDMA_IMAGES_STATE": "", "XDG_STATE_HOME": ""}
     environ = [f"--unset={name}" for name in variables]
-    done = task(tmp_path, "engine.status", by=[*NOBODY, "env", *environ])
-    assert_reported(done, "user 54321 has no home folder")
-    assert "set RDMA_IMAGES_STATE" in done.stderr
+    completed = task(tmp_path, "engine.status", by=[*NOBODY, "env", *environ])
+    assert_reported(completed, "user 54321 has no home folder")
+    assert "set RDMA_IMAGES_STATE" in completed.stderr
     assert task(tmp_path, "plan", by=[*NOBODY, "env", *environ]).returncode == 0
 
 
@@ -206,10 +206,10 @@ def test_a_password_file_that_cannot_be_used_is_refused_with_its_line(
 
 @pytest.mark.parametrize("address", ["/" + "x" * 300, "file:///" + "x" * 300, "~nosuch/x"])
 def test_a_mirror_that_no_file_can_be_is_reported_with_the_reason(tmp_path: Path, address: str) -> None:
-    done = task(tmp_path, "sources", "--target", "efa-pytorch", RDMA_IMAGES_MIRROR_EFA_INSTALLER=address)
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "no home folder" in done.stderr if "~" in address else "too long" in done.stderr
+    completed = task(tmp_path, "sources", "--target", "efa-pytorch", RDMA_IMAGES_MIRROR_EFA_INSTALLER=address)
+    assert completed.returncode == 2, completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert "no home folder" in completed.stderr if "~" in address else "too long" in completed.stderr
 
 
 PROGRAM = [sys.executable, "-c", "from rdma_images.cli.program import main; main()"]
@@ -219,17 +219,20 @@ PROGRAM = [sys.executable, "-c", "from rdma_images.cli.program import main; main
 def test_a_reader_that_has_seen_enough_is_no_error(words: tuple[str, ...]) -> None:
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([*PROGRAM, *words], cwd=paths.PROJECT, stdout=write, stderr=subprocess.PIPE, text=True)
+    completed = subprocess.run([*PROGRAM, *words], cwd=paths.PROJECT, stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
-    assert (done.returncode, done.stderr) == (141, "")
+    assert (completed.returncode, completed.stderr) == (141, "")
 
 
 def test_a_list_that_cannot_be_written_is_told() -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([*PROGRAM, "--list"], cwd=paths.PROJECT, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1
+        completed = subprocess.run(
+            [*PROGRAM, "--list"], cwd=paths.PROJECT, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert completed.returncode == 1
     assert (
-        done.stderr == "the output cannot be written: No space left on device\nredirect it to a place with free space\n"
+        completed.stderr
+        == "the output cannot be written: No space left on device\nredirect it to a place with free space\n"
     )
 
 

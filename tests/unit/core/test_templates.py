@@ -45,26 +45,28 @@ def test_checkouts_share_what_is_compiled(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 5, 20, 40, 100, -1])
-@pytest.mark.parametrize("then", [b"", b"\0" * 4096])
-def test_what_is_kept_may_be_damaged(folder: Path, length: int, then: bytes) -> None:
+@pytest.mark.parametrize("damage", [b"", b"\0" * 4096])
+def test_what_is_kept_may_be_damaged(folder: Path, length: int, damage: bytes) -> None:
     rendered(folder)
     (cached,) = (folder / "state" / "templates").iterdir()
-    cached.write_bytes(cached.read_bytes()[:length] + then)
+    cached.write_bytes(cached.read_bytes()[:length] + damage)
     assert rendered(folder) == "NCCL is here\n"
 
 
-@pytest.mark.parametrize("then", [b"cnothing\nthere\n.", b"Vkey\n\x85R.", b"N."])
-def test_unpickling_what_is_damaged_may_raise_anything(folder: Path, then: bytes) -> None:
+@pytest.mark.parametrize("damage", [b"cnothing\nthere\n.", b"Vkey\n\x85R.", b"N."])
+def test_unpickling_what_is_damaged_may_raise_anything(folder: Path, damage: bytes) -> None:
     rendered(folder)
     (cached,) = (folder / "state" / "templates").iterdir()
-    cached.write_bytes(bc_magic + then)
+    cached.write_bytes(bc_magic + damage)
     assert rendered(folder) == "NCCL is here\n"
 
 
 def test_what_is_compiled_in_another_way_is_kept_apart(folder: Path) -> None:
     (folder / "one.j2").write_text("{{ who }}")
-    given = {escape: templates.environment([folder], escape=escape).get_template("one.j2") for escape in (False, True)}
-    assert [template.render(who="<b>") for template in given.values()] == ["<b>", "&lt;b&gt;"]
+    templates_by_escape = {
+        escape: templates.environment([folder], escape=escape).get_template("one.j2") for escape in (False, True)
+    }
+    assert [template.render(who="<b>") for template in templates_by_escape.values()] == ["<b>", "&lt;b&gt;"]
 
 
 def test_nothing_is_kept_where_that_is_not_possible(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,9 @@ def test_order(older: str, newer: str) -> None:
     assert not versions.at_least(older, newer)
 
 
-@pytest.mark.parametrize(("written", "same"), [("1.9.1-aws", "1.9.1"), ("13", "13.0"), ("v1.2", "1.2.0")])
-def test_two_ways_to_write_one_version(written: str, same: str) -> None:
-    assert versions.sort_key(written) == versions.sort_key(same)
+@pytest.mark.parametrize(("version", "same"), [("1.9.1-aws", "1.9.1"), ("13", "13.0"), ("v1.2", "1.2.0")])
+def test_two_ways_to_write_one_version(version: str, same: str) -> None:
+    assert versions.sort_key(version) == versions.sort_key(same)
 
 
 def test_no_version() -> None:

@@ -44,7 +44,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def shown(registry: Path) -> str:
+def registration_text(registry: Path) -> str:
     """Return what the kernel would show of the registration that was written.
 
     Linux prints the mask that it was given.
@@ -58,7 +58,7 @@ def shown(registry: Path) -> str:
 def test_the_registration_is_debians_with_the_emulator_kept_open(registry: Path) -> None:
     lines: list[str] = []
     emulation.ensure(ARM, lines.append)
-    ours, debians = (emulation.parse("x", text) for text in (shown(registry), DEBIANS))
+    ours, debians = (emulation.parse("x", text) for text in (registration_text(registry), DEBIANS))
     assert (ours.magic, ours.mask) == (debians.magic, debians.mask)
     assert ours.interpreter == str(unpacked.folder_of("packages", "qemu-user", "usr", "bin", "qemu-aarch64"))
     assert lines == ["registering Debian's qemu for linux/arm64; `invoke engine.down` removes it"]
@@ -83,7 +83,7 @@ def test_where_something_is_registered_nothing_is_added_and_nothing_removed(regi
 
 def test_only_the_registration_of_this_state_folder_is_removed(registry: Path) -> None:
     emulation.ensure(ARM)
-    (registry / "rdma-images-aarch64").write_text(shown(registry))
+    (registry / "rdma-images-aarch64").write_text(registration_text(registry))
     others = DEBIANS.replace("/usr/libexec", "/home/somebody/state/debian/packages/qemu-user/usr/bin")
     (registry / "rdma-images-x86_64").write_text(others)
     assert emulation.registered() == (ARM,)

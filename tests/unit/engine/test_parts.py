@@ -213,12 +213,12 @@ def test_a_program_that_is_missing_is_named(folders: layout.Layout) -> None:
 
 def test_a_process_outlives_us_and_is_found_again(tmp_path: pathlib.Path) -> None:
     record = tmp_path / "sleeper.json"
-    started = process.start(["sleep", "60"], tmp_path / "log", os.environ, record)
+    sleeper = process.start(["sleep", "60"], tmp_path / "log", os.environ, record)
     try:
-        assert process.recorded(record) == started
-        assert os.getsid(started.pid) == started.pid
+        assert process.recorded(record) == sleeper
+        assert os.getsid(sleeper.pid) == sleeper.pid
     finally:
-        process.end(started, 5)
+        process.end(sleeper, 5)
     assert process.recorded(record) is None
 
 
@@ -233,11 +233,11 @@ def test_a_later_process_of_the_same_pid_is_another(tmp_path: pathlib.Path) -> N
 def test_who_does_not_end_when_asked_is_killed(tmp_path: pathlib.Path) -> None:
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
     log = tmp_path / "log"
-    started = process.start([sys.executable, "-c", deaf], log, os.environ, tmp_path / "deaf.json")
+    deaf_process = process.start([sys.executable, "-c", deaf], log, os.environ, tmp_path / "deaf.json")
     while not log.read_text():
         time.sleep(0.02)
-    process.end(started, 0.2)
-    assert not started.is_running()
+    process.end(deaf_process, 0.2)
+    assert not deaf_process.is_running()
 
 
 def sleep() -> str:
@@ -251,8 +251,8 @@ def test_processes_are_found_by_the_folder_of_their_program(tmp_path: pathlib.Pa
     program = shutil.copy(sleep(), tmp_path / "sleep")
     with subprocess.Popen([program, "60"]) as child:
         try:
-            assert [started.pid for started in process.processes_below(tmp_path)] == [child.pid]
-            assert child.pid in [started.pid for started in process.children(process.Process(os.getpid(), 0))]
+            assert [running.pid for running in process.processes_below(tmp_path)] == [child.pid]
+            assert child.pid in [running.pid for running in process.children(process.Process(os.getpid(), 0))]
         finally:
             child.kill()
     assert list(process.processes_below(tmp_path)) == []
@@ -361,10 +361,10 @@ def test_a_silent_daemon_is_no_crash(folders: layout.Layout, monkeypatch: pytest
 def test_images_are_listed_and_removed_by_the_engines_socket(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, str]] = []
+    requests: list[tuple[str, str]] = []
 
     def send(_path: pathlib.Path, method: str, question: str, _seconds: float) -> Any:
-        asked.append((method, unquote(question)))
+        requests.append((method, unquote(question)))
         return [{"Id": "sha256:2"}]
 
     monkeypatch.setattr(daemon_api, "send", send)
@@ -372,7 +372,7 @@ def test_images_are_listed_and_removed_by_the_engines_socket(
     lab = Engine("lab", "existing", f"unix://{tmp_path}/x", "28", "0.13", "containerd", "default")
     assert docker_command.labelled(lab, "a", "b=1") == ["sha256:2"]
     docker_command.remove_images(lab, "127.0.0.1:1/x:y")
-    assert asked == [
+    assert requests == [
         ("GET", '/images/json?filters={"label": ["a", "b=1"]}'),
         ("DELETE", "/images/127.0.0.1:1/x:y"),
     ]
@@ -493,9 +493,9 @@ def test_an_engine_over_ssh_is_refused_before_its_host_is_asked(monkeypatch: pyt
 )
 def test_a_daemon_that_ended_is_told_by_its_last_line(tmp_path: pathlib.Path, last: str, fix: str) -> None:
     log = tmp_path / "dockerd.log"
-    started = process.start(["/bin/sh", "-c", f"echo first; echo '{last}'"], log, {}, tmp_path / "dockerd.json")
+    daemon = process.start(["/bin/sh", "-c", f"echo first; echo '{last}'"], log, {}, tmp_path / "dockerd.json")
     with pytest.raises(RdmaImagesError) as caught:
-        daemons._wait_until_ready(lambda: False, started, "dockerd", log)
+        daemons._wait_until_ready(lambda: False, daemon, "dockerd", log)
     line, advice = str(caught.value).splitlines()
     assert line == f"the private engine's dockerd ended, and last wrote: {last}"
     assert advice.startswith(fix)

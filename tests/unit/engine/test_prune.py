@@ -117,11 +117,11 @@ class Client:
 
 def test_the_cache_is_emptied_without_a_file_of_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """buildx makes a folder first, which it cannot on the full disk that is to be freed."""
-    asked: list[str] = []
-    monkeypatch.setattr("rdma_images.engine.client", lambda _: Client(asked))
+    requests: list[str] = []
+    monkeypatch.setattr("rdma_images.engine.client", lambda _: Client(requests))
     assert prune.remove(ENGINE, (), cache=True) == {}
-    assert asked == ["all=True timeout=3600", "closed"]
+    assert requests == ["all=True timeout=3600", "closed"]
     refused = docker.errors.APIError("no space left on device")
-    monkeypatch.setattr("rdma_images.engine.client", lambda _: Client(asked, refused))
+    monkeypatch.setattr("rdma_images.engine.client", lambda _: Client(requests, refused))
     with pytest.raises(RdmaImagesError, match="the engine private does not empty its cache: no space left on device"):
         prune.remove(ENGINE, (), cache=True)

@@ -40,9 +40,9 @@ def test_a_mirror_is_shown_without_its_login(
     variables = {} if in_file else {f"RDMA_IMAGES_MIRROR_{kind.upper()}": address for kind in KINDS}
     environ = {**os.environ, "RDMA_IMAGES_STATE": str(checkout / "state"), **variables}
     command = [sys.executable, "-m", "invoke", *task.split(), "--target", "erdma-nccl-tests"]
-    done = subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True)
-    output = done.stdout + done.stderr
-    assert done.returncode in (1, 2), output
+    completed = subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True)
+    output = completed.stdout + completed.stderr
+    assert completed.returncode in (1, 2), output
     assert "SECRET" not in output
     assert (HOST in output) == shows
     locks = [path.read_text() for path in (checkout / "locks").rglob("*") if path.is_file()]

@@ -154,8 +154,8 @@ def test_a_login_in_an_address_is_taken_out_of_it(load: Callable[..., mirrors.Mi
     ],
 )
 def test_no_address_that_is_shown_has_a_login_in_it(address: str, bare: str) -> None:
-    shown, login = mirrors.split_login(address)
-    assert shown == bare
+    plain_address, login = mirrors.split_login(address)
+    assert plain_address == bare
     assert (login is not None) == ("SECRET" in address)
 
 

@@ -60,8 +60,8 @@ def erdma() -> Image:
 
 
 def outcomes(site: Site, *images: Image, upgrade: bool = False) -> dict[str, str]:
-    done = relock.relock(images, facts.load(), mirrors(site), upgrade)
-    return {outcome.name: outcome.outcome for outcome in done}
+    relocked = relock.relock(images, facts.load(), mirrors(site), upgrade)
+    return {outcome.name: outcome.outcome for outcome in relocked}
 
 
 def test_everything_is_locked_once_and_then_kept(locks: Path, site: Site) -> None:
@@ -115,10 +115,10 @@ def test_a_base_that_this_host_bootstraps_may_be_out_of_reach(
     locks: Path, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bootstrap, "is_possible", lambda name, _: name == "debian13")
-    said: list[str] = []
-    done = relock.relock([planned_image()], facts.load(), mirrors(site), progress=said.append)
-    assert {item.name: item.outcome for item in done}["docker.io/library/debian:trixie-slim"] == "not needed"
-    assert "docker.io/library/debian:trixie-slim is not pinned: it is bootstrapped on this host" in said
+    messages: list[str] = []
+    relocked = relock.relock([planned_image()], facts.load(), mirrors(site), progress=messages.append)
+    assert {item.name: item.outcome for item in relocked}["docker.io/library/debian:trixie-slim"] == "not needed"
+    assert "docker.io/library/debian:trixie-slim is not pinned: it is bootstrapped on this host" in messages
     monkeypatch.setattr(bootstrap, "is_possible", lambda *_: False)
     assert outcomes(site, planned_image())["docker.io/library/debian:trixie-slim"] == "failed"
     assert not (locks / "bases.yaml").exists()
@@ -142,10 +142,10 @@ def test_wheels_that_cannot_be_resolved_are_said_and_the_old_lock_stays(
 def test_an_upgrade_says_what_moved(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes(site, planned_image())
     monkeypatch.setattr(resolve, "resolve", lambda *question: answer(*question, numpy="2.4.1"))
-    done = {
+    relocked = {
         outcome.name: outcome for outcome in relock.relock([planned_image()], facts.load(), mirrors(site), upgrade=True)
     }
-    assert done["torch-2.15.0-py3.13-linux-amd64"].detail == "numpy 2.4.0 -> 2.4.1"
+    assert relocked["torch-2.15.0-py3.13-linux-amd64"].detail == "numpy 2.4.0 -> 2.4.1"
 
 
 def test_a_damaged_pin_is_refused(locks: Path) -> None:

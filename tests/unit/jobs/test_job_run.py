@@ -59,12 +59,12 @@ def start(job_folder: Path, **options: Any) -> record.SubmissionRecord:
     ("launcher", "begins", "ends"), [("docker", "run", "rm --force"), ("skypilot", "launch", "down --yes")]
 )
 def test_what_runs_as_long_as_its_job(tmp_path: Path, calls: Path, launcher: str, begins: str, ends: str) -> None:
-    done = start(write_job(tmp_path, launcher))
-    assert (done.how, done.cleanup) == ("succeeded", "removed")
+    submission = start(write_job(tmp_path, launcher))
+    assert (submission.how, submission.cleanup) == ("succeeded", "removed")
     begun, *_, last = calls.read_text().splitlines()
     assert begins in begun
-    assert f"j-{done.tag}" in begun
-    assert last.endswith(f"{ends} j-{done.tag}")
+    assert f"j-{submission.tag}" in begun
+    assert last.endswith(f"{ends} j-{submission.tag}")
     (log,) = tmp_path.glob("j/runs/*/logs/*")
     assert "ran " in log.read_text()
 
@@ -73,8 +73,8 @@ def test_a_script_that_fails_is_told_by_its_last_line(
     tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_JOB", "echo no GPU; exit 3")
-    done = start(write_job(tmp_path, "docker"))
-    assert (done.how, done.why) == ("failed", "exit code 3: no GPU")
+    submission = start(write_job(tmp_path, "docker"))
+    assert (submission.how, submission.why) == ("failed", "exit code 3: no GPU")
     assert calls.read_text().splitlines()[-1].startswith("docker rm --force j-")
 
 
@@ -102,9 +102,11 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on(
     run = job_run.run_job(
         write_job(tmp_path, "docker"), jobs.load_project(), job_run.JobRunOptions(wait=wait), lines.append
     )
-    (done,) = record.load(run)
-    assert done.cleanup == "removed"
-    assert (done.how, "did not answer over RDMA" in done.why) == (("succeeded", False) if wait else ("failed", True))
+    (submission,) = record.load(run)
+    assert submission.cleanup == "removed"
+    assert (submission.how, "did not answer over RDMA" in submission.why) == (
+        ("succeeded", False) if wait else ("failed", True)
+    )
     assert any("refused: NCCL did not start: a peer did not answer over RDMA" in line for line in lines)
     assert calls.read_text().splitlines()[-1].startswith("docker rm --force j-")
 

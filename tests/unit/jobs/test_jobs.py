@@ -281,9 +281,9 @@ def test_a_wrong_mtu_ends_the_start(tmp_path: Path) -> None:
     script = script.replace("/sys/class/infiniband", f"{tmp_path}/class/infiniband").replace("/host-sys", str(tmp_path))
     for mtu, code in (("8500", 0), ("1500", 1)):
         (tmp_path / "class/net/eth1/mtu").write_text(f"{mtu}\n")
-        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
-        assert done.returncode == code
-    assert "eth1 has an MTU of 1500" in done.stderr
+        completed = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
+        assert completed.returncode == code
+    assert "eth1 has an MTU of 1500" in completed.stderr
 
 
 def test_job_json_says_why() -> None:

@@ -21,8 +21,8 @@ def calls(tmp_path: Path, fabric: str = "", gpus: int = 0, **variables: str) -> 
         program.chmod(0o755)
     environment = {"PATH": f"{programs}:{os.environ['PATH']}", **variables}
     script = render.render_preflight(fabric, gpus)
-    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
     lines = tmp_path / "calls"
     return lines.read_text().splitlines() if lines.exists() else []
 
@@ -56,8 +56,8 @@ def test_one_task_of_a_node_checks_it(tmp_path: Path) -> None:
 
 def test_nodes_without_a_first_one_are_refused() -> None:
     script = render.render_preflight("", 0)
-    done = subprocess.run(["sh", "-c", script], env={"NNODES": "2"}, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
+    completed = subprocess.run(["sh", "-c", script], env={"NNODES": "2"}, capture_output=True, text=True)
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert completed.stderr == (
         "preflight.sh: 2 nodes, and no MASTER_ADDR: set it to the name or address of the first node\n"
     )

@@ -51,10 +51,10 @@ raise RuntimeError("ncclRemoteError")
 def test_an_exception_is_explained_by_nccls_log(tmp_path: Path, line: str, reason: str) -> None:
     (tmp_path / "rdma_check.py").write_text(SOURCE.read_text().replace("os._exit(1)", "return"))
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, '.'){FAILING}", f"node:1:1 [0] {line}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert "RuntimeError: ncclRemoteError" in done.stderr
-    assert reason in done.stderr
-    assert ("rdma_check: rank ? on" in done.stderr) == bool(reason)
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert "RuntimeError: ncclRemoteError" in completed.stderr
+    assert reason in completed.stderr
+    assert ("rdma_check: rank ? on" in completed.stderr) == bool(reason)
 
 
 def table() -> str:
@@ -94,7 +94,7 @@ def test_a_training_ends_with_the_reason(tmp_path: Path, log: str, code: int, re
     """The file is alone in the folder of the training, as a user has it."""
     (tmp_path / "rdma_check.py").write_text(SOURCE.read_text())
     (tmp_path / "train.py").write_text(textwrap.dedent(TRAINING))
-    done = subprocess.run(
+    completed = subprocess.run(
         [
             sys.executable,
             "-I",
@@ -106,8 +106,8 @@ def test_a_training_ends_with_the_reason(tmp_path: Path, log: str, code: int, re
         capture_output=True,
         text=True,
     )
-    assert done.returncode == code, done.stderr
-    assert reason in done.stderr
-    assert ("trained" in done.stdout) == (code == 0)
+    assert completed.returncode == code, completed.stderr
+    assert reason in completed.stderr
+    assert ("trained" in completed.stdout) == (code == 0)
     if code:
-        assert done.stderr.startswith("rdma_check: rank ? on ")
+        assert completed.stderr.startswith("rdma_check: rank ? on ")

@@ -228,28 +228,28 @@ def invoke(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_task(tmp_path: Path) -> None:
     options = ["--target", "efa-pytorch", "--launcher", "slurm", "--instance", "p5en.48xlarge", "--nodes", "2"]
-    done = invoke(
+    completed = invoke(
         "job", *options, "--image", jobs.IMAGE, "--out", str(tmp_path / "o"), "--json", "--", "train.py", "two words"
     )
-    assert done.returncode == 0
-    data = json.loads(done.stdout)
+    assert completed.returncode == 0
+    data = json.loads(completed.stdout)
     assert data["command"] == ["train.py", "two words"]
     assert sorted(path.name for path in (tmp_path / "o").iterdir()) == ["README.md", "job.json", "job.sbatch"]
-    done = invoke("job", *options)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    completed = invoke("job", *options)
+    assert completed.returncode == 2
+    assert "Traceback" not in completed.stderr
 
 
 def test_the_launchers_are_shown() -> None:
-    done = invoke("job.launchers", "--json")
-    rows = {row["launcher"]: row for row in json.loads(done.stdout)}
+    completed = invoke("job.launchers", "--json")
+    rows = {row["launcher"]: row for row in json.loads(completed.stdout)}
     assert rows["arena"]["targets"] == ["erdma-pytorch"]
     assert rows["sagemaker"]["parameters"]["role"]["required"]
     assert rows["eksctl"]["task"] == "cluster"
     assert not rows["eksctl"]["parameters"]["capacity-block"]["required"]
-    shown = invoke("job.launchers").stdout
-    assert "mpijob" in shown
-    assert "--param  capacity-block" in shown
+    output = invoke("job.launchers").stdout
+    assert "mpijob" in output
+    assert "--param  capacity-block" in output
     assert "capacity-block" in invoke("--help", "cluster").stdout
 
 

@@ -96,9 +96,9 @@ def test_a_time_that_is_too_wide_is_read_with_its_exponent(tmp_path: Path) -> No
 def test_a_row_that_the_lines_tear_is_joined(tmp_path: Path) -> None:
     log_text = text.from_2_13()
     whole = next(line for line in log_text.split("\n") if line.lstrip().startswith("1048576"))
-    begun, rest = whole[:52], whole[52:]
+    begun, remainder = whole[:52], whole[52:]
     channel = "vm:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via NET/Socket/0"
-    torn = f"{begun}{channel}\nvm:1:1 [0] NCCL INFO more\n{rest}"
+    torn = f"{begun}{channel}\nvm:1:1 [0] NCCL INFO more\n{remainder}"
     assert sizes(read_sizes(tmp_path / "log", log_text.replace(whole, torn))) == EXPECTED
 
 
@@ -180,8 +180,8 @@ def test_a_log_of_200_megabytes_is_read_in_bounded_memory(tmp_path: Path) -> Non
     with path.open("wb") as file:
         while file.tell() < 200_000_000:
             file.write(REAL * 100)
-    done = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 200_000
+    completed = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True)
+    assert int(completed.stdout) < 200_000
 
 
 # From /proc: a process's ru_maxrss begins with that of the one that started it.

@@ -68,11 +68,11 @@ def run(tmp_path: Path, path: str, job: Job, name: str) -> tuple[list[Any], str,
     (tmp_path / "nccl" / "host.1.log").write_text("a log of NCCL\n")
     (tmp_path / name).write_text(script)
     environment = {**os.environ, "PATH": path}
-    done = subprocess.run(["bash", name], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(["bash", name], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
     calls = [json.loads(line) for line in (tmp_path / "calls.json").read_text().splitlines()]
     docker_calls = tmp_path / "calls"
-    return calls, docker_calls.read_text() if docker_calls.exists() else "", done.stdout
+    return calls, docker_calls.read_text() if docker_calls.exists() else "", completed.stdout
 
 
 def test_torchrun_on_one_machine(tmp_path: Path, path: str) -> None:
@@ -166,8 +166,8 @@ def test_a_pod_of_kuberay_starts_its_ray_and_the_head_keeps_the_command(tmp_path
 @pytest.mark.parametrize(("tcp", "network"), [(False, "Libfabric"), (True, "Socket")])
 def test_skypilot_starts_torchrun(tmp_path: Path, path: str, tcp: bool, network: str) -> None:
     task = yaml.safe_load(jobs.files(jobs.job("skypilot", "efa", "torchrun", tcp=tcp, node_check=False))["job.yaml"])
-    given = {**task["envs"], "SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
-    ((_, words, environment),) = _started(tmp_path, path, task["run"], **given)
+    variables = {**task["envs"], "SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
+    ((_, words, environment),) = _started(tmp_path, path, task["run"], **variables)
     assert words[2:4] == ["--node-rank=1", "--master-addr=10.0.0.1"]
     assert words[-3:] == list(jobs.SCRIPT)
     assert environment["NCCL_NET"] == network

@@ -47,8 +47,8 @@ def test_nodes_with_errors_but_a_neighbours_are_excluded(tmp_path: Path, update:
         "SLURM_JOB_NUM_NODES": "4",
     }
     with (tmp_path / "log").open("wb") as log:
-        done = subprocess.run(
+        completed = subprocess.run(
             ["bash", tmp_path / "job.sh"], env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
         )
-    assert done.returncode == 1
+    assert completed.returncode == 1
     assert (tmp_path / "log").read_text().splitlines()[4:] == ["attempt 1: failed; the job is queued again", sentence]

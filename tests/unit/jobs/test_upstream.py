@@ -300,8 +300,8 @@ def test_what_sagemaker_starts_is_the_command(tmp_path: Path) -> None:
     words = [word.replace("/opt/ml/input/config/resourceconfig.json", str(config)) for word in words]
     words = [word.replace("/opt/ml/output/data", str(tmp_path / "data")) for word in words]
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(words, env=path, capture_output=True, text=True, check=True)
-    interface, *called = done.stdout.splitlines()
+    completed = subprocess.run(words, env=path, capture_output=True, text=True, check=True)
+    interface, *called = completed.stdout.splitlines()
     assert interface == "eth1"
     assert called[:4] == ["--nnodes=2", "--nproc-per-node=8", "--node-rank=1", "--master-addr=algo-1"]
     assert called[-3:] == list(jobs.SCRIPT)

@@ -194,8 +194,8 @@ def test_docker_is_given_everything(tmp_path: Path) -> None:
     docker.chmod(0o755)
     script = files("docker", EVERYTHING, nodes=1, parameters={"hosts": "one"})["run.sh"]
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TOKEN": SECRET}
-    done = subprocess.run(["bash"], input=script, text=True, capture_output=True, check=True, env=environ)
-    words = done.stdout.splitlines()
+    completed = subprocess.run(["bash"], input=script, text=True, capture_output=True, check=True, env=environ)
+    words = completed.stdout.splitlines()
     for word in (
         "--env=GREETING=it's; $HOME",
         "--env=TOKEN",
@@ -260,10 +260,10 @@ def test_every_field_of_a_launcher_is_in_its_files(
     submitted = "\n".join(text for name, text in texts.items() if name not in ("job.json", "README.md"))
     assert not any(SECRET in text for text in texts.values())
     row = jobs.load_project().facts.launchers.launchers[launcher]
-    shown = {mount.to for mount in part.mounts} | {part.checkpoints, "GREETING", *part.secrets}
-    shown |= {part.service_account, part.priority, part.topology, *part.pull_secrets, *part.node_selector}
-    shown |= {part.queue, part.account, "dedicated"} if part.tolerations else {part.queue, part.account}
-    assert [text for text in shown if text and text not in submitted] == []
+    expected = {mount.to for mount in part.mounts} | {part.checkpoints, "GREETING", *part.secrets}
+    expected |= {part.service_account, part.priority, part.topology, *part.pull_secrets, *part.node_selector}
+    expected |= {part.queue, part.account, "dedicated"} if part.tolerations else {part.queue, part.account}
+    assert [text for text in expected if text and text not in submitted] == []
     # An elastic training has files of its own, and so has a server in parts: tests/unit/jobs/test_server.py.
     missing = {name for name in row.fields if "." not in name} - set(part.fields()) - {"least-nodes", "roles"}
     assert missing == set()

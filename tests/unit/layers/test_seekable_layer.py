@@ -117,8 +117,10 @@ def test_no_two_pieces_begin_at_one_offset(layer: WrittenLayer) -> None:
 
 
 def test_zstd_s_own_program_reads_the_layer_as_any_other(layer: WrittenLayer) -> None:
-    done = subprocess.run(["zstd", "--decompress", "--stdout"], input=bytes(layer.raw), capture_output=True, check=True)
-    assert done.stdout == layer.tar()
+    completed = subprocess.run(
+        ["zstd", "--decompress", "--stdout"], input=bytes(layer.raw), capture_output=True, check=True
+    )
+    assert completed.stdout == layer.tar()
 
 
 def test_a_layer_of_nothing_has_a_table_too() -> None:

@@ -80,10 +80,10 @@ def test_a_version_that_contains_the_old_one_stays() -> None:
 def test_shown_then_written(tmp_path: Path) -> None:
     path = tmp_path / "matrix.yaml"
     path.write_text(TEXT)
-    shown = bump.propose(FACTS, path)
-    assert "+      efa-installer: 1.51.0" in shown.diff
+    proposal = bump.propose(FACTS, path)
+    assert "+      efa-installer: 1.51.0" in proposal.diff
     assert path.read_text() == TEXT
-    assert bump.propose(FACTS, path, write=True) == shown
+    assert bump.propose(FACTS, path, write=True) == proposal
     assert matrix.load(path).target("mine").default["efa-installer"] == "1.51.0"
     assert bump.propose(FACTS, path) == bump.Proposal("", ())
 

@@ -170,22 +170,22 @@ def test_of_torchruns_blocks_the_earliest_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("works", "told"),
+    ("works", "sentence"),
     [
         ({0: (7, "ALLREDUCE"), 1: (7, "ALLREDUCE")}, "ranks 0, 1 waited"),
         ({0: (7, "ALLREDUCE"), 1: (6, "ALLGATHER")}, "rank 1 was the furthest behind, in number 6"),
         ({0: (7, "ALLREDUCE"), 1: (7, "BROADCAST")}, "in different operations, ALLREDUCE, BROADCAST"),
     ],
 )
-def test_a_hang_names_who_waited(works: dict[int, tuple[int, str]], told: str) -> None:
+def test_a_hang_names_who_waited(works: dict[int, tuple[int, str]], sentence: str) -> None:
     lines = [
         f"[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
         f"WorkNCCL(SeqNum={number}, OpType={name}, NumelIn=1, Timeout(ms)=600000) ran for 600020 milliseconds"
         for rank, (number, name) in works.items()
     ]
-    assert told in failure_of(*lines).why
+    assert sentence in failure_of(*lines).why
     size = "node:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 3 cudaDev 0 - Init START"
-    if "waited" in told[-6:]:
+    if "waited" in sentence[-6:]:
         assert "and rank 2 did not report" in failure_of(size, *lines).why
 
 
@@ -286,7 +286,7 @@ def test_what_jobs_that_succeed_print_ends_none(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "what"),
+    ("address", "description"),
     [
         ("169.254.0.1:4", "169.254.0.1 is link-local"),
         ("172.17.0.2:4", "172.17.0.2 is of Docker's bridge"),
@@ -294,8 +294,11 @@ def test_what_jobs_that_succeed_print_ends_none(line: str) -> None:
         ("192.0.2.1:4", ""),
     ],
 )
-def test_an_address_inside_a_node_is_named(address: str, what: str) -> None:
-    assert failure_of(f"ConnectionError: {address}: Connection refused").why.rpartition("; ")[2] == what or not what
+def test_an_address_inside_a_node_is_named(address: str, description: str) -> None:
+    assert (
+        failure_of(f"ConnectionError: {address}: Connection refused").why.rpartition("; ")[2] == description
+        or not description
+    )
 
 
 def test_an_error_of_the_network_before_an_unknown_exception_is_the_cause() -> None:

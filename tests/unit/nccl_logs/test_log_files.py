@@ -78,7 +78,9 @@ def test_a_long_log_takes_little_memory_and_time(tmp_path: Path, line: str) -> N
         block = "".join(line.format(n, n) for n in range(1000))
         for _ in range(LONG // len(block)):
             file.write(block)
-    done = subprocess.run([sys.executable, "-c", READ, str(path)], cwd=paths.PROJECT, capture_output=True, text=True)
-    seconds, kilobytes = map(float, done.stdout.split())
+    completed = subprocess.run(
+        [sys.executable, "-c", READ, str(path)], cwd=paths.PROJECT, capture_output=True, text=True
+    )
+    seconds, kilobytes = map(float, completed.stdout.split())
     assert kilobytes < 80_000
     assert seconds < 5  # of processor time, twice what a busy machine needed

@@ -17,7 +17,7 @@ MISSING = "NET/Plugin : No plugin found (libnccl-net.so), using internal impleme
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "difference"),
+    ("first_line", "second_line", "difference"),
     [
         (
             "NCCL version 2.18.3+cuda12.2",
@@ -31,10 +31,10 @@ MISSING = "NET/Plugin : No plugin found (libnccl-net.so), using internal impleme
         ("cudaDriverVersion 12040", "cudaDriverVersion 12020", "CUDA's driver: 12020 on b; 12040 on a"),
     ],
 )
-def test_a_difference_is_told_with_the_nodes_of_each_value(one: str, other: str, difference: str) -> None:
+def test_a_difference_is_told_with_the_nodes_of_each_value(first_line: str, second_line: str, difference: str) -> None:
     """NVIDIA/nccl 1634 and 2428 and horovod 639 are such jobs."""
-    assert verdict_on(a=(one,), b=(other,)).sentence.startswith(f"the nodes differ in {difference}; ")
-    assert "differ" not in verdict_on(a=(one,), b=(one,)).sentence
+    assert verdict_on(a=(first_line,), b=(second_line,)).sentence.startswith(f"the nodes differ in {difference}; ")
+    assert "differ" not in verdict_on(a=(first_line,), b=(first_line,)).sentence
 
 
 def test_the_rarest_value_comes_first() -> None:

@@ -689,9 +689,9 @@ def test_lines_end_as_terminals_and_other_systems_end_them(tmp_path: Path, end: 
 @pytest.mark.parametrize(("log", "code"), [("p2p-default.log", 0), ("net-socket.log", 1), ("README.md", 3)])
 def test_the_exit_code_says_whether_it_is_known(log: str, code: int) -> None:
     words = [sys.executable, "-m", "invoke", "verdict", str(LOGS / log)]
-    done = subprocess.run(words, cwd=paths.PROJECT, capture_output=True, text=True)
-    assert done.returncode == code
-    assert len(done.stdout.splitlines()) == 1
+    completed = subprocess.run(words, cwd=paths.PROJECT, capture_output=True, text=True)
+    assert completed.returncode == code
+    assert len(completed.stdout.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

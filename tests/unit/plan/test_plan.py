@@ -135,7 +135,7 @@ def test_torch_that_crashes_on_erdma_goes_with_a_later_nccl() -> None:
 
 
 def test_what_is_not_known_is_shown_beside_what_is_planned() -> None:
-    assert "not known: which net ABI versions aws-ofi-nccl 1.7.4 exports" in shown(
+    assert "not known: which net ABI versions aws-ofi-nccl 1.7.4 exports" in plan_text(
         planned("efa-pytorch", aws_ofi_nccl="1.7.4")
     )
 
@@ -149,7 +149,7 @@ def test_nothing_near_where_the_target_is_the_wrong_one() -> None:
 def test_what_the_target_does_not_have_is_to_be_left_out() -> None:
     answer = planned("erdma-pytorch", efa_installer="1.50.0")
     assert answer.refusals[0].leave_out == {"efa-installer": "1.50.0"}
-    assert "leave out: --set efa-installer=1.50.0" in shown(answer)
+    assert "leave out: --set efa-installer=1.50.0" in plan_text(answer)
 
 
 def test_refused_once_whatever_the_rows_that_come_to_it() -> None:
@@ -231,7 +231,7 @@ def test_written_and_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [entry.name for entry in path.parent.iterdir()] == ["plan.json"]
 
 
-def shown(*plans: Plan) -> str:
+def plan_text(*plans: Plan) -> str:
     """Return the plans' tables as they are seen."""
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(*map(plan_table.table, plans))
@@ -239,6 +239,6 @@ def shown(*plans: Plan) -> str:
 
 
 def test_table_for_people() -> None:
-    text = shown(planned("efa-pytorch"), planned("erdma-pytorch", pytorch="2.11.0"))
+    text = plan_text(planned("efa-pytorch"), planned("erdma-pytorch", pytorch="2.11.0"))
     for words in ("2.6.0amzn1.0", ">= 580", "nccl-on-erdma", "segmentation fault", "source: ", "--set nccl="):
         assert words in text

@@ -57,13 +57,14 @@ def test_links_lead_somewhere(path: Path) -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_tasks_and_their_options_exist(path: Path) -> None:
     tasks_by_name = {**{name: tasks.ns[name] for name in tasks.ns.task_names}, "job": tasks.ns["job"]}
-    for name, rest in TASK.findall(page(path)):
+    for name, arguments in TASK.findall(page(path)):
         assert name.rstrip(".") in tasks_by_name, name
         options = {flag for argument in tasks_by_name[name.rstrip(".")].get_arguments() for flag in argument.names}
-        given = {
-            option.replace("-", "_") for option in re.findall(r"(?<!\S)--([a-z][a-z-]*)", rest.partition(" -- ")[0])
+        options_by_task = {
+            option.replace("-", "_")
+            for option in re.findall(r"(?<!\S)--([a-z][a-z-]*)", arguments.partition(" -- ")[0])
         }
-        assert given <= {option.replace("-", "_") for option in options}, (name, given)
+        assert options_by_task <= {option.replace("-", "_") for option in options}, (name, options_by_task)
 
 
 @pytest.mark.parametrize("path", sorted((PROJECT / "docs").glob("*/*.md")), ids=lambda path: path.name)

@@ -361,7 +361,7 @@ def test_a_process_that_a_signal_ended(tmp_path: Path) -> None:
     assert (ended, reason) == (137, "the job ended with 137\n")
 
 
-def started(ml: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run_train(ml: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Return the command itself."""
     environment = {**os.environ, "SAGEMAKER_BASE_DIR": str(ml)}
     command = [sys.executable, str(PROGRAM), *words]
@@ -370,9 +370,9 @@ def started(ml: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_tells_a_failure_where_sagemaker_reads_it(configured: Callable[..., Path]) -> None:
     ml = configured(resources="{")
-    done = started(ml)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
+    completed = run_train(ml)
+    assert completed.returncode == 1
+    assert "Traceback" not in completed.stderr
     assert "resourceconfig.json is no JSON" in (ml / "output" / "failure").read_text()
 
 
@@ -380,7 +380,7 @@ def test_what_the_program_wrote_of_its_failure_stays(configured: Callable[..., P
     ml = configured(resources="{")
     (ml / "output").mkdir()
     (ml / "output" / "failure").write_text("mine")
-    assert started(ml).returncode == 1
+    assert run_train(ml).returncode == 1
     assert (ml / "output" / "failure").read_text() == "mine"
 
 
@@ -399,5 +399,5 @@ def test_the_command_ends_of_sigterm_while_it_waits(configured: Callable[..., Pa
 
 
 def test_the_command_says_what_it_is(tmp_path: Path) -> None:
-    assert started(tmp_path, "--help").returncode == 0
-    assert started(tmp_path, "--other").returncode == 2
+    assert run_train(tmp_path, "--help").returncode == 0
+    assert run_train(tmp_path, "--other").returncode == 2

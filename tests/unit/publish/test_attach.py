@@ -65,8 +65,8 @@ def test_the_manifest_says_what_it_belongs_to() -> None:
     store = Store()
     with served(store.handler()) as host:
         repository = Repository(Connection(host, lambda: None), "r")
-        (done,) = attach([PROOF], IMAGE.descriptor, repository)
-        body = json.loads(store.manifests[done.digest][1])
+        (attached,) = attach([PROOF], IMAGE.descriptor, repository)
+        body = json.loads(store.manifests[attached.digest][1])
     assert body["subject"]["digest"] == IMAGE.digest
     assert body["artifactType"] == PROOF.type
     assert body["annotations"][FORM] == "proof"

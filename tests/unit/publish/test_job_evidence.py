@@ -112,14 +112,14 @@ def _index(image: str) -> tuple[Repository, Manifest, dict[str, str]]:
 def jobs_of(ref: str) -> dict[str, list[str]]:
     """Return the jobs' results that `invoke verify` shows of each manifest, by its digest."""
     verifications = verify.verify(ref, registries.load_if_present().for_host(ref.partition("/")[0]), None)
-    shown = {
+    shown_jobs = {
         verification.ref.partition("@")[2]: [f.detail for f in verification.findings if f.check == "job result"]
         for verification in verifications
     }
     assert not any(
         f.holds is False for verification in verifications for f in verification.findings if f.check == "job result"
     )
-    return {digest: details for digest, details in shown.items() if details}
+    return {digest: details for digest, details in shown_jobs.items() if details}
 
 
 def test_a_result_of_an_index_is_found_from_it_and_from_the_image_that_ran(

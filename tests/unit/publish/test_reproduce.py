@@ -58,7 +58,7 @@ def layer(files: Mapping[str, dict[str, Any]], level: int = 3) -> bytes:
     return zstandard.ZstdCompressor(level).compress(packed.getvalue())
 
 
-def written(
+def write_image(
     files: Mapping[str, dict[str, Any]], config: Mapping[str, Any], below: Sequence[str] = ()
 ) -> dict[str, bytes]:
     """Return the blobs of an image by digest, its manifest last; `below` are the media types of layers below."""
@@ -99,8 +99,8 @@ def differences(
     repository: Repository, folder: Path, files: Mapping[str, dict[str, Any]], config: Mapping[str, Any] = CONFIG
 ) -> list[Difference]:
     """Return what differs between FILES as published and `files` as built again."""
-    layout_path = layout(folder / "layout", written(files, config))
-    before = published(repository, written(FILES, CONFIG))
+    layout_path = layout(folder / "layout", write_image(files, config))
+    before = published(repository, write_image(FILES, CONFIG))
     return list(reproduce.compare(before, reproduce.read_layout(layout_path), layout_path, folder))
 
 
@@ -168,7 +168,7 @@ class TestEvidence:
         self, repository: Repository, image: Image, revision: str, below: Sequence[str] = (), **label: str
     ) -> PublishedImage:
         config = {**CONFIG, "config": {"Labels": label}}
-        before = published(repository, written(FILES, config, below))
+        before = published(repository, write_image(FILES, config, below))
         attach(artifacts_of(item_of(image, before.digest), revision), before.manifest.descriptor, repository)
         return before
 
@@ -191,7 +191,7 @@ class TestEvidence:
 
     def test_an_image_without_provenance_is_refused(self, repository: Repository) -> None:
         with pytest.raises(RefusedError, match="no provenance"):
-            reproduce.read_evidence(published(repository, written(FILES, CONFIG)))
+            reproduce.read_evidence(published(repository, write_image(FILES, CONFIG)))
 
     def test_an_image_of_uncommitted_files_is_refused(self, repository: Repository, image: Image) -> None:
         with pytest.raises(RefusedError, match="in no commit"):

@@ -72,7 +72,9 @@ def failures(repository: Repository) -> list[str]:
     """Return the names of what does not hold of v1-soci."""
     entry = Oci(kind="oci", host=repository.ref.partition("/")[0], credentials="none")
     verifications = verify(f"{repository.ref}:v1-soci", entry, None)
-    return [found.check for verification in verifications for found in verification.findings if found.holds is False]
+    return [
+        finding.check for verification in verifications for finding in verification.findings if finding.holds is False
+    ]
 
 
 def test_a_converted_image_holds_by_the_evidence_of_its_original(repository: Repository, image: Image) -> None:

@@ -102,7 +102,7 @@ def put(repository: Repository, converted: ConvertedImage) -> None:
 def findings(repository: Repository) -> dict[str, tuple[bool | None, str]]:
     entry = Oci(kind="oci", host=repository.ref.partition("/")[0], credentials="none")
     verifications = verify(f"{repository.ref}:v1-stargz", entry, None)
-    return {found.check: (found.holds, found.detail) for checked in verifications for found in checked.findings}
+    return {finding.check: (finding.holds, finding.detail) for checked in verifications for finding in checked.findings}
 
 
 def test_only_the_layer_without_a_table_is_written(repository: Repository, image: Image, tmp_path: Path) -> None:
@@ -123,11 +123,11 @@ def test_it_holds_by_the_evidence_of_its_original(
     repository: Repository, image: Image, tmp_path: Path, state: Path
 ) -> None:
     put(repository, convert(repository, put_original(repository, image), tmp_path / "scratch"))
-    found = findings(repository)
-    assert not [what for what, (holds, _) in found.items() if holds is False]
-    assert found["original"][0]
-    assert found["original"][1].endswith("has the same config; 1 of its 2 layers have a table, and the same tar")
-    assert found["platforms"] == (True, "linux/amd64")
+    by_check = findings(repository)
+    assert not [check for check, (holds, _) in by_check.items() if holds is False]
+    assert by_check["original"][0]
+    assert by_check["original"][1].endswith("has the same config; 1 of its 2 layers have a table, and the same tar")
+    assert by_check["platforms"] == (True, "linux/amd64")
     assert list(state.iterdir()) == []
 
 

@@ -48,24 +48,24 @@ def invoke(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 def test_a_mistake_is_one_sentence(
     invoke: Callable[..., subprocess.CompletedProcess[str]], words: tuple[str, ...], answer: str
 ) -> None:
-    done = invoke(*words)
-    output = done.stdout + done.stderr
-    assert done.returncode == 2, output
+    completed = invoke(*words)
+    output = completed.stdout + completed.stderr
+    assert completed.returncode == 2, output
     assert answer in output
     assert "Traceback" not in output
 
 
 def test_a_web_server_is_no_registry(invoke: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     with served(PageHandler) as host:
-        done = invoke("verify", "--image", f"{host}/a/b")
-    assert done.returncode == 1
-    assert "see that a registry is at this address" in done.stderr
-    assert "Traceback" not in done.stderr
+        completed = invoke("verify", "--image", f"{host}/a/b")
+    assert completed.returncode == 1
+    assert "see that a registry is at this address" in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def test_without_registries_the_example_is_named(
     invoke: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    done = invoke("publish", "--to", "x", registries=tmp_path / "none.yaml")
-    assert done.returncode == 2
-    assert "copy registries.example.yaml" in done.stderr
+    completed = invoke("publish", "--to", "x", registries=tmp_path / "none.yaml")
+    assert completed.returncode == 2
+    assert "copy registries.example.yaml" in completed.stderr

@@ -219,14 +219,14 @@ class TestRetry:
     def test_faults_that_heal_are_tried_again(self) -> None:
         waits: list[float] = []
         lines: list[str] = []
-        left: list[registry_errors.BusyError | registry_errors.UnreachableError] = [
+        remaining_faults: list[registry_errors.BusyError | registry_errors.UnreachableError] = [
             registry_errors.BusyError("a"),
             registry_errors.UnreachableError("b"),
         ]
 
         def action() -> str:
-            if left:
-                raise left.pop(0)
+            if remaining_faults:
+                raise remaining_faults.pop(0)
             return "done"
 
         assert registry_errors.retry(action, first_wait=1, progress=lines.append, sleep=waits.append) == "done"

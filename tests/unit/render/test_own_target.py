@@ -70,6 +70,6 @@ def _stages(text: str) -> str:
 def test_a_package_without_a_wheel_is_built_on_the_base(image: Image) -> None:
     image = replace(image, python_packages=(*image.python_packages, "bare"), source_packages=("bare",))
     text = dockerfiles.render(image, locks.wheels(image), locks.toolkit(image), locks.TOOLS)
-    wheels, _, rest = text.partition("AS source-builder")
-    assert "bare==1.0 --hash" in rest
+    wheels, _, builder_text = text.partition("AS source-builder")
+    assert "bare==1.0 --hash" in builder_text
     assert "bare==" not in wheels

@@ -142,10 +142,10 @@ def test_a_plugin_without_the_aws_platform_is_not_built(tmp_path: Path, expected
     text = stage(dockerfile("efa-pytorch-own-plugin"), "build-aws-ofi-nccl")
     check = text[text.index("platforms=$(") : text.index("make --jobs")]
     (tmp_path / "configure.out").write_text(f"*\n{expected}\n*\n")
-    done = subprocess.run(["sh", "-euc", check], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == (1 if refused else 0)
-    assert (refused or "") in done.stderr
-    assert ("fix: " in done.stderr) is bool(refused)
+    completed = subprocess.run(["sh", "-euc", check], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert completed.returncode == (1 if refused else 0)
+    assert (refused or "") in completed.stderr
+    assert ("fix: " in completed.stderr) is bool(refused)
 
 
 def test_nothing_of_the_compiler_is_in_a_runtime_image() -> None:

@@ -181,14 +181,14 @@ def test_the_page_of_many_images_begins_with_their_answers() -> None:
     ]
 
 
-def shown(width: int = 100) -> str:
+def table_text(width: int = 100) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(reports.report_table(report(PASSED, FAILED, WARNED, SKIPPED)))
     return console.export_text()
 
 
 def test_the_table() -> None:
-    text = shown()
+    text = table_text()
     assert "plugin.found" in text
     assert "link it" in text
     assert "stand-ins took the place of efa-installer-1.50.0" in text
@@ -201,9 +201,9 @@ def test_the_table_says_that_a_report_was_kept() -> None:
 
 
 def test_the_last_line_is_one_however_long(capsys: pytest.CaptureFixture[str]) -> None:
-    kept = replace(report(PASSED, WARNED), ref="rdma-images/" + "long-name-" * 20, reused=True)
-    show(reports.report_table(kept))
-    assert capsys.readouterr().out.splitlines()[-1] == summary_line(kept)
+    reused_report = replace(report(PASSED, WARNED), ref="rdma-images/" + "long-name-" * 20, reused=True)
+    show(reports.report_table(reused_report))
+    assert capsys.readouterr().out.splitlines()[-1] == summary_line(reused_report)
 
 
 def test_the_sum_says_that_an_image_is_for_neither_fabric() -> None:

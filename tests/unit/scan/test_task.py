@@ -129,5 +129,5 @@ def test_the_users_scanner_is_run(image: Image, tmp_path: Path, monkeypatch: pyt
 
 def test_the_options_are_as_they_are_typed() -> None:
     command = [sys.executable, "-m", "invoke", "scan", "--target", "efa-pytorch", "--with", "trivi", "--report", "x"]
-    done = subprocess.run(command, cwd=paths.PROJECT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "a scan has one source")
+    completed = subprocess.run(command, cwd=paths.PROJECT, capture_output=True, text=True)
+    assert (completed.returncode, completed.stderr.splitlines()[0]) == (2, "a scan has one source")

@@ -86,9 +86,9 @@ def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:
 
 def test_the_process_that_is_started_is_judged() -> None:
     inspection = Inspection.model_validate_json(CASE.read_bytes())
-    given = {"NCCL_PXN_DISABLE": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_IB_DISABLED": "1", "NCCL_HOSTID": "a"}
-    started = EntryPointChanges(given={**given, "LD_PRELOAD": "/opt/libefa.so.1"}, removed=["FI_PROVIDER"])
-    also = {"entry": started, "settings": Settings(assigned=[], absent=[])}
+    variables = {"NCCL_PXN_DISABLE": "1", "FI_EFA_FORK_SAFE": "1", "NCCL_IB_DISABLED": "1", "NCCL_HOSTID": "a"}
+    changes = EntryPointChanges(given={**variables, "LD_PRELOAD": "/opt/libefa.so.1"}, removed=["FI_PROVIDER"])
+    also = {"entry": changes, "settings": Settings(assigned=[], absent=[])}
     inspection = inspection.model_copy(update={"measured": inspection.measured.model_copy(update=also)})
     checks = suite_here.checks(inspection)
     for check, name in (
@@ -142,13 +142,16 @@ def test_a_file_of_the_image_is_read_through_the_engine(path: str, text: str | N
 
 def test_what_files_of_the_entry_points_choice_set_is_added_once() -> None:
     files = {"/opt/nccl.settings": "NCCL_IB_DISABLE=1\n", "/opt/lib": "", "/opt/program": "\x7fELF NCCL_NET=IB\n"}
-    given = {"NCCL_CONF_FILE": "/opt/nccl.settings", "NCCL_TOPO_FILE": "/no/topo.xml", "BASH_ENV": "/opt/program"}
-    given |= {"LD_LIBRARY_PATH": "/opt/lib:/no/lib", "LD_PRELOAD": ("/no/lib.so:" * 40)[: settings.MAX_VALUE_LENGTH]}
-    assigned = entry.with_files(Settings(assigned=[], absent=["/no/lib"]), given, files.get)
+    variables = {"NCCL_CONF_FILE": "/opt/nccl.settings", "NCCL_TOPO_FILE": "/no/topo.xml", "BASH_ENV": "/opt/program"}
+    variables |= {
+        "LD_LIBRARY_PATH": "/opt/lib:/no/lib",
+        "LD_PRELOAD": ("/no/lib.so:" * 40)[: settings.MAX_VALUE_LENGTH],
+    }
+    assigned = entry.with_files(Settings(assigned=[], absent=["/no/lib"]), variables, files.get)
     (row,) = assigned.assigned
     assert (row.file, row.line, row.name, row.reader) == ("/opt/nccl.settings", 1, "NCCL_IB_DISABLE", "nccl")
     assert assigned.absent == ["/no/lib", "/no/topo.xml"]
-    assert entry.with_files(assigned, given, files.get) == assigned
+    assert entry.with_files(assigned, variables, files.get) == assigned
 
 
 def test_what_another_version_says_of_an_entry_point_is_left_out() -> None:

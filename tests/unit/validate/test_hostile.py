@@ -200,8 +200,8 @@ def test_a_small_library_does_not_take_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "libnccl.so.2"
     path.write_bytes(crafted(4000, 1 << 20))
     root = str(Path(libraries.__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", LIMITED, path, root], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run([sys.executable, "-c", LIMITED, path, root], capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
     path.write_bytes(crafted(4, 8))
     assert elf.library(str(path))["soname"] == "n" * 8
 

@@ -91,10 +91,10 @@ def test_what_python_and_the_environment_name_is_searched_under_both_names(tmp_p
         "CONFIG": "/srv/absent.conf",
         "TOKEN": "/" + "x" * 40,
     }
-    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
-    assert {f'"{path}"' in done.stdout for path in (real, link, "/srv/absent.conf", "/srv/libx.so")} == {True}
-    assert "xxxx" not in done.stdout
-    assert '"/"' not in done.stdout
+    completed = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
+    assert {f'"{path}"' in completed.stdout for path in (real, link, "/srv/absent.conf", "/srv/libx.so")} == {True}
+    assert "xxxx" not in completed.stdout
+    assert '"/"' not in completed.stdout
 
 
 def test_what_lies_below_another_is_left_out() -> None:
@@ -181,18 +181,24 @@ def test_a_tree_of_which_not_all_is_known_is_measured_again(added: dict[str, str
 
 def test_the_plugins_answer_only_what_was_asked_of_them() -> None:
     torch = ImportedTorch(version="", cuda=None, file="", compiled_nccl="", nccl=[], mapped=[])
-    started = StartedNetwork(plugins=[], libfabric=StartedLibrary(), verbs=StartedLibrary(), gpu=False)
+    started_network = StartedNetwork(plugins=[], libfabric=StartedLibrary(), verbs=StartedLibrary(), gpu=False)
     request = {"names": ("libnccl-net.so",), "environment": {"NCCL_NET": "Libfabric"}}
     earlier = EarlierMeasurement(
-        torch=torch, tree=None, user_files=None, request={**request, "names": ["libnccl-net.so"]}, network=started
+        torch=torch,
+        tree=None,
+        user_files=None,
+        request={**request, "names": ["libnccl-net.so"]},
+        network=started_network,
     )
-    assert earlier.network_for(request) == started
+    assert earlier.network_for(request) == started_network
     assert earlier.network_for(request | {"environment": {}}) is None
 
 
-@pytest.mark.parametrize(("path", "known"), [("/opt/venv/bin:/usr/bin", True), ("/workspace/venv/bin:/usr/bin", False)])
+@pytest.mark.parametrize(
+    ("path", "is_taken_over"), [("/opt/venv/bin:/usr/bin", True), ("/workspace/venv/bin:/usr/bin", False)]
+)
 def test_packages_and_tools_are_taken_over_unless_a_user_has_programs(
-    path: str, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: str, is_taken_over: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
     monkeypatch.setattr(image_layers, "topmost_holds_only", lambda *_: True)
@@ -217,4 +223,4 @@ def test_packages_and_tools_are_taken_over_unless_a_user_has_programs(
     layer_reuse.save(engine, image, measured, None)
     earlier = layer_reuse.find(engine, image)
     assert earlier
-    assert set(earlier.values) == ({"torch", "packages", "contents", "tools"} if known else {"torch"})
+    assert set(earlier.values) == ({"torch", "packages", "contents", "tools"} if is_taken_over else {"torch"})

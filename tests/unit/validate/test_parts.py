@@ -161,11 +161,11 @@ def test_a_report_does_not_repeat_a_secret() -> None:
             "history": [HistoryStep(made_by=f"RUN curl -H {token}", bytes=1), HistoryStep(made_by="RUN true", bytes=2)],
         }
     )
-    shown = hide_secret_values(about).model_dump_json()
-    assert "x1" not in shown
-    assert token not in shown
-    assert "/etc/pip.conf" in shown
-    assert "RUN true" in shown
+    report_text = hide_secret_values(about).model_dump_json()
+    assert "x1" not in report_text
+    assert token not in report_text
+    assert "/etc/pip.conf" in report_text
+    assert "RUN true" in report_text
 
 
 LOADED = """
@@ -192,8 +192,8 @@ AROUND = {
 
 def test_the_suites_digest_covers_all_that_decides() -> None:
     covered = {path for pattern in suite.INPUTS for path in PROJECT.glob(pattern)}
-    done = subprocess.run([sys.executable, "-c", LOADED], cwd=PROJECT, capture_output=True, text=True, check=True)
-    loaded = {Path(name) for name in done.stdout.split()}
+    completed = subprocess.run([sys.executable, "-c", LOADED], cwd=PROJECT, capture_output=True, text=True, check=True)
+    loaded = {Path(name) for name in completed.stdout.split()}
     around = {p for p in loaded if p.parent.name in ("debian", "engine", "report") or (p.name in AROUND)}
     assert loaded - around - covered == set()
     code = "".join(path.read_text() for path in covered if path.suffix == ".py")

@@ -35,8 +35,8 @@ host.plugin({"name": "libours-net.so", "looks_for": {"ncclNetPlugin_v": [6, 7, 8
 
 
 def played(program: str) -> dict[str, object]:
-    done = subprocess.run([sys.executable, "-c", program, HOST], capture_output=True, text=True, check=False)
-    return network.folded(done.stdout, done.returncode, done.stderr)
+    completed = subprocess.run([sys.executable, "-c", program, HOST], capture_output=True, text=True, check=False)
+    return network.folded(completed.stdout, completed.returncode, completed.stderr)
 
 
 def test_a_plugin_is_started_and_its_words_are_kept() -> None:
@@ -80,8 +80,8 @@ else:
     assert ctypes.CFUNCTYPE(ctypes.c_int)(entry.value)() == 100
 print(number.value)
 """.replace("FUNCTION", repr(function))
-    done = subprocess.run([sys.executable, "-c", program, HOST], capture_output=True, text=True, check=False)
-    assert (done.stdout.strip(), done.stderr) == (str(answer), "")
+    completed = subprocess.run([sys.executable, "-c", program, HOST], capture_output=True, text=True, check=False)
+    assert (completed.stdout.strip(), completed.stderr) == (str(answer), "")
 
 
 def test_events_that_are_cut_short_are_left_out() -> None:

@@ -426,11 +426,11 @@ def test_probes_that_hang_crash_or_end_are_answers(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_payload_runs_in_a_bare_python() -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-I", "-S", "-c", probing.payload(), "system"], capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    assert measure.MARK in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert measure.MARK in completed.stdout
     assert len(probing.payload()) < 128 * 1024  # bytes that Linux takes as one argument
 
 

@@ -48,8 +48,8 @@ def root(tmp_path: Path) -> Root:
     ],
 )
 def test_what_an_entry_point_starts(root: Root, entry: list[str], faults: list[tuple[str, str]]) -> None:
-    started = list(programs.started(root, PATH, entry, "/app"))
-    assert [(program["program"], program["fault"]) for program in started] == faults
+    started_programs = list(programs.started(root, PATH, entry, "/app"))
+    assert [(program["program"], program["fault"]) for program in started_programs] == faults
 
 
 def test_a_relative_path_without_a_folder_is_not_judged(root: Root) -> None:

@@ -212,7 +212,7 @@ def broken(validator: Any, *arguments: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("stand_in_labels", "expected"),
     [
         ({"rehearsal": "efa-installer-1.50.0"}, ""),
         ({"rehearsal": "efa-installer-1.50.0,base-debian13"}, ""),
@@ -228,8 +228,8 @@ def broken(validator: Any, *arguments: Any) -> str:
         ),
     ],
 )
-def test_a_rehearsal_says_what_stood_in(given: dict[str, str], expected: str) -> None:
-    case = edited(*labels(**given))
+def test_a_rehearsal_says_what_stood_in(stand_in_labels: dict[str, str], expected: str) -> None:
+    case = edited(*labels(**stand_in_labels))
     message = broken(labels_suite.test_rehearsal, case, parts(case)[2])
     assert expected in message
     assert bool(expected) == bool(message)

@@ -117,8 +117,8 @@ def test_an_unsearched_folder_and_the_variable_that_asks_for_the_plugin_are_name
         "NCCL finds no libnccl-net.so, and so no EFA; "
         "/opt/amazon/ofi-nccl/lib/libnccl-net.so is in a folder that is not searched"
     )
-    asked = finding("plugin.found", {"env": {"NCCL_NET_PLUGIN": "aws-ofi"}})
-    assert asked.actual == (
+    named_by_variable = finding("plugin.found", {"env": {"NCCL_NET_PLUGIN": "aws-ofi"}})
+    assert named_by_variable.actual == (
         "NCCL_NET_PLUGIN=aws-ofi: NCCL finds no libnccl-net-aws-ofi.so, and so no EFA; "
         "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so is there"
     )
@@ -126,8 +126,8 @@ def test_an_unsearched_folder_and_the_variable_that_asks_for_the_plugin_are_name
 
 def test_what_ends_nccl_comes_before_what_it_goes_on_without() -> None:
     conf = "NCCL_TOPO_FILE=/opt/absent/topo.xml\nNCCL_GRAPH_FILE=/opt/absent/graph.xml\n"
-    found = finding("environment.files", {"files": {"/etc/nccl.conf": conf}}).actual
-    assert found.startswith("/etc/nccl.conf:2: NCCL_GRAPH_FILE=/opt/absent/graph.xml is not there: NCCL ends; ")
+    actual = finding("environment.files", {"files": {"/etc/nccl.conf": conf}}).actual
+    assert actual.startswith("/etc/nccl.conf:2: NCCL_GRAPH_FILE=/opt/absent/graph.xml is not there: NCCL ends; ")
 
 
 @pytest.mark.parametrize(

@@ -50,20 +50,20 @@ def test_what_a_tag_says(ref: str, expected: dict[str, str]) -> None:
 def test_a_tag_is_held_against_the_image(tag: str, wrong: str | None) -> None:
     inspection = case()
     subject = inspection.subject.model_copy(update={"ref": tag, "labels": {}})
-    given, require = inspection.model_copy(update={"subject": subject}), Requirement()
+    tagged, require = inspection.model_copy(update={"subject": subject}), Requirement()
     if wrong is None:
-        test_tag.test_tag(given, require)
+        test_tag.test_tag(tagged, require)
     else:
         with pytest.raises(UnmetError, match=re.escape(f"found: {wrong} in {tag}")):
-            test_tag.test_tag(given, require)
+            test_tag.test_tag(tagged, require)
 
 
 def test_a_stand_in_for_the_base_brings_another_python_and_is_not_held_to_the_tag() -> None:
     labels = {"io.rdma-images.component.base": "ubuntu22.04", "io.rdma-images.rehearsal": "base-ubuntu22.04"}
     inspection = case(labels=labels)
-    given = inspection.model_copy(
+    tagged = inspection.model_copy(
         update={"subject": inspection.subject.model_copy(update={"ref": "t:2.15.0-cu13.2-py3.10-ubuntu22.04"})}
     )
     require = Requirement()
-    test_tag.test_tag(given, require)
+    test_tag.test_tag(tagged, require)
     assert "python" not in require.expected

@@ -128,16 +128,16 @@ def test_what_horovod_gets_from_its_framework() -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "left"), [("mooncake_transfer_engine-0.3.10", ""), ("other-0.3.10", "FI_EFA_USE_DEVICE_RDMA=1")]
+    ("package", "leftover"), [("mooncake_transfer_engine-0.3.10", ""), ("other-0.3.10", "FI_EFA_USE_DEVICE_RDMA=1")]
 )
-def test_a_variable_that_a_package_asks_for_is_not_left_over(package: str, left: str) -> None:
+def test_a_variable_that_a_package_asks_for_is_not_left_over(package: str, leftover: str) -> None:
     name, _, version = package.partition("-")
     metadata = {
         f"{SITE}/{package}.dist-info/METADATA": {"text": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}
     }
     message = words_of_failures("environment.obsolete", {"env": {"FI_EFA_USE_DEVICE_RDMA": "1"}, "files": metadata})
-    assert message.startswith(left)
-    assert bool(message) == bool(left)
+    assert message.startswith(leftover)
+    assert bool(message) == bool(leftover)
 
 
 def test_a_build_without_the_module_does_not_have_its_fault() -> None:
@@ -154,7 +154,7 @@ TORCH_SYMBOL = "_ZN3c105ErrorC2ENS_14SourceLocationESs"
 
 
 @pytest.mark.parametrize(
-    ("faults", "left"),
+    ("faults", "remaining"),
     [
         ({"nixl_ep/cpp_torch211.so": "no", "nixl_ep/cpp_torch212.so": ""}, []),
         ({"nixl_ep/cpp_torch211.so": "no", "nixl_ep/cpp_torch212.so": "no"}, []),
@@ -164,8 +164,8 @@ TORCH_SYMBOL = "_ZN3c105ErrorC2ENS_14SourceLocationESs"
         ({"flash_attn/ops.so": "no", "vllm/ops.so": ""}, ["flash_attn/ops.so"]),
     ],
 )
-def test_of_modules_for_several_versions_one_has_to_load(faults: dict[str, str], left: list[str]) -> None:
-    assert [path for path, fault in in_use.without_alternatives(faults, "2.9.1").items() if fault] == left
+def test_of_modules_for_several_versions_one_has_to_load(faults: dict[str, str], remaining: list[str]) -> None:
+    assert [path for path, fault in in_use.without_alternatives(faults, "2.9.1").items() if fault] == remaining
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_why_a_module_cannot_be_loaded(error: str, words: str) -> None:
 def test_what_modules_lack_is_certain_where_the_package_has_nothing_else(
     lacks: dict[str, list[str]], certain: list[str]
 ) -> None:
-    found = in_use.lacking_for_sure({f"{SITE}/{path}": names for path, names in lacks.items()})
-    assert [name for names in found.values() for name in names] == certain
+    lacking = in_use.lacking_for_sure({f"{SITE}/{path}": names for path, names in lacks.items()})
+    assert [name for names in lacking.values() for name in names] == certain
 
 
 @pytest.mark.parametrize(
