@@ -10,7 +10,13 @@ from rdma_images.jobs.check.foreign_job import LocatedText, ShellFault
 MAX_TEXT_LENGTH = 1 << 18  # characters of a text that are read
 MAX_WORD_LENGTH = 4096  # characters of a word whose variables are put in place
 BLANK_BEHIND = re.compile(r"\\[ \t]+(?=\n)")
+HEREDOC_MARK = "<<"  # first word of a command and its heredoc, which is the last one
 HEREDOC = re.compile(r"<<-?[ \t]*(?P<quote>['\"]?)(?P<end>[\w.-]+)(?P=quote)")
+# A heredoc that `cat` puts in the place of a word.
+HEREDOC_VALUE = re.compile(
+    r"\s*\$\(\s*cat\s*<<-?[ \t]*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)[ \t]*\n(?P<body>.*\n)[ \t]*(?P=end)\s*\)\s*",
+    re.DOTALL,
+)
 PLAIN = re.compile(r"[^\s'\"\\$`;&|()<>]+")
 REFERENCE = re.compile(r"\$(?:\{(?P<braced>\w+)(?:\[[@*]\])?\}|(?P<plain>\w+))")
 DEFAULT = re.compile(r"\$\{\w+:?-(?P<default>[^}$]*)\}")
@@ -49,7 +55,7 @@ class ShellWord:
 
 @dataclass(frozen=True)
 class Command:
-    """A simple command; `is_certain` says whether every run of the script executes it on some node."""
+    """A simple command, or one with a heredoc behind it; `is_certain`: every run executes it on some node."""
 
     words: tuple[ShellWord, ...]
     is_certain: bool
@@ -136,7 +142,7 @@ class _Lexer:
     line: int
     position: int = 0
     words: list[ShellWord] = field(default_factory=list)
-    heredocs: list[str] = field(default_factory=list)
+    heredocs: list[tuple[str, str, list[ShellWord]]] = field(default_factory=list)  # end, quote, words of the command
     blanks: list[int] = field(default_factory=list)  # lines that end with a backslash and blanks, before another
     conditions: list[bool] = field(default_factory=list)  # of each `if` and `case` around: whether it is about ranks
     patterns: list[bool] = field(default_factory=list)  # of each `case` around: whether a pattern comes next
@@ -166,7 +172,7 @@ class _Lexer:
             elif character in ";&|()" and not self.text.startswith("&>", self.position):
                 yield from self._separator()
             elif heredoc := HEREDOC.match(self.text, self.position):
-                self.heredocs.append(heredoc["end"])
+                self.heredocs.append((heredoc["end"], heredoc["quote"], self.words))
                 self.position = heredoc.end()
             elif not self._word():
                 self.is_whole = False
@@ -201,12 +207,14 @@ class _Lexer:
             self.is_guarded = self.is_guarded and not has_ended
         self.position += 1
         self.line += 1
-        for end in self.heredocs:
+        heredocs, self.heredocs = self.heredocs, []
+        for end, quote, words in heredocs:
             match = re.compile(rf"^[ \t]*{re.escape(end)}[ \t]*$", re.MULTILINE).search(self.text, self.position)
             stop = match.end() if match else len(self.text)
+            body = ShellWord(self.text[self.position : match.start() if match else stop], self.line, quote or '"')
+            yield (ShellWord(HEREDOC_MARK, self.line), *words, body), self._is_certain()
             self.line += self.text.count("\n", self.position, stop)
             self.position = stop
-        self.heredocs.clear()
 
     def _skip_line(self) -> None:
         end = self.text.find("\n", self.position)
@@ -230,8 +238,7 @@ class _Lexer:
         if not words:
             return
         head = words[0].text
-        # What is within a condition has that one, too.
-        is_certain = (not self.conditions or self.conditions[-1]) and not self.is_guarded
+        is_certain = self._is_certain()
         about_ranks = head in ("if", "elif") and ABOUT_RANKS.search(" ".join(word.text for word in words)) is not None
         if head in ("if", "case"):
             self.conditions.append(is_certain and about_ranks)
@@ -246,6 +253,10 @@ class _Lexer:
                 self.patterns.pop()
         else:
             yield tuple(words), is_certain
+
+    def _is_certain(self) -> bool:
+        """Return whether every run executes what comes here: what is within a condition has that one, too."""
+        return (not self.conditions or self.conditions[-1]) and not self.is_guarded
 
     def _word(self) -> bool:
         """Read a word; False where a quote, a parenthesis or a brace is not closed."""
@@ -374,7 +385,8 @@ def _expand_words(words: tuple[ShellWord, ...], values: Mapping[str, Value]) -> 
     for word in words:
         reference = REFERENCE.fullmatch(word.text)
         substitute = values.get(reference["braced"] or reference["plain"]) if reference and word.quote != "'" else None
-        if word.quote == "'":
+        heredoc = HEREDOC_VALUE.fullmatch(word.text)
+        if word.quote == "'" or (heredoc and heredoc["quote"]):
             yield word
         elif isinstance(substitute, tuple):
             yield from substitute
@@ -408,7 +420,7 @@ def _faults(words: tuple[ShellWord, ...], previous_line: int, lexer: _Lexer) -> 
         )
     elif len(names) == 2 and names[0].text.endswith("=") and PLAIN_VALUE.fullmatch(names[1].text):
         yield ShellFault(word, f"{names[0].text[:-1]} is empty: a blank follows the =", "write no blank around the =")
-    for item in () if head.text in PRINTING_COMMANDS else words:
+    for item in () if head.text in (*PRINTING_COMMANDS, HEREDOC_MARK) else words:
         if not item.quote and TYPOGRAPHIC.match(item.text):
             problem = f"{item.text[:40]} has a typographic dash, quote or blank, as word processors write it"
             yield ShellFault(LocatedText(item.text, item.line), problem, "type it anew: -, \", ' or a plain blank")

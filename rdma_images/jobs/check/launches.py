@@ -1,7 +1,7 @@
 """The commands of a shell's text that start ranks or servers: torchrun, mpirun, accelerate, Ray and others."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -63,6 +63,9 @@ SUBCOMMANDS = {
 LIKE_TORCHRUN = ("torchrun", "ft_launcher", "hyperpodrun", "tune")
 SERVERS = ("ray", "vllm", "sglang", "trtllm")  # whose words are all their own
 PYTHON = re.compile(r"python[\d.]*")
+TASK_PROGRAM = re.compile(
+    r"(?:\w+[-_])?train(?:[-_]\w+)?|[a-z_]+_perf|litpose"
+)  # which is one rank, as nccl-tests' are
 SCRIPT = re.compile(r".*\.(?:py|sh|pyz)|-m|--module")
 OPTION = re.compile(r"-{1,2}[A-Za-z]")
 HYDRA = re.compile(r"\+{0,2}[a-z][\w.]*\.\w+=.*|[a-z_]\w*=.*")
@@ -76,6 +79,7 @@ OTHER_NODES_OPTIONS = {
 NODES_FILE_VARIABLE = re.compile("DLTS_HOSTFILE|ACCELERATE_CONFIG")
 # What the shell around puts in place: no other one reads it.
 EXPANSION = re.compile(r"\$\([^()]*\)|`[^`]*`|\$\{[^{}]*\}|\$\w+")
+READS_COMMANDS = ("ssh", "sbatch")  # from its standard input, as a shell does
 HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*:\d+")
 MPI_VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*")
 
@@ -150,13 +154,51 @@ def launches(text: commands.ShellText) -> tuple[Launch, ...]:
     starts: list[Launch] = []
     exported: dict[str, LocatedText] = {}
     nested = commands.NestedReader()
+    written: dict[str, ShellWord] = {}  # heredocs by the files that they are written to
     for command in text.commands:
+        context = _Context(command.is_certain, exported=exported.copy(), nested=nested)
+        if command.words[0].text == commands.HEREDOC_MARK:
+            _, *words, body = command.words
+            if _reads_commands(words):
+                starts += _heredoc_launches(tuple(words), body, command, context)
+            elif file := _written_file(words):
+                written[file] = body
+            continue
+        if file := next((name for name in map(_base_name, command.words) if name in written), ""):
+            starts += _heredoc_launches(command.words, written[file], command, context)
         if command.words[0].text in ("export", "declare", "typeset") and command.is_certain:
             exported |= _settings(command.words[1:])
-        starts += _launches_in(
-            command.words, command, _Context(command.is_certain, exported=exported.copy(), nested=nested)
-        )
+        starts += _launches_in(command.words, command, replace(context, exported=exported.copy()))
     return tuple(starts)
+
+
+def _reads_commands(words: Sequence[ShellWord]) -> bool:
+    """Return whether a command reads others from its standard input: a shell without a script, ssh or sbatch."""
+    names = [_base_name(word) for word in words if not word.text.startswith("-")]
+    reads = bool(names) and (names[0] in READS_COMMANDS or SHELL.fullmatch(names[-1]) is not None)
+    return reads and not any(SHELL_OPTION.fullmatch(word.text) for word in words)
+
+
+def _written_file(words: Sequence[ShellWord]) -> str:
+    """Return the name of the file that a command writes its standard input to; "" for none."""
+    names = [_base_name(word) for word in words]
+    if not names or names[0] not in ("cat", "tee"):
+        return ""
+    for before, word in pairwise(words):
+        if before.text in (">", "tee"):
+            return _base_name(word)
+    redirect = next((word.text for word in words if re.match(r">[^>]", word.text)), "")
+    return redirect[1:].rpartition("/")[2]
+
+
+def _heredoc_launches(
+    words: tuple[ShellWord, ...], body: ShellWord, command: Command, context: _Context
+) -> Iterator[Launch]:
+    """Yield the launches of a heredoc that a command reads, or starts from the file that has it."""
+    if not words or _base_name(words[0]) in (*commands.PRINTING_COMMANDS, "chmod", "rm", "cp", "scp"):
+        return
+    on_nodes = body.quote == "'" or _base_name(words[0]) == "srun"
+    yield from _nested_launches(body, command, _wrapper_context(words, context), on_nodes=on_nodes)
 
 
 def _unexpanded(text: commands.ShellText) -> Iterator[ShellFault]:
@@ -168,10 +210,7 @@ def _unexpanded(text: commands.ShellText) -> Iterator[ShellFault]:
     for command in text.commands:
         names = {_base_name(word) for word in command.words}
         given = " ".join(word.text for word in command.words if word.quote != "'")
-        for position in range(1, len(command.words)):
-            word = command.words[position]
-            if word.quote != "'" or not _is_script(command.words, position) or names & {*CONTAINERS, "ssh", "pdsh"}:
-                continue
+        for word in () if names & {*CONTAINERS, "ssh", "pdsh"} else _quoted_scripts(command.words):
             inner = commands.parse_commands(word.text, word.line)
             for match in commands.REFERENCE.finditer(word.text):
                 name = match["braced"] or match["plain"]
@@ -184,6 +223,22 @@ def _unexpanded(text: commands.ShellText) -> Iterator[ShellFault]:
                 yield ShellFault(LocatedText(escaped["name"], word.line), problem, "leave the backslash out", "warning")
 
 
+def _quoted_scripts(words: tuple[ShellWord, ...]) -> Iterator[ShellWord]:
+    """Yield the texts for another shell in which the shell around puts nothing in place: in quotes, or a heredoc."""
+    if words[0].text == commands.HEREDOC_MARK:
+        yield from words[-1:] if words[-1].quote == "'" and _reads_commands(words[1:-1]) else ()
+        return
+    for position in range(1, len(words)):
+        word = words[position]
+        match = commands.HEREDOC_VALUE.fullmatch(word.text)
+        if not _is_script(words, position):
+            continue
+        if word.quote == "'":
+            yield word
+        elif match and match["quote"]:
+            yield ShellWord(match["body"], word.line + 1, "'")
+
+
 def nested_commands(
     text: commands.ShellText, nested: commands.NestedReader | None = None, depth: int = 0
 ) -> Iterator[Command]:
@@ -193,7 +248,11 @@ def nested_commands(
         yield command
         for position in range(1, len(command.words)) if depth < MAX_DEPTH else ():
             word = command.words[position]
-            if re.search(r"\s", word.text) and (_is_script(command.words, position) or _is_read_again(command.words)):
+            is_body = command.words[0].text == commands.HEREDOC_MARK and position == len(command.words) - 1
+            is_read = is_body and _reads_commands(command.words[1:-1])
+            if re.search(r"\s", word.text) and (
+                is_read or _is_script(command.words, position) or _is_read_again(command.words)
+            ):
                 inner = nested.read(word.text, word.line, {} if word.quote == "'" else command.values)
                 for nested_command in nested_commands(inner, nested, depth + 1):
                     yield replace(nested_command, is_certain=nested_command.is_certain and command.is_certain)
@@ -284,11 +343,14 @@ def _wrapped_launches(words: tuple[ShellWord, ...], command: Command, context: _
             yield from _launches_in(words[position:], command, context)
             return
     if head == "srun":
-        yield from _python_launches(words, context)
+        yield from _python_launches(words, context) or _task_program(words, context)
 
 
 def _nested_launches(word: ShellWord, command: Command, context: _Context, *, on_nodes: bool) -> Iterator[Launch]:
     """Yield the launches of a text that another shell reads; in single quotes only that shell knows its variables."""
+    if match := commands.HEREDOC_VALUE.fullmatch(word.text):
+        word = commands.ShellWord(match["body"], word.line + 1, match["quote"])
+        on_nodes = on_nodes or word.quote != ""
     text = word.text.replace('\\"', '"').replace("\\$", "$")
     exported = {name: EXPANSION.sub("$_", value.text) for name, value in context.exported.items()}
     nested_text = context.nested.read(text, word.line, exported if on_nodes else command.values)
@@ -297,14 +359,21 @@ def _nested_launches(word: ShellWord, command: Command, context: _Context, *, on
         yield from _launches_in(nested_command.words, nested_command, context)
 
 
-def _python_launches(words: tuple[ShellWord, ...], context: _Context) -> Iterator[Launch]:
-    """Yield a program that srun itself starts."""
+def _python_launches(words: tuple[ShellWord, ...], context: _Context) -> list[Launch]:
+    """Return the program of Python that srun itself starts; none for another one."""
     for position, word in enumerate(words):
         if PYTHON.fullmatch(_base_name(word)):
-            script = next((n for n in range(position, len(words)) if SCRIPT.fullmatch(words[n].text)), None)
-            if script is not None:
-                yield _launch("python", words[position + 1 :], word.line, context)
-            return
+            is_script = any(SCRIPT.fullmatch(following.text) for following in words[position:])
+            return [_launch("python", words[position + 1 :], word.line, context)] if is_script else []
+    return []
+
+
+def _task_program(words: tuple[ShellWord, ...], context: _Context) -> list[Launch]:
+    """Return another program that srun itself starts, where its name says that it is one rank of several."""
+    position = 1 + option_parser.parse("srun", _tables("srun"), words[1:]).end
+    if position >= len(words) or not TASK_PROGRAM.fullmatch(_base_name(words[position])):
+        return []
+    return [_launch("python", words[position:], words[position].line, context)]
 
 
 def _program(words: tuple[ShellWord, ...]) -> tuple[str, int]:

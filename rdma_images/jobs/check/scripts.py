@@ -8,11 +8,16 @@ from dataclasses import replace
 
 from rdma_images.facts import facts_file
 from rdma_images.facts.launch_options import LaunchOptions
-from rdma_images.jobs.check import option_parser, shell
+from rdma_images.jobs.check import commands, option_parser, shell
 from rdma_images.jobs.check.commands import ShellWord
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, ShellFault
 
+WRAP = re.compile(r"\bsbatch\b[^#\n]*(?:\\\n[^\n]*)*--wrap\b")
 ARENA = re.compile(r"\barena\s+submit\s+[a-z]+")
+LOWER_DIRECTIVE = re.compile(r"^#sbatch[ \t]+(?P<option>--?[A-Za-z]\S*)", re.MULTILINE)
+LIGHTNING = re.compile(
+    r"\b(?:pytorch[-_])?lightning\b|\blitpose\b|\btrainer\.(?:devices|num_nodes|gpus)=", re.IGNORECASE
+)
 DIRECTIVE = re.compile(r"^[ \t]*#SBATCH[ \t]+(?P<option>--?[A-Za-z][^\n]*)", re.MULTILINE)
 # torchrun on a node of Slurm's, by what Slurm says of that node.
 ON_EACH_NODE = re.compile(r"--node[-_]rank[= ]\"?\$\{?SLURM_(?:NODEID|PROCID)")
@@ -40,6 +45,7 @@ LITERAL = re.compile(r"(?:(?<=\s)|^)#[^\n]*|\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", r
 FIRST_COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
 HOST_LINE = re.compile(r"\s*[\w.@-]+(?:\s+(?:slots|max[-_]slots)\s*=\s*\d+)*\s*(?:#.*)?|\s*#.*")
 NODE_COUNTS = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+SOME_NODES = re.compile(r"\b(?:if|case)\b[^\n]*\bSLURM_(?:PROCID|NODEID)\b")
 OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
 
 
@@ -54,6 +60,8 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
         yield _slurm(text, name, "sbatch script")
     elif ON_EACH_NODE.search(text):
         yield _slurm(text, name, "script of each node")
+    else:
+        yield from _wrapped_commands(text, name)
     rows = text.split("\n")
     for number, row in enumerate(rows, 1):
         for match in ARENA.finditer(row):
@@ -112,20 +120,24 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
         settings["late-directive"] = LocatedText(
             re.split(r"[=\s]", late_match["option"])[0], bisect_right(starts, late_match.start("option"))
         )
+    if options and (match := LOWER_DIRECTIVE.search(text)):
+        settings["lower-directive"] = LocatedText(match["option"], bisect_right(starts, match.start()))
+    if LIGHTNING.search(text):
+        settings["lightning"] = LocatedText("given", 1)
     if options and not text.startswith("#!"):
         settings["no-shebang"] = LocatedText("#SBATCH", 1)
     if options and (rank_match := _early_rank(text)):
         settings["early-rank"] = LocatedText(rank_match["value"], bisect_right(starts, rank_match.start("value")))
-    commands = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     lone_launcher = (
-        script_settings.start.lone_launcher
-        or _lone_program(commands, options)
-        or _lone_torchrun(commands, script_settings)
+        script_settings.start.lone_launcher or _lone_program(code, options) or _lone_torchrun(code, script_settings)
     )
     start = replace(script_settings.start, lone_launcher=lone_launcher, refused=faults)
-    # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes.
-    if OWN_NODES.search(commands):
+    # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes; so may a condition.
+    if OWN_NODES.search(code):
         start = replace(start, nodes=None, lone_launcher=None)
+    elif SOME_NODES.search(code):
+        start = replace(start, nodes=None)
     return JobPart(
         name,
         min((word.line for word in options.values()), default=1),
@@ -140,6 +152,28 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
         start=start,
         more_images=images[1:],
     )
+
+
+def _wrapped_commands(text: str, name: str) -> Iterator[JobPart]:
+    """Yield the part of each `sbatch --wrap` of a shell's script."""
+    for command in commands.parse_commands(text).commands if WRAP.search(text) else ():
+        parsed = option_parser.parse("sbatch", facts_file.read(LaunchOptions).tables("sbatch"), command.words[1:])
+        options = {option.replace("_", "-"): word for option, word in parsed.options.items()}
+        if command.words[0].text != "sbatch" or "wrap" not in options:
+            continue
+        script_settings = shell.read_settings(options["wrap"].text, options["wrap"].line)
+        yield JobPart(
+            name,
+            command.line,
+            "slurm",
+            "sbatch --wrap",
+            nodes=options.get("nodes"),
+            gpus=_gpus(options),
+            environment=script_settings.variables,
+            settings=options,
+            network="host",
+            start=replace(script_settings.start, refused=tuple(parsed.faults)),
+        )
 
 
 def _directives(text: str, starts: list[int]) -> tuple[dict[str, LocatedText], tuple[ShellFault, ...]]:
@@ -186,17 +220,17 @@ def _early_rank(text: str) -> re.Match[str] | None:
     return EARLY_RANK.search(literal)
 
 
-def _lone_program(commands: str, options: Mapping[str, LocatedText]) -> LocatedText | None:
+def _lone_program(code: str, options: Mapping[str, LocatedText]) -> LocatedText | None:
     """Return the first Python program of a script in which nothing can start ranks on other nodes."""
-    program = PYTHON.search(commands)
-    if not options or not program or STARTS_OTHERS.search(ACTIVATION.sub("", commands)):
+    program = PYTHON.search(code)
+    if not options or not program or STARTS_OTHERS.search(ACTIVATION.sub("", code)):
         return None
     return LocatedText("python", next(iter(options.values())).line)
 
 
-def _lone_torchrun(commands: str, script_settings: shell.ShellSettings) -> LocatedText | None:
+def _lone_torchrun(code: str, script_settings: shell.ShellSettings) -> LocatedText | None:
     """Return torchrun in a script in which nothing can start it on other nodes."""
-    if STARTS_TORCHRUN.search(ACTIVATION.sub("", commands)):
+    if STARTS_TORCHRUN.search(ACTIVATION.sub("", code)):
         return None
     launch = next((launch for launch in script_settings.start.launches if launch.program == "torchrun"), None)
     return LocatedText("torchrun", launch.line) if launch and launch.is_certain else None

@@ -53,6 +53,13 @@ def test_ranks_have_visible_gpus(tmp_path: Path, text: str, problem: str) -> Non
         ("--nodes=2 --ntasks-per-node=8", "srun -n $N torchrun --nproc_per_node=8 train.py", ""),
         ("--nodes=2 --ntasks-per-node=8", "srun torchrun --nnodes=16 --nproc_per_node=1 train.py", ""),
         ("--nodes=2 --ntasks-per-node=1", "srun torchrun --nproc_per_node=8 train.py", ""),
+        (
+            "--nodes=2 --ntasks-per-node=8",
+            "srun accelerate launch --num_processes 16 train.py",
+            "srun starts 8 accelerate on each node, and",
+        ),
+        ("--nodes=2 --ntasks-per-node=8", "srun accelerate launch --num_processes 1 train.py", ""),
+        ("--nodes=2 --ntasks-per-node=8", "srun accelerate launch --config_file one.yaml train.py", ""),
     ],
 )
 def test_a_launcher_is_started_once_on_each_node(tmp_path: Path, options: str, command: str, problem: str) -> None:
@@ -276,3 +283,78 @@ def test_pods_of_a_server_without_ray(tmp_path: Path) -> None:
     assert len(said(tmp_path, "ranks.servers", job_yaml=pods(command=command))) == 1
     with_ray = "[bash, -c, 'bash multi-node-serving.sh leader; vllm serve m --tensor-parallel-size 16']"
     assert not said(tmp_path, "ranks.servers", job_yaml=pods(command=with_ray))
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "count"),
+    [
+        ("--nodes=1 --ntasks=8 --gpus-per-task=1", "srun mace_run_train --distributed", 1),
+        ("--nodes=1 --ntasks=8 --gpus-per-node=8", "srun mace_run_train --distributed", 0),
+        ("--nodes=1 --ntasks=8 --gpus-per-task=1", "srun gmx_mpi mdrun", 0),  # MPI's programs choose by what they see
+        ("--nodes=1 --ntasks=8 --gpus-per-task=1", "srun --output=train.log hostname", 0),
+        ("--nodes=1 --ntasks=2 --gpu-bind=per_task:1", "srun ./build/all_reduce_perf -g 1", 1),
+    ],
+)
+def test_other_programs_that_are_one_rank(tmp_path: Path, options: str, command: str, count: int) -> None:
+    assert len(said(tmp_path, "ranks.binding", job_sbatch=sbatch(command, options=options))) == count
+
+
+def test_tasks_with_own_gpus_outside_of_a_batch_script(tmp_path: Path) -> None:
+    """As in NVIDIA/nccl-tests issue 300."""
+    command = "srun -n 2 --tres-bind=gres/gpu:per_task:1 all_reduce_perf -g 1"
+    assert len(told(tmp_path, "ranks.binding", command)) == 1
+    assert not told(tmp_path, "ranks.binding", command.replace("per_task:1", "none"))
+
+
+@pytest.mark.parametrize(
+    ("options", "lines", "count"),
+    [
+        ("--ntasks-per-node=4 --gres=gpu:4", "conda activate litpose\npython train.py", 1),
+        ("--ntasks-per-node=4 --gres=gpu:4", "conda activate litpose\nsrun python train.py", 0),
+        ("--ntasks-per-node=1 --gres=gpu:4", "conda activate litpose\npython train.py", 0),
+        ("--ntasks-per-node=4 --gres=gpu:4", "python spawn.py", 0),  # which may start its ranks itself
+        ("--nodes=2 --ntasks-per-node=4", "conda activate litpose\npython train.py", 0),  # launcher.nodes has it
+    ],
+)
+def test_tasks_that_nothing_starts(tmp_path: Path, options: str, lines: str, count: int) -> None:
+    """As in paninski-lab/lightning-pose issue 138."""
+    assert len(said(tmp_path, "ranks.started", job_sbatch=sbatch(lines, options=options))) == count
+
+
+@pytest.mark.parametrize(
+    ("devices", "problem"),
+    [
+        ("-1", "4 devices, and srun starts 1 task on each node"),
+        ('"auto"', "4 devices, and srun starts 1 task"),
+        ("1", ""),
+    ],
+)
+def test_all_devices_of_a_trainer(tmp_path: Path, devices: str, problem: str) -> None:
+    (tmp_path / "train.py").write_text(f"trainer = Trainer(accelerator='gpu', devices={devices})\n")
+    text = sbatch("srun python train.py", options="--nodes=1 --ntasks-per-node=1 --gres=gpu:4")
+    found = said(tmp_path, "ranks.lightning", job_sbatch=text)
+    assert [message.startswith(problem) for _, message in found] == ([True] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "problem"),
+    [
+        (
+            "--nodes=2 --ntasks-per-node=8 --gpus-per-node=8",
+            "srun all_reduce_perf -b 8 -g 8",
+            "8 ranks on each node take 64 GPUs, and it has 8",
+        ),
+        ("--nodes=2 --ntasks-per-node=1 --gpus-per-node=8", "srun all_reduce_perf -b 8 -g 8", ""),
+        ("--nodes=2 --ntasks-per-node=8 --gpus-per-node=8", "srun all_reduce_perf -b 8 -g 1", ""),
+        (
+            "--nodes=2 --gpus-per-node=8",
+            "mpirun -np 16 -N 8 ./all_reduce_perf -g 8",
+            "8 ranks on each node take 64 GPUs, and it has 8",
+        ),
+        ("--nodes=2 --gpus-per-node=8", "mpirun -np 2 --map-by ppr:1:node ./all_reduce_perf -g 8", ""),
+        ("--nodes=2 --gpus-per-node=8", "mpirun -np 16 ./all_reduce_perf -g 8", ""),
+    ],
+)
+def test_gpus_of_measurements(tmp_path: Path, options: str, command: str, problem: str) -> None:
+    found = [message for _, message in said(tmp_path, "ranks.perf", job_sbatch=sbatch(command, options=options))]
+    assert found == ([problem] if problem else [])

@@ -180,3 +180,22 @@ def test_commands_of_one_job_name_one_first_node(tmp_path: Path) -> None:
         ("warning", "node 1 meets at 192.168.1.2, and node 0 of line 2 at 192.168.1.3")
     ]
     assert not said(tmp_path, "rendezvous.first-node", job_sh=text.replace("1.2", "1.3"))
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "port"),
+    [
+        ("--gres=gpu:2", "torchrun --nproc_per_node=2 train.py", "29500"),
+        ("--gres=gpu:2", "torchrun --nproc_per_node=2 --master_port=12345 train.py", "12345"),
+        ("--gres=gpu:4 --array=0-9", "torchrun --nproc_per_node=4 train.py", "29500"),
+        ("--gres=gpu:4", "torchrun --nproc_per_node=4 train.py", ""),
+        ("--gres=gpu:2", "torchrun --standalone --nproc_per_node=2 train.py", ""),
+        ("--gres=gpu:2 --exclusive", "torchrun --nproc_per_node=2 train.py", ""),
+        ("--gres=gpu:2", "torchrun --nproc_per_node=2 --master_port=$((10000 + SLURM_JOB_ID)) train.py", ""),
+        ("--gres=gpu:2", "torchrun --nproc_per_node=2 --master_port=0 train.py", ""),
+        ("--gres=gpu:2 --nodes=2", "srun torchrun --nproc_per_node=2 train.py", ""),
+    ],
+)
+def test_ports_of_jobs_that_share_a_node(tmp_path: Path, options: str, command: str, port: str) -> None:
+    found = findings(tmp_path, "rendezvous.shared-port", job_sbatch=sbatch(command, options=options))
+    assert [row.message.startswith(f"port {port} is in use where ") for row in found] == ([True] if port else [])

@@ -65,6 +65,9 @@ def test_directives_after_the_first_command_are_not_read(tmp_path: Path) -> None
     assert not findings(tmp_path, "slurm.directives", job_sbatch=good)
     (finding,) = findings(tmp_path, "slurm.directives", job_sbatch=good.replace("#!/bin/bash\n", ""))
     assert finding.message == "the first line is not #!/bin/bash: sbatch refuses the script"
+    (finding,) = findings(tmp_path, "slurm.directives", job_sbatch=good.replace("#SBATCH --gpus", "#sbatch --gpus"))
+    assert finding.message == "#sbatch --gpus-per-node=8 is a comment: sbatch reads #SBATCH alone, in capitals"
+    assert not findings(tmp_path, "slurm.directives", job_sbatch=good.replace("#SBATCH --gpus", "##SBATCH --gpus"))
 
 
 @pytest.mark.parametrize(
@@ -164,3 +167,48 @@ def test_what_other_shells_read_is_limited_as_a_text_is() -> None:
 def test_python_that_starts_torchrun_is_read_behind_its_options(options: str) -> None:
     text = commands.parse_commands(f"python3 {options} -m torch.distributed.run --nnodes 2 train.py\n")
     assert [launch.program for launch in launches.launches(text)] == ["torchrun"]
+
+
+BAD_TASKS = "srun torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=$A:1 train.py"
+DIRECTIVES = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"#!/bin/bash\nsbatch <<EOF\n{DIRECTIVES}{BAD_TASKS}\nEOF\n", 6),
+        (f"#!/bin/bash\ncat > job.sbatch <<'EOF'\n{DIRECTIVES}{BAD_TASKS}\nEOF\nsbatch job.sbatch\n", 6),
+        (
+            f"#!/bin/bash\ncat <<EOF >job.sbatch; sbatch job.sbatch\n{DIRECTIVES}{BAD_TASKS}\nEOF\n",
+            0,
+        ),  # not written yet
+        (f"{DIRECTIVES}bash <<'EOF'\n{BAD_TASKS}\nEOF\n", 5),
+        (f"{DIRECTIVES}cat <<'EOF'\n{BAD_TASKS}\nEOF\n", 0),
+        (f"{DIRECTIVES}bash run.sh <<'EOF'\n{BAD_TASKS}\nEOF\n", 0),
+        (f"{DIRECTIVES}cat > run.sh <<'EOF'\n{BAD_TASKS.removeprefix('srun ')}\nEOF\nsrun bash run.sh\n", 5),
+        (f"{DIRECTIVES}cat > run.sh <<'EOF'\n{BAD_TASKS}\nEOF\nchmod +x run.sh\n", 0),
+        (f"{DIRECTIVES}srun bash -c \"$(cat <<'EOF'\n{BAD_TASKS.removeprefix('srun ')}\nEOF\n)\"\n", 5),
+        (f'#!/bin/bash\nsbatch -N 2 --ntasks-per-node=8 --wrap="{BAD_TASKS}"\n', 2),
+        (f'#!/bin/bash\nsbatch -N 2 --wrap="{BAD_TASKS}"\n', 0),
+    ],
+)
+def test_commands_in_heredocs_and_options(tmp_path: Path, text: str, line: int) -> None:
+    found = findings(tmp_path, "ranks.tasks", job_sh=text)
+    assert [row.where[0].rpartition(":")[2] for row in found] == ([str(line)] if line else [])
+
+
+@pytest.mark.parametrize(("export", "count"), [("", 1), ("export ", 0)])
+@pytest.mark.parametrize("start", ["srun bash -c \"$(cat <<'EOF'\n{}\nEOF\n)\"", "srun bash <<'EOF'\n{}\nEOF"])
+def test_a_variable_that_a_heredoc_lacks(tmp_path: Path, start: str, export: str, count: int) -> None:
+    """As in PrimeIntellect-ai/prime-rl pull request 3225."""
+    body = 'if [ "$SLURM_PROCID" -eq "$FIRST" ]; then\n  python head.py\nfi'
+    text = f"{DIRECTIVES}{export}FIRST=4\n{start.format(body)}\n"
+    assert len(findings(tmp_path, "launch.unset", job_sbatch=text)) == count
+
+
+def test_nodes_of_which_some_do_something_else(tmp_path: Path) -> None:
+    train = "torchrun --nnodes=4 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=$A:1 train.py"
+    script = "#!/bin/bash\n#SBATCH --nodes=5\nsrun bash -c '{}'\n"
+    assert findings(tmp_path, "ranks.nodes", job_sbatch=script.format(train))
+    text = script.format(f'if [ "$SLURM_NODEID" = 4 ]; then python head.py; exit; fi; {train}')
+    assert not findings(tmp_path, "ranks.nodes", job_sbatch=text)

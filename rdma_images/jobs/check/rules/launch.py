@@ -42,6 +42,7 @@ NODE_LIST = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?(?::\d+)?")
 RANDOM_PORT = re.compile(r"\$\{?RANDOM\b|\$\(\(.*RANDOM|\$\(.*(?:shuf|python|socket|\bss\b|netstat)")
 SLOTS = re.compile(r"\bslots\s*=\s*(?P<slots>\d+)")
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*)\}?(?::\d+)?")
+MOST_SHARED_GPUS = 4  # of a job that takes a part of a node, whose others may be taken by its like
 MIN_SIMILARITY = 0.8  # as difflib measures it: one letter of five
 OPERATORS = ("PyTorchJob", "TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")  # which set PET_ variables
 
@@ -90,6 +91,9 @@ def lost_directives(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     if word := part.settings.get("late-directive"):
         problem = f"#SBATCH {word.text} stands after the first command: sbatch does not read it, nor those below"
         yield word, problem, "move all directives before the first command"
+    if word := part.settings.get("lower-directive"):
+        problem = f"#sbatch {word.text} is a comment: sbatch reads #SBATCH alone, in capitals"
+        yield word, problem, "write #SBATCH", "warning"
     if word := part.settings.get("no-shebang"):
         yield word, "the first line is not #!/bin/bash: sbatch refuses the script", "begin the file with #!/bin/bash"
 
@@ -313,6 +317,33 @@ def wrong_port(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
             yield word, f"port {word.text}: ports go up to 65535", "choose one from 1024 to 65535, as 29500"
         elif RANDOM_PORT.search(word.text) and _is_read_by_each(part, starter):
             yield word, f"each node draws its own port by {word.text[:60]}", "choose one port for all nodes"
+
+
+@rule(
+    "rendezvous.shared-port",
+    "warning",
+    "pytorch/pytorch, torch/distributed/run.py: --master-port is 29500 where it is not written; --standalone takes a "
+    "free one",
+)
+def port_of_shared_node(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a fixed port of jobs that take a part of a node, of which another may run there at the same time."""
+    gpus = part.gpus.number if part.gpus else None
+    is_array = "array" in part.settings
+    if part.title != "sbatch script" or "exclusive" in part.settings or (part.job_nodes or 1) > 1 or not gpus:
+        return
+    if gpus > (MOST_SHARED_GPUS if is_array else 2):
+        return
+    for launch in part.start.launches:
+        options = launch.options
+        port = options.get("master_port") or part.environment.get("MASTER_PORT")
+        if launch.program != "torchrun" or {"standalone", "rdzv_endpoint", "rdzv_backend"} & options.keys():
+            continue
+        if launch.may_have_more_options or (port and (port.number is None or not port.number)):
+            continue
+        word = port or LocatedText("torchrun", launch.line)
+        others = "another task of the array" if is_array else "another such job"
+        problem = f"port {port.text if port else '29500'} is in use where {others} runs on the same node, of which "
+        yield word, f"{problem}this takes {gpus} GPU{'s' if gpus > 1 else ''}", "write torchrun --standalone"
 
 
 def _is_read_by_each(part: JobPart, launch: Launch | None) -> bool:

@@ -1,5 +1,6 @@
 """Rules on how many ranks a job starts: tasks, GPUs, hosts and parallel groups that do not go together."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,9 +12,13 @@ from rdma_images.jobs.check.rules.launch import node_count
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
 
 VISIBLE = re.compile(r"\d+(?:,\s*\d+)*")
+STARTERS_OF_RANKS = ("torchrun", "deepspeed", "accelerate", "ft_launcher", "hyperpodrun")
+PER_NODE = ("N", "npernode", "ppn")  # of mpirun's ranks
+PLACED = re.compile(r"ppr:(?P<ranks>\d+):node")
 OWN_GPU = re.compile(r"single|per_task|map|mask|closest")
 TRAINER = re.compile(r"\bTrainer\((?P<arguments>(?:[^()]|\([^()]*\))*)\)")
-TRAINER_SETTING = re.compile(r"\b(devices|gpus|num_nodes)\s*=\s*(\d+)")
+TRAINER_SETTING = re.compile(r"\b(devices|gpus|num_nodes)\s*=\s*(\d+|-1|[\"']auto[\"'])")
+OPEN_DEVICES = re.compile(r"-1|[\"']?auto[\"']?")  # Lightning takes all GPUs of the node
 LIGHTNING_DEVICES = ("trainer.devices", "trainer.gpus", "devices", "gpus")
 TENSOR_PARALLEL = ("tensor_parallel_size", "tp", "tp_size")
 PIPELINE_PARALLEL = ("pipeline_parallel_size", "pp", "pp_size")
@@ -59,11 +64,12 @@ def invisible_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 @rule("ranks.tasks", "error", "SchedMD, srun(1): srun starts the command once for each task")
 def launchers_of_each_task(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report torchrun or DeepSpeed that srun starts once for each GPU: each of them starts the ranks of all GPUs."""
+    """Report a launcher that srun starts once for each GPU: each of them starts the ranks of all GPUs."""
     for launch in part.start.launches:
         tasks = tasks_per_node(part, launch)
-        ranks = number(launch.options, "nproc_per_node", "num_gpus")
-        if launch.program in ("torchrun", "deepspeed") and tasks and tasks > 1 and ranks != 1:
+        ranks = number(launch.options, "nproc_per_node", "num_gpus", "num_processes")
+        has_file = "config_file" in launch.options  # of accelerate, which may say that it is one process
+        if launch.program in STARTERS_OF_RANKS and tasks and tasks > 1 and ranks != 1 and not has_file:
             problem = f"srun starts {tasks} {launch.program} on each node, and each starts the ranks of all its GPUs"
             yield LocatedText(launch.program, launch.line), problem, "write srun --ntasks-per-node=1"
 
@@ -81,6 +87,8 @@ def devices_of_lightning(part: JobPart, _: CheckContext) -> Iterator[RuleFinding
         arguments = {**_trainer(part, launch), **launch.arguments}
         devices = next((arguments[name] for name in LIGHTNING_DEVICES if name in arguments), None)
         tasks, gpus = tasks_per_node(part, launch), part.gpus.number if part.gpus else None
+        if devices and OPEN_DEVICES.fullmatch(devices.text) and part.gpus:
+            devices = LocatedText(part.gpus.text, devices.line)
         if devices and devices.number and tasks and devices.number != tasks:
             problem = f"{devices.number} devices, and srun starts {tasks} task{'s' if tasks > 1 else ''} on each node"
             yield devices, problem, f"write --ntasks-per-node={devices.number}: Lightning starts no ranks under Slurm"
@@ -202,7 +210,7 @@ def _has_backend(launch: Launch) -> bool:
 def tasks_with_own_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report tasks of a node that each see one GPU alone: LOCAL_RANK is no device then, and NCCL maps no other one."""
     directives = {name.replace("-", "_"): word for name, word in part.settings.items()} if part.kind == "slurm" else {}
-    for launch in part.start.launches if directives else ():
+    for launch in part.start.launches if part.kind in ("slurm", "script") else ():
         options = {**directives, **(launch.srun or {})}
         binding = options.get("gpu_bind") or options.get("tres_bind")
         word = options.get("gpus_per_task")
@@ -210,7 +218,52 @@ def tasks_with_own_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
             word = binding
         elif binding or launch.program != "python":
             continue
-        if word and (tasks_per_node(part, launch) or 0) > 1:
+        tasks = tasks_per_node(part, launch) or number(launch.srun or {}, "ntasks")
+        if word and (tasks or 0) > 1:
             option = "--gpu-bind" if word is binding else "--gpus-per-task"
             problem = f"{option}={word.text}: each task sees its own GPU as device 0, and none of the node's others"
             yield word, problem, "write --gpus-per-node, with --gpu-bind=none, and let ranks choose by LOCAL_RANK"
+
+
+@rule(
+    "ranks.started",
+    "warning",
+    "SchedMD, sbatch(1): the script runs once; Lightning-AI/pytorch-lightning, fabric/plugins/environments/slurm.py",
+)
+def tasks_that_nothing_starts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report tasks of one node that a script with Lightning never starts: it takes SLURM_NTASKS for its ranks."""
+    word, program = part.settings.get("ntasks-per-node") or part.settings.get("ntasks"), part.start.lone_launcher
+    if part.title != "sbatch script" or "lightning" not in part.settings or (part.job_nodes or 1) > 1:
+        return
+    if program and program.text == "python" and word and (word.number or 0) > 1:
+        problem = (
+            f"{word.text} tasks, and nothing in the script starts them: Lightning waits for ranks that do not come"
+        )
+        yield word, problem, "start the program with srun, one task for each GPU"
+
+
+@rule(
+    "ranks.perf", "error", "NVIDIA/nccl-tests, src/common.cu: each rank takes as many GPUs of its node as -t times -g"
+)
+def gpus_of_measurements(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report nccl-tests whose ranks take more GPUs than a node has."""
+    workers = next((other for other in context.siblings if other.title == "MPIJob Worker"), part)
+    gpus = (part.gpus or workers.gpus) if part.title in ("MPIJob Launcher", "sbatch script") else None
+    for launch in part.start.launches:
+        if not launch.script.endswith("_perf"):
+            continue
+        sizes = [number(launch.arguments, *names, default=1) for names in (("g", "ngpus"), ("t", "nthreads"))]
+        ranks = tasks_per_node(part, launch) if launch.program == "python" else _mpi_ranks_per_node(launch)
+        if not (gpus and gpus.number and ranks and all(sizes)):
+            continue
+        total = ranks * math.prod(size for size in sizes if size)
+        if total > gpus.number:
+            problem = f"{ranks} rank{'s' if ranks > 1 else ''} on each node take {total} GPUs, and it has {gpus.text}"
+            yield LocatedText(launch.script, launch.line), problem, "write -g 1, and start a rank for each GPU"
+
+
+def _mpi_ranks_per_node(launch: Launch) -> int | None:
+    """Return how many ranks mpirun starts on each node, where an option says so."""
+    placed = launch.options.get("map_by")
+    match = PLACED.match(placed.text) if placed else None
+    return int(match["ranks"]) if match else number(launch.options, *PER_NODE)
