@@ -158,9 +158,9 @@ def test_compilers(
     for row, compiling in _compiling(facts, files, packages, environment):
         missing = dict(_missing(row.needs, programs, environment))
         if missing:
-            verb = "compiles" if len(compiling) == 1 else "compile"
-            lines.append(f"{', '.join(compiling)} {verb} {row.when}, and the image has {', '.join(missing.values())}")
-            lines[-1] += f" [{facts.cite(row)}]"
+            verb, lacks = "compiles" if len(compiling) == 1 else "compile", sorted(missing.values(), key=len)
+            sentence = f"{', '.join(compiling)} {verb} {row.when}, and the image has {', '.join(lacks)}"
+            lines.append(f"{sentence} [{facts.cite(row)}]")
             fixes += [SAY_PACKAGES.get(need, SAY_HEADER) for need in missing]
     require(
         not lines,
@@ -215,15 +215,18 @@ def _missing(needs: Sequence[str], programs: Programs, environment: Mapping[str,
         elif need == "ninja" and need not in programs.compilers:
             other = next((path for path in programs.elsewhere if base_name(path) == "ninja"), "")
             yield "ninja", f"no ninja on PATH, but {other}" if other else "no ninja"
-        elif need == "nvcc" and not (programs.cuda_home and programs.nvcc):
-            yield "nvcc", _without_nvcc(programs)
+        elif need == "nvcc" and not programs.nvcc:
+            yield "nvcc", _without_nvcc(programs, environment)
         elif need.endswith(".h") and programs.nvcc and need not in programs.headers and not including:
             yield need, f"no {need} in {programs.cuda_home}/include"
 
 
-def _without_nvcc(programs: Programs) -> str:
+def _without_nvcc(programs: Programs, environment: Mapping[str, str]) -> str:
     """Return where nvcc was looked for, and where it is instead."""
     other = next((path for path in programs.elsewhere if base_name(path) == "nvcc"), "")
+    named = next((name for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)), "")
+    if named:
+        return f"no bin/nvcc in {named}={environment[named]}"
     if other:
         return f"no nvcc by CUDA_HOME or PATH, but {other}"
     return f"no {programs.cuda_home}/bin/nvcc" if programs.cuda_home else "no nvcc"

@@ -75,6 +75,7 @@ TORCH_FAMILY = ("torchvision", "torchaudio", "torchcodec", "torchtext", "xformer
 CUDA_TAG = re.compile(r"\+cu(\d{2})(\d)\b")
 CXX = "libstdc++.so.6"
 NAMESPACE = re.compile(r"_ZNK?(\d+)([a-z]\w+)")
+OF_NVIDIA = re.compile(r"nvidia-([a-z-]+)-cu\d+")
 CUDART = re.compile(r"libcudart\.so\.(\d+)")
 MAX_SHOWN = 4
 BRINGS = {"libfabric": "the EFA installer", "libefa": "the EFA installer", "libgdrapi": "GDRCopy", "libmpi": "Open MPI"}
@@ -459,6 +460,7 @@ def test_requires(
     """What is compiled for one release of torch or jax is beside that release, for its CUDA, and jax has NCCL."""
     faults = [fault for folder in packages.wheels for fault in _unmet(packages, folder)]
     faults += _for_another_cuda(inspection, packages, libraries)
+    faults += _in_one_folder(packages) if inspection.measured.torch is None else []  # torch.cuda tells of others
     jax = [(n, v) for n, v in packages.installed if JAX_PLUGIN.fullmatch(n) or (n == "jaxlib" and "+cuda" in v)]
     if jax and not libraries.nccl:
         name, version = jax[0]
@@ -488,6 +490,22 @@ def _unmet(packages: MeasuredPackages, folder: str) -> list[str]:
             candidates = [version, release.base_version] if release.is_prerelease else [version]
             if not any(requirement.specifier.contains(candidate, prereleases=True) for candidate in candidates):
                 faults.append(f"{package} is for {name}{requirement.specifier}, and {name} {version} is installed")
+    return faults
+
+
+def _in_one_folder(packages: MeasuredPackages) -> list[str]:
+    """Return which wheels of NVIDIA are there for two CUDA: both lie in one folder, and the later one decides."""
+    faults = []
+    for wheels in packages.wheels.values():
+        names: dict[str, list[str]] = {}
+        for name in sorted(wheels):
+            if (match := OF_NVIDIA.fullmatch(name)) and match[1] != "nccl":  # nccl.wheels tells of that
+                names.setdefault(match[1], []).append(name)
+        faults += [
+            f"{' and '.join(f'{name} {wheels[name]}' for name in pair)} lie in one folder, and the later one decides"
+            for pair in names.values()
+            if len(pair) > 1
+        ]
     return faults
 
 

@@ -50,13 +50,13 @@ def programs(
     `folders` are those that Python imports from.
     """
     path = environment.get("PATH", "")
-    home, nvcc = cuda_home(root, environment), which(root, path, "nvcc")
+    home = cuda_home(root, environment)
     return {
         "started": list(started(root, path, entry, workdir)),
         "compilers": {name: found for name in COMPILERS if (found := which(root, path, name))},
         "elsewhere": elsewhere(root, folders),
         "cuda_home": home,
-        "nvcc": nvcc or (home + "/bin/nvcc" if home and root.is_file(home + "/bin/nvcc") else ""),
+        "nvcc": home + "/bin/nvcc" if home and root.is_file(home + "/bin/nvcc") else "",
         "headers": [name for name in HEADERS if home and root.exists("%s/include/%s" % (home, name))]
         + (["stdlib.h"] if any(map(root.glob, C_HEADERS)) else []),
         "python_headers": python_headers(root, path),
