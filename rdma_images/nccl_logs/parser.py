@@ -9,6 +9,7 @@ from itertools import chain, islice
 from rdma_images.facts import facts_file
 from rdma_images.facts.failures import Failures
 from rdma_images.facts.nccl_logs import NcclLogs, Wording
+from rdma_images.nccl_logs import error_lines
 from rdma_images.nccl_logs.error_lines import MAX_QUOTE_LENGTH
 from rdma_images.nccl_logs.job_failure import FailureReader, JobFailure
 from rdma_images.nccl_logs.line_filter import USUAL, Channels, LineClassifier, MatchingLine, plain_text, printable_parts
@@ -121,7 +122,8 @@ class LogParser:
             for part in printable_parts(line):
                 if not self._summary.first_warning and (warning := WARNING.search(part)):
                     words = warning["words"][:MAX_MESSAGE_LENGTH]
-                    if not any(re.search(row.pattern, words) for row in self._wordings.causes.values()):
+                    is_known = any(re.search(row.pattern, words) for row in self._wordings.causes.values())
+                    if not is_known and not error_lines.goes_on(words):
                         self._summary.first_warning = words[:MAX_QUOTE_LENGTH]
                 prefix, *line_messages = MESSAGE.split(part) if "NCCL" in part else (part,)
                 if self._summary.nccl is None and (version := VERSION.search(part)):

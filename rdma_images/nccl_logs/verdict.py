@@ -70,8 +70,9 @@ def judge_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     network, sentence = _judge(summary, wordings)
     if network == "unknown" and summary.fatal_faults:
         network, sentence = "refused", f"the job ended: {summary.fatal_faults[-1]}"
-    has_no_network = network in ("unknown", "refused") or (network == "fallback" and not summary.channels)
-    if has_no_network and not summary.faults and summary.first_warning:
+    has_no_network = network in ("unknown", "refused") or _is_announced(network, summary)
+    is_told = bool(summary.faults) or summary.first_warning in _with_failure(network, sentence, summary)
+    if has_no_network and not is_told:
         sentence = f'{sentence}; NCCL\'s first warning, quoted and not judged: "{summary.first_warning}"'
     good = network in GOOD_NETWORKS and not summary.faults
     if network in GOOD_NETWORKS and summary.faults:
@@ -119,12 +120,17 @@ def _with_failure(network: Network, sentence: str, summary: LogSummary) -> str:
         return sentence
     if failure.has_ended and not failure.is_warning:
         return f"{sentence}; the job ended: {failure.sentence}"
-    if network != "unknown":
+    if network != "unknown" and not _is_announced(network, summary):
         return sentence
     is_retry = failure.is_warning and bool(failure.why or not failure.is_probable)
     lead = "the log warns, which a job can get over" if is_retry else "the log's first failure"
     statement = f"{lead}: {failure.sentence}"
     return statement if failure.network is False and not summary.has_nccl_lines else f"{statement}; {sentence}"
+
+
+def _is_announced(network: Network, summary: LogSummary) -> bool:
+    """Return whether a fallback is known by what NCCL announced alone: it may have ended before it had a channel."""
+    return network == "fallback" and not summary.channels
 
 
 def _on_one_node(summary: LogSummary) -> bool:

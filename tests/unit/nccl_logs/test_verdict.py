@@ -578,12 +578,9 @@ def test_what_a_job_gets_over_is_no_fault_by_itself(line: str) -> None:
             (
                 "[rank0]: ValueError: batch size is 0",
                 f"{HEAD[:-5]}WARN Could not find a path for pattern 1, falling back to simple order",
-                f"{HEAD[:-5]}WARN Could not find NET with id 0",
+                f"{HEAD[:-5]}WARN The moon is full",
             ),
-            (
-                "ValueError: batch size is 0",
-                'first warning, quoted and not judged: "Could not find a path for pattern 1, falling back',
-            ),
+            ("ValueError: batch size is 0", 'first warning, quoted and not judged: "The moon is full"'),
         ),
         (
             ("slurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1",),
@@ -762,9 +759,7 @@ def test_a_link_that_went_down_is_why_a_transfer_had_no_answer() -> None:
 
 
 def test_a_warning_that_no_row_knows_is_quoted_beside_a_cause_that_ends_no_job() -> None:
-    """As in NVIDIA/nccl 847, where NCCL's own RDMA was off."""
-    warning = "bootstrap.cc:279 NCCL WARN [Rem Allocator] Allocation failed (segment 0, fd 130)"
-    result = verdict_on("NET/IB : No device found.", f"node:1:1 [0] {warning}")
-    assert 'quoted and not judged: "[Rem Allocator] Allocation failed (segment 0, fd 130)"' in result.sentence
+    result = verdict_on("NET/IB : No device found.", "node:1:1 [0] NCCL WARN The moon is full")
+    assert 'quoted and not judged: "The moon is full"' in result.sentence
     known = verdict_on("NET/IB : No device found.", WARN + "Failed to open libibverbs.so[.1]")
     assert "not judged" not in known.sentence
