@@ -17,9 +17,8 @@ MAX_FAILURE_BYTES = 2048  # bytes of a line in which a failure is looked for
 COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 # NCCL before 2.3 wrote its lines without its name.
 NAMELESS = re.compile(r"(:\d+:\d+ \[\d+\] (?:\S+\.(?:cu|cc|h):\d+ )?)(?=(?:INFO|WARN) )")
-CONTROL_BYTES = re.compile(
-    rb"[\x00-\x08\x0a-\x1f\x7f]|\xc2[\x80-\x9f]|\xed[\xa0-\xbf]"
-)  # control characters, surrogates
+CONTROL_BYTES = bytes((*range(9), *range(10, 32), 127))  # control characters but the tab
+WIDE_CONTROL = re.compile(rb"\xc2[\x80-\x9f]|\xed[\xa0-\xbf]")  # control characters, surrogates
 # What colours a line or moves a cursor, and whatever else a terminal would act on, tabs left out; half a character,
 # which JSON can write and no terminal can show.
 CONTROL = re.compile(
@@ -86,6 +85,7 @@ class LineClassifier(dict[bytes, LineShape]):
         """Take what makes a line matter: a mark, or the beginning of a wording."""
         super().__init__()
         self._rows = tuple((_without_numbers(_literal_prefix(row.pattern)), row) for row in rows)
+        self._rows_anywhere = tuple((mark, row) for mark, row in self._rows if row.anywhere)
         self._failures = tuple(
             (tuple(_without_numbers(_literal_prefix(pattern)) for pattern in row.patterns), row) for row in failures
         )
@@ -104,11 +104,11 @@ class LineClassifier(dict[bytes, LineShape]):
         return shape
 
     def _new_shape(self, text: bytes) -> LineShape:
-        wordings = tuple(row for mark, row in self._rows if mark in text)
+        is_nccl = NCCL in text
+        wordings = tuple(row for mark, row in (self._rows if is_nccl else self._rows_anywhere) if mark in text)
         start = b"" if NCCL_INFO in text else text[:MAX_FAILURE_BYTES]  # in which no failure is looked for
         possible_failures = tuple(row for marks, row in self._failures if any(mark in start for mark in marks))
-        is_nccl = NCCL in text
-        if text.startswith(b"{") or CONTROL_BYTES.search(text):
+        if text.startswith(b"{") or _has_control(text):
             return LineShape(matters=True, is_nccl=is_nccl, is_raw=True, wordings=wordings, failures=possible_failures)
         if is_nccl and not wordings and all(mark in text for mark in IN_CHANNELS):
             return USUAL
@@ -128,6 +128,12 @@ def plain_text(text: str) -> str:
     """Return text without a terminal's colours, and with NCCL's name in all its lines."""
     text = COLOUR.sub("", text)
     return NAMELESS.sub(r"\1NCCL ", text) if "] INFO NET" in text or " WARN Failed to open libibverbs" in text else text
+
+
+def _has_control(text: bytes) -> bool:
+    """Return whether text has control characters or surrogates; a search for all of them takes ten times as long."""
+    is_plain = text.isascii() or WIDE_CONTROL.search(text) is None
+    return not is_plain or len(text.translate(None, CONTROL_BYTES)) < len(text)
 
 
 def _without_numbers(text: str) -> bytes:

@@ -25,9 +25,9 @@ CHANNEL = f"{RANK}Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA"
 def test_every_wording_begins_with_plain_text(wording: str) -> None:
     """Without it every line of a log would be looked into for this wording."""
     (shape,) = LineClassifier([row for row in ROWS if row.pattern == wording], ()).classify_lines(
-        "a line of something else"
+        "NCCL WARN a line of something else"
     )
-    assert shape is FOREIGN
+    assert shape is QUIET
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -49,9 +49,15 @@ def test_every_failure_begins_with_plain_text(name: str) -> None:
     ],
 )
 def test_a_line_that_may_have_a_wording_is_never_missed(wording: str, line: str, is_found: bool) -> None:
-    row = ROWS[0].model_copy(update={"pattern": wording})
+    row = ROWS[0].model_copy(update={"pattern": wording, "anywhere": True})
     (shape,) = LineClassifier([row], ()).classify_lines(line)
     assert (shape.wordings == (row,)) is is_found
+
+
+def test_a_wording_of_nccl_is_looked_for_in_its_lines_alone() -> None:
+    row = ROWS[0].model_copy(update={"pattern": "one", "anywhere": False})
+    foreign, ours = LineClassifier([row], ()).classify_lines("one\nNCCL WARN one")
+    assert (foreign.wordings, ours.wordings) == ((), (row,))
 
 
 def test_lines_are_sorted_by_what_they_can_mean() -> None:
