@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
-from rdma_images.jobs.check import file_keys, shell
+from rdma_images.jobs.check import docker, file_keys, shell
 from rdma_images.jobs.check.foreign_job import JobPart, Network, YamlNode
 
 
@@ -32,6 +32,8 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
         network: Network = "host" if service.lookup("network_mode").value == "host" else "pod"
         has_network = {"network_mode", "networks", "extends"} & service.mapping.keys()
         access = [*_access(service.mapping), *_default_memory(service.mapping)]
+        command = service.lookup("command")
+        size = docker.TENSOR_PARALLEL.search(f" {_command_text(command)}")
         yield JobPart(
             document.name,
             service.line,
@@ -43,12 +45,15 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
                 key: service.with_text(value) for key, value in _environment(service.lookup("environment").value)
             },
             settings={
-                key: service.with_text("given")
-                for key in (
-                    "compose",
-                    *access,
-                    *(() if has_network or len(services.mapping) > 1 else ("default-network",)),
-                )
+                **({"tensor-parallel": command.with_text(size["size"])} if size else {}),
+                **{
+                    key: service.with_text("given")
+                    for key in (
+                        "compose",
+                        *access,
+                        *(() if has_network or len(services.mapping) > 1 else ("default-network",)),
+                    )
+                },
             },
             network=network,
             # Several "nodes" that share one host's network do meet there.
@@ -81,8 +86,13 @@ def _gpus(service: YamlNode) -> str | None:
 def _command(service: YamlNode) -> shell.ShellSettings:
     """Return what a service's command sets."""
     command = service.lookup("command")
-    text = command.value if isinstance(command.value, str) else " ".join(_texts(command.value))
+    text = _command_text(command)
     return shell.read_settings(text, shell.block_start(command.line, text))
+
+
+def _command_text(command: YamlNode) -> str:
+    """Return a command, which may be a list of words, as a shell's text."""
+    return command.value if isinstance(command.value, str) else " ".join(_texts(command.value))
 
 
 def _access(service: dict[str, Any]) -> Iterator[str]:

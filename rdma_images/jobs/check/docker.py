@@ -17,6 +17,7 @@ RUN = re.compile(r"(?<![\w-])(?P<program>docker|nerdctl|podman)\s+(?:container\s
 FLAGS = re.compile(
     r"--(rm|detach|init|interactive|privileged|tty|read-only|publish-all|oom-kill-disable|no-healthcheck|quiet)|-[ditPq]+"
 )
+TENSOR_PARALLEL = re.compile(r"\s(?:--tensor-parallel-size|--tp-size|--tp|-tp)[=\s]\s*(?P<size>\d+)")
 GPUS = re.compile(r"(?:count=|^)(?P<count>\d+)$")
 GPU_DEVICES = re.compile(r'device=(?P<names>[^"]+)')  # a list in quotes, before other settings
 
@@ -45,6 +46,8 @@ def parts(text: str, file: str) -> Iterator[JobPart]:
         settings = {right: LocatedText("given", line) for right, granted in _access(options).items() if granted}
         if not _has_shared_memory(options) and "$" not in image:
             settings["default-shm"] = LocatedText("docker run", line)
+        if size := TENSOR_PARALLEL.search(match["rest"]):  # of an image whose entrypoint is a server
+            settings["tensor-parallel"] = LocatedText(size["size"], line)
         if not networks and not has_several and "$" not in image:
             settings["default-network"] = LocatedText("docker run", line)
         yield JobPart(

@@ -18,6 +18,8 @@ STARTS_RAY = re.compile(r"\bray\b|\.sh\b")
 GPU = "nvidia.com/gpu"
 ROLES = ("Launcher", "Worker", "Master", "Chief")
 
+NETWORKS = ("k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network")  # annotations that Multus reads
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 HOST_PATHS = {"/dev/shm": "host-shm", "/dev/infiniband": "host-devices"}
 
 
@@ -102,8 +104,15 @@ def _settings(top: YamlNode, pod: YamlNode, container: YamlNode) -> Iterator[tup
         yield "ipc-lock", capabilities.with_text("given")
     if pod.lookup("hostIPC").value != "true" and "/dev/shm" not in str(mounts.value):
         yield "default-shm", container.with_text("given")
+    if "/dev/shm" in str(mounts.value) and (volume := _disk_folder(pod, mounts)):
+        yield "disk-shm", volume
     if name := top.lookup("metadata", "name").word:
         yield "name", name
+    if pod_names := _pod_names(top, pod):
+        yield "pod-names", pod_names
+    annotations = top.lookup(*pod.path[:-1], "metadata", "annotations").mapping
+    if any(name in annotations for name in NETWORKS):
+        yield "networks", pod.with_text("given")
     if kind.value in ("DaemonSet", "Deployment"):
         yield "service", kind.with_text(kind.value)
     if mounts.items:
@@ -125,6 +134,40 @@ def _settings(top: YamlNode, pod: YamlNode, container: YamlNode) -> Iterator[tup
         yield "ray", container.with_text("given")
     if RANKS_PLACED.search(words):
         yield "ranks-placed", container.with_text("given")
+
+
+def _disk_folder(pod: YamlNode, mounts: YamlNode) -> LocatedText | None:
+    """Return the emptyDir on /dev/shm that is a folder on the node's disk; None for another volume, and for memory."""
+    names = {mount.lookup("name").value for mount in mounts.items if mount.lookup("mountPath").value == "/dev/shm"}
+    for volume in pod.lookup("volumes").items:
+        folder = volume.lookup("emptyDir")
+        if volume.lookup("name").value in names and "emptyDir" in volume.mapping:
+            is_folder = folder.value in (None, "", {}) or "medium" not in folder.mapping
+            return volume.with_text("emptyDir") if is_folder else None
+    return None
+
+
+def _pod_names(top: YamlNode, pod: YamlNode) -> LocatedText | None:
+    """Return the names by which other pods find the first pod of each group of an object, a blank between them.
+
+    None where the object gives its pods no names, or does not show them.
+    """
+    name, spec = str(top.lookup("metadata", "name").value), top.lookup("spec")
+    kind, is_volcano = top.lookup("kind").value, str(top.lookup("apiVersion").value).startswith("batch.volcano.sh/")
+    hosts, subdomain = [f"{name}-0"], None
+    if kind == "JobSet":
+        hosts = [f"{name}-{group.lookup('name').value}-0-0" for group in spec.lookup("replicatedJobs").items]
+        subdomain = spec.lookup("network", "subdomain").value or name
+    elif kind == "Job" and is_volcano:
+        hosts = [f"{name}-{group.lookup('name').value}-0" for group in spec.lookup("tasks").items]
+        subdomain = name
+    elif kind == "StatefulSet":
+        subdomain = spec.lookup("serviceName").value
+    elif kind == "Job" and spec.lookup("completionMode").value == "Indexed":
+        subdomain = pod.lookup("subdomain").value
+    if not subdomain or not all(NAME.fullmatch(str(text)) for text in (name, subdomain, *hosts)):
+        return None
+    return top.with_text(" ".join(f"{host}.{subdomain}" for host in hosts))
 
 
 def _train_job(top: YamlNode) -> JobPart:

@@ -410,6 +410,23 @@ def wrong_address(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
             )
 
 
+@rule(
+    "rendezvous.pod-name",
+    "warning",
+    "kubernetes.io, DNS for Services and Pods: HOSTNAME.SUBDOMAIN; kubernetes-sigs/jobset, docs, Concepts",
+)
+def names_of_no_pod(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report an address of the first node that begins as a pod's of this object, and is no name of one."""
+    pod_names = part.settings["pod-names"].text.split() if "pod-names" in part.settings else []
+    for word, _launch in _addresses(part) if pod_names else ():
+        host, *labels = word.text.removeprefix("tcp://").partition(":")[0].split(".")
+        subdomain = labels[0] if labels else ""
+        own_names = [name for name in pod_names if name.partition(".")[0] == host]
+        if own_names and own_names[0].partition(".")[2] != subdomain:
+            problem = f"{word.text} is no name of the first pod: other pods find it by {own_names[0]}"
+            yield word, problem, f"write {own_names[0]}"
+
+
 def _is_shared_host(part: JobPart) -> bool:
     return part.kind == "docker" and part.network == "host"
 

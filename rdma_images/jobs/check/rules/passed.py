@@ -10,6 +10,7 @@ from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, RuleFind
 # What decides how ranks reach each other, and is of no use where mpirun or docker alone reads it.
 READ_BY_RANKS = re.compile(r"(?:NCCL|TORCH_NCCL|FI|OFI_NCCL|UCX|GLOO|NVSHMEM)_\w+")
 VERBS = re.compile(r"NCCL_IB_(?:HCA|GID_INDEX|TC|SL)")
+VIRTUAL_FUNCTION = re.compile(r"sriov|mlnxnics|_vfs?$", re.IGNORECASE)  # resources of the SR-IOV device plugin
 RDMA_RESOURCE = re.compile(r"rdma|hca|mlnx|sriov|roce|infiniband|efa|/ib", re.IGNORECASE)
 OF_OPERATORS = ("PyTorchJob", "MPIJob", "JobSet", "RayCluster", "RayJob", "RayService", "LeaderWorkerSet")
 
@@ -133,8 +134,11 @@ def same_host_address(part: JobPart, context: CheckContext) -> Iterator[RuleFind
     "Docker, docker run, --shm-size: 64 MiB; NVIDIA's NCCL user guide, Troubleshooting, Shared memory",
 )
 def small_shared_memory(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a container with several GPUs and the 64 MiB of /dev/shm that it has by default."""
-    gpus = part.gpus.number if part.gpus else None
+    """Report a container with several GPUs and the default /dev/shm of 64 MiB, or a folder on a disk in its place."""
+    gpus = (part.gpus.number if part.gpus else None) or (_ranks_on_node(part) if part.kind == "docker" else None)
+    if "disk-shm" in part.settings and (gpus or 0) > 1:
+        problem = "/dev/shm is a folder on the node's disk: what ranks share goes through a file system"
+        yield part.settings["disk-shm"], problem, "write emptyDir: {medium: Memory}"
     if "default-shm" in part.settings and (gpus or 0) > 1 and not part.title.startswith("Ray"):  # KubeRay mounts one
         word = part.settings["default-shm"]
         fix = "mount an emptyDir with medium: Memory on /dev/shm"
@@ -143,12 +147,28 @@ def small_shared_memory(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
         yield word, f"/dev/shm has 64 MiB for {gpus} GPUs: NCCL and data loaders share memory there", fix
 
 
+def _ranks_on_node(part: JobPart) -> int | None:
+    """Return the most ranks that a command of a container starts on its node, as far as its options say."""
+    names = ("tensor_parallel_size", "tp", "tp_size", "nproc_per_node", "num_gpus")
+    words = [launch.options[name] for launch in part.start.launches for name in names if name in launch.options]
+    if size := part.settings.get("tensor-parallel"):
+        words.append(size)
+    return max((word.number for word in words if word.number), default=None)
+
+
 @rule("pod.rdma", "warning", "Mellanox/k8s-rdma-shared-dev-plugin, README: pods ask for its resource, and add IPC_LOCK")
 def pods_without_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report pods for InfiniBand or RoCE without a device of it, or without memory that they may lock."""
-    if part.kind != "kubernetes" or not part.gpus or {"privileged", "claims", "host-devices"} & part.settings.keys():
+    if part.kind != "kubernetes" or not part.gpus or {"privileged", "claims"} & part.settings.keys():
         return
     resources = {name: word for name, word in {**part.requests, **part.limits}.items() if RDMA_RESOURCE.search(name)}
+    if word := part.settings.get("host-devices"):
+        if not resources:
+            problem = (
+                "/dev/infiniband is mounted by its path, and the container is not privileged: it may open no device"
+            )
+            yield word, problem, "ask for the resource of the cluster's RDMA device plugin, as rdma/…"
+        return
     verbs = next((word for name, word in part.environment.items() if VERBS.fullmatch(name)), None)
     disabled = part.environment.get("NCCL_IB_DISABLE")
     if verbs and not resources and (part.job_nodes or 0) > 1 and not (disabled and disabled.text == "1"):
@@ -161,6 +181,20 @@ def pods_without_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 
 @rule(
+    "pod.networks",
+    "warning",
+    "k8snetworkplumbingwg/sriov-network-device-plugin, README: the pod's annotation names the network of its function",
+)
+def functions_without_network(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report pods that ask for a function of SR-IOV, and for no network that brings its interface."""
+    resource = next((word for name, word in part.limits.items() if VIRTUAL_FUNCTION.search(name)), None)
+    host_network = part.settings.get("host-network")
+    if part.kind == "kubernetes" and resource and "networks" not in part.settings and not host_network:
+        problem = "the pod asks for a function of SR-IOV and has no annotation k8s.v1.cni.cncf.io/networks"
+        yield resource, f"{problem}: it gets no interface, and RoCE no GID", "name the network of that resource in it"
+
+
+@rule(
     "pod.names",
     "warning",
     "kubernetes.io, DNS for Services and Pods: hostNetwork needs dnsPolicy ClusterFirstWithHostNet",
@@ -168,7 +202,8 @@ def pods_without_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 def names_on_hosts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report pods in the host's network that do not resolve the names by which an operator's nodes meet."""
     word, policy = part.settings.get("host-network"), part.settings.get("dns-policy")
-    if part.kind != "kubernetes" or not part.title.startswith(OF_OPERATORS) or not word or word.text != "true":
+    has_names = part.title.startswith(OF_OPERATORS) or "pod-names" in part.settings
+    if part.kind != "kubernetes" or not has_names or not word or word.text != "true":
         return
     if not (policy and policy.text in ("ClusterFirstWithHostNet", "None")):
         problem = "hostNetwork without dnsPolicy ClusterFirstWithHostNet: the pods do not resolve each other's names"

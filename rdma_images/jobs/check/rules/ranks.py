@@ -163,7 +163,10 @@ def parallel_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     has_ray = any(launch.program == "ray" for launch in launches)
     for launch in launches:
         is_rays = launch.program == "vllm" and (has_ray or "ray" in part.settings or _has_backend(launch))
-        if launch.program not in ("vllm", "sglang") or is_rays:
+        if launch.program not in ("vllm", "sglang"):
+            continue
+        if is_rays:
+            yield from _servers_of_ray(part, launch)
             continue
         word = next((launch.options[name] for name in TENSOR_PARALLEL if name in launch.options), None)
         tensor, pipeline = (
@@ -195,6 +198,18 @@ def parallel_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
                 f"{total} GPUs for tensor and pipeline parallelism, and {where}",
                 "give it more GPUs, or nodes that it is told of",
             )
+
+
+def _servers_of_ray(part: JobPart, launch: Launch) -> Iterator[RuleFinding]:
+    """Yield more GPUs for a vLLM's parallelism than the pods of its group have, for which Ray waits for ever."""
+    word = next((launch.options[name] for name in TENSOR_PARALLEL if name in launch.options), None)
+    tensor, pipeline = (number(launch.options, *names, default=1) for names in (TENSOR_PARALLEL, PIPELINE_PARALLEL))
+    gpus, pods = part.gpus.number if part.gpus else None, part.job_nodes
+    if part.title != "LeaderWorkerSet" or not (word and tensor and pipeline and gpus and pods):
+        return
+    if tensor * pipeline > gpus * pods and not any(name.startswith("data_parallel") for name in launch.options):
+        problem = f"{tensor * pipeline} GPUs for tensor and pipeline parallelism, and {pods} pods have {gpus * pods}"
+        yield word, f"{problem}: Ray waits for the others", "raise the group's size, or make the parallelism smaller"
 
 
 def _has_backend(launch: Launch) -> bool:

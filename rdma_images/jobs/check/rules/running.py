@@ -13,6 +13,8 @@ RETRIES = ("OnFailure", "Always", "ExitCode")
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "MACHINE_RANK")
 OWN_RANK = re.compile(r"\$\{?SLURM_(?:PROCID|LOCALID|NODEID)\}?")
 TRUE = ("true", "yes", "on")  # in YAML 1.1, which SkyPilot reads
+TRANSFER_BACKEND = "disaggregation_transfer_backend"
+OF_GPUS = ("cuda", "gdr", "rocm", "ze_", "gaudi")  # how names of UCX's transports for memory of GPUs begin
 LOOPBACK = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)(?::\d+)?")
 FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
 
@@ -116,6 +118,28 @@ def devices_of_another_backend(part: JobPart, _: CheckContext) -> Iterator[RuleF
     if part.start.ignored_option:
         problem = f"{part.start.ignored_option.text} is read for Mooncake alone: NIXL's UCX chooses devices by itself"
         yield part.start.ignored_option, problem, "set UCX_NET_DEVICES, as mlx5_0:1, on prefill and decode"
+
+
+@rule(
+    "transfer.transports",
+    "warning",
+    "openucx/ucx, src/ucp/core/ucp_context.c, UCX_TLS: no other transport is taken than those named; ai-dynamo/nixl",
+)
+def transports_without_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a list of UCX's transports in which none moves GPUs' memory, where NIXL moves a cache that is there."""
+    word = part.environment.get("UCX_TLS")
+    if not word or is_placeholder(word.text) or not re.fullmatch(r"[\w,]+", word.text):
+        return
+    names = word.text.split(",")
+    if "all" in names or any(name.startswith(OF_GPUS) for name in names):
+        return
+    for launch in part.start.launches:
+        connector, backend = (launch.options.get(name) for name in ("kv_transfer_config", TRANSFER_BACKEND))
+        is_on_gpu = connector and "Nixl" in connector.text and '"cpu"' not in connector.text
+        if is_on_gpu or (backend and backend.text == "nixl"):
+            problem = f"UCX_TLS={word.text}: none of these transports moves memory of GPUs, where NIXL finds the cache"
+            yield word, problem, "add cuda_copy and cuda_ipc, or remove it"
+            return
 
 
 @rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")
