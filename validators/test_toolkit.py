@@ -5,8 +5,10 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from rdma_images.facts import facts_file
+from rdma_images.facts.instances import Gpus, Instances
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import MeasuredPackages
+from rdma_images.inspection.measurements import Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
 
@@ -15,6 +17,13 @@ WHEEL = "nvidia-cuda-nvcc"
 COMPATIBLE = (
     "CUDA's minor version compatibility: what is compiled for another major does not run with the image's libraries"
 )
+
+CODE = (
+    "NVIDIA's CUDA programming guide, Binary Compatibility and PTX Compatibility: real code runs within its major "
+    "version, and PTX on later GPUs; facts/gpus.yaml"
+)
+MAX_SHOWN = 4
+OF_EVERY_JOB = re.compile(r"/(?:libtorch_cuda|libnccl)[\w.]*$")  # without which nothing runs
 
 
 @pytest.fixture
@@ -56,4 +65,44 @@ def test_toolkit(inspection: Inspection, nvcc: ToolRun, require: Requirement) ->
         actual=f"{nvcc.path}, {'on' if on_path else 'not on'} the PATH, is of CUDA {actual}"
         + (f", and the image of {required}" if required else ""),
         fix="put the toolkit's folder on the PATH, and make /usr/local/cuda a link to the one of the image's CUDA",
+    )
+
+
+def runs_on(codes: list[str], capability: str) -> bool:
+    """Return whether code of one of these architectures, "sm_90" or "compute_90" for PTX, runs on a GPU."""
+    gpu = tuple(map(int, capability.split(".")))
+    for code in codes:
+        kind, _, number = code.partition("_")
+        compiled = divmod(int(number), 10)
+        if compiled <= gpu and (kind == "compute" or compiled[0] == gpu[0]):
+            return True
+    return False
+
+
+@pytest.mark.validator("cuda.architectures", source=CODE)
+def test_architectures(inspection: Inspection, libraries: Libraries, require: Requirement) -> None:
+    """torch, NCCL and each package with code for GPUs have some for those of the instance type that was asked for."""
+    instance = inspection.expected.instance or pytest.skip("no instance type was asked for: --instance")
+    gpu = facts_file.read(Instances).find(instance).gpu or pytest.skip(f"{instance} has no GPU")
+    row = facts_file.read(Gpus).gpus.get(gpu) or pytest.skip(f"the compute capability of {gpu} is not known")
+    if not libraries.kernels:
+        pytest.skip("no library of the image holds code for GPUs")
+    packages: dict[str, list[str]] = {}
+    for path in libraries.kernels:
+        before, inside, after = path.partition("-packages/")
+        packages.setdefault(f"{before}{inside}{after.split('/')[0]}" if inside else path, []).append(path)
+    # A package may have a module for each GPU.
+    lacking = [
+        paths[0]
+        for paths in packages.values()
+        if not any(runs_on(libraries.kernels[path], row.capability) for path in paths)
+    ]
+    name = f"sm_{row.capability.replace('.', '')}"
+    lines = [f"{path} has code for {', '.join(libraries.kernels[path])}, and none for {name}" for path in lacking]
+    require(
+        not lines,
+        expected=f"code that runs on the {gpu} of {instance} ({name}) in each of {len(packages)}",
+        actual="; ".join(lines[:MAX_SHOWN]) or "each has some",
+        fix=f"install a release that has code for {name}, or compile it with TORCH_CUDA_ARCH_LIST={row.capability}",
+        severity=None if any(OF_EVERY_JOB.search(path) for path in lacking) else "warning",
     )

@@ -74,13 +74,15 @@ class Expected(MeasuredValue):
     """The expectations of an image.
 
     `fabric` is None for an image that is not for either fabric; `because` says how that is known. `components` are the
-    versions of the matrix, empty for an image that was not planned here.
+    versions of the matrix, empty for an image that was not planned here. `instance` is the instance type that was asked
+    for, "" for none.
     """
 
     fabric: Literal["efa", "erdma"] | None
     because: str
     target: str | None = None
     components: dict[str, str] = Field(default_factory=dict)
+    instance: str = ""
 
 
 class Inspection(MeasuredValue):

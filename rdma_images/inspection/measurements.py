@@ -110,7 +110,8 @@ class Closure(MeasuredValue):
 class Libraries(MeasuredValue):
     """The fabric's libraries. `method` says who resolved the names: the image's loader, or its cache, read without it.
 
-    `gpu_code` are the architectures that each program of nccl-tests holds code for, `libfabric` the version that each
+    `gpu_code` are the architectures that each program of nccl-tests holds code for, `kernels` those of libraries that
+    hold any, `libfabric` the version that each
     libfabric says of itself, "" where it does not, and `opens` what a libfabric opens by its name and does not find.
     `topologies` are the plugins' topology files that NCCL cannot use: "absent", or "no arch" of a processor.
     `users` are the other programs and libraries that need the GPU stack, each with the folders of its run path;
@@ -122,6 +123,7 @@ class Libraries(MeasuredValue):
     plugins: dict[str, PluginFile]
     headers: dict[str, str] = Field(default_factory=dict)
     gpu_code: dict[str, list[str]] = Field(default_factory=dict)
+    kernels: dict[str, list[str]] = Field(default_factory=dict)
     resolved: dict[str, ResolvedLibrary]
     closures: dict[str, Closure]
     verbs_looks_for: dict[str, list[str]]

@@ -51,6 +51,7 @@ INPUTS = (
     "facts/erdma.yaml",
     "facts/failures.yaml",
     "facts/faults.yaml",
+    "facts/gpus.yaml",
     "facts/instances.yaml",
     "facts/nccl-logs.yaml",
     "facts/packages.yaml",

@@ -66,6 +66,7 @@ class _Validation:
     ) -> Report:
         """Write and return the report: the checks of `compare` on the measurements, and those of emulated machines."""
         expected = expected_fabric.expected_image(image_config, measured, self.image)
+        expected = expected.model_copy(update={"instance": self.question.instance})
         inspection = Inspection(subject=image_config, expected=expected, measured=measured)
         self.folder.mkdir(parents=True, exist_ok=True)
         with report_waiting(self.progress, lambda: "the validators"):

@@ -33,6 +33,7 @@ class ImageFault:
     tag: str = ""
     besides: tuple[str, ...] = ()
     planned: dict[str, str] = field(default_factory=dict)  # components of the plan that the image does not have
+    instance: str = ""  # the instance type that is asked for
 
 
 def rename(plugin_symbol: str, keep_one_as: str, file: str = f"{OFI}/lib/libnccl-net-ofi.so") -> str:

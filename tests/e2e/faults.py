@@ -167,6 +167,9 @@ FAULTS = (
             "ENV OMPI_MCA_btl=openib,self",
         ),
     ),
+    ImageFault(
+        "cuda.architectures", "an instance type whose GPUs are older than torch's code", instance="p3dn.24xlarge"
+    ),
     ImageFault("torch.extensions", "a module compiled against another torch", (extension_of_another_torch(),)),
     ImageFault("torch.cuda", "a wheel of another CUDA", (f"COPY nvtx {S}",), ("nvtx",)),
     ImageFault(

@@ -10,7 +10,7 @@ from rdma_images.core.check import Check
 from rdma_images.core.image import Component, Image
 from rdma_images.core.paths import PROJECT, VALIDATORS
 from rdma_images.validate.probes import libraries
-from rdma_images.validate.validate_image import validate
+from rdma_images.validate.validate_image import ChainQuestion, validate
 from tests.e2e import validated
 from tests.e2e.fault_steps import ImageFault
 from tests.e2e.faults import FAULTS
@@ -118,7 +118,8 @@ def run_checks(faults: Sequence[ImageFault], parts: Path) -> dict[str, Check]:
     steps = (step for fault in faults for step in fault.steps)
     dockerfile = "\n".join((f"FROM {validated.good_image()}", *steps)) + "\n"
     with validated.derived(dockerfile, faults[0].tag or "red", parts if needs else None) as ref:
-        report = validate(ref, validated.engine(), image=planned(faults[0]), reuse=False)
+        question = ChainQuestion(instance=faults[0].instance)
+        report = validate(ref, validated.engine(), image=planned(faults[0]), reuse=False, question=question)
     failed = {check.id: check for check in report.checks if check.outcome == "failed"}
     assert failed.keys() == {name for fault in faults for name in (fault.validator, *fault.besides)}, failed
     return failed

@@ -8,7 +8,7 @@ HEADER, ROW, ALIGN = 64, 64, 8  # bytes
 MACHINES = {"x86_64": 62, "aarch64": 183}
 DT_NULL, DT_NEEDED, DT_SONAME, DT_RPATH, DT_RUNPATH = 0, 1, 14, 15, 29
 STRTAB, DYNAMIC, PROGBITS, DYNSYM, VERDEF, VERNEED = 3, 6, 1, 11, 0x6FFFFFFD, 0x6FFFFFFE
-NAMES = ("", ".dynstr", ".dynsym", ".dynamic", ".rodata", ".gnu.version_d", ".gnu.version_r", ".shstrtab")
+NAMES = ("", ".dynstr", ".dynsym", ".dynamic", ".rodata", ".gnu.version_d", ".gnu.version_r", ".nv_fatbin", ".shstrtab")
 DEFINED, UNDEFINED = (0x11, 4), (0x12, 0)  # what a symbol is, and the section that it is in
 
 
@@ -25,11 +25,12 @@ def library(
     defines: Iterable[str] = (),
     wants: Mapping[str, Iterable[str]] | None = None,
     bits: int = 64,
+    codes: Iterable[int] = (),
 ) -> bytes:
     """Return a shared library of these names; `words` are the strings among its read-only data.
 
     `undefined` are symbols that others must have, `defines` symbol versions, `wants` those of others by library. Of a
-    library of 32 `bits` only the header says so.
+    library of 32 `bits` only the header says so. `codes` are the numbers of the GPUs that it has code for, 90 of sm_90.
     """
     tags = [(DT_NEEDED, name) for name in needed]
     tags += [(tag, name) for tag, name in ((DT_SONAME, soname), (DT_RPATH, rpath), (DT_RUNPATH, runpath)) if name]
@@ -50,9 +51,10 @@ def library(
         b"\0" + b"".join(word.encode() + b"\0" for word in words),
         _definitions(versions, offsets),
         _version_needs(needs, offsets),
+        _gpu_code(codes),
     ]
     kinds = [(0, 0), (STRTAB, 0), (DYNSYM, 1), (DYNAMIC, 1), (PROGBITS, 0)]
-    kinds += [(VERDEF if versions else PROGBITS, 1), (VERNEED if needs else PROGBITS, 1)]
+    kinds += [(VERDEF if versions else PROGBITS, 1), (VERNEED if needs else PROGBITS, 1), (PROGBITS, 0)]
     return _file(contents, kinds, machine, bits)
 
 
@@ -70,6 +72,14 @@ def _file(contents: list[bytes], kinds: list[tuple[int, int]], machine: str, bit
     identity = b"\x7fELF" + bytes([bits // 32, 1, 1]).ljust(12, b"\0")
     numbers = (3, MACHINES[machine], 1, 0, 0, positions[-1], 0, HEADER, 0, 0, ROW, len(rows), len(NAMES) - 1)
     return identity + struct.pack("<HHIQQQIHHHHHH", *numbers) + b"".join(padded) + b"".join(rows)
+
+
+def _gpu_code(codes: Iterable[int]) -> bytes:
+    """Return a container of CUDA's compiler with an empty entry for each GPU, see probes/fatbin.py."""
+    entries = b"".join(
+        struct.pack("<HHIQ", 2, 0x101, 64, 0).ljust(28, b"\0") + struct.pack("<I", code) + bytes(32) for code in codes
+    )
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries if entries else b""
 
 
 def _definitions(versions: list[str], offsets: Mapping[str, int]) -> bytes:

@@ -64,6 +64,7 @@ class ElfLibrary(Data):
     defines: tuple[str, ...] = ()
     wants: dict[str, tuple[str, ...]] = {}
     bits: int = 64
+    codes: tuple[int, ...] = ()
 
 
 class ImageFile(Data):
@@ -161,6 +162,7 @@ class ImageChange(Data):
     workdir: str = ""
     started: dict[str, str | None] = {}
     platform: str = ""
+    instance: str = ""
     ldconfig: bool = True  # whether the loader's cache was made anew
 
 
@@ -175,6 +177,7 @@ class IncidentImage(Data):
     workdir: str = ""
     started: dict[str, str] = {}
     platform: str = "linux/amd64"
+    instance: str = ""
     cache: bytes | None = None
 
     def changed(self, by: ImageChange) -> "IncidentImage":
@@ -190,6 +193,7 @@ class IncidentImage(Data):
             workdir=by.workdir or self.workdir,
             started=_joined(self.started, by.started),
             platform=by.platform or self.platform,
+            instance=by.instance or self.instance,
             cache=None if by.ldconfig else self.loader_cache(),
         )
 

@@ -46,9 +46,9 @@ def case_of(name: str, image: IncidentImage) -> Inspection:
     inspection = inspection.model_copy(
         update={"entry": started, "settings": settings, "missing": {**inspection.missing, **missing}}
     )
-    return Inspection(
-        subject=subject, expected=expected_fabric.expected_image(subject, inspection, None), measured=inspection
-    )
+    expected = expected_fabric.expected_image(subject, inspection, None)
+    expected = expected.model_copy(update={"instance": image.instance})
+    return Inspection(subject=subject, expected=expected, measured=inspection)
 
 
 def run_checks(

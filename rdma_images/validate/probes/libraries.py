@@ -129,6 +129,7 @@ def fabric_libraries(
         "nccl": nccls,
         "plugins": plugins,
         "gpu_code": {path: root.apply(gpu_code, path) for path in real_files(files, PROGRAM)},
+        "kernels": {path: codes for path in kernel_files(files, mine) if (codes := root.apply(gpu_code, path))},
         "headers": nccl_headers(root, real_files(files, HEADER)),
         "resolved": resolved,
         "closures": closures,
@@ -208,6 +209,12 @@ def gpu_code(path: str) -> list[str]:
         return fatbin.architectures(path)
     except (OSError, elf.NotElf):
         return []
+
+
+def kernel_files(files: dict[str, dict[str, Any]], modules_of_stack: Iterable[str]) -> list[str]:
+    """Return the libraries that may hold code for GPUs: torch's, NCCL, and modules that need the GPU stack."""
+    libraries = real_files(files, TORCH_CUDA) + real_files(files, NCCL) + real_paths(files, tree.EXTENSION)
+    return list(dict.fromkeys([*libraries, *modules_of_stack]))
 
 
 def real_files(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[str]:
@@ -437,5 +444,5 @@ READ = {
     verbs_words: IBVERBS,
     libfabric_version: LIBFABRIC,
     libfabric_opens: LIBFABRIC,
-    gpu_code: PROGRAM,
+    gpu_code: re.compile(r"%s|%s|%s|(?!lib).*\.so" % (PROGRAM.pattern, TORCH_CUDA.pattern, NCCL.pattern)),
 }
