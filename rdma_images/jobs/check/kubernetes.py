@@ -8,7 +8,7 @@ from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
 from rdma_images.jobs.check import file_keys, shell
-from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText, Network, RankStart, YamlNode
+from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText, Network, RankStart, ShellFault, YamlNode
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
@@ -233,6 +233,7 @@ def _skypilot(top: YamlNode) -> JobPart:
     refused = (
         *file_keys.key_faults(top, "skypilot-task"),
         *file_keys.key_faults(resources, "skypilot-resources"),
+        *_accelerator_faults(accelerators),
         *file_keys.early_variables(setup, setup_line, "skypilot-run", own),
     )
     return JobPart(
@@ -251,6 +252,16 @@ def _skypilot(top: YamlNode) -> JobPart:
         network=network,
         start=replace(run.start, refused=refused if "resources" in top.mapping else ()),
     )
+
+
+def _accelerator_faults(accelerators: YamlNode) -> Iterator[ShellFault]:
+    """Yield the accelerators of a list that are mappings: SkyPilot takes names there, as A100:8."""
+    for item in accelerators.items:
+        if item.mapping:
+            word = item.with_text(str(next(iter(item.mapping))))
+            yield ShellFault(
+                word, "an accelerator in a list is a mapping: SkyPilot refuses it", "write NAME:COUNT, without a blank"
+            )
 
 
 def _skypilot_image(image_id: str, network: Network | None) -> str:

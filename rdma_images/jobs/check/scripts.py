@@ -15,6 +15,11 @@ from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, ShellFault
 WRAP = re.compile(r"\bsbatch\b[^#\n]*(?:\\\n[^\n]*)*--wrap\b")
 ARENA = re.compile(r"\barena\s+submit\s+[a-z]+")
 LOWER_DIRECTIVE = re.compile(r"^#sbatch[ \t]+(?P<option>--?[A-Za-z]\S*)", re.MULTILINE)
+CLEAN_CONTAINER = re.compile(
+    r"^[^#\n]*\bsrun\b[^#\n]*\b(?P<program>singularity|apptainer)[ \t]+(?:exec|run)\b(?:(?!\.sif\b|://|\$)[^#\n])*[ \t]"
+    r"(?:-e|--cleanenv|-C|--containall)\s",
+    re.MULTILINE,
+)
 LIGHTNING = re.compile(
     r"\b(?:pytorch[-_])?lightning\b|\blitpose\b|\btrainer\.(?:devices|num_nodes|gpus)=", re.IGNORECASE
 )
@@ -124,6 +129,8 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
         settings["lower-directive"] = LocatedText(match["option"], bisect_right(starts, match.start()))
     if LIGHTNING.search(text):
         settings["lightning"] = LocatedText("given", 1)
+    if match := CLEAN_CONTAINER.search(text):
+        settings["clean-container"] = LocatedText(match["program"], bisect_right(starts, match.start()))
     if options and not text.startswith("#!"):
         settings["no-shebang"] = LocatedText("#SBATCH", 1)
     if options and (rank_match := _early_rank(text)):

@@ -113,3 +113,13 @@ def test_variables_that_another_shell_lacks(tmp_path: Path, before: str, script:
     """As in PrimeIntellect-ai/prime-rl pull request 3225 and Lumi-supercomputer/LUMI-AI-Guide pull request 115."""
     found = findings(tmp_path, "launch.unset", job_sbatch=f"#!/bin/bash\n#SBATCH --nodes=2\n{before}\n{script}\n")
     assert [row.message for row in found] == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "count"), [("[{T4: 1}, {L4: 1}]", 1), ("[T4:1, L4:1]", 0), ("{T4: 1, L4: 1}", 0), ("T4:1", 0)]
+)
+def test_a_list_of_skypilots_accelerators_has_names(tmp_path: Path, accelerators: str, count: int) -> None:
+    """As in skypilot-org/skypilot issue 7098."""
+    text = f"resources:\n  accelerators: {accelerators}\nrun: nvidia-smi\n"
+    found = [row.message for row in findings(tmp_path, "launch.option", task_yaml=text)]
+    assert [message.startswith("an accelerator in a list is a mapping") for message in found] == [True] * count

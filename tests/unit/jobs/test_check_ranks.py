@@ -60,6 +60,18 @@ def test_ranks_have_visible_gpus(tmp_path: Path, text: str, problem: str) -> Non
         ),
         ("--nodes=2 --ntasks-per-node=8", "srun accelerate launch --num_processes 1 train.py", ""),
         ("--nodes=2 --ntasks-per-node=8", "srun accelerate launch --config_file one.yaml train.py", ""),
+        (
+            "--nodes=1 --gpus=2 --ntasks-per-gpu=1",
+            "srun python run_vllm.py --tensor-parallel-size 2",
+            "srun starts 2 servers on each node, and each is for 2 GPUs",
+        ),
+        ("--nodes=1 --gpus=2 --ntasks-per-node=2", "srun vllm serve m --tensor-parallel-size 1", ""),
+        ("--nodes=1 --gpus=2", "srun vllm serve m --tensor-parallel-size 2", ""),
+        (
+            "--nodes=1 --gpus=2 --ntasks-per-node=2",
+            "srun vllm serve m --tensor-parallel-size 2 --distributed-executor-backend external_launcher",
+            "",
+        ),
     ],
 )
 def test_a_launcher_is_started_once_on_each_node(tmp_path: Path, options: str, command: str, problem: str) -> None:
@@ -290,6 +302,8 @@ def test_pods_of_a_server_without_ray(tmp_path: Path) -> None:
     [
         ("--nodes=1 --ntasks=8 --gpus-per-task=1", "srun mace_run_train --distributed", 1),
         ("--nodes=1 --ntasks=8 --gpus-per-node=8", "srun mace_run_train --distributed", 0),
+        ("--nodes=1 --gpus=8 --ntasks-per-gpu=1", "srun python train.py", 1),
+        ("--nodes=1 --gpus=8 --ntasks-per-gpu=1 --gpu-bind=none", "srun python train.py", 0),
         ("--nodes=1 --ntasks=8 --gpus-per-task=1", "srun gmx_mpi mdrun", 0),  # MPI's programs choose by what they see
         ("--nodes=1 --ntasks=8 --gpus-per-task=1", "srun --output=train.log hostname", 0),
         ("--nodes=1 --ntasks=2 --gpu-bind=per_task:1", "srun ./build/all_reduce_perf -g 1", 1),
@@ -358,3 +372,19 @@ def test_all_devices_of_a_trainer(tmp_path: Path, devices: str, problem: str) ->
 def test_gpus_of_measurements(tmp_path: Path, options: str, command: str, problem: str) -> None:
     found = [message for _, message in said(tmp_path, "ranks.perf", job_sbatch=sbatch(command, options=options))]
     assert found == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("command", "count"),
+    [
+        ("srun -n 4 singularity exec -e jedi.sif hello_world_mpi", 1),
+        ("srun -n 4 apptainer exec --nv --cleanenv t.sif python train.py", 1),
+        ("srun -n 4 apptainer exec --nv t.sif python -e train.py", 0),
+        ("srun -n 4 apptainer exec --nv t.sif python train.py", 0),
+        ("apptainer exec -e t.sif python train.py", 0),
+        ("# srun apptainer exec -e t.sif python train.py\nsrun hostname", 0),
+    ],
+)
+def test_containers_without_sruns_variables(tmp_path: Path, command: str, count: int) -> None:
+    """As in vsoch/vsoch.github.io issue 21."""
+    assert len(said(tmp_path, "environment.clean", job_sbatch=sbatch(command))) == count

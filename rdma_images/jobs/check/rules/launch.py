@@ -335,8 +335,14 @@ def port_of_shared_node(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
         return
     for launch in part.start.launches:
         options = launch.options
+        endpoint = options.get("rdzv_endpoint")
         port = options.get("master_port") or part.environment.get("MASTER_PORT")
-        if launch.program != "torchrun" or {"standalone", "rdzv_endpoint", "rdzv_backend"} & options.keys():
+        if endpoint:
+            port = LocatedText(endpoint.text.rpartition(":")[2], endpoint.line)
+        is_elsewhere = endpoint is not None and not LOOPBACK.fullmatch(endpoint.text)
+        if launch.program != "torchrun" or "standalone" in options or is_elsewhere or node_count(part, launch) > 1:
+            continue
+        if not endpoint and "rdzv_backend" in options:
             continue
         if launch.may_have_more_options or (port and (port.number is None or not port.number)):
             continue

@@ -60,6 +60,16 @@ def _variable_forwarding(part: JobPart, launch: Launch) -> tuple[str, frozenset[
     return clauses.get(launch.forwarder, ""), launch.forwarded_variables if launch.forwarder in clauses else None
 
 
+@rule(
+    "environment.clean", "warning", "apptainer/apptainer, apptainer exec(1): --cleanenv, and --containall, which has it"
+)
+def clean_containers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a container that takes Slurm's variables from the ranks that srun starts in it."""
+    if word := part.settings.get("clean-container"):
+        problem = f"{word.text} takes the variables of srun and PMI from the ranks: each is rank 0 of one"
+        yield word, problem, "leave -e and --containall out, or pass SLURM_ and PMI variables with --env"
+
+
 def _names(words: list[str]) -> frozenset[str]:
     return frozenset(word.partition("=")[0] for word in words)
 

@@ -13,6 +13,7 @@ from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
 
 VISIBLE = re.compile(r"\d+(?:,\s*\d+)*")
 STARTERS_OF_RANKS = ("torchrun", "deepspeed", "accelerate", "ft_launcher", "hyperpodrun")
+EXTERNAL = {"distributed_executor_backend"}  # by which vLLM's ranks may be tasks
 PER_NODE = ("N", "npernode", "ppn")  # of mpirun's ranks
 PLACED = re.compile(r"ppr:(?P<ranks>\d+):node")
 OWN_GPU = re.compile(r"single|per_task|map|mask|closest")
@@ -38,6 +39,8 @@ def tasks_per_node(part: JobPart, launch: Launch) -> int | None:
     nodes = number(launch.srun, "nodes", default=part.job_nodes)
     for options in (launch.srun, directives):
         total = number(options, "ntasks")
+        if per_gpu := number(options, "ntasks_per_gpu"):
+            return per_gpu * part.gpus.number if not total and part.gpus and part.gpus.number else None
         if total and nodes and total % nodes == 0:
             return total // nodes
         if any(name in options for name in ("ntasks", "ntasks_per_node", "nodes" if options is launch.srun else "")):
@@ -72,6 +75,11 @@ def launchers_of_each_task(part: JobPart, _: CheckContext) -> Iterator[RuleFindi
         if launch.program in STARTERS_OF_RANKS and tasks and tasks > 1 and ranks != 1 and not has_file:
             problem = f"srun starts {tasks} {launch.program} on each node, and each starts the ranks of all its GPUs"
             yield LocatedText(launch.program, launch.line), problem, "write srun --ntasks-per-node=1"
+        is_server = launch.program in ("vllm", "sglang") or (launch.program == "python" and "vllm" in launch.script)
+        size = number({**launch.arguments, **launch.options}, *TENSOR_PARALLEL) or 0
+        if is_server and tasks and tasks > 1 and size > 1 and not EXTERNAL & {*launch.options, *launch.arguments}:
+            problem = f"srun starts {tasks} servers on each node, and each is for {size} GPUs"
+            yield LocatedText("srun", launch.line), problem, "write srun --ntasks-per-node=1", "warning"
 
 
 @rule(
@@ -228,14 +236,15 @@ def tasks_with_own_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
     for launch in part.start.launches if part.kind in ("slurm", "script") else ():
         options = {**directives, **(launch.srun or {})}
         binding = options.get("gpu_bind") or options.get("tres_bind")
-        word = options.get("gpus_per_task")
+        word = options.get("gpus_per_task") or options.get("ntasks_per_gpu")
         if binding and "none" not in binding.text and OWN_GPU.search(binding.text):
             word = binding
         elif binding or launch.program != "python":
             continue
         tasks = tasks_per_node(part, launch) or number(launch.srun or {}, "ntasks")
         if word and (tasks or 0) > 1:
-            option = "--gpu-bind" if word is binding else "--gpus-per-task"
+            option = "--ntasks-per-gpu" if word is options.get("ntasks_per_gpu") else "--gpus-per-task"
+            option = "--gpu-bind" if word is binding else option
             problem = f"{option}={word.text}: each task sees its own GPU as device 0, and none of the node's others"
             yield word, problem, "write --gpus-per-node, with --gpu-bind=none, and let ranks choose by LOCAL_RANK"
 
