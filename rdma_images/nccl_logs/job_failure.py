@@ -162,6 +162,7 @@ class FailureReader:
         self._root = _RootCause()
         self._hung_ranks: dict[int, str] = {}  # rank -> the collective
         self._endings: dict[int, Failure] = {}  # the rules of lines after which no job goes on
+        self._last_ending = "", 0  # the log and the number of the last such line
         self._ended_node = ""  # the first that a supervisor names
         self._shape_counts: Counter[LineShape] = Counter()
         self._number = 0
@@ -213,12 +214,14 @@ class FailureReader:
             if is_read or (part_shape.is_suspect and self._is_new(part_shape)):
                 if time := TIME.search(part[:MAX_LINE_LENGTH]):
                     self._time = time.group().strip()
-                self._read_line(TIME.sub("", part[:MAX_LINE_LENGTH]), part_shape.failures)
+                self._read_line(TIME.sub("", part[:MAX_LINE_LENGTH]).removeprefix("[] "), part_shape.failures)
 
     def _read_line(self, text: str, rules: Iterable[Failure]) -> None:
         """Read a line without its time."""
         line = _interpret(text, rules)
-        self._endings |= {id(rule): rule for rule, _ in line.matches if rule.ended}
+        if endings := {id(rule): rule for rule, _ in line.matches if rule.ended}:
+            self._endings |= endings
+            self._last_ending = self._log, self._number
         if not self._ended_node and any(rule.ended for rule, _ in line.matches):
             self._ended_node = _first_match(NODE_PATTERNS[:1], text)
         self._root.feed(line)
@@ -342,7 +345,10 @@ class FailureReader:
 
     def _progress_after(self, event: _Event) -> int:
         """Return how many of the last lines that tell how far the job is came after the event."""
-        return sum(number > event.number for number in self._progress.get(event.log, ()))
+        return self._progress_since(event.log, event.number)
+
+    def _progress_since(self, log: str, number: int) -> int:
+        return sum(later > number for later in self._progress.get(log, ()))
 
     def failure(self, nccl: str | None, ranks: int = 0) -> JobFailure | None:
         """Return what ended the job, as far as the lines show; None where they show nothing.
@@ -362,6 +368,14 @@ class FailureReader:
                 reader._record(event)
         return reader._judge(nccl, ranks)
 
+    def has_ended(self, nccl: str | None) -> bool:
+        """Return whether a line after which no job goes on was read, and none that tells how far the job is since."""
+        log, number = self._last_ending
+        return self._has_ending(nccl) and self._progress_since(log, number) < MIN_PROGRESS
+
+    def _has_ending(self, nccl: str | None) -> bool:
+        return any(self._fits(rule, nccl) for rule in self._endings.values())
+
     def _judge(self, nccl: str | None, ranks: int) -> JobFailure | None:
         events = dict(self._events)
         if self._root.event and Evidence.EFFECT in events:
@@ -370,7 +384,7 @@ class FailureReader:
             events[Evidence.ENDED] = self._first_traceback_by_rank[self._root.rank]
         if _precedes(events.get(Evidence.CAUSE), events.get(Evidence.ENDED)):
             del events[Evidence.ENDED]
-        has_ended = any(self._fits(rule, nccl) for rule in self._endings.values())
+        has_ended = self._has_ending(nccl)
         for _, event in sorted(events.items()):
             matches = [match for match in event.line.matches if self._fits(match[0], nccl)]
             if event.line.matches and not (matches and matches[-1][0].why):

@@ -70,6 +70,7 @@ class LogSummary:
     fatal_faults: tuple[str, ...] = ()  # those of the faults that no job gets over
     notes: tuple[str, ...] = ()
     failure: JobFailure | None = None  # what ended the job, whichever part it was
+    has_ended: bool = False  # after one of them no job goes on, and this one has not
     first_warning: str = ""  # of NCCL that no row knows
     differences: str = ""  # between the nodes
 
@@ -170,6 +171,7 @@ class LogParser:
         summary.differences = self._differences.sentence()
         summary.notes = self._meanings(self._wordings.notes.values())
         summary.failure = self.failure_reader.failure(summary.nccl, summary.ranks)
+        summary.has_ended = bool(summary.fatal_faults) or self.failure_reader.has_ended(summary.nccl)
         return summary
 
     def _interpret(self, messages: Iterable[str], other_lines: Iterable[str], patterns: Container[str] | None) -> None:

@@ -33,14 +33,15 @@ class Verdict:
     causes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     failure: JobFailure | None = None  # what ended the job, whichever part it was
+    has_ended: bool = False  # after a line of the log no job goes on, and this one has not
 
     @property
     def exit_code(self) -> int:
         """Return the exit code of a process that was asked for it: 0 good, 1 not good, 3 where the log does not say."""
-        has_ended = self.failure is not None and self.failure.has_ended and not self.failure.is_warning
         if self.network == "unknown":
             return 3
-        return 0 if self.good and not has_ended else 1
+        is_told = self.failure is not None and self.failure.has_ended and not self.failure.is_warning
+        return 0 if self.good and not (self.has_ended or is_told) else 1
 
 
 def verdict(path: Path) -> Verdict:
@@ -89,6 +90,7 @@ def judge_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
         summary.causes,
         summary.notes,
         summary.failure,
+        summary.has_ended,
     )
 
 
@@ -116,10 +118,15 @@ def _with_failure(network: Network, sentence: str, summary: LogSummary) -> str:
     Where NCCL says why, what follows from that is not added.
     """
     failure = summary.failure
+    if not failure and summary.has_ended and network in GOOD_NETWORKS and not summary.faults:
+        return (
+            f"{sentence}; the job ended, and no line says why: see the logs of all its ranks, and the first that ended"
+        )
     if not failure or failure.sentence in sentence or ((failure.is_effect or failure.is_warning) and summary.faults):
         return sentence
-    if failure.has_ended and not failure.is_warning:
-        return f"{sentence}; the job ended: {failure.sentence}"
+    if failure.has_ended:
+        lead = "the job ended, after a warning" if failure.is_warning else "the job ended"
+        return f"{sentence}; {lead}: {failure.sentence}"
     if network != "unknown" and not _is_announced(network, summary):
         return sentence
     is_retry = failure.is_warning and bool(failure.why or not failure.is_probable)

@@ -29,6 +29,11 @@ LINES = {
     "nccl-plugin": NODE + "plugin/net.cc:120 NCCL WARN Comm config netName (IB) does not match the parent (Socket)",
     "nccl-topology": NODE + "graph/search.cc:1100 NCCL WARN Could not find NIC for rank 3 in NVLS graph",
     "nccl-driver": NODE + "misc/cudawrap.cc:100 NCCL WARN CUDA Driver version found is 11000. Minimum requirement is",
+    "nccl-own-gpu": NODE + "misc/nvmlwrap.cc:181 NCCL WARN nvmlDeviceGetHandleByPciBusId() failed: Not Found",
+    "nccl-rings": NODE + "graph/rings.cc:38 NCCL WARN Error : ring 0 does not loop back to start (14 != 0)",
+    "nccl-graph-file": "NCCL_GRAPH_FILE set by environment to x\n"
+    + NODE
+    + "graph/search.cc:703 NCCL WARN XML Import Channel : dev 1 not found.",
     "nccl-gdrcopy": NODE + "misc/gdrwrap.cc:160 NCCL WARN gdr_pin_buffer(addr 7f3a, size 65536) failed: 12",
     "nccl-memory": NODE + "misc/utils.cc:200 NCCL WARN Unrecoverable error detected: malloc(size=4096) returned null.",
     "nccl-system": NODE + "include/utils.h:60 NCCL WARN Thread join failed: x",

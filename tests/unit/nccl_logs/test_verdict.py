@@ -763,3 +763,39 @@ def test_a_warning_that_no_row_knows_is_quoted_beside_a_cause_that_ends_no_job()
     assert 'quoted and not judged: "The moon is full"' in result.sentence
     known = verdict_on("NET/IB : No device found.", WARN + "Failed to open libibverbs.so[.1]")
     assert "not judged" not in known.sentence
+
+
+EFA_CHANNEL = (
+    "node:1:1 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa",
+    "node:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Libfabric/0/GDRDMA",
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun: error: n1: task 3: Exited with exit code 1",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        "failed (exitcode: 1) local_rank: 3 (pid: 1234) of binary: /usr/bin/python",
+        "[rank3]: torch.distributed.DistBackendError: NCCL error in: x.cpp:3384, internal error, NCCL version 2.28.9",
+        "terminate called after throwing an instance of 'c10::DistBackendError'",
+        "n1: Test NCCL failure common.cu:958 'internal error'",
+    ],
+)
+def test_no_log_is_good_after_a_line_that_ends_a_job(line: str) -> None:
+    ended = judge_lines([*EFA_CHANNEL, line], load_wordings())
+    assert (ended.network, ended.exit_code) == ("efa", 1)
+    assert "the job ended" in ended.sentence
+    warned = judge_lines([*EFA_CHANNEL, "WARNING: could not find x for y, retrying", line], load_wordings())
+    assert warned.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("task 0 exited with exit code 0", "the process exited with status 0", "SystemExit: 0"),
+        ("subprocess.CalledProcessError: which ninja", *(f"step {n} loss 0.3" for n in range(5))),
+    ],
+)
+def test_a_job_that_ended_well_or_went_on_is_good(lines: tuple[str, ...]) -> None:
+    assert judge_lines([*EFA_CHANNEL, *lines], load_wordings()).exit_code == 0
