@@ -4,7 +4,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 
+from rdma_images.core import files
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts import facts_file
 from rdma_images.facts.launch_options import LauncherOptions, LaunchOptions
 from rdma_images.jobs.check import commands, option_parser
@@ -79,6 +82,7 @@ OTHER_NODES_OPTIONS = {
 NODES_FILE_VARIABLE = re.compile("DLTS_HOSTFILE|ACCELERATE_CONFIG")
 # What the shell around puts in place: no other one reads it.
 EXPANSION = re.compile(r"\$\([^()]*\)|`[^`]*`|\$\{[^{}]*\}|\$\w+")
+STARTED_SCRIPT = re.compile(r"(?:\./|(?=\w))[\w./-]+\.(?:sh|bash)")
 READS_COMMANDS = ("ssh", "sbatch")  # from its standard input, as a shell does
 HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*:\d+")
 MPI_VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*")
@@ -97,14 +101,15 @@ class _Context:
     nested: commands.NestedReader = field(default_factory=commands.NestedReader)
 
 
-def rank_start(shell_text: commands.ShellText, text: str) -> RankStart:
+def rank_start(shell_text: commands.ShellText, text: str, folder: Path | None = None) -> RankStart:
     """Return how a text starts its ranks, by its commands.
 
     Args:
         shell_text: its commands.
         text: the text itself.
+        folder: where the scripts are that it starts; None where that is not known.
     """
-    starts = launches(shell_text)
+    starts = launches(shell_text, folder)
     certain = [launch for launch in starts if launch.is_certain]
     elastic = [launch for launch in certain if launch.program in LIKE_TORCHRUN]
     torchruns = [launch for launch in elastic if launch.program == "torchrun"]
@@ -149,8 +154,8 @@ def _lone_launchers(starts: Iterable[Launch]) -> Iterator[LocatedText]:
             yield LocatedText("accelerate launch" if launch.program == "accelerate" else launch.program, launch.line)
 
 
-def launches(text: commands.ShellText) -> tuple[Launch, ...]:
-    """Return the launches among a text's commands, those within quotes for another shell, too."""
+def launches(text: commands.ShellText, folder: Path | None = None) -> tuple[Launch, ...]:
+    """Return the launches among a text's commands, those in quotes for another shell and in a folder's scripts, too."""
     starts: list[Launch] = []
     exported: dict[str, LocatedText] = {}
     nested = commands.NestedReader()
@@ -166,6 +171,9 @@ def launches(text: commands.ShellText) -> tuple[Launch, ...]:
             continue
         if file := next((name for name in map(_base_name, command.words) if name in written), ""):
             starts += _heredoc_launches(command.words, written[file], command, context)
+        elif script := _script_beside(command.words, folder):
+            script_starts = _heredoc_launches(command.words, script, command, context)
+            starts += (_at_line(launch, script.line) for launch in script_starts)
         if command.words[0].text in ("export", "declare", "typeset") and command.is_certain:
             exported |= _settings(command.words[1:])
         starts += _launches_in(command.words, command, replace(context, exported=exported.copy()))
@@ -177,6 +185,36 @@ def _reads_commands(words: Sequence[ShellWord]) -> bool:
     names = [_base_name(word) for word in words if not word.text.startswith("-")]
     reads = bool(names) and (names[0] in READS_COMMANDS or SHELL.fullmatch(names[-1]) is not None)
     return reads and not any(SHELL_OPTION.fullmatch(word.text) for word in words)
+
+
+def _script_beside(words: tuple[ShellWord, ...], folder: Path | None) -> ShellWord | None:
+    """Return the text of a script in a folder that a command starts, as a word of the command; None for none."""
+    heads = [_base_name(word) for word in words if not word.text.startswith("-")]
+    for word in words if folder else ():
+        path = folder / word.text if folder and STARTED_SCRIPT.fullmatch(word.text) else None
+        is_started = heads[0] in ("srun", "source", ".", _base_name(word)) or SHELL.fullmatch(heads[0]) is not None
+        if path and is_started and path.is_file():
+            try:
+                return ShellWord(files.read_text(path), word.line)
+            except RdmaImagesError:
+                return None
+    return None
+
+
+def _at_line(launch: Launch, line: int) -> Launch:
+    """Return a launch of another file as one in a line of this one."""
+
+    def moved(words: Mapping[str, LocatedText]) -> dict[str, LocatedText]:
+        return {name: LocatedText(word.text, line) for name, word in words.items()}
+
+    return replace(
+        launch,
+        line=line,
+        options=moved(launch.options),
+        arguments=moved(launch.arguments),
+        exported=moved(launch.exported),
+        refused=tuple(replace(fault, word=LocatedText(fault.word.text, line)) for fault in launch.refused),
+    )
 
 
 def _written_file(words: Sequence[ShellWord]) -> str:

@@ -5,6 +5,7 @@ import shlex
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rdma_images.facts import facts_file
 from rdma_images.facts.launch_options import LaunchOptions
@@ -112,7 +113,7 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
     options = {name.replace("_", "-"): word for name, word in directives.items()}
     nodes = options.get("nodes")
     initial_values = dict.fromkeys(NODE_COUNTS, nodes.text) if nodes and nodes.number else {}
-    script_settings = shell.read_settings(text, initial_values=initial_values)
+    script_settings = shell.read_settings(text, initial_values=initial_values, folder=Path(name).parent)
     images = tuple(LocatedText(word.text.removeprefix("docker://"), word.line) for word in script_settings.images)
     if directive := options.get("container-image"):
         images = (LocatedText(directive.text.removeprefix("docker://"), directive.line), *images)

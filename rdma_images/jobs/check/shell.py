@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from rdma_images.jobs.check import commands, launches
 from rdma_images.jobs.check.foreign_job import LocatedText, RankStart
@@ -22,13 +23,16 @@ class ShellSettings:
     start: RankStart
 
 
-def read_settings(text: str, first_line: int = 1, initial_values: Mapping[str, str] | None = None) -> ShellSettings:
+def read_settings(
+    text: str, first_line: int = 1, initial_values: Mapping[str, str] | None = None, folder: Path | None = None
+) -> ShellSettings:
     """Return what the lines of a shell set.
 
     Args:
         text: the lines of a shell.
         first_line: the number of its first line.
         initial_values: the values of variables that the launcher sets.
+        folder: where the scripts are that it starts; None where that is not known.
     """
     shell_text = commands.parse_commands(text, first_line, initial_values)
     variables: dict[str, LocatedText] = {}
@@ -51,7 +55,7 @@ def read_settings(text: str, first_line: int = 1, initial_values: Mapping[str, s
         variables,
         tuple(images.values()),
         container_env[-1] if container_env else None,
-        launches.rank_start(shell_text, text),
+        launches.rank_start(shell_text, text, folder),
     )
 
 

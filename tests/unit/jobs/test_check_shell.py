@@ -212,3 +212,20 @@ def test_nodes_of_which_some_do_something_else(tmp_path: Path) -> None:
     assert findings(tmp_path, "ranks.nodes", job_sbatch=script.format(train))
     text = script.format(f'if [ "$SLURM_NODEID" = 4 ]; then python head.py; exit; fi; {train}')
     assert not findings(tmp_path, "ranks.nodes", job_sbatch=text)
+
+
+@pytest.mark.parametrize(
+    ("command", "count"),
+    [
+        ("srun bash run.sh --lr 1", 1),
+        ("srun ./run.sh", 1),
+        ("srun --ntasks-per-node=1 ./run.sh", 0),
+        ("cp run.sh other.sh", 0),
+        ("srun bash missing.sh", 0),
+        ("srun bash $HOME/run.sh", 0),
+    ],
+)
+def test_a_script_beside_that_srun_starts(tmp_path: Path, command: str, count: int) -> None:
+    script = f"#!/bin/bash\n\n{BAD_TASKS.removeprefix('srun ')}\n"
+    found = findings(tmp_path, "ranks.tasks", job_sbatch=f"{DIRECTIVES}{command}\n", run_sh=script)
+    assert [row.where for row in found] == [(f"{tmp_path / 'job.sbatch'}:4",)] * count
