@@ -9,7 +9,8 @@ from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
 from rdma_images.cli.parsing import after_dashes
-from rdma_images.cli.verb import ONTO, seconds, verb, with_measured_base
+from rdma_images.cli.verb import ONTO, verb, with_measured_base
+from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import progress
@@ -254,7 +255,7 @@ def job_preflight(_: Context, fabric: str = "", gpus: int = 0) -> None:
     help={
         "folder": f"The folder that {COMMAND} job wrote.",
         "compare": "tcp: run the same job over TCP afterwards, to compare.",
-        "timeout": "How long the job may take, waiting included: 90s, 30m or 2h; by default 1h and its own time.",
+        "timeout": "How long the job may take, waiting included: 90s, 30m, 2h or 1d; by default 1h and its own time.",
         "follow": "Show what a node prints while the job runs: 0 for the first, where rank 0 is.",
         "keep": "Leave the job in its queue or cluster; its README has the command that deletes it.",
         "wait": "Wait for the job's own end, even after a line that no job survives: it may restart.",
@@ -283,7 +284,11 @@ def job_run(
 
     if compare not in ("", "tcp"):
         raise RefusedError(f"--compare {compare}: a job can only be compared with itself over TCP\nuse --compare tcp")
-    limit = seconds(timeout) if timeout else job_run.JobRunOptions.limit + job_folder.load(Path(folder)).work.time
+    limit = (
+        parse_duration(timeout, "--timeout")
+        if timeout
+        else job_run.JobRunOptions.limit + job_folder.load(Path(folder)).work.time
+    )
     options = job_run.JobRunOptions(compare == "tcp", limit, keep, wait, node=follow if follow >= 0 else None)
     loaded_project = project.load()
     run_path = job_run.run_job(Path(folder), loaded_project, options, progress)

@@ -9,7 +9,8 @@ from invoke.exceptions import Exit
 
 from rdma_images.cli.output import show
 from rdma_images.cli.parsing import after_dashes
-from rdma_images.cli.verb import JSON, seconds, verb
+from rdma_images.cli.verb import JSON, verb
+from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.progress import progress
 
@@ -69,7 +70,7 @@ def job_result(
     name="watch",
     help={
         "log": "A log that grows, or - for standard input; or a command after --, whose output is passed on.",
-        "timeout": "How long to watch: 90s, 30m or 2h.",
+        "timeout": "How long to watch: 90s, 30m, 2h or 1d.",
         **JSON,
     },
 )
@@ -87,10 +88,11 @@ def job_watch(_: Context, log: str = "", timeout: str = "24h", json: bool = Fals
     command = after_dashes(sys.argv)
     if bool(log) == bool(command):
         raise RefusedError("job.watch takes a log or a command\nuse --log FILE (- for standard input), or -- COMMAND")
+    limit = parse_duration(timeout, "--timeout")
     if command:
-        last_verdict, code = watch.watch_command(command, seconds(timeout), progress)
+        last_verdict, code = watch.watch_command(command, limit, progress)
     else:
-        last_verdict, code = watch.watch_log(Path("/dev/stdin" if log == "-" else log), seconds(timeout), progress), 0
+        last_verdict, code = watch.watch_log(Path("/dev/stdin" if log == "-" else log), limit, progress), 0
     show(dumps(asdict(last_verdict), indent=2) if json else f"{last_verdict.network}: {last_verdict.sentence}")
     if code and last_verdict.good:
         raise Exit(f"{command[0]} ended with exit code {code}", code=1)

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 import signal
 import sys
 import threading
@@ -17,7 +16,7 @@ from invoke.tasks import Task
 from rdma_images.cli import output
 from rdma_images.cli.parsing import Verb
 from rdma_images.core import exit_codes, files, paths
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.progress import progress
 
 if TYPE_CHECKING:
@@ -120,11 +119,3 @@ def with_measured_base(project: "Project", targets: Sequence[str] | None, onto: 
     from rdma_images.validate import measure_onto  # here, because measuring needs an engine
 
     return measure_onto.measured_project(project, targets, onto, progress)
-
-
-def seconds(text: str) -> float:
-    """Return a time as typed, in seconds."""
-    match = re.fullmatch(r"([1-9][0-9]{0,4})(s|m|h)", text)
-    if not match:
-        raise RefusedError(f"--timeout {text}: not a time\nwrite it as 90s, 30m or 2h")
-    return int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, ValidationError
 
 from rdma_images.core import files, paths, yaml_file
+from rdma_images.core.durations import parse_duration
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.yaml_file import Words
 from rdma_images.jobs.write import work
@@ -46,7 +47,7 @@ def _toleration(text: str) -> str:
 
 
 MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.parse_mount(text)) and text)]
-Duration = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.seconds(text, "time")) and text)]
+Duration = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: parse_duration(text, "time")) and text)]
 Toleration = Annotated[str, AfterValidator(_toleration)]
 
 
@@ -215,7 +216,7 @@ def _work(entry: JobEntry) -> Work:
         code=code,
         checkpoints=entry.checkpoints or "",
         outputs=entry.outputs or "",
-        time=work.seconds(entry.time, "time") if entry.time else 0,
+        time=parse_duration(entry.time, "time") if entry.time else 0,
         **{name: getattr(entry, name) for name in (*same_fields, *later_fields)},
     )
 

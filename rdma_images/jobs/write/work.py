@@ -32,7 +32,6 @@ SECRETS: Mapping[str, re.Pattern[str]] = {
     "secretsmanager": re.compile(r"secretsmanager:[\w/+=.@:-]+"),
 }
 TOLERATION = re.compile(r"(?P<key>[\w./-]+)(=(?P<value>[\w.-]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?")
-DURATION = re.compile(r"([1-9][0-9]{0,4})(s|m|h|d)")
 
 
 @dataclass(frozen=True)
@@ -129,11 +128,3 @@ def secret(name: str, source: str) -> str:
             "Secret) or secretsmanager:ID (AWS)"
         )
     return source
-
-
-def seconds(text: str, option: str) -> int:
-    """Return a duration as typed, "90s", "30m", "4h" or "2d", in seconds. Raises RefusedError for any other text."""
-    match = DURATION.fullmatch(text)
-    if not match:
-        raise RefusedError(f"{option} {text}: not a time\nwrite it as 90s, 30m, 4h or 2d")
-    return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]

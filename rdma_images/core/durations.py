@@ -1,0 +1,19 @@
+"""Durations as people type them."""
+
+import re
+
+from rdma_images.core.errors import RefusedError
+
+_DURATION = re.compile(r"([1-9][0-9]{0,4})(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_duration(text: str, option: str) -> int:
+    """Return a duration as typed for `option`, "90s", "30m", "4h" or "2d", in seconds.
+
+    Raises RefusedError for any other text.
+    """
+    match = _DURATION.fullmatch(text)
+    if not match:
+        raise RefusedError(f"{option} {text}: not a time\nwrite it as 90s, 30m, 4h or 2d")
+    return int(match[1]) * _SECONDS[match[2]]
