@@ -57,9 +57,9 @@ class DebianLock(yaml_file.Strict):
         return f'{head},\n  "packages": [\n{packages}\n  ]\n}}\n'
 
 
-def path(base: str, folder: Path | None = None) -> Path:
+def path(base: str) -> Path:
     """Return where the lock of a base is written."""
-    return (folder or paths.LOCKS) / "debian" / f"{base}.json"
+    return paths.LOCKS / "debian" / f"{base}.json"
 
 
 def read_lock(base: str) -> DebianLock | None:

@@ -25,19 +25,19 @@ class PinsFile(yaml_file.Strict):
     pins: dict[str, Annotated[str, AfterValidator(check_digest)]] = Field(default_factory=dict)
 
 
-def bases(folder: Path | None = None) -> dict[str, str]:
+def bases() -> dict[str, str]:
     """Return the digests of pulled bases, by their full reference ("docker.io/library/ubuntu:24.04")."""
-    return _read_pins((folder or paths.LOCKS) / "bases.yaml")
+    return _read_pins(paths.LOCKS / "bases.yaml")
 
 
-def downloads(folder: Path | None = None) -> dict[str, str]:
+def downloads() -> dict[str, str]:
     """Return the digests of downloads for which no vendor states one, by source."""
-    return _read_pins((folder or paths.LOCKS) / "downloads.yaml")
+    return _read_pins(paths.LOCKS / "downloads.yaml")
 
 
-def save(name: str, new_pins: dict[str, str], folder: Path | None = None) -> None:
+def save(name: str, new_pins: dict[str, str]) -> None:
     """Add digests to a file ("bases.yaml"), in the order of their names; the same digests give the same text."""
-    file = (folder or paths.LOCKS) / name
+    file = paths.LOCKS / name
     pins = dict(sorted((_read_pins(file) | new_pins).items()))
     atomic.write(file, HEADER + yaml.safe_dump({"pins": pins}, sort_keys=False, width=200))
 

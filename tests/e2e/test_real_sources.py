@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images import facts
-from rdma_images.core import versions
+from rdma_images.core import paths, versions
 from rdma_images.inputs import pins
 from rdma_images.plan import matrix
 from tests.support import checkout, real_parts
@@ -45,9 +45,9 @@ def own_project(folder: Path, component: str, version: str) -> dict[str, str]:
     tarball = real_parts.tarballs(component)[version]
     checkout.copied(folder)
     content = tarball.read_bytes()
-    pins.save(
-        "downloads.yaml", {f"{component}-{version}": f"sha256:{hashlib.sha256(content).hexdigest()}"}, folder / "locks"
-    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(paths, "LOCKS", folder / "locks")
+        pins.save("downloads.yaml", {f"{component}-{version}": f"sha256:{hashlib.sha256(content).hexdigest()}"})
     # A tarball made of the vendor's tree with its own autotools is not the vendor's file, byte for byte.
     release = FACTS.plugin.releases.get(version) if component == "aws-ofi-nccl" else None
     if release and release.sha512:

@@ -55,11 +55,11 @@ def test_pulled_bases_and_downloads_without_a_pin_are_missing(host: bool) -> Non
 
 
 @pytest.mark.usefixtures("host")
-def test_what_is_locked_is_not_missing(locks: Path) -> None:
+def test_what_is_locked_is_not_missing() -> None:
     (image,) = images("efa-nccl-tests")
     base = facts.load().bases.bases["debian13"].image
-    pins.save("bases.yaml", {reference.with_registry(base): DIGEST}, locks)
-    pins.save("downloads.yaml", {"nccl-tests-2.20.0": DIGEST}, locks)
+    pins.save("bases.yaml", {reference.with_registry(base): DIGEST})
+    pins.save("downloads.yaml", {"nccl-tests-2.20.0": DIGEST})
     select.require_locks([image], facts.load(), Mirrors(paths.MATRIX))
 
 

@@ -64,7 +64,8 @@ def outcomes(site: Site, *images: Image, upgrade: bool = False) -> dict[str, str
     return {outcome.name: outcome.outcome for outcome in relocked}
 
 
-def test_everything_is_locked_once_and_then_kept(locks: Path, site: Site) -> None:
+@pytest.mark.usefixtures("locks")
+def test_everything_is_locked_once_and_then_kept(site: Site) -> None:
     key = os.urandom(100)
     site.answers["/files/GPGKEY"] = Answer(key)
     for name in ("ubuntu:22.04", "debian:trixie-slim"):
@@ -82,10 +83,10 @@ def test_everything_is_locked_once_and_then_kept(locks: Path, site: Site) -> Non
         "erdma-apt-key",
     }
     assert set(first.values()) == {"new"}
-    assert pins.bases(locks) == dict.fromkeys(
+    assert pins.bases() == dict.fromkeys(
         ("docker.io/library/debian:trixie-slim", "docker.io/library/ubuntu:22.04"), DIGEST
     )
-    assert pins.downloads(locks) == {"erdma-apt-key": f"sha256:{hashlib.sha256(key).hexdigest()}"}
+    assert pins.downloads() == {"erdma-apt-key": f"sha256:{hashlib.sha256(key).hexdigest()}"}
     assert outcomes(site, erdma()) == dict.fromkeys(first, "kept")
     assert set(outcomes(site, erdma(), upgrade=True).values()) == {"kept"}
     site.answers["/files/GPGKEY"] = Answer(b"another")
@@ -152,7 +153,7 @@ def test_a_damaged_pin_is_refused(locks: Path) -> None:
     locks.mkdir()
     (locks / "bases.yaml").write_text("pins:\n  docker.io/library/ubuntu:22.04: sha256:short\n")
     with pytest.raises(RefusedError, match=r"bases\.yaml:2: .* is no digest"):
-        pins.bases(locks)
+        pins.bases()
 
 
 def test_the_registry_of_docker_hub_answers_under_another_name() -> None:
