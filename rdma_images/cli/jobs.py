@@ -226,8 +226,8 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
 
 
 @verb(
-    "job.preflight > preflight.sh",
-    "job.preflight --fabric efa --gpus 8 > preflight.sh",
+    "job.preflight",
+    "job.preflight --fabric efa --gpus 8",
     name="preflight",
     help={
         "fabric": "What each node must have: efa, erdma or ib; without it whatever is there.",
