@@ -505,8 +505,13 @@ class _RootCause:
 
 
 def _interpret(text: str, rules: Iterable[Failure]) -> Line:
-    """Return the line with each rule that matches its statement; what the line itself guesses is not matched."""
+    """Return the line with each rule that matches its statement, in a line of information none of any program's words.
+
+    What the line itself guesses is not matched.
+    """
     stated_text = GUESSES.split(text, maxsplit=1)[0]
+    if INFORMATION.search(text):
+        rules = [rule for rule in rules if not rule.generic]
     return Line(text, tuple((rule, meaning) for rule in rules if (meaning := rule.meaning(stated_text)) is not None))
 
 
@@ -543,7 +548,7 @@ def _evidence(line: Line) -> Evidence | None:
     rule = line.matches[-1][0] if line.matches else None
     is_warning = WARNING.search(line.text) is not None
     is_information = INFORMATION.search(line.text) is not None
-    if rule and (not rule.why or (rule.generic and is_information)):
+    if rule and not rule.why:
         return None
     is_raised_retry = rule is not None and rule.weight == "retry" and error_lines.RAISED.search(line.text) is not None
     if is_raised_retry:

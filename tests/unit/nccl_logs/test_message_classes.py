@@ -80,9 +80,31 @@ LINES = {
     "efa-memory": EFA + "efa_cq_handle_error():9<warn> Remote memory registration is invalid",
     "efa-versions": EFA + "efa_rdm_pke_insert_addr():9<warn> Host x received a packet with invalid protocol version 3.",
     "efa-p2p": EFA + "efa_hmem_info_init_iface():9<warn> cuda requires p2p, unset FI_HMEM_DISABLE_P2P",
+    "wc-protection": UCX + "ib_mlx5_log.c:179  UCX  ERROR Local protection error on mlx5_0:1/RoCE",
+    "wc-remote": UCX + "ib_mlx5_log.c:179  UCX  ERROR Remote access error on mlx5_0:1/RoCE",
+    "wc-not-ready": "poll: RNR retry counter exceeded (13)",
+    "wc-flushed": "poll: Work Request Flushed Error (5)",
+    "efa-memlock": EFA + "efa_mr_regattr():632<warn> Unable to register MR: Cannot allocate memory",
+    "nccl-argument": "RuntimeError: NCCL error: invalid argument (run with NCCL_DEBUG=WARN for details)",
+    "gpu-busy": "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+    "stub-driver": "RuntimeError: CUDA error: CUDA driver is a stub library",
+    "peer-mappings": NODE + "transport/p2p.cc:275 NCCL WARN Cuda failure 'peer mapping resources exhausted'",
+    "mps": "RuntimeError: CUDA error: MPS server is not ready to accept new MPS client requests",
+    "cuda-start": NODE + "init.cc:1 NCCL WARN Cuda failure 999 'unknown error'",
+    "mpi-tcp": "WARNING: Open MPI failed to TCP connect to a peer MPI process.",
+    "mpi-peer-gone": "An MPI communication peer process has unexpectedly disconnected.",
+    "mpi-shm": "A system call failed during shared memory initialization that should not have.",
+    "mpi-cuda": "The call to cuIpcOpenMemHandle failed. This is an unrecoverable error and will",
+    "mpi-libfabric": "Open MPI failed an OFI Libfabric library call (fi_endpoint).",
+    "mpi-components": "No components were able to be opened in the pml framework.",
 }  # fmt: skip
 FACTS = facts_file.read(Failures)
-SOURCES = {"nccl-parts", "ucx-parts", "nvshmem-parts", "gloo-parts", "deepep-parts", "verbs-parts", "efa-errors"}
+SOURCES = {"nccl-parts", "ucx-parts", "nvshmem-parts", "gloo-parts", "deepep-parts", "verbs-parts", "efa-errors"} | {
+    "wc-status",
+    "efa-memlock",
+    "cuda-errors",
+    "mpi-help",
+}
 # How torch raises NCCL's last error: without the file of the message.
 RAISED = """[rank3]: Traceback (most recent call last):
 [rank3]:   File "/job/train.py", line 12, in <module>
@@ -155,3 +177,25 @@ def test_the_first_warning_of_a_rank_counts_more_than_what_follows_from_it() -> 
     failure = verdict_on("\n".join(lines)).failure
     assert failure is not None
     assert (failure.layer, failure.network) == ("NVLink SHARP (multicast)", False)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("4", "may not read the memory of a GPU"),
+        ("5", "failed before"),
+        ("remote access error(10)", "refused a transfer (status 10)"),
+        ("12", "did not answer"),
+        ("13", "not ready to receive"),
+        ("3", "ended with status 3"),
+    ],
+)
+def test_a_status_of_verbs_says_which_side_failed(status: str, words: str) -> None:
+    line = f"transport/net_ib/p2p.cc:9 NCCL WARN NET/IB: Got completion from peer x with status={status} opcode=0 len=0"
+    assert words in verdict_on(NODE + line).sentence
+
+
+def test_words_of_any_program_in_a_line_of_information_leave_what_its_library_says() -> None:
+    failure = verdict_on(EFA + "efa_av_close():9<warn> Unable to close util_av: Connection timed out").failure
+    assert failure is not None
+    assert failure.why == "libfabric warns, and may go on"
