@@ -54,17 +54,13 @@ def combined_digest(folders: Iterable[str]) -> str:
     sum_ = sha256()
     for name in sorted({*folders, SHARED}):
         root = _folder(name)
-        for file in _files(root):
+        for file in sorted(path for path in root.rglob("*") if path.is_file()):
             sum_.update(f"{file.relative_to(root.parent)}\0".encode() + file.read_bytes())
     return sum_.hexdigest()
 
 
 def _folder(name: str) -> Path:
     return paths.find_data(f"dockerfiles/stand-ins/{name}")
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _arguments(image: Image, facts: Facts) -> dict[str, str]:

@@ -49,11 +49,3 @@ def send(path: Path, method: str, path_and_query: str, seconds: float) -> Any:
         raise OSError(f"{path} did not answer {path_and_query}: {error!r}") from None
     finally:
         connection.close()
-
-
-def is_answering(path: Path, seconds: float = 2.0) -> bool:
-    """Return whether a Docker daemon answers at the socket `path`."""
-    try:
-        return bool(get(path, "/_ping", seconds) == "OK")
-    except OSError:
-        return False

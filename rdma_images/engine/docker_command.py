@@ -166,13 +166,9 @@ def provide(engine: Engine, ref: str, progress: Progress = silent) -> str:
     Raises RdmaImagesError where it cannot be pulled.
     """
     digest, local = ref.partition("@")[2], local_name(ref)
-    present_name = next((name for name in (digest, ref) if _has(engine, name)), "")
+    present_name = next((name for name in (digest, ref) if run(engine, "image", "inspect", name).returncode == 0), "")
     if not present_name:
         progress(f"pulling {ref}")
         output(engine, "pull", "--quiet", ref)
     output(engine, "tag", present_name or ref, local)
     return local
-
-
-def _has(engine: Engine, name: str) -> bool:
-    return run(engine, "image", "inspect", name).returncode == 0

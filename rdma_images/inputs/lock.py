@@ -209,13 +209,13 @@ def read_tools(platform: Platform, folder: Path | None = None) -> Lock:
     return lock
 
 
-def lock_tools(platform: Platform, mirror_settings: Mirrors | None = None, folder: Path | None = None) -> Lock:
+def lock_tools(platform: Platform, mirror_settings: Mirrors | None = None) -> Lock:
     """Return a lock of BUILD_TOOLS and of the uv that is installed here: what resolved is what installs."""
     # uv's wheel is for every python 3, too.
     requirements = (f"uv=={installed_version('uv')}", *BUILD_TOOLS)
     request = LockRequest(requirements=requirements, python=OLDEST_PYTHON, platform=platform)
     resolved = _resolve(request, mirror_settings)
-    atomic.write(tools_path(platform, folder), resolved.text())
+    atomic.write(tools_path(platform), resolved.text())
     return resolved
 
 

@@ -73,7 +73,9 @@ def _check_builder_and_source(provenance: StatedOrigin, rules: OriginRules) -> I
         yield VerifyFinding("origin", False, provenance.contradiction)
     if rules.builders:
         # As slsa-verifier has it: a builder without "@refs/…" is that workflow at any ref.
-        holds = any(provenance.builder in (rule, f"{rule}@{_ref(provenance.builder)}") for rule in rules.builders)
+        holds = any(
+            provenance.builder in (rule, f"{rule}@{provenance.builder.partition('@')[2]}") for rule in rules.builders
+        )
         yield VerifyFinding("builder", holds, provenance.builder)
     if rules.sources:
         allowed = {_address(entry) for entry in rules.sources}
@@ -126,10 +128,6 @@ def _parse_predicate(predicate: Mapping[str, Any]) -> StatedOrigin:
 def is_unpinned(dependency: Mapping[str, Mapping[str, str]]) -> bool:
     """Return whether a dependency has neither a digest nor a locked archive."""
     return dependency.get("annotations", {}).get(PIN) in (ARCHIVE_SIGNATURE, UNPINNED)
-
-
-def _ref(builder: str) -> str:
-    return builder.partition("@")[2]
 
 
 def _address(text: str) -> str:

@@ -223,7 +223,9 @@ def compare(
         part = f"layer {number} of {len(pairs)}"
         if first_layer is None or second_layer is None:
             differences.append(
-                Difference(part, "", "layer", *(_digest(layer) for layer in (first_layer, second_layer)))
+                Difference(
+                    part, "", "layer", *(layer.digest if layer else ABSENT for layer in (first_layer, second_layer))
+                )
             )
         elif first_layer.digest != second_layer.digest:
             progress(f"comparing {part}")
@@ -275,10 +277,6 @@ def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> TarEntry:
         attributes=json.dumps({name: value for name, value in member.pax_headers.items() if ".xattr." in name}),
         content=digest.hexdigest(),
     )
-
-
-def _digest(layer: Descriptor | None) -> str:
-    return layer.digest if layer else ABSENT
 
 
 def _blob(layout: Path, digest: str) -> Path:

@@ -112,7 +112,7 @@ def send(approved: ApprovedImage, destination: Destination, publisher: Publisher
             _was_signed_before(publisher.signer, approved, destination, repository) or image_signer.has_signed(unsigned)
         ):
             image_signer.sign(unsigned, publisher.retry)
-    lazy = _find_or_convert(approved, arrival, destination, repository, publisher, publisher.converter)
+    lazy = _find_or_convert(approved, arrival, destination, repository, publisher)
     return PublishedCopy(
         registry=destination.name,
         ref=f"{repository.ref}@{approved.build.digest}",
@@ -200,13 +200,13 @@ def _find_or_convert(
     destination: Destination,
     repository: Repository,
     publisher: Publisher,
-    converter: Converter | None,
 ) -> LazyImage | None:
-    """Return the image as `converter` converts it, published beside the original; None without one.
+    """Return the image as the publisher's converter converts it, published beside the original; None without one.
 
     What its tag leads to stays, where it is of this image and, with a signer, carries the same signer's signature: a
     later version of the converter may write other bytes.
     """
+    converter = publisher.converter
     if converter is None:
         return None
     form, tag = converter.form, lazy_tag(arrival.tag, converter.form)

@@ -151,13 +151,13 @@ def _first_message(body: str) -> str:
 Result = TypeVar("Result")
 # For layers and wheels that a registry only caches: without it they are made here.
 CACHE_ATTEMPTS, CACHE_FIRST_WAIT = 4, 1.0  # seconds
+LONGEST_WAIT = 30.0  # seconds
 
 
 def retry(
     action: Callable[[], Result],
     attempts: int = 6,
     first_wait: float = 1.0,
-    longest_wait: float = 30.0,
     progress: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Result:
@@ -171,7 +171,7 @@ def retry(
         except PublishError as error:
             if not error.temporary or attempt == attempts:
                 raise
-            wait = http.backoff(attempt, first_wait, longest_wait)
+            wait = http.backoff(attempt, first_wait, LONGEST_WAIT)
             progress(f"{first_line(error)}; trying again in {wait:.0f} s ({attempt} of {attempts - 1})")
             sleep(wait)
     raise AssertionError("attempts must be at least 1")

@@ -49,6 +49,13 @@ pytestmark = pytest.mark.e2e
 REPOSITORY = "training/efa-pytorch"
 
 
+def is_answering(socket: Path) -> bool:
+    try:
+        return bool(daemon_api.get(socket, "/_ping", 2.0) == "OK")
+    except OSError:
+        return False
+
+
 @pytest.fixture(scope="module")
 def engine() -> Engine:
     return engines.ensure(print)
@@ -74,7 +81,7 @@ def classic(engine: Engine) -> Iterator[Engine]:
     with (folder / "log").open("wb") as log:
         daemon = subprocess.Popen(command, env=engine.environ(), stdout=log, stderr=log)
     try:
-        while not daemon_api.is_answering(socket):
+        while not is_answering(socket):
             assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
         store = discovery.store(daemon_api.get(socket, "/info", 10.0))
         assert store == "classic"

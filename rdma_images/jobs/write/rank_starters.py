@@ -21,7 +21,7 @@ def refuse(command: Sequence[str], starters: Mapping[str, RankStarter]) -> None:
         RefusedError: The command starts ranks. The message has what a rank is to run, and the lost options.
     """
     for words in _simple_commands(command):
-        prefixed = bool(words) and _is_prefix(words[0])
+        prefixed = bool(words) and (_program(words[0]) in PREFIXES or ASSIGNMENT.fullmatch(words[0]) is not None)
         for start, word in enumerate(words):
             if match := _match(words[start:], starters):
                 name, length = match
@@ -99,10 +99,6 @@ def _without_placement(options: Sequence[str], starter: RankStarter) -> Iterator
 
 def _program(word: str) -> str:
     return word.rpartition("/")[2]
-
-
-def _is_prefix(word: str) -> bool:
-    return _program(word) in PREFIXES or ASSIGNMENT.fullmatch(word) is not None
 
 
 def _is_script(word: str) -> bool:

@@ -43,19 +43,13 @@ def update(
     matrix: Matrix,
     mirrors: Mirrors,
     everything: bool = False,
-    index: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Update:
     """Read every release that the facts lack, and again those of the matrix, or with `everything` all that are known.
 
-    Args:
-        index: The address of the package index (default: this machine's).
-        progress: Gets a line for each release.
-
-    Raises:
-        RdmaImagesError: The index does not answer. A maker's page that does not is a line of the result.
+    Raises RdmaImagesError where the index does not answer; a maker's page that does not is a line of the result.
     """
-    index_client = IndexClient(index or package_index.index_address(), mirrors.ca_bundle)
+    index_client = IndexClient(package_index.index_address(), mirrors.ca_bundle)
     torches = list(facts.torch.releases) if everything else _matrix_versions(matrix, "pytorch")
     pinned = [facts.torch.releases[version].nccl for version in torches]
     nccls = list(facts.nccl.releases) if everything else [*pinned, *_matrix_versions(matrix, "nccl")]
