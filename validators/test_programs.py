@@ -121,7 +121,7 @@ def test_scripts(programs: Programs, require: Requirement) -> None:
 def test_mpi_components(inspection: Inspection, settings: Settings, programs: Programs, require: Requirement) -> None:
     """Open MPI has the components that variables and its own files ask for."""
     if not programs.mpi:
-        pytest.skip("no mpirun of an Open MPI whose components are files is on PATH")
+        pytest.skip("no mpirun of an Open MPI whose components are known is on PATH")
     chosen = {name: ("", value) for name, value in _environment(inspection).items()}
     chosen |= {
         s.name: (f"{s.file}:{s.line}: ", s.value)
@@ -207,7 +207,8 @@ def _missing(needs: Sequence[str], programs: Programs, environment: Mapping[str,
                 yield "c", "no C compiler (gcc, clang or CC)"
             elif compiler and SYSTEM_COMPILER.fullmatch(compiler) and "stdlib.h" not in programs.headers:
                 yield "stdlib.h", f"no stdlib.h for {compiler}"
-            if programs.python_headers and not any(programs.python_headers.values()) and not including:
+        elif need == "Python.h":
+            if programs.python_headers and not including and not any(programs.python_headers.values()):
                 yield "Python.h", f"no Python.h in {', '.join(programs.python_headers)}"
         elif need == "c++" and not environment.get("CXX") and not conda:
             if not {*programs.compilers, *elsewhere} & CXX_COMPILERS:

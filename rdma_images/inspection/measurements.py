@@ -268,7 +268,7 @@ class Programs(MeasuredValue):
     `compilers` are those on PATH by name, `elsewhere` those in other folders, `cuda_home` is the toolkit as torch finds
     it, `nvcc` the one there, `headers` are those of it and of the C library. `python_headers` says of each
     folder that a Python names whether Python.h is in it. `unstartable` are scripts whose Python is not there, by that.
-    `mpi` are the components of Open MPI that are files, by framework.
+    `mpi` are the components of Open MPI's pml, mtl and btl.
     """
 
     started: list[StartedProgram] = Field(default_factory=list)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Mapping
 
-from rdma_images.validate.probes import conditions, elf, fatbin, loader, rootfs, stack_users, tools, tree
+from rdma_images.validate.probes import conditions, elf, fatbin, loader, programs, rootfs, stack_users, tools, tree
 
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
 PLUGIN = re.compile(r"libnc(?:cl|com)-(?:net|tuner|ofi|env)[\w.-]*\.so(\.\d+)*|libnccl-net\.so")
@@ -441,6 +441,7 @@ READ = {
     stack_users.glibc_versions: stack_users.SHARED,
     nccl_facts: re.compile("%s|%s" % (NCCL.pattern, TORCH_CUDA.pattern)),
     plugin_facts: PLUGIN,
+    programs.built_in_components: programs.MPI_LIBRARY,
     verbs_words: IBVERBS,
     libfabric_version: LIBFABRIC,
     libfabric_opens: LIBFABRIC,

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rdma_images.validate.probes import pythons, rootfs
+from rdma_images.validate.probes import elf, pythons, rootfs
 
 COMPILERS = ("cc", "gcc", "clang", "c++", "g++", "clang++", "nvcc", "ninja")
 # Where a compiler may lie that something other than PATH leads to, as an environment that is activated.
@@ -23,6 +23,13 @@ INIT = ("tini", "tini-static", "dumb-init", "catatonit", "docker-init")
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 PASSES_ON = re.compile(r'^\s*(?:exec\s+)?(?:\w+\s+)?"\$@"', re.MULTILINE)
 STARTS_AT_THE_END = re.compile(r"^exec\s+(/[\w./+-]+)(?=\s|$)", re.MULTILINE)
+# Programs that start a job, on a line without a condition before it.
+STARTS_A_JOB = re.compile(
+    r"(?:exec\s+)?(python3?|torchrun|mpirun|mpiexec|deepspeed|accelerate|ray|vllm|horovodrun|sshd)(?=\s|$)"
+)
+MOVES_PATH = re.compile(
+    r"PATH=|^\s*(?:\.|source|module|eval)\s|\bactivate\b|\b(?:if|case|function|alias|chroot)\b|\(\)"
+)
 PLAIN_WORD = re.compile(r"[\w./+-]+")
 BUILT_IN = re.compile(
     r"[.:]|alias|bg|cd|command|echo|eval|exec|exit|export|false|for|function|if|pwd|read|set|shift|source|test|time|trap"
@@ -36,7 +43,10 @@ MAX_SCRIPTS = 3000  # files of the folders on PATH
 MAX_NAMES = 40
 # Where Open MPI has its components below its prefix; Debian's and RHEL's lie elsewhere.
 MPI_FOLDERS = ("%s/lib/openmpi", "%s/lib64/openmpi", "%s/lib/*/openmpi/lib/openmpi*", "%s/lib64/openmpi/lib/openmpi")
-MPI_COMPONENT = re.compile(r"mca_([a-z]+)_(\w+)\.so")
+MPI_FILES = ("%s/lib/libmpi.so.*", "%s/lib64/libmpi.so.*", "%s/lib/*/libmpi.so.*", "%s/lib64/openmpi/lib/libmpi.so.*")
+MPI_LIBRARY = re.compile(r"lib(?:mpi|open-pal)\.so\.[\d.]+")
+BUILT_IN_COMPONENT = re.compile(rb"mca_(?:pml|mtl|btl)_\w+_component(?=\0)")
+MPI_COMPONENT = re.compile(r"mca_(pml|mtl|btl)_(\w+)\.so")
 ABSENT, FOLDER, NO_RIGHT, NO_INTERPRETER = "absent", "folder", "not executable", "no interpreter"
 CARRIAGE_RETURN, NO_FORMAT = "carriage return", "no format"
 
@@ -179,12 +189,13 @@ def _interpreted(root: rootfs.Root, path: str, words: Sequence[str], workdir: st
     """Yield the script that a shell or Python is given, or the first program of a shell's line."""
     if words and re.fullmatch(r"-[a-z]*c", words[0]) and posixpath.basename(by) in SHELLS:
         line = words[1] if len(words) > 1 else ""
-        program = _first_word(line)
+        program = "" if MOVES_PATH.search(line) else _first_word(line)
         located = _located(root, path, program, workdir) if program else ""
         if located:
             fault, interpreter = start_fault(root, path, located) if "/" in located else (ABSENT, "")
             fault = "" if fault == NO_FORMAT else fault  # a shell runs it itself
             yield {"word": program, "program": located, "fault": fault, "interpreter": interpreter, "by": by}
+        yield from _in_lines(root, path, [part.strip() for part in re.split(r"&&|;", line)], by)
     elif words and not words[0].startswith("-"):
         script = posixpath.join(workdir, words[0]) if workdir or words[0].startswith("/") else ""
         if not script:
@@ -205,6 +216,18 @@ def _in_script(root: rootfs.Root, path: str, script: str, text: str) -> Iterator
         fault, interpreter = start_fault(root, path, program)
         if fault:
             yield {"word": program, "program": program, "fault": fault, "interpreter": interpreter, "by": script}
+    yield from _in_lines(root, path, text.split("\n"), script)
+
+
+def _in_lines(root: rootfs.Root, path: str, lines: Sequence[str], by: str) -> Iterator[dict[str, str]]:
+    """Yield the programs that start a job and are in no folder of PATH, up to a line that may change it."""
+    for line in lines:
+        if MOVES_PATH.search(line):
+            return
+        match = STARTS_A_JOB.match(line)
+        if match and path and not which(root, path, match.group(1)):
+            yield {"word": match.group(1), "program": match.group(1), "fault": ABSENT, "interpreter": "", "by": by}
+            return
 
 
 def _located(root: rootfs.Root, path: str, word: str, workdir: str) -> str:
@@ -252,14 +275,31 @@ def unstartable(root: rootfs.Root, path: str) -> dict[str, list[str]]:
 
 
 def mpi_components(root: rootfs.Root, environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the components of the Open MPI whose mpirun is first on PATH, by framework, of those that are files."""
+    """Return the components of the Open MPI whose mpirun is first on PATH, by framework: files, and those built in."""
     mpirun = which(root, environment.get("PATH", ""), "mpirun")
     prefixes = [environment.get("OPAL_PREFIX", ""), posixpath.dirname(posixpath.dirname(mpirun))] if mpirun else []
     prefixes += [posixpath.dirname(posixpath.dirname(root.real(mpirun)))] if mpirun else []
     folders = [folder for prefix in prefixes if prefix for form in MPI_FOLDERS for folder in root.glob(form % prefix)]
+    libraries = [file for prefix in prefixes if prefix for form in MPI_FILES for file in root.glob(form % prefix)]
+    names = (
+        [match.groups() for name in root.names(folders[0]) if (match := MPI_COMPONENT.fullmatch(name))]
+        if folders
+        else []
+    )
+    for library in (
+        (libraries[0], *root.glob(posixpath.dirname(libraries[0]) + "/libopen-pal.so.*")) if libraries else ()
+    ):
+        names += root.apply(built_in_components, library)
     components: dict[str, list[str]] = {}
-    for name in root.names(folders[0]) if folders else ():
-        match = MPI_COMPONENT.fullmatch(name)
-        if match:
-            components.setdefault(match.group(1), []).append(match.group(2))
+    for framework, name in dict.fromkeys(map(tuple, names)):
+        components.setdefault(framework, []).append(name)
     return components
+
+
+def built_in_components(path: str) -> list[tuple[str, ...]]:
+    """Return framework and name of each component that a library of Open MPI has in itself."""
+    try:
+        symbols = elf.exported(path, BUILT_IN_COMPONENT)
+    except (OSError, elf.NotElf):
+        return []
+    return [tuple(symbol.split("_", 2)[1:]) for symbol in (name[: -len("_component")] for name in symbols)]

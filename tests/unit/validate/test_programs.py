@@ -40,6 +40,8 @@ def root(tmp_path: Path) -> Root:
         (["sh", "run.sh"], [("/usr/bin/sh", ""), ("/app/run.sh", programs.CARRIAGE_RETURN)]),
         (["sh", "-c", "A=1 exec server --port 1"], [("/usr/bin/sh", ""), ("server", programs.ABSENT)]),
         (["sh", "-c", "cd /app && ./x"], [("/usr/bin/sh", "")]),
+        (["sh", "-c", "cd /app; torchrun train.py"], [("/usr/bin/sh", ""), ("torchrun", programs.ABSENT)]),
+        (["sh", "-c", "PATH=/x; torchrun train.py"], [("/usr/bin/sh", "")]),
         (["python3", "-m", "server"], [("/usr/bin/python3", "")]),
         (["python3", "train.py"], [("/usr/bin/python3", ""), ("/app/train.py", programs.ABSENT)]),
         (["/app/data"], [("/app/data", programs.NO_RIGHT)]),
