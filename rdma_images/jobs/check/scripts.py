@@ -42,6 +42,7 @@ STARTS_TORCHRUN = re.compile(
     r"\b(?:srun|mpirun|mpiexec|ibrun|jsrun|prun|pdsh|clush|ssh|sbatch|parallel|ray|run_?\w*|launch\w*|submit\w*)\b|\.sh\b|"
     r"\$\{?\w*(?:CMD|LAUNCH|RUN)"
 )
+HOST_QUERY = re.compile(r"\$\(\s*srun\b[^()]*\bhostname\b[^()]*\)")  # a word that srun asks the first node for
 ACTIVATION = re.compile(r"^.*\bactivate\b.*$", re.MULTILINE)  # of an environment
 MAX_COMMAND_LINES = 200  # lines of a command
 COUNT = re.compile(r"(?:[\w.-]+:)?(?P<count>\d+)")
@@ -137,6 +138,7 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
     if options and (rank_match := _early_rank(text)):
         settings["early-rank"] = LocatedText(rank_match["value"], bisect_right(starts, rank_match.start("value")))
     code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    code = HOST_QUERY.sub("", code)
     lone_launcher = (
         script_settings.start.lone_launcher or _lone_program(code, options) or _lone_torchrun(code, script_settings)
     )

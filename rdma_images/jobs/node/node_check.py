@@ -256,6 +256,19 @@ def check_settings(root: str, devices: list[Device], carriers: list[Device]) -> 
         yield from check_traffic_class(selected, class_variable, os.environ.get(class_variable, ""))
 
 
+def check_prefix(devices: list[Device]) -> Iterator[Finding]:
+    """Yield a finding if NVSHMEM skips every adapter by its name (src/modules/transport/ibgda/ibgda.cpp)."""
+    prefix = os.environ.get("NVSHMEM_HCA_PREFIX", "mlx5")
+    names = [device.name for device in devices if device.usable and device.driver.startswith("mlx5")]
+    if names and any(name.startswith("NVSHMEM_") for name in os.environ) and not any(prefix in name for name in names):
+        yield (
+            "warning",
+            "devices",
+            "NVSHMEM's IBGDA takes adapters with %s in their names, and %s has it not: set NVSHMEM_HCA_PREFIX"
+            % (prefix, names[0]),
+        )
+
+
 def check_gid_index(devices: list[Device], variable: str, index: str) -> Iterator[Finding]:
     """Yield RoCE devices whose table has no GID at an index, or a link-local one."""
     if not re.fullmatch(r"\d+", index):
@@ -493,6 +506,11 @@ def gpu_states(text: str) -> Iterator[Finding]:
                 "error",
                 "the fabric of NVSwitch is not ready, see nvidia-fabricmanager",
                 r"Fabric\s+State\s+: (?!N/A|Comp)\w",
+            ),
+            (
+                "error",
+                "NVSwitch's fabric has taken it in with an error, see Fabric in nvidia-smi -q",
+                r"Fabric\s+State\s+: Completed\s+Status\s+: (?!N/A|Success)\w",
             ),
             ("error", "no process may use it, by its compute mode", r"Compute Mode\s+: Prohibited"),
             ("warning", "MIG is on, and NCCL refuses two instances of one GPU", r"MIG Mode\s+Current\s+: Enabled"),
@@ -1175,6 +1193,7 @@ def local_findings(root: str, options: argparse.Namespace, nccl: Version | None)
     yield from check_rates(carriers)
     yield from check_pci_links(carriers)
     yield from check_settings(root, devices, carriers)
+    yield from check_prefix(carriers)
     yield from check_gids(carriers, os.environ.get("NCCL_IB_GID_INDEX", ""), nccl)
     yield from check_memory(root, devices)
     yield from check_limits(root, len(gpus), options.nodes)

@@ -194,6 +194,10 @@ def test_commands_of_one_job_name_one_first_node(tmp_path: Path) -> None:
         ("--gres=gpu:2", "torchrun --nnodes=1 --rdzv_backend=c10d --rdzv_endpoint=localhost:0 train.py", ""),
         ("--gres=gpu:2", "torchrun --nnodes=1 --rdzv_backend=c10d --rdzv_endpoint=$HEAD:29400 train.py", ""),
         ("--gres=gpu:2 --exclusive", "torchrun --nproc_per_node=2 train.py", ""),
+        ("--gres=gpu:2", "accelerate launch --num_processes 2 train.py", "29500"),
+        ("--gres=gpu:2", "accelerate launch --num_processes 2 --main_process_port 8080 train.py", "8080"),
+        ("--gres=gpu:2", "accelerate launch --config_file two.yaml train.py", ""),
+        ("--gres=gpu:1", "accelerate launch train.py", ""),
         ("--gres=gpu:2", "torchrun --nproc_per_node=2 --master_port=$((10000 + SLURM_JOB_ID)) train.py", ""),
         ("--gres=gpu:2", "torchrun --nproc_per_node=2 --master_port=0 train.py", ""),
         ("--gres=gpu:2 --nodes=2", "srun torchrun --nproc_per_node=2 train.py", ""),
@@ -202,3 +206,15 @@ def test_commands_of_one_job_name_one_first_node(tmp_path: Path) -> None:
 def test_ports_of_jobs_that_share_a_node(tmp_path: Path, options: str, command: str, port: str) -> None:
     found = findings(tmp_path, "rendezvous.shared-port", job_sbatch=sbatch(command, options=options))
     assert [row.message.startswith(f"port {port} is in use where ") for row in found] == ([True] if port else [])
+
+
+@pytest.mark.parametrize(("start", "count"), [("torchrun", 1), ("srun torchrun", 0), ("bash each_node.sh", 0)])
+def test_a_torchrun_beside_a_question_for_the_first_node(tmp_path: Path, start: str, count: int) -> None:
+    """As in meta-llama/llama-cookbook issue 491."""
+    text = sbatch(
+        'head_node_ip=$(srun --nodes=1 --ntasks=1 -w "$head_node" hostname --ip-address)',
+        f"{start} --nproc_per_node 8 --nnodes 4 --rdzv_backend c10d --rdzv_endpoint $head_node_ip:29500 train.py",
+        options="--nodes=4 --ntasks=4",
+    )
+    found = [row.message for row in findings(tmp_path, "launcher.nodes", job_sbatch=text)]
+    assert [message.startswith("torchrun runs on the first node alone") for message in found] == [True] * count

@@ -568,6 +568,7 @@ GPU 00000000:18:00.0
         Pending                           : Disabled
     Fabric
         State                             : {fabric}
+        Status                            : {status}
     Retired Pages
         Single Bit ECC                    : N/A
         Pending Page Blacklist            : No
@@ -590,6 +591,10 @@ GPU 00000000:18:00.0
             {"fabric": "In Progress"},
             [("error", "GPU 0: the fabric of NVSwitch is not ready, see nvidia-fabricmanager")],
         ),
+        (
+            {"status": "Insufficient Resources"},
+            [("error", "GPU 0: NVSwitch's fabric has taken it in with an error, see Fabric in nvidia-smi -q")],
+        ),
         ({"mig": "Enabled"}, [("warning", "GPU 0: MIG is on, and NCCL refuses two instances of one GPU")]),
         ({"rows": "Yes"}, [("warning", "GPU 0: rows of its memory wait for a reset")]),
         (
@@ -599,7 +604,9 @@ GPU 00000000:18:00.0
     ],
 )
 def test_states_of_gpus(states: dict[str, str], expected: list[tuple[str, str]]) -> None:
-    text = SMI.format(**{"mig": "Disabled", "fabric": "Completed", "rows": "No", "processes": "None", **states})
+    text = SMI.format(
+        **{"mig": "Disabled", "fabric": "Completed", "status": "Success", "rows": "No", "processes": "None", **states}
+    )
     found = [(severity, sentence) for severity, _, sentence in node_check.gpu_states(text)]
     assert found == expected
 
@@ -827,3 +834,20 @@ def test_a_full_name_without_an_address(full_name: str, count: int, monkeypatch:
     monkeypatch.setattr(socket, "gethostname", lambda: "own")
     monkeypatch.setattr(socket, "getfqdn", lambda _: full_name)
     assert len(list(node_check.check_full_name())) == count
+
+
+@pytest.mark.parametrize(
+    ("device_name", "variables", "count"),
+    [
+        ("roce_rail1", {"NVSHMEM_IB_ENABLE_IBGDA": "1"}, 1),
+        ("roce_rail1", {"NVSHMEM_IB_ENABLE_IBGDA": "1", "NVSHMEM_HCA_PREFIX": "roce"}, 0),
+        ("roce_rail1", {}, 0),
+        ("mlx5_0", {"NVSHMEM_IB_ENABLE_IBGDA": "1"}, 0),
+    ],
+)
+def test_adapters_whose_names_nvshmem_skips(
+    tmp_path: Path, device_name: str, variables: dict[str, str], count: int
+) -> None:
+    """As in deepseek-ai/DeepEP issue 386."""
+    device(tmp_path, device_name, "mlx5_core", (LOCAL, MAPPED))
+    assert len([line for line in findings(tmp_path, **variables) if "NVSHMEM's IBGDA" in line]) == count

@@ -323,7 +323,7 @@ def wrong_port(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "rendezvous.shared-port",
     "warning",
     "pytorch/pytorch, torch/distributed/run.py: --master-port is 29500 where it is not written; --standalone takes a "
-    "free one",
+    "free one; huggingface/accelerate, issue 3175",
 )
 def port_of_shared_node(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a fixed port of jobs that take a part of a node, of which another may run there at the same time."""
@@ -337,19 +337,27 @@ def port_of_shared_node(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
         options = launch.options
         endpoint = options.get("rdzv_endpoint")
         port = options.get("master_port") or part.environment.get("MASTER_PORT")
+        if launch.program == "accelerate":
+            port = options.get("main_process_port")
         if endpoint:
             port = LocatedText(endpoint.text.rpartition(":")[2], endpoint.line)
         is_elsewhere = endpoint is not None and not LOOPBACK.fullmatch(endpoint.text)
-        if launch.program != "torchrun" or "standalone" in options or is_elsewhere or node_count(part, launch) > 1:
+        is_several = launch.program in ("torchrun", "accelerate") and "config_file" not in options and gpus > 1
+        if not (is_several or launch.program == "torchrun") or "standalone" in options or is_elsewhere:
+            continue
+        if node_count(part, launch) > 1:
             continue
         if not endpoint and "rdzv_backend" in options:
             continue
         if launch.may_have_more_options or (port and (port.number is None or not port.number)):
             continue
-        word = port or LocatedText("torchrun", launch.line)
+        word = port or LocatedText(launch.program, launch.line)
         others = "another task of the array" if is_array else "another such job"
+        fix = "write torchrun --standalone"
+        if launch.program == "accelerate":
+            fix = "write --main_process_port with a number made of the job's, as $((20000 + SLURM_JOB_ID % 10000))"
         problem = f"port {port.text if port else '29500'} is in use where {others} runs on the same node, of which "
-        yield word, f"{problem}this takes {gpus} GPU{'s' if gpus > 1 else ''}", "write torchrun --standalone"
+        yield word, f"{problem}this takes {gpus} GPU{'s' if gpus > 1 else ''}", fix
 
 
 def _is_read_by_each(part: JobPart, launch: Launch | None) -> bool:
