@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import pairwise
 from posixpath import basename
 
 from rdma_images.facts.failures import Failure, Failures
@@ -77,6 +78,7 @@ LOCAL_ADDRESSES = {
     "is of Docker's bridge": re.compile(r"\b172\.17\.\d+\.\d+"),
     "is each node itself": re.compile(r"\b127\.\d+\.\d+\.\d+|\blocalhost\b|\[::1\]"),
 }
+LAST_ERROR = "Last error:"  # torch, before NCCL's message
 ROOT_CAUSE = "Root Cause (first observed failure)"
 ROOT_FIELD = re.compile(r"\s(?P<name>time|host|rank|exitcode|traceback) *: (?P<value>.+)")
 HANG = re.compile(r"\[Rank (?P<rank>\d{1,6})\] Watchdog caught collective operation timeout: \w+\((?P<work>[^)]*)")
@@ -312,6 +314,11 @@ class FailureReader:
         for line in () if raised.line.matches else raised.message:
             if REASON.search(line.text):
                 return line
+        for line, following in pairwise(raised.message):
+            prefix, is_last_error, _ = line.text.partition(LAST_ERROR)
+            if is_last_error and (message := following.text[len(prefix) :].strip()):
+                head = raised.line.text.partition(" NCCL error in: ")[0]
+                return Line(f"{head} … {LAST_ERROR} {message}", raised.line.matches)
         if raised.line.text.rstrip().endswith(":") and raised.message:
             return Line(f"{raised.line.text.rstrip()} {raised.message[0].text.strip()}", raised.line.matches)
         return raised.line

@@ -62,6 +62,8 @@ LINES = {
     "nvshmem-node": NVSHMEM + "host/topo/topo.cpp:500: status: 7 cudaDeviceGetAttribute failed",
     "nvshmem-program": NVSHMEM + "host/init/init.cu:1012: status: 7 nvshmem_bootstrap failed",
     "nvshmem-multicast": NVSHMEM + "host/team/team_internal_nvls.cpp:99: status: 7 cuMulticastCreate failed",
+    "nvshmem-device": "WARN: device erdma_0 is not enumerated as an mlx5 device. Skipping...",
+    "nvshmem-init": NVSHMEM + "host/transport/transport.cpp:1: init failed for transport: IBGDA",
     "nvshmem-peermem": "WARN: neither nv_peer_mem, or nvidia_peermem detected. Skipping transport.",
     "gloo-error": "RuntimeError: [../gloo/transport/tcp/pair.cc:611] Connect timeout [10.0.0.3]:27023",
     "deepep-timeout": "DeepEP timeout for dispatch receivers, rank 3, responsible_channel = 3, tokens: 3",
@@ -91,6 +93,8 @@ LINES = {
     "peer-mappings": NODE + "transport/p2p.cc:275 NCCL WARN Cuda failure 'peer mapping resources exhausted'",
     "mps": "RuntimeError: CUDA error: MPS server is not ready to accept new MPS client requests",
     "cuda-start": NODE + "init.cc:1 NCCL WARN Cuda failure 999 'unknown error'",
+    "torch-build": "RuntimeError: Distributed package doesn't have NCCL built in",
+    "torch-device": "RuntimeError: Tensors must be CUDA and dense",
     "mpi-tcp": "WARNING: Open MPI failed to TCP connect to a peer MPI process.",
     "mpi-peer-gone": "An MPI communication peer process has unexpectedly disconnected.",
     "mpi-shm": "A system call failed during shared memory initialization that should not have.",
@@ -199,3 +203,15 @@ def test_words_of_any_program_in_a_line_of_information_leave_what_its_library_sa
     failure = verdict_on(EFA + "efa_av_close():9<warn> Unable to close util_av: Connection timed out").failure
     assert failure is not None
     assert failure.why == "libfabric warns, and may go on"
+
+
+def test_an_error_of_nccl_that_no_row_knows_is_quoted_from_torch() -> None:
+    failure = verdict_on(RAISED + "The moon is full").failure
+    assert failure is not None
+    assert failure.quote.endswith("DistBackendError: … Last error: The moon is full")
+
+
+def test_a_communicator_that_was_aborted_is_not_of_mpirun() -> None:
+    failure = verdict_on("torch.distributed.DistBackendError: NCCL communicator was aborted on rank 3.").failure
+    assert failure is not None
+    assert failure.layer == ""
