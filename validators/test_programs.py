@@ -36,6 +36,7 @@ SAY_PACKAGES = {
     "stdlib.h": "install libc6-dev",
     "c++": "apt-get install g++ libc6-dev",
     "ninja": "pip install ninja, with its folder on PATH",
+    "cicc": "install libnvvm or nvidia-nvvm, which nvcc of CUDA 13 has apart, or the whole toolkit",
     "nvcc": "install cuda-nvcc of the image's CUDA and set CUDA_HOME, or take a devel image of CUDA",
 }
 SAY_HEADER = (
@@ -218,6 +219,8 @@ def _missing(needs: Sequence[str], programs: Programs, environment: Mapping[str,
             yield "ninja", f"no ninja on PATH, but {other}" if other else "no ninja"
         elif need == "nvcc" and not programs.nvcc:
             yield "nvcc", _without_nvcc(programs, environment)
+        elif need == "nvcc" and not programs.cicc:
+            yield "cicc", f"no {programs.cuda_home}/nvvm/bin/cicc for nvcc"
         elif need.endswith(".h") and programs.nvcc and need not in programs.headers and not including:
             yield need, f"no {need} in {programs.cuda_home}/include"
 

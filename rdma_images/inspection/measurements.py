@@ -265,10 +265,10 @@ class StartedProgram(MeasuredValue):
 class Programs(MeasuredValue):
     """The programs that the image starts, and those that compile at run time.
 
-    `compilers` are those on PATH by name, `elsewhere` those in other folders, `cuda_home` is the toolkit as torch finds
-    it, `nvcc` the one there, `headers` are those of it and of the C library. `python_headers` says of each
-    folder that a Python names whether Python.h is in it. `unstartable` are scripts whose Python is not there, by that.
-    `mpi` are the components of Open MPI's pml, mtl and btl.
+    `compilers` are those on PATH by name, `elsewhere` those in other folders. `cuda_home` is the toolkit as torch finds
+    it, `nvcc` the one there, `cicc` whether that has its part for GPUs, `headers` are those of it and of the C library.
+    `python_headers` says of each folder that a Python names whether Python.h is in it. `unstartable` are scripts whose
+    Python is not there, by that. `mpi` are the components of Open MPI's pml, mtl and btl.
     """
 
     started: list[StartedProgram] = Field(default_factory=list)
@@ -276,6 +276,7 @@ class Programs(MeasuredValue):
     elsewhere: list[str] = Field(default_factory=list)
     cuda_home: str = ""
     nvcc: str = ""
+    cicc: bool = True
     headers: list[str] = Field(default_factory=list)
     python_headers: dict[str, bool] = Field(default_factory=dict)
     unstartable: dict[str, list[str]] = Field(default_factory=dict)

@@ -17,6 +17,7 @@ OTHER_FOLDERS = ("/opt/*/bin", "/opt/*/envs/*/bin", "/root/*conda*/bin", "/root/
 CONDA_COMPILER = re.compile(r"[\w-]+-conda[\w-]*-(?:cc|gcc|c\+\+|g\+\+)")  # which the activation of its package names
 HEADERS = ("cuda_runtime.h", "curand_kernel.h", "nvrtc.h", "cublas_v2.h")  # of the CUDA toolkit
 C_HEADERS = ("/usr/include/stdlib.h", "/usr/include/*/stdlib.h")
+NVIDIAS_LAYOUT = re.compile(r"/usr/local/cuda[^/]*|.*-packages/nvidia/(?:cu13|cuda_nvcc)")
 TOOLKIT = "/usr/local/cuda"  # where pytorch/pytorch, torch/utils/cpp_extension.py, looks last
 NVCC_OF_A_WHEEL = ("nvidia/cu13/bin/nvcc", "nvidia/cuda_nvcc/bin/nvcc")  # below a folder of packages
 INIT = ("tini", "tini-static", "dumb-init", "catatonit", "docker-init")
@@ -67,6 +68,7 @@ def programs(
         "elsewhere": elsewhere(root, folders),
         "cuda_home": home,
         "nvcc": home + "/bin/nvcc" if home and root.is_file(home + "/bin/nvcc") else "",
+        "cicc": has_device_compiler(root, home),
         "headers": [name for name in HEADERS if home and root.exists("%s/include/%s" % (home, name))]
         + (["stdlib.h"] if any(map(root.glob, C_HEADERS)) else []),
         "python_headers": python_headers(root, path),
@@ -92,6 +94,14 @@ def cuda_home(root: rootfs.Root, environment: Mapping[str, str]) -> str:
     if named or nvcc:
         return (named or posixpath.dirname(posixpath.dirname(nvcc))).rstrip("/")
     return TOOLKIT if root.exists(TOOLKIT) else ""
+
+
+def has_device_compiler(root: rootfs.Root, home: str) -> bool:
+    """Return whether a toolkit has the part of nvcc that compiles for GPUs; true of one of another layout.
+
+    NVIDIA's bin/nvcc.profile names it: CICC_PATH = $(TOP)/nvvm/bin. CUDA 13 has it in a package of its own.
+    """
+    return not NVIDIAS_LAYOUT.fullmatch(home) or root.is_file(home + "/nvvm/bin/cicc")
 
 
 def elsewhere(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
