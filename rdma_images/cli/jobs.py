@@ -214,10 +214,10 @@ def job_check(_: Context, path: str, json: bool = False) -> None:
     Takes Kubernetes manifests, SkyPilot and eksctl files, sbatch and docker scripts, arena command lines and
     CreateTrainingJob requests. The exit code is 1 if it finds an error, else 2 if it cannot read a file that you named.
     """
-    from rdma_images.jobs.check import check, findings_table
+    from rdma_images.jobs.check import check_files, findings_table
 
     paths = [Path(name) for name in (path, *after_dashes(sys.argv))]
-    checked = check(paths)
+    checked = check_files(paths)
     show(findings_table.as_json(checked) if json else findings_table.findings_text(checked))
     if any(finding.severity == "error" for finding in checked.findings):
         raise Exit(code=1)

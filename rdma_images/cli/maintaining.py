@@ -37,7 +37,7 @@ def update(_: Context, all: bool = False, write: bool = False, json: bool = Fals
         loaded_project.facts, loaded_project.matrix, loaded_project.mirrors, all, progress=progress
     )
     written = facts_update.write(changes) if write else ()
-    show(reading.as_json(changes) if json else reading.update_table(changes, written))
+    show(reading.readings_json(changes) if json else reading.update_table(changes, written))
 
 
 @verb("matrix.bump --write", help={"write": "Change matrix.yaml; otherwise the edit is only shown."})

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rdma_images.jobs.check import check
+from rdma_images.jobs.check import check_files
 from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding
 
 DIGEST = f"registry.example/trainer@sha256:{'7c' * 32}"
@@ -30,7 +30,7 @@ def checked(folder: Path, **texts: str) -> CheckedJobs:
     """Check files of these names, with `_` for the dot."""
     for name, text in texts.items():
         (folder / name.replace("_", ".")).write_text(text)
-    return check([folder])
+    return check_files([folder])
 
 
 def pods(
@@ -70,6 +70,11 @@ spec:
 
 def findings(folder: Path, rule: str, **texts: str) -> list[JobFinding]:
     return [finding for finding in checked(folder, **texts).findings if finding.rule == rule]
+
+
+def rated_messages(folder: Path, rule: str, **texts: str) -> list[tuple[str, str]]:
+    """Return the severity and the message of each finding of one rule."""
+    return [(finding.severity, finding.message) for finding in findings(folder, rule, **texts)]
 
 
 def severities(folder: Path, rule: str, **texts: str) -> list[str]:

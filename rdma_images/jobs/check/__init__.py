@@ -23,7 +23,7 @@ from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding, JobPart,
 JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|txt)|\w*(host|machine)_?file\w*")
 
 
-def check(paths: Sequence[Path]) -> CheckedJobs:
+def check_files(paths: Sequence[Path]) -> CheckedJobs:
     """Return what is wrong with the jobs in files; a folder stands for the files under it that can hold one.
 
     Raises:

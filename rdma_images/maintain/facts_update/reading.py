@@ -82,7 +82,7 @@ def _dated(text: str, today: date) -> str:
     return re.sub(rf"(?ms)^(  {SOURCE}:$.*?^    read: )\S+", rf"\g<1>{today}", text, count=1)
 
 
-def as_json(update: Update) -> str:
+def readings_json(update: Update) -> str:
     """Return what was read as JSON."""
     readings = [asdict(reading) | {"changes": reading.changes} for reading in update.readings]
     return json.dumps({"readings": readings, "news": [asdict(news) for news in update.news]}, indent=2)

@@ -13,7 +13,7 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.inspection.inspection import Inspection
 from rdma_images.inspection.report import Report
-from rdma_images.jobs.check import check
+from rdma_images.jobs.check import check_files
 from rdma_images.jobs.check.foreign_job import JobFinding
 
 DATA = Path(__file__).parents[2] / "data"
@@ -83,12 +83,12 @@ SAGEMAKER = (GOLDEN / "sagemaker-efa-torchrun" / "request.json").read_text()
 def findings_in(tmp_path: Path, text: str, name: str = "job.yaml") -> Sequence[JobFinding]:
     path = tmp_path / name
     path.write_text(text)
-    return check([path]).findings
+    return check_files([path]).findings
 
 
 @pytest.mark.parametrize("folder", CHECKED, ids=lambda folder: folder.name)
 def test_nothing_is_wrong_with_a_generated_job(folder: Path) -> None:
-    checked = check([folder])
+    checked = check_files([folder])
     assert checked.parts
     assert checked.findings == ()
 
@@ -248,7 +248,7 @@ def test_the_line_is_that_of_the_fault(tmp_path: Path) -> None:
 
 def test_the_manifest_of_a_document_on_eks() -> None:
     """Its text asks for four EFA, its file for the 32 that p5.48xlarge has: the counts are right, the variables not."""
-    findings = check([DATA / "jobs" / "eks-nccl-tests.yaml"]).findings
+    findings = check_files([DATA / "jobs" / "eks-nccl-tests.yaml"]).findings
     assert {(finding.rule, int(location.rpartition(":")[2])) for finding in findings for location in finding.where} == {
         ("image.tag", 18),
         ("image.tag", 38),
@@ -263,7 +263,7 @@ def test_the_manifest_of_a_document_on_eks() -> None:
 
 
 def test_the_command_line_of_a_document_on_ack() -> None:
-    findings = check([DATA / "jobs" / "ack-arena.sh"]).findings
+    findings = check_files([DATA / "jobs" / "ack-arena.sh"]).findings
     named = {
         word
         for finding in findings
@@ -300,7 +300,7 @@ def test_what_is_no_job_gets_a_sentence(tmp_path: Path, text: str, sentence: str
 def test_what_cannot_be_read_is_a_line_of_the_result(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(text)
-    (row,) = check([path]).unreadable
+    (row,) = check_files([path]).unreadable
     assert row.file == str(path)
     assert sentence in row.why
 
@@ -328,7 +328,7 @@ def test_the_task_ends_with_one_where_it_finds_an_error(tmp_path: Path) -> None:
 def test_what_a_container_may(tmp_path: Path, options: str, problems: list[str]) -> None:
     script = tmp_path / "run.sh"
     script.write_text(f"#!/bin/sh\ndocker run --gpus all -e FI_PROVIDER=efa {options} image@sha256:{'5e' * 32} train\n")
-    devices = [finding.message for finding in check([script]).findings if finding.rule == "docker.devices"]
+    devices = [finding.message for finding in check_files([script]).findings if finding.rule == "docker.devices"]
     assert devices == problems
 
 
@@ -336,7 +336,7 @@ def test_what_a_container_may(tmp_path: Path, options: str, problems: list[str])
 def test_more_ranks_than_a_containers_gpus(tmp_path: Path, gpus: str) -> None:
     script = tmp_path / "run.sh"
     script.write_text(f"#!/bin/sh\ndocker run --gpus {gpus} image torchrun --nproc_per_node=8 train.py\n")
-    assert [finding.fix for finding in check([script]).findings if finding.rule == "ranks.gpus"] == [
+    assert [finding.fix for finding in check_files([script]).findings if finding.rule == "ranks.gpus"] == [
         "start 4, or ask for 8 GPUs"
     ]
 
@@ -364,7 +364,7 @@ def test_sockets_that_are_chosen_on_nodes_with_a_fabric(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     options = "--gpus all --privileged -e FI_PROVIDER=efa"
     script.write_text(f"#!/bin/sh\ndocker run {options} -e NCCL_NET=Socket image train\n")
-    chosen = [finding for finding in check([script]).findings if finding.rule == "tcp.chosen"]
+    chosen = [finding for finding in check_files([script]).findings if finding.rule == "tcp.chosen"]
     assert [(finding.severity, finding.message) for finding in chosen] == [
         ("warning", "NCCL_NET=Socket: NCCL uses TCP sockets alone, and leaves the fabric (efa)")
     ]

@@ -21,7 +21,7 @@ def fixes_in(tmp_path: Path, text: str) -> dict[str, str]:
     """Return the fixes of what is found in a compose file, by rule."""
     path = tmp_path / "compose.yaml"
     path.write_text(text)
-    return {finding.rule: finding.fix for finding in check.check([path]).findings}
+    return {finding.rule: finding.fix for finding in check.check_files([path]).findings}
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_one_without_gpus_is_no_job(tmp_path: Path) -> None:
     path = tmp_path / "compose.yaml"
     path.write_text("services: {db: {image: postgres, environment: [A=b]}, web: null, list: [1]}\n")
     with pytest.raises(RefusedError, match="no job in it"):
-        check.check([path])
+        check.check_files([path])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.check import check
+from rdma_images.jobs.check import check_files
 
 DIGEST = f"registry.example/trainer@sha256:{'7c' * 32}"
 SKYPILOT = """num_nodes: {nodes}
@@ -17,7 +17,7 @@ run: torchrun train.py
 def findings(path: Path, rule: str, text: str) -> list[tuple[str, str]]:
     """Return what a rule finds in a file, with its severity."""
     path.write_text(text)
-    return [(finding.severity, finding.message) for finding in check([path]).findings if finding.rule == rule]
+    return [(finding.severity, finding.message) for finding in check_files([path]).findings if finding.rule == rule]
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.foreign_jobs import findings, pods, sbatch
+from tests.support.foreign_jobs import pods, rated_messages, sbatch
 
 
-def said(folder: Path, rule: str, **texts: str) -> list[tuple[str, str]]:
-    return [(finding.severity, finding.message) for finding in findings(folder, rule, **texts)]
-
-
-def told(folder: Path, rule: str, text: str) -> list[str]:
-    return [message for _, message in said(folder, rule, job_sh=f"#!/bin/bash\n{text}\n")]
+def messages_of(folder: Path, rule: str, text: str) -> list[str]:
+    return [message for _, message in rated_messages(folder, rule, job_sh=f"#!/bin/bash\n{text}\n")]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +28,7 @@ def told(folder: Path, rule: str, text: str) -> list[str]:
     ],
 )
 def test_ranks_have_visible_gpus(tmp_path: Path, text: str, problem: str) -> None:
-    assert told(tmp_path, "ranks.visible", text) == ([problem] if problem else [])
+    assert messages_of(tmp_path, "ranks.visible", text) == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -75,8 +71,8 @@ def test_ranks_have_visible_gpus(tmp_path: Path, text: str, problem: str) -> Non
     ],
 )
 def test_a_launcher_is_started_once_on_each_node(tmp_path: Path, options: str, command: str, problem: str) -> None:
-    found = said(tmp_path, "ranks.tasks", job_sbatch=sbatch(command, options=options))
-    assert [message.startswith(problem) for _, message in found] == ([True] if problem else [])
+    reported = rated_messages(tmp_path, "ranks.tasks", job_sbatch=sbatch(command, options=options))
+    assert [message.startswith(problem) for _, message in reported] == ([True] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -98,8 +94,8 @@ def test_a_launcher_is_started_once_on_each_node(tmp_path: Path, options: str, c
     ],
 )
 def test_slurms_tasks_are_the_ranks(tmp_path: Path, options: str, command: str, problem: str) -> None:
-    found = said(tmp_path, "ranks.lightning", job_sbatch=sbatch(command, options=options))
-    assert found == ([("warning", problem)] if problem else [])
+    reported = rated_messages(tmp_path, "ranks.lightning", job_sbatch=sbatch(command, options=options))
+    assert reported == ([("warning", problem)] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -113,7 +109,7 @@ def test_slurms_tasks_are_the_ranks(tmp_path: Path, options: str, command: str, 
 )
 def test_accelerates_processes_are_of_all_machines(tmp_path: Path, options: str, severity: str, problem: str) -> None:
     text = sbatch(f"srun accelerate launch {options} train.py", options="--nodes=2 --gpus-per-node=8")
-    assert said(tmp_path, "ranks.total", job_sbatch=text) == ([(severity, problem)] if problem else [])
+    assert rated_messages(tmp_path, "ranks.total", job_sbatch=text) == ([(severity, problem)] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -134,7 +130,7 @@ def test_accelerates_processes_are_of_all_machines(tmp_path: Path, options: str,
 )
 def test_megatrons_groups_divide_the_ranks(tmp_path: Path, arguments: str, problem: str) -> None:
     text = f"torchrun --nproc_per_node 8 --nnodes 2 --node_rank $R --master_addr n pretrain_gpt.py {arguments}"
-    assert told(tmp_path, "ranks.parallel", text) == ([problem] if problem else [])
+    assert messages_of(tmp_path, "ranks.parallel", text) == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -157,7 +153,9 @@ def test_megatrons_groups_divide_the_ranks(tmp_path: Path, arguments: str, probl
 )
 def test_a_server_has_the_gpus_of_its_groups(tmp_path: Path, command: str, problem: str) -> None:
     text = pods(command=f'[bash, -c, "{command}"]', nodes=1)
-    assert [message for _, message in said(tmp_path, "ranks.servers", job_yaml=text)] == ([problem] if problem else [])
+    assert [message for _, message in rated_messages(tmp_path, "ranks.servers", job_yaml=text)] == (
+        [problem] if problem else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +170,7 @@ def test_a_server_has_the_gpus_of_its_groups(tmp_path: Path, command: str, probl
     ],
 )
 def test_hosts_have_slots(tmp_path: Path, command: str, problem: str) -> None:
-    assert told(tmp_path, "ranks.hosts", command) == ([problem] if problem else [])
+    assert messages_of(tmp_path, "ranks.hosts", command) == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -195,8 +193,8 @@ def test_hosts_have_slots(tmp_path: Path, command: str, problem: str) -> None:
     ],
 )
 def test_variables_reach_the_ranks(tmp_path: Path, text: str, problem: str) -> None:
-    found = told(tmp_path, "environment.passed", text)
-    assert [message.startswith(problem) for message in found] == ([True] if problem else [])
+    reported = messages_of(tmp_path, "environment.passed", text)
+    assert [message.startswith(problem) for message in reported] == ([True] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -212,7 +210,7 @@ def test_variables_reach_the_ranks(tmp_path: Path, text: str, problem: str) -> N
 def test_srun_passes_variables_on(tmp_path: Path, options: str, command: str, way: str) -> None:
     text = sbatch("export NCCL_DEBUG=INFO", command, options=options)
     problem = f"NCCL_DEBUG is set here, and {way}: the ranks do not get it"
-    assert said(tmp_path, "environment.passed", job_sbatch=text) == ([("warning", problem)] if way else [])
+    assert rated_messages(tmp_path, "environment.passed", job_sbatch=text) == ([("warning", problem)] if way else [])
 
 
 SERVICES = """services:
@@ -231,16 +229,16 @@ SERVICES = """services:
 def test_the_services_of_a_job_have_ranks_of_their_own(tmp_path: Path, first: str, second: str, problem: str) -> None:
     command = "python -m sglang.launch_server --tp 16 --nnodes 2 --dist-init-addr a:5000 "
     text = SERVICES.format(env="{}", first=command + first, second=command + second)
-    assert [message for _, message in said(tmp_path, "rendezvous.services", compose_yaml=text)] == (
+    assert [message for _, message in rated_messages(tmp_path, "rendezvous.services", compose_yaml=text)] == (
         [problem] if problem else []
     )
 
 
 def test_an_address_of_a_node_is_its_own(tmp_path: Path) -> None:
     text = SERVICES.format(env="{VLLM_HOST_IP: 10.0.0.1}", first="vllm serve m", second="vllm serve m")
-    (finding,) = said(tmp_path, "rendezvous.host-ip", compose_yaml=text)
+    (finding,) = rated_messages(tmp_path, "rendezvous.host-ip", compose_yaml=text)
     assert finding == ("error", "VLLM_HOST_IP=10.0.0.1 is that of compose service a in line 2, too")
-    assert not said(tmp_path, "rendezvous.host-ip", compose_yaml=text.replace("10.0.0.1", "${IP}"))
+    assert not rated_messages(tmp_path, "rendezvous.host-ip", compose_yaml=text.replace("10.0.0.1", "${IP}"))
 
 
 @pytest.mark.parametrize(
@@ -249,52 +247,52 @@ def test_an_address_of_a_node_is_its_own(tmp_path: Path) -> None:
 )
 def test_shared_memory_of_a_container(tmp_path: Path, options: str, is_small: bool) -> None:
     text = f"docker run {options} image train"
-    assert bool(told(tmp_path, "shm.small", text)) == is_small
+    assert bool(messages_of(tmp_path, "shm.small", text)) == is_small
 
 
 def test_pods_for_rdma(tmp_path: Path) -> None:
     text = pods("NCCL_IB_HCA=mlx5", instance="", efa=None)
-    (finding,) = said(tmp_path, "pod.rdma", job_yaml=text)
+    (finding,) = rated_messages(tmp_path, "pod.rdma", job_yaml=text)
     assert finding == ("warning", "NCCL_IB_ variables are set, and the pod asks for no RDMA device: NCCL takes TCP")
     with_device = text.replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 8, rdma/hca: 1")
-    (finding,) = said(tmp_path, "pod.rdma", job_yaml=with_device)
+    (finding,) = rated_messages(tmp_path, "pod.rdma", job_yaml=with_device)
     assert finding[1].startswith("the pod has RDMA devices and no IPC_LOCK")
     allowed = with_device.replace(
         "- name: rank", "- name: rank\n        securityContext: {capabilities: {add: [IPC_LOCK]}}"
     )
-    assert not said(tmp_path, "pod.rdma", job_yaml=allowed)
+    assert not rated_messages(tmp_path, "pod.rdma", job_yaml=allowed)
 
 
 def test_pods_in_the_hosts_network_resolve_names(tmp_path: Path) -> None:
     text = pods(spec="hostNetwork: true").replace("StatefulSet", "JobSet")
-    assert len(said(tmp_path, "pod.names", job_yaml=text)) == 1
+    assert len(rated_messages(tmp_path, "pod.names", job_yaml=text)) == 1
     good = pods(spec="hostNetwork: true\n      dnsPolicy: ClusterFirstWithHostNet").replace("StatefulSet", "JobSet")
-    assert not said(tmp_path, "pod.names", job_yaml=good)
+    assert not rated_messages(tmp_path, "pod.names", job_yaml=good)
 
 
 def test_tasks_are_of_all_nodes(tmp_path: Path) -> None:
     text = sbatch("srun python train.py", options="--nodes=1 --ntasks=1 --ntasks-per-node=2")
-    ((_, message),) = said(tmp_path, "ranks.slurm", job_sbatch=text)
+    ((_, message),) = rated_messages(tmp_path, "ranks.slurm", job_sbatch=text)
     assert message == "1 tasks, and 1 node with 2 each: programs that read both wait for others"
-    assert not said(tmp_path, "ranks.slurm", job_sbatch=text.replace("ntasks=1", "ntasks=2"))
+    assert not rated_messages(tmp_path, "ranks.slurm", job_sbatch=text.replace("ntasks=1", "ntasks=2"))
 
 
 def test_the_trainer_of_a_program_beside_the_script(tmp_path: Path) -> None:
     text = sbatch("srun python -u train.py --lr 1", options="--nodes=2 --ntasks-per-node=1 --gres=gpu:8")
     (tmp_path / "train.py").write_text("t = pl.Trainer(logger=log(), devices=8, num_nodes=4, strategy='ddp')\n")
-    assert [message for _, message in said(tmp_path, "ranks.lightning", job_sbatch=text)] == [
+    assert [message for _, message in rated_messages(tmp_path, "ranks.lightning", job_sbatch=text)] == [
         "8 devices, and srun starts 1 task on each node",
         "the program is for 4 nodes, and the job has 2",
     ]
     (tmp_path / "train.py").write_text("t = pl.Trainer(devices=n, num_nodes=2)\n")
-    assert not said(tmp_path, "ranks.lightning", job_sbatch=text)
+    assert not rated_messages(tmp_path, "ranks.lightning", job_sbatch=text)
 
 
 def test_pods_of_a_server_without_ray(tmp_path: Path) -> None:
     command = "[vllm, serve, m, --tensor-parallel-size, '16']"
-    assert len(said(tmp_path, "ranks.servers", job_yaml=pods(command=command))) == 1
+    assert len(rated_messages(tmp_path, "ranks.servers", job_yaml=pods(command=command))) == 1
     with_ray = "[bash, -c, 'bash multi-node-serving.sh leader; vllm serve m --tensor-parallel-size 16']"
-    assert not said(tmp_path, "ranks.servers", job_yaml=pods(command=with_ray))
+    assert not rated_messages(tmp_path, "ranks.servers", job_yaml=pods(command=with_ray))
 
 
 @pytest.mark.parametrize(
@@ -310,14 +308,14 @@ def test_pods_of_a_server_without_ray(tmp_path: Path) -> None:
     ],
 )
 def test_other_programs_that_are_one_rank(tmp_path: Path, options: str, command: str, count: int) -> None:
-    assert len(said(tmp_path, "ranks.binding", job_sbatch=sbatch(command, options=options))) == count
+    assert len(rated_messages(tmp_path, "ranks.binding", job_sbatch=sbatch(command, options=options))) == count
 
 
 def test_tasks_with_own_gpus_outside_of_a_batch_script(tmp_path: Path) -> None:
     """As in NVIDIA/nccl-tests issue 300."""
     command = "srun -n 2 --tres-bind=gres/gpu:per_task:1 all_reduce_perf -g 1"
-    assert len(told(tmp_path, "ranks.binding", command)) == 1
-    assert not told(tmp_path, "ranks.binding", command.replace("per_task:1", "none"))
+    assert len(messages_of(tmp_path, "ranks.binding", command)) == 1
+    assert not messages_of(tmp_path, "ranks.binding", command.replace("per_task:1", "none"))
 
 
 @pytest.mark.parametrize(
@@ -332,7 +330,7 @@ def test_tasks_with_own_gpus_outside_of_a_batch_script(tmp_path: Path) -> None:
 )
 def test_tasks_that_nothing_starts(tmp_path: Path, options: str, lines: str, count: int) -> None:
     """As in paninski-lab/lightning-pose issue 138."""
-    assert len(said(tmp_path, "ranks.started", job_sbatch=sbatch(lines, options=options))) == count
+    assert len(rated_messages(tmp_path, "ranks.started", job_sbatch=sbatch(lines, options=options))) == count
 
 
 @pytest.mark.parametrize(
@@ -346,8 +344,8 @@ def test_tasks_that_nothing_starts(tmp_path: Path, options: str, lines: str, cou
 def test_all_devices_of_a_trainer(tmp_path: Path, devices: str, problem: str) -> None:
     (tmp_path / "train.py").write_text(f"trainer = Trainer(accelerator='gpu', devices={devices})\n")
     text = sbatch("srun python train.py", options="--nodes=1 --ntasks-per-node=1 --gres=gpu:4")
-    found = said(tmp_path, "ranks.lightning", job_sbatch=text)
-    assert [message.startswith(problem) for _, message in found] == ([True] if problem else [])
+    reported = rated_messages(tmp_path, "ranks.lightning", job_sbatch=text)
+    assert [message.startswith(problem) for _, message in reported] == ([True] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -370,8 +368,10 @@ def test_all_devices_of_a_trainer(tmp_path: Path, devices: str, problem: str) ->
     ],
 )
 def test_gpus_of_measurements(tmp_path: Path, options: str, command: str, problem: str) -> None:
-    found = [message for _, message in said(tmp_path, "ranks.perf", job_sbatch=sbatch(command, options=options))]
-    assert found == ([problem] if problem else [])
+    reported = [
+        message for _, message in rated_messages(tmp_path, "ranks.perf", job_sbatch=sbatch(command, options=options))
+    ]
+    assert reported == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -387,4 +387,4 @@ def test_gpus_of_measurements(tmp_path: Path, options: str, command: str, proble
 )
 def test_containers_without_sruns_variables(tmp_path: Path, command: str, count: int) -> None:
     """As in vsoch/vsoch.github.io issue 21."""
-    assert len(said(tmp_path, "environment.clean", job_sbatch=sbatch(command))) == count
+    assert len(rated_messages(tmp_path, "environment.clean", job_sbatch=sbatch(command))) == count

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core import paths
-from rdma_images.jobs.check import check, findings_table
+from rdma_images.jobs.check import check_files, findings_table
 from tests.support.foreign_jobs import EFA, RUNTIME, checked, findings, pods
 from tests.unit.core.test_files import UNPRIVILEGED
 
@@ -30,7 +30,7 @@ def test_a_folder_is_walked_in_depth_and_one_broken_file_does_not_end_it(tmp_pat
     (tmp_path / "jinja.yaml").write_text("{% if x %}\nkind: Pod\n{% endif %}\n")
     (tmp_path / "definition.yaml").write_text(DEFINITION)
     (tmp_path / "bundle.yaml").write_text(f"{DEFINITION}---\n{pods()}")
-    result = check([tmp_path])
+    result = check_files([tmp_path])
     assert [Path(part.file).name for part in result.parts] == ["bundle.yaml", "job.yaml", "twin.yaml-template"]
     assert [Path(row.file).name for row in result.unreadable] == ["broken.yaml"]
     assert {Path(row.file).name: row.why.split(":")[0] for row in result.templates} == {
@@ -139,12 +139,12 @@ def test_a_memory_of_5000_digits_and_a_file_without_end(tmp_path: Path) -> None:
     (finding,) = findings(tmp_path, "memory.node", job_yaml=text.replace("p5.48xlarge", "$(TYPE)"))
     assert finding.severity == "error"
     assert finding.message == f"memory: {'9' * 29}…, and no known instance type has more than 4096 GiB"
-    (row,) = check([Path("/dev/zero")]).unreadable
+    (row,) = check_files([Path("/dev/zero")]).unreadable
     assert "has more than 16 MiB" in row.why
 
 
 def test_standard_input_without_an_end_is_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/zero").open(encoding="utf-8") as endless:
         monkeypatch.setattr("sys.stdin", endless)
-        (row,) = check([Path("-")]).unreadable
+        (row,) = check_files([Path("-")]).unreadable
     assert "standard input: has more than 16 MiB" in row.why

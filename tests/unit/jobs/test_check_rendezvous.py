@@ -4,11 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.foreign_jobs import findings, pods, sbatch
-
-
-def said(folder: Path, rule: str, **texts: str) -> list[tuple[str, str]]:
-    return [(finding.severity, finding.message) for finding in findings(folder, rule, **texts)]
+from tests.support.foreign_jobs import findings, pods, rated_messages, sbatch
 
 
 @pytest.mark.parametrize(
@@ -40,14 +36,14 @@ def said(folder: Path, rule: str, **texts: str) -> list[tuple[str, str]]:
 )
 def test_torchrun_learns_where_the_first_node_is(tmp_path: Path, options: str, problem: str) -> None:
     text = f"#!/bin/bash\ntorchrun --nproc_per_node=8 {options} train.py\n"
-    assert said(tmp_path, "rendezvous.torchrun", job_sh=text) == ([("error", problem)] if problem else [])
+    assert rated_messages(tmp_path, "rendezvous.torchrun", job_sh=text) == ([("error", problem)] if problem else [])
 
 
 def test_an_operator_tells_torchrun_by_variables(tmp_path: Path) -> None:
     text = pods("PET_NODE_RANK=0", command='["torchrun", "--nnodes=2", "train.py"]')
-    assert not said(tmp_path, "rendezvous.torchrun", job_yaml=text)
+    assert not rated_messages(tmp_path, "rendezvous.torchrun", job_yaml=text)
     text = text.replace("PET_NODE_RANK", "LOCAL")
-    assert len(said(tmp_path, "rendezvous.torchrun", job_yaml=text)) == 1
+    assert len(rated_messages(tmp_path, "rendezvous.torchrun", job_yaml=text)) == 1
 
 
 @pytest.mark.parametrize(
@@ -71,8 +67,8 @@ def test_an_operator_tells_torchrun_by_variables(tmp_path: Path) -> None:
     ],
 )
 def test_a_node_has_a_rank_of_its_own(tmp_path: Path, command: str, problem: str) -> None:
-    found = said(tmp_path, "rendezvous.node-rank", job_sbatch=sbatch(command))
-    assert found == ([("error", problem)] if problem else [])
+    reported = rated_messages(tmp_path, "rendezvous.node-rank", job_sbatch=sbatch(command))
+    assert reported == ([("error", problem)] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -86,7 +82,7 @@ def test_a_node_has_a_rank_of_its_own(tmp_path: Path, command: str, problem: str
 )
 def test_an_option_has_a_value(tmp_path: Path, options: str, problem: str) -> None:
     text = f"#!/bin/bash\ndeepspeed {options} train.py --name=\n"
-    assert said(tmp_path, "launch.option", job_sh=text) == ([("error", problem)] if problem else [])
+    assert rated_messages(tmp_path, "launch.option", job_sh=text) == ([("error", problem)] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -104,8 +100,8 @@ def test_an_option_has_a_value(tmp_path: Path, options: str, problem: str) -> No
     ],
 )
 def test_a_port_is_one_and_exists(tmp_path: Path, text: str, problem: str) -> None:
-    found = said(tmp_path, "rendezvous.port", job_sh=f"#!/bin/bash\n{text}\n")
-    assert found == ([("error", problem)] if problem else [])
+    reported = rated_messages(tmp_path, "rendezvous.port", job_sh=f"#!/bin/bash\n{text}\n")
+    assert reported == ([("error", problem)] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -147,28 +143,28 @@ def test_a_port_is_one_and_exists(tmp_path: Path, text: str, problem: str) -> No
     ],
 )
 def test_an_address_is_the_first_nodes(tmp_path: Path, lines: str, severity: str, problem: str) -> None:
-    found = said(tmp_path, "rendezvous.address-form", job_sbatch=sbatch(lines))
-    assert found == ([(severity, problem)] if problem else [])
+    reported = rated_messages(tmp_path, "rendezvous.address-form", job_sbatch=sbatch(lines))
+    assert reported == ([(severity, problem)] if problem else [])
 
 
 def test_a_pods_own_name_is_not_the_first_nodes(tmp_path: Path) -> None:
     command = '[bash, -c, "torchrun --nnodes=2 --node_rank=$R --master_addr=$(hostname) train.py"]'
-    (finding,) = said(tmp_path, "rendezvous.address-form", job_yaml=pods(command=command))
+    (finding,) = rated_messages(tmp_path, "rendezvous.address-form", job_yaml=pods(command=command))
     assert finding == ("error", "$(hostname) is each node's own name: no node meets the others")
 
 
 def test_torchrun_of_one_node_on_several(tmp_path: Path) -> None:
     text = "resources: {accelerators: T4:1}\nnum_nodes: 2\nrun: torchrun --standalone --nproc_per_node=1 train.py\n"
-    ((severity, message),) = said(tmp_path, "rendezvous.torchrun", job_yaml=text)
+    ((severity, message),) = rated_messages(tmp_path, "rendezvous.torchrun", job_yaml=text)
     assert (severity, message) == ("warning", "2 nodes each start torchrun with --standalone: each trains by itself")
-    assert not said(tmp_path, "rendezvous.torchrun", job_yaml=text.replace("num_nodes: 2", "num_nodes: 1"))
-    (finding,) = said(tmp_path / ".", "rendezvous.torchrun", job_yaml=text.replace(" --standalone", ""))
+    assert not rated_messages(tmp_path, "rendezvous.torchrun", job_yaml=text.replace("num_nodes: 2", "num_nodes: 1"))
+    (finding,) = rated_messages(tmp_path / ".", "rendezvous.torchrun", job_yaml=text.replace(" --standalone", ""))
     assert finding[1].startswith("2 nodes each start torchrun without --nnodes")
 
 
 def test_a_rank_beyond_the_only_node(tmp_path: Path) -> None:
     text = "#!/bin/bash\ntorchrun --nnodes=1 --node_rank=3 --master_addr=192.168.1.1 train.py\n"
-    assert said(tmp_path, "rendezvous.node-rank", job_sh=text) == [
+    assert rated_messages(tmp_path, "rendezvous.node-rank", job_sh=text) == [
         ("error", "rank 3 of 1 node: their ranks go from 0 to 0")
     ]
 
@@ -176,10 +172,10 @@ def test_a_rank_beyond_the_only_node(tmp_path: Path) -> None:
 def test_commands_of_one_job_name_one_first_node(tmp_path: Path) -> None:
     line = "python -m torch.distributed.launch --nnodes=2 --node_rank={} --master_addr={} train.py\n"
     text = "#!/bin/bash\n" + line.format(0, "192.168.1.3") + line.format(1, "192.168.1.2")
-    assert said(tmp_path, "rendezvous.first-node", job_sh=text) == [
+    assert rated_messages(tmp_path, "rendezvous.first-node", job_sh=text) == [
         ("warning", "node 1 meets at 192.168.1.2, and node 0 of line 2 at 192.168.1.3")
     ]
-    assert not said(tmp_path, "rendezvous.first-node", job_sh=text.replace("1.2", "1.3"))
+    assert not rated_messages(tmp_path, "rendezvous.first-node", job_sh=text.replace("1.2", "1.3"))
 
 
 @pytest.mark.parametrize(
@@ -204,8 +200,8 @@ def test_commands_of_one_job_name_one_first_node(tmp_path: Path) -> None:
     ],
 )
 def test_ports_of_jobs_that_share_a_node(tmp_path: Path, options: str, command: str, port: str) -> None:
-    found = findings(tmp_path, "rendezvous.shared-port", job_sbatch=sbatch(command, options=options))
-    assert [row.message.startswith(f"port {port} is in use where ") for row in found] == ([True] if port else [])
+    reported = findings(tmp_path, "rendezvous.shared-port", job_sbatch=sbatch(command, options=options))
+    assert [row.message.startswith(f"port {port} is in use where ") for row in reported] == ([True] if port else [])
 
 
 @pytest.mark.parametrize(("start", "count"), [("torchrun", 1), ("srun torchrun", 0), ("bash each_node.sh", 0)])
@@ -216,5 +212,5 @@ def test_a_torchrun_beside_a_question_for_the_first_node(tmp_path: Path, start: 
         f"{start} --nproc_per_node 8 --nnodes 4 --rdzv_backend c10d --rdzv_endpoint $head_node_ip:29500 train.py",
         options="--nodes=4 --ntasks=4",
     )
-    found = [row.message for row in findings(tmp_path, "launcher.nodes", job_sbatch=text)]
-    assert [message.startswith("torchrun runs on the first node alone") for message in found] == [True] * count
+    reported = [row.message for row in findings(tmp_path, "launcher.nodes", job_sbatch=text)]
+    assert [message.startswith("torchrun runs on the first node alone") for message in reported] == [True] * count

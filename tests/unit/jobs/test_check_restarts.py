@@ -28,5 +28,5 @@ def test_restarts_of_torchrun_have_a_store_of_their_own(
 ) -> None:
     file = tmp_path / "job.sbatch"
     file.write_text("\n".join(["#!/bin/bash", "#SBATCH --nodes=4", *commands, ""]))
-    findings = check.check([file]).findings
+    findings = check.check_files([file]).findings
     assert [finding.severity for finding in findings if finding.rule == "restarts.store"] == expected

@@ -4,12 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.check import check
-from tests.support.foreign_jobs import findings, pods, sbatch
-
-
-def said(folder: Path, rule: str, **texts: str) -> list[tuple[str, str]]:
-    return [(finding.severity, finding.message) for finding in findings(folder, rule, **texts)]
+from rdma_images.jobs.check import check_files
+from tests.support.foreign_jobs import findings, pods, rated_messages, sbatch
 
 
 @pytest.mark.parametrize(
@@ -42,8 +38,8 @@ def said(folder: Path, rule: str, **texts: str) -> list[tuple[str, str]]:
     ],
 )
 def test_values_are_read_as_numbers_and_names(tmp_path: Path, setting: str, severity: str, problem: str) -> None:
-    found = said(tmp_path, "environment.value", job_yaml=pods(setting))
-    assert found == ([(severity, problem)] if problem else [])
+    reported = rated_messages(tmp_path, "environment.value", job_yaml=pods(setting))
+    assert reported == ([(severity, problem)] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -57,8 +53,8 @@ def test_values_are_read_as_numbers_and_names(tmp_path: Path, setting: str, seve
     ],
 )
 def test_an_option_that_is_nearly_one(tmp_path: Path, command: str, problem: str) -> None:
-    found = said(tmp_path, "launch.option", job_sh=f"#!/bin/bash\n{command}\n")
-    assert found == ([("error", problem)] if problem else [])
+    reported = rated_messages(tmp_path, "launch.option", job_sh=f"#!/bin/bash\n{command}\n")
+    assert reported == ([("error", problem)] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +69,7 @@ def test_an_option_that_is_nearly_one(tmp_path: Path, command: str, problem: str
     ],
 )
 def test_a_variable_that_is_set_nowhere(tmp_path: Path, lines: str, problem: str) -> None:
-    assert [text for _, text in said(tmp_path, "launch.unset", job_sbatch=sbatch(lines))] == (
+    assert [text for _, text in rated_messages(tmp_path, "launch.unset", job_sbatch=sbatch(lines))] == (
         [problem] if problem else []
     )
 
@@ -104,31 +100,31 @@ def test_a_variable_that_is_set_nowhere(tmp_path: Path, lines: str, problem: str
     ],
 )
 def test_a_server_of_several_nodes(tmp_path: Path, lines: str, severity: str, problem: str) -> None:
-    found = said(tmp_path, "rendezvous.nodes", job_sbatch=sbatch(lines))
-    assert found == ([(severity, problem)] if problem else [])
+    reported = rated_messages(tmp_path, "rendezvous.nodes", job_sbatch=sbatch(lines))
+    assert reported == ([(severity, problem)] if problem else [])
 
 
 def test_a_rank_that_the_script_exports_before_srun(tmp_path: Path) -> None:
     text = sbatch("export RANK=$SLURM_PROCID", "srun python train.py")
-    ((severity, message),) = said(tmp_path, "rendezvous.rank", job_sbatch=text)
+    ((severity, message),) = rated_messages(tmp_path, "rendezvous.rank", job_sbatch=text)
     assert severity == "warning"
     assert message.startswith("the script itself puts its own $SLURM_PROCID in place")
     inner = sbatch("srun bash -c 'export RANK=$SLURM_PROCID; python train.py'")
-    assert not said(tmp_path, "rendezvous.rank", job_sbatch=inner)
+    assert not rated_messages(tmp_path, "rendezvous.rank", job_sbatch=inner)
 
 
 def test_torchrun_that_nothing_starts_on_other_nodes(tmp_path: Path) -> None:
     text = sbatch("torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_endpoint=$M train.py")
-    ((_, message),) = said(tmp_path, "launcher.nodes", job_sbatch=text)
+    ((_, message),) = rated_messages(tmp_path, "launcher.nodes", job_sbatch=text)
     assert message == "torchrun runs on the first node alone: nothing in the script starts it on the others"
-    assert not said(tmp_path, "launcher.nodes", job_sbatch=text.replace("torchrun", "srun torchrun"))
-    assert not said(tmp_path, "launcher.nodes", job_sbatch=text.replace("nodes=2\n", "nodes=1\n"))
+    assert not rated_messages(tmp_path, "launcher.nodes", job_sbatch=text.replace("torchrun", "srun torchrun"))
+    assert not rated_messages(tmp_path, "launcher.nodes", job_sbatch=text.replace("nodes=2\n", "nodes=1\n"))
 
 
 def test_lines_that_end_as_on_windows(tmp_path: Path) -> None:
     path = tmp_path / "job.sh"
     path.write_bytes(b"#!/bin/bash\r\ntorchrun train.py\r\n")
-    (finding,) = check([path]).findings
+    (finding,) = check_files([path]).findings
     assert finding.rule == "shell.broken"
     assert finding.message.startswith("the lines end as on Windows")
 
@@ -149,9 +145,9 @@ def test_configurations_of_accelerate(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "a.yaml").write_text(first)
     (folder / "b.yaml").write_text(second)
-    assert check([folder]).findings == ()
+    assert check_files([folder]).findings == ()
     (folder / "b.yaml").write_text(first)
-    (finding,) = check([folder]).findings
+    (finding,) = check_files([folder]).findings
     assert finding.message == f"rank 0 is that of accelerate configuration in {folder / 'a.yaml'}, too"
     for change, problem in (
         ({"port": 99999}, "port 99999: ports go up to 65535"),
@@ -161,7 +157,7 @@ def test_configurations_of_accelerate(tmp_path: Path) -> None:
     ):
         path = tmp_path / "config.yaml"
         path.write_text(ACCELERATE.format(**{**good, **change}))
-        assert [finding.message for finding in check([path]).findings] == [problem]
+        assert [finding.message for finding in check_files([path]).findings] == [problem]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +174,7 @@ def test_configurations_of_accelerate(tmp_path: Path) -> None:
 def test_lines_of_a_hostfile(tmp_path: Path, text: str, problems: list[str]) -> None:
     path = tmp_path / "hostfile"
     path.write_text(text)
-    assert [finding.message for finding in check([path]).findings] == problems
+    assert [finding.message for finding in check_files([path]).findings] == problems
 
 
 def test_gloo_is_told_its_interface(tmp_path: Path) -> None:
@@ -186,10 +182,10 @@ def test_gloo_is_told_its_interface(tmp_path: Path) -> None:
         "export NCCL_SOCKET_IFNAME=ib0",
         "srun python -m sglang.launch_server --tp 16 --nnodes 2 --node-rank $R --dist-init-addr $M:5000",
     )
-    ((severity, message),) = said(tmp_path, "rendezvous.gloo", job_sbatch=sbatch(*lines))
+    ((severity, message),) = rated_messages(tmp_path, "rendezvous.gloo", job_sbatch=sbatch(*lines))
     assert severity == "warning"
     assert message == "NCCL_SOCKET_IFNAME=ib0, and Gloo is not told: it announces the address of the host's name"
-    assert not said(tmp_path, "rendezvous.gloo", job_sbatch=sbatch("export GLOO_SOCKET_IFNAME=ib0", *lines))
+    assert not rated_messages(tmp_path, "rendezvous.gloo", job_sbatch=sbatch("export GLOO_SOCKET_IFNAME=ib0", *lines))
 
 
 @pytest.mark.parametrize(
@@ -203,5 +199,5 @@ def test_gloo_is_told_its_interface(tmp_path: Path) -> None:
 def test_a_service_that_is_one_of_several_nodes(tmp_path: Path, service: str, fix: str) -> None:
     command = "torchrun --nnodes=2 --node_rank=$$R --master_addr=node1 train.py"
     text = f"services:\n  a: {{image: x, gpus: all, ipc: host, {service} command: '{command}'}}\n"
-    found = findings(tmp_path, "docker.network", compose_yaml=text)
-    assert [finding.fix for finding in found] == ([fix] if fix else [])
+    reported = findings(tmp_path, "docker.network", compose_yaml=text)
+    assert [finding.fix for finding in reported] == ([fix] if fix else [])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_images.jobs.check import check, commands, launches, shell
+from rdma_images.jobs.check import check_files, commands, launches, shell
 from tests.support.foreign_jobs import checked, findings
 
 SCRIPT = """#!/bin/bash
@@ -95,7 +95,7 @@ def test_a_script_with_a_launcher_is_a_job(tmp_path: Path, command: str, title: 
     path.write_text(f"#!/bin/bash\n{command}\n")
     other = tmp_path / "other.sbatch"
     other.write_text("#!/bin/bash\n#SBATCH --nodes=1\nsrun train\n")
-    titles = [part.title for part in check([path, other]).parts]
+    titles = [part.title for part in check_files([path, other]).parts]
     assert titles == ([f"script with {title}"] if title else []) + ["sbatch script"]
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.check import check
+from rdma_images.jobs.check import check_files
 from rdma_images.jobs.write import create, jobs_file, work
 from rdma_images.jobs.write.work import Code, Work
 from tests.support import docs_pages
@@ -338,7 +338,7 @@ def test_the_check_of_jobs_reads_what_is_written(launcher: str, fabric: str, tmp
     for name, text in written_files(launcher, fabric, tmp_path / "code").items():
         if name not in ("job.json", "README.md", "submit.py"):
             (tmp_path / name).write_text(text)
-    checked = check([tmp_path])
+    checked = check_files([tmp_path])
     assert checked.parts
     assert [finding for finding in checked.findings if finding.severity == "error"] == []
 
@@ -348,7 +348,7 @@ def test_a_rendered_job_is_checked_from_standard_input(monkeypatch: pytest.Monke
     (manifest,) = jobs.documents(files("pytorchjob", Work())["pytorchjob.yaml"])
     text = yaml.safe_dump_all([{"kind": "ConfigMap", "data": {"alert": "{{ $labels.pod }} is late"}}, manifest])
     monkeypatch.setattr("sys.stdin", io.StringIO(text.replace("vpc.amazonaws.com/efa: 32", "vpc.amazonaws.com/efa: 4")))
-    checked = check([Path("-")])
+    checked = check_files([Path("-")])
     assert {finding.rule for finding in checked.findings} == {"efa.count"}
     assert all(location.startswith("standard input:") for finding in checked.findings for location in finding.where)
 

@@ -21,7 +21,7 @@ from rdma_images.maintain.facts_update import Update, nccl, pages, torch
 from rdma_images.maintain.facts_update import index as asking
 from rdma_images.maintain.facts_update.index import IndexClient
 from rdma_images.maintain.facts_update.pages import ReleaseNews
-from rdma_images.maintain.facts_update.reading import Reading, add_rows, as_json, update_table, yaml_row
+from rdma_images.maintain.facts_update.reading import Reading, add_rows, readings_json, update_table, yaml_row
 from tests.support.loopback import Answer, Site, serve
 
 FACTS = facts.load()
@@ -255,6 +255,6 @@ def test_shown_for_people_and_programs() -> None:
         "1 of 3 releases read are as the facts say",
     ):
         assert words in text
-    reading = json.loads(as_json(update))["readings"][1]
+    reading = json.loads(readings_json(update))["readings"][1]
     assert list(reading) == ["file", "version", "current", "recorded", "changes"]
     assert reading["changes"] == {"nccl": ["2.30.7", "2.31.2"]}
