@@ -87,7 +87,7 @@ class ShellFault:
     severity: Severity = "error"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Launch:
     """A command that starts ranks or servers on this node, by its launcher.
 
@@ -111,7 +111,7 @@ class Launch:
     refused: tuple[ShellFault, ...] = ()  # of its options, and of those of the srun that starts it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RankStart:
     """How a command starts its ranks. What it does not say, or says in several ways, is None."""
 

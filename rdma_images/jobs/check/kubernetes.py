@@ -198,9 +198,8 @@ def _train_job(top: YamlNode) -> JobPart:
 
 def _accelerate(top: YamlNode) -> JobPart:
     """Return the part of a configuration of accelerate, which is of one machine."""
-    launch = Launch(
-        "accelerate", 1, {**top.words, "config_file": LocatedText(top.document.name, 1)}, {}, is_certain=True
-    )
+    options = {**top.words, "config_file": LocatedText(top.document.name, 1)}
+    launch = Launch(program="accelerate", line=1, options=options, arguments={}, is_certain=True)
     title = "accelerate configuration"
     start = RankStart(launches=(launch,), refused=tuple(file_keys.key_faults(top, "accelerate-config")))
     return JobPart(top.document.name, 1, "script", title, network="host", start=start)

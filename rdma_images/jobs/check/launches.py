@@ -115,15 +115,15 @@ def rank_start(shell_text: commands.ShellText, text: str, folder: Path | None = 
     torchruns = [launch for launch in elastic if launch.program == "torchrun"]
     mpiruns = [launch for launch in certain if launch.program == "mpirun"]
     return RankStart(
-        _only_value(elastic, "nproc_per_node"),
-        _only_value(certain, "nnodes"),
-        _only_value(torchruns, "max_restarts"),
-        _only_value(certain, "rdzv_endpoint", "master_addr", has_defaults=False),
-        next(_ignored_devices(certain), None),
-        None if NODES_FILE_VARIABLE.search(text) else next(_lone_launchers(certain), None),
-        _only_value(mpiruns, "np"),
-        starts,
-        shell_text.faults,
+        ranks=_only_value(elastic, "nproc_per_node"),
+        nodes=_only_value(certain, "nnodes"),
+        restarts=_only_value(torchruns, "max_restarts"),
+        first_node=_only_value(certain, "rdzv_endpoint", "master_addr", has_defaults=False),
+        ignored_option=next(_ignored_devices(certain), None),
+        lone_launcher=None if NODES_FILE_VARIABLE.search(text) else next(_lone_launchers(certain), None),
+        mpi_ranks=_only_value(mpiruns, "np"),
+        launches=starts,
+        faults=shell_text.faults,
         unexpanded=tuple(_unexpanded(shell_text)),
         assigned=shell_text.assigned,
     )
@@ -441,21 +441,21 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
     if program in ("mpirun", "horovodrun") and (stray := _stray_host(words)):
         options["stray_host"] = stray
     return Launch(
-        program,
-        line,
-        options,
-        _options(words[script + 1 :]),
-        context.is_certain,
-        context.srun,
-        context.on_nodes,
-        context.forwarder,
-        context.forwarded_variables,
-        any(OPTION_VARIABLE.match(word.text) for word in words[:script]),
-        context.exported,
-        context.exported.get("CUDA_VISIBLE_DEVICES"),
-        words[script].text if script < len(words) else "",
-        any("$" in word.text for word in words[: script + 1]),
-        (*context.refused, *parsed.faults),
+        program=program,
+        line=line,
+        options=options,
+        arguments=_options(words[script + 1 :]),
+        is_certain=context.is_certain,
+        srun=context.srun,
+        on_nodes=context.on_nodes,
+        forwarder=context.forwarder,
+        forwarded_variables=context.forwarded_variables,
+        may_have_more_options=any(OPTION_VARIABLE.match(word.text) for word in words[:script]),
+        exported=context.exported,
+        visible_devices=context.exported.get("CUDA_VISIBLE_DEVICES"),
+        script=words[script].text if script < len(words) else "",
+        has_variables=any("$" in word.text for word in words[: script + 1]),
+        refused=(*context.refused, *parsed.faults),
     )
 
 
