@@ -150,7 +150,7 @@ def _disk_folder(pod: YamlNode, mounts: YamlNode) -> LocatedText | None:
 def _pod_names(top: YamlNode, pod: YamlNode) -> LocatedText | None:
     """Return the names by which other pods find the first pod of each group of an object, a blank between them.
 
-    None where the object gives its pods no names, or does not show them.
+    None where the object has one pod, gives its pods no names, or does not show them.
     """
     name, spec = str(top.lookup("metadata", "name").value), top.lookup("spec")
     kind, is_volcano = top.lookup("kind").value, str(top.lookup("apiVersion").value).startswith("batch.volcano.sh/")
@@ -159,9 +159,11 @@ def _pod_names(top: YamlNode, pod: YamlNode) -> LocatedText | None:
         hosts = [f"{name}-{group.lookup('name').value}-0-0" for group in spec.lookup("replicatedJobs").items]
         subdomain = spec.lookup("network", "subdomain").value or name
     elif kind == "Job" and is_volcano:
-        hosts = [f"{name}-{group.lookup('name').value}-0" for group in spec.lookup("tasks").items]
-        subdomain = name
-    elif kind == "StatefulSet":
+        tasks = spec.lookup("tasks").items
+        hosts = [f"{name}-{group.lookup('name').value}-0" for group in tasks]
+        total = _total(tasks, spec)
+        subdomain = name if "svc" in spec.lookup("plugins").mapping and total and total.text != "1" else None
+    elif kind == "StatefulSet" and spec.lookup("replicas").value not in (None, "1"):
         subdomain = spec.lookup("serviceName").value
     elif kind == "Job" and spec.lookup("completionMode").value == "Indexed":
         subdomain = pod.lookup("subdomain").value

@@ -25,6 +25,7 @@ spec:
         resources: {{limits: {{nvidia.com/gpu: 8{resource}}}}}
         volumeMounts: [{mounts}]
 """
+NAMED = "replicas: 2\n  serviceName: ranks"
 DEVICES = {
     "volumes": "{name: ib, hostPath: {path: /dev/infiniband}}",
     "mounts": "{name: ib, mountPath: /dev/infiniband}",
@@ -99,8 +100,9 @@ def test_shared_memory_on_a_disk(tmp_path: Path, volume: str, count: int) -> Non
 @pytest.mark.parametrize(
     ("texts", "count"),
     [
-        ({"pod": "hostNetwork: true", "spec": "serviceName: ranks"}, 1),
-        ({"pod": "hostNetwork: true\n      dnsPolicy: ClusterFirstWithHostNet", "spec": "serviceName: ranks"}, 0),
+        ({"pod": "hostNetwork: true", "spec": NAMED}, 1),
+        ({"pod": "hostNetwork: true", "spec": NAMED.replace("2", "1")}, 0),
+        ({"pod": "hostNetwork: true\n      dnsPolicy: ClusterFirstWithHostNet", "spec": NAMED}, 0),
         ({"pod": "hostNetwork: true", "spec": "replicas: 2", "kind": "Deployment"}, 0),
     ],
 )
@@ -127,6 +129,8 @@ spec:
     assert len(findings(tmp_path, "pod.names", job_yaml=text)) == 1
     good = text.replace("hostNetwork: true", "hostNetwork: true\n        dnsPolicy: ClusterFirstWithHostNet")
     assert not findings(tmp_path, "pod.names", job_yaml=good)
+    for alone in (text.replace("replicas: 2", "replicas: 1"), text.replace(", svc: []", "")):
+        assert not findings(tmp_path, "pod.names", job_yaml=alone)
 
 
 JOBSET = """
@@ -171,9 +175,8 @@ def test_an_address_that_no_pod_has(tmp_path: Path, address: str, network: str, 
 
 
 def test_an_address_with_another_service_than_the_pods(tmp_path: Path) -> None:
-    spec = "serviceName: ranks"
-    assert not messages(tmp_path, "rendezvous.pod-name", spec=spec, address="train-0.ranks:29500")
-    assert messages(tmp_path, "rendezvous.pod-name", spec=spec, address="train-0.train:29500")
+    assert not messages(tmp_path, "rendezvous.pod-name", spec=NAMED, address="train-0.ranks:29500")
+    assert messages(tmp_path, "rendezvous.pod-name", spec=NAMED, address="train-0.train:29500")
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 1), (2, 0)])
