@@ -36,9 +36,7 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
             yield _pod(top, pod)
     elif top.lookup("distributed_type").value not in (None, "MULTI_CPU") and "num_machines" in top.mapping:
         yield _accelerate(top)
-    elif ({"run", "num_nodes"} & top.mapping.keys() or {"setup", "resources"} <= top.mapping.keys()) and isinstance(
-        top.mapping.get("resources", {}), dict
-    ):
+    elif _is_skypilot(top.mapping):
         yield _skypilot(top)
 
 
