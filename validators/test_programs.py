@@ -54,8 +54,8 @@ def programs(settings: Settings) -> Programs:
 def test_entry_point(programs: Programs, require: Requirement) -> None:
     """The kernel starts what the image's entry point and command name, and the scripts among them."""
     faulty = [program for program in programs.started if program.fault]
-    # A volume may bring a script that a shell or Python is given. The container's own first programs are the image's.
-    certain = any(not _is_mounted(program) for program in faulty)
+    # A volume may bring what the first program starts; that one is the image's, and so are files that are there.
+    certain = any(program.fault != probe.ABSENT or not program.by for program in faulty)
     require(
         not faulty,
         expected="programs that are there, that may be executed, and whose interpreter is there",
@@ -63,12 +63,6 @@ def test_entry_point(programs: Programs, require: Requirement) -> None:
         fix="; ".join(dict.fromkeys(_fix(program) for program in faulty)),
         severity=None if certain else "warning",
     )
-
-
-def _is_mounted(program: StartedProgram) -> bool:
-    """Return whether a volume may bring a program that is not in the image."""
-    interpreted = base_name(program.by) in probe.SHELLS or bool(probe.PYTHON.fullmatch(program.by))
-    return program.fault == probe.ABSENT and (interpreted or bool(program.by))
 
 
 def _fault(program: StartedProgram) -> str:
