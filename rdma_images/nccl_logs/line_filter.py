@@ -13,6 +13,7 @@ NUMBERS = b"0123456789abcdef"  # deleted from lines; a mark may then be found wh
 MAX_SHAPES = 20_000  # shapes that are remembered
 MAX_SHAPE_BYTES = 1000  # bytes of one
 MAX_FAILURE_BYTES = 2048  # bytes of a line in which a failure is looked for
+MARK_START = 3  # bytes of a mark by which it is found
 # A terminal's colours, which some launchers give to the name before each line.
 COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 # NCCL before 2.3 wrote its lines without its name.
@@ -86,9 +87,15 @@ class LineClassifier(dict[bytes, LineShape]):
         super().__init__()
         self._rows = tuple((_without_numbers(_literal_prefix(row.pattern)), row) for row in rows)
         self._rows_anywhere = tuple((mark, row) for mark, row in self._rows if row.anywhere)
-        self._failures = tuple(
-            (tuple(_without_numbers(_literal_prefix(pattern)) for pattern in row.patterns), row) for row in failures
-        )
+        self._failures = tuple(failures)
+        self._failures_by_mark: dict[bytes, list[int]] = {}  # the indices of those that begin with it
+        for index, row in enumerate(self._failures):
+            for pattern in row.patterns:
+                self._failures_by_mark.setdefault(_without_numbers(_literal_prefix(pattern)), []).append(index)
+        self._marks_by_start: dict[bytes, list[bytes]] = {}
+        for mark in self._failures_by_mark:
+            self._marks_by_start.setdefault(mark[:MARK_START], []).append(mark)
+        self._short_starts = [start for start in self._marks_by_start if len(start) < MARK_START]
         self._marks = tuple(_without_numbers(mark) for mark in marks)
 
     def classify_lines(self, text: str) -> list[LineShape]:
@@ -107,7 +114,7 @@ class LineClassifier(dict[bytes, LineShape]):
         is_nccl = NCCL in text
         wordings = tuple(row for mark, row in (self._rows if is_nccl else self._rows_anywhere) if mark in text)
         start = b"" if NCCL_INFO in text else text[:MAX_FAILURE_BYTES]  # in which no failure is looked for
-        possible_failures = tuple(row for marks, row in self._failures if any(mark in start for mark in marks))
+        possible_failures = self._possible_failures(start)
         if text.startswith(b"{") or _has_control(text):
             return LineShape(matters=True, is_nccl=is_nccl, is_raw=True, wordings=wordings, failures=possible_failures)
         if is_nccl and not wordings and all(mark in text for mark in IN_CHANNELS):
@@ -122,6 +129,13 @@ class LineClassifier(dict[bytes, LineShape]):
         if is_nccl:
             return QUIET
         return PROGRESS if any(mark in start for mark in PROGRESS_BYTES) else FOREIGN
+
+    def _possible_failures(self, text: bytes) -> tuple[Failure, ...]:
+        """Return those of which a mark is in the text: only marks whose first bytes are in it are looked for."""
+        starts = {text[n : n + MARK_START] for n in range(len(text))} & self._marks_by_start.keys()
+        marks = (mark for start in starts.union(self._short_starts) for mark in self._marks_by_start[start])
+        indices = {index for mark in marks if mark in text for index in self._failures_by_mark[mark]}
+        return tuple(self._failures[index] for index in sorted(indices))
 
 
 def plain_text(text: str) -> str:
