@@ -443,6 +443,10 @@ class FailureReader:
         """Return the part of the system in which it failed, and whether that moves data between nodes."""
         if rule and rule.layer:
             return rule.layer, False
+        if rule and rule.generic:  # of any program: a row of the program that writes it knows the part
+            for earlier_rule, _ in reversed(event.line.matches):
+                if earlier_rule.layer:
+                    return earlier_rule.layer, False
         files = [path for path, _ in event.files if not STANDARD.search(path)]
         frames = [frame for frame in event.files if frame[0] in files and not LIBRARY.search(frame[0])]
         frames = [frame for frame in frames if not self._layer_of(frame[0])[0]]

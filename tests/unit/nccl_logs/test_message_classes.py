@@ -215,3 +215,13 @@ def test_a_communicator_that_was_aborted_is_not_of_mpirun() -> None:
     failure = verdict_on("torch.distributed.DistBackendError: NCCL communicator was aborted on rank 3.").failure
     assert failure is not None
     assert failure.layer == ""
+
+
+def test_an_error_of_the_system_is_of_the_part_that_had_it() -> None:
+    line = "misc/shmutils.cc:72 NCCL WARN Error: Could not map /dev/shm/x size 3, error: Cannot allocate memory (12)"
+    failure = verdict_on(NODE + line).failure
+    assert failure is not None
+    assert (failure.layer, failure.why.partition(":")[0]) == (
+        "shared memory of a node",
+        "the host's memory is not enough",
+    )
