@@ -124,6 +124,8 @@ def _with_failure(network: Network, sentence: str, summary: LogSummary) -> str:
         )
     if not failure or failure.sentence in sentence or ((failure.is_effect or failure.is_warning) and summary.faults):
         return sentence
+    if failure.network and summary.fatal_faults:
+        return sentence
     if failure.has_ended:
         lead = "the job ended, after a warning" if failure.is_warning else "the job ended"
         return f"{sentence}; {lead}: {failure.sentence}"

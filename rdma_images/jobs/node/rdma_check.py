@@ -186,6 +186,21 @@ CAUSES: list[tuple[str, str, bool]] = [
         True,
     ),
     (
+        "Got completion .*(?:error |status=)(?:[\\w ]+\\()?5\\b",
+        "a connection over RDMA had failed before (status 5): an earlier error of this adapter, or another rank's log, says why",
+        True,
+    ),
+    (
+        "Got completion .*(?:error |status=)(?:[\\w ]+\\()?(?P<status>9|10|11)\\b",
+        "a peer's adapter refused a transfer (status {status}): its process ended and freed the memory, or GPUDirect RDMA is broken there",
+        True,
+    ),
+    (
+        "Got completion .*(?:error |status=)(?:[\\w ]+\\()?13\\b",
+        "a peer was not ready to receive (status 13): its process hangs or ended, see its log",
+        True,
+    ),
+    (
         "async (?:event ?: local catastrophic error|fatal event: )",
         "an InfiniBand or RoCE adapter failed: take the node out, and see its dmesg (mlx5_core)",
         True,

@@ -168,6 +168,7 @@ def test_a_message_that_torch_repeats_is_told_by_its_words(name: str) -> None:
         "ras/ras.cc:9 NCCL WARN RAS received unknown notification type 3",
         "transport/net_ib/common.cc:9 NCCL WARN NET/IB : mlx5_0:1 GID table changed",
         "register/register.cc:9 NCCL WARN rank 3 deregister NVLS buffer 0x7f dev 3 failed",
+        "nccl_ofi_gin_init(void**):55 NCCL WARN NET/OFI GIN only supports RDMA transport protocol.",
         "configure_nvls_option:9 NCCL WARN NET/OFI Unable to set NCCL_NVLS_ENABLE",
         "close:9 NCCL WARN NET/OFI Closing send_comm 0x7f with inflight requests. Invalidating ep for send comm",
     ],
@@ -225,3 +226,13 @@ def test_an_error_of_the_system_is_of_the_part_that_had_it() -> None:
         "shared memory of a node",
         "the host's memory is not enough",
     )
+
+
+def test_what_nccl_says_by_itself_is_not_told_twice() -> None:
+    lines = (
+        "plugin/net.cc:379 NCCL WARN Failed to initialize any NET plugin",
+        "plugin/net.cc:400 NCCL WARN Unknown device code index 3",
+    )
+    result = verdict_on("\n".join(NODE + line for line in lines) + "\n" + RAISED + "x")
+    assert result.sentence.startswith("NCCL did not start: NCCL_NET names a network that is not there")
+    assert "do not fit each other" not in result.sentence
