@@ -108,16 +108,24 @@ def _members(entry: AddedFile, ignored: Sequence[str] = ()) -> Iterator[tuple[Pa
     root = paths.PROJECT / entry.path
     if not root.is_symlink() and not root.exists():
         raise RefusedError(f"{root}: no such file or folder\ncorrect `files` of matrix.yaml, or write it")
+    if entry.path != "." and root.parent.resolve() != paths.PROJECT.resolve() / PurePosixPath(entry.path).parent:
+        raise RefusedError(
+            f"{entry.path} of `files` leads over a symbolic link, which a build does not follow\n"
+            f"write the path that it leads to, where that is in {paths.PROJECT}"
+        )
     if root.is_symlink() or not root.is_dir():
         yield root, entry.destination
         return
     from docker.utils.build import exclude_paths  # here, because it imports docker's whole client
 
     prefix = "" if entry.path == "." else f"{entry.path}/"
-    for name in sorted(exclude_paths(str(paths.PROJECT), [*_ignored(), *ignored])):
-        if name and (name + "/").startswith(prefix):
-            below = PurePosixPath(name).relative_to(entry.path)
-            yield paths.PROJECT / name, str(PurePosixPath(entry.destination) / below)
+    names = sorted(exclude_paths(str(paths.PROJECT), [*_ignored(), *ignored]))
+    included = [name for name in names if name and (name + "/").startswith(prefix)]
+    if not included:
+        raise RefusedError(f"{entry.path} of `files`: {IGNORE} leaves all of it out\ncorrect {IGNORE}, or remove it")
+    for name in included:
+        below = PurePosixPath(name).relative_to(entry.path)
+        yield paths.PROJECT / name, str(PurePosixPath(entry.destination) / below)
 
 
 def _ignored() -> list[str]:

@@ -135,6 +135,24 @@ def test_a_file_that_is_missing_is_named() -> None:
         added_files.pack(image_with("files: [absent.py]"))
 
 
+def test_a_path_over_a_link_is_refused(folder: Path) -> None:
+    (folder / "real" / "sub").mkdir(parents=True)
+    (folder / "real" / "sub" / "b").write_text("b")
+    (folder / "link").symlink_to("real")
+    (folder / "etc").symlink_to("/etc")
+    for path in ("link/sub", "etc/hostname"):
+        with pytest.raises(RefusedError, match=rf"{path} of `files` leads over a symbolic link"):
+            added_files.pack(image_with(f"files: [{path}]"))
+
+
+def test_a_folder_that_is_left_out_as_a_whole_is_refused(folder: Path) -> None:
+    (folder / "data").mkdir()
+    (folder / "data" / "a").write_text("a")
+    (folder / ".dockerignore").write_text("data\n")
+    with pytest.raises(RefusedError, match=r"data of `files`: \.dockerignore leaves all of it out"):
+        added_files.pack(image_with("files: [data]"))
+
+
 @pytest.mark.usefixtures("folder")
 def test_data_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(added_files, "MAX_BYTES", 5)
