@@ -1,5 +1,6 @@
 """The links that lead NCCL to eRDMA, InfiniBand or RoCE: its own network or a plugin's, libibverbs, a provider."""
 
+import re
 from collections.abc import Iterator
 
 from rdma_images.chain import links
@@ -20,6 +21,7 @@ SHARP = "nccl-rdma-sharp-plugins"
 P2P_LAYER = "NCCL_PLUGIN_P2P"
 DISABLING_VARIABLES = {"ucx": "NCCL_UCX_DISABLE", "ucx_rma": "NCCL_UCX_RMA_DISABLE"}
 IBEXT_DISABLE = "NCCL_IBEXT_DISABLE"
+NOT_ZERO = re.compile(r"\s*[+-]?(0[xX]0*[1-9a-fA-F]|0*[1-9])")
 SHARP_NETWORKS = ("ibext", "ucx", "nccl rdma plugin")  # how what they call themselves begins
 NO_VERBS = f"the image has no {VERBS}: its package is libibverbs1 (rpm: libibverbs), with ibverbs-providers"
 WITHOUT_VERBS = (*links.EFA_PLUGINS, "uccl-afxdp", "nccl-fastsocket")  # which leave RDMA to NCCL's own network
@@ -49,7 +51,8 @@ def sharp_disabling_variable(environment: dict[str, str]) -> str:
 
 
 def _is_set(environment: dict[str, str], name: str) -> bool:
-    return environment.get(name, "0") not in ("", "0")
+    """Return whether a variable is a number other than 0, as NCCL reads it: with strtoll (NCCL, src/misc/param.cc)."""
+    return bool(NOT_ZERO.match(environment.get(name, "")))
 
 
 def _project(inspection: Inspection, file: str) -> str:

@@ -60,6 +60,7 @@ def test_hpcx_plugin_does_not_read_nccl_ib_disable(environment: Mapping[str, str
         ({**OFF, "NCCL_IBEXT_DISABLE": "1"}, "tcp", f"and NCCL_IBEXT_DISABLE=1 that of {HPCX}"),
         ({**OFF, "NCCL_PLUGIN_P2P": "UCX", "NCCL_UCX_DISABLE": "1"}, "tcp", f"and NCCL_UCX_DISABLE=1 that of {HPCX}"),
         ({"NCCL_NET": "IBext_v9", "NCCL_IBEXT_DISABLE": "1"}, "end", "that NCCL_IBEXT_DISABLE=1 switches off"),
+        ({"NCCL_IB_DISABLE": "false", "NCCL_IBEXT_DISABLE": "0x1"}, "fabric", "would use InfiniBand: libibverbs"),
         ({"NCCL_NET": "AWS Libfabric"}, "end", "NCCL_NET=AWS Libfabric names a network that the image does not have"),
     ],
 )
