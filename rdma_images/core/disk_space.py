@@ -53,7 +53,7 @@ def used_bytes(folder: Path) -> int:
         return 0
     # Its exit code tells of files that went away meanwhile: the total stands.
     output = subprocess.run(["du", "-sxB1", str(folder)], capture_output=True, text=True).stdout
-    return int(output.split()[0])
+    return int((output.split() or ["0"])[0])
 
 
 def bytes_freed(folder: Path) -> int:

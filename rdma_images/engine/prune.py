@@ -95,7 +95,8 @@ def _run_docker(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[
     Raises RdmaImagesError where it fails for another reason.
     """
     result = docker_command.run(engine, *arguments)
-    is_gone = all(NO_IMAGE.search(line) for line in result.stderr.splitlines() if line)
+    lines = [line for line in result.stderr.splitlines() if line]
+    is_gone = bool(lines) and all(NO_IMAGE.search(line) for line in lines)
     if result.returncode and not is_gone and not IN_USE.search(result.stderr):
         raise docker_command.failure(engine, result, *arguments)
     return result
