@@ -157,7 +157,7 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
         return
     if not carriers:
         yield (
-            "error",
+            "error" if fabric or count else "warning",
             "devices",
             "the kernel has no %s device: its driver is not loaded, or the instance has none" % (fabric or "RDMA"),
         )
