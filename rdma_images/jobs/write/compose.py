@@ -200,8 +200,9 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
         ]
         raise RefusedError(
             f"launcher {request.launcher} starts ranks with {' or '.join(launcher.starts)}, "
-            f"and {request.target} has {' and '.join(starters) or 'neither mpirun nor torchrun'}\n"
-            f"launchers for this target: {', '.join(suitable) or 'none'}"
+            f"and {request.target or 'an image that is no target'} "
+            f"has {' and '.join(starters) or 'neither mpirun nor torchrun'}\n"
+            f"launchers for it: {', '.join(suitable) or 'none'}"
         )
     return _Parts(launcher, planned, instance, node, starter)
 

@@ -69,7 +69,7 @@ def test_a_job_that_cannot_be(match: str, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("match", "launcher", "fabric", "starter", "changes"),
     [
-        ("launchers for this target: mpijob", "pytorchjob", "efa", "mpirun", {}),
+        ("launchers for it: mpijob", "pytorchjob", "efa", "mpirun", {}),
         ("efa-pytorch has torchrun", "mpijob", "efa", "torchrun", {}),
         ("is for eRDMA, and efa-pytorch is for EFA", "arena", "efa", "torchrun", {}),
         ("after -- give what each rank runs", "trainjob", "efa", "torchrun", {"command": ()}),
