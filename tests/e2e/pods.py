@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.kubelet import expand
+
 NETWORK = "10.77.1"
 DOMAIN = "svc.cluster.local"
 RESOLVER = """nameserver {network}.254
@@ -175,7 +177,9 @@ def _connect(namespace: str, link: str, bridge: str, address: str) -> None:
 def _start(pod: Pod, namespace: str, folder: Path, configs: Mapping[str, Any], path: str, resolver: str) -> None:
     """Start the pod's container with its command, variables and volumes."""
     (container,) = pod.spec["containers"]
-    variables = {row["name"]: row.get("value", namespace) for row in container["env"]}  # valueFrom: the node's name
+    variables: dict[str, str] = {}
+    for row in container["env"]:
+        variables[row["name"]] = expand(row.get("value", namespace), variables)  # valueFrom: the node's name
     volumes, etc, mounts = folder / pod.name, folder / f"{pod.name}-etc", []
     volumes.mkdir()
     etc.mkdir()
@@ -187,7 +191,8 @@ def _start(pod: Pod, namespace: str, folder: Path, configs: Mapping[str, Any], p
             _write_config(volume["configMap"], configs, volumes / mount["name"])
             mounts += [mount["name"], mount["mountPath"]]
     pod.log = folder / f"{pod.name}.log"
-    words = [pod.name, str(etc), str(volumes), *mounts, "--", *container["command"]]
+    words = [pod.name, str(etc), str(volumes), *mounts, "--"]
+    words += [expand(word, variables) for word in container["command"]]
     alone = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
     with pod.log.open("wb") as log:
         pod.process = subprocess.Popen(

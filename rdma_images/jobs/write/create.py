@@ -11,7 +11,8 @@ from rdma_images.selection.project import Project
 def render_job_files(job: Job, project: Project) -> dict[str, str]:
     """Return the files of a job by name, job.json among them."""
     launcher = project.facts.launchers.launchers[job.launcher]
-    context = {"job": job, "launcher": launcher, "resource": counts.resource(job.fabric)}
+    written = render.literal_in_pods(job) if launcher.kind == "kubernetes" else job
+    context = {"job": written, "launcher": launcher, "resource": counts.resource(job.fabric)}
     texts = render.render_templates(
         job.launcher, {**context, "code_files": partial(code_files.read_code, job.work.code)}
     )

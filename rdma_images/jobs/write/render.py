@@ -3,9 +3,11 @@
 import ast
 import base64
 import json
+import re
 import shlex
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +18,10 @@ import jinja2
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.node import all_reduce_check, node_check
+from rdma_images.jobs.write.job import Job
 
 ENDING = ".j2"
+TAKEN_BY_PODS = re.compile(r"\$(?=[$(])")
 START = "exec(__import__('zlib').decompress(__import__('base64').b64decode('{}')))"
 
 
@@ -41,6 +45,20 @@ def render_templates(launcher: str, context: Mapping[str, object]) -> dict[str, 
     with templates.template_errors(f"launcher {launcher}"):
         texts = {name.removesuffix(ENDING): _text(f"{launcher}/{name.removesuffix(ENDING)}", context) for name in names}
     return {name: text for name, text in texts.items() if text.strip()}
+
+
+def literal_in_pods(job: Job) -> Job:
+    """Return the job with the words of its commands and variables written so that a pod leaves them as they are.
+
+    Kubernetes replaces `$$` by `$`, and `$(NAME)` by a variable, in a container's command and variables
+    (kubernetes/kubernetes, third_party/forked/golang/expansion).
+    """
+    return replace(
+        job,
+        command=tuple(TAKEN_BY_PODS.sub("$$", word) for word in job.command),
+        environment={name: TAKEN_BY_PODS.sub("$$", value) for name, value in job.environment.items()},
+        roles=tuple(map(literal_in_pods, job.roles)),
+    )
 
 
 def render_preflight(fabric: str, gpus: int) -> str:

@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from rdma_images.jobs.write.job import Job
+from rdma_images.jobs.write.work import Work
 from tests.support import job_parts as jobs
+from tests.support.kubelet import expand
 
 # ssh runs the command on this machine; docker runs what it would run in the container, with the variables that it has.
 SSH = """#!/bin/bash
@@ -179,3 +181,26 @@ def _started(tmp_path: Path, path: str, script: str, **variables: str) -> list[A
     script = script.replace("/tmp/nccl", str(tmp_path / "nccl"))
     subprocess.run(["sh", "-c", script], env={"PATH": path, **variables}, check=True, capture_output=True)
     return [json.loads(line) for line in (tmp_path / "calls.json").read_text().splitlines()]
+
+
+def test_a_pod_leaves_commands_and_variables_as_they_are_told() -> None:
+    """A kubelet replaces $$ and $(NAME) in both: the commands that are written have neither, but for its own escape."""
+    command, value = ("train.py", "--pw", "a$$b", "--x", "$(A)"), "a$$b $(A) $HOME"
+    job = jobs.job("pytorchjob", "efa", "torchrun", command=command, work=Work(env={"A": "1", "B": value}))
+    container = jobs.pods(job)[0]["spec"]["containers"][0]
+    (text,) = (word for word in container["command"] if "torchrun" in word)
+    variables = {row["name"]: row.get("value", "") for row in container["env"]}
+    assert expand(variables["B"], variables) == value
+    assert "--pw 'a$$b' --x '$(A)'" in expand(text, variables)
+    before = text.partition("train.py")[0]
+    assert expand(before, variables) == before
+
+
+def test_the_logs_of_nccl_are_printed_while_a_pod_runs(tmp_path: Path) -> None:
+    container = jobs.pods(jobs.job("pytorchjob", "efa", "torchrun", node_check=False))[0]["spec"]["containers"][0]
+    text = expand(container["command"][-1], {}).replace("/tmp/nccl", str(tmp_path / "nccl"))
+    start, end = text.index("mkdir -p"), text.index("follower=$!")
+    log = tmp_path / "nccl" / "a.log"
+    script = f"{text[start:end]}follower=$!\necho NCCL INFO > {log}; sleep 4; kill $follower; wait $follower"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
+    assert "NCCL INFO" in done.stdout
