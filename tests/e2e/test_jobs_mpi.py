@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e import unpacked
 from tests.support import job_parts as jobs
+from tests.support.kubelet import expand
 
 pytestmark = [pytest.mark.e2e, unpacked.needs]
 
@@ -50,7 +51,7 @@ def test_the_ranks_have_the_images_variables_and_their_logs_come_back(
     groups = {""}
     for role, pod in zip(roles, jobs.pods(job), strict=True):
         groups.add(",".join(map(str, pod["spec"].get("securityContext", {}).get("supplementalGroups", ()))))
-        script = pod["spec"]["containers"][0]["command"][2]
+        script = expand(pod["spec"]["containers"][0]["command"][2], {})
         (folder / f"{role}.sh").write_text(script.replace("/tmp/nccl", str(folder / "nccl")))
     variables = {**job.variables, "NCCL_DEBUG_FILE": f"{folder}/nccl/%h.%p.log"}
     (folder / "environment.sh").write_text("".join(f"export {name}='{value}'\n" for name, value in variables.items()))

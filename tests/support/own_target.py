@@ -4,8 +4,8 @@ import re
 
 from rdma_images.core import paths
 
-PAGE = (paths.PROJECT / "docs" / "reference" / "targets.md").read_text(encoding="utf-8")
-NAME = "my-training"
+NAME = "documented-training"  # no other test builds an image of this name
+PAGE = (paths.PROJECT / "docs" / "reference" / "targets.md").read_text(encoding="utf-8").replace("my-training", NAME)
 
 
 def block(language: str) -> str:
