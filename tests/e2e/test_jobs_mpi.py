@@ -64,7 +64,7 @@ def test_the_ranks_have_the_images_variables_and_their_logs_come_back(
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     for rank in range(4):
