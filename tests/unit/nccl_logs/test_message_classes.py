@@ -164,6 +164,7 @@ def test_a_message_that_torch_repeats_is_told_by_its_words(name: str) -> None:
         "graph/xml.cc:9 NCCL WARN Could not find real path of /sys/class/net/eth0/device",
         "misc/profiler.cc:9 NCCL WARN Profiler init failed with error (1). Continue without profiler.",
         "NCCL WARN NET/Plugin: Could not find: libnccl-net.so",
+        "misc/cudawrap.cc:90 NCCL WARN Failed to find CUDA library in /usr/local/cuda-11.7 (NCCL_CUDA_PATH=x)",
         "misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]",
         "ras/ras.cc:9 NCCL WARN RAS received unknown notification type 3",
         "transport/net_ib/common.cc:9 NCCL WARN NET/IB : mlx5_0:1 GID table changed",
