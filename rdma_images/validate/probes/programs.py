@@ -64,7 +64,7 @@ def programs(
     home = cuda_home(root, environment)
     return {
         "started": list(started(root, path, entry, workdir)),
-        "compilers": {name: found for name in COMPILERS if (found := which(root, path, name))},
+        "compilers": {name: file for name in COMPILERS if (file := which(root, path, name))},
         "elsewhere": elsewhere(root, folders),
         "cuda_home": home,
         "nvcc": home + "/bin/nvcc" if home and root.is_file(home + "/bin/nvcc") else "",
