@@ -48,6 +48,8 @@ _FULL = re.compile(r"^(?:#\d+ )?(?:[\d.]+ +|ERROR: )?(.*no space left on device.
 # another one ("only one connection allowed", session/grpc.go of moby/buildkit): a second run finds it cached.
 PASSING = re.compile(r"parent snapshot \S+ does not exist|only one connection allowed")
 ATTEMPTS = 4  # a chain of three targets, all cached, failed twice in a row
+# The connection to BuildKit ended with the build: gRPC's status of that, as docker build and buildx bake print it.
+_LOST = re.compile(r"^ERROR: failed to solve: (?:rpc error: code = )?Unavailable\b")
 _ESCAPE = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")  # a terminal's colours and moves of the cursor
 MAX_TAIL_BYTES = 1 << 16  # bytes that a command drew last: BuildKit repeats a failed step's lines at its end
 
@@ -236,6 +238,9 @@ def _failed(ids: Sequence[str], lines: Sequence[str]) -> RdmaImagesError:
     if full := next((match[1] for line in lines if (match := _FULL.match(line))), ""):
         fix = f"free disk space; {paths.COMMAND} engine.status shows what can be removed, and how"
         return RdmaImagesError(f"{failure}: {full}\n{fix}")
+    if any(map(_LOST.match, lines)):
+        fix = f"run the command again: what is built is in the cache; {paths.COMMAND} engine.status shows the engine"
+        return RdmaImagesError(f"{failure}: the engine stopped, or the connection to it broke\n{fix}")
     complaint = next((f": {match[1]}" for line in lines if (match := _COMPLAINT.match(line))), "")
     return RdmaImagesError(f"{failure}{complaint}\nits last lines above name the step that failed")
 

@@ -62,6 +62,11 @@ ERROR: failed to solve: process "/bin/sh -c apt-get install" did not complete su
         (UNKNOWN_PACKAGE, ": E: Unable to locate package nonesuch-package", "its last lines above name the step"),
         (FULL_IN_A_STEP, ": head: error writing 'standard output': No space left on device", "free disk space; "),
         (FULL_IN_BUILDKIT, ": E: Write error - write (28: No space left on device)", "free disk space; "),
+        (
+            "#21 CACHED\nERROR: failed to solve: Unavailable: error reading from server: EOF",
+            ": the engine stopped, or the connection to it broke",
+            "run the command again: ",
+        ),
         ("#5 ERROR: exit code: 1", "", "its last lines above name the step"),
         ("", "", "its last lines above name the step"),
     ],
