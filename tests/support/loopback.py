@@ -131,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
             start, end = int(byte_range[1]), int(byte_range[2] or len(body) - 1)
             status, headers["Content-Range"] = 206, f"bytes {start}-{end}/{len(body)}"
             if start >= len(body):
-                status = 416
+                status, headers["Content-Range"] = 416, f"bytes */{len(body)}"
             body = body[start : end + 1]
         self.send_response(status)
         for name, value in headers.items():

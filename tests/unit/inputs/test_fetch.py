@@ -129,6 +129,16 @@ def test_a_later_run_goes_on_where_an_earlier_one_was_cut_off(site: Site, state:
     assert not part.exists()
 
 
+def test_a_whole_file_that_a_killed_run_left_is_not_downloaded_again(site: Site, state: Path) -> None:
+    site.answers["/tool"] = Answer(BODY, headers={"ETag": '"1"'})
+    part = state / "downloads/partial/tool-1.0/tool"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(BODY)
+    part.with_name("tool.etag").write_text('"1"')
+    assert fetched(make_source(f"{site.address}/tool")) == BODY
+    assert [request.headers["range"] for request in site.requests] == [f"bytes={len(BODY)}-"]
+
+
 def test_a_part_of_something_else_is_thrown_away(site: Site, state: Path) -> None:
     part = state / "downloads/partial/tool-1.0/tool"
     part.parent.mkdir(parents=True)
