@@ -2,9 +2,8 @@
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -23,7 +22,7 @@ from rdma_images.core.image import TOOL, Image
 from rdma_images.core.image_build import Build
 from rdma_images.core.progress import Progress, silent
 from rdma_images.core.source import Source, Supply
-from rdma_images.core.step_files import BUILD, HISTORY
+from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine, docker_command, platforms
 from rdma_images.engine.layout import layout
 from rdma_images.inputs import debian_index, debian_lock, download_store, preflight, sources
@@ -59,17 +58,15 @@ def build(
     """
     start = time.monotonic()
     revision = labels.project_revision()
-    supplies, wheels, references = _bake(specs, project, engine, options, revision, progress, lock)
+    supplies, wheels = _bake(specs, project, engine, options, revision, progress, lock)
     seconds = round(time.monotonic() - start, 1)
     programs = _programs(engine, options.builder)
-    builds = {
+    return {
         spec.image.id: _record_and_remove_replaced(
             spec, supplies[spec.image.id], engine, seconds, revision, programs, wheels
         )
         for spec in specs
     }
-    save_history(builds.values(), engine, options.builder, progress, wheels.steps, references)
-    return builds
 
 
 def build_layout(
@@ -96,11 +93,8 @@ def _bake(
     revision: labels.Revision,
     progress: Progress,
     lock: locking.HeldLock,
-) -> tuple[dict[str, tuple[Supply, ...]], wheel_contexts.WheelContexts, tuple[str, ...]]:
-    """Download what the images need and bake them.
-
-    Returns each image's supplies by its id, the wheels' layers, and the builds' references in BuildKit's history.
-    """
+) -> tuple[dict[str, tuple[Supply, ...]], wheel_contexts.WheelContexts]:
+    """Download what the images need and bake them; return each image's supplies by its id, and the wheels' layers."""
     supplies = _require_inputs(specs, project, engine, options, progress)
     contexts = _download(supplies, project, progress)
     targets = _targets(specs, supplies, contexts, project, revision, progress)
@@ -108,10 +102,9 @@ def _bake(
     with _secret_files(specs, supplies, contexts, project) as secret_files:
         baking = run_bake.Bake(engine, options, secret_files)
 
-        def build_system_layers(ids: Sequence[str]) -> int:
-            if options.no_cache:  # the image would not take them from there
-                return 0
-            return baking.build_system_layers(file, ids)
+        def build_system_layers(ids: Sequence[str]) -> None:
+            if not options.no_cache:  # else the image would not take them from there
+                baking.build_system_layers(file, ids)
 
         wheels = wheel_contexts.provide_contexts(specs, project, engine, options, build_system_layers, progress)
         with_wheels = bake.with_contexts(file, wheels.contexts)
@@ -121,10 +114,10 @@ def _bake(
             compile_stage = partial(baking.stage, with_wheels)
             compiled = source_wheels.provide_contexts(specs, stand_ins, compile_stage, progress, options.layers)
         with_all = bake.with_contexts(with_wheels, compiled)
-        references = baking.images(with_all, targets)
+        baking.images(with_all, targets)
     if not wheel_contexts.are_names_kept():
         docker_command.remove_images(engine, *wheels.image_refs)  # the built images keep the layers
-    return supplies, wheels, references
+    return supplies, wheels
 
 
 def _require_inputs(
@@ -224,34 +217,6 @@ def bake_file(specs: Sequence[BuildSpec], project: Project, rehearse: bool) -> P
     path = paths.BUILD / "bake.json"
     atomic.write(path, bake.bake_text(bake.bake_file(targets, list(contexts.helpers.values()))))
     return path
-
-
-def save_history(
-    builds: Collection[Build],
-    engine: Engine,
-    builder: str | None,
-    progress: Progress = silent,
-    earlier_cached: int = 0,
-    references: Collection[str] = ("",),
-) -> None:
-    """Write buildkit.json for each image: BuildKit's own record of its build, which BuildKit deletes after some days.
-
-    `references` are those of the builds in the history; without them all of it is read.
-    `earlier_cached` steps of it ran in this build before the one that is recorded, whose cache they seem to come from.
-    Where the builder does not answer, `progress` gets the reason and no buildkit.json is written.
-    """
-    from rdma_images.engine import history  # here, because importing gRPC takes 0.2 s
-
-    try:
-        provenances = history.provenances(engine, {entry.digest for entry in builds}, builder or "", references)
-    except RdmaImagesError as error:
-        provenances = {}
-        progress(f"{error}\nthe provenance will have this project's record of the build only")
-    for entry in builds:
-        if record := provenances.get(entry.digest):
-            HISTORY.write(entry.image_id, replace(record, cached=max(0, record.cached - earlier_cached)))
-        else:
-            HISTORY.path(entry.image_id).unlink(missing_ok=True)
 
 
 def _targets(

@@ -1,6 +1,5 @@
 """How to build, and `docker buildx bake`."""
 
-import json
 import os
 import pty
 import re
@@ -35,7 +34,6 @@ BUILDX = {
 FIRST_WITH_ALLOW = (0, 17)
 
 IMAGE = "{image}"  # in the address of a cache: replaced by the image's id
-_DONE = re.compile(r"^#(\d+) DONE")  # in plain progress, a step that ran
 # What a step says of its own end: apt's "E: …", uv's and dpkg's "error: …", git's "fatal: …". Its number is before that
 # in plain progress, and not on a terminal.
 _COMPLAINT = re.compile(r"^(?:#\d+ )?[\d.]+ +((?:E|error|dpkg: error|fatal): .+)$")
@@ -91,27 +89,21 @@ class Bake:
     options: Options
     secret_files: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)  # by target and name of the secret
 
-    def images(self, file: Mapping[str, Any], targets: Sequence[bake.ImageTarget]) -> tuple[str, ...]:
-        """Build images, their progress live on a terminal and in plain lines elsewhere.
-
-        Returns the references of the builds in BuildKit's history, "" where buildx does not say them.
-        """
+    def images(self, file: Mapping[str, Any], targets: Sequence[bake.ImageTarget]) -> None:
+        """Build images, their progress live on a terminal and in plain lines elsewhere."""
         outputs = {bake.image_name(target.image.id): self._output(target) for target in targets}
         ids = [target.image.id for target in targets]
         with self._command(file, outputs) as (command, environment):
             command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]
-            metadata = Path(environment["TMPDIR"]) / "metadata.json"
-            command += ["--metadata-file", str(metadata)]
             command += _cache_from(ids, self.options)
             for image_id in ids:  # an image's cache has the steps of its helper targets, too
                 caches = [cache.replace(IMAGE, image_id) for cache in self.options.cache_to]
                 command += [f"--set={bake.image_name(image_id)}.cache-to={cache}" for cache in caches]
             run = _draw if sys.stderr.isatty() else _show_lines
             _run(run, self.engine, command, environment, ids)
-            return _references(metadata)
 
-    def build_system_layers(self, file: Mapping[str, Any], ids: Sequence[str]) -> int:
-        """Build the system layers of the images `ids`, and return how many steps of that no cache had.
+    def build_system_layers(self, file: Mapping[str, Any], ids: Sequence[str]) -> None:
+        """Build the system layers of the images `ids`.
 
         No image comes of it; the engine's own builder compresses their layers, too.
         """
@@ -120,21 +112,18 @@ class Bake:
         if self.engine.store == "containerd" and not self.options.builder:
             # What it compresses now, its cache has for the image.
             early = f"type=image,store=false,{bake.COMPRESSIONS[self.options.compression]}"
-        lines = self._build_in_plain_lines(targets, dict.fromkeys(targets["group"]["default"]["targets"], early), ids)
-        return len({match[1] for line in lines if (match := _DONE.match(line))})
+        self._build_in_plain_lines(targets, dict.fromkeys(targets["group"]["default"]["targets"], early), ids)
 
     def stage(self, file: Mapping[str, Any], image_id: str, stage: str, folder: Path) -> None:
         """Build one stage of an image, and write its files to `folder`."""
         outputs = {bake.image_name(image_id): f"type=local,dest={folder}"}
         self._build_in_plain_lines(bake.stage_file(file, image_id, stage), outputs, [image_id])
 
-    def _build_in_plain_lines(
-        self, file: Mapping[str, Any], outputs: Mapping[str, str], ids: Sequence[str]
-    ) -> list[str]:
-        """Build what `outputs` names, and return the lines of its progress."""
+    def _build_in_plain_lines(self, file: Mapping[str, Any], outputs: Mapping[str, str], ids: Sequence[str]) -> None:
+        """Build what `outputs` names."""
         with self._command(file, outputs) as (command, environment):
             command += ["--progress", "plain", *_cache_from(ids, self.options)]
-            return _run(_show_lines, self.engine, command, environment, ids)
+            _run(_show_lines, self.engine, command, environment, ids)
 
     def _output(self, target: bake.ImageTarget) -> str:
         """Return where an image goes: into the engine, or the folder of the options."""
@@ -164,30 +153,20 @@ class Bake:
             yield command, BUILDX | {"TMPDIR": folder}
 
 
-def _references(metadata: Path) -> tuple[str, ...]:
-    """Return the references in buildx's metadata file, which has them as BUILDER/NODE/REFERENCE by target."""
-    try:
-        builds = json.loads(metadata.read_text(encoding="utf-8")).values()
-    except FileNotFoundError:
-        return ("",)
-    return tuple(build.get("buildx.build.ref", "").rpartition("/")[2] for build in builds if isinstance(build, dict))
-
-
 def _run(
     show: Callable[[Engine, Sequence[str], Mapping[str, str]], tuple[int, list[str]]],
     engine: Engine,
     command: Sequence[str],
     environment: Mapping[str, str],
     ids: Sequence[str],
-) -> list[str]:
-    """Run a command as `show` does, again where another run may pass, and return the lines of the last run."""
+) -> None:
+    """Run a command as `show` does, again where another run may pass. Raises RdmaImagesError where it fails."""
     for _ in range(ATTEMPTS):
         code, lines = show(engine, command, environment)
         if not code or not any(map(PASSING.search, lines)):
             break
     if code:
         raise _failed(ids, lines)
-    return lines
 
 
 def _show_lines(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:

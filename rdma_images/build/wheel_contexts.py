@@ -33,7 +33,7 @@ COMPILING_LOCK = "compiling-"  # the locks of processes that compile
 
 @dataclass(frozen=True)
 class WheelContexts:
-    """The contexts of each image by its id, the images of layers behind them, and how many steps ran meanwhile.
+    """The contexts of each image by its id, and the images of layers behind them.
 
     `blobs` are each image's layers, the digest with the size in bytes; `registry` is the repository that has them.
     """
@@ -42,7 +42,6 @@ class WheelContexts:
     blobs: dict[str, dict[str, int]] = field(default_factory=dict)
     registry: str = ""
     image_refs: tuple[str, ...] = ()
-    steps: int = 0
 
 
 def are_usable(engine: Engine, options: Options) -> bool:
@@ -70,14 +69,15 @@ def provide_contexts(
     project: Project,
     engine: Engine,
     options: Options,
-    build_system_layers: Callable[[Sequence[str]], int],
+    build_system_layers: Callable[[Sequence[str]], None],
     progress: Progress = silent,
 ) -> WheelContexts:
     """Bring the wheels' layers of all images to where the build takes them: into the engine, or a registry.
 
-    While layers are made or sent, `build_system_layers` builds the rest of the images whose ids it gets, and returns
-    the number of its steps. Where layers are not usable, there are no contexts, and the Dockerfile's stages install the
-    wheels. Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
+    While layers are made or sent, `build_system_layers` builds the rest of the images whose ids it gets. Where
+    layers are not usable, there are no contexts, and the Dockerfile's stages install the wheels.
+
+    Raises RdmaImagesError for what cannot be made, and for a registry that does not answer.
     """
     locked = digests.read_digests()
     layer_sets = _layer_sets(specs, options.compression) if are_usable(engine, options) else {}
@@ -98,7 +98,7 @@ def provide_contexts(
     try:
         indexes = {entry.name: entry.address for spec in specs for entry in spec.image.indexes}
         maker = LayerMaker(transfer.recipes, *sources.index_for(project.mirrors), progress, locked, indexes)
-        loaded_images, steps = _run_in_parallel(
+        loaded_images = _run_in_parallel(
             transfer.by_layer_set, maker, (lambda: build_system_layers(list(layer_sets))) if transfer.is_long else None
         )
     except (registry_errors.DeniedError, registry_errors.UnauthorizedError) as error:
@@ -113,7 +113,7 @@ def provide_contexts(
         for image_id, by_stage in layer_sets.items()
     }
     refs = tuple(loaded_images[layer_set].ref for layer_set in images if layer_set in transfer.in_engine)
-    return WheelContexts(contexts, blobs, repository.ref if repository else "", refs, steps)
+    return WheelContexts(contexts, blobs, repository.ref if repository else "", refs)
 
 
 @dataclass(frozen=True)
@@ -167,14 +167,15 @@ def _plan_pull(
 def _run_in_parallel(
     work: Mapping[LayerSet, Callable[[LayerMaker], LoadedImage]],
     making: LayerMaker,
-    build_system_layers: Callable[[], int] | None,
-) -> tuple[dict[LayerSet, LoadedImage], int]:
-    """Run `work` for each image of layers; return the results, and the steps of `build_system_layers` meanwhile."""
+    build_system_layers: Callable[[], None] | None,
+) -> dict[LayerSet, LoadedImage]:
+    """Run `work` for each image of layers, and `build_system_layers` meanwhile; return the results of `work`."""
     # The pool outside: what waits for a layer ends once the maker has.
     with ThreadPoolExecutor(1) as pool, making as maker:
         running = pool.submit(lambda: {layer_set: action(maker) for layer_set, action in work.items()})
-        steps = build_system_layers() if build_system_layers else 0
-        return running.result(), steps
+        if build_system_layers:
+            build_system_layers()
+        return running.result()
 
 
 def _is_loadable(engine: Engine, options: Options) -> bool:

@@ -1,33 +1,21 @@
 """Turn the matrix into CI jobs: one for each image, with the machine it needs and the time it may take."""
 
 import json
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Annotated, Any
-
-from pydantic import Field, TypeAdapter, ValidationError
+from typing import Any
 
 from rdma_images import components
-from rdma_images.core import atomic, files, paths
-from rdma_images.core.errors import RdmaImagesError, RefusedError, suggestion
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import Image
-from rdma_images.core.step_files import BUILD, HISTORY
 from rdma_images.plan.matrix import Matrix
 
 # GitHub's names for its hosted machines; --runner gives others.
 RUNNERS = {"linux/amd64": "ubuntu-24.04", "linux/arm64": "ubuntu-24.04-arm"}
-UNMEASURED_TIMEOUT = 120  # minutes: no uncached build is known, neither of the image nor of one with the same wheels
-MIN_TIMEOUT, MAX_TIMEOUT = 20, 360  # minutes; GitHub ends a hosted job after MAX_TIMEOUT
+TIMEOUT = 120  # minutes that a job may take
 MAX_JOBS = 256  # of one matrix: docs.github.com, "Usage limits" of Actions
-FILE = "uncached.json"  # kept between runs: most find nearly everything in the cache
-# The share of cached steps that an uncached build may have: an empty engine had 1 of 65.
-CACHED_SHARE = 0.1
-
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_FORM = TypeAdapter(dict[str, Seconds])
 
 
 @dataclass(frozen=True)
@@ -48,10 +36,9 @@ def jobs(
     images: Sequence[Image],
     all_images: Sequence[Image],
     matrix: Matrix,
-    slowest: Mapping[str, float],
     runners: Mapping[str, str] | None = None,
 ) -> tuple[CiJob, ...]:
-    """Return a job for each of `images`, some of `all_images`. `slowest` has the seconds of uncached builds by image.
+    """Return a job for each of `images`, some of `all_images`.
 
     Raises RefusedError where `runners` names a platform that no image is for.
     """
@@ -65,23 +52,13 @@ def jobs(
             target=image.target,
             platform=image.platform,
             runner=runner_by_platform[image.platform],
-            timeout=timeout_minutes(_uncached(image, all_images, slowest)),
+            timeout=TIMEOUT,
             arguments=arguments(image, matrix),
             cache=cache_name(image),
             caches=" ".join(_caches(image, all_images)),
         )
         for image in images
     )
-
-
-def timeout_minutes(uncached: float | None) -> int:
-    """Return the minutes that a job may take: three times the seconds of an uncached build, and ten for all around it.
-
-    Cached builds do not count: a job whose cache is gone would exceed their limit.
-    """
-    if uncached is None:
-        return UNMEASURED_TIMEOUT
-    return max(MIN_TIMEOUT, math.ceil(min(MAX_TIMEOUT, 3 * uncached / 60 + 10)))
 
 
 def arguments(image: Image, matrix: Matrix) -> str:
@@ -106,14 +83,6 @@ def cache_name(image: Image) -> str:
     return f"{image.target}-{sha256(image.id.encode()).hexdigest()[:12]}"
 
 
-def _uncached(image: Image, all_images: Sequence[Image], slowest: Mapping[str, float]) -> float | None:
-    """Return the seconds of the slowest uncached build of an image, or of those with the same wheels."""
-    same_wheels = [
-        slowest[other.id] for other in all_images if other.id in slowest and wheel_group(other) == wheel_group(image)
-    ]
-    return slowest.get(image.id, max(same_wheels, default=None))
-
-
 def _caches(image: Image, all_images: Sequence[Image]) -> list[str]:
     return [
         cache_name(image),
@@ -134,35 +103,3 @@ def as_github(ci_jobs: Sequence[CiJob]) -> str:
         )
     body: dict[str, Any] = {"include": [asdict(job) for job in ci_jobs]}
     return json.dumps(body, separators=(",", ":"))
-
-
-def slowest_builds() -> dict[str, float]:
-    """Return image id -> seconds of its slowest known uncached build; empty where there is no file.
-
-    Raises RdmaImagesError for a broken file.
-    """
-    path = paths.BUILD / FILE
-    try:
-        return _FORM.validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except ValidationError:
-        raise RdmaImagesError(f"{path}: not a table of seconds by image\nremove it") from None
-
-
-def record_durations() -> dict[str, float]:
-    """Add the builds under build/images/ to the table, each where it is the slowest; return the table."""
-    seconds_by_image = slowest_builds()
-    for image_id in (folder.name for folder in files.list_folder(paths.IMAGES) if files.exists(folder)):
-        if (seconds := uncached_seconds(image_id)) is not None:
-            seconds_by_image[image_id] = max(seconds, seconds_by_image.get(image_id, 0.0))
-    atomic.write(paths.BUILD / FILE, _FORM.dump_json(seconds_by_image, indent=2).decode() + "\n")
-    return seconds_by_image
-
-
-def uncached_seconds(image_id: str) -> float | None:
-    """Return the seconds of an image's last build; None unless BuildKit's record shows few cached steps."""
-    build, record = BUILD.read(image_id), HISTORY.read(image_id)
-    if build is None or record is None or record.digest != build.digest or not record.steps:
-        return None
-    return build.seconds if record.cached <= CACHED_SHARE * record.steps else None

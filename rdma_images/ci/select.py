@@ -14,10 +14,8 @@ from rdma_images.ci.jobs import wheel_group
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Image
-from rdma_images.core.image_build import Build
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
-from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
 from rdma_images.inputs import lock, preflight, sources
 from rdma_images.inputs.mirrors import Mirrors
@@ -26,7 +24,7 @@ from rdma_images.selection import project
 
 PART = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 MAX_PARTS = 2_000  # parts: no target has more rows
-FIRST, NEXT = 600.0, 60.0  # seconds assumed for an unmeasured image: the first with its wheels, and each other one
+FIRST, NEXT = 600, 60  # seconds assumed for an image: the first with its wheels, and each other one
 _DIGESTS_TIMEOUT = 300  # seconds for the digests of the commit before
 
 
@@ -44,7 +42,7 @@ def select_images(
         progress(f"{len(selected)} of {len(images)} images have changed since {since}")
     if part is not None:
         number, parts = parse_shard(part)
-        selected = split_images(selected, parts, BUILD.read)[number - 1]
+        selected = split_images(selected, parts)[number - 1]
     return selected
 
 
@@ -53,7 +51,7 @@ class Shard:
     """The images of one machine and the seconds they are expected to take."""
 
     images: list[Image] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: int = 0
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -69,9 +67,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     return number, total
 
 
-def split_images(
-    images: Sequence[Image], count: int, find_build: Callable[[str], Build | None]
-) -> tuple[tuple[Image, ...], ...]:
+def split_images(images: Sequence[Image], count: int) -> tuple[tuple[Image, ...], ...]:
     """Return `images` in `count` disjoint parts, every image in exactly one; the same input gives the same parts.
 
     Images with the same wheels are a group and stay in one part. Where there are fewer groups than parts, the largest
@@ -79,13 +75,10 @@ def split_images(
     """
     groups = _split_groups(_groups(images), count)
     shards = [Shard() for _ in range(count)]
-    weighed = sorted(
-        ((_seconds(group, find_build), group) for group in groups), key=lambda part: (-part[0], part[1][0].id)
-    )
-    for seconds, group in weighed:
+    for group in sorted(groups, key=lambda group: (-len(group), group[0].id)):
         lightest = min(shards, key=lambda part: part.seconds)
         lightest.images += group
-        lightest.seconds += seconds
+        lightest.seconds += FIRST + NEXT * (len(group) - 1)
     return tuple(tuple(part.images) for part in shards)
 
 
@@ -107,13 +100,6 @@ def _split_groups(groups: list[list[Image]], count: int) -> list[list[Image]]:
         middle = len(largest) // 2
         groups += [largest[:middle], largest[middle:]]
     return groups
-
-
-def _seconds(group: Sequence[Image], find_build: Callable[[str], Build | None]) -> float:
-    """Return the seconds that a group is expected to take: measured where it was built, else assumed."""
-    measured: Mapping[str, float] = {image.id: build.seconds for image in group if (build := find_build(image.id))}
-    assumed = (FIRST if number == 0 else NEXT for number in range(len(group)))
-    return sum(measured.get(image.id, guess) for image, guess in zip(group, assumed, strict=True))
 
 
 def digests(progress: Progress = silent) -> dict[str, str]:

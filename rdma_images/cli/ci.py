@@ -1,7 +1,5 @@
 """The tasks for continuous integration: ci.*."""
 
-from json import dumps
-
 from invoke.context import Context
 from invoke.exceptions import Exit
 
@@ -36,7 +34,7 @@ def matrix(
     all_images = target_options.chosen_images(loaded_project, target, True, None)
     images = select.select_images(all_images, shard, changed_since, progress)
     runners = target_options.parse_changes(runner, "--runner", "platform=label")
-    show(jobs.as_github(jobs.jobs(images, all_images, loaded_project.matrix, jobs.slowest_builds(), runners)))
+    show(jobs.as_github(jobs.jobs(images, all_images, loaded_project.matrix, runners)))
 
 
 @verb("ci.locked --all", help=CHOICE, iterable=MANY)
@@ -56,17 +54,6 @@ def locked(
     select.require_locks(
         target_options.chosen_images(loaded_project, target, all, set), loaded_project.facts, loaded_project.mirrors
     )
-
-
-@verb("ci.measured")
-def measured(_: Context) -> None:
-    """Keep build times, for the time limits of jobs.
-
-    Prints the seconds of the uncached builds under build/images/; ci.matrix derives its limits from them.
-    """
-    from rdma_images.ci import jobs
-
-    show(dumps(jobs.record_durations(), indent=2))
 
 
 @verb("ci.summary")

@@ -50,5 +50,5 @@ def namespace() -> Collection:
     tasks.add_collection(Collection("facts", maintaining.update))
     tasks.add_collection(Collection("matrix", maintaining.bump, maintaining.schema))
     tasks.add_collection(Collection("engine", engines.up, engines.status, engines.prune, engines.down))
-    tasks.add_collection(Collection("ci", ci.matrix, ci.locked, ci.measured, ci.summary, ci.join))
+    tasks.add_collection(Collection("ci", ci.matrix, ci.locked, ci.summary, ci.join))
     return tasks

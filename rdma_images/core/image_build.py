@@ -1,8 +1,6 @@
 """A built image, and where its parts came from."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -21,14 +19,3 @@ class Build:
     layers: dict[str, int] = field(default_factory=dict)  # digest -> bytes, of the wheels' layers that it was built on
     layers_at: str = ""  # the repository that has these, "host/name"; empty where no registry was asked
     files: dict[str, str] = field(default_factory=dict)  # SHA-256 of matrix.yaml and of the locks, by path
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """BuildKit's record of the build that made an image, in the form of an SLSA version."""
-
-    digest: str  # of the image's manifest
-    predicate_type: str  # "https://slsa.dev/provenance/v0.2"
-    predicate: Mapping[str, Any]
-    steps: int = 0  # of the build; 0 where it is not known
-    cached: int = 0  # how many of them a cache answered

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rdma_images.core import atomic, files
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.image_build import Build, Provenance
+from rdma_images.core.image_build import Build
 from rdma_images.core.paths import COMMAND, image_folder
 from rdma_images.core.plain import first_misfit, plain
 
@@ -96,7 +96,6 @@ def step_file(name: str, step: str, form: type[Form]) -> StepFile[Form]:
 
 
 BUILD = step_file("build.json", "build", Build)
-HISTORY = step_file("buildkit.json", "build", Provenance)
 
 
 def _misfit(error: ValueError) -> str:

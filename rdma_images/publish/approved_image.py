@@ -10,7 +10,7 @@ from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Image
 from rdma_images.core.image_build import Build
 from rdma_images.core.paths import COMMAND
-from rdma_images.core.step_files import BUILD, HISTORY
+from rdma_images.core.step_files import BUILD
 from rdma_images.engine import Engine
 from rdma_images.inputs import sources
 from rdma_images.inspection.report import Report
@@ -67,7 +67,6 @@ def artifacts(approved: ApprovedImage, labels: dict[str, str]) -> tuple[Artifact
         origin = Artifact(statement.IN_TOTO, "validation.json", validation, validated_at, statement.TEST_RESULT)
     return (
         origin,
-        *_history(approved, name, build_finished),
         *_bills(approved, labels),
         Artifact(statement.IN_TOTO, "report.json", report, validated_at, statement.REPORT, _report_edition(approved)),
         *_scan(approved),
@@ -139,14 +138,6 @@ def _report_edition(approved: ApprovedImage) -> str:
     """Return what the report says beside its times: the suite, the outcome of each check, the allowed failures."""
     checks = sorted((check.id, check.outcome, check.severity) for check in approved.report.checks)
     return digest_of(canonical([approved.report.suite, checks, list(approved.allowed_red)]))
-
-
-def _history(approved: ApprovedImage, name: str, build_finished: str) -> Iterator[Artifact]:
-    """Yield BuildKit's own record of the build, where it could be read."""
-    history = HISTORY.read(approved.image.id)
-    if history and history.digest == approved.build.digest:
-        content = statement.statement(name, history.digest, history.predicate_type, dict(history.predicate))
-        yield Artifact(statement.IN_TOTO, HISTORY.name, content, build_finished, statement.BUILDKIT)
 
 
 def _cached_file(approved: ApprovedImage, file: str, create: Callable[[], bytes]) -> bytes:

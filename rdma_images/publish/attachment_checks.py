@@ -19,7 +19,6 @@ from rdma_images.scan.scan_statements import OPENVEX, VULNERABILITIES
 NAMES = {
     statement.REPORT: "report",
     statement.PROVENANCE: "provenance",
-    statement.BUILDKIT: "BuildKit's record",
     cyclonedx_bill.PREDICATE: "bill of materials",
     spdx_bill.PREDICATE: "SPDX",
     statement.RESULTS: "job results",
@@ -27,9 +26,9 @@ NAMES = {
     VULNERABILITIES: "vulnerabilities",
     OPENVEX: "OpenVEX",
 }
-# Attachments that an image may lack: a builder may keep no history, no job may have run it, no policy may ask for a
-# scan, and earlier versions attached one bill of materials.
-OPTIONAL = (statement.BUILDKIT, statement.RESULTS, statement.TEST_RESULT, spdx_bill.PREDICATE, VULNERABILITIES, OPENVEX)
+# Attachments that an image may lack: no job may have run it, no policy may ask for a scan, and
+# earlier versions attached one bill of materials.
+OPTIONAL = (statement.RESULTS, statement.TEST_RESULT, spdx_bill.PREDICATE, VULNERABILITIES, OPENVEX)
 # The errors of reading bytes of another form than expected.
 _MALFORMED = (ValidationError, ValueError, KeyError, IndexError, TypeError, AttributeError)
 
@@ -102,13 +101,6 @@ def _check_provenance(content: bytes, digest: str, allowed: Collection[str]) -> 
     yield VerifyFinding("provenance", _subject_digest(content) == digest and (clean or COMMITTED in allowed), detail)
 
 
-def _check_history(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
-    version = decode_json(content)["predicateType"].rpartition("/")[2]
-    yield VerifyFinding(
-        NAMES[statement.BUILDKIT], _subject_digest(content) == digest, f"every step of the build, as SLSA {version}"
-    )
-
-
 def _check_bill(content: bytes, digest: str, _allowed: Collection[str]) -> Iterator[VerifyFinding]:
     body = decode_json(content)
     described = body["metadata"]["component"]["version"]
@@ -161,7 +153,6 @@ def _check_openvex(content: bytes, digest: str, _allowed: Collection[str]) -> It
 _CHECKS: dict[str, AttachmentCheck] = {
     statement.REPORT: _check_report,
     statement.PROVENANCE: _check_provenance,
-    statement.BUILDKIT: _check_history,
     cyclonedx_bill.PREDICATE: _check_bill,
     spdx_bill.PREDICATE: _check_spdx,
     statement.RESULTS: _check_results,

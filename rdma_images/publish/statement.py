@@ -15,9 +15,6 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 # No address: it names a form, documented in docs/guides/publishing.md, and leads nowhere.
 REPORT = "urn:rdma-images:validation-report:1"
-# BuildKit's own record. Its predicate type is the SLSA version that its BuildKit writes, which may be the one above; it
-# is signed under this name, since cosign keeps one statement of a type.
-BUILDKIT = "urn:rdma-images:buildkit-record:1"
 # In place of a provenance, for an image that was built elsewhere: what of it was validated, in in-toto's own form.
 # Source: in-toto/attestation, spec/predicates/test-result.md.
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"

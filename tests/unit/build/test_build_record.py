@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib import metadata
@@ -140,18 +139,12 @@ def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
     engine: Callable[..., docker_command.Engine], tmp_path: Path
 ) -> None:
     running = engine()
-    bake_metadata = json.dumps({"efa": {"buildx.build.ref": "default/default/p60dbnig"}, "buildx.build.warnings": []})
-    script = f"""#!/bin/sh
-        printf "%s\\n" "$@" > {tmp_path}/typed
-        while [ "$1" != --metadata-file ]; do shift; done
-        echo '{bake_metadata}' > "$2"
-    """
-    (tmp_path / "bin" / "docker").write_text(textwrap.dedent(script))
+    (tmp_path / "bin" / "docker").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/typed\n')
     images = [dataclasses.replace(planned(), id=name) for name in ("efa-1.0", "efa-2.0")]
     targets = [ImageTarget(image, Path("Dockerfile"), image.id, {}, {}, 0) for image in images]
     address = "type=registry,ref=host/cache:{image}"
     options = run_bake.Options(cache_from=(address, "type=local,src=/x"), cache_to=(address,))
-    assert run_bake.Bake(running, options).images({"target": {}}, targets) == ("p60dbnig",)
+    run_bake.Bake(running, options).images({"target": {}}, targets)
     typed = (tmp_path / "typed").read_text().splitlines()
     assert [word for word in typed if word.startswith("--set")] == [
         "--set=*.cache-from=type=registry,ref=host/cache:efa-1.0",

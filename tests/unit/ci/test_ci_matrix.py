@@ -4,17 +4,14 @@ import dataclasses
 import json
 import shlex
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rdma_images import facts
 from rdma_images.ci import jobs, select
-from rdma_images.core import paths
-from rdma_images.core.errors import RdmaImagesError, RefusedError
+from rdma_images.core.errors import RefusedError
 from rdma_images.core.image import Component, Image
-from rdma_images.core.image_build import Build, Provenance
 from rdma_images.plan import matrix, planner
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
@@ -28,14 +25,6 @@ def project() -> Project:
 @pytest.fixture(scope="module")
 def all_images(project: Project) -> tuple[Image, ...]:
     return planner.plan(project.matrix, project.facts, all_rows=True).images
-
-
-def no_build(_image_id: object) -> None:
-    return None
-
-
-def took(seconds: int) -> Callable[[str], Build]:
-    return lambda image_id: Build(image_id, "r", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", seconds)
 
 
 def many(count: int, torches: int = 1) -> list[Image]:
@@ -55,7 +44,7 @@ def many(count: int, torches: int = 1) -> list[Image]:
 
 
 def test_the_words_of_a_job_mean_its_image_and_no_other(project: Project, all_images: tuple[Image, ...]) -> None:
-    for job, image in zip(jobs.jobs(all_images, all_images, project.matrix, {}), all_images, strict=True):
+    for job, image in zip(jobs.jobs(all_images, all_images, project.matrix), all_images, strict=True):
         words = shlex.split(job.arguments)
         pairs = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
         (meant,) = target_options.chosen_images(project, [words[1]], False, pairs)
@@ -63,7 +52,7 @@ def test_the_words_of_a_job_mean_its_image_and_no_other(project: Project, all_im
 
 
 def test_githubs_matrix_is_one_line_of_flat_values(project: Project, all_images: tuple[Image, ...]) -> None:
-    text = jobs.as_github(jobs.jobs(all_images, all_images, project.matrix, {}, {"linux/amd64": "large"}))
+    text = jobs.as_github(jobs.jobs(all_images, all_images, project.matrix, {"linux/amd64": "large"}))
     assert "\n" not in text
     rows = json.loads(text)["include"]
     assert len(rows) == len(all_images)
@@ -72,79 +61,18 @@ def test_githubs_matrix_is_one_line_of_flat_values(project: Project, all_images:
 
 
 def test_more_jobs_than_github_takes_are_refused(all_images: tuple[Image, ...], project: Project) -> None:
-    (job, *_) = jobs.jobs(all_images, all_images, project.matrix, {})
+    (job, *_) = jobs.jobs(all_images, all_images, project.matrix)
     with pytest.raises(RefusedError, match="--shard 1/2"):
         jobs.as_github([job] * 257)
 
 
-@pytest.mark.parametrize(("seconds", "minutes"), [(1, 20), (600, 40), (10**6, 360), (None, 120)])
-def test_the_time_limit_follows_an_uncached_build(seconds: int | None, minutes: int) -> None:
-    assert jobs.timeout_minutes(seconds) == minutes
-
-
-def test_the_time_limit_is_the_images_own_or_its_kins(project: Project) -> None:
-    first, second, third, other = images = [*many(3), *many(4, torches=2)[3:]]
-    slowest = {first.id: 600.0, second.id: 1200.0}
-    with_target = [dataclasses.replace(image, target="efa-pytorch") for image in images]
-    job_map = jobs.jobs(with_target, with_target, project.matrix, slowest)
-    assert [job.timeout for job in job_map] == [40, 70, 70, jobs.UNMEASURED_TIMEOUT]
-    assert jobs.wheel_group(third) != jobs.wheel_group(other)
-
-
-@pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """build/ of a test."""
-    monkeypatch.setattr(paths, "BUILD", tmp_path)
-    monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-
-
-def build(image_id: str, seconds: int, cached: int, digest: str = "sha256:1") -> None:
-    """Write what a build leaves: its seconds, and what BuildKit recorded of 60 steps."""
-    saved = dataclasses.replace(took(seconds)(image_id), digest="sha256:1")
-    record = Provenance(digest, "https://slsa.dev/provenance/v0.2", {}, steps=60, cached=cached)
-    folder = paths.image_folder(image_id)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "build.json").write_text(json.dumps(dataclasses.asdict(saved)))
-    (folder / "buildkit.json").write_text(json.dumps(dataclasses.asdict(record)))
-
-
-@pytest.mark.usefixtures("folders")
-def test_only_the_slowest_uncached_build_is_kept() -> None:
-    assert jobs.slowest_builds() == {}
-    build("t-1", seconds=900, cached=1)
-    assert jobs.record_durations() == {"t-1": 900}
-    for seconds, cached in ((30, 55), (5000, 30), (700, 0)):
-        build("t-1", seconds=seconds, cached=cached)
-        assert jobs.record_durations() == {"t-1": 900}
-    build("t-1", seconds=1000, cached=0)
-    assert jobs.record_durations() == jobs.slowest_builds() == {"t-1": 1000}
-
-
-@pytest.mark.usefixtures("folders")
-def test_a_build_without_its_own_record_is_no_measure() -> None:
-    build("t-1", seconds=900, cached=0, digest="sha256:another")
-    build("t-2", seconds=900, cached=0)
-    (paths.image_folder("t-2") / "buildkit.json").unlink()
-    assert jobs.record_durations() == {}
-
-
-@pytest.mark.usefixtures("folders")
-@pytest.mark.parametrize(
-    "content", ["[", *(f'{{"t-1": {seconds}}}' for seconds in ("NaN", "Infinity", "-1", "-Infinity", '"x"'))]
-)
-def test_a_broken_table_is_reported(content: str) -> None:
-    (paths.BUILD / jobs.FILE).write_text(content)
-    with pytest.raises(RdmaImagesError, match=r"not a table of seconds by image\nremove it"):
-        jobs.slowest_builds()
-
-
 def test_kin_read_each_others_caches(all_images: tuple[Image, ...], project: Project) -> None:
-    for job in jobs.jobs(all_images, all_images, project.matrix, {}):
+    for job in jobs.jobs(all_images, all_images, project.matrix):
         assert job.caches.split()[0] == job.cache
     cache_names = {image.id: jobs.cache_name(image) for image in all_images}
     assert len(set(cache_names.values())) == len(all_images)
     changed_one = all_images[0]
-    (job_alone,) = jobs.jobs([changed_one], all_images, project.matrix, {})
+    (job_alone,) = jobs.jobs([changed_one], all_images, project.matrix)
     kindred = {
         cache_names[image.id] for image in all_images if jobs.wheel_group(image) == jobs.wheel_group(changed_one)
     }
@@ -156,26 +84,26 @@ def test_kin_read_each_others_caches(all_images: tuple[Image, ...], project: Pro
 )
 def test_shards_are_disjoint_and_complete(count: int, torches: int, shard_count: int) -> None:
     images = many(count, torches)
-    parts = select.split_images(images, shard_count, no_build)
+    parts = select.split_images(images, shard_count)
     assert len(parts) == shard_count
     assert sorted(image.id for part in parts for image in part) == sorted(image.id for image in images)
-    assert parts == select.split_images(list(reversed(images)), shard_count, no_build)
+    assert parts == select.split_images(list(reversed(images)), shard_count)
 
 
 def test_kin_stay_together_where_there_are_kinds_enough() -> None:
-    parts = select.split_images(many(100, torches=10), 5, no_build)
+    parts = select.split_images(many(100, torches=10), 5)
     of_kind = [{jobs.wheel_group(image) for image in part} for part in parts]
     assert sum(map(len, of_kind)) == 10
 
 
 def test_shards_weigh_alike() -> None:
-    parts = select.split_images(many(1000, torches=40), 8, took(60))
+    parts = select.split_images(many(1000, torches=40), 8)
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 25
 
 
 def test_every_machine_gets_something_where_there_are_images_enough() -> None:
-    assert all(select.split_images(many(10, torches=1), 4, no_build))
+    assert all(select.split_images(many(10, torches=1), 4))
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", "1/2/3"])
@@ -210,7 +138,7 @@ def test_a_commit_that_cannot_tell_builds_everything(tmp_path: Path, monkeypatch
 
 
 def test_a_job_is_of_plain_values(all_images: tuple[Image, ...], project: Project) -> None:
-    (job, *_) = jobs.jobs(all_images, all_images, project.matrix, {})
+    (job, *_) = jobs.jobs(all_images, all_images, project.matrix)
     assert all(type(value) in (str, int) for value in dataclasses.asdict(job).values())
 
 
@@ -235,8 +163,4 @@ def test_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_a_runner_for_a_platform_that_no_image_is_for(project: Project, all_images: tuple[Image, ...]) -> None:
     with pytest.raises(RefusedError, match=r"--runner: no platform 'linux/ppc64'\ndid you mean"):
-        jobs.jobs(all_images, all_images, project.matrix, {}, {"linux/ppc64": "x"})
-
-
-def test_seconds_without_end() -> None:
-    assert jobs.timeout_minutes(1e308) == jobs.MAX_TIMEOUT
+        jobs.jobs(all_images, all_images, project.matrix, {"linux/ppc64": "x"})

@@ -49,7 +49,7 @@ def select_images(case: tuple[str, str, str]) -> None:
     part, since, runner = case
     images = planner.plan(matrix.load(), FACTS).images
     chosen = select.select_images(images, part, None)
-    jobs.jobs(chosen, images, matrix.load(), {}, target_options.parse_changes([runner], "--runner", "platform=label"))
+    jobs.jobs(chosen, images, matrix.load(), target_options.parse_changes([runner], "--runner", "platform=label"))
     if since.startswith("-") or "\0" in since:
         select.select_images(images, None, since)
 

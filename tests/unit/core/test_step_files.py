@@ -8,13 +8,12 @@ import pytest
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.image_build import Build, Provenance
-from rdma_images.core.step_files import BUILD, HISTORY, StepFile
+from rdma_images.core.image_build import Build
+from rdma_images.core.step_files import BUILD, StepFile
 from rdma_images.publish.publication import PUBLICATION
 from rdma_images.report import REPORT
 
 BUILD_OF_EFA = Build("efa-1", "r", "sha256:1", "sha256:2", ("efa-installer-1.50.0",), "2026-11-21T08:00:00+00:00", 1.5)
-RECORD = Provenance("sha256:1", "https://slsa.dev/provenance/v0.2", {"buildType": "b", "steps": [{"n": 1}]}, 65, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +24,10 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_reads_what_the_one_before_wrote() -> None:
     assert BUILD.read("efa-1") is None
     BUILD.write("efa-1", BUILD_OF_EFA)
-    HISTORY.write("efa-1", RECORD)
-    assert (BUILD.read("efa-1"), HISTORY.read("efa-1")) == (BUILD_OF_EFA, RECORD)
+    assert BUILD.read("efa-1") == BUILD_OF_EFA
 
 
-@pytest.mark.parametrize("file", [BUILD, HISTORY, REPORT, PUBLICATION], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [BUILD, REPORT, PUBLICATION], ids=lambda file: file.name)
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b"null", b"[" * 100_000, b"\xff", b'{"ref": NaN}'])
 def test_a_broken_file_is_named_with_the_command_that_writes_it(file: StepFile[Any], text: bytes) -> None:
     path = file.path("efa-1")
@@ -45,8 +43,8 @@ def test_a_broken_file_is_named_with_the_command_that_writes_it(file: StepFile[A
 
 def test_a_folder_or_a_link_to_nothing_is_no_file_of_a_step() -> None:
     BUILD.path("efa-1").mkdir(parents=True)
-    HISTORY.path("efa-1").symlink_to("nowhere")
-    for file in (BUILD, HISTORY):
+    PUBLICATION.path("efa-1").symlink_to("nowhere")
+    for file in (BUILD, PUBLICATION):
         with pytest.raises(RdmaImagesError, match=rf"{file.name}: .+\n.+"):
             file.read("efa-1")
 

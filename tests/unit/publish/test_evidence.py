@@ -68,24 +68,6 @@ def test_a_provenance_has_the_files_that_the_image_was_built_from(image: Image) 
     assert {"name": "matrix.yaml", "digest": {"sha256": "c" * 64}} in dependencies
 
 
-def test_the_builders_own_record_goes_along_when_it_is_of_this_image(image: Image) -> None:
-    item = item_of(image, "sha256:ab")
-    record_file = paths.image_folder(image.id) / "buildkit.json"
-    record = {
-        "digest": "sha256:ab",
-        "predicate_type": "https://slsa.dev/provenance/v0.2",
-        "predicate": {"buildType": "b"},
-    }
-    record_file.parent.mkdir(parents=True)
-    record_file.write_text(json.dumps(record))
-    _, buildkit_record, *_ = artifacts_of(item)
-    assert buildkit_record.title == "buildkit.json"
-    assert json.loads(buildkit_record.content)["predicate"] == {"buildType": "b"}
-    assert buildkit_record.form != statement.PROVENANCE, "cosign keeps one statement of a type"
-    record_file.write_text(json.dumps(record | {"digest": "sha256:cd"}))
-    assert "buildkit.json" not in [artifact.title for artifact in artifacts_of(item)]
-
-
 def test_artifacts_are_made_once_an_image(image: Image) -> None:
     item = item_of(image, "sha256:ab")
     first = artifacts_of(item)
