@@ -19,8 +19,8 @@ from rdma_images.facts.variables import Variables
 from rdma_images.jobs.check import job_files, rules
 from rdma_images.jobs.check.foreign_job import CheckedJobs, JobFinding, JobPart, UncheckedFile
 
-# Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too, and hostfiles.
-JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|txt)|\w*(host|machine)_?file\w*")
+# Files that can hold a job, in a folder: train.yaml-template and train.yml.example, too.
+JOB_FILE = re.compile(r".+\.(ya?ml([-.]\w+)?|json|sh|bash|sbatch|slurm|sub|py|txt)")
 
 
 def check_files(paths: Sequence[Path]) -> CheckedJobs:

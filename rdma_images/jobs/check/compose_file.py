@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
-from rdma_images.jobs.check import docker, file_keys, shell
+from rdma_images.jobs.check import docker, shell
 from rdma_images.jobs.check.foreign_job import JobPart, Network, YamlNode
 
 
@@ -18,17 +18,7 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
         gpus = _gpus(service)
         if gpus is None and not any("infiniband" in word for word in _texts(service.lookup("devices").value)):
             continue
-        resources = service.lookup("deploy", "resources")
-        refused = (
-            *file_keys.key_faults(resources.lookup("limits"), "compose-limits"),
-            *file_keys.key_faults(resources.lookup("reservations"), "compose-reservations"),
-            *(
-                fault
-                for device in resources.lookup("reservations", "devices").items
-                for fault in file_keys.key_faults(device, "compose-device")
-            ),
-        )
-        start = replace(_command(service).start, refused=refused)
+        start = _command(service).start
         network: Network = "host" if service.lookup("network_mode").value == "host" else "pod"
         has_network = {"network_mode", "networks", "extends"} & service.mapping.keys()
         access = [*_access(service.mapping), *_default_memory(service.mapping)]

@@ -6,17 +6,11 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rdma_images.facts import facts_file
-from rdma_images.facts.launch_options import LaunchOptions
 from rdma_images.jobs.check import option_parser, shell
 from rdma_images.jobs.check.commands import ShellWord
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
 
-RUN = re.compile(r"(?<![\w-])(?P<program>docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
-# Options of `docker run` without a value; any other takes the next word, where it has no "=".
-FLAGS = re.compile(
-    r"--(rm|detach|init|interactive|privileged|tty|read-only|publish-all|oom-kill-disable|no-healthcheck|quiet)|-[ditPq]+"
-)
+RUN = re.compile(r"(?<![\w-])(?:docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
 TENSOR_PARALLEL = re.compile(r"\s(?:--tensor-parallel-size|--tp-size|--tp|-tp)[=\s]\s*(?P<size>\d+)")
 GPUS = re.compile(r"(?:count=|^)(?P<count>\d+)$")
 GPU_DEVICES = re.compile(r'device=(?P<names>[^"]+)')  # a list in quotes, before other settings
@@ -64,7 +58,6 @@ def parts(text: str, file: str) -> Iterator[JobPart]:
             start=replace(
                 lines.start,
                 first_node=None if has_several and networks == ["host"] else lines.start.first_node,
-                refused=tuple(parsed.faults) if match["program"] == "docker" else (),
             ),
         )
 
@@ -108,6 +101,5 @@ def _parse(text: str, line: int) -> tuple[option_parser.ParsedOptions, str]:
         words = shlex.split(text)
     except ValueError:  # a quote that ends in another line, which is of the command in the container
         words = text.split()
-    shell_words = [ShellWord(word, line) for word in words]
-    parsed = option_parser.parse("docker run", facts_file.read(LaunchOptions).tables("docker"), shell_words)
+    parsed = option_parser.parse("docker run", [ShellWord(word, line) for word in words])
     return parsed, words[parsed.end] if parsed.end < len(words) else ""

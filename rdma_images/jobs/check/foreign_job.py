@@ -108,7 +108,6 @@ class Launch:
     visible_devices: LocatedText | None = None  # CUDA_VISIBLE_DEVICES
     script: str = ""  # the program that it starts, by its path
     has_variables: bool = False  # whether its words have variables whose values the text does not set
-    refused: tuple[ShellFault, ...] = ()  # of its options, and of those of the srun that starts it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +123,7 @@ class RankStart:
     mpi_ranks: LocatedText | None = None  # that mpirun starts on all nodes
     launches: tuple[Launch, ...] = ()
     faults: tuple[ShellFault, ...] = ()
-    refused: tuple[ShellFault, ...] = ()  # of the options of a scheduler or a container
-    unexpanded: tuple[ShellFault, ...] = ()  # variables in quotes for another shell, which has no value for them
+    unexpanded: tuple[ShellFault, ...] = ()  # variables that whoever reads them has no value for
     assigned: frozenset[str] = frozenset()  # variables that the text sets anywhere
 
 

@@ -14,7 +14,6 @@ from rdma_images.jobs.check import compose_file, docker, kubernetes, requests, s
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
 
 PROGRAMS = (".sh", ".bash", ".py", ".txt", ".sbatch", ".slurm", ".sub")  # no YAML, whatever is in them
-HOSTFILE = re.compile(r"host_?file|machine_?file|\bhosts?\b", re.IGNORECASE)
 STANDARD_INPUT = "-"
 MAX_DEPTH = 60  # levels of somebody else's manifest; an affinity in a runtime's pods is 21 levels down
 # What Helm or Jinja replaces: an action of their languages, and not Argo's {{workflow.name}}.
@@ -45,9 +44,7 @@ def parts(path: Path) -> Iterator[JobPart]:
     name = "standard input" if is_rendered else str(path)
     has_dos_lines = not is_rendered and path.suffix != ".py" and b"\r\n" in files.read_bytes(path)
     is_program = path.suffix in PROGRAMS or text.startswith("#!")
-    if HOSTFILE.search(path.name) and scripts.is_hostfile(text):
-        yield scripts.hostfile(text, name)
-    elif scripts.is_script(text) or is_program:
+    if scripts.is_script(text) or is_program:
         script_parts = list(scripts.parts(text, name))
         if not script_parts and path.suffix != ".py":
             script_parts = list(docker.parts(text, name)) or list(scripts.launch_parts(text, name))

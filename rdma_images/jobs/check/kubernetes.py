@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
-from rdma_images.jobs.check import file_keys, shell
+from rdma_images.jobs.check import shell
 from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText, Network, RankStart, ShellFault, YamlNode
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
@@ -15,6 +15,10 @@ SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-
 RANKS_OF_OPERATORS = ("nprocPerNode", "numProcPerNode")
 RANKS_PLACED = re.compile(r"(?<![\w-])-N\b|npernode|ppr\b")  # mpirun's ranks of each node
 STARTS_RAY = re.compile(r"\bray\b|\.sh\b")
+# What SkyPilot sets in a task's `run`, and not in its `setup`, where no default stands behind it.
+RUN_VARIABLE = re.compile(
+    r"\$\{?(SKYPILOT_(?:NODE_IPS|NODE_RANK|NUM_GPUS_PER_NODE|NUM_NODES)|SKY_NODE_(?:IPS|RANK))\b(?!:?[-=])"
+)
 GPU = "nvidia.com/gpu"
 ROLES = ("Launcher", "Worker", "Master", "Chief")
 
@@ -201,8 +205,7 @@ def _accelerate(top: YamlNode) -> JobPart:
     options = {**top.words, "config_file": LocatedText(top.document.name, 1)}
     launch = Launch(program="accelerate", line=1, options=options, arguments={}, is_certain=True)
     title = "accelerate configuration"
-    start = RankStart(launches=(launch,), refused=tuple(file_keys.key_faults(top, "accelerate-config")))
-    return JobPart(top.document.name, 1, "script", title, network="host", start=start)
+    return JobPart(top.document.name, 1, "script", title, network="host", start=RankStart(launches=(launch,)))
 
 
 def _is_skypilot(mapping: dict[str, Any]) -> bool:
@@ -227,14 +230,6 @@ def _skypilot(top: YamlNode) -> JobPart:
     }
     script = words["run"] or LocatedText("", 1)
     run = shell.read_settings(script.text, shell.block_start(script.line, script.text))
-    setup, own = top.lookup("setup").word, frozenset({**top.lookup("envs").mapping, **top.lookup("secrets").mapping})
-    setup_line = shell.block_start(setup.line, setup.text) if setup else 1
-    refused = (
-        *file_keys.key_faults(top, "skypilot-task"),
-        *file_keys.key_faults(resources, "skypilot-resources"),
-        *_accelerator_faults(accelerators),
-        *file_keys.early_variables(setup, setup_line, "skypilot-run", own),
-    )
     return JobPart(
         top.document.name,
         1,
@@ -249,18 +244,21 @@ def _skypilot(top: YamlNode) -> JobPart:
         environment={**top.lookup("envs").words, **run.variables},
         settings={key: word for key, word in words.items() if word},
         network=network,
-        start=replace(run.start, refused=refused if "resources" in top.mapping else ()),
+        start=replace(run.start, unexpanded=(*run.start.unexpanded, *_early_variables(top))),
     )
 
 
-def _accelerator_faults(accelerators: YamlNode) -> Iterator[ShellFault]:
-    """Yield the accelerators of a list that are mappings: SkyPilot takes names there, as A100:8."""
-    for item in accelerators.items:
-        if item.mapping:
-            word = item.with_text(str(next(iter(item.mapping))))
-            yield ShellFault(
-                word, "an accelerator in a list is a mapping: SkyPilot refuses it", "write NAME:COUNT, without a blank"
-            )
+def _early_variables(top: YamlNode) -> Iterator[ShellFault]:
+    """Yield the variables that a task's `setup` reads, and that SkyPilot sets in `run` alone."""
+    setup, seen = top.lookup("setup").word, {*top.lookup("envs").mapping, *top.lookup("secrets").mapping}
+    lines = setup.text.split("\n") if setup and "resources" in top.mapping else []
+    for number, line in enumerate(lines, shell.block_start(setup.line, setup.text) if setup else 1):
+        for name in RUN_VARIABLE.findall(line.split("#")[0]):
+            if name not in seen:
+                seen.add(name)
+                problem = f"{name} is empty in `setup`: SkyPilot sets it in `run` alone"
+                fix = f"read it in `run`, or {name.replace('SKYPILOT_', 'SKYPILOT_SETUP_')} in `setup`"
+                yield ShellFault(LocatedText(name, number), problem, fix)
 
 
 def _skypilot_image(image_id: str, network: Network | None) -> str:

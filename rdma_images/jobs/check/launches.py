@@ -8,8 +8,6 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.facts import facts_file
-from rdma_images.facts.launch_options import LauncherOptions, LaunchOptions
 from rdma_images.jobs.check import commands, option_parser
 from rdma_images.jobs.check.commands import Command, ShellWord
 from rdma_images.jobs.check.foreign_job import Launch, LocatedText, RankStart, ShellFault
@@ -20,7 +18,7 @@ WRAPPERS = re.compile(
     r"srun|env|sudo|numactl|taskset|timeout|nice|stdbuf|singularity|apptainer|docker|podman|nerdctl|enroot|shifter|"
     r"ssh|pdsh|clush|uv|poetry|conda|pixi|micromamba|nsys|ncu|strace|bash|sh|zsh|eval|mpirun|mpiexec|kubectl|"
     r"ibrun|jsrun|prun|parallel|horovodrun|python[\d.]*|tini|dumb-init|wait|if|while|until|source|set|ray|\$.*|"
-    r".*\.sh|neuron_parallel_compile|trtllm-llmapi-launch"
+    r".*\.sh|neuron_parallel_compile"
 )
 SHELL = re.compile(r"(?:ba|z|da)?sh")
 # Arguments that say how many ranks a program is for: Megatron's, verl's, slime's.
@@ -53,7 +51,6 @@ PROGRAMS = {
     "mpirun": "mpirun",
     "mpiexec": "mpirun",
     "horovodrun": "horovodrun",
-    "trtllm-serve": "trtllm",
 }
 SUBCOMMANDS = {
     ("accelerate", "launch"): "accelerate",
@@ -64,7 +61,7 @@ SUBCOMMANDS = {
 }
 # With torchrun's options; the restarts of the others are not torchrun's.
 LIKE_TORCHRUN = ("torchrun", "ft_launcher", "hyperpodrun", "tune")
-SERVERS = ("ray", "vllm", "sglang", "trtllm")  # whose words are all their own
+SERVERS = ("ray", "vllm", "sglang")  # whose words are all their own
 PYTHON = re.compile(r"python[\d.]*")
 TASK_PROGRAM = re.compile(
     r"(?:\w+[-_])?train(?:[-_]\w+)?|[a-z_]+_perf|litpose"
@@ -84,7 +81,6 @@ NODES_FILE_VARIABLE = re.compile("DLTS_HOSTFILE|ACCELERATE_CONFIG")
 EXPANSION = re.compile(r"\$\([^()]*\)|`[^`]*`|\$\{[^{}]*\}|\$\w+")
 STARTED_SCRIPT = re.compile(r"(?:\./|(?=\w))[\w./-]+\.(?:sh|bash)")
 READS_COMMANDS = ("ssh", "sbatch")  # from its standard input, as a shell does
-HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*:\d+")
 MPI_VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]*")
 
 
@@ -96,7 +92,6 @@ class _Context:
     forwarder: str = ""
     forwarded_variables: frozenset[str] | None = None
     exported: Mapping[str, LocatedText] = field(default_factory=dict)
-    refused: tuple[ShellFault, ...] = ()
     depth: int = 0
     nested: commands.NestedReader = field(default_factory=commands.NestedReader)
 
@@ -213,7 +208,6 @@ def _at_line(launch: Launch, line: int) -> Launch:
         options=moved(launch.options),
         arguments=moved(launch.arguments),
         exported=moved(launch.exported),
-        refused=tuple(replace(fault, word=LocatedText(fault.word.text, line)) for fault in launch.refused),
     )
 
 
@@ -351,8 +345,7 @@ def _wrapper_context(words: tuple[ShellWord, ...], context: _Context) -> _Contex
     """Return the context of what a wrapper starts: srun's options, or the variables that docker or ssh forwards."""
     head = _base_name(words[0])
     if head == "srun":
-        parsed = option_parser.parse("srun", _tables("srun"), words[1:])
-        return replace(context, srun=parsed.options, refused=tuple(parsed.faults))
+        return replace(context, srun=option_parser.parse("srun", words[1:]).options)
     if head in CONTAINERS and len(words) > 1 and words[1].text in ("run", "container"):
         return replace(context, forwarder="docker", forwarded_variables=_forwarded_by_docker(words))
     if head in ("ssh", "pdsh", "clush"):
@@ -408,7 +401,7 @@ def _python_launches(words: tuple[ShellWord, ...], context: _Context) -> list[La
 
 def _task_program(words: tuple[ShellWord, ...], context: _Context) -> list[Launch]:
     """Return another program that srun itself starts, where its name says that it is one rank of several."""
-    position = 1 + option_parser.parse("srun", _tables("srun"), words[1:]).end
+    position = 1 + option_parser.parse("srun", words[1:]).end
     if position >= len(words) or not TASK_PROGRAM.fullmatch(_base_name(words[position])):
         return []
     return [_launch("python", words[position:], words[position].line, context)]
@@ -431,15 +424,13 @@ def _program(words: tuple[ShellWord, ...]) -> tuple[str, int]:
 
 
 def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Context) -> Launch:
-    tables = _tables(program)
-    parsed = option_parser.parse(program, tables, words) if tables else option_parser.ParsedOptions()
+    is_known = program in option_parser.FLAGS
+    parsed = option_parser.parse(program, words) if is_known else option_parser.ParsedOptions()
     script = len(words) if program in SERVERS else parsed.end
-    if program not in SERVERS and (not tables or parsed.has_unknown or _may_have_options(words, script)):
+    if program not in SERVERS and (not is_known or _may_have_options(words, script)):
         default = 0 if program == "python" else len(words)
         script = next((n for n in range(script, len(words)) if SCRIPT.fullmatch(words[n].text)), default)
     options = {**parsed.options, **_options(words[parsed.end : script])}
-    if program in ("mpirun", "horovodrun") and (stray := _stray_host(words)):
-        options["stray_host"] = stray
     return Launch(
         program=program,
         line=line,
@@ -455,25 +446,12 @@ def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Con
         visible_devices=context.exported.get("CUDA_VISIBLE_DEVICES"),
         script=words[script].text if script < len(words) else "",
         has_variables=any("$" in word.text for word in words[: script + 1]),
-        refused=(*context.refused, *parsed.faults),
     )
-
-
-def _tables(program: str) -> tuple[LauncherOptions, ...]:
-    return facts_file.read(LaunchOptions).tables(program)
 
 
 def _may_have_options(words: tuple[ShellWord, ...], position: int) -> bool:
     """Return whether the word at a position is a variable that may hold more options, and not the program."""
     return position < len(words) and words[position].text.startswith("$") and not words[position].quote
-
-
-def _stray_host(words: tuple[ShellWord, ...]) -> LocatedText | None:
-    """Return a host that stands behind the list of hosts, as a word of its own."""
-    for option, _, word in zip(words, words[1:], words[2:], strict=False):
-        if option.text in ("-H", "-host", "--host", "--hosts") and HOST.fullmatch(word.text):
-            return LocatedText(word.text, word.line)
-    return None
 
 
 def _options(words: tuple[ShellWord, ...]) -> dict[str, LocatedText]:

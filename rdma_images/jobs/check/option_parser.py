@@ -1,24 +1,61 @@
-"""A launcher's own options on a command line, read by the table of those that it has."""
+"""A launcher's own options on a command line, and where the program that it starts begins."""
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from rdma_images.facts.launch_options import LauncherOptions, closest
 from rdma_images.jobs.check.commands import OPTION, ShellWord
-from rdma_images.jobs.check.foreign_job import LocatedText, Severity, ShellFault
+from rdma_images.jobs.check.foreign_job import LocatedText
 
-OPEN = re.compile(r"[$<{%`]|your|(?-i:^[A-Z][A-Z_]+$)", re.IGNORECASE)  # a value that is filled in later
+# Options that take no value, or take it only behind an equals sign; any other one takes the next word. From the sources
+# and manuals of torch 2.15, DeepSpeed, accelerate 1.15, horovod, Slurm 22.05, Docker, Open MPI 4 and 5, and MPICH 4.
+FLAGS = {
+    "torchrun": "h help m module no_python run_path standalone use_env virtual_local_rank",
+    "deepspeed": "bind_cores_to_rank elastic_training force_multi h help module no_local_rank no_python no_ssh "
+    "no_ssh_check q quiet save_pid",
+    "accelerate": "cpu debug downcast_bf16 dynamo_use_dynamic dynamo_use_fullgraph dynamo_use_regional_compilation "
+    "enable_cpu_affinity fp8_use_autocast_during_eval h help ipex m module multi_gpu no_python no_tpu_cluster q quiet "
+    "same_network tpu tpu_cluster tpu_use_sudo use_deepspeed use_fsdp use_megatron_lm use_parallelism_config use_xpu",
+    "horovodrun": "autotune cb check_build disable_cache gloo h help jsrun log_with_timestamp log_without_timestamp "
+    "mpi no_autotune no_stall_check prefix_timestamp stall_check tcp timeline_mark_cycles v verbose version",
+    "mpirun": "V allow_run_as_root bind_to_core bind_to_socket bycore bynode byslot d debug debug_daemons "
+    "disable_auto_cleanup disable_recovery display_allocation display_map do_not_launch do_not_resolve enable_recovery "
+    "enable_x envall envnone genvall genvnone get_stack_traces h hetero_nodes info l leave_session_attached localhost "
+    "merge_stderr_to_stdout nolocal nooversubscribe noprefix novm oversubscribe parsable pernode preload_binary "
+    "prepend_rank print_rank_map q quiet report_bindings s show_progress skip_launch_node tag_output timestamp_output "
+    "tv use_hwthread_cpus v verbose version xml",
+    "srun": "E H I K O Q X Z bcast compress container_mount_home container_readonly container_remap_root "
+    "container_writable contiguous disable_status exact exclusive h help hold immediate k kill_on_bad_exit l label "
+    "multi_prog nice no_allocate no_container_entrypoint no_container_mount_home no_container_remap_root no_kill "
+    "overcommit overlap oversubscribe preserve_env propagate pty quiet quit_on_interrupt reboot resv_ports s share "
+    "spread_job u unbuffered use_min_nodes v verbose wait_for_children whole x11",
+    "docker run": "P d detach h help i init interactive no_healthcheck oom_kill_disable privileged publish_all q quiet "
+    "read_only rm sig_proxy t tty",
+}
+# Open MPI's and MPICH's, with two values.
+PAIRS = ("env", "genv", "gmca", "gpmixmca", "gprtemca", "mca", "omca", "pmixmca", "prtemca")
+SLURM_NAMES = {
+    **{"A": "account", "C": "constraint", "D": "chdir", "G": "gpus", "J": "job_name", "M": "clusters", "N": "nodes"},
+    **{"a": "array", "c": "cpus_per_task", "d": "dependency", "e": "error", "i": "input", "m": "distribution"},
+    **{"n": "ntasks", "o": "output", "p": "partition", "q": "qos", "r": "relative", "t": "time", "w": "nodelist"},
+    **{"x": "exclude", "tasks_per_node": "ntasks_per_node"},
+}
+# Letters and other names of options.
+NAMES = {
+    "deepspeed": {"num_accelerators": "num_gpus", "H": "hostfile", "e": "exclude", "i": "include"},
+    "mpirun": {"c": "np", "n": "np"},
+    "sbatch": SLURM_NAMES,
+    "srun": SLURM_NAMES,
+    "docker run": {"net": "network", "e": "env", "v": "volume", "m": "memory", "u": "user", "w": "workdir"},
+}
+LONG_BEHIND_ONE_DASH = ("mpirun", "horovodrun")
 
 
 @dataclass
 class ParsedOptions:
-    """All options by name, with _ for -; the position of the first other word; and what is refused."""
+    """All options by name, with _ for -, and the position of the first other word."""
 
     occurrences: list[tuple[str, LocatedText]] = field(default_factory=list)
     end: int = 0
-    faults: list[ShellFault] = field(default_factory=list)
-    has_unknown: bool = False
 
     @property
     def options(self) -> dict[str, LocatedText]:
@@ -26,144 +63,44 @@ class ParsedOptions:
         return dict(self.occurrences)
 
 
-def parse(program: str, tables: Sequence[LauncherOptions], words: Sequence[ShellWord]) -> ParsedOptions:
+def parse(program: str, words: Sequence[ShellWord]) -> ParsedOptions:
     """Read the options that a command line begins with.
 
     Args:
-        program: the launcher's name, for people.
-        tables: its options; of several implementations, of which any may be meant.
-        words: those behind the program.
-
-    Returns:
-        What the implementation with the fewest faults reads. A command that fits none of several has a single fault,
-        and only where each of its options is one of some implementation.
+        program: the launcher, as in FLAGS; of any other one each option takes the next word.
+        words: those behind the program. A script is no option's value.
     """
-    results = [_Parser(program, table, words).parse() for table in tables]
-    best = min(results, key=lambda result: len(result.faults))
-    if len(tables) > 1 and best.has_unknown:
-        return replace(best, faults=list(_mixed(program, tables, words)))
-    return best
+    flags = FLAGS.get(program, "").split()
+    parsed = ParsedOptions()
+    while parsed.end < len(words) and OPTION.match(words[parsed.end].text):
+        word = words[parsed.end]
+        parsed.end += 1
+        option, equals, value = _split(program, word.text, flags)
+        if program == "mpirun" and option in PAIRS:
+            parsed.end += 2
+        elif not equals and option not in flags and parsed.end < len(words):
+            following = words[parsed.end].text
+            if not OPTION.match(following) and not following.endswith((".py", ".sh")):
+                value = following
+                parsed.end += 1
+        parsed.occurrences.append((option, LocatedText(value, word.line)))
+    if parsed.end < len(words) and words[parsed.end].text == "--":
+        parsed.end += 1
+    return parsed
 
 
-def _mixed(program: str, tables: Sequence[LauncherOptions], words: Sequence[ShellWord]) -> Iterator[ShellFault]:
-    """Yield the fault of a command with options of several implementations; none where one of them is no option."""
-    unknown: list[str] = []
-    for table in tables:
-        result = _Parser(program, table, words).parse()
-        names = [fault.word.text for fault in result.faults if result.has_unknown]
-        if not names or any(all(other.resolve(name.lstrip("-")) is None for other in tables) for name in names):
-            return
-        unknown.append(names[0])
-    word = next(word for word in words if word.text.partition("=")[0] in unknown)
-    yield ShellFault(
-        LocatedText(word.text, word.line),
-        f"{unknown[1]} and {unknown[0]} are options of different MPIs: no {program} has both",
-        "write those of the MPI that is installed: `mpirun --version`",
-        "warning",
-    )
+def _split(program: str, text: str, flags: Sequence[str]) -> tuple[str, str, str]:
+    """Return the name of an option, "=" where its value is in the same word, and that value.
 
-
-@dataclass
-class _Parser:
-    program: str
-    table: LauncherOptions
-    words: Sequence[ShellWord]
-    result: ParsedOptions = field(default_factory=ParsedOptions)
-
-    def parse(self) -> ParsedOptions:
-        position = 0
-        while position < len(self.words) and OPTION.match(self.words[position].text):
-            position = self._option(position)
-        if position < len(self.words) and self.words[position].text == "--":
-            position += 1
-        self.result.end = position
-        self._check_pairs()
-        return self.result
-
-    def _option(self, position: int) -> int:
-        """Read the option at a position, and return that of the word behind it and its values."""
-        word = self.words[position]
-        name, equals, value = word.text.partition("=")
-        option, attached = self._resolve(name)
-        if option is None:
-            self._add_unknown(word, name)
-            following = self.words[position + 1].text if position + 1 < len(self.words) else "-"
-            is_value = not equals and not following.startswith("-") and not following.endswith((".py", ".sh"))
-            return position + 1 + is_value
-        arity = self.table.arity(option)
-        if attached and arity in ("one", "optional"):
-            value, equals = attached + equals + value, "="
-        elif arity == "one" and not equals:
-            position += 1
-            following_word = self.words[position] if position < len(self.words) else None
-            if following_word is None or self._is_option(following_word.text):
-                self._refuse(
-                    word, f"{name} has no value: {self.program} refuses to start", f"write its value behind {name}"
-                )
-                return position
-            value = following_word.text
-        elif arity == "one" and not value:
-            self._refuse(word, f"{word.text[:40]} is empty", "write the value right behind the equals sign")
-        elif arity == "pair":
-            position += 2
-        self.result.occurrences.append((option.replace("-", "_"), LocatedText(value, word.line)))
-        if arity != "flag" and value and not OPEN.search(value):
-            text = value.replace('\\"', '"')
-            if not self.table.fits(option, text):
-                fix = f"write a value {'that is ' if option in self.table.numbers else ''}{self.table.form(option)}"
-                self._refuse(word, f"{name} {text[:60]}: {self.program} does not take this value", fix)
-        return position + 1
-
-    def _resolve(self, name: str) -> tuple[str | None, str]:
-        """Return the option that a word stands for, and what is attached to its letter; letters may be joined."""
-        bare = name.lstrip("-")
-        is_long = name.startswith("--") or self.table.single_dash == "all" or bare in self.table.single_dash
-        if bare in self.table.short and (len(bare) > 1 or not name.startswith("--") or self.table.single_dash == "all"):
-            return self.table.short[bare], ""
-        if is_long:
-            return self.table.resolve(bare), ""
-        option = self.table.short.get(bare[0])
-        if option and self.table.arity(option) == "flag" and len(bare) > 1:
-            return self._resolve("-" + bare[1:])
-        return option, bare[1:]
-
-    def _is_option(self, text: str) -> bool:
-        return OPTION.match(text) is not None and self._resolve(text.partition("=")[0])[0] is not None
-
-    def _add_unknown(self, word: ShellWord, name: str) -> None:
-        self.result.has_unknown = True
-        before = " ".join(each.text for each in self.words[: self.words.index(word) + 1])
-        if "$" in name or before.count("$(") > before.count(")"):
-            return  # a part of a command whose output is a value
-        near = closest(name.lstrip("-"), self.table.names)
-        unless = ", unless a plugin of the cluster has it" if self.table.plugins else ""
-        severity: Severity = "warning" if self.table.plugins else "error"
-        self.result.faults.append(
-            ShellFault(
-                LocatedText(name, word.line),
-                f"{self.program} has no option {name[:40]}: it refuses to start{unless}",
-                f"write --{near}" if near else "remove it, or write it behind the program that has it",
-                severity,
-            )
-        )
-
-    def _refuse(self, word: ShellWord, message: str, fix: str) -> None:
-        self.result.faults.append(ShellFault(LocatedText(word.text, word.line), message, fix))
-
-    def _check_pairs(self) -> None:
-        """Add each pair of options that exclude each other."""
-        for pair in self.table.exclusive:
-            words = [self._find(name) for name in pair]
-            if words[0] and words[1]:
-                names = [
-                    f"--{name.partition('=')[0]}{f' {word.text}' if word and '=' in name else ''}"
-                    for name, word in zip(pair, words, strict=True)
-                ]
-                problem = f"{' and '.join(names)} exclude each other: {self.program} refuses to start"
-                self.result.faults.append(ShellFault(words[1], problem, "leave one out"))
-
-    def _find(self, name: str) -> LocatedText | None:
-        """Return the option of a name, or of NAME=FORM, where it is given."""
-        option, _, form = name.partition("=")
-        word = self.result.options.get(option.replace("-", "_"))
-        return word if word and (not form or re.fullmatch(form, word.text)) else None
+    Letters may be joined, as in -it, and a value may follow its letter, as in -N2.
+    """
+    names = NAMES.get(program, {})
+    name, equals, value = text.partition("=")
+    bare = name.lstrip("-").replace("-", "_")
+    if not text.startswith("--") and program not in LONG_BEHIND_ONE_DASH:
+        bare = text[1:]
+        while len(bare) > 1 and bare[0] in flags:
+            bare = bare[1:]
+        bare, value = bare[0], bare[1:].removeprefix("=")
+        equals = "=" if value else ""
+    return names.get(bare, bare), equals, value

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rdma_images.facts import facts_file
-from rdma_images.facts.launch_options import LaunchOptions
 from rdma_images.jobs.check import commands, option_parser, shell
 from rdma_images.jobs.check.commands import ShellWord
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, ShellFault
@@ -50,7 +48,6 @@ EARLY_RANK = re.compile(r"--(?:machine|node)[_-]rank[= ]\s*(?P<value>\$\{?SLURM_
 # What a shell reads as one: a comment, a character behind a backslash, text in single quotes.
 LITERAL = re.compile(r"(?:(?<=\s)|^)#[^\n]*|\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL | re.MULTILINE)
 FIRST_COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
-HOST_LINE = re.compile(r"\s*[\w.@-]+(?:\s+(?:slots|max[-_]slots)\s*=\s*\d+)*\s*(?:#.*)?|\s*#.*")
 NODE_COUNTS = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 SOME_NODES = re.compile(r"\b(?:if|case)\b[^\n]*\bSLURM_(?:PROCID|NODEID)\b")
 OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
@@ -91,26 +88,9 @@ def launch_parts(text: str, name: str) -> Iterator[JobPart]:
         )
 
 
-def is_hostfile(text: str) -> bool:
-    """Return whether most lines of a text name a host, as mpirun and DeepSpeed read it."""
-    lines = [line for line in text.splitlines() if line.split("#")[0].strip()]
-    return sum(HOST_LINE.fullmatch(line) is not None for line in lines) * 2 >= max(1, len(lines))
-
-
-def hostfile(text: str, name: str) -> JobPart:
-    """Return the part of a file with the hosts of a job, a word of its settings for each line."""
-    hosts = {
-        f"host {number}": LocatedText(" ".join(line.split("#")[0].split()), number)
-        for number, line in enumerate(text.splitlines(), 1)
-        if line.split("#")[0].strip()
-    }
-    nodes = LocatedText(str(len(hosts)), 1)
-    return JobPart(name, 1, "script", "hostfile", nodes=nodes, settings=hosts, network="host")
-
-
 def _slurm(text: str, name: str, title: str) -> JobPart:
     starts = shell.line_starts(text)
-    directives, faults = _directives(text, starts)
+    directives = _directives(text, starts)
     options = {name.replace("_", "-"): word for name, word in directives.items()}
     nodes = options.get("nodes")
     initial_values = dict.fromkeys(NODE_COUNTS, nodes.text) if nodes and nodes.number else {}
@@ -142,7 +122,8 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
     lone_launcher = (
         script_settings.start.lone_launcher or _lone_program(code, options) or _lone_torchrun(code, script_settings)
     )
-    start = replace(script_settings.start, lone_launcher=lone_launcher, refused=faults)
+    unexpanded = (*script_settings.start.unexpanded, *_unexpanded_directives(text, directives))
+    start = replace(script_settings.start, lone_launcher=lone_launcher, unexpanded=unexpanded)
     # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes; so may a condition.
     if OWN_NODES.search(code):
         start = replace(start, nodes=None, lone_launcher=None)
@@ -167,7 +148,7 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
 def _wrapped_commands(text: str, name: str) -> Iterator[JobPart]:
     """Yield the part of each `sbatch --wrap` of a shell's script."""
     for command in commands.parse_commands(text).commands if WRAP.search(text) else ():
-        parsed = option_parser.parse("sbatch", facts_file.read(LaunchOptions).tables("sbatch"), command.words[1:])
+        parsed = option_parser.parse("sbatch", command.words[1:])
         options = {option.replace("_", "-"): word for option, word in parsed.options.items()}
         if command.words[0].text != "sbatch" or "wrap" not in options:
             continue
@@ -182,30 +163,25 @@ def _wrapped_commands(text: str, name: str) -> Iterator[JobPart]:
             environment=script_settings.variables,
             settings=options,
             network="host",
-            start=replace(script_settings.start, refused=tuple(parsed.faults)),
+            start=script_settings.start,
         )
 
 
-def _directives(text: str, starts: list[int]) -> tuple[dict[str, LocatedText], tuple[ShellFault, ...]]:
-    """Return the options of all directives, and what sbatch refuses of them."""
+def _directives(text: str, starts: list[int]) -> dict[str, LocatedText]:
+    """Return the options of all directives."""
     words: list[ShellWord] = []
     for match in DIRECTIVE.finditer(text):
         line = bisect_right(starts, match.start("option"))
         words += [ShellWord(word, line) for word in _split(match["option"])]
-    parsed = option_parser.parse("sbatch", facts_file.read(LaunchOptions).tables("sbatch"), words)
-    faults = parsed.faults
-    if "<<" not in text:  # else another shell may put them in place
-        faults += [
-            ShellFault(
-                word,
-                f"#SBATCH --{name.replace('_', '-')} has {word.text[:40]}: sbatch puts no variable in place",
-                "write the value, or give it on sbatch's command line",
-                "warning",
-            )
-            for name, word in parsed.options.items()
-            if "$" in word.text
-        ]
-    return parsed.options, tuple(faults)
+    return option_parser.parse("sbatch", words).options
+
+
+def _unexpanded_directives(text: str, directives: Mapping[str, LocatedText]) -> Iterator[ShellFault]:
+    """Yield the directives with a variable, unless another shell may put it in place."""
+    for name, word in directives.items() if "<<" not in text else ():
+        if "$" in word.text:
+            problem = f"#SBATCH --{name.replace('_', '-')} has {word.text[:40]}: sbatch puts no variable in place"
+            yield ShellFault(word, problem, "write the value, or give it on sbatch's command line", "warning")
 
 
 def _split(text: str) -> list[str]:

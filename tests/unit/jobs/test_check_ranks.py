@@ -113,27 +113,6 @@ def test_accelerates_processes_are_of_all_machines(tmp_path: Path, options: str,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ("--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2", ""),
-        (
-            "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 3",
-            "16 ranks do not divide by the model's parallel groups of 4 * 3",
-        ),
-        ("--tensor-model-parallel-size 4 --pipeline-model-parallel-size $PP", ""),
-        ("--tensor-model-parallel-size 2 --micro-batch-size 4 --global-batch-size 64", ""),
-        (
-            "--tensor-model-parallel-size 2 --micro-batch-size 4 --global-batch-size 80",
-            "global batch 80 is no multiple of micro batch 4 * 8 replicas",
-        ),
-    ],
-)
-def test_megatrons_groups_divide_the_ranks(tmp_path: Path, arguments: str, problem: str) -> None:
-    text = f"torchrun --nproc_per_node 8 --nnodes 2 --node_rank $R --master_addr n pretrain_gpt.py {arguments}"
-    assert messages_of(tmp_path, "ranks.parallel", text) == ([problem] if problem else [])
-
-
-@pytest.mark.parametrize(
     ("command", "problem"),
     [
         ("vllm serve m --tensor-parallel-size 16", "16 GPUs for tensor and pipeline parallelism, and the node has 8"),
@@ -156,21 +135,6 @@ def test_a_server_has_the_gpus_of_its_groups(tmp_path: Path, command: str, probl
     assert [message for _, message in rated_messages(tmp_path, "ranks.servers", job_yaml=text)] == (
         [problem] if problem else []
     )
-
-
-@pytest.mark.parametrize(
-    ("command", "problem"),
-    [
-        ("mpirun -np 16 -H a:8,b:8 train", ""),
-        ("mpirun -np 16 -H a,b train", "16 ranks, and the hosts have 2 slots"),
-        ("mpirun -np 16 --oversubscribe -H a,b train", ""),
-        ("horovodrun -np 4 -H a:0 b:2 python t.py", "b:2 is taken for the program: a blank ends the list of hosts"),
-        ("horovodrun -np 2 -H localhost python t.py", "2 ranks, and the hosts have 1 slot"),
-        ("mpirun -np 16 -H $HOSTS train", ""),
-    ],
-)
-def test_hosts_have_slots(tmp_path: Path, command: str, problem: str) -> None:
-    assert messages_of(tmp_path, "ranks.hosts", command) == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -388,3 +352,21 @@ def test_gpus_of_measurements(tmp_path: Path, options: str, command: str, proble
 def test_containers_without_sruns_variables(tmp_path: Path, command: str, count: int) -> None:
     """As in vsoch/vsoch.github.io issue 21."""
     assert len(rated_messages(tmp_path, "environment.clean", job_sbatch=sbatch(command))) == count
+
+
+def test_gpus_of_all_nodes_and_tasks(tmp_path: Path) -> None:
+    """As in glotzerlab/signac-flow issue 566."""
+    text = "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus=8\nsrun python train.py\n"
+    assert rated_messages(tmp_path, "ranks.lightning", job_sbatch=text) == [
+        ("warning", "srun starts 8 ranks on each node, and it has 2 GPUs")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [("--gpus-per-task=1", 1), ("--gpus-per-task=1 --gpu-bind=none", 0), ("--gres=gpu:4 --gpu-bind=single:1", 1)],
+)
+def test_tasks_that_see_one_gpu(tmp_path: Path, options: str, count: int) -> None:
+    """As in NVIDIA/nccl issues 1066 and 1948."""
+    text = f"#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=4 {options}\nsrun python train.py\n"
+    assert len(rated_messages(tmp_path, "ranks.binding", job_sbatch=text)) == count

@@ -72,20 +72,6 @@ def test_a_node_has_a_rank_of_its_own(tmp_path: Path, command: str, problem: str
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ("--master_addr= node1", "--master_addr= is empty"),
-        ("--master_addr=", "--master_addr= is empty"),
-        ("--master_addr=$MASTER_ADDR", ""),
-        ("--master_addr node1", ""),
-    ],
-)
-def test_an_option_has_a_value(tmp_path: Path, options: str, problem: str) -> None:
-    text = f"#!/bin/bash\ndeepspeed {options} train.py --name=\n"
-    assert rated_messages(tmp_path, "launch.option", job_sh=text) == ([("error", problem)] if problem else [])
-
-
-@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("export MASTER_PORT=99999\ntorchrun train.py", "port 99999: ports go up to 65535"),

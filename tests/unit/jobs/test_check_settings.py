@@ -43,21 +43,6 @@ def test_values_are_read_as_numbers_and_names(tmp_path: Path, setting: str, seve
 
 
 @pytest.mark.parametrize(
-    ("command", "problem"),
-    [
-        ("torchrun --nproc_pre_node=8 train.py", "torchrun has no option --nproc_pre_node: it refuses to start"),
-        ("torchrun --nproc-per-node=8 train.py --nproc_pre_node 1", ""),  # which the script reads
-        ("torchrun --nproc_per=8 train.py", ""),  # argparse completes it
-        ("deepspeed --hostfiles hosts train.py", "deepspeed has no option --hostfiles: it refuses to start"),
-        ("accelerate launch --num_process 8 train.py", ""),
-    ],
-)
-def test_an_option_that_is_nearly_one(tmp_path: Path, command: str, problem: str) -> None:
-    reported = rated_messages(tmp_path, "launch.option", job_sh=f"#!/bin/bash\n{command}\n")
-    assert reported == ([("error", problem)] if problem else [])
-
-
-@pytest.mark.parametrize(
     ("lines", "problem"),
     [
         (
@@ -158,23 +143,6 @@ def test_configurations_of_accelerate(tmp_path: Path) -> None:
         path = tmp_path / "config.yaml"
         path.write_text(ACCELERATE.format(**{**good, **change}))
         assert [finding.message for finding in check_files([path]).findings] == [problem]
-
-
-@pytest.mark.parametrize(
-    ("text", "problems"),
-    [
-        ("a slots=8\nb slots=8\n", []),
-        ("# hosts\na\nb\n", []),
-        ("a slots=8\na slots=8\n", ["a stands in line 1, too: DeepSpeed refuses it"]),
-        ("localhost slots=8\nb slots=8\n", ["localhost is each node itself: the others do not reach it"]),
-        ("a slots=8\nb\n", ["b has no slots, as others have: DeepSpeed refuses it"]),
-        ("a slots=8\nb slots=4\n", ["hosts have 4 and 8 slots: ranks are not the same on all nodes"]),
-    ],
-)
-def test_lines_of_a_hostfile(tmp_path: Path, text: str, problems: list[str]) -> None:
-    path = tmp_path / "hostfile"
-    path.write_text(text)
-    assert [finding.message for finding in check_files([path]).findings] == problems
 
 
 def test_gloo_is_told_its_interface(tmp_path: Path) -> None:

@@ -229,3 +229,61 @@ def test_a_script_beside_that_srun_starts(tmp_path: Path, command: str, count: i
     script = f"#!/bin/bash\n\n{BAD_TASKS.removeprefix('srun ')}\n"
     found = findings(tmp_path, "ranks.tasks", job_sbatch=f"{DIRECTIVES}{command}\n", run_sh=script)
     assert [row.where for row in found] == [(f"{tmp_path / 'job.sbatch'}:4",)] * count
+
+
+@pytest.mark.parametrize(
+    ("before", "script", "problem"),
+    [
+        ("export FIRST=a", "srun bash -c 'torchrun --rdzv_endpoint=$FIRST:29500 t.py'", ""),
+        ("FIRST=a", "FIRST=b srun bash -c 'echo $FIRST'", ""),
+        ("FIRST=a", "srun bash -c 'FIRST=b; echo $FIRST'", ""),
+        ("FIRST=a", 'srun bash -c "echo $FIRST"', ""),
+        ("set -a; FIRST=a", "srun bash -c 'echo $FIRST'", ""),
+        ("PATH=a:$PATH", "srun bash -c 'echo $PATH'", ""),
+        (
+            "FIRST=a",
+            "srun bash -c 'echo $FIRST'",
+            "FIRST is set here and not exported: the shell that reads '…' finds it empty",
+        ),
+        (
+            "export FIRST=a",
+            "srun bash -c 'torchrun --rdzv_id=\\$SLURM_JOB_ID t.py'",
+            "\\$SLURM_JOB_ID in single quotes stays as it is: the value is not put in place",
+        ),
+        ("export FIRST=a", "srun bash -c 'ssh b \"echo \\$X\"'", ""),
+    ],
+)
+def test_variables_that_another_shell_lacks(tmp_path: Path, before: str, script: str, problem: str) -> None:
+    """As in PrimeIntellect-ai/prime-rl pull request 3225 and Lumi-supercomputer/LUMI-AI-Guide pull request 115."""
+    found = findings(tmp_path, "launch.unset", job_sbatch=f"#!/bin/bash\n#SBATCH --nodes=2\n{before}\n{script}\n")
+    assert [row.message for row in found] == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        (
+            "#!/bin/bash\n#SBATCH --nodes=$NODES\nsrun t",
+            ["#SBATCH --nodes has $NODES: sbatch puts no variable in place"],
+        ),
+        ("cat <<E > a.sbatch\n#!/bin/bash\n#SBATCH --nodes=$NODES\nE", []),
+    ],
+)
+def test_a_directive_has_no_variable(tmp_path: Path, text: str, problems: list[str]) -> None:
+    assert [row.message for row in findings(tmp_path, "launch.unset", job_sbatch=f"{text}\n")] == problems
+
+
+def test_variables_that_skypilot_sets_in_run_alone(tmp_path: Path) -> None:
+    """As in Metta-AI/metta pull request 1923 and skypilot-org/skypilot issue 6920."""
+    text = """
+num_nodes: 2
+resources: {accelerators: "H100:8"}
+envs: {SKYPILOT_NODE_IPS: a}
+setup: |
+  echo $SKYPILOT_NODE_IPS  # $SKYPILOT_NUM_NODES
+  vllm serve m --tensor-parallel-size $SKYPILOT_NUM_GPUS_PER_NODE
+run: echo $SKYPILOT_NODE_RANK
+"""
+    (finding,) = findings(tmp_path, "launch.unset", job_yaml=text)
+    assert finding.message == "SKYPILOT_NUM_GPUS_PER_NODE is empty in `setup`: SkyPilot sets it in `run` alone"
+    assert finding.severity == "error"

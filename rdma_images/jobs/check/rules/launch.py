@@ -40,7 +40,6 @@ OWN_ADDRESS = re.compile(
 ALL_ADDRESSES = re.compile(r"\$\(\s*hostname\s+(?:-I|--all-ip-addresses)\s*\)(?::\d+)?")
 NODE_LIST = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?(?::\d+)?")
 RANDOM_PORT = re.compile(r"\$\{?RANDOM\b|\$\(\(.*RANDOM|\$\(.*(?:shuf|python|socket|\bss\b|netstat)")
-SLOTS = re.compile(r"\bslots\s*=\s*(?P<slots>\d+)")
 VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*)\}?(?::\d+)?")
 MOST_SHARED_GPUS = 4  # of a job that takes a part of a node, whose others may be taken by its like
 MIN_SIMILARITY = 0.8  # as difflib measures it: one letter of five
@@ -172,18 +171,15 @@ def isolated_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
             yield word, f"{launch.program} for {nodes} nodes without {flags}: {default}", "add it", severity
 
 
-@rule("launch.option", "error", "facts/launch-options.yaml, read from the sources of the launchers")
-def refused_options(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report options that a launcher, a scheduler or docker refuses: unknown ones, values, and pairs."""
-    for fault in (*part.start.refused, *(fault for launch in part.start.launches for fault in launch.refused)):
-        yield fault.word, fault.message, fault.fix, fault.severity
-
-
-@rule("launch.unset", "warning", "bash(1): a variable that is not set is empty")
+@rule(
+    "launch.unset",
+    "warning",
+    "bash(1): a variable that is not set is empty; SchedMD, sbatch(1); skypilot-org/skypilot issues 2546 and 6920",
+)
 def unset_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a variable that the script sets nowhere, where one of nearly that name is, or that another shell lacks."""
+    """Report a variable that is set nowhere, where one of nearly that name is, or not where it is read."""
     for fault in part.start.unexpanded:
-        yield fault.word, fault.message, fault.fix
+        yield fault.word, fault.message, fault.fix, fault.severity
     if part.kind not in ("slurm", "script", "docker"):
         return
     for launch in part.start.launches:
@@ -256,30 +252,6 @@ def different_first_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFindin
         if first_rank.text != rank.text and first_address.text != address.text:
             problem = f"node {rank.text} meets at {address.text}, and node {first_rank.text} of line {first.line} at"
             yield address, f"{problem} {first_address.text}", "write the same first node on all nodes"
-
-
-@rule(
-    "rendezvous.hosts",
-    "warning",
-    "deepspeedai/DeepSpeed, deepspeed/launcher/runner.py, _parse_hostfile: one line for each host, with its slots",
-)
-def lines_of_hostfile(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report hosts of a hostfile that stand in it twice, have other slots, or are each node itself."""
-    words = list(part.settings.values()) if part.title == "hostfile" else []
-    slots = {match["slots"] for word in words if (match := SLOTS.search(word.text))}
-    names: dict[str, LocatedText] = {}
-    for word in words:
-        host = word.text.split()[0]
-        if first := names.get(host):
-            yield word, f"{host} stands in line {first.line}, too: DeepSpeed refuses it", "write one line for each host"
-        names.setdefault(host, word)
-        if len(words) > 1 and LOOPBACK.fullmatch(host):
-            yield word, f"{host} is each node itself: the others do not reach it", "write the node's name"
-        if slots and not SLOTS.search(word.text):
-            yield word, f"{host} has no slots, as others have: DeepSpeed refuses it", "write slots=GPUS behind it"
-    if len(slots) > 1:
-        problem = f"hosts have {' and '.join(sorted(slots, key=int))} slots: ranks are not the same on all nodes"
-        yield words[0], problem, "write the GPUs of each node, where that is not meant"
 
 
 @rule(
