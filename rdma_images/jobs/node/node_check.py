@@ -1,22 +1,8 @@
 """Check this node and its neighbours, in seconds, before a job's command: has NCCL's network what it needs?
 
-Prints a line for each finding, which `rdma_images.jobs.run.watch` reads. Ends with 1 after an error. A finding has the
-name of what it is about; `check` and `local_findings`, at the end, call the checks in this order:
-
-    devices, ports, rates, gids       RDMA devices (check_devices, check_rates, check_pci_links, check_names_of_devices,
-                                      check_gids, check_traffic_class)
-    memlock, shm, memory, files       limits of this process and its container (check_memory, check_limits)
-    disk                              folders that jobs write to (check_folders)
-    hugepages, peermem, acs, peer     what GPUDirect needs (check_huge_pages, check_gpudirect, check_efa_peer)
-    gpus, cuda, imex, nvlink, gdrcopy, xid  GPUs (check_gpus, check_device_files, gpu_states, check_imex, check_cuda,
-                                      check_fabric_manager, check_gdrcopy, check_kernel_log)
-    interface, route, proxy           TCP, over which NCCL starts (check_bootstrap, check_route, check_proxy)
-    names                             where the names of this node and of the first one lead (check_names,
-                                      check_full_name)
-    port                              the port at which ranks meet (check_port)
-    neighbours, neighbour, rails      the other nodes (Meeting)
-    differences                       what is not the same on all nodes, clocks included (compare)
-    hardware                          a machine without a GPU and an RDMA device
+Prints a line for each finding, which `rdma_images.jobs.run.watch` reads: its severity, what it is about, a sentence.
+Ends with 1 after an error. docs/guides/jobs.md has a table of them; `check` and `local_findings`, at the end, call the
+checks, each on the kernel's files below a root, so that tests can write them.
 """
 
 from __future__ import annotations
@@ -27,6 +13,7 @@ import ctypes
 import errno
 import fcntl
 import glob
+import importlib.metadata
 import ipaddress
 import json
 import os
@@ -42,11 +29,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     Finding = tuple[str, str, str]  # severity, name, sentence
     Gid = tuple[int, ipaddress.IPv6Address, str]  # index, address, type
-    Interface = tuple[str, str]  # name, IPv4 address
+    Interface = tuple[str, str, bool]  # name, IPv4 address, whether it is running: up, and with a link
     Facts = dict[str, Any]
     Rail = tuple[str, str, str]  # RoCE device, its interface, its IPv4 address
     Version = tuple[int, int, int]
@@ -84,20 +71,49 @@ TAKES_BEGINNINGS = ("NCCL_IB_HCA", "UCCL_IB_HCA")  # of names, where no = stands
 FOLDERS = ("TMPDIR", "HF_HOME", "XDG_CACHE_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 # Settings that decide how nodes reach each other, and should be the same on all of them.
 SHARED_SETTINGS = re.compile(r"(NCCL|FI|OFI_NCCL|UCX|UCCL|NVSHMEM|GLOO)_(?!DEBUG|HOSTID|LOG_)\w+")
-ACS_CAPABILITY, PCI_BRIDGE = 0x000D, 0x0604
+ACS_CAPABILITY, ATS_CAPABILITY, PCI_BRIDGE = 0x000D, 0x000F, 0x0604
 ACS_REDIRECTS = 0x0004 | 0x0008  # of requests and of completions, in the ACS control register
+ATS_ENABLED = 0x8000  # in the ATS control register
 PROXY_PORTS = {"3A99", "3A9E"}  # 15001 and 15006, where Istio's proxy takes what its pod sends and gets
 TCP_LISTEN = "0A"  # in /proc/net/tcp
-NODE_LOCAL_INTERFACES = ("lo", "docker", "virbr", "veth", "cni", "pod-id-link", "flannel", "cali")
+IFF_RUNNING = 0x40  # include/uapi/linux/if.h
+# Interfaces of containers and virtual machines by the names that Docker, libvirt, CNI, Podman and LXC give them.
+NODE_LOCAL_INTERFACE = re.compile(
+    r"lo|docker|virbr|veth|cni|pod-id-link|flannel|cali|podman|lxcbr|lxdbr|nerdctl|br-[\da-f]{12}$"
+)
+VPN_INTERFACE = re.compile(r"tailscale|wg\d|tun\d|zt\w{8}")  # Tailscale, WireGuard, OpenVPN, ZeroTier
+
+
+def read_file(path: str) -> str:
+    """Return the content of one of the kernel's files; "" where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def first_line(path: str) -> str:
     """Return the first line of one of the kernel's files; "" where it cannot be read."""
+    return read_file(path).partition("\n")[0].strip()
+
+
+def refusal(path: str) -> int:
+    """Return the number of the error with which a device's file cannot be opened; 0 where it can."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.readline().strip()
-    except OSError:
-        return ""
+        os.close(os.open(path, os.O_RDWR))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
+
+
+def explain_refusal(number: int) -> str:
+    """Return what an error of opening a device's file says, and what refuses it."""
+    causes = {
+        errno.EACCES: "user %d has no right to its file: rdma-core's udev rules give it mode 0666" % os.getuid(),
+        errno.EPERM: "the container's cgroup does not let the device in: ask for it, as with --device",
+    }
+    return "%s%s" % (os.strerror(number), "; " + causes[number] if number in causes else "")
 
 
 class Device:
@@ -119,7 +135,8 @@ class Device:
         interfaces = sorted({first_line(entry) for entry in glob.glob(path + "/ports/1/gid_attrs/ndevs/*")} - {""})
         self.interface = interfaces[0] if interfaces else ""
         self.mtu = first_line(root + "/sys/class/net/" + self.interface + "/mtu") if self.interface else ""
-        self.usable = bool(self.node) and os.access(self.node, os.R_OK | os.W_OK)
+        self.refusal = refusal(self.node) if self.node else errno.ENOENT
+        self.usable = not self.refusal
         self.chip = first_line(path + "/sys_image_guid")
         self.pci = os.path.basename(os.path.realpath(path + "/device"))
         self.traffic_class = first_line(path + "/tc/1/traffic_class").partition("=")[2].strip()
@@ -155,17 +172,22 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
     usable = [device for device in carriers if device.usable]
     if nodes < 2 and not (fabric or count or usable):
         return
+    severity = "error" if fabric or count else "warning"
+    refused = [device for device in carriers if device.refusal not in (0, errno.ENOENT)]
+    reason = "%s cannot be opened: %s" % (refused[0].name, explain_refusal(refused[0].refusal)) if refused else ""
     if not carriers:
         yield (
-            "error" if fabric or count else "warning",
+            severity,
             "devices",
             "the kernel has no %s device: its driver is not loaded, or the instance has none" % (fabric or "RDMA"),
         )
     elif not usable:
         names = ", ".join(device.name for device in carriers[:4])
-        yield "error", "devices", "%s are there, and /dev/infiniband has none of them here: ask for the devices" % names
+        absent = "%s are there, and /dev/infiniband has none of them here: ask for the devices" % names
+        yield severity, "devices", reason or absent
     elif count and len(usable) < count - 1:
-        yield "error", "devices", "%d of %d adapters can be used here" % (len(usable), count)
+        counted = "%d of %d adapters can be used here" % (len(usable), count)
+        yield "error", "devices", "%s: %s" % (counted, reason) if reason else counted
     down = [device.name for device in usable if device.state and "ACTIVE" not in device.state]
     if down:
         yield "error", "ports", "the port is not active: %s" % ", ".join(down)
@@ -341,6 +363,14 @@ def nccl_version() -> Version | None:
     return None
 
 
+def torch_version() -> str:
+    """Return the version of the torch that this Python imports, without importing it; "" where there is none."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -> Iterator[Finding]:
     """Yield RoCE devices without a GID that is routed, or of which an old NCCL takes another one.
 
@@ -423,7 +453,12 @@ def check_limits(root: str, gpus: int, nodes: int) -> Iterator[Finding]:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     needed = FILES_FOR_RANK * max(1, gpus) * nodes + 512
     if limit != resource.RLIM_INFINITY and limit < needed:
-        yield "warning", "files", "a process may open %d files: %d ranks need about %d" % (limit, gpus * nodes, needed)
+        yield (
+            "warning",
+            "files",
+            "a process may open %d files: %d ranks need about %d: ulimit -n, or --ulimit nofile of docker"
+            % (limit, gpus * nodes, needed),
+        )
 
 
 def check_folders(root: str) -> Iterator[Finding]:
@@ -480,14 +515,8 @@ def check_gpus(root: str, count: int, nodes: int) -> Iterator[Finding]:
 
 def check_device_files(gpus: list[str], count: int) -> Iterator[Finding]:
     """Yield GPUs whose files are here, and which a cgroup does not let this container open."""
-    refused = []
-    for path in sorted(gpus):
-        try:
-            os.close(os.open(path, os.O_RDWR))
-        except PermissionError:
-            refused.append(path)
-        except OSError:  # a broken GPU, which others report
-            continue
+    # Of other errors the GPU itself is broken, which others report.
+    refused = [path for path in sorted(gpus) if refusal(path) in (errno.EPERM, errno.EACCES)]
     if refused and len(gpus) - len(refused) < max(1, count):  # of other jobs' GPUs Slurm lets none be opened
         yield (
             "error",
@@ -632,6 +661,22 @@ def check_gpudirect(
             "PCI ACS redirects on %d bridges, as %s: GPUDirect RDMA fails or is slow"
             % (len(redirecting), redirecting[0]),
         )
+    # docs.nvidia.com/cuda/gpudirect-rdma, "IOMMUs": addresses have to be translated 1:1, or not at all. With ATS an
+    # adapter sends translated ones itself. Arm's SMMU is left out: GPUDirect works with it on some clusters.
+    translated = [
+        device.name
+        for device in devices
+        if device.usable
+        and first_line(device.path + "/device/iommu_group/type").startswith("DMA")
+        and not control_register(device.path + "/device", ATS_CAPABILITY) & ATS_ENABLED
+    ]
+    if translated and os.uname().machine == "x86_64":
+        yield (
+            "warning",
+            "iommu",
+            "an IOMMU translates what %s sends, as to GPUs: GPUDirect RDMA fails or is slow: boot with iommu=pt"
+            % ", ".join(translated[:4]),
+        )
 
 
 def has_library(name: str) -> bool:
@@ -667,44 +712,54 @@ def check_efa_peer(root: str, devices: list[Device], gpus: list[str]) -> Iterato
 
 def acs_bridges(root: str) -> list[str]:
     """Return the PCI bridges that send peers' requests through the root; none where their registers cannot be read."""
-    bridges = []
-    for path in sorted(glob.glob(root + "/sys/bus/pci/devices/*")):
-        if int(first_line(path + "/class") or "0", 16) >> 8 != PCI_BRIDGE:
-            continue
-        try:
-            with open(path + "/config", "rb") as file:
-                space = file.read(4096)
-        except OSError:
-            continue
-        offset = 256
-        while 256 <= offset <= len(space) - 8:
-            head = struct.unpack_from("<I", space, offset)[0]
-            if head & 0xFFFF == ACS_CAPABILITY:
-                if struct.unpack_from("<H", space, offset + 6)[0] & ACS_REDIRECTS:
-                    bridges.append(os.path.basename(path))
-                break
-            following = head >> 20
-            offset = following if following > offset else 0
-    return bridges
+    return [
+        os.path.basename(path)
+        for path in sorted(glob.glob(root + "/sys/bus/pci/devices/*"))
+        if int(first_line(path + "/class") or "0", 16) >> 8 == PCI_BRIDGE
+        and control_register(path, ACS_CAPABILITY) & ACS_REDIRECTS
+    ]
 
 
-def interfaces() -> list[Interface]:
-    """Return the interfaces that are up and have an IPv4 address, in the kernel's order."""
+def control_register(path: str, capability: int) -> int:
+    """Return the control register of ACS or ATS of a PCI device; 0 where it has none, or it cannot be read."""
+    try:
+        with open(path + "/config", "rb") as file:
+            space = file.read(4096)
+    except OSError:
+        return 0
+    offset = 256
+    while 256 <= offset <= len(space) - 8:
+        head = struct.unpack_from("<I", space, offset)[0]
+        if head & 0xFFFF == capability:
+            return int(struct.unpack_from("<H", space, offset + 6)[0])
+        following = head >> 20
+        offset = following if following > offset else 0
+    return 0
+
+
+def read_interfaces() -> list[Interface]:
+    """Return the interfaces that have an IPv4 address, in the kernel's order."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         buffer = array.array("B", bytes(16384))
         request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
         used = struct.unpack("iL", fcntl.ioctl(probe.fileno(), 0x8912, request))[0]  # SIOCGIFCONF
-    data = buffer.tobytes()
-    rows = [data[n : n + 40] for n in range(0, used, 40)]
-    return [(row[:16].split(b"\0")[0].decode(), socket.inet_ntoa(row[20:24])) for row in rows]
+        interfaces = []
+        for row in [buffer.tobytes()[n : n + 40] for n in range(0, used, 40)]:
+            flags = fcntl.ioctl(probe.fileno(), 0x8913, row)[16]  # SIOCGIFFLAGS
+            name = row[:16].split(b"\0")[0].decode()
+            interfaces.append((name, socket.inet_ntoa(row[20:24]), bool(flags & IFF_RUNNING)))
+    return interfaces
 
 
-def bootstrap_interface(rows: list[Interface], setting: str) -> Interface | None:
-    """Return the interface that NCCL starts over, as its src/os/linux.cc chooses it; None where there is none.
+def bootstrap_interface(rows: list[Interface], setting: str, nccl: Version | None = None) -> Interface | None:
+    """Return the interface that NCCL starts over, as its src/misc/socket.cc chooses it; None where there is none.
 
-    `rows` are the interfaces that are up; `setting` is the value of NCCL_SOCKET_IFNAME, "" where it is not set.
+    `setting` is the value of NCCL_SOCKET_IFNAME, "" where it is not set. NCCL before 2.28 takes interfaces without a
+    link, too, and those of libvirt as any other; of one that is not known the newest's rule is taken.
     """
-    if setting:
+    is_old = nccl is not None and nccl < (2, 28, 0)
+    rows = [row for row in rows if is_old or row[2]]
+    if len(setting) > 1:
         is_excluded, is_exact = setting.startswith("^"), setting.lstrip("^").startswith("=")
         patterns = setting.lstrip("^").lstrip("=").split(",")
 
@@ -713,7 +768,7 @@ def bootstrap_interface(rows: list[Interface], setting: str) -> Interface | None
 
         return next((row for row in rows if matches(row[0]) != is_excluded), None)
     ordered = [row for row in rows if row[0].startswith("ib")]
-    ordered += [row for row in rows if not row[0].startswith(("lo", "docker", "virbr"))]
+    ordered += [row for row in rows if not row[0].startswith(("lo", "docker") if is_old else ("lo", "docker", "virbr"))]
     ordered += [row for row in rows if row[0].startswith("docker")] + rows
     return ordered[0] if ordered else None
 
@@ -763,16 +818,19 @@ def check_proxy(root: str, nodes: int) -> Iterator[Finding]:
         )
 
 
-def check_bootstrap(chosen: Interface | None, nodes: int) -> Iterator[Finding]:
-    """Yield why NCCL cannot start over the interface that it will choose."""
+def check_bootstrap(chosen: Interface | None, setting: str, nodes: int) -> Iterator[Finding]:
+    """Yield why NCCL cannot start over the interface that it will choose, `setting` being NCCL_SOCKET_IFNAME."""
     if chosen is None:
-        yield (
-            "error",
-            "interface",
-            "NCCL_SOCKET_IFNAME=%s fits no interface that is up" % os.environ.get("NCCL_SOCKET_IFNAME", ""),
-        )
-    elif nodes > 1 and (chosen[0].startswith(NODE_LOCAL_INTERFACES) or ipaddress.ip_address(chosen[1]).is_link_local):
-        yield "error", "interface", "NCCL will start over %s (%s), which other nodes do not reach" % chosen
+        yield "error", "interface", "NCCL_SOCKET_IFNAME=%s fits no interface that is up" % setting
+    elif nodes > 1 and NODE_LOCAL_INTERFACE.match(chosen[0]):
+        # Of others only the name says it: a neighbour that is not reached at its address is an error of its own.
+        severity = "error" if chosen[1].startswith("127.") else "warning"
+        advice = "set NCCL_SOCKET_IFNAME to the nodes' own"
+        sentence = "NCCL will start over %s (%s), which other nodes do not reach: %s" % (*chosen[:2], advice)
+        yield severity, "interface", sentence
+    elif nodes > 1 and not setting and VPN_INTERFACE.match(chosen[0]):
+        sentence = "NCCL will start over %s (%s), a VPN's: set NCCL_SOCKET_IFNAME to the nodes' own" % chosen[:2]
+        yield "warning", "interface", sentence
 
 
 def ask(function: Callable[[str], Any], name: str) -> str | None:
@@ -812,7 +870,7 @@ def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> It
     """Yield a name of this node or of the first one that leads to another place; `rows` are the node's interfaces."""
     if nodes < 2:
         return
-    hostname, addresses = socket.gethostname(), {address for _, address in rows}
+    hostname, addresses = socket.gethostname(), {row[1] for row in rows}
     if not os.environ.get("GLOO_SOCKET_IFNAME"):  # else Gloo asks for no name
         address = resolve(hostname)
         if address is None:
@@ -1114,56 +1172,38 @@ def compare(nodes: list[Facts]) -> list[str]:
     return sentences
 
 
+def joined(values: Iterable[str]) -> str:
+    """Return the different ones of some values, in their order and with commas."""
+    return ",".join(sorted(set(values)))
+
+
 def node_facts(root: str, devices: list[Device], name: str, nccl: Version | None = None) -> Facts:
     """Return the facts that should be the same on all nodes of a job."""
     driver = re.search(r"\s(\d+\.\d+[.\d]*)\s", first_line(root + "/proc/driver/nvidia/version"))
     plugin = os.environ.get("NCCL_NET_PLUGIN", "")
-    models = glob.glob(root + "/proc/driver/nvidia/gpus/*/information")
-    facts = {key: value for key, value in os.environ.items() if SHARED_SETTINGS.fullmatch(key)}
-    facts.update(
-        {
-            "kernel": os.uname().release,
-            "GPUs": ",".join(
-                sorted({read_file(path).partition("Model:")[2].split("\n")[0].strip() for path in models})
-            ),
-            "number of GPUs": str(len(glob.glob(root + "/dev/nvidia[0-9]*"))),
-            "firmware of adapters": ",".join(sorted({device.firmware for device in devices if device.usable})),
-            "link rates": ",".join(sorted({device.rate for device in devices if device.usable})),
-            "NCCL's network plugin": "found"
-            if not root and has_library(plugin if plugin.endswith(".so") else "libnccl-net.so")
-            else "not found",
-        }
-    )
+    has_plugin = not root and has_library(plugin if plugin.endswith(".so") else "libnccl-net.so")
+    models = [read_file(path) for path in glob.glob(root + "/proc/driver/nvidia/gpus/*/information")]
+    usable = [device for device in devices if device.usable]
+    routed = [str(index) for device in usable for index, gid, kind in device.gids if "v2" in kind and gid.ipv4_mapped]
     return {
-        **facts,
+        **{key: value for key, value in os.environ.items() if SHARED_SETTINGS.fullmatch(key)},
         "node": name,
-        "NCCL": "%d.%d.%d" % nccl if nccl else "",
+        "kernel": os.uname().release,
+        "GPUs": joined(text.partition("Model:")[2].split("\n")[0].strip() for text in models),
+        "number of GPUs": str(len(glob.glob(root + "/dev/nvidia[0-9]*"))),
         "NVIDIA driver": driver.group(1) if driver else "",
-        "EFA driver": first_line(root + "/sys/module/efa/version"),
-        "RDMA devices": ",".join(sorted({device.driver for device in devices if device.usable})),
-        "number of usable RDMA devices": str(sum(device.usable for device in devices)),
-        "MTU": ",".join(sorted({device.mtu for device in devices if device.usable})),
         "nvidia_peermem": str(os.path.isdir(root + "/sys/module/nvidia_peermem")),
-        "indexes of RoCE v2": ",".join(
-            sorted(
-                {
-                    str(index)
-                    for device in devices
-                    for index, gid, kind in device.gids
-                    if device.usable and "v2" in kind and gid.ipv4_mapped
-                }
-            )
-        ),
+        "torch": "" if root else torch_version(),
+        "NCCL": "%d.%d.%d" % nccl if nccl else "",
+        "NCCL's network plugin": "found" if has_plugin else "not found",
+        "EFA driver": first_line(root + "/sys/module/efa/version"),
+        "RDMA devices": joined(device.driver for device in usable),
+        "number of usable RDMA devices": str(len(usable)),
+        "firmware of adapters": joined(device.firmware for device in usable),
+        "link rates": joined(device.rate for device in usable),
+        "MTU": joined(device.mtu for device in usable),
+        "indexes of RoCE v2": joined(routed),
     }
-
-
-def read_file(path: str) -> str:
-    """Return the content of one of the kernel's files; "" where it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def run_program(*command: str) -> tuple[int, str] | None:
@@ -1220,9 +1260,10 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     root = options.root.rstrip("/")
     nccl = None if root else nccl_version()
     yield from local_findings(root, options, nccl)
-    rows = interfaces()
-    chosen = bootstrap_interface(rows, os.environ.get("NCCL_SOCKET_IFNAME", ""))
-    yield from check_bootstrap(chosen, options.nodes)
+    rows = read_interfaces()
+    setting = os.environ.get("NCCL_SOCKET_IFNAME", "")
+    chosen = bootstrap_interface(rows, setting, nccl)
+    yield from check_bootstrap(chosen, setting, options.nodes)
     yield from check_route(root, chosen)
     yield from check_proxy(root, options.nodes)
     yield from check_names(rows, options.nodes, options.rank, options.master)

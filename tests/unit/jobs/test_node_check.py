@@ -1,8 +1,11 @@
 """The check of a node before a job's command: on trees of the kernel's files, and between processes."""
 
+import argparse
 import os
 import resource
+import shutil
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -42,14 +45,19 @@ def device(root: Path, name: str, driver: str, gids: tuple[str, ...] = (), usabl
 
 
 def findings(root: Path, *arguments: str, **variables: str) -> list[str]:
-    """Return what the check prints, started as every launcher starts it, without the last line."""
+    """Return what the check prints without its last line."""
+    return started(root, None, *arguments, **variables)
+
+
+def started(root: Path, user: int | None, *arguments: str, **variables: str) -> list[str]:
+    """Return what the check prints, started by a user as every launcher starts it, and without the last line."""
     done = subprocess.run(
         [
             "sh",
             "-c",
             'ulimit -l 64; exec "$@"',
             "sh",
-            sys.executable,
+            sys.executable if user is None else "/usr/bin/python3",  # others may not enter root's home
             "-c",
             render.packed_program(node_check),
             f"--root={root}",
@@ -58,6 +66,7 @@ def findings(root: Path, *arguments: str, **variables: str) -> list[str]:
         env={"PATH": os.environ["PATH"], **variables},
         capture_output=True,
         text=True,
+        user=user,
     )
     *lines, last = done.stdout.splitlines()
     assert last.startswith(f"{node_check.MARK} {socket.gethostname()} done in ")
@@ -100,6 +109,55 @@ def test_devices(tmp_path: Path, fabric: str, devices: list[tuple[str, str, bool
     for name, driver, usable in devices:
         device(tmp_path, name, driver, (LOCAL, MAPPED), usable=usable)
     assert any(finding.startswith(line) for finding in findings(tmp_path, f"--fabric={fabric}", "--adapters=4"))
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0 or not Path("/usr/bin/python3").exists(), reason="only root may start it as another user"
+)
+@pytest.mark.parametrize(
+    ("fabric", "closed", "lines"),
+    [
+        ("ib", 0, []),
+        ("ib", 1, []),  # one less than asked for may be a device plugin's
+        ("ib", 2, ["error devices: 1 of 3 adapters can be used here: mlx5_0 cannot be opened: Permission denied"]),
+        ("ib", 3, ["error devices: mlx5_0 cannot be opened: Permission denied; user 65534 has no right to its file"]),
+        ("", 3, ["warning devices: mlx5_0 cannot be opened: Permission denied; user 65534 has no right to its file"]),
+    ],
+)
+def test_devices_that_the_user_may_not_open(tmp_path: Path, fabric: str, closed: int, lines: list[str]) -> None:
+    for number in range(3):
+        device(tmp_path, f"mlx5_{number}", "mlx5_core", (LOCAL, MAPPED))
+    for number in range(3):
+        (tmp_path / f"dev/infiniband/uverbs{number}").chmod(0o600 if number < closed else 0o666)
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    arguments = (f"--fabric={fabric}", "--adapters=3") if fabric else ("--nodes=2",)
+    shown = [line for line in started(tmp_path, 65534, *arguments) if " devices: " in line]
+    assert [line[: len(start)] for line, start in zip(shown, lines, strict=True)] == lines
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("chattr"), reason="only root may make a file immutable")
+def test_a_device_that_not_even_root_may_open(tmp_path: Path) -> None:
+    """The kernel refuses to write an immutable file as a cgroup refuses a device: EPERM, whatever the mode."""
+    device(tmp_path, "rdmap0", "efa")
+    file = tmp_path / "dev/infiniband/uverbs0"
+    subprocess.run(["chattr", "+i", str(file)], check=True)
+    try:
+        (line,) = (text for text in findings(tmp_path, "--fabric=efa") if " devices: " in text)
+    finally:
+        subprocess.run(["chattr", "-i", str(file)], check=True)
+    assert line.startswith(
+        "error devices: rdmap0 cannot be opened: Operation not permitted; the container's cgroup does not let"
+    )
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may make a device's file")
+def test_a_device_file_without_its_device(tmp_path: Path) -> None:
+    device(tmp_path, "rdmap0", "efa", usable=False)
+    (tmp_path / "dev/infiniband").mkdir(parents=True)
+    os.mknod(tmp_path / "dev/infiniband/uverbs0", 0o600 | stat.S_IFCHR, os.makedev(240, 77))  # of no driver
+    (line,) = (text for text in findings(tmp_path, "--fabric=efa") if " devices: " in text)
+    assert line == "error devices: rdmap0 cannot be opened: No such device or address"
 
 
 def test_a_device_that_can_hide_efa_has_two_possible_causes(tmp_path: Path) -> None:
@@ -146,6 +204,40 @@ def test_gpudirect(tmp_path: Path) -> None:
     assert findings(tmp_path) == []
     (tmp_path / "sys/kernel/mm/memory_peers").mkdir(parents=True)
     assert any("loaded and not registered" in line for line in findings(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("driver", "kind", "ats", "machine", "count"),
+    [
+        ("mlx5_core", "DMA-FQ", None, "x86_64", 1),
+        ("mlx5_core", "DMA", 0x0000, "x86_64", 1),
+        ("mlx5_core", "DMA", 0x8000, "x86_64", 0),
+        ("mlx5_core", "identity", None, "x86_64", 0),
+        ("mlx5_core", "", None, "x86_64", 0),  # no IOMMU, or a virtual machine that sees none, as EC2's
+        ("mlx5_core", "DMA-FQ", None, "aarch64", 0),
+        ("efa", "DMA-FQ", None, "x86_64", 0),
+    ],
+)
+def test_an_iommu_that_translates(
+    tmp_path: Path, driver: str, kind: str, ats: int | None, machine: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device(tmp_path, "dev0", driver, (LOCAL, MAPPED))
+    write(tmp_path / "dev/nvidia0")
+    (tmp_path / "sys/module/nvidia_peermem").mkdir(parents=True)
+    folder = tmp_path / "sys/class/infiniband/dev0/device"
+    if kind:
+        write(folder / "iommu_group/type", f"{kind}\n")
+    if ats is not None:
+        space = bytearray(4096)
+        struct.pack_into("<IHH", space, 0x100, 1 << 16 | 0x000F, 0x20, ats)
+        (folder / "config").write_bytes(space)
+    kernel = os.uname()
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result((*kernel[:4], machine)))
+    options = argparse.Namespace(
+        fabric="efa" if driver == "efa" else "", adapters=0, gpus=1, nodes=1, rank=0, master="", root=str(tmp_path)
+    )
+    yielded = [row for row in node_check.local_findings(str(tmp_path), options, None) if row[1] == "iommu"]
+    assert [severity for severity, _, _ in yielded] == ["warning"] * count
 
 
 def test_efa_that_does_not_reach_gpus(tmp_path: Path) -> None:
@@ -231,14 +323,85 @@ def test_pci_acs(tmp_path: Path) -> None:
     ],
 )
 def test_the_interface_that_nccl_starts_over(setting: str, chosen: str | None) -> None:
-    rows = [("lo", "127.0.0.1"), ("docker0", "172.17.0.1"), ("eth0", "192.0.2.1"), ("ib0", "192.0.2.9")]
-    row = node_check.bootstrap_interface(rows, setting)
+    names = {"lo": "127.0.0.1", "docker0": "172.17.0.1", "eth0": "192.0.2.1", "ib0": "192.0.2.9"}
+    row = node_check.bootstrap_interface([(name, address, True) for name, address in names.items()], setting)
     assert (row and row[0]) == chosen
+
+
+BRIDGE = "br-4c1f0e2ad9b7"  # as Docker names the bridge of a network
+
+
+@pytest.mark.parametrize(
+    ("rows", "nccl", "chosen"),
+    [
+        (("lo", "docker0", "eth0"), None, "eth0"),
+        (("lo", "docker0"), None, "docker0"),
+        (("lo", "virbr0", "eth0"), (2, 30, 7), "eth0"),
+        (("lo", "virbr0", "eth0"), (2, 18, 3), "virbr0"),
+        (("lo", BRIDGE, "eth0"), (2, 30, 7), BRIDGE),
+        (("lo", f"{BRIDGE} down", "eth0"), (2, 30, 7), "eth0"),
+        (("lo", f"{BRIDGE} down", "eth0"), None, "eth0"),
+        (("lo", f"{BRIDGE} down", "eth0"), (2, 27, 7), BRIDGE),
+        (("lo", "ib0 down", "tailscale0", "eth0"), (2, 28, 3), "tailscale0"),
+        ((), None, None),
+    ],
+)
+def test_the_rule_of_a_version_of_nccl(
+    rows: tuple[str, ...], nccl: tuple[int, int, int] | None, chosen: str | None
+) -> None:
+    """NVIDIA/nccl, src/misc/socket.cc: 2.18.3 to 2.27.7, then 2.28.3 to 2.30.7."""
+    interfaces = [(row.split()[0], "192.0.2.1", not row.endswith(" down")) for row in rows]
+    row = node_check.bootstrap_interface(interfaces, "", nccl)
+    assert (row and row[0]) == chosen
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "setting", "expected"),
+    [
+        ("lo", "127.0.0.1", "", ("error", "which other nodes do not reach")),
+        ("docker0", "172.17.0.1", "docker0", ("warning", "which other nodes do not reach")),
+        (BRIDGE, "172.18.0.1", "", ("warning", "which other nodes do not reach")),
+        ("br-ex", "192.0.2.1", "", None),  # OVN's, with the node's own address
+        ("br0", "192.0.2.1", "", None),
+        ("tailscale0", "100.64.0.7", "", ("warning", "a VPN's")),
+        ("tailscale0", "100.64.0.7", "tailscale0", None),
+        ("wg0", "10.8.0.2", "", ("warning", "a VPN's")),
+        ("tunl0", "10.8.0.2", "", None),  # Calico's, between the nodes
+        ("enp1s0f0np0", "169.254.7.1", "", None),  # a cable between two DGX Spark
+    ],
+)
+def test_interfaces_that_lead_to_no_other_node(
+    name: str, address: str, setting: str, expected: tuple[str, str] | None
+) -> None:
+    yielded = list(node_check.check_bootstrap((name, address, True), setting, 2))
+    assert not list(node_check.check_bootstrap((name, address, True), setting, 1))
+    assert [severity for severity, _, _ in yielded] == ([expected[0]] if expected else [])
+    assert all(expected and f"NCCL will start over {name} ({address}), {expected[1]}" in row[2] for row in yielded)
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("ip"), reason="only root may make a network")
+def test_interfaces_of_a_network_of_its_own() -> None:
+    """A bridge without a link comes before the node's own interface, as after a restart of the network."""
+    setup = f"""ip link set lo up
+ip link add {BRIDGE} type veth peer name port0 && ip addr add 172.18.0.1/16 dev {BRIDGE} && ip link set {BRIDGE} up
+ip link add eth0 type veth peer name eth1 && ip addr add 192.0.2.1/24 dev eth0
+ip link set eth0 up && ip link set eth1 up
+until ip link show {BRIDGE} | grep -q NO-CARRIER && ! ip link show eth0 | grep -q NO-CARRIER; do sleep 0.1; done
+exec "$@"
+"""
+    program = (
+        "from rdma_images.jobs.node import node_check\nrows = node_check.read_interfaces()\nprint(rows)\n"
+        "print([node_check.bootstrap_interface(rows, '', nccl)[0] for nccl in ((2, 27, 7), (2, 30, 7))])"
+    )
+    command = ["unshare", "--net", "sh", "-ec", setup, "sh", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = [("lo", "127.0.0.1", True), (BRIDGE, "172.18.0.1", False), ("eth0", "192.0.2.1", True)]
+    assert done.stdout.splitlines() == [str(rows), str([BRIDGE, "eth0"])], done.stderr
 
 
 def test_an_interface_inside_the_node(tmp_path: Path) -> None:
     lines = findings(tmp_path, "--nodes=2", NCCL_SOCKET_IFNAME="lo")
-    assert "error interface: NCCL will start over lo (127.0.0.1), which other nodes do not reach" in lines
+    assert any(line.startswith("error interface: NCCL will start over lo (127.0.0.1), which other") for line in lines)
     assert "error interface: NCCL_SOCKET_IFNAME=none fits no interface that is up" in findings(
         tmp_path, NCCL_SOCKET_IFNAME="none"
     )
@@ -262,7 +425,7 @@ enp37s0f0\t0000A8C0\t00000000\t0001\t0\t0\t{1}\t00F0FFFF\t0\t0\t0
 )
 def test_two_interfaces_of_one_network(tmp_path: Path, metrics: tuple[int, int], chosen: str, taken: str) -> None:
     write(tmp_path / "proc/net/route", ROUTES.format(*metrics))
-    sentences = [sentence for _, _, sentence in node_check.check_route(str(tmp_path), (chosen, "192.168.0.1"))]
+    sentences = [sentence for _, _, sentence in node_check.check_route(str(tmp_path), (chosen, "192.168.0.1", True))]
     expected = f"NCCL starts over {chosen}, and the kernel sends to its network over {taken}"
     assert [sentence.startswith(expected) for sentence in sentences] == ([True] if taken else [])
 
@@ -350,8 +513,10 @@ def test_the_number_of_usable_devices_is_compared(tmp_path: Path) -> None:
         root = str(tmp_path / name)
         facts.append(node_check.node_facts(root, node_check.read_devices(root), name, (2, 30, 7)))
     assert node_check.compare(facts) == ["number of usable RDMA devices differs: 2 on 1 nodes; 1 on n2"]
-    facts[1]["NCCL"] = "2.28.9"
-    assert "NCCL differs: 2.30.7 on 1 nodes; 2.28.9 on n2" in node_check.compare(facts)
+    facts[1].update({"NCCL": "2.28.9", "torch": "2.15.0"})
+    differences = node_check.compare(facts)
+    assert "NCCL differs: 2.30.7 on 1 nodes; 2.28.9 on n2" in differences
+    assert "torch differs:  on 1 nodes; 2.15.0 on n2" in differences
 
 
 def test_a_node_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -642,7 +807,7 @@ def test_names_of_nodes(
     monkeypatch.setattr(socket, "gethostname", lambda: "own")
     monkeypatch.setattr(node_check, "resolve", addresses.__getitem__)
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    found = list(node_check.check_names([("eth0", "10.0.0.2")], 2, rank, "first"))
+    found = list(node_check.check_names([("eth0", "10.0.0.2", True)], 2, rank, "first"))
     assert [
         (severity, sentence[: len(start)]) for (severity, _, sentence), (_, start) in zip(found, expected, strict=True)
     ] == expected
