@@ -105,14 +105,15 @@ Model = TypeVar("Model", bound=BaseModel)
 YamlPath = tuple[str | int, ...]
 
 
-def load(path: Path, model: type[Model], *extensions: Path) -> Model:
+def load(path: Path, model: type[Model], *extensions: Path, only: tuple[str, str] | None = None) -> Model:
     """Read `path` as `model`.
 
     Each of `extensions` adds keys to its mappings at any level, and replaces what is no mapping. Scalars reach the
-    model as strings (so 2.10 is not 2.1). Raises RefusedError with file and line for what cannot be read, is written
+    model as strings (so 2.10 is not 2.1). Of the mapping that `only` names first, nothing is
+    read but the key that it names second. Raises RefusedError with file and line for what cannot be read, is written
     twice, is not known, or is missing.
     """
-    return _loads({str(file): _text(file) for file in (path, *extensions)}, model)
+    return _loads({str(file): _text(file) for file in (path, *extensions)}, model, only)
 
 
 def loads(text: str, model: type[Model], name: str) -> Model:
@@ -134,7 +135,7 @@ def _text(path: Path) -> str:
         raise RefusedError(f"{path}:{line}: not UTF-8 (byte {content[error.start]:#04x}): save it as UTF-8") from None
 
 
-def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
+def _loads(texts: Mapping[str, str], model: type[Model], only: tuple[str, str] | None = None) -> Model:
     """Return the model of several texts, by name: each extends the one before it."""
     lines: dict[YamlPath, tuple[str, int]] = {}
     data: Any = None
@@ -143,6 +144,9 @@ def _loads(texts: Mapping[str, str], model: type[Model]) -> Model:
         data = content if data is None else _extended(data, content)
         lines |= {steps: (name, line) for steps, line in line_numbers.items()}
     first = next(iter(texts))
+    if only:
+        mapping, key = only
+        data = {**data, mapping: {key: data[mapping][key]}}
     try:
         loaded = model.model_validate(data)
     except ValidationError as error:
@@ -269,10 +273,6 @@ def _sentence(error: Any, lines: Mapping[YamlPath, tuple[str, int]], name: str, 
             return f"{where}: unknown key {str(loc[-1])!r} in {inside}: {suggestion(str(loc[-1]), allowed)}"
         case "missing":
             return f"{where}: {inside} has no {str(loc[-1])!r}: add it"
-        case "literal_error":
-            return (
-                f"{where}: {'.'.join(map(str, position))} is {error['input']!r}, but must be {error['ctx']['expected']}"
-            )
         case "union_tag_invalid":
             key, tag = error["ctx"]["discriminator"].strip("'"), error["ctx"]["tag"]
             where = _where(lines.get((*position, key), (name, 1)))
@@ -280,11 +280,28 @@ def _sentence(error: Any, lines: Mapping[YamlPath, tuple[str, int]], name: str, 
             return f"{where}: {'.'.join(map(str, (*position, key)))} is {tag!r}: {suggestion(tag, allowed)}"
         case "union_tag_not_found":
             return f"{where}: {'.'.join(map(str, position))} has no {error['ctx']['discriminator']}: add it"
+        case _ if expected := expectation(error):
+            return f"{where}: {'.'.join(map(str, position))} is {error['input']!r}, but must be {expected}"
         case wrong if wrong in SHAPES:
             return f"{where}: {'.'.join(map(str, position)) or 'the file'} must be {SHAPES[wrong]}"
         case _:
             message = error["msg"].removeprefix("Value error, ")
             return f"{where}: {'.'.join(map(str, position)) or 'the file'}: {message}"
+
+
+def expectation(error: Any) -> str:
+    """Return what the value of a pydantic error must be, in words of YAML; "" for errors of other kinds."""
+    match error["type"]:
+        case "literal_error":
+            return str(error["ctx"]["expected"])
+        case "int_parsing" | "int_type" | "int_from_float" | "int_parsing_size":
+            return "a whole number"
+        case "bool_parsing" | "bool_type":
+            return "true or false"
+        case "greater_than_equal":
+            return f"{error['ctx']['ge']} or more"
+        case _:
+            return ""
 
 
 def _where(position: tuple[str, int]) -> str:

@@ -137,6 +137,12 @@ class JobEntry(yaml_file.Strict):
     param: dict[str, str] = Field(default_factory=dict, description="Values that only you know, by their names.")
 
 
+class JobNames(yaml_file.Document):
+    """jobs.yaml, with nothing read of its jobs but their names."""
+
+    jobs: dict[str, Any]
+
+
 class JobsFile(yaml_file.Document):
     """jobs.yaml."""
 
@@ -165,8 +171,8 @@ def with_options(entry: JobEntry, options: Mapping[str, Any]) -> JobEntry:
 def _sentence(problem: Any) -> str:
     """Return one error of pydantic about an option. Does not repeat the value: it may be a secret."""
     name = str(problem["loc"][0]).replace("_", "-")
-    if problem["type"] == "literal_error":
-        return f"--{name} {problem['input']}: must be {problem['ctx']['expected']}"
+    if expected := yaml_file.expectation(problem):
+        return f"--{name} {problem['input']}: must be {expected}"
     return f"--{name}: {problem['msg'].removeprefix('Value error, ')}"
 
 
@@ -222,11 +228,12 @@ def _work(entry: JobEntry) -> Work:
 
 
 def load(name: str) -> JobEntry:
-    """Return a job of jobs.yaml by its name. Raises RefusedError with file and line for what cannot be read."""
+    """Return a job of jobs.yaml by its name, whatever is wrong with others. Raises RefusedError with file and line."""
     path = paths.PROJECT / FILE
     if not files.exists(path):
         raise RefusedError(f"--job {name}: there is no {path}\nwrite one, or give the job as options")
-    content = yaml_file.load(path, JobsFile)
-    if name not in content.jobs:
-        raise RefusedError(f"--job {name}: not in {path}\n{suggestion(name, content.jobs)}")
-    return content.jobs[name]
+    names = yaml_file.load(path, JobNames).jobs
+    if name not in names:
+        fix = suggestion(name, names) if names else "it has no job: write one there"
+        raise RefusedError(f"--job {name}: not in {path}\n{fix}")
+    return yaml_file.load(path, JobsFile, only=("jobs", name)).jobs[name]

@@ -35,7 +35,7 @@ def refused(folder: Path, name: str, old: str, new: str) -> str:
         ("torch.yaml", "source: wheel", "source: whel", "unknown source 'whel': did you mean wheel?"),
         ("torch.yaml", "source: wheel", "sauce: wheel", "unknown key 'sauce'"),
         ("torch.yaml", "nccl-on: [linux/amd64, linux/arm64]", "nccl-on: [linux/riscv]", "'linux/riscv', but must be"),
-        ("nccl.yaml", "net: [6,", "net: [six,", "valid integer"),
+        ("nccl.yaml", "net: [6,", "net: [six,", "must be a whole number"),
         ("cuda.yaml", "confidence: vendor", "confidence: UNVERIFIED", "'UNVERIFIED', but must be 'artefact', 'vendor'"),
         ("cuda.yaml", "read: 2026-11-21", "read: someday", "valid date"),
         ("nccl.yaml", "  2.32.3:", "  abc:", "'abc' is not a version"),

@@ -110,7 +110,11 @@ def test_a_job_of_jobs_yaml_with_options_over_it(tmp_path: Path, monkeypatch: py
         ("launch: torchrn", "jobs.yaml:4: jobs.a.launch is 'torchrn', but must be"),
         ("time: soon", "jobs.yaml:4: jobs.a.time: time soon: not a time"),
         ("env: {A-B: x}", "jobs.yaml:4: jobs.a.env: 'A-B' is no name of a variable"),
-        ("nodes: 0", "jobs.yaml:4: jobs.a.nodes"),
+        ("nodes: 0", "jobs.yaml:4: jobs.a.nodes is '0', but must be 1 or more"),
+        ("nodes: two", "jobs.yaml:4: jobs.a.nodes is 'two', but must be a whole number"),
+        ("spot: maybe", "jobs.yaml:4: jobs.a.spot is 'maybe', but must be true or false"),
+        ('replicas: "two"', "jobs.yaml:4: unknown key 'replicas' in jobs.a"),
+        ('roles: {p: {command: x, replicas: "two"}}', "jobs.a.roles.p.replicas is 'two', but must be a whole number"),
     ],
 )
 def test_what_is_wrong_in_jobs_yaml_is_named_with_its_line(
@@ -127,6 +131,21 @@ def test_a_job_that_is_not_there_names_the_nearest(tmp_path: Path, monkeypatch: 
     write(tmp_path, JOB, monkeypatch)
     with pytest.raises(RefusedError, match="did you mean training"):
         jobs_file.load("trainin")
+    write(tmp_path, "jobs: {}\n", monkeypatch)
+    with pytest.raises(RefusedError, match="it has no job: write one there"):
+        jobs_file.load("training")
+
+
+def test_a_job_is_read_whatever_is_wrong_with_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, f"{JOB}\n  other:\n    nodes: two\n    replicas: 2\n  third:\n", monkeypatch)
+    assert jobs_file.load("training").nodes == 2
+    with pytest.raises(RefusedError) as caught:
+        jobs_file.load("other")
+    first, second = str(caught.value).splitlines()
+    assert "jobs.yaml:18: jobs.other.nodes is 'two'" in first
+    assert "jobs.yaml:19: unknown key 'replicas' in jobs.other" in second
+    with pytest.raises(RefusedError, match=r"jobs.yaml:20: jobs.third must be a mapping"):
+        jobs_file.load("third")
 
 
 def test_what_a_launcher_cannot_do_is_refused_by_name() -> None:
