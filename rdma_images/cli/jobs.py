@@ -326,7 +326,7 @@ def job_attach(_: Context, run: str, image: str = "", sign: str = "") -> None:
     from rdma_images.jobs.run import record
 
     run_path = record.last_run(Path(run))
-    job_spec = run_folder.read_job(run_path)
-    image = image or (job_spec.image if job_spec else "")
+    job = run_folder.read_job(run_path)
+    image = image or (job.image if job else "")
     attached = evidence.publish(run_folder.load(run_path), image, publisher(sign))
     show(f"{image}: {'attached' if attached.new else 'has it already'}: {attached.title} {attached.digest}")

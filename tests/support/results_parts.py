@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rdma_images.jobs.results import from_logs
 from rdma_images.jobs.results.expectations import Expectations, job_expectations
-from rdma_images.jobs.results.job_spec import JobSpec
 from rdma_images.jobs.results.result import Result
+from rdma_images.jobs.write.job import Job
 from tests.support import nccl_tests_text as text
 
 # busbw = 1.875 algbw: 16 ranks. What awslabs/awsome-distributed-ai published for two p5.48xlarge.
@@ -83,7 +83,7 @@ def result_of(
     rows: Sequence[text.Row] = P5,
     against: Expectations = P5_TWO,
     tcp: Sequence[LoggedNode] = (),
-    job: JobSpec | None = None,
+    job: Job | None = None,
     end: bool = True,
 ) -> Result:
     """Return the result of such a job."""

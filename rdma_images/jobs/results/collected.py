@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rdma_images.core import files
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.results import expectations, from_logs, job_spec, nccl_tests_json, run_folder
+from rdma_images.jobs.results import expectations, from_logs, nccl_tests_json, run_folder
 from rdma_images.jobs.results.result import Result
 from rdma_images.jobs.write import folder
 
@@ -34,13 +34,7 @@ def read_logs(
     first_path = paths[0]
     if len(paths) == 1 and first_path.name == run_folder.RESULT.name:
         return run_folder.load(first_path)
-    spec = (
-        folder.read_form(job_spec.JOB_SPEC, job)
-        if job
-        else run_folder.read_job(first_path)
-        if first_path.is_dir()
-        else None
-    )
+    spec = folder.load(job) if job else run_folder.read_job(first_path) if first_path.is_dir() else None
     if spec and (instance or nodes):
         raise RefusedError(f"job.json of {spec.name} has its instance type and nodes\nleave out --instance and --nodes")
     fabric_logs = [log for path in paths for log in find_logs(path)]

@@ -7,7 +7,7 @@ from rdma_images.core.image import Fabric
 from rdma_images.facts import aws_ofi_nccl, facts_file
 from rdma_images.facts.instances import Instances, InstanceType
 from rdma_images.jobs.check import image_reports
-from rdma_images.jobs.results.job_spec import JobSpec
+from rdma_images.jobs.write.job import Job
 
 # What a line of a log calls a component -> the component.
 COMPONENTS = {"nccl": "nccl", "plugin": aws_ofi_nccl.NAME, "libfabric": "libfabric"}
@@ -28,7 +28,7 @@ class Expectations:
     versions: Mapping[str, str] = field(default_factory=dict)  # "plugin" -> "1.21.1", of the image
 
 
-def job_expectations(job: JobSpec | None, instance: str = "", nodes: int | None = None) -> Expectations:
+def job_expectations(job: Job | None, instance: str = "", nodes: int | None = None) -> Expectations:
     """Return the expectations of a job, or of one without job.json that ran on `nodes` nodes of the instance type.
 
     Raises RefusedError for an unknown instance type.

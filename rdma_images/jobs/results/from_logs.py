@@ -9,15 +9,15 @@ from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.sizes import format_size
 from rdma_images.jobs.results import causes, expectations, expected_bandwidth, run_folder, run_results, speed
 from rdma_images.jobs.results.expectations import Expectations
-from rdma_images.jobs.results.job_spec import JobSpec
 from rdma_images.jobs.results.result import ExpectedBandwidth, Result, RunResult
+from rdma_images.jobs.write.job import Job
 
 NAMES = {"efa": "EFA", "one node": "one node, no network"}
 
 
 def job_result(
     logs: Sequence[Path],
-    job: JobSpec | None,
+    job: Job | None,
     tcp: Sequence[Path] = (),
     base: Path | None = None,
     without_job: Expectations | None = None,

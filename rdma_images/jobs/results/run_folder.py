@@ -12,9 +12,10 @@ from rdma_images.core import atomic, files
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import step_file
-from rdma_images.jobs.results import job_spec, result_page
-from rdma_images.jobs.results.job_spec import JobSpec
+from rdma_images.jobs.results import result_page
 from rdma_images.jobs.results.result import Result, RunName
+from rdma_images.jobs.write.folder import JOB
+from rdma_images.jobs.write.job import Job
 
 RESULT = step_file("result.json", "job.result DIR", Result)
 PAGE, LOGS, TCP = "result.html", "logs", "tcp"
@@ -26,12 +27,10 @@ def logs(folder: Path, run: RunName = "fabric") -> tuple[Path, ...]:
     return tuple(path for path in files.list_folder(parent) if path.is_file())
 
 
-def read_job(folder: Path) -> JobSpec | None:
+def read_job(folder: Path) -> Job | None:
     """Return the job.json of the run, or of the job's folder; None where neither has one."""
-    notes = (
-        job_spec.JOB_SPEC.load(parent / job_spec.JOB_SPEC.name) for parent in (folder, *folder.absolute().parents[:2])
-    )
-    return next(filter(None, notes), None)
+    jobs = (JOB.load(parent / JOB.name) for parent in (folder, *folder.absolute().parents[:2]))
+    return next(filter(None, jobs), None)
 
 
 def write(result: Result, folder: Path) -> Path:

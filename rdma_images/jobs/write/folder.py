@@ -6,16 +6,14 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
 
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
-from rdma_images.core.step_files import StepFile, step_file
+from rdma_images.core.step_files import step_file
 from rdma_images.jobs.write.job import Job
 
 JOB = step_file("job.json", "job", Job)  # written by `job_text`, which says more
 JOB_FILE = JOB.name
-Form = TypeVar("Form")  # of job.json: all of it, or the part that somebody reads
 
 
 def job_folder(name: str, out: str) -> Path:
@@ -72,24 +70,16 @@ def written_files(folder: Path) -> set[str]:
         return {JOB_FILE}
 
 
-def load(folder: Path) -> Job:
-    """Return the job in a folder. Raises RefusedError for a folder that holds none."""
-    return read_form(JOB, folder / JOB.name)
-
-
-def read_form(form: StepFile[Form], path: Path) -> Form:
-    """Return the job.json at `path`, a file or its folder, in one of its forms.
-
-    Raises RefusedError where there is none.
-    """
-    job_file = path / JOB_FILE if path.is_dir() else path
-    document = form.load(job_file)
-    if document is None:
+def load(path: Path) -> Job:
+    """Return the job of the job.json at `path`, a file or its folder. Raises RefusedError where there is none."""
+    job_file = path if path.is_file() else path / JOB_FILE
+    job = JOB.load(job_file)
+    if job is None:
         raise RefusedError(
             f"{job_file.parent} is not the folder of a job: it has no {job_file.name}\n"
             f"name a folder that `{paths.COMMAND} job` wrote, as build/jobs/<name>"
         )
-    return document
+    return job
 
 
 def job_text(job: Job, texts: Mapping[str, str]) -> str:
@@ -97,7 +87,7 @@ def job_text(job: Job, texts: Mapping[str, str]) -> str:
     body = {
         "schema": 1,
         **{key: value for key, value in asdict(job).items() if key != "values"},
-        "digest": job.image.rpartition("@")[2],
+        "digest": job.digest,
         "ranks": job.ranks,
         "files": sorted(texts),
         "values": [asdict(value) for value in job.values],

@@ -99,6 +99,11 @@ class Job:
     server: str = ""  # the name of the job that this one is a role of
 
     @property
+    def digest(self) -> str:
+        """Return the digest of the image, "sha256:…"."""
+        return self.image.rpartition("@")[2]
+
+    @property
     def ssh_port(self) -> int:
         """Return the port of sshd between ranks: only root may listen below 1024, and a host has its own on 22."""
         return 2222 if self.user or self.launcher == "docker" else 22

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.jobs.results import collected, from_logs, job_spec, run_folder
+from rdma_images.jobs.results import collected, from_logs, run_folder
 from rdma_images.jobs.results.result import RunResult
 from rdma_images.jobs.write import folder
 from tests.support import job_parts
@@ -35,7 +35,7 @@ def test_a_run_finds_its_logs_and_the_job_it_was_asked_to_be(tmp_path: Path) -> 
     result = from_logs.read_run(run)
     assert (result.job, result.digest, result.nodes) == (job.name, job.image.partition("@")[2], 2)
     assert [run.name for run in result.runs] == ["fabric", "tcp"]
-    assert folder.read_form(job_spec.JOB_SPEC, tmp_path).ranks == 16
+    assert folder.load(tmp_path).ranks == 16
 
 
 def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
@@ -51,9 +51,7 @@ def training(folder_: Path, logs: str) -> RunResult:
     """Return the result of the real training that left these logs, on two nodes with a GPU each."""
     job = job_parts.job("docker", "efa", "torchrun", gpus=1)
     (folder_ / "job.json").write_text(folder.job_text(job, {}))
-    (run,) = from_logs.job_result(
-        [LOGS / f"{logs}-{rank}.log" for rank in (0, 1)], folder.read_form(job_spec.JOB_SPEC, folder_)
-    ).runs
+    (run,) = from_logs.job_result([LOGS / f"{logs}-{rank}.log" for rank in (0, 1)], folder.load(folder_)).runs
     return run
 
 
