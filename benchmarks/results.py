@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rdma_images.jobs.results import collected
+from rdma_images.jobs.results import from_logs
 
 RANKS, GPUS = 512, 8
 SMALL, LARGE = 100_000, 200_000_000  # bytes
@@ -91,7 +91,7 @@ def print_cost(name: str, folder: Path) -> None:
 
 def judge(folder: Path) -> None:
     """Print the peak of memory and the verdict of the logs in a folder."""
-    result = collected.read_logs([folder])
+    result = from_logs.read_logs([folder])
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, result.sentence)
 
 

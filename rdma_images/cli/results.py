@@ -48,10 +48,10 @@ def job_result(
     3: the logs do not say.
     """
     from rdma_images.facts import Facts
-    from rdma_images.jobs.results import collected, result_table, run_folder, troubleshooting
+    from rdma_images.jobs.results import from_logs, result_table, run_folder, troubleshooting
 
     paths = [Path(argument) for argument in (path, *after_dashes(sys.argv))]
-    result = collected.read_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
+    result = from_logs.read_logs(paths, Path(tcp) if tcp else None, Path(job) if job else None, instance, nodes or None)
     if html:
         from rdma_images.core import atomic
         from rdma_images.jobs.results import result_page
@@ -134,14 +134,14 @@ def job_compare(_: Context, first: str, second: str, key: str = "", html: str = 
     """
     from dataclasses import asdict
 
-    from rdma_images.jobs.results import collected, compare, evidence, result_table
+    from rdma_images.jobs.results import compare, evidence, from_logs, result_table
     from rdma_images.publish import keys
 
     trust = keys.parse_trust(key, "", "")
     results = [
         evidence.fetch_by_reference(folder, trust)
         if evidence.is_reference(folder)
-        else collected.read_result(Path(folder))
+        else from_logs.read_result(Path(folder))
         for folder in (first, second)
     ]
     comparison = compare.compare(*results)
@@ -176,16 +176,16 @@ def job_pairs(
     """
     from dataclasses import asdict
 
-    from rdma_images.jobs.pairs import bandwidths, pair_rounds
+    from rdma_images.jobs import node_pairs
 
-    node_names = bandwidths.read_nodes(Path(nodes))
-    measured_pairs = bandwidths.read_pairs(Path(measured), node_names) if measured else {}
+    node_names = node_pairs.read_nodes(Path(nodes))
+    measured_pairs = node_pairs.read_pairs(Path(measured), node_names) if measured else {}
     report = (
-        pair_rounds.next_report(node_names, measured_pairs, bandwidths.parse_rate(expected))
+        node_pairs.next_report(node_names, measured_pairs, node_pairs.parse_rate(expected))
         if measured_pairs
-        else pair_rounds.first_report(node_names, rounds)
+        else node_pairs.first_report(node_names, rounds)
     )
-    show(dumps(asdict(report), indent=2) if json else "\n".join(pair_rounds.report_lines(report, measured_pairs)))
+    show(dumps(asdict(report), indent=2) if json else "\n".join(node_pairs.report_lines(report, measured_pairs)))
     if report.inference and (report.inference.slow or report.inference.links):
         raise Exit(code=1)
 

@@ -15,7 +15,7 @@ from rdma_images.core import paths
 from rdma_images.core.image import Image
 from rdma_images.core.image_build import Build
 from rdma_images.core.step_files import BUILD
-from rdma_images.jobs.results import collected, run_folder
+from rdma_images.jobs.results import from_logs, run_folder
 from rdma_images.plan import matrix, planner
 from rdma_images.publish import publication
 from rdma_images.publish.push import LayerTraffic
@@ -85,7 +85,7 @@ def _results(folder: Path) -> None:
     ):
         results_parts.write(logs)
     results_parts.write(folder / "logs-over-tcp", results_parts.TCP)
-    measured = run_folder.RESULT.text(collected.read_logs([folder / "logs"]))
+    measured = run_folder.RESULT.text(from_logs.read_logs([folder / "logs"]))
     for name in ("before.json", "after.json"):
         (folder / name).write_text(measured)
     ranks = sorted((folder / "logs").iterdir(), key=lambda log: int(log.stem))

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.sizes import format_size
-from rdma_images.jobs.results import result_page, speed
-from rdma_images.jobs.results.chart import chart
+from rdma_images.jobs.results import result_page
 from rdma_images.jobs.results.result import Result
-from rdma_images.jobs.results.tables import ResultTable
+from rdma_images.jobs.results.tables import ResultTable, SizeComparison, compare_sizes
 
 SAME = 0.05  # runs of one job differ by a few percent
 
@@ -18,13 +17,13 @@ class Comparison:
     """Two results for the same sizes. `ratio` of a line is the second by the first."""
 
     sentence: str
-    lines: tuple[speed.SizeComparison, ...]  # `busbw` is the second's, `other` the first's
+    lines: tuple[SizeComparison, ...]  # `busbw` is the second's, `other` the first's
     differences: tuple[tuple[str, str, str], ...]  # what, of the first, of the second
 
 
 def compare(first: Result, second: Result) -> Comparison:
     """Return how the second result compares with the first. Raises RefusedError where no size is common to both."""
-    lines = tuple(line for line in speed.compare_sizes((second.runs[0], first.runs[0])) if line.other is not None)
+    lines = tuple(line for line in compare_sizes((second.runs[0], first.runs[0])) if line.other is not None)
     if not lines:
         raise RefusedError(
             "the results have no size of a collective in common\nmeasure both with the same -b, -e and -f"
@@ -32,7 +31,7 @@ def compare(first: Result, second: Result) -> Comparison:
     return Comparison(_sentence(lines), lines, tuple(_differences(first, second)))
 
 
-def _sentence(lines: Sequence[speed.SizeComparison]) -> str:
+def _sentence(lines: Sequence[SizeComparison]) -> str:
     """Return the largest size, and at how many sizes the second is slower."""
     largest = max(lines, key=lambda line: line.size)
     slower = sum(1 for line in lines if line.ratio and line.ratio < 1 - SAME)
@@ -93,7 +92,7 @@ def html(comparison: Comparison, first: Result, second: Result) -> str:
             state="soft",
             about=[f"{name}: {result.job} {result.digest} {result.time}" for name, result in runs],
             heading=f"Bus bandwidth of {collective or 'the collective'}",
-            chart=chart(lines, (), rate.low if rate else None),
+            chart=result_page.chart(lines, (), rate.low if rate else None),
             tables=tables(comparison),
         )
     )

@@ -1,18 +1,23 @@
-"""Make the result of a job from the logs of its ranks."""
+"""Make the result of a job from the logs of its ranks: those of a run, or collected by somebody in any folder."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core import files
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.sizes import format_size
-from rdma_images.jobs.results import causes, expectations, expected_bandwidth, run_folder, run_results, speed
+from rdma_images.jobs.results import expectations, expected_bandwidth, nccl_tests_json, run_folder, run_results, tables
 from rdma_images.jobs.results.expectations import Expectations
 from rdma_images.jobs.results.result import ExpectedBandwidth, Result, RunResult
+from rdma_images.jobs.write import folder
 from rdma_images.jobs.write.job import Job
 
 NAMES = {"efa": "EFA", "one node": "one node, no network"}
+
+NO_LOGS = (run_folder.RESULT.name, run_folder.PAGE)
 
 
 def job_result(
@@ -40,7 +45,7 @@ def job_result(
     )
     bandwidth = expected_bandwidth.expected_bandwidth(runs[0], compared_with)
     if expected_bandwidth.is_below(bandwidth, runs[0].largest):
-        bandwidth = replace(bandwidth, causes=causes.low_bandwidth_causes(runs[0], compared_with))
+        bandwidth = replace(bandwidth, causes=expected_bandwidth.low_bandwidth_causes(runs[0], compared_with))
     states = {run.good for run in runs}
     return Result(
         job=job.name if job else "",
@@ -92,7 +97,60 @@ def _good_parts(runs: Sequence[RunResult], bandwidth: ExpectedBandwidth) -> Iter
         share = f", {bandwidth.share:.0%} of the line rate" if bandwidth.share else ""
         below = ", below what is published" if expected_bandwidth.is_below(bandwidth, row) else ""
         yield f"{row.collective or 'collective'} of {format_size(row.size)} at {busbw:.4g} GB/s{share}{below}"
-    compared = [line for line in speed.compare_sizes(runs) if line.ratio]
+    compared = [line for line in tables.compare_sizes(runs) if line.ratio]
     if compared:
         size = "" if row and compared[-1].size == row.size else f" at {format_size(compared[-1].size)}"
         yield f"{compared[-1].ratio:.1f} times TCP{size}"
+
+
+def read_logs(
+    paths: Sequence[Path],
+    tcp: Path | None = None,
+    job: Path | None = None,
+    instance: str = "",
+    nodes: int | None = None,
+) -> Result:
+    """Return the result of logs and folders of logs, of the folder of a run, or of an existing result.json.
+
+    Args:
+        tcp: The logs of the same job over TCP.
+        instance: The instance type of a job without job.json.
+        nodes: The number of nodes of a job without job.json.
+
+    Raises:
+        RdmaImagesError: Something cannot be read.
+        RefusedError: The arguments contradict each other.
+    """
+    first_path = paths[0]
+    if len(paths) == 1 and first_path.name == run_folder.RESULT.name:
+        return run_folder.load(first_path)
+    spec = folder.load(job) if job else run_folder.read_job(first_path) if first_path.is_dir() else None
+    if spec and (instance or nodes):
+        raise RefusedError(f"job.json of {spec.name} has its instance type and nodes\nleave out --instance and --nodes")
+    fabric_logs = [log for path in paths for log in find_logs(path)]
+    tcp_logs = list(find_logs(tcp) if tcp else run_folder.logs(first_path, "tcp") if first_path.is_dir() else ())
+    fabric_logs, tcp_logs = [log.absolute() for log in fabric_logs], [log.absolute() for log in tcp_logs]
+    folders = [first_path.absolute()] if first_path.is_dir() else [log.parent for log in fabric_logs]
+    base = Path(os.path.commonpath([*folders, *(log.parent for log in tcp_logs)]))
+    return job_result(fabric_logs, spec, tcp_logs, base, expectations.job_expectations(spec, instance, nodes))
+
+
+def read_result(path: Path) -> Result:
+    """Return the result at `path`: a result.json, the folder of a run that has one, or that of the logs there."""
+    if path.is_dir() and (path / run_folder.RESULT.name).is_file():
+        return run_folder.load(path)
+    is_result = path.suffix == ".json" and not nccl_tests_json.is_json_report(path)
+    return run_folder.load(path) if is_result else read_logs([path])
+
+
+def find_logs(path: Path) -> tuple[Path, ...]:
+    """Return the logs at `path`: itself, or what is in it or in its logs/. Raises RefusedError for none."""
+    if not path.is_dir():
+        return (path,)
+    no_logs = {*NO_LOGS, *folder.written_files(path)}
+    log_files = run_folder.logs(path) or tuple(
+        entry for entry in files.list_folder(path) if entry.is_file() and entry.name not in no_logs
+    )
+    if not log_files:
+        raise RefusedError(f"{path}: no logs in this folder\ngive the folder of a run, or its logs")
+    return log_files

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdma_images.jobs.results import compare, speed, tables
+from rdma_images.jobs.results import compare, tables
 from rdma_images.jobs.results.result import NodeResult, Problem, Result, RunResult
 
 STYLES = {0: "bold green", 1: "bold red", 3: "bold yellow"}
@@ -85,11 +85,11 @@ def _nodes(nodes: Sequence[NodeResult]) -> Iterable[RenderableType]:
 
 def _rows(result: Result) -> RenderableType:
     """Return size, bus bandwidth of the runs, speed-up, and a bar of the logarithm."""
-    lines = speed.compare_sizes(result.runs)
+    lines = tables.compare_sizes(result.runs)
     top = max((line.busbw for line in lines), default=0.0)
     rows = tables.size_table(result)
     return render_table(
-        replace(rows, heads=(*rows.heads, "")), ["█" * speed.bar_length(line.busbw, top, BAR) for line in lines]
+        replace(rows, heads=(*rows.heads, "")), ["█" * tables.bar_length(line.busbw, top, BAR) for line in lines]
     )
 
 

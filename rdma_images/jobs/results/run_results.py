@@ -7,9 +7,8 @@ from itertools import chain
 from pathlib import Path
 
 from rdma_images.core.sizes import format_size
-from rdma_images.jobs.results import causes, logs, nodes
+from rdma_images.jobs.results import expected_bandwidth, logs, nodes
 from rdma_images.jobs.results.expectations import Expectations
-from rdma_images.jobs.results.expected_bandwidth import ranks_by_formula
 from rdma_images.jobs.results.logs import RunLogs
 from rdma_images.jobs.results.nccl_tests import SizesParser
 from rdma_images.jobs.results.result import Measurement, NodeResult, Problem, RunName, RunResult, Timing
@@ -56,7 +55,7 @@ def run_result(name: RunName, paths: Sequence[Path], expectations: Expectations,
             meaning: tuple(run_logs.processes.evidence.get(meaning, ()))
             for meaning in (*network_verdict.causes, *network_verdict.notes)
         },
-        slow=causes.slow_reasons(run_logs.processes, wordings, network_verdict.nccl),
+        slow=expected_bandwidth.slow_reasons(run_logs.processes, wordings, network_verdict.nccl),
     )
 
 
@@ -205,7 +204,7 @@ def _check_world_size(rows: Sequence[Measurement], expectations: Expectations, r
     """Yield a problem where each process measured alone, as without MPI: by the formula of the bus bandwidth."""
     expected = expectations.ranks or run_logs.processes.ranks
     row = max(rows, key=lambda row: row.size, default=None)
-    ranks = ranks_by_formula(row) if row else None
+    ranks = expected_bandwidth.ranks_by_formula(row) if row else None
     if row and ranks and expected and ranks != expected:
         yield Problem(
             f"{ranks} ranks measured, and not {expected}: busbw / algbw of {format_size(row.size)} says so",

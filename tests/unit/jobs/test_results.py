@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.jobs.results import collected, from_logs, run_folder
+from rdma_images.jobs.results import from_logs, run_folder
 from rdma_images.jobs.results.result import RunResult
 from rdma_images.jobs.write import folder
 from tests.support import job_parts
@@ -42,9 +42,9 @@ def test_the_files_of_a_job_are_no_logs(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(folder.job_text(job_parts.job("slurm", "efa", "mpirun"), {"job.sbatch": ""}))
     (tmp_path / "job.sbatch").write_text("#!/bin/bash\n")
     with pytest.raises(RefusedError, match="no logs in this folder\ngive the folder of a run"):
-        collected.find_logs(tmp_path)
+        from_logs.find_logs(tmp_path)
     (tmp_path / "0.log").write_text("x")
-    assert collected.find_logs(tmp_path) == (tmp_path / "0.log",)
+    assert from_logs.find_logs(tmp_path) == (tmp_path / "0.log",)
 
 
 def training(folder_: Path, logs: str) -> RunResult:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.results import collected, compare, run_folder
+from rdma_images.jobs.results import compare, from_logs, run_folder
 from tests.support.results_parts import P5, TWO, result_of
 
 SLOWER = ((8, 29.1, 0.0, 0.0, 0), (1 << 30, 4607.6, 200.0, 375.0, 0), (1 << 34, 66132.0, 252.0, 472.5, 0))
@@ -41,8 +41,8 @@ def test_a_result_and_logs_can_be_compared(tmp_path: Path) -> None:
     run_folder.write(first, tmp_path / "a")
     (tmp_path / "a" / "logs" / "0.log").unlink()
     loaded, read = (
-        collected.read_result(tmp_path / "a"),
-        collected.read_result(tmp_path / "b" if result_of(tmp_path / "b") else tmp_path),
+        from_logs.read_result(tmp_path / "a"),
+        from_logs.read_result(tmp_path / "b" if result_of(tmp_path / "b") else tmp_path),
     )
     assert loaded == first
     assert compare.compare(loaded, read).lines

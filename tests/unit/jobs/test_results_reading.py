@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.facts.nccl_logs import Wording
-from rdma_images.jobs.results import collected, logs, nccl_tests_json
+from rdma_images.jobs.results import from_logs, logs, nccl_tests_json
 from rdma_images.jobs.results.nccl_tests import SizesParser
 from rdma_images.nccl_logs import parser, verdict
 from tests.support import nccl_tests_text as text
@@ -188,8 +188,8 @@ def test_a_log_of_200_megabytes_is_read_in_bounded_memory(tmp_path: Path) -> Non
 PEAK = """
 import sys
 from pathlib import Path
-from rdma_images.jobs.results import collected
-collected.read_logs([Path(sys.argv[1])])
+from rdma_images.jobs.results import from_logs
+from_logs.read_logs([Path(sys.argv[1])])
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
 
@@ -254,5 +254,5 @@ def test_each_message_of_a_long_line_is_looked_at_alone(tmp_path: Path, monkeypa
     monkeypatch.setattr(Wording, "meaning", meaning)
     log = tmp_path / "long.log"
     log.write_text("n:1:1 [0] NCCL INFO NET/OFI " * 28_000 + "\n")
-    assert collected.read_logs([log]).exit_code == 3
+    assert from_logs.read_logs([log]).exit_code == 3
     assert max(lengths, default=0) <= parser.MAX_MESSAGE_LENGTH

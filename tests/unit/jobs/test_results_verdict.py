@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from rdma_images.jobs.results import (
-    collected,
     expected_bandwidth,
     from_logs,
     result_page,
     result_table,
     run_folder,
-    speed,
+    tables,
 )
 from rdma_images.jobs.results.expectations import Expectations, job_expectations
 from rdma_images.jobs.results.result import Measurement, RunResult, Timing
@@ -125,7 +124,7 @@ def test_rows_of_one_node_that_were_published_as_two(tmp_path: Path) -> None:
 
 def test_two_ranks_on_one_gpu_are_told() -> None:
     """A job that set CUDA_VISIBLE_DEVICES for all ranks alike: 0.9 GB/s, and nccl-tests said OK."""
-    result = sentences(collected.read_logs([DATA / "one-gpu-two-nodes.txt"]))
+    result = sentences(from_logs.read_logs([DATA / "one-gpu-two-nodes.txt"]))
     assert "ranks 0, 1 share GPU 0000:00:06 of vm" in result
 
 
@@ -134,7 +133,7 @@ def test_several_tests_in_one_log_share_no_gpu(tmp_path: Path) -> None:
     log, real = tmp_path / "log", (DATA / "2.19.6-one-node.txt").read_text()
     other = real.replace("device  0 [0000:00:06]", "device  0 [0000:00:99]").replace("[0000:00:07]", "[0000:00:06]")
     log.write_text(real + real + other)
-    result = collected.read_logs([log])
+    result = from_logs.read_logs([log])
     assert (result.exit_code, sentences(result)) == (0, [])
 
 
@@ -249,7 +248,7 @@ def test_the_table_of_the_sky_pilot_documentation(tmp_path: Path) -> None:
     efa = {8: 0.0, 512: 0.01, 8 << 10: 0.08, 1 << 20: 4.61, 32 << 20: 31.85, 1 << 30: 75.34, 2 << 30: 77.35}
     tcp = {8: 0.0, 512: 0.01, 8 << 10: 0.06, 1 << 20: 1.65, 32 << 20: 3.58, 1 << 30: 4.08, 2 << 30: 4.13}
     result = replace(result_of(tmp_path), runs=(leg("fabric", efa), leg("tcp", tcp)))
-    ratios = [f"{line.ratio:.1f}" if line.ratio else "-" for line in speed.compare_sizes(result.runs)]
+    ratios = [f"{line.ratio:.1f}" if line.ratio else "-" for line in tables.compare_sizes(result.runs)]
     assert ratios == ["-", "1.0", "1.3", "2.8", "8.9", "18.5", "18.7"]
 
 
@@ -260,7 +259,7 @@ def test_ranks_and_devices_of_a_node_name_their_lines(tmp_path: Path) -> None:
         name, _, number = where.rpartition(":")
         return (tmp_path / name).read_text().split("\n")[int(number) - 1]
 
-    for node in collected.read_logs([tmp_path]).runs[0].nodes:
+    for node in from_logs.read_logs([tmp_path]).runs[0].nodes:
         ranks = zip(node.ranks, node.ranks_where, strict=True)
         assert [f" rank {rank} " in line(where) for rank, where in ranks] == [True] * 8
         assert node.used == 8
@@ -278,7 +277,7 @@ def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
         file.write(
             f"export AWS_SECRET_ACCESS_KEY={secret}\none:1:1 [0] NCCL INFO NCCL_CONF set by environment to {secret}\n"
         )
-    result = collected.read_logs([tmp_path])
+    result = from_logs.read_logs([tmp_path])
     assert len(result.runs[0].measurements) > 20
     assert secret[:12] not in run_folder.RESULT.text(result) + result_page.result_html(result)
 
@@ -299,7 +298,7 @@ def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_real_logs(name: str, exit_code: int, sentence: str) -> None:
-    result = collected.read_logs([DATA / name])
+    result = from_logs.read_logs([DATA / name])
     assert result.exit_code == exit_code
     assert result.sentence.startswith(sentence)
 
@@ -308,7 +307,7 @@ def test_places_of_both_legs_are_relative_to_what_holds_them(tmp_path: Path, mon
     parts.write(tmp_path / "fabric")
     parts.write(tmp_path / "sockets", TCP)
     monkeypatch.chdir(tmp_path)
-    result = collected.read_logs([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
+    result = from_logs.read_logs([Path("fabric")], tmp_path / "sockets", instance="p5.48xlarge", nodes=2)
     assert [run.measurements[0].where.partition(":")[0] for run in result.runs] == ["fabric/0.log", "sockets/0.log"]
 
 
@@ -329,8 +328,8 @@ def test_a_real_log_says_the_same_in_every_form(tmp_path: Path, form: str) -> No
     lines = (DATA / "2.19.6-tcp-provider.txt").read_text().split("\n")
     (tmp_path / "0.log").write_text("\n".join(map(FORMS[form], lines)))
     (read,), (real,) = (
-        collected.read_logs([tmp_path]).runs,
-        collected.read_logs([DATA / "2.19.6-tcp-provider.txt"]).runs,
+        from_logs.read_logs([tmp_path]).runs,
+        from_logs.read_logs([DATA / "2.19.6-tcp-provider.txt"]).runs,
     )
     assert (read.sentence, read.channels, read.ranks) == (real.sentence, real.channels, real.ranks)
     assert [size_and_timing(row) for row in read.measurements] == [size_and_timing(row) for row in real.measurements]

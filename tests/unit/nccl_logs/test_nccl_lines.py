@@ -6,7 +6,7 @@ import pytest
 
 from rdma_images.facts import facts_file
 from rdma_images.facts.failures import Failures
-from rdma_images.jobs.results import collected
+from rdma_images.jobs.results import from_logs
 from rdma_images.nccl_logs import line_filter, verdict
 from rdma_images.nccl_logs.line_filter import FOREIGN, PROGRESS, QUIET, USUAL, Channels, LineClassifier
 
@@ -80,7 +80,7 @@ def test_of_lines_alike_the_one_that_means_something_is_found(tmp_path: Path) ->
     """Lines that differ in a number alone have one shape, and not one meaning."""
     alike = [f"{RANK}NCCL_P2P_DISABLE set by environment to {n}" for n in (0, 0, 1)]
     (tmp_path / "0.log").write_text("\n".join([*alike, CHANNEL, ""]))
-    (run,) = collected.read_logs([tmp_path]).runs
+    (run,) = from_logs.read_logs([tmp_path]).runs
     assert run.slow == {WORDINGS.slow["p2p"].why: ("0.log:3",)}
 
 
@@ -121,7 +121,7 @@ def test_lines_with_times_are_of_one_process() -> None:
 def test_colours_of_a_launcher_hide_nothing(tmp_path: Path) -> None:
     lines = [CHANNEL, f"{RANK}NCCL_ALGO set by environment to Ring", f"{RANK}comm 0x1 rank 0 nranks 16"]
     (tmp_path / "0.log").write_text("".join(f"\x1b[36m(head, rank=0)\x1b[0m {line}\n" for line in lines))
-    (run,) = collected.read_logs([tmp_path]).runs
+    (run,) = from_logs.read_logs([tmp_path]).runs
     assert run.channels == {"NET/Libfabric/GDRDMA": 1}
     assert "NCCL_ALGO=Ring leaves NCCL no choice of the algorithm" in run.slow
     assert [node.ranks for node in run.nodes] == [(0,)]
@@ -132,7 +132,7 @@ def test_a_log_that_is_cut_in_a_channel_does_not_deny_gpudirect(tmp_path: Path) 
     path = tmp_path / "0.log"
     for end in range(CHANNEL.index("NET/"), len(CHANNEL)):
         path.write_text(f"{RANK}comm 0x1 rank 0 nranks 16\n{CHANNEL}\n{CHANNEL[:end]}")
-        (run,) = collected.read_logs([path]).runs
+        (run,) = from_logs.read_logs([path]).runs
         assert [node.gpudirect.value for node in run.nodes if node.gpudirect] == ["yes"]
         assert {name for name in run.channels if "GDRDMA" not in name} == set()
         assert dict(verdict.verdict(path).channels) == dict(run.channels)
