@@ -35,7 +35,7 @@ from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.published_images import PublishedImage
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository
 from rdma_images.registry.http import Connection
-from rdma_images.scan import advisories, decisions
+from rdma_images.scan import decisions
 from rdma_images.scan.policy import OriginRules, Policy
 from rdma_images.scan.read_reports import parse_report
 from rdma_images.scan.scan_result import Scan, unique
@@ -43,9 +43,10 @@ from rdma_images.validate import answers, image_layers, ldcache, linking
 from rdma_images.validate.probes import contents, elf, fatbin, libraries, packages, settings, system
 from rdma_images.validate.probes.rootfs import Root
 from tests.support import job_parts, scan_parts
+from tests.support.case_parts import report_of
+from tests.support.images import planned
 from tests.support.odd_input import edited, edited_bytes, generated, words
 from tests.unit.layers.test_tar_layer import MEMBERS, tar_of
-from tests.unit.scan import test_advisories
 
 USUAL, EXHAUSTIVE = 15, 5_000
 DIGEST = f"sha256:{'a' * 64}"
@@ -152,11 +153,6 @@ def read_files(content: bytes) -> None:
     packages.installed_packages(root, folders)
     contents.package_contents(root, folders)
     libraries.topology_faults(["/topo.xml"], lambda path: root.text(path, 1 << 20))
-
-
-def read_advisory(suffix: str, content: bytes) -> None:
-    installed = advisories.installed_packages(test_advisories.report())
-    advisories.read_advisories(content, f"advisory{suffix}", installed)
 
 
 def read_attachments(content: bytes) -> None:
@@ -286,15 +282,12 @@ def read_licenses(text: str) -> None:
 
 
 REPORTS: list[Callable[[], Any]] = [
-    *(scan_parts.trivy, scan_parts.grype, scan_parts.osv_scanner, scan_parts.sarif, scan_parts.cyclonedx),
-    *(scan_parts.ecr_basic, scan_parts.inspector, scan_parts.acr),
+    *(scan_parts.trivy, scan_parts.grype, scan_parts.ecr_basic, scan_parts.inspector, scan_parts.acr),
 ]
 KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     f"a report of {make.__name__}": (edited_bytes(as_bytes(make())), judge_report) for make in REPORTS
 } | {
     "the files of an image": (edited_bytes(OF_IMAGES.encode()), read_files),
-    "Debian's tracker": (edited_bytes(as_bytes(test_advisories.TRACKER)), partial(read_advisory, ".json")),
-    "an advisory": (edited_bytes(test_advisories.PYPA.encode()), partial(read_advisory, ".yaml")),
     "a policy": (
         edited(paths.PROJECT.joinpath("policy.example.yaml").read_text().replace("# ", "")),
         lambda text: yaml_file.loads(text, Policy, "policy.yaml"),
@@ -304,7 +297,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         edited_bytes(as_bytes({"subject": [{"digest": {"sha256": "a"}}], "predicateType": "x", "predicate": MANIFEST})),
         read_attachments,
     ),
-    "a report": (edited_bytes(as_bytes(encode_report(test_advisories.report()))), read_report),
+    "a report": (edited_bytes(as_bytes(encode_report(report_of(planned())))), read_report),
     "answers of probes": (
         edited_bytes(as_bytes({"packages": {"value": {"wheels": {}, "dpkg": {}, "rpm": {}}}, "torch": {"error": "x"}})),
         lambda content: answers.parse_answers(content, ("packages", "torch", "tree")),
@@ -363,7 +356,6 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         lambda text: list(debian_index._parse_index(text)),
     ),
     "a copyright file": (edited(COPYRIGHT) | words, read_licenses),
-    "a version": (edited("1:2.41-12+deb13u1") | words, advisories.debian_key),
 }
 
 if sigstore_bundles.is_available():
