@@ -188,7 +188,7 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
         )
     launcher = launchers[request.launcher]
     node = project.facts.instances.find(request.instance)
-    planned = _planned(request, node, project)
+    planned = _planned(request, node, launcher, project)
     instance = _type_name(request.instance, node, project.facts)
     for refusal in _mismatches(request, launcher, planned, instance, node):
         raise RefusedError(refusal)
@@ -207,7 +207,7 @@ def _parts(request: JobRequest, project: Project) -> _Parts:
     return _Parts(launcher, planned, instance, node, starter)
 
 
-def _planned(request: JobRequest, node: InstanceType, project: Project) -> Image:
+def _planned(request: JobRequest, node: InstanceType, launcher: Launcher, project: Project) -> Image:
     """Return the planned image of the request's target; without a target one made from its node and its launch."""
     if request.target:
         changes = [f"{axis}={value}" for axis, value in request.changes.items()]
@@ -216,9 +216,11 @@ def _planned(request: JobRequest, node: InstanceType, project: Project) -> Image
     if not request.image:
         raise RefusedError("the job has no image\ngive --target, or --image host/repository@sha256:…")
     if not request.work.launch:
+        example = launcher.starts[-1]
         raise RefusedError(
-            f"{request.image} is no target's: what starts its ranks?\ngive --launch, as in --launch torchrun"
+            f"{request.image} is no target's: what starts its ranks?\ngive --launch, as in --launch {example}"
         )
+    is_over_ssh = request.work.launch == "mpirun" in launcher.starts and launcher.kind != "slurm"
     return Image(
         id=f"image-{request.image.rpartition(':')[2][:12]}",
         target="",
@@ -228,6 +230,7 @@ def _planned(request: JobRequest, node: InstanceType, project: Project) -> Image
         axes={},
         components={},
         settings=tuple(runtime.settings(node.fabric, project.facts)),
+        environment=job_image.reported_environment(request.image) if is_over_ssh else {},
     )
 
 

@@ -1,5 +1,6 @@
 """Which image a job runs, by digest, and what can start in it."""
 
+import posixpath
 import re
 
 from rdma_images.components import nccl_tests
@@ -10,6 +11,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.core.step_files import BUILD
 from rdma_images.facts import Facts
 from rdma_images.facts.launchers import Starter
+from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.write import rank_starters
 from rdma_images.jobs.write.work import Launch
 from rdma_images.publish import publication
@@ -71,10 +73,14 @@ def starters(image: Image, launch: Launch | None = None) -> tuple[Starter, ...]:
     """Return what can start ranks in the image: torchrun with PyTorch, mpirun with the MPI and ssh of nccl-tests.
 
     `launch` is the user's choice. torchrun stands for every program that is started once on each node. An image without
-    a target has unknown contents: torchrun is assumed.
+    a target has unknown contents: what is chosen is assumed, and `reported_environment` looks for mpirun's parts.
     """
     names: list[Starter] = []
-    if nccl_tests.NAME in image.components and launch in (None, "mpirun"):
+    if (
+        launch == "mpirun"
+        if not image.components
+        else nccl_tests.NAME in image.components and launch in (None, "mpirun")
+    ):
         names.append("mpirun")
     if ("pytorch" in image.components or not image.components or launch in ("ray", "plain")) and launch != "mpirun":
         names.append("torchrun")
@@ -83,8 +89,40 @@ def starters(image: Image, launch: Launch | None = None) -> tuple[Starter, ...]:
 
 def mpirun(image: Image) -> str:
     """Return the image's mpirun: the EFA installer's by its whole path, which finds its daemons on other nodes."""
+    if not image.components:
+        return "mpirun"  # the first on the PATH that the job hands on
     details = _nccl_tests(image)
     return "mpirun" if details.mpi_packages else f"{details.mpi}/bin/mpirun"
+
+
+def reported_environment(reference: str) -> dict[str, str]:
+    """Return the variables of an image without a target, which the ranks that ssh starts do not have by themselves.
+
+    Raises RefusedError where no report shows that the image has Open MPI and ssh, and runs as root.
+    """
+    report = image_reports.report(reference)
+    libraries = image_reports.libraries(reference)
+    if report is None or report.inspection is None or libraries is None:
+        raise RefusedError(
+            f"{reference}: nothing here says whether mpirun can start ranks in it, nor which variables it sets\n"
+            f"{COMMAND} validate --image {reference}, then this again; or choose another --launch"
+        )
+    config = report.inspection.subject
+    names = {posixpath.basename(path) for path in libraries}
+    needed_programs = {"mpirun": {"mpirun"}, "Open MPI's orted or prted": {"orted", "prted"}}
+    needed_programs.update({"ssh": {"ssh"}, "sshd": {"sshd"}})
+    missing = [name for name, programs in needed_programs.items() if not programs & names]
+    if missing or not any(f"{folder}/mpirun" in libraries for folder in config.environment.get("PATH", "").split(":")):
+        raise RefusedError(
+            f"{reference} has no {', no '.join(missing or ['mpirun on its PATH'])}, by its report\n"
+            "install Open MPI, openssh-client and openssh-server in it, or choose another --launch"
+        )
+    if config.user not in ("", "0", "root"):
+        raise RefusedError(
+            f"{reference} runs as {config.user}, and mpirun's sshd is started by root in an image without a target\n"
+            "choose another --launch, or make the image a target of matrix.yaml with its user"
+        )
+    return dict(config.environment)
 
 
 def _nccl_tests(image: Image) -> NcclTestsDetails:
@@ -108,6 +146,8 @@ def rank_command(
         rank_starters.refuse(arguments, facts.launchers.rank_starters)
     if starter == "torchrun":
         return _once_a_node(image, launch, arguments)
+    if not image.components:
+        return arguments or _once_a_node(image, launch, arguments)
     nccl_tests_facts, (folder,) = facts.nccl_tests, _nccl_tests(image).bin
     program, *options = arguments or (nccl_tests_facts.measure.program, *nccl_tests_facts.measure.arguments)
     if "/" in program:

@@ -14,10 +14,14 @@ from rdma_images import facts
 from rdma_images.core import atomic, paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.core.image_build import Build
+from rdma_images.inspection.report import Report
 from rdma_images.jobs.write import create, render
+from rdma_images.jobs.write.work import Work
 from rdma_images.publish import publication
 from rdma_images.publish.push import LayerTraffic
+from rdma_images.report import report_files as reports
 from rdma_images.selection import project
+from tests.support import case_parts
 from tests.support import job_parts as jobs
 
 OTHER = "host.example/team/image@sha256:" + "0f" * 32
@@ -109,6 +113,75 @@ def test_an_arm_node_wants_an_arm_image() -> None:
         assert "kubernetes.io/arch: arm64" in jobs.files(job)["trainjob.yaml"]
     finally:
         del types["test.arm"]
+
+
+MPI_PATHS = ("/usr/bin/mpirun", "/usr/bin/orted", "/usr/bin/ssh", "/usr/sbin/sshd")
+
+
+def foreign_report(paths_: Sequence[str], user: str = "") -> None:
+    """Write the report of an image that is no target's, with these programs in it."""
+    inspection = case_parts.recorded()
+    assert inspection.measured.tree
+    library = next(iter(inspection.measured.tree.files.libraries.values()))
+    files = inspection.measured.tree.files.model_copy(update={"libraries": dict.fromkeys(paths_, library)})
+    tree = inspection.measured.tree.model_copy(update={"files": files})
+    environment = {"PATH": "/usr/sbin:/usr/bin", "LD_LIBRARY_PATH": "/opt/lib"}
+    subject = inspection.subject.model_copy(update={"user": user, "environment": environment})
+    measured = inspection.measured.model_copy(update={"tree": tree})
+    inspection = inspection.model_copy(update={"subject": subject, "measured": measured})
+    report = Report("x", f"sha256:{'5e' * 32}", "", "", (), "", 1.0, (), inspection)
+    reports.write(report, paths.image_folder("foreign"))
+
+
+FOREIGN: dict[str, Any] = {"target": "", "work": Work(launch="mpirun"), "command": ("/opt/train", "--steps", "3")}
+
+
+@pytest.mark.parametrize(
+    ("programs", "user", "sentence"),
+    [
+        (None, "", "nothing here says whether mpirun can start ranks in it"),
+        (MPI_PATHS[1:], "", "has no mpirun, by its report"),
+        (MPI_PATHS[:1], "", "has no Open MPI's orted or prted, no ssh, no sshd, by its report"),
+        (("/opt/mpi/bin/mpirun", *MPI_PATHS[1:]), "", "has no mpirun on its PATH, by its report"),
+        (MPI_PATHS, "1000", "runs as 1000, and mpirun's sshd is started by root"),
+    ],
+)
+@pytest.mark.usefixtures("images")
+def test_mpirun_of_an_image_without_a_target_is_looked_up(
+    programs: Sequence[str] | None, user: str, sentence: str
+) -> None:
+    if programs is not None:
+        foreign_report(programs, user)
+    with pytest.raises(RefusedError) as caught:
+        jobs.job("mpijob", "efa", "mpirun", **FOREIGN)
+    assert sentence in str(caught.value)
+    assert "--launch" in str(caught.value).splitlines()[-1]
+
+
+@pytest.mark.parametrize("launcher", ["mpijob", "trainjob", "skypilot", "docker"])
+@pytest.mark.usefixtures("images")
+def test_mpirun_starts_an_image_without_a_target(launcher: str) -> None:
+    foreign_report(MPI_PATHS)
+    job = jobs.job(launcher, "efa", "mpirun", **FOREIGN)
+    text = "\n".join(jobs.files(job).values())
+    assert "mpirun --allow-run-as-root" in text
+    assert "-x LD_LIBRARY_PATH" in text
+    assert "/opt/train --steps 3" in text
+
+
+@pytest.mark.usefixtures("images")
+def test_srun_starts_the_ranks_of_an_image_without_a_target() -> None:
+    script = jobs.files(jobs.job("slurm", "efa", "mpirun", **FOREIGN))["job.sbatch"]
+    assert "--mpi=pmix" in script
+    assert "/opt/train --steps 3" in script
+    with pytest.raises(RefusedError, match="nothing to run"):
+        jobs.job("slurm", "efa", "mpirun", **{**FOREIGN, "command": ()})
+
+
+@pytest.mark.parametrize(("launcher", "launch"), [("mpijob", "mpirun"), ("slurm", "torchrun")])
+def test_a_launch_that_the_launcher_has_is_named(launcher: str, launch: str) -> None:
+    with pytest.raises(RefusedError, match=f"as in --launch {launch}"):
+        jobs.job(launcher, "efa", "torchrun", target="")
 
 
 @pytest.fixture(name="images")
