@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from rdma_images.core.paths import VALIDATORS
 from tests.support.leftovers import Snapshot
@@ -58,13 +59,36 @@ def part(nodeid: str) -> str:
 
 
 class ByPart(LoadScopeScheduling):
-    """Tests that share a part are one worker's, one after the other.
+    """A module is one worker's; of the modules that share a part, one runs at a time, whichever worker is free.
 
     xdist's own groups by mark do nothing under pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return part(nodeid)
+        return nodeid.partition("::")[0]
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give a worker its next module with the last test of the one before: what waits for that could run elsewhere.
+
+        It starts no test without the next one, which xdist has it know.
+        """
+        if not self.workqueue or self._pending_of(self.assigned_work[node]) <= 1:
+            super()._reschedule(node)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Assign the first module whose part no other worker has; a worker for whom there is none ends."""
+        taken = {
+            part(module)
+            for other, modules in self.assigned_work.items()
+            for module, is_done in modules.items()
+            if other is not node and not all(is_done.values())
+        }
+        free = next((module for module in self.workqueue if part(module) not in taken), None)
+        if free is None:
+            node.shutdown()
+        else:
+            self.workqueue.move_to_end(free, last=False)
+            super()._assign_work_unit(node)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -105,10 +129,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Return of several workers, two build in the shared engine, and one has any other module.
-
-    What its tests share is made once.
-    """
+    """Return what gives each of several workers a module at a time: what its tests share is made once."""
     config.option.loadscopereorder = False  # the order of pytest_collection_modifyitems
     return ByPart(config, log)
 

@@ -12,7 +12,7 @@ from rdma_images.core import paths
 from rdma_images.core.progress import progress
 from rdma_images.selection import project
 
-WORKERS = 3  # for two cores: many tests wait for a server, a scheduler or a container
+WORKERS = 4  # for two cores: many tests wait for a server, a scheduler or a container
 
 
 @verb(
