@@ -83,7 +83,6 @@ def publish(
         "key": "The public key, or a key service's reference, of the signature that it must have.",
         "identity": "The signer of its keyless signature, as a regular expression; with --issuer.",
         "issuer": "The issuer of that identity, as https://token.actions.githubusercontent.com.",
-        "trusted_root": "A trusted_root.json with the keys of a Sigstore of your own, for --identity.",
         "policy": "A policy.yaml, whose `origin` says which builder, source and inputs its provenance must name, "
         "and who must have signed it.",
     }
@@ -95,7 +94,6 @@ def verify(
     key: str = "",
     identity: str = "",
     issuer: str = "",
-    trusted_root: str = "",
     policy: str = "",
     json: bool = False,
 ) -> None:
@@ -113,7 +111,7 @@ def verify(
         if key or identity or issuer:
             raise RefusedError(f"{policy} names who must have signed\nleave out --key, --identity and --issuer")
         identity, issuer = origin.identity, origin.issuer
-    trust = keys.parse_trust(key, identity, issuer, trusted_root)
+    trust = keys.parse_trust(key, identity, issuer)
     host = reference.parse_reference(image).host
     verifications = verify_image(image, registries.load_if_present().for_host(host), trust, progress, origin)
     show(publication_table.as_json(verifications) if json else publication_table.verify_text(verifications))

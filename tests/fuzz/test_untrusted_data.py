@@ -29,8 +29,7 @@ from rdma_images.jobs.run import follow, kubernetes, slurm
 from rdma_images.jobs.run.runner import Submission
 from rdma_images.layers import seekable_layer, tar_layer
 from rdma_images.nccl_logs import verdict
-from rdma_images.publish import attachment_checks, reproduce, sigstore_bundles, statement
-from rdma_images.publish.keys import Trust
+from rdma_images.publish import attachment_checks, reproduce, statement
 from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.published_images import PublishedImage
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository
@@ -77,7 +76,6 @@ POD = {
         "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "x"}}}],
     },
 }
-BUNDLES = paths.PROJECT / "tests" / "data" / "sigstore"
 RESULTS = paths.PROJECT / "tests" / "data" / "results"
 FILES = (  # of an image, which are read
     *("/etc/nccl.conf", "/etc/libfabric.conf", "/etc/profile", "/etc/environment", "/etc/os-release", "/etc/passwd"),
@@ -192,21 +190,7 @@ def read_provenance(content: bytes) -> None:
 
 def read_origin(content: bytes) -> None:
     rules = OriginRules(builders=("a",), sources=("github.com/a/b",), locked_inputs=True)
-    signed = sigstore_bundles.SignedStatement({"predicateType": statement.PROVENANCE, "predicate": None}, "a", "b")
-    with suppress(ValueError):
-        signed = sigstore_bundles.SignedStatement(
-            {"predicateType": statement.PROVENANCE, "predicate": decode_json(content)}, "a", "b"
-        )
-    list(check_origin(content, rules, True, sigstore_bundles.Bundles([signed])))
-
-
-def read_bundle(check: Callable[[bytes, str], object], content: bytes) -> None:
-    with suppress(sigstore_bundles.BundleError):
-        check(content, DIGEST)
-
-
-def bundle_checker() -> Callable[[bytes, str], object]:
-    return sigstore_bundles.checker(Trust(identity="^https://github.com/", issuer="https://x"))
+    list(check_origin(content, rules, True))
 
 
 def read_answer(runner: type[slurm.Slurm | kubernetes.Kubernetes], text: str) -> None:
@@ -357,12 +341,6 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     ),
     "a copyright file": (edited(COPYRIGHT) | words, read_licenses),
 }
-
-if sigstore_bundles.is_available():
-    KINDS["a Sigstore bundle"] = (
-        edited_bytes((BUNDLES / "slsa-generator.json").read_bytes()),
-        partial(read_bundle, bundle_checker()),
-    )
 
 
 @pytest.fixture(autouse=True)
