@@ -14,7 +14,6 @@ from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 
 if TYPE_CHECKING:
-    from rdma_images.publish.conversion import Converter
     from rdma_images.publish.send import Publisher
 
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     | ONTO
     | PUBLISHING
     | {"image": "An image of the engine that was built elsewhere and passed `validate --image`; may be repeated."}
-    | {"lazy": "Publish each image once more, for nodes that read it in part with this snapshotter: stargz or soci."}
     | {"allow-red": "Publish despite this failed check, by its id; recorded. May be given more than once."}
     | POLICY
     | JSON,
@@ -42,7 +40,6 @@ def publish(
     allow_red: list[str] | None = None,
     policy: str = "",
     sign: str = "",
-    lazy: str = "",
     json: bool = False,
 ) -> None:
     """Push validated images with their evidence to registries.
@@ -57,7 +54,6 @@ def publish(
 
     chosen_registries = registries.load().pick(to or ())
     rules = chosen_policy(policy)
-    converter = _converter(lazy)
     if image:
         if target or all or set or onto:
             raise RefusedError("--image names the image by itself\nleave out --target, --all, --set and --onto")
@@ -70,7 +66,7 @@ def publish(
         approved = publish_images.approved_images(
             images, all_images, loaded_project.matrix, suite.digest(), allow_red or (), rules
         )
-    outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, converter))
+    outcomes = publish_images.publish(approved, chosen_registries, publisher(sign))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     if any(outcome.error for outcome in outcomes):
         raise Exit(code=1)
@@ -147,18 +143,7 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
         raise Exit(code=1)
 
 
-def _converter(lazy: str) -> "Converter | None":
-    """Return what converts images as `--lazy` names it; None without one. Raises RefusedError for another word."""
-    from rdma_images.publish import soci, stargz
-
-    if lazy not in ("", "soci", "stargz"):
-        raise RefusedError(f"--lazy {lazy} is not known\nwrite --lazy stargz or --lazy soci; docs/guides/lazy-pulls.md")
-    if lazy == "stargz":
-        return stargz.StargzConverter()
-    return soci.find_program() if lazy else None
-
-
-def publisher(sign: str, converter: "Converter | None" = None) -> "Publisher":
+def publisher(sign: str) -> "Publisher":
     """Return what publishing needs on this machine; the engine is looked for when something has to be sent."""
     from functools import cache
 
@@ -166,6 +151,4 @@ def publisher(sign: str, converter: "Converter | None" = None) -> "Publisher":
     from rdma_images.publish import keys, send
     from rdma_images.publish.push_display import progress_display
 
-    return send.Publisher(
-        cache(lambda: engine.ensure(progress)), progress_display(), keys.parse_signer(sign), converter=converter
-    )
+    return send.Publisher(cache(lambda: engine.ensure(progress)), progress_display(), keys.parse_signer(sign))

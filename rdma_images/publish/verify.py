@@ -7,10 +7,9 @@ from typing import Any
 
 from rdma_images.core.errors import first_line
 from rdma_images.core.progress import Progress, silent
-from rdma_images.publish import cosign, soci, stargz, statement, tags
+from rdma_images.publish import cosign, statement, tags
 from rdma_images.publish.attach import FORM, attachments, fallback_tag, newest_first, read_content
 from rdma_images.publish.attachment_checks import NAMES, OPTIONAL, VerifyFinding, allowed_failures, check_attachment
-from rdma_images.publish.conversion import original_tag, originals
 from rdma_images.publish.cosign import Cosign
 from rdma_images.publish.destination import open_repository
 from rdma_images.publish.keys import Trust
@@ -83,46 +82,18 @@ def verify(
     verifier = open_verifier(repository, trust, progress)
     if manifest.media_type not in (OCI_INDEX, DOCKER_INDEX):
         return (verify_image(repository, manifest, reference.selector, verifier, origin),)
-    members = [member.digest for member in manifest.members() if not soci.is_soci_index(member)]
-    images = {digest: repository.manifest(digest) for digest in members}
-    converted = originals(manifest)
+    images = {member.digest: repository.manifest(member.digest) for member in manifest.members()}
     return (
         _verify_index(repository, manifest, images, verifier),
-        *(
-            _verify_original(repository, member, converted[digest], reference.selector, verifier, origin)
-            if digest in converted
-            else verify_image(repository, member, reference.selector, verifier, origin)
-            for digest, member in images.items()
-        ),
+        *(verify_image(repository, member, reference.selector, verifier, origin) for member in images.values()),
     )
-
-
-def _verify_original(
-    repository: Repository,
-    converted: Manifest,
-    digest: str,
-    reference: str,
-    verifier: Verifier | None,
-    origin: OriginRules | None,
-) -> Verification:
-    """Check the image `digest`, of which `converted` has to have all content: it carries the evidence of both."""
-    ref = f"{repository.ref}@{digest}"
-    try:
-        original = repository.manifest(digest)
-    except registry_errors.MissingError:
-        missing = f"{converted.digest} was converted from it, and it is not there: publish it again"
-        return Verification(ref, (VerifyFinding("original", False, missing),))
-    same, relation = stargz.compare(repository, converted, original)
-    verification = verify_image(repository, original, original_tag(reference), verifier, origin)
-    original_finding = VerifyFinding("original", same, f"{converted.digest}, converted from it, {relation}")
-    return Verification(ref, (original_finding, *verification.findings))
 
 
 def _verify_index(
     repository: Repository, index: Manifest, images: Mapping[str, Manifest], verifier: Verifier | None
 ) -> Verification:
     """Check whether the index is signed, lists anything, and calls each image by its platform; and jobs' results."""
-    listed = [(entry.digest, _platform(entry.platform)) for entry in index.members() if entry.digest in images]
+    listed = [(entry.digest, _platform(entry.platform)) for entry in index.members()]
     actual_platforms = {digest: _platform(repository.config(manifest)) for digest, manifest in images.items()}
     mismatches = [
         f"{digest} as {platform}, but it is {actual_platforms[digest]}"
@@ -135,8 +106,7 @@ def _verify_index(
     files, unreadable = _newest_by_form(repository, index.digest, verifier)
     results = _check_form(statement.RESULTS, files.get(statement.RESULTS), index.digest, verifier, ref)
     signature = _check_signature(repository, index.digest, verifier)
-    tables = soci.findings(repository, index, images)
-    return Verification(ref, (signature, platforms, *tables, *unreadable, *results))
+    return Verification(ref, (signature, platforms, *unreadable, *results))
 
 
 def _platform(body: Mapping[str, Any]) -> str:

@@ -27,7 +27,6 @@ from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.logs import read_run_logs as read_logs
 from rdma_images.jobs.run import follow, kubernetes, slurm
 from rdma_images.jobs.run.runner import Submission
-from rdma_images.layers import seekable_layer, tar_layer
 from rdma_images.nccl_logs import verdict
 from rdma_images.publish import attachment_checks, reproduce, statement
 from rdma_images.publish.origin_policy import check_origin
@@ -45,7 +44,6 @@ from tests.support import job_parts, scan_parts
 from tests.support.case_parts import report_of
 from tests.support.images import planned
 from tests.support.odd_input import edited, edited_bytes, generated, words
-from tests.unit.layers.test_tar_layer import MEMBERS, tar_of
 
 USUAL, EXHAUSTIVE = 15, 5_000
 DIGEST = f"sha256:{'a' * 64}"
@@ -66,7 +64,6 @@ services:
     environment: [NCCL_DEBUG=INFO]
     deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: 8}]}}}
 """
-SMALL = [(info, content) for info, content in MEMBERS if len(content) < 100 and "large" not in info.linkname]
 SCONTROL = "JobId=7 JobName=x JobState=PENDING Reason=Resources ExitCode=0:0 NodeList=(null) BatchHost=n1\n"
 POD = {
     "metadata": {"name": "x-0", "uid": "u", "creationTimestamp": "2026-11-24T00:00:00Z"},
@@ -169,15 +166,6 @@ def read_layer(content: bytes) -> None:
         image_layers._measure_layer(DIGEST, io.BytesIO(content))
 
 
-def write_with_table(content: bytes) -> None:
-    tar_layer.write(io.BytesIO(content), io.BytesIO())
-
-
-def read_table(content: bytes) -> None:
-    with suppress(ValueError):
-        seekable_layer.read_table(io.BytesIO(content))
-
-
 def read_provenance(content: bytes) -> None:
     class Published(PublishedImage):
         def predicate(self, _form: str) -> dict[str, Any]:
@@ -244,12 +232,6 @@ def a_layer() -> bytes:
     return buffer.getvalue()
 
 
-def with_table(tar: bytes) -> bytes:
-    buffer = io.BytesIO()
-    tar_layer.write(io.BytesIO(tar), buffer)
-    return buffer.getvalue()
-
-
 def a_source() -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
@@ -309,8 +291,6 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         in_file(lambda path: list(job_files.parts(path)), job_files.TemplateError),
     ),
     "a layer": (edited_bytes(a_layer()), read_layer),
-    "a layer's tar": (edited_bytes(tar_of(*SMALL)), write_with_table),
-    "a layer's table": (edited_bytes(with_table(tar_of(*SMALL))), read_table),
     "a layer to compare": (edited_bytes(a_layer()), in_file(reproduce.read_entries)),
     "a provenance": (edited_bytes(as_bytes(PROVENANCE)), read_provenance),
     "a provenance to judge": (edited_bytes(as_bytes(PROVENANCE["predicate"])), read_origin),
