@@ -458,23 +458,26 @@ def test_requires(
     inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, require: Requirement
 ) -> None:
     """What is compiled for one release of torch or jax is beside that release, for its CUDA, and jax has NCCL."""
-    faults = [fault for folder in packages.wheels for fault in _unmet(packages, folder)]
-    faults += _for_another_cuda(inspection, packages, libraries)
+    faults = [fault for folder in packages.wheels for fault in unmet(packages, folder)]
+    faults += for_another_cuda(inspection, packages, libraries)
     faults += _in_one_folder(packages) if inspection.measured.torch is None else []  # torch.cuda tells of others
     jax = [(n, v) for n, v in packages.installed if JAX_PLUGIN.fullmatch(n) or (n == "jaxlib" and "+cuda" in v)]
     if jax and not libraries.nccl:
         name, version = jax[0]
         faults.append(f"{name} {version} opens NCCL by its name and finds none: collectives of several GPUs fail")
+    imports = inspection.measured.imports
+    failed = {fault.package for fault in (imports.failed if imports else ()) if fault.certain}
     require(
         not faults,
         expected="packages whose requirements of torch and jax are met, and which are for one CUDA",
         actual="; ".join(faults[:MAX_SHOWN]) or "they are",
         fix="install them in one command with the torch or jax that they are for, from one index; for jax, "
         "nvidia-nccl-cu12 or -cu13, too",
+        severity="error" if failed.intersection(fault.partition(" ")[0] for fault in faults) else None,
     )
 
 
-def _unmet(packages: MeasuredPackages, folder: str) -> list[str]:
+def unmet(packages: MeasuredPackages, folder: str) -> list[str]:
     """Return which requirements of compiled packages the versions in their folder do not meet.
 
     A build before a release, as NVIDIA's containers have, counts as the release.
@@ -509,7 +512,7 @@ def _in_one_folder(packages: MeasuredPackages) -> list[str]:
     return faults
 
 
-def _for_another_cuda(inspection: Inspection, packages: MeasuredPackages, libraries: Libraries) -> list[str]:
+def for_another_cuda(inspection: Inspection, packages: MeasuredPackages, libraries: Libraries) -> list[str]:
     """Return which packages of torch's family name another CUDA in their versions than torch has."""
     faults = []
     for wheels in packages.wheels.values():

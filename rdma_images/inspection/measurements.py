@@ -161,6 +161,7 @@ class ImportedTorch(MeasuredValue):
     nccl: list[MappedNccl]
     mapped: list[str]
     extensions: dict[str, str] = Field(default_factory=dict)  # by path, why it cannot be loaded; "" for one that can
+    numpy: str = ""  # what NumPy says of modules that were compiled for its version 1
     optional: list[str] = Field(default_factory=list)  # of `extensions`, without which their package goes on
     searched: list[str] = Field(default_factory=list)  # folders and files that decided this, see probes/pytorch.py
 
@@ -185,6 +186,32 @@ class MeasuredPackages(MeasuredValue):
     def installed(self) -> list[tuple[str, str]]:
         """Return each wheel and its version, once for every folder that it is in."""
         return [wheel for folder in self.wheels.values() for wheel in folder.items()]
+
+
+class FailedImport(MeasuredValue):
+    """Why a module of a package cannot be imported: the exception's type and its words, see probes/imports.py.
+
+    `certain` is whether these are the same on every machine. `through` are the packages whose code the exception went
+    through; `missing` is the module that is not there, and `required` whether the package that imports it requires it.
+    `error` is "" where the import works, and NumPy complains of it.
+    """
+
+    package: str
+    version: str
+    module: str
+    error: str
+    words: str
+    certain: bool
+    through: list[str] = Field(default_factory=list)
+    missing: str = ""
+    required: bool = False
+
+
+class ImportedPackages(MeasuredValue):
+    """The packages of the GPU stack that were imported, with their versions, and what failed."""
+
+    tried: dict[str, str]
+    failed: list[FailedImport]
 
 
 class WheelContents(MeasuredValue):
@@ -371,6 +398,9 @@ class Measured(MeasuredValue):
     settings: Annotated[Settings | None, Probe("static")] = None
     tools: Annotated[dict[str, ToolRun] | None, Probe("static", "device")] = None
     packages: Annotated[MeasuredPackages | None, Probe("static", "gpu")] = None
+    imports: Annotated[
+        ImportedPackages | None, Probe("static", nothing="no package needs torch, jax or libraries of GPUs")
+    ] = None
     contents: Annotated[PackageContents | None, Probe("static")] = None
     tree: Annotated[Tree | None, Probe("static")] = None
     user_files: Annotated[Files | None, Probe()] = None  # the part of it that a changed script changes

@@ -19,6 +19,7 @@ from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import ImageConfig
 from rdma_images.inspection.measurements import (
     Files,
+    ImportedPackages,
     ImportedTorch,
     Leftovers,
     Measured,
@@ -47,13 +48,14 @@ class EarlierMeasurement(MeasuredValue):
     request: dict[str, Any] | None
     network: StartedNetwork | None
     packages: MeasuredPackages | None = None
+    imports: ImportedPackages | None = None
     contents: PackageContents | None = None
     tools: dict[str, ToolRun] | None = None
 
     @property
     def values(self) -> dict[str, Any]:
         """Return what is the same in the other image, by the probe's name; without the tree, see tree_with."""
-        values = {name: getattr(self, name) for name in ("torch", "packages", "contents", "tools")}
+        values = {name: getattr(self, name) for name in ("torch", "packages", "imports", "contents", "tools")}
         return {name: value for name, value in values.items() if value is not None}
 
     def network_for(self, request: Mapping[str, Any]) -> StartedNetwork | None:
@@ -91,6 +93,7 @@ def save(engine: Engine, image_config: ImageConfig, measured: Measured, request:
         request=dict(request) if request and measured.network else None,
         network=measured.network,
         packages=below.packages,
+        imports=below.imports,
         contents=below.contents,
         tools=below.tools,
     )

@@ -44,7 +44,9 @@ def measure(
             if earlier:
                 progress("what lies below is as measured before: only files changed that torch and NCCL do not read")
             starting = pool.submit(entry.measure, client, engine, image_config, box)
-            activities.append("what the image's own Python measures in it")
+            activities.append(
+                "what the image's own Python measures in it, where it imports torch and packages for GPUs"
+            )
             measured = _measure_inside(box, engine, image_config, activities, earlier)
             activities.append(f"its entry point, for at most {entry.LIMIT:g} s")
             measured = _with_entry(measured, starting.result(), functools.partial(entry.read_text, box.container))

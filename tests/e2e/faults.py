@@ -138,6 +138,16 @@ FAULTS = (
         ),
     ),
     ImageFault(
+        "packages.imports",
+        "a package that takes a name of torch's which this torch does not have",
+        (
+            f"RUN cd {S} && mkdir planted planted-1.0.dist-info"
+            " && echo 'from torch.nn.functional import absent' > planted/__init__.py"
+            " && printf 'Name: planted\\nVersion: 1.0\\nRequires-Dist: torch\\n' > planted-1.0.dist-info/METADATA"
+            " && echo 'planted/__init__.py,sha256=x,38' > planted-1.0.dist-info/RECORD",
+        ),
+    ),
+    ImageFault(
         "packages.compilers",
         "DeepSpeed without a compiler of CUDA",
         (

@@ -68,6 +68,18 @@ def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
 
     Raises as `library` does.
     """
+    return _symbols(path, pattern, defined=True)
+
+
+def undefined(path: str, pattern: Pattern[bytes]) -> list[str]:
+    """Return the names that the library at `path` takes of others and that `pattern` matches from their start, sorted.
+
+    Raises as `library` does.
+    """
+    return _symbols(path, pattern, defined=False)
+
+
+def _symbols(path: str, pattern: Pattern[bytes], defined: bool) -> list[str]:
     with opened(path) as data:
         sections = sections_of(data, path)
         symbols: set[bytes] = set()
@@ -75,7 +87,7 @@ def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
             strings = sections[section.link].offset
             for offset in row_range(section, SYMBOL, MAX_SYMBOLS):
                 name, _info, _other, defined_in = struct.unpack_from("<IBBH", data, offset)
-                match = pattern.match(data, strings + name) if name and defined_in else None
+                match = pattern.match(data, strings + name) if name and bool(defined_in) == defined else None
                 if match:
                     _keep(match, symbols)
     return sorted(name.decode("ascii", "replace") for name in symbols)

@@ -1,0 +1,374 @@
+"""Import the packages of the GPU stack, each in a process of its own that has imported torch before."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import importlib.util
+import json
+import os
+import re
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Tuple
+
+from rdma_images.validate.probes import elf, extensions, packages, plugin_host, pytorch, rootfs, stack_users
+
+LIMIT = 30  # seconds for one package
+BUDGET = 75  # seconds for all of them, which leaves the probe time to answer
+AT_ONCE = 2  # each may take a gigabyte
+MAX_RECORD = 8 << 20  # bytes: torch's has one million
+MAX_MODULES = 4  # of a package that has none of its own name
+MAX_FAILED = 40
+MAX_WORDS = 500  # characters of a message
+MAX_ANSWER = 1 << 16  # bytes
+FRAMEWORKS = ("torch", "jax", "jaxlib")
+IMPORTED_FIRST = "torch"  # by torch.imports, too
+MAX_TEXT = 20000
+MAX_CHAIN = 20
+REQUIREMENT = re.compile(r"^Requires-Dist: *([A-Za-z0-9][\w.-]*)(.*)$", re.MULTILINE)
+EXTENSION_SUFFIX = re.compile(r"\.(?:cpython-\w+(?:-[\w-]+)?|abi3)?\.?so$|\.so$")
+FOR_TESTS = re.compile(r"(?:tests?|testing|examples?|samples?|docs?|benchmarks?|scripts?)\d*")
+# The driver's libraries, each with what its functions are called and what they return without a GPU:
+# CUDA_ERROR_NO_DEVICE of cuda.h, NVML_ERROR_LIBRARY_NOT_FOUND of nvml.h.
+DRIVER = {"libcuda.so.1": (re.compile(rb"cu[A-Z]\w*"), 100), "libnvidia-ml.so.1": (re.compile(rb"nvml\w+"), 12)}
+# What only a machine without a GPU meets, or a process that may start few threads.
+OF_MACHINE = re.compile(
+    r"libcuda\.so|libnvidia-|undefined symbol: (?:cu[A-Z]|nvml)|cuInit|NVML|CUDA_ERROR|cudaError|CUDA error|HIP error"
+    r"|NVIDIA driver|CUDA driver|active drivers|device type|[Nn]o (?:NVIDIA |CUDA |HIP )?(?:GPU|device)"
+    r"|(?:GPU|CUDA|device)s? (?:is|are|was|were) (?:not|un)|not compiled with CUDA|start new thread|libibverbs\.so"
+)
+LOADER = re.compile(
+    r"cannot open shared object file|undefined symbol|version `|invalid ELF header|file too short|wrong ELF class"
+    r"|static TLS block|executable stack"
+)
+# Messages of other exceptions than ImportError that are the same on every machine.
+CERTAIN = re.compile(
+    r"operator [\w:.]+ does not exist|undefined symbol|_ARRAY_API|numpy\.dtype size changed|multiarray failed"
+    r"|compiled using NumPy 1|module '[\w.]+' has no attribute|partially initialized module"
+    r"|unexpected keyword argument|Descriptors cannot|mutable default|metaclass conflict"
+    r"|(?:requires?|required|supports?|need\w*|incompatible|older|newer|found|installed)\b.*\d+\.\d+"
+)
+CERTAIN_TYPES = ("SyntaxError", "IndentationError", "VersionConflict", "ContextualVersionConflict")
+
+
+class Distribution(NamedTuple):
+    """An installed package: what it requires, what only its extras do, its modules, and its compiled files."""
+
+    name: str
+    version: str
+    requires: frozenset[str]
+    extras: frozenset[str]
+    modules: list[str]
+    compiled: list[str]
+
+
+def imported_packages() -> dict[str, Any] | None:
+    """Import each package of the GPU stack, and return {"tried": versions by name, "failed"}.
+
+    Each of "failed" has package, version, module, the exception's type and words, whether these are `certain`, that is
+    the same on every machine, the packages that it went `through`, and the module `missing`, with whether the package
+    in which it is missing requires it. The type is "" where the import works and NumPy complains of it.
+    None where there is nothing to import.
+
+    What the want of a GPU, of a network or of a file system to write to brings about is left out, and what takes too
+    long.
+    """
+    distributions = list(installed(rootfs.Root(), sys.path))
+    chosen = gpu_stack(distributions)
+    if not chosen:
+        return None
+    events = list(_events(chosen, distributions, time.monotonic() + BUDGET))
+    return {
+        "tried": {event["package"]: event["version"] for event in events},
+        "failed": [event for event in events if event.get("words") is not None][:MAX_FAILED],
+    }
+
+
+def installed(root: rootfs.Root, folders: Iterable[str]) -> Iterator[Distribution]:
+    """Yield each package in the folders of packages among `folders`; of two of a name, the first."""
+    names = set()
+    order = [root.real(folder) for folder in folders if folder.endswith("-packages")]
+    records = sorted(packages.records(root, order), key=lambda pair: order.index(pair[0]))
+    for folder, record in records:
+        name, version = packages.wheel(root, record)
+        if name in names:
+            continue
+        names.add(name)
+        head = (root.text(record, packages.HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
+        required = [(packages.NAME.sub("-", word).lower(), rest) for word, rest in REQUIREMENT.findall(head)]
+        home = os.path.dirname(record)
+        files = _files(root.text(home + "/RECORD", MAX_RECORD) or "")
+        top_level = (root.text(home + "/top_level.txt", packages.HEAD) or "").split()
+        yield Distribution(
+            name,
+            version,
+            frozenset(word for word, rest in required if "extra" not in rest),
+            frozenset(word for word, rest in required if "extra" in rest),
+            own_modules(name, modules(files) if files else top_level),
+            ["%s/%s" % (folder, path) for path in files if stack_users.SHARED.fullmatch(path) and path[0] not in "./"],
+        )
+
+
+def _files(record: str) -> dict[str, int]:
+    """Return the files that a RECORD lists, with their sizes in bytes."""
+    rows = (line.rsplit(",", 2) for line in record.splitlines())
+    return {row[0].strip('"'): int(row[2]) if row[2].isdigit() else 1 for row in rows if len(row) == 3}
+
+
+def modules(files: Mapping[str, int]) -> list[str]:
+    """Return the modules that can be imported by a first name, or by two where the first is a namespace's alone.
+
+    Empty ones, as those of NVIDIA's wheels, bring nothing.
+    """
+    names, namespaces = {}, {}
+    for path, size in files.items():
+        parts = path.split("/")
+        stem = parts[-1][:-3] if parts[-1].endswith(".py") else EXTENSION_SUFFIX.sub("", parts[-1])
+        is_module = stem != parts[-1] and stem.isidentifier()
+        if len(parts) == 1 and is_module:
+            names[stem] = size
+        elif parts[1:] == ["__init__.py"]:
+            names[parts[0]] = size
+        elif parts[2:] == ["__init__.py"] and parts[0].isidentifier() and parts[1].isidentifier():
+            namespaces["%s.%s" % (parts[0], parts[1])] = size
+    inner = {name: size for name, size in namespaces.items() if name.partition(".")[0] not in names}
+    return sorted(name for name, size in {**names, **inner}.items() if size)
+
+
+def own_modules(package: str, names: Iterable[str]) -> list[str]:
+    """Return the modules to import of a package: the one of its own name, else its public ones but those of tests."""
+    own = package.replace("-", "_")
+    candidates = [name for name in names if not name.startswith("_") and not FOR_TESTS.fullmatch(name.split(".")[-1])]
+    return [name for name in candidates if name.lower() == own] or candidates[:MAX_MODULES]
+
+
+def gpu_stack(distributions: Iterable[Distribution]) -> list[Distribution]:
+    """Return the packages that require torch or jax, or link libraries of the GPU stack, without torch.
+
+    Of those that the frameworks require themselves, these are the compiled ones. What requires a framework for an extra
+    alone counts: it is made to be used with it.
+    """
+    by_name = {distribution.name: distribution for distribution in distributions}
+    users = set(FRAMEWORKS)
+    grown = True
+    while grown:
+        more = {name for name, distribution in by_name.items() if name not in users and distribution.requires & users}
+        users |= more
+        grown = bool(more)
+    required = {name for framework in FRAMEWORKS if framework in by_name for name in by_name[framework].requires}
+    return [
+        distribution
+        for name, distribution in by_name.items()
+        if distribution.modules
+        and name != IMPORTED_FIRST
+        and (
+            name in users
+            or (name in required and distribution.compiled)
+            or distribution.extras.intersection(FRAMEWORKS)
+            or any(stack_users.STACK.match(needed) for path in distribution.compiled for needed in _needed(path))
+        )
+    ]
+
+
+def _needed(path: str) -> list[str]:
+    try:
+        needed: list[str] = elf.library(path)["needed"]
+    except (elf.NotElf, OSError):
+        return []
+    return needed
+
+
+def _events(chosen: list[Distribution], distributions: list[Distribution], deadline: float) -> Iterator[dict[str, Any]]:
+    """Yield what became of each module, as a process that has imported torch writes it, up to the deadline."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.close(reader)
+        _guarded(lambda: _serve(chosen, distributions, writer, deadline))
+    os.close(writer)
+    data, open_end = b"", True
+    while open_end and select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        part = os.read(reader, MAX_ANSWER)
+        data, open_end = data + part, bool(part)
+    os.close(reader)
+    for line in data.splitlines():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
+
+
+def _guarded(run: Any) -> None:
+    """Run what a new process has to do, and end it."""
+    with contextlib.suppress(BaseException):
+        run()
+    os._exit(0)
+
+
+def _serve(chosen: list[Distribution], distributions: list[Distribution], writer: int, deadline: float) -> None:
+    """Import each module in a new process, after torch where packages need it, and write what became of it."""
+    sys.path[:] = [path for path in sys.path if path]
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+    if os.path.exists(extensions.GPU):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a job may be using them
+    needs_torch = any(IMPORTED_FIRST in distribution.requires | distribution.extras for distribution in chosen)
+    if needs_torch and importlib.util.find_spec(IMPORTED_FIRST):
+        importlib.import_module(IMPORTED_FIRST)
+    pairs = [(package, module) for package in chosen for module in package.modules if module not in sys.modules]
+    owners = {module.partition(".")[0]: package for package in distributions for module in package.modules}
+    waiting = [(package, module, False) for package, module in pairs]
+    running: dict[int, tuple[int, Task, float, bytes]] = {}
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            running.update([_started(waiting.pop(0), chosen, owners)])
+        for reader in select.select(list(running), [], [], 0.1)[0]:
+            child, task, limit, data = running[reader]
+            part = os.read(reader, MAX_ANSWER)
+            running[reader] = (child, task, limit, data + part)
+            if not part:
+                del running[reader]
+                waiting += _finished(reader, child, task, data, writer)
+        for child, _, limit, _ in list(running.values()):
+            if time.monotonic() > min(limit, deadline):
+                os.kill(child, signal.SIGKILL)
+
+
+Task = Tuple[Distribution, str, bool]  # a package, its module, and whether the driver's libraries are stood in for
+
+
+def _started(
+    task: Task, chosen: list[Distribution], owners: Mapping[str, Distribution]
+) -> tuple[int, tuple[int, Task, float, bytes]]:
+    """Start the import of a module, and return the end from which its answer is read, with what is known of it."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _guarded(lambda: _import(task, chosen, owners, writer))
+    os.close(writer)
+    return reader, (child, task, time.monotonic() + LIMIT, b"")
+
+
+def _finished(reader: int, child: int, task: Task, data: bytes, writer: int) -> list[Task]:
+    """Write the answer of a module's import; return what is to be tried again."""
+    os.close(reader)
+    _, status = os.waitpid(child, 0)
+    package, module, stands_in = task
+    ended = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        answer = crash(module, ended) if ended not in (0, signal.SIGKILL) else {}
+    if not stands_in and any(name in answer.get("text", "") for name in DRIVER):
+        return [(package, module, True)]
+    answer.pop("text", None)
+    os.write(writer, json.dumps({"package": package.name, "version": package.version, **answer}).encode() + b"\n")
+    return []
+
+
+def _import(task: Task, chosen: list[Distribution], owners: Mapping[str, Distribution], writer: int) -> None:
+    """Import a module, and write why that fails."""
+    package, module, stands_in = task
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # where memory ends, this process goes first
+    if stands_in:
+        stand_in_for_driver([path for distribution in chosen for path in distribution.compiled])
+    answer: dict[str, Any] = {}
+    with pytorch.captured_errors() as printed:
+        try:
+            importlib.import_module(module)
+        except BaseException as error:
+            answer = failure(error, module, package, owners)
+        complaint = pytorch.numpy_complaint(printed())
+    if complaint:
+        answer = {"module": module, "error": "", "certain": True, **answer, "words": complaint}
+    with os.fdopen(writer, "wb") as out:
+        out.write(json.dumps(answer).encode())
+
+
+def stand_in_for_driver(paths: Iterable[str]) -> None:
+    """Map libraries in the place of the driver's, which the files at `paths` need: every function finds no GPU."""
+    paths = list(paths)
+    for name, (pattern, result) in DRIVER.items():
+        refuse = ctypes.CFUNCTYPE(ctypes.c_int)(lambda result=result: result)
+        functions: dict[str, Any] = {}
+        for path in paths:
+            with contextlib.suppress(elf.NotElf, OSError, ValueError):
+                if name in elf.library(path)["needed"]:
+                    functions.update(dict.fromkeys(elf.undefined(path, pattern), refuse))
+        if functions:
+            with contextlib.suppress(OSError, KeyError, AttributeError):
+                plugin_host.stand_in(name, functions)
+
+
+def failure(
+    error: BaseException, module: str, package: Distribution, owners: Mapping[str, Distribution]
+) -> dict[str, Any]:
+    """Return why a module cannot be imported, see imported_packages; without `error` where the machine is the cause.
+
+    `text` has the messages of all exceptions that led to it.
+    """
+    chain = list(_chain(error))
+    text = "\n".join("%s: %s" % (type(link).__name__, link) for link in chain)
+    answer: dict[str, Any] = {"module": module, "error": "", "text": text[:MAX_TEXT]}
+    if OF_MACHINE.search(text) or any(map(_of_machine, chain)):
+        return answer
+    link = next((link for link in chain if LOADER.search(str(link))), error)
+    missing = (getattr(link, "name", None) or "") if isinstance(link, ModuleNotFoundError) else ""
+    through = list(_packages_of(error, owners))
+    within = next((owner for owner in owners.values() if owner.name == (through or [""])[-1]), package)
+    return {
+        **answer,
+        "error": type(link).__name__,
+        "words": _first_line(link)[:MAX_WORDS],
+        "certain": any(map(_is_certain, chain)),
+        "through": through,
+        "missing": missing,
+        "required": packages.NAME.sub("-", missing.partition(".")[0]).lower() in within.requires,
+    }
+
+
+def crash(module: str, number: int) -> dict[str, Any]:
+    """Return that a signal ended the import of a module, which may be for want of a GPU, as of Mooncake's."""
+    name = signal.Signals(number).name
+    return {"module": module, "error": name, "words": "the process ends with %s" % name, "certain": False}
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and those that led to it, as a traceback shows them."""
+    link: BaseException | None = error
+    for _ in range(MAX_CHAIN):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+
+
+def _of_machine(error: BaseException) -> bool:
+    """Return whether an exception is a system call's, as of a network, of a file that is read-only, or of a device."""
+    return isinstance(error, OSError) and error.errno is not None
+
+
+def _is_certain(error: BaseException) -> bool:
+    """Return whether an exception is the same on every machine."""
+    words = str(error)
+    certain = isinstance(error, ImportError) or type(error).__name__ in CERTAIN_TYPES
+    return certain or bool(CERTAIN.search(words)) or (isinstance(error, OSError) and bool(LOADER.search(words)))
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+
+
+def _packages_of(error: BaseException, owners: Mapping[str, Distribution]) -> Iterator[str]:
+    """Yield the packages whose code an exception went through, to the one in which it was raised."""
+    last, step = "", error.__traceback__
+    while step:
+        _, marker, below = step.tb_frame.f_code.co_filename.rpartition("-packages/")
+        owner = owners.get(below.partition("/")[0].partition(".")[0]) if marker else None
+        if owner and owner.name not in (last, *FRAMEWORKS):
+            last = owner.name
+            yield last
+        step = step.tb_next

@@ -1,0 +1,170 @@
+"""Packages of the GPU stack are imported in processes of their own; what only a machine lacks is no fault."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdma_images.validate.probes import imports
+from rdma_images.validate.probes.rootfs import Root
+
+READ_ONLY = "raise OSError(30, 'Read-only file system', '/root/.cache')"
+NO_NET = "import socket; socket.create_connection(('203.0.113.1', 9), 0.1)"
+OPERATOR = "raise RuntimeError('operator torchvision::nms does not exist')"
+NUMPY = """import os
+os.write(2, b"A module that was compiled using NumPy 1.x cannot be run in\\nNumPy 2.3.5 as it may crash.\\n")
+"""
+OF_NUMPY = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.5"
+VERSION = """try:
+    raise LookupError("found huggingface-hub==0.20.3")
+except LookupError as error:
+    raise ImportError("huggingface-hub>=0.34.0 is required\\nTry: pip install") from error
+"""
+LOADER = """import ctypes
+try:
+    ctypes.CDLL("libabsent.so.1")
+except OSError as error:
+    raise OSError("Could not load this library") from error
+"""
+SWALLOWED = """try:
+    raise RuntimeError("No CUDA GPUs are available")
+except RuntimeError:
+    raise ImportError("the compiled module cannot be used")
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder of packages from which alone, beside Python's own, modules are imported."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    monkeypatch.setattr("sys.path", [str(folder), *(path for path in sys.path if "-packages" not in path)])
+    return folder
+
+
+def package(site: Path, name: str, requires: str = "torch", code: str = "", files: tuple[str, ...] = ()) -> None:
+    """Install a package with one module."""
+    module, record = site / name, site / f"{name}-1.0.dist-info"
+    module.mkdir()
+    record.mkdir()
+    (module / "__init__.py").write_text(code or "value = 1\n")
+    lines = "".join(f"Requires-Dist: {word}\n" for word in requires.split("|") if word)
+    (record / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n{lines}\n")
+    rows = [f"{name}/__init__.py,sha256=x,{len(code) or 9}", *(f"{file},sha256=x,9" for file in files)]
+    (record / "RECORD").write_text("\n".join(rows) + "\n")
+
+
+def imported() -> dict[str, Any]:
+    answer = imports.imported_packages()
+    assert answer
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "words", "certain"),
+    [
+        ("", None, "", True),
+        ("import absent_module", "ModuleNotFoundError", "No module named 'absent_module'", True),
+        ("from os import absent", "ImportError", "cannot import name 'absent' from 'os'", True),
+        (VERSION, "ImportError", "huggingface-hub>=0.34.0 is required", True),
+        (LOADER, "OSError", "libabsent.so.1: cannot open shared object file: No such file or directory", True),
+        (OPERATOR, "RuntimeError", "operator torchvision::nms does not exist", True),
+        ("import os; os.absent", "AttributeError", "module 'os' has no attribute 'absent'", True),
+        ("import sys; sys.exit(3)", "SystemExit", "3", False),
+        ("import os; os.abort()", "SIGABRT", "the process ends with SIGABRT", False),
+        (NUMPY, "", OF_NUMPY, True),
+        (NUMPY + "raise ImportError", "ImportError", OF_NUMPY, True),
+        (READ_ONLY, None, "", True),
+        (NO_NET, None, "", True),
+        (SWALLOWED, None, "", True),
+        ("raise RuntimeError('Found no NVIDIA driver on your system')", None, "", True),
+        ("raise RuntimeError('Failed to infer device type')", None, "", True),
+        ("raise ImportError('libcuda.so.1: cannot open shared object file')", None, "", True),
+    ],
+)  # fmt: skip
+def test_what_an_import_says(site: Path, code: str, error: str | None, words: str, certain: bool) -> None:
+    package(site, "vision", code=code)
+    answer = imported()
+    assert answer["tried"] == {"vision": "1.0"}
+    if error is None:
+        assert not answer["failed"]
+        return
+    (failed,) = answer["failed"]
+    assert (failed["package"], failed["version"], failed["module"]) == ("vision", "1.0", "vision")
+    assert (failed["error"], failed["certain"]) == (error, certain)
+    assert failed["words"].startswith(words)
+
+
+def test_a_failure_names_the_package_in_which_it_arises_and_what_that_requires(site: Path) -> None:
+    package(site, "tuning", code="import models")
+    package(site, "models", requires="torch; extra == 'torch'|absent-module>=2", code="import absent_module.parts")
+    failed = {fault["package"]: fault for fault in imported()["failed"]}
+    assert failed["tuning"]["through"] == ["tuning", "models"]
+    assert failed["models"]["through"] == ["models"]
+    assert {(fault["missing"], fault["required"]) for fault in failed.values()} == {("absent_module", True)}
+
+
+@pytest.mark.parametrize(
+    ("requires", "is_chosen"),
+    [
+        ("torch", True),
+        ("jax>=0.4", True),
+        ("torch; extra == 'torch'", True),
+        ("user", True),
+        ("torch-optimizer", False),
+        ("", False),
+    ],
+)
+def test_which_packages_are_imported(site: Path, requires: str, is_chosen: bool) -> None:
+    package(site, "user")
+    package(site, "asked", requires=requires)
+    chosen = imports.gpu_stack(list(imports.installed(Root(), [str(site)])))
+    assert [distribution.name for distribution in chosen] == ["asked", "user"][not is_chosen :]
+
+
+def test_the_modules_of_a_package() -> None:
+    files = ["a/__init__.py", "a/b/__init__.py", "c/d/__init__.py", "_e.abi3.so", "f.cpython-313-x86_64-linux-gnu.so"]
+    assert imports.modules({**dict.fromkeys(files, 9), "g/__init__.py": 0}) == ["_e", "a", "c.d", "f"]
+    assert imports.own_modules("flash-attn", ["hopper", "flash_attn", "flash_attn_2_cuda"]) == ["flash_attn"]
+    assert imports.own_modules("opencv", ["cv2", "_private", "tests"]) == ["cv2"]
+
+
+def test_a_module_that_needs_the_driver_is_imported_without_one(site: Path) -> None:
+    """The functions of the library that stands in for it are there, and find no GPU."""
+    compiler = shutil.which("gcc") or pytest.skip("no gcc to make a module with")
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has the driver")
+    (site / "driver.c").write_text("int cuInit(unsigned flags) { return 0; }\n")
+    (site / "module.c").write_text("int cuInit(unsigned); int use(void) { return cuInit(0); }\n")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", site / "libcuda.so.1", site / "driver.c"],
+        check=True,
+    )
+    package(
+        site,
+        "transport",
+        requires="",
+        code=f"import ctypes\nassert ctypes.CDLL({str(site / 'ops.so')!r}, mode=2).use() == 100, 'no GPU'\n",
+        files=("ops.so",),
+    )
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", site / "ops.so", site / "module.c", site / "libcuda.so.1"], check=True
+    )
+    (site / "libcuda.so.1").unlink()
+    answer = imported()
+    assert answer == {"tried": {"transport": "1.0"}, "failed": []}
+
+
+def test_an_import_that_waits_is_given_up_and_no_fault(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "LIMIT", 0.2)
+    package(site, "waiting", code="import time; time.sleep(600)")
+    package(site, "working")
+    assert imported() == {"tried": {"waiting": "1.0", "working": "1.0"}, "failed": []}
+
+
+def test_there_is_nothing_to_import(site: Path) -> None:
+    package(site, "pure", requires="")
+    assert imports.imported_packages() is None

@@ -1,0 +1,118 @@
+"""What is said of packages that cannot be imported: the package at fault, once, where no other check names it."""
+
+from typing import Any
+
+import pytest
+
+from tests.support import validators_called
+from tests.support.changed_case import Changes, changed, outcome_of
+
+S = "/opt/venv/site-packages"
+HUB = "huggingface-hub>=0.34.0,<1.0 is required for a normal functioning of this module"
+NMS = "operator torchvision::nms does not exist"
+NUMPY = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.5"
+SYMBOL = f"{S}/torchaudio/lib/libtorchaudio.so: undefined symbol: _ZNK3c106SymInt6sym_neERKS0_"
+NAME = "cannot import name 'ScalingType' from 'torch.nn.functional' (/opt/venv/torch/nn/functional.py)"
+
+
+def failed(package: str, words: str, **values: Any) -> dict[str, Any]:
+    known = {"version": "1.0", "module": package, "error": "ImportError", "certain": True, "through": [package]}
+    return {"package": package, "words": words, **known, **values}
+
+
+def imports(*faults: dict[str, Any]) -> Changes:
+    tried = {fault["package"]: fault["version"] for fault in faults} or {"vision": "1.0"}
+    return {"imports": {"tried": tried, "failed": list(faults)}}
+
+
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [
+        ((failed("transformers", HUB),), f"transformers 1.0 cannot be imported: {HUB}"),
+        (
+            (failed("peft", HUB, through=["peft", "transformers"]), failed("transformers", HUB)),
+            f"transformers 1.0 cannot be imported: {HUB}, nor can peft",
+        ),
+        (
+            (failed("apex", NMS, module="amp_C"), failed("timm", HUB)),
+            f"apex 1.0 (amp_C) cannot be imported: {NMS}; timm 1.0 cannot be imported: {HUB}",
+        ),
+        (
+            (failed("torchaudio", SYMBOL, error="OSError"),),
+            "torchaudio 1.0 cannot be imported: torchaudio/lib/libtorchaudio.so is built for another torch than "
+            "2.15.0, which has no _ZNK3c106SymInt6sym_neERKS0_",
+        ),
+        (
+            (failed("torchao", NAME),),
+            "torchao 1.0 cannot be imported: cannot import name 'ScalingType' from 'torch.nn.functional'",
+        ),
+        (
+            (failed("onnxruntime-gpu", NUMPY, module="onnxruntime"),),
+            "onnxruntime-gpu 1.0 (onnxruntime) cannot be imported: a module of it was compiled for NumPy 1, and NumPy "
+            "2.3.5 is installed",
+        ),
+    ],
+)
+def test_the_first_line_names_the_package_at_fault(faults: tuple[dict[str, Any], ...], words: str) -> None:
+    assert outcome_of("packages.imports", measured=imports(*faults)) == f"failed: {words}"
+
+
+@pytest.mark.parametrize(
+    ("faults", "severity"),
+    [
+        ((failed("a", HUB),), "error"),
+        ((failed("a", "No module named 'b'", missing="b", required=True),), "error"),
+        ((failed("a", "No module named 'b'", missing="b"),), "warning"),
+        ((failed("a", NUMPY, error=""),), "warning"),
+        ((failed("a", "no reason", certain=False),), "note"),
+        ((failed("a", "no reason", certain=False), failed("b", NMS)), "error"),
+    ],
+)
+def test_how_bad_it_is(faults: tuple[dict[str, Any], ...], severity: str) -> None:
+    (check,) = validators_called.checks(changed(measured=imports(*faults)), {"packages.imports"})
+    assert (check.outcome, check.severity) == ("failed", severity)
+    assert "no reason" not in check.actual or severity == "note"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"torch": {"extensions": {f"{S}/vision/_C.so": "undefined symbol: x"}}},
+        {
+            "measured": {
+                "packages": {"wheels": {S: {"torch": "2.9.1"}}, "requires": {S: {"vision 1.0": ["torch==2.4"]}}}
+            }
+        },
+        {"measured": {"packages": {"other_python": {f"{S}/vision-1.0.dist-info": "3.10"}}}},
+        {
+            "files": {f"{S}/vision/_C.so": {"size": 1, "target": ""}},
+            "closures": {f"{S}/vision/_C.so": {"missing": ["libcudart.so.11.0"]}},
+        },
+    ],
+    ids=["torch.extensions", "packages.requires", "packages.python", "transports.load"],
+)
+def test_a_cause_that_another_check_names_is_not_told_twice(changes: dict[str, Changes]) -> None:
+    faults = imports(failed("vision", NMS), failed("timm", NMS, through=["timm", "vision"]))
+    merged = {**changes, "measured": {**changes.get("measured", {}), **faults}}
+    assert outcome_of("packages.imports", **merged).startswith("skipped: what cannot be imported has its cause in")
+
+
+@pytest.mark.parametrize(("package", "severity"), [("vision", "error"), ("timm", "warning")])
+def test_a_requirement_that_is_not_met_is_an_error_where_the_import_fails(package: str, severity: str) -> None:
+    packages = {"wheels": {S: {"torch": "2.9.1"}}, "requires": {S: {"vision 1.0": ["torch==2.4"]}}}
+    inspection = changed(measured={"packages": packages, **imports(failed(package, NMS))})
+    (check,) = validators_called.checks(inspection, {"packages.requires"})
+    assert (check.outcome, check.severity) == ("failed", severity)
+
+
+def test_what_works_passes_and_what_was_not_tried_is_skipped() -> None:
+    assert outcome_of("packages.imports", measured=imports()) == "passed"
+    lost = {"torch": None, "lost": ["torch"], "missing": {"torch": "it crashed"}}
+    assert outcome_of("packages.imports", measured={**imports(), **lost}).startswith("skipped: torch cannot")
+
+
+def test_numpy_complains_of_torch_itself() -> None:
+    changes = {"torch": {"numpy": NUMPY, "version": "2.2.2"}}
+    (check,) = validators_called.checks(changed(**changes), {"packages.imports"})
+    words = "torch 2.2.2 cannot use NumPy: a module of it was compiled for NumPy 1, and NumPy 2.3.5 is installed"
+    assert (check.severity, check.actual) == ("warning", words)

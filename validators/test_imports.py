@@ -1,0 +1,111 @@
+"""Whether the packages of the GPU stack can be imported, as they were in the image."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+import pytest
+
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.measurements import FailedImport
+from rdma_images.validate.probes.packages import NAME
+from rdma_images.validate.pytest_plugin import Requirement, unmeasured
+from validators.in_use import explain_module
+from validators.test_transports import for_another_cuda, modules, torch_version, unmet
+
+IMPORTED = "import NAME, in a process of its own that has imported torch before"
+SHARED = re.compile(r"(/\S+\.so[\w.]*): ")
+IN_A_FILE = re.compile(r" \(/[^()]*\)$")  # Python's own words about a module that lacks a name
+NUMPY = re.compile(r"compiled using NumPy 1\.x cannot be run in NumPy (\S+)")
+RECORD = re.compile(r"([\w.]+)-[^/]*\.(?:dist|egg)-info$")
+MAX_SHOWN = 4
+
+
+@pytest.mark.validator("packages.imports", source=IMPORTED)
+def test_imports(inspection: Inspection, require: Requirement) -> None:
+    """Each package that uses torch, jax or libraries for GPUs can be imported."""
+    torch, imports = inspection.measured.torch, inspection.measured.imports
+    if not torch and "torch" in inspection.measured.lost:
+        pytest.skip("torch cannot be imported: see torch.imports")
+    every = [*(imports.failed if imports else ()), *_complaint_of_torch(inspection)]
+    if not every and not imports:
+        unmeasured(inspection, "imports")
+    reported = _reported_elsewhere(inspection, every)
+    failed = [fault for fault in every if not reported.intersection([fault.package, *fault.through])]
+    if every and not failed:
+        pytest.skip("what cannot be imported has its cause in torch.extensions, packages.requires or transports.load")
+    certain = [fault for fault in failed if fault.certain]
+    groups = _by_cause(certain or failed)
+    lines = [_sentence(group, torch_version(inspection)) for group in groups]
+    more = f"; {len(lines) - MAX_SHOWN} more" if len(lines) > MAX_SHOWN else ""
+    broken = any(fault.error and (fault.required or not fault.missing) for fault in certain)
+    require(
+        not failed,
+        expected="modules that can be imported",
+        actual="; ".join(lines[:MAX_SHOWN]) + more or f"{len(imports.tried) if imports else 0}, all can be imported",
+        fix="; ".join(dict.fromkeys(_fix(group[0]) for group in groups[:MAX_SHOWN])),
+        severity=None if broken else "warning" if certain else "note",
+    )
+
+
+def _complaint_of_torch(inspection: Inspection) -> list[FailedImport]:
+    """Return what NumPy says of torch itself, whose import goes on."""
+    torch = inspection.measured.torch
+    if not torch or not torch.numpy:
+        return []
+    words = torch.numpy
+    return [FailedImport(package="torch", version=torch.version, module="torch", error="", words=words, certain=True)]
+
+
+def _reported_elsewhere(inspection: Inspection, failed: Iterable[FailedImport]) -> set[str]:
+    """Return the packages that other checks name: for another torch, CUDA or Python, or with a module that fails."""
+    packages, torch, tree = inspection.measured.packages, inspection.measured.torch, inspection.measured.tree
+    names: set[str] = set()
+    paths: list[str] = []
+    if packages:
+        faults = [fault for folder in packages.wheels for fault in unmet(packages, folder)]
+        faults += for_another_cuda(inspection, packages, tree.libraries) if tree else []
+        names |= {fault.partition(" ")[0] for fault in faults}
+        names |= {NAME.sub("-", match[1]).lower() for path in packages.other_python if (match := RECORD.search(path))}
+    if torch:
+        paths += [path for path, fault in torch.extensions.items() if fault and path not in torch.optional]
+    if tree:
+        paths += [path for path, fault in modules(inspection, tree.files, tree.libraries).items() if fault]
+    tops = {path.rpartition("-packages/")[2].partition("/")[0].partition(".")[0] for path in paths}
+    return names | {fault.package for fault in failed if fault.module.partition(".")[0] in tops}
+
+
+def _by_cause(failed: Iterable[FailedImport]) -> list[list[FailedImport]]:
+    """Return the failures in groups of the same words, the package in which they arise first in each."""
+    groups: dict[str, list[FailedImport]] = defaultdict(list)
+    for fault in failed:
+        groups[fault.words].append(fault)
+    return [sorted(group, key=lambda fault: fault.through[-1:] != [fault.package]) for group in groups.values()]
+
+
+def _sentence(group: list[FailedImport], torch: str) -> str:
+    """Return which packages cannot be imported, and why."""
+    first, *others = group
+    module = "" if first.module == first.package.replace("-", "_") else f" ({first.module})"
+    subject = f"{first.package} {first.version}{module}"
+    names = list(dict.fromkeys(fault.package for fault in others if fault.package != first.package))
+    more = f", nor can {', '.join(names[:MAX_SHOWN])}" if names else ""
+    path, words = SHARED.search(first.words), IN_A_FILE.sub("", first.words) or first.error
+    if numpy := NUMPY.search(words):
+        verb = "cannot be imported" if first.error else "cannot use NumPy"
+        return f"{subject} {verb}: a module of it was compiled for NumPy 1, and NumPy {numpy[1]} is installed{more}"
+    if path:
+        words = explain_module(path[1], first.words[path.start() :], torch)
+    return f"{subject} cannot be imported: {words}{more}"
+
+
+def _fix(fault: FailedImport) -> str:
+    """Return what makes a package importable."""
+    if NUMPY.search(fault.words):
+        return f"pip install 'numpy<2', or a release of {fault.package} that was compiled for NumPy 2"
+    if fault.missing:
+        return f"install the package that has the module {fault.missing}, in the release that {fault.package} asks for"
+    return (
+        f"see `python3 -c 'import {fault.module}'` in the image, and install releases that belong together: "
+        "`pip check` names the requirements that are not met"
+    )
