@@ -8,6 +8,7 @@ line, to FOLDER/NAME.log. FOLDER has the scripts, preflight.sh and preflight-OPT
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
 import re
 import shlex
@@ -71,6 +72,11 @@ class _Log:
             self._file.flush()
 
 
+def _start(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, env=env, text=True, errors="replace", start_new_session=True, **output)
+
+
 def perform(report: dict[str, Any], folder: Path, number: int) -> str:
     """Run the preflight on the nodes of one report, and return a line on how it ended."""
     name = report_name(report)
@@ -100,15 +106,7 @@ def perform(report: dict[str, Any], folder: Path, number: int) -> str:
                 else:
                     first = processes[f"node{node}.0"].pid
                     start = ["nsenter", "-t", str(first), "-m", "-u", "-n", "sh", "-c", command]
-                processes[label] = subprocess.Popen(
-                    start,
-                    env=env,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    errors="replace",
-                    start_new_session=True,
-                )
+                processes[label] = _start(start, env)
                 time.sleep(0.3 if report.get("tasks", 1) > 1 else 0)
         readers = [threading.Thread(target=log.copy_from, args=item, daemon=True) for item in processes.items()]
         for reader in readers:
@@ -123,10 +121,8 @@ def perform(report: dict[str, Any], folder: Path, number: int) -> str:
             log.write(label, f"== exit: {codes[label]}")
         for process in processes.values():
             # What a setup has left running is in the session of its node.
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, 9)
-            except ProcessLookupError:
-                pass
             process.wait()
         for reader in readers:
             reader.join(5)
