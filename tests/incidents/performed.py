@@ -73,8 +73,15 @@ class _Log:
 
 
 def _start(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
-    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(command, env=env, text=True, errors="replace", start_new_session=True, **output)
+    return subprocess.Popen(
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
 
 
 def perform(report: dict[str, Any], folder: Path, number: int) -> str:
