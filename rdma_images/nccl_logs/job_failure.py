@@ -82,6 +82,7 @@ LAST_ERROR = "Last error:"  # torch, before NCCL's message
 ROOT_CAUSE = "Root Cause (first observed failure)"
 ROOT_FIELD = re.compile(r"\s(?P<name>time|host|rank|exitcode|traceback) *: (?P<value>.+)")
 HANG = re.compile(r"\[Rank (?P<rank>\d{1,6})\] Watchdog caught collective operation timeout: \w+\((?P<work>[^)]*)")
+CHECK_GOES_ON = re.compile(r"rdma-images-(?:node-check|all-reduce) \S+ (?:warning|note) ")
 WORK = re.compile(r"SeqNum=(?P<number>\d+), OpType=(?P<operation>\w+)")
 
 
@@ -211,7 +212,8 @@ class FailureReader:
         for part in printable_parts(line) if shape.is_raw else (line,):
             part_shape = self._classifier.classify_lines(part)[0] if shape.is_raw else shape
             is_read = self._reads_all or not shape.is_raw
-            if "NCCL INFO " in part:  # which the verdict on the network reads
+            # NCCL's is read by the verdict on the network; what the checks before a command go on from is no failure.
+            if "NCCL INFO " in part or CHECK_GOES_ON.search(part):
                 continue
             if is_read or (part_shape.is_suspect and self._is_new(part_shape)):
                 if time := TIME.search(part[:MAX_LINE_LENGTH]):

@@ -10,6 +10,7 @@ Needs Python 3.8 and the image's torch; without torch or a GPU it says so or doe
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import glob
 import importlib.util
@@ -34,6 +35,8 @@ PORT = 29498  # where the ranks meet at the first node, beside torchrun's and th
 LIMIT_SECONDS = 90.0  # for a few nodes; a second more for each node
 GRACE_SECONDS = 5.0  # for other ranks to say why, after one has failed
 END_SECONDS = 10.0  # for all ranks to end, after the last all-reduce
+NOTE_SECONDS = 20.0  # after which the node says where its ranks are, and hears of those of other nodes
+TELL_SECONDS = 5.0  # to tell other nodes of a failure
 MESSAGE_BYTES = 256 << 20
 ROUNDS = 5  # measured, after one that is not
 # Below this share of the adapters' rates something is wrong: published runs of 256 MiB on two and four nodes reach 80 %
@@ -42,6 +45,9 @@ SLOW_SHARE = 0.25
 QUOTED_LINES = 60  # of NCCL's log, after its first warning
 CHANNEL = re.compile(r"via NET/(?P<network>[^/\n]+)/\d+(?:\(\d+\))?(?P<ways>(?:/\w+)*)")
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (?P<name>[\w;-]+)")
+# NCCL, src/misc/socket.cc: how an attempt ended, after which there may be another.
+ATTEMPT = re.compile(r"[Cc]onnect to (?P<address>[^\s<]+)<\d+> (?:returned|failed *:) *(?P<reason>[^,\n]+)")
+FAILURE_KEY = "failure"  # of the store: what the first rank said that failed
 EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt): .*")
 STATUS_NAMES = {number.value: number.name for number in signal.Signals}
 
@@ -66,6 +72,11 @@ def visible_gpus() -> int:
     return files if visible is None else min(files, len([name for name in visible.split(",") if name.strip()]))
 
 
+def rank_key(rank: int) -> str:
+    """Return the key of the store that a rank sets when it comes."""
+    return "rank %d" % rank
+
+
 def run_rank(options: argparse.Namespace, local_rank: int, folder: str) -> None:
     """Take part in the all-reduces as one rank, and write what was measured to `result.<local rank>` in `folder`."""
     os.environ["NCCL_DEBUG"] = "INFO"
@@ -77,7 +88,10 @@ def run_rank(options: argparse.Namespace, local_rank: int, folder: str) -> None:
     rank, ranks = options.rank * options.gpus + local_rank, options.nodes * options.gpus
     torch.cuda.set_device(local_rank)
     limit = datetime.timedelta(seconds=2 * LIMIT_SECONDS + options.nodes)  # the parent ends it before
-    store = distributed.TCPStore(options.master, PORT, ranks, rank == 0, timeout=limit)
+    store = distributed.TCPStore(options.master, PORT, ranks, rank == 0, timeout=limit, wait_for_workers=False)
+    store.set(rank_key(rank), "")
+    open("%s/came.%d" % (folder, local_rank), "w").close()
+    store.wait([rank_key(number) for number in range(ranks)], limit)
     start = time.monotonic()
     distributed.init_process_group("nccl", store=store, rank=rank, world_size=ranks, timeout=limit)
     tensor = torch.ones(MESSAGE_BYTES // 4, device="cuda")
@@ -132,8 +146,68 @@ def start_rank(options: argparse.Namespace, local_rank: int, folder: str) -> int
         os._exit(code)
 
 
-def wait_for_ranks(processes: dict[int, int], limit: float) -> dict[int, str]:
+def observe(options: argparse.Namespace, folder: str) -> None:
+    """Say where this node's ranks are when they should have ended, and hear what the store has of other nodes' ranks.
+
+    Writes how a rank of another node failed to `elsewhere` in `folder`; on the first node also the ranks that have not
+    come, to `missing`. Reads `failed`, which `check` writes, and tells it the other nodes.
+    """
+    from torch import distributed
+
+    began, ranks = time.monotonic(), options.nodes * options.gpus
+    while time.monotonic() < began + NOTE_SECONDS and not os.path.exists(folder + "/failed"):
+        time.sleep(0.1)
+    if not os.path.exists(folder + "/failed"):
+        print_finding("note", "not done after %.0f s: %s" % (NOTE_SECONDS, position(options, folder)))
+    limit = datetime.timedelta(seconds=LIMIT_SECONDS + options.nodes)
+    store = distributed.TCPStore(options.master, PORT, ranks, False, timeout=limit, wait_for_workers=False)
+    missing = list(range(ranks)) if options.rank == 0 else []
+    while True:
+        text = "\n".join(read_lines(folder + "/failed"))
+        if text:
+            store.compare_set(FAILURE_KEY, "", text)
+            write(folder + "/told", text)
+        elif store.check([FAILURE_KEY]):
+            write(folder + "/elsewhere", store.get(FAILURE_KEY).decode("utf-8", "replace"))
+        missing = [rank for rank in missing if not store.check([rank_key(rank)])]
+        write(folder + "/missing", ", ".join(map(str, missing[:8])))
+        time.sleep(1.0)
+
+
+def write(path: str, text: str) -> None:
+    """Write a file, so that nobody reads a part of it."""
+    with open(path + ".new", "w") as file:
+        file.write(text)
+    os.replace(path + ".new", path)
+
+
+def start_observer(options: argparse.Namespace, folder: str) -> int:
+    """Start the process of `observe`, and return its id: it ends when it is killed, or some time after the limit."""
+    sys.stdout.flush()
+    process = os.fork()
+    if process:
+        return process
+    try:
+        signal.alarm(int(2 * LIMIT_SECONDS) + options.nodes)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # torch's warnings about connections
+        observe(options, folder)
+    except Exception:
+        time.sleep(2 * LIMIT_SECONDS + options.nodes)  # the store is not there: the ranks say it
+    finally:
+        os._exit(0)
+
+
+def end_process(process: int) -> None:
+    """End a process of this one, which may have ended."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+
+def wait_for_ranks(processes: dict[int, int], limit: float, folder: str = "") -> dict[int, str]:
     """Wait for the ranks' processes to end, and end those that are left when `limit` seconds are over.
+
+    A rank that fails, here or on another node, which `elsewhere` in `folder` says, leaves the others a few seconds.
 
     Args:
         processes: The local rank of each process id.
@@ -147,6 +221,9 @@ def wait_for_ranks(processes: dict[int, int], limit: float) -> dict[int, str]:
     running = dict(processes)
     deadline = time.monotonic() + limit
     while running and time.monotonic() < deadline:
+        if folder and os.path.exists(folder + "/elsewhere"):
+            deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+            folder = ""
         process, status = os.waitpid(-1, os.WNOHANG)
         if not process:
             time.sleep(0.05)
@@ -160,8 +237,7 @@ def wait_for_ranks(processes: dict[int, int], limit: float) -> dict[int, str]:
                 deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
     for process, rank in running.items():
         failures[rank] = ""
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
+        end_process(process)
     return failures
 
 
@@ -200,19 +276,68 @@ def print_failure(folder: str, local_rank: int) -> None:
 
 
 def failure(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> str:
-    """Return the sentence about ranks that failed: what the first says that ended by itself, or that they all wait."""
+    """Return the sentence about ranks that failed: what the first says that ended by itself, or where they all wait."""
     local_rank, status = next(iter(failures.items()))
     rank, ranks = options.rank * options.gpus + local_rank, options.nodes * options.gpus
     log = nccl_log(folder, local_rank)
     if status:
         warning = first_warning(log)
         exceptions = [match[0] for match in map(EXCEPTION.match, output(folder, local_rank)) if match]
-        reason = log[warning].split("NCCL WARN ")[-1] if warning >= 0 else (exceptions or [status])[-1]
+        last_line = "; the last line of its NCCL: " + nccl_text(log[-1]) if log else ""
+        reason = nccl_text(log[warning]) if warning >= 0 else (exceptions or [status + last_line])[-1]
         return "rank %d of %d failed: %s" % (rank, ranks, reason[:300])
-    limit = LIMIT_SECONDS + options.nodes
-    if not log:
-        return "after %.0f s not all %d ranks have come to %s, port %d" % (limit, ranks, options.master, PORT)
-    return "not done after %.0f s; the last line of rank %d's NCCL: %s" % (limit, rank, log[-1][:300])
+    elsewhere = read_lines(folder + "/elsewhere")
+    if elsewhere:
+        return elsewhere[0][:300]
+    return "not done after %.0f s: %s" % (LIMIT_SECONDS + options.nodes, position(options, folder))
+
+
+def nccl_text(line: str) -> str:
+    """Return what a line of NCCL's log says, without the process and the place in the source."""
+    return re.split(r"NCCL (?:WARN|INFO) ", line)[-1]
+
+
+def position(options: argparse.Namespace, folder: str) -> str:
+    """Return where this node's ranks wait: for others, for an address that they do not reach, or after which line."""
+    ranks = options.nodes * options.gpus
+    for local_rank in range(options.gpus):
+        rank = options.rank * options.gpus + local_rank
+        log = nccl_log(folder, local_rank)
+        if not os.path.exists("%s/came.%d" % (folder, local_rank)):
+            return "rank %d has not reached %s, port %d%s" % (rank, options.master, PORT, unresolved(options.master))
+        attempts = [match for match in map(ATTEMPT.search, log) if match]
+        if attempts:
+            address, reason = attempts[-1]["address"], attempts[-1]["reason"]
+            itself = ", an address of this node itself: set NCCL_SOCKET_IFNAME to the interface that the nodes share"
+            return "rank %d does not reach %s (%s)%s" % (rank, address, reason, itself if is_local(address) else "")
+    if log:
+        return "the last line of rank %d's NCCL: %s" % (rank, nccl_text(log[-1])[:300])
+    missing = read_lines(folder + "/missing")
+    return "not all %d ranks have come to %s, port %d%s" % (
+        ranks,
+        options.master,
+        PORT,
+        ", as rank " + missing[0] if missing else "",
+    )
+
+
+def unresolved(name: str) -> str:
+    """Return why a name has no address here; "" where it has."""
+    try:
+        socket.getaddrinfo(name, PORT)
+    except OSError as error:
+        return ": the name is not resolved here (%s)" % error.strerror
+    return ""
+
+
+def is_local(address: str) -> bool:
+    """Return whether an IPv4 address is one of this node."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, PORT))  # nothing is sent: the kernel chooses the address to send from
+        except OSError:
+            return False
+        return bool(probe.getsockname()[0] == address)
 
 
 class Networks:
@@ -279,6 +404,16 @@ def findings(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
         )
 
 
+def tell_others(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> None:
+    """Have the observer tell the other nodes how a rank of this one failed; without an answer they wait."""
+    if options.nodes < 2:
+        return
+    write(folder + "/failed", failure(options, folder, failures))
+    deadline = time.monotonic() + TELL_SECONDS
+    while not os.path.exists(folder + "/told") and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
 def check(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
     """Yield the findings of the all-reduce; what NCCL and torch said of a failure is printed before it."""
     if importlib.util.find_spec("torch") is None:
@@ -294,7 +429,13 @@ def check(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
         yield "note", "not run: the image's torch %s has no CUDA" % torch.__version__
         return
     processes = {start_rank(options, local_rank, folder): local_rank for local_rank in range(options.gpus)}
-    failures = wait_for_ranks(processes, LIMIT_SECONDS + options.nodes)
+    observer = start_observer(options, folder)
+    try:
+        failures = wait_for_ranks(processes, LIMIT_SECONDS + options.nodes, folder)
+        if any(failures.values()):
+            tell_others(options, folder, failures)
+    finally:
+        end_process(observer)
     if failures:
         local_rank = next(iter(failures))
         if first_warning(nccl_log(folder, local_rank)) < 0:
@@ -303,6 +444,12 @@ def check(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
         yield "error", failure(options, folder, failures)
         return
     yield from findings(options, folder)
+
+
+def print_finding(severity: str, sentence: str) -> None:
+    """Print the line of a finding."""
+    node = os.environ.get("RDMA_IMAGES_NODE") or socket.gethostname()
+    print(MARK, node, severity, "all-reduce:", sentence, flush=True)
 
 
 def main(arguments: list[str]) -> int:
@@ -319,11 +466,11 @@ def main(arguments: list[str]) -> int:
     options.gpus = options.gpus or visible_gpus()
     if options.nodes * options.gpus < 2 or not glob.glob("/dev/nvidia[0-9]*"):
         return 0
-    has_failed, node = False, os.environ.get("RDMA_IMAGES_NODE") or socket.gethostname()
+    has_failed = False
     with tempfile.TemporaryDirectory(prefix="all-reduce-") as folder:
         for severity, sentence in check(options, folder):
             has_failed |= severity == "error"
-            print(MARK, node, severity, "all-reduce:", sentence, flush=True)
+            print_finding(severity, sentence)
     return int(has_failed)
 
 

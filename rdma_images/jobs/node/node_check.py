@@ -29,7 +29,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Finding = tuple[str, str, str]  # severity, name, sentence
     Gid = tuple[int, ipaddress.IPv6Address, str]  # index, address, type
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 MARK = "rdma-images-node-check"
 PORT = 29499  # where the nodes meet at the first one, beside torchrun's
 MEETING_SECONDS = 60.0  # seconds for all nodes to come there
+NOTE_SECONDS = 10.0  # seconds after which the nodes that are waited for are named
+LEAVING_SECONDS = 10.0  # seconds for the neighbour to come after that
 CONNECT_SECONDS = 5.0  # seconds for a connection to the neighbour
 LARGE_MESSAGE = 1 << 18  # bytes: more than the packets of any MTU
 OUTSIDE = ("8.8.8.8", 80)  # whose route vLLM, SGLang and Ray ask the kernel for; nothing is sent there
@@ -487,6 +489,8 @@ def check_gpus(root: str, count: int, nodes: int) -> Iterator[Finding]:
     gpus = glob.glob(root + "/dev/nvidia[0-9]*")
     if len(gpus) < count:
         yield "error", "gpus", "%d of %d GPUs are in the container" % (len(gpus), count)
+    elif gpus:
+        yield from check_visible_gpus(os.environ, count)
     yield from check_device_files(gpus, count)
     if not gpus or root:
         return
@@ -511,6 +515,21 @@ def check_gpus(root: str, count: int, nodes: int) -> Iterator[Finding]:
     links = run_program("nvidia-smi", "nvlink", "--status")
     if links and "inactive" in links[1].lower():
         yield "warning", "nvlink", "an NVLink is inactive: nvidia-smi nvlink --status"
+
+
+def check_visible_gpus(variables: Mapping[str, str], count: int) -> Iterator[Finding]:
+    """Yield GPUs that CUDA_VISIBLE_DEVICES takes from this process, as Slurm does from each task."""
+    setting = variables.get("CUDA_VISIBLE_DEVICES")
+    if setting is None:
+        return
+    visible = len([name for name in setting.split(",") if name.strip()])
+    is_for_task = any(variables.get(name) for name in ("SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"))
+    reason = ", since Slurm gives each task its own (--gpus-per-task, --ntasks-per-gpu)" if is_for_task else ""
+    if visible < count:
+        yield "error", "gpus", "CUDA_VISIBLE_DEVICES=%s leaves %d of %d GPUs%s" % (setting, visible, count, reason)
+    elif is_for_task and visible == 1:
+        sentence = "each of Slurm's tasks sees one GPU: a program that starts its ranks itself needs one task on a node"
+        yield "note", "gpus", sentence + " that sees all (--ntasks-per-node=1 --gpus-per-node)"
 
 
 def check_device_files(gpus: list[str], count: int) -> Iterator[Finding]:
@@ -751,8 +770,8 @@ def read_interfaces() -> list[Interface]:
     return interfaces
 
 
-def bootstrap_interface(rows: list[Interface], setting: str, nccl: Version | None = None) -> Interface | None:
-    """Return the interface that NCCL starts over, as its src/misc/socket.cc chooses it; None where there is none.
+def socket_interfaces(rows: list[Interface], setting: str, nccl: Version | None = None) -> list[Interface]:
+    """Return the interfaces of NCCL's sockets, as its src/misc/socket.cc chooses them: it starts over the first one.
 
     `setting` is the value of NCCL_SOCKET_IFNAME, "" where it is not set. NCCL before 2.28 takes interfaces without a
     link, too, and those of libvirt as any other; of one that is not known the newest's rule is taken.
@@ -766,11 +785,19 @@ def bootstrap_interface(rows: list[Interface], setting: str, nccl: Version | Non
         def matches(name: str) -> bool:
             return any(name == pattern if is_exact else name.startswith(pattern) for pattern in patterns if pattern)
 
-        return next((row for row in rows if matches(row[0]) != is_excluded), None)
-    ordered = [row for row in rows if row[0].startswith("ib")]
-    ordered += [row for row in rows if not row[0].startswith(("lo", "docker") if is_old else ("lo", "docker", "virbr"))]
-    ordered += [row for row in rows if row[0].startswith("docker")] + rows
-    return ordered[0] if ordered else None
+        return [row for row in rows if matches(row[0]) != is_excluded]
+    choices = (
+        [row for row in rows if row[0].startswith("ib")],
+        [row for row in rows if not row[0].startswith(("lo", "docker") if is_old else ("lo", "docker", "virbr"))],
+        [row for row in rows if row[0].startswith("docker")],
+        rows,
+    )
+    return next((choice for choice in choices if choice), [])
+
+
+def bootstrap_interface(rows: list[Interface], setting: str, nccl: Version | None = None) -> Interface | None:
+    """Return the interface that NCCL starts over; None where there is none."""
+    return next(iter(socket_interfaces(rows, setting, nccl)), None)
 
 
 def announced_address() -> str:
@@ -1005,7 +1032,7 @@ class Meeting:
                 continue
             self.rails.append(rail)
             self.facts["rails"].append((rail[0], *self.listeners[-1].getsockname()))
-        self.is_done = threading.Event()
+        self.is_done, self.end = threading.Event(), 0.0
         self.server = threading.Thread(target=self.serve, daemon=True)
         self.server.start()
 
@@ -1043,26 +1070,41 @@ class Meeting:
                     "%s is not reached at %s, which vLLM, SGLang and Ray announce there (%s): set VLLM_HOST_IP, "
                     "SGLANG_HOST_IP or --node-ip-address to %s" % (name, announced[0], error, address[0]),
                 )
+        if self.facts.get("number of usable RDMA devices") == "0":
+            yield from check_shared_addresses(self.facts["interfaces"], name, answer["interfaces"], address[0])
         yield from check_rails(self.rails, name, peer_rails)
 
     def collect(self) -> Facts:
         """Collect the facts of all nodes, send each its answer, and return this node's."""
         present: dict[int, tuple[socket.socket | None, Facts]] = {0: (None, self.facts)}
-        deadline = time.monotonic() + MEETING_SECONDS
+        start, is_noted = time.monotonic(), False
         with socket.create_server(("", PORT), reuse_port=False, backlog=1024) as server:
+            server.settimeout(0.2)
             while len(present) < self.nodes:
-                server.settimeout(max(0.01, deadline - time.monotonic()))
+                waited = time.monotonic() - start
+                missing = "of %d nodes %s did not come in" % (
+                    self.nodes,
+                    sorted(set(range(self.nodes)) - set(present))[:8],
+                )
+                if waited > MEETING_SECONDS:
+                    raise OSError("%s %d s%s" % (missing, MEETING_SECONDS, self.other_first_node(len(present))))
+                if waited > NOTE_SECONDS and not is_noted:
+                    is_noted = True
+                    print_finding("note", "neighbours", "%s %d s: this node waits" % (missing, waited))
                 try:
                     connection = server.accept()[0]
                 except OSError:
-                    missing = sorted(set(range(self.nodes)) - set(present))
-                    raise OSError(
-                        "of %d nodes %s did not come in %d s" % (self.nodes, missing[:8], MEETING_SECONDS)
-                    ) from None
+                    continue
                 message = read_facts(connection)
                 if message is None:
                     connection.close()
                     continue
+                earlier = present.get(message["rank"], (None, message))[1]
+                if earlier.get("node") != message.get("node"):
+                    raise OSError(
+                        "%s and %s both say that they are node %d"
+                        % (earlier.get("node"), message.get("node"), message["rank"])
+                    )
                 message["seconds ahead"] = message["clock"] - time.time()
                 present[message["rank"]] = (connection, message)
         differences = compare([facts for _, facts in present.values()])
@@ -1076,6 +1118,7 @@ class Meeting:
             neighbour = present[(rank + 1) % self.nodes][1]
             answers[rank] = {
                 "neighbour": (neighbour["node"], neighbour["address"], neighbour["rails"], neighbour["announced"]),
+                "interfaces": neighbour.get("interfaces", []),
                 "differences": differences if rank == 0 else [],
             }
             if peer:
@@ -1083,15 +1126,28 @@ class Meeting:
                 peer.close()
         return answers[0]
 
+    def other_first_node(self, nodes: int) -> str:
+        """Return that the first node is another one, where nobody has come to this one; "" otherwise."""
+        address = resolve(self.master)
+        if nodes > 1 or not address or address.startswith("127.") or is_local(address):
+            return ""
+        name = self.master if self.master == address else "%s (%s)" % (self.master, address)
+        return "; %s is no address of this node, which says that it is node 0: each node needs its number" % name
+
     def report(self) -> Facts:
         """Send this node's facts to the first node, and return its answer."""
-        deadline = time.monotonic() + MEETING_SECONDS
+        start, is_noted = time.monotonic(), False
         while True:
             try:
                 connection = socket.create_connection((self.master, PORT), CONNECT_SECONDS)
                 break
             except OSError as error:
-                if time.monotonic() > deadline:
+                if time.monotonic() > start + NOTE_SECONDS and not is_noted:
+                    is_noted = True
+                    state = "not resolved here" if isinstance(error, socket.gaierror) else "not reached"
+                    sentence = "the first node, %s, is %s so far: %s" % (self.master, state, error)
+                    print_finding("note", "neighbours", sentence)
+                if time.monotonic() > start + MEETING_SECONDS:
                     if isinstance(error, socket.gaierror):
                         raise UnresolvedNameError(
                             "the name of the first node, %s, is not resolved here (%s): no rank will meet the first"
@@ -1109,8 +1165,14 @@ class Meeting:
         return answer
 
     def serve(self) -> None:
-        """Answer each connection when its message is whole, until nobody has come for a moment after the end."""
-        while (ready := select.select(self.listeners, [], [], 2.0)[0]) or not self.is_done.is_set():
+        """Answer each connection when its message is whole, until nobody has come for a moment after the end.
+
+        Something that scans ports comes again and again, so that the end has a limit.
+        """
+        while True:
+            ready = select.select(self.listeners, [], [], 2.0)[0]
+            if self.is_done.is_set() and (not ready or time.monotonic() > self.end):
+                return
             for listener in ready:
                 with listener.accept()[0] as connection:
                     connection.settimeout(CONNECT_SECONDS)
@@ -1123,8 +1185,44 @@ class Meeting:
 
     def wait_for_neighbour(self) -> None:
         """Wait until the neighbour has come."""
+        self.end = time.monotonic() + LEAVING_SECONDS
         self.is_done.set()
         self.server.join()
+
+
+def is_local(address: str) -> bool:
+    """Return whether an IPv4 address is one of this node."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, PORT))  # nothing is sent: the kernel chooses the address to send from
+        except OSError:
+            return False
+        return bool(probe.getsockname()[0] == address)
+
+
+def check_shared_addresses(
+    own_rows: Sequence[Sequence[Any]], name: str, peer_rows: Sequence[Sequence[Any]], address: str
+) -> Iterator[Finding]:
+    """Yield interfaces that NCCL's sockets use beside the first one, and whose addresses a neighbour has, too.
+
+    A rank that connects to such an address, as of Docker's bridges, reaches its own node.
+
+    Args:
+        own_rows: The interfaces of this node that NCCL's sockets use.
+        name: The neighbour's.
+        peer_rows: Those of the neighbour.
+        address: The neighbour's, over which NCCL starts.
+    """
+    peer_addresses = {row[1] for row in peer_rows}
+    shared = ["%s (%s)" % (row[0], row[1]) for row in own_rows if row[1] in peer_addresses]
+    if shared:
+        interface = next((row[0] for row in peer_rows if row[1] == address), "")
+        yield (
+            "warning",
+            "interface",
+            "NCCL's sockets use %s, too, and %s has the same addresses: set NCCL_SOCKET_IFNAME=%s"
+            % (", ".join(shared[:4]), name, interface),
+        )
 
 
 def read_facts(connection: socket.socket) -> Facts | None:
@@ -1160,7 +1258,7 @@ def compare(nodes: list[Facts]) -> list[str]:
     sentences = []
     for name in sorted(
         {name for node in nodes for name in node}
-        - {"node", "address", "announced", "rank", "rails", "clock", "seconds ahead"}
+        - {"node", "address", "announced", "interfaces", "rank", "rails", "clock", "seconds ahead"}
     ):
         by_value: dict[str, list[str]] = {}
         for node in nodes:
@@ -1255,6 +1353,11 @@ def node_name() -> str:
     return os.environ.get("RDMA_IMAGES_NODE") or socket.gethostname()
 
 
+def print_finding(severity: str, name: str, sentence: str) -> None:
+    """Print the line of a finding."""
+    print(MARK, node_name(), severity, name + ":", sentence, flush=True)
+
+
 def check(options: argparse.Namespace) -> Iterator[Finding]:
     """Yield the findings about this node, those about its neighbours last."""
     root = options.root.rstrip("/")
@@ -1272,6 +1375,7 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     if options.nodes > 1 and options.master and chosen:
         devices = read_devices(root)
         facts = node_facts(root, devices, node_name(), nccl)
+        facts["interfaces"] = socket_interfaces(rows, setting, nccl)
         facts["MTU of NCCL's first interface"] = first_line(root + "/sys/class/net/%s/mtu" % chosen[0])
         own_rails = rails(fabric_devices(devices, options.fabric))
         meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master, own_rails)
@@ -1292,7 +1396,7 @@ def main(arguments: list[str]) -> int:
     started, failed = time.monotonic(), False
     for severity, name, sentence in check(parser.parse_args(arguments)):
         failed |= severity == "error"
-        print(MARK, node_name(), severity, name + ":", sentence, flush=True)
+        print_finding(severity, name, sentence)
     print(MARK, node_name(), "done", "in %.1f s" % (time.monotonic() - started), flush=True)
     return int(failed)
 

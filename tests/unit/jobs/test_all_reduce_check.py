@@ -12,6 +12,7 @@ import pytest
 from rdma_images.jobs.node import all_reduce_check
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
+PERFORMED = Path(__file__).parents[2] / "data" / "preflight-logs"
 OPTIONS = argparse.Namespace(fabric="efa", adapters=0, gpus=1, nodes=2, rank=0, master="n0", root="/none")
 
 
@@ -87,6 +88,12 @@ def test_a_bandwidth_far_below_the_adapters_is_a_warning(tmp_path: Path) -> None
     assert "over NET/IB with GPUDirect" in note
 
 
+def performed_lines(name: str, beginning: str) -> list[str]:
+    """Return the lines of a node's NCCL in the log of a performed report."""
+    lines = (PERFORMED / f"{name}.log").read_text().splitlines()
+    return [line.partition(": ")[2] for line in lines if line.startswith(beginning)]
+
+
 def start(code: str) -> int:
     return os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])
 
@@ -118,8 +125,52 @@ def test_a_failure_quotes_what_names_the_reason(tmp_path: Path) -> None:
     )
     assert failure(tmp_path, "exit code 1", "", output) == f"rank 0 of 2 failed: {exception}"
     assert failure(tmp_path, "SIGSEGV") == "rank 0 of 2 failed: SIGSEGV"
-    assert failure(tmp_path, "") == "after 92 s not all 2 ranks have come to n0, port 29498"
-    assert failure(tmp_path, "", warning.replace("WARN", "INFO")).startswith("not done after 92 s; the last line of")
+
+
+def test_a_rank_that_a_signal_ends_is_told_with_the_last_line_of_nccl(tmp_path: Path) -> None:
+    """As in NVIDIA/nccl issue 1091: the network plugin crashes as it starts."""
+    log = "\n".join(performed_lines("NVIDIA-nccl-1091", "node0: node0:"))
+    assert failure(tmp_path, "SIGSEGV", log) == (
+        "rank 0 of 2 failed: SIGSEGV; the last line of its NCCL: "
+        "Successfully loaded external network plugin /tmp/plugin/libnccl-net.so"
+    )
+
+
+def test_where_ranks_wait(tmp_path: Path) -> None:
+    assert failure(tmp_path, "").startswith(
+        "not done after 92 s: rank 0 has not reached n0, port 29498: the name is not resolved here ("
+    )
+    (tmp_path / "came.0").touch()
+    assert failure(tmp_path, "") == "not done after 92 s: not all 2 ranks have come to n0, port 29498"
+    (tmp_path / "missing").write_text("1")
+    assert failure(tmp_path, "") == "not done after 92 s: not all 2 ranks have come to n0, port 29498, as rank 1"
+    line = performed_lines("Blackwellboy-model-serving-minefield-45", "node0: node0:")[-1]
+    assert failure(tmp_path, "", line).startswith("not done after 92 s: the last line of rank 0's NCCL: ncclCommInit")
+    (tmp_path / "elsewhere").write_text("rank 1 of 2 failed: out of memory")
+    assert failure(tmp_path, "", line) == "rank 1 of 2 failed: out of memory"
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_an_address_that_a_rank_does_not_reach(tmp_path: Path, is_local: bool) -> None:
+    """As in NVIDIA/nccl issue 697: the bridges of Docker have the same addresses on all nodes."""
+    log = "\n".join(performed_lines("NVIDIA-nccl-697", "node1: node1:"))
+    log = log.replace("172.19.0.1", "127.0.0.1") if is_local else log
+    (tmp_path / "came.0").touch()
+    assert failure(tmp_path, "", log) == (
+        "not done after 92 s: rank 0 does not reach 127.0.0.1 (Connection refused), an address of this node itself: "
+        "set NCCL_SOCKET_IFNAME to the interface that the nodes share"
+        if is_local
+        else "not done after 92 s: rank 0 does not reach 172.19.0.1 (Connection refused)"
+    )
+
+
+def test_ranks_do_not_wait_for_one_of_another_node_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_reduce_check, "GRACE_SECONDS", 0.5)
+    (tmp_path / "elsewhere").write_text("rank 1 of 2 failed: out of memory")
+    begin = time.monotonic()
+    processes = {start("import time; time.sleep(60)"): 0}
+    assert all_reduce_check.wait_for_ranks(processes, 30, str(tmp_path)) == {0: ""}
+    assert time.monotonic() - begin < 20
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import resource
 import shutil
 import socket
@@ -466,6 +467,41 @@ def test_which_adapters_are_reached() -> None:
         assert node_check.reached_rails(RAILS, theirs) == {(0, 0), (1, 0)}
 
 
+@pytest.mark.parametrize(
+    ("variables", "count", "finding"),
+    [
+        ({}, 8, ""),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, 2, ""),
+        ({"CUDA_VISIBLE_DEVICES": "3"}, 0, ""),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, 2, "error CUDA_VISIBLE_DEVICES=0 leaves 1 of 2 GPUs"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 2, "error CUDA_VISIBLE_DEVICES= leaves 0 of 2 GPUs"),
+        (
+            {"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_PER_TASK": "1"},
+            8,
+            "error CUDA_VISIBLE_DEVICES=0 leaves 1 of 8 GPUs, since Slurm gives each task its own",
+        ),
+        ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_NTASKS_PER_GPU": "1"}, 0, "note each of Slurm's tasks sees one GPU"),
+    ],
+)
+def test_gpus_that_a_variable_takes(variables: dict[str, str], count: int, finding: str) -> None:
+    """As in Lightning-AI/pytorch-lightning issue 16828 and snakemake/snakemake-executor-plugin-slurm issue 316."""
+    findings = [f"{severity} {sentence}" for severity, _, sentence in node_check.check_visible_gpus(variables, count)]
+    assert len(findings) == bool(finding)
+    assert all(sentence.startswith(finding) for sentence in findings)
+
+
+def test_addresses_that_nodes_share() -> None:
+    """As in NVIDIA/nccl issue 697: NCCL's sockets take the bridges of Docker, too."""
+    own = [("bond0", "10.0.0.1", True), ("br-1", "172.18.0.1", True)]
+    peer = [["bond0", "10.0.0.2", True], ["br-1", "172.18.0.1", True]]
+    ((severity, _, sentence),) = node_check.check_shared_addresses(own, "n2", peer, "10.0.0.2")
+    assert severity == "warning"
+    assert sentence == (
+        "NCCL's sockets use br-1 (172.18.0.1), too, and n2 has the same addresses: set NCCL_SOCKET_IFNAME=bond0"
+    )
+    assert not list(node_check.check_shared_addresses(own[:1], "n2", peer, "10.0.0.2"))
+
+
 def meet(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> list[list[str]]:
     """Return the sentences of nodes that meet, each a process of its own."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -525,6 +561,69 @@ def test_a_node_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     meeting = node_check.Meeting({"node": "n1"}, "127.0.0.1", 2, 0, "127.0.0.1")
     ((severity, _, sentence),) = meeting.findings()
     assert (severity, sentence) == ("warning", "not compared with the other nodes: of 2 nodes [1] did not come in 0 s")
+
+
+def test_a_second_first_node_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in NVIDIA/nvidia-resiliency-ext issue 142: both nodes say that they are node 0."""
+    monkeypatch.setattr(node_check, "MEETING_SECONDS", 0.5)
+    monkeypatch.setattr(node_check, "PORT", 0)
+    meeting = node_check.Meeting({"node": "n2"}, "127.0.0.1", 2, 0, "203.0.113.7")
+    ((_, _, sentence),) = meeting.findings()
+    assert sentence.endswith(
+        "[1] did not come in 0 s; 203.0.113.7 is no address of this node, which says that it is node 0: each node "
+        "needs its number"
+    )
+
+
+def test_two_nodes_of_one_number_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setattr(node_check, "PORT", free.getsockname()[1])
+    first = node_check.Meeting({"node": "n1"}, "127.0.0.1", 3, 0, "127.0.0.1")
+    others = [node_check.Meeting({"node": name}, "127.0.0.1", 3, 1, "127.0.0.1") for name in ("n2", "n3")]
+    threads = [threading.Thread(target=lambda meeting=meeting: list(meeting.findings())) for meeting in others]
+    for thread in threads:
+        thread.start()
+    ((severity, _, sentence),) = first.findings()
+    for thread in threads:
+        thread.join()
+    assert severity == "warning"
+    assert re.search(r"n[23] and n[23] both say that they are node 1", sentence)
+
+
+def test_who_is_waited_for_is_said_early(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(node_check, "MEETING_SECONDS", 1.0)
+    monkeypatch.setattr(node_check, "NOTE_SECONDS", 0.1)
+    monkeypatch.setattr(node_check, "PORT", 0)
+    assert len(list(node_check.Meeting({"node": "n1"}, "127.0.0.1", 3, 0, "127.0.0.1").findings())) == 1
+    assert "note neighbours: of 3 nodes [1, 2] did not come in 0 s: this node waits" in capsys.readouterr().out
+    assert len(list(node_check.Meeting({"node": "n2"}, "127.0.0.1", 3, 1, "n1.invalid").findings())) == 1
+    assert "note neighbours: the first node, n1.invalid, is not resolved here so far: " in capsys.readouterr().out
+
+
+def test_what_scans_ports_does_not_keep_the_nodes_from_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in NVIDIA/nccl issue 1612."""
+    monkeypatch.setattr(node_check, "LEAVING_SECONDS", 0.5)
+    monkeypatch.setattr(node_check, "MEETING_SECONDS", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setattr(node_check, "PORT", free.getsockname()[1])
+    meeting = node_check.Meeting({"node": "n1"}, "127.0.0.1", 2, 0, "127.0.0.1")
+    has_ended = threading.Event()
+
+    def scan() -> None:
+        while not has_ended.wait(0.05):
+            for port in (node_check.PORT, meeting.listener.getsockname()[1]):
+                with socket.socket() as probe:
+                    probe.connect_ex(("127.0.0.1", port))
+
+    def meet() -> None:
+        list(meeting.findings())
+        meeting.wait_for_neighbour()
+        has_ended.set()
+
+    scanner, node = threading.Thread(target=scan, daemon=True), threading.Thread(target=meet, daemon=True)
+    scanner.start()
+    node.start()
+    assert has_ended.wait(20)
 
 
 def test_a_neighbour_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -559,3 +559,24 @@ def test_a_peer_that_went_away_is_named() -> None:
 )
 def test_of_two_kinds_the_one_counts_that_says_why(lines: tuple[str, ...], why: str) -> None:
     assert failure_of(*lines).why.startswith(why)
+
+
+PERFORMED = paths.PROJECT / "tests" / "data" / "preflight-logs"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("two-nodes-with-one-GPU-each", ()),
+        (
+            "NVIDIA-nccl-1091",
+            ("the all-reduce of node0 ended the job before its command: rank 0 of 2 failed: SIGSEGV",),
+        ),
+        ("Blackwellboy-model-serving-minefield-45", ("a GPU has not enough memory", "Process 721")),
+    ],
+)
+def test_what_a_preflight_goes_on_from_is_no_failure(name: str, words: tuple[str, ...]) -> None:
+    """Each of these logs has the warning that the node has no RDMA device."""
+    result = verdict_on(*(PERFORMED / f"{name}.log").read_text().splitlines())
+    assert [word for word in words if word not in result.sentence] == []
+    assert "RDMA device" not in result.sentence
