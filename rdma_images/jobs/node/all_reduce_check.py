@@ -89,7 +89,7 @@ def run_rank(options: argparse.Namespace, local_rank: int, folder: str) -> None:
     torch.cuda.set_device(local_rank)
     limit = datetime.timedelta(seconds=2 * LIMIT_SECONDS + options.nodes)  # the parent ends it before
     store = distributed.TCPStore(options.master, PORT, ranks, rank == 0, timeout=limit, wait_for_workers=False)
-    store.set(rank_key(rank), "")
+    store.set(rank_key(rank), "here")
     open("%s/came.%d" % (folder, local_rank), "w").close()
     store.wait([rank_key(number) for number in range(ranks)], limit)
     start = time.monotonic()

@@ -1082,15 +1082,11 @@ class Meeting:
             server.settimeout(0.2)
             while len(present) < self.nodes:
                 waited = time.monotonic() - start
-                missing = "of %d nodes %s did not come in" % (
-                    self.nodes,
-                    sorted(set(range(self.nodes)) - set(present))[:8],
-                )
                 if waited > MEETING_SECONDS:
-                    raise OSError("%s %d s%s" % (missing, MEETING_SECONDS, self.other_first_node(len(present))))
+                    raise OSError(self.describe_missing(set(present), waited))
                 if waited > NOTE_SECONDS and not is_noted:
                     is_noted = True
-                    print_finding("note", "neighbours", "%s %d s: this node waits" % (missing, waited))
+                    print_finding("note", "neighbours", self.describe_missing(set(present), waited) + "; waiting")
                 try:
                     connection = server.accept()[0]
                 except OSError:
@@ -1126,13 +1122,16 @@ class Meeting:
                 peer.close()
         return answers[0]
 
-    def other_first_node(self, nodes: int) -> str:
-        """Return that the first node is another one, where nobody has come to this one; "" otherwise."""
+    def describe_missing(self, present: set[int], waited: float) -> str:
+        """Return which nodes have not come in `waited` seconds; also that this is not the first, where it looks so."""
+        missing = sorted(set(range(self.nodes)) - present)[:8]
+        sentence = "of %d nodes %s did not come in %d s" % (self.nodes, missing, waited)
         address = resolve(self.master)
-        if nodes > 1 or not address or address.startswith("127.") or is_local(address):
-            return ""
+        if len(present) > 1 or not address or address.startswith("127.") or is_local(address):
+            return sentence
         name = self.master if self.master == address else "%s (%s)" % (self.master, address)
-        return "; %s is no address of this node, which says that it is node 0: each node needs its number" % name
+        number = "%s is no address of this node, which says that it is node 0: each node needs its number" % name
+        return sentence + "; " + number
 
     def report(self) -> Facts:
         """Send this node's facts to the first node, and return its answer."""

@@ -595,7 +595,7 @@ def test_who_is_waited_for_is_said_early(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr(node_check, "NOTE_SECONDS", 0.1)
     monkeypatch.setattr(node_check, "PORT", 0)
     assert len(list(node_check.Meeting({"node": "n1"}, "127.0.0.1", 3, 0, "127.0.0.1").findings())) == 1
-    assert "note neighbours: of 3 nodes [1, 2] did not come in 0 s: this node waits" in capsys.readouterr().out
+    assert "note neighbours: of 3 nodes [1, 2] did not come in 0 s; waiting" in capsys.readouterr().out
     assert len(list(node_check.Meeting({"node": "n2"}, "127.0.0.1", 3, 1, "n1.invalid").findings())) == 1
     assert "note neighbours: the first node, n1.invalid, is not resolved here so far: " in capsys.readouterr().out
 
