@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -148,6 +149,15 @@ def test_where_ranks_wait(tmp_path: Path) -> None:
     assert failure(tmp_path, "", line).startswith("not done after 92 s: the last line of rank 0's NCCL: ncclCommInit")
     (tmp_path / "elsewhere").write_text("rank 1 of 2 failed: out of memory")
     assert failure(tmp_path, "", line) == "rank 1 of 2 failed: out of memory"
+
+
+def test_a_collective_that_hangs_names_the_way(tmp_path: Path) -> None:
+    """As in NVIDIA/nccl issues 120 and 182 and nccl-tests issue 115: the IOMMU breaks what GPUs send to each other."""
+    (tmp_path / "came.0").touch()
+    direct = failure(tmp_path, "", (LOGS / "p2p-default.log").read_text())
+    assert re.fullmatch(r"not done after 92 s: rank 0 waits in the all-reduce, over P2P/\w+: try NCCL_P2P_.+", direct)
+    sockets = failure(tmp_path, "", (LOGS / "net-socket.log").read_text())
+    assert sockets == "not done after 92 s: rank 0 waits in the all-reduce, over NET/Socket"
 
 
 @pytest.mark.parametrize("is_local", [True, False])
