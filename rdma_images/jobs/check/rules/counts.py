@@ -125,15 +125,6 @@ def erased_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
         yield word, problem, f"write {EFA} (or {ERDMA}) and the huge pages into resourcesPerNode as well"
 
 
-@rule("arena.rdma", "error", "kubeflow/arena, charts/pytorchjob; Alibaba Cloud ACK, eRDMA with Arena")
-def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report --rdma: it asks for rdma/hca, which is Lingjun's device and not eRDMA's."""
-    if part.kind == "arena" and (word := part.settings.get("rdma")):
-        yield word, "--rdma asks for rdma/hca, which no eRDMA node has", "write --device=aliyun/erdma=1 in its place"
-    if part.kind == "arena" and part.gpus and ERDMA not in part.limits:
-        yield part.gpus, f"no --device={ERDMA}=1: the pods get no eRDMA device", f"add --device={ERDMA}=1"
-
-
 @rule("instance.unknown", "warning", "facts/instances.yaml")
 def unknown_instance(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report an instance type that is unknown, or has neither EFA nor eRDMA: its counts are not checked."""
@@ -179,49 +170,3 @@ def mebibytes(quantity: str) -> float | None:
 
 def _short(text: str) -> str:
     return text if len(text) <= 30 else f"{text[:29]}…"
-
-
-@rule("ranks.gpus", "error", "NVIDIA/nccl, src/init.cc: two ranks of a communicator on one GPU are an error")
-def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report more ranks than GPUs on a node, of which NCCL refuses two on one GPU, and fewer, which leave GPUs idle."""
-    ranks, gpus = part.start.ranks and part.start.ranks.number, part.gpus and part.gpus.number
-    if not (part.start.ranks and part.gpus and ranks and gpus) or ranks == gpus:
-        return
-    if ranks > gpus:
-        problem = (
-            f"{ranks} ranks on each node, and {gpus} GPU{'s' if gpus > 1 else ''}: NCCL refuses two ranks on one GPU"
-        )
-        yield part.start.ranks, problem, f"start {gpus}, or ask for {ranks} GPUs"
-    else:
-        problem = f"{ranks} rank{'s' if ranks > 1 else ''} on each node, and {gpus} GPUs: {gpus - ranks} may lie idle"
-        yield part.start.ranks, problem, f"start {gpus}, or ask for {ranks}", "warning"
-
-
-@rule("ranks.slots", "error", "kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go, newConfigMap")
-def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report more of mpirun's ranks than workers' slots, which it refuses, and fewer, which leave slots empty."""
-    slots = part.settings.get("mpi-slots")
-    ranks, total = part.start.mpi_ranks and part.start.mpi_ranks.number, slots and slots.number
-    if not (context.accelerated and part.start.mpi_ranks and ranks and total) or ranks == total:
-        return
-    fix = f"start {total}, or change slotsPerWorker or the workers' replicas"
-    problem = f"mpirun starts {ranks} rank{'s' if ranks > 1 else ''}, and the workers have {total} slots"
-    if ranks > total:
-        yield part.start.mpi_ranks, f"{problem}: it refuses to", fix
-    elif "ranks-placed" not in part.settings:
-        yield part.start.mpi_ranks, f"{problem}: {total - ranks} may lie idle", fix, "warning"
-
-
-@rule("ranks.nodes", "error", "pytorch/pytorch, torch/distributed/run.py: --nnodes")
-def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a torchrun with more nodes than the job, whose ranks wait for ever, or fewer, which refuses nodes."""
-    match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", part.start.nodes.text) if part.start.nodes else None
-    nodes = part.job_nodes
-    if not (match and part.start.nodes and nodes):
-        return
-    least, most = int(match[1]), int(match[2] or match[1])
-    if nodes < least:
-        yield part.start.nodes, f"torchrun waits for {least} nodes, and the job has {nodes}", f"write --nnodes={nodes}"
-    elif nodes > most:
-        problem = f"torchrun takes {most} node{'s' if most > 1 else ''}, and the job has {nodes}"
-        yield part.start.nodes, problem, f"write --nnodes={nodes}"

@@ -1,4 +1,4 @@
-"""Rules on how many ranks a job starts: tasks, GPUs, hosts and parallel groups that do not go together."""
+"""Rules on how many ranks a job starts: tasks, GPUs, slots and nodes that do not go together."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText
-from rdma_images.jobs.check.rules.launch import node_count
+from rdma_images.jobs.check.rules.rendezvous import node_count
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
 
 VISIBLE = re.compile(r"\d+(?:,\s*\d+)*")
@@ -23,6 +23,52 @@ OPEN_DEVICES = re.compile(r"-1|[\"']?auto[\"']?")  # Lightning takes all GPUs of
 LIGHTNING_DEVICES = ("trainer.devices", "trainer.gpus", "devices", "gpus")
 TENSOR_PARALLEL = ("tensor_parallel_size", "tp", "tp_size")
 PIPELINE_PARALLEL = ("pipeline_parallel_size", "pp", "pp_size")
+
+
+@rule("ranks.gpus", "error", "NVIDIA/nccl, src/init.cc: two ranks of a communicator on one GPU are an error")
+def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report more ranks than GPUs on a node, of which NCCL refuses two on one GPU, and fewer, which leave GPUs idle."""
+    ranks, gpus = part.start.ranks and part.start.ranks.number, part.gpus and part.gpus.number
+    if not (part.start.ranks and part.gpus and ranks and gpus) or ranks == gpus:
+        return
+    if ranks > gpus:
+        problem = (
+            f"{ranks} ranks on each node, and {gpus} GPU{'s' if gpus > 1 else ''}: NCCL refuses two ranks on one GPU"
+        )
+        yield part.start.ranks, problem, f"start {gpus}, or ask for {ranks} GPUs"
+    else:
+        problem = f"{ranks} rank{'s' if ranks > 1 else ''} on each node, and {gpus} GPUs: {gpus - ranks} may lie idle"
+        yield part.start.ranks, problem, f"start {gpus}, or ask for {ranks}", "warning"
+
+
+@rule("ranks.slots", "error", "kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go, newConfigMap")
+def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report more of mpirun's ranks than workers' slots, which it refuses, and fewer, which leave slots empty."""
+    slots = part.settings.get("mpi-slots")
+    ranks, total = part.start.mpi_ranks and part.start.mpi_ranks.number, slots and slots.number
+    if not (context.accelerated and part.start.mpi_ranks and ranks and total) or ranks == total:
+        return
+    fix = f"start {total}, or change slotsPerWorker or the workers' replicas"
+    problem = f"mpirun starts {ranks} rank{'s' if ranks > 1 else ''}, and the workers have {total} slots"
+    if ranks > total:
+        yield part.start.mpi_ranks, f"{problem}: it refuses to", fix
+    elif "ranks-placed" not in part.settings:
+        yield part.start.mpi_ranks, f"{problem}: {total - ranks} may lie idle", fix, "warning"
+
+
+@rule("ranks.nodes", "error", "pytorch/pytorch, torch/distributed/run.py: --nnodes")
+def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a torchrun with more nodes than the job, whose ranks wait for ever, or fewer, which refuses nodes."""
+    match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", part.start.nodes.text) if part.start.nodes else None
+    nodes = part.job_nodes
+    if not (match and part.start.nodes and nodes):
+        return
+    least, most = int(match[1]), int(match[2] or match[1])
+    if nodes < least:
+        yield part.start.nodes, f"torchrun waits for {least} nodes, and the job has {nodes}", f"write --nnodes={nodes}"
+    elif nodes > most:
+        problem = f"torchrun takes {most} node{'s' if most > 1 else ''}, and the job has {nodes}"
+        yield part.start.nodes, problem, f"write --nnodes={nodes}"
 
 
 def number(options: Mapping[str, LocatedText], *names: str, default: int | None = None) -> int | None:

@@ -1,14 +1,18 @@
-"""Rules on environment variables of a job."""
+"""Rules on environment variables of a job, and on those that its ranks do not get."""
 
 import re
 from collections.abc import Collection, Iterator
 
 from rdma_images.facts.environment import Variable
 from rdma_images.jobs.check import image_reports
-from rdma_images.jobs.check.foreign_job import JobPart
+from rdma_images.jobs.check.foreign_job import JobPart, Launch
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_placeholder, rule
 from rdma_images.validate.probes.tree import LISTED
 
+# What decides how ranks reach each other, and is of no use where mpirun or docker alone reads it.
+READ_BY_RANKS = re.compile(r"(?:NCCL|TORCH_NCCL|FI|OFI_NCCL|UCX|GLOO|NVSHMEM)_\w+")
+TRANSFER_BACKEND = "disaggregation_transfer_backend"
+OF_GPUS = ("cuda", "gdr", "rocm", "ze_", "gaudi")  # how names of UCX's transports for memory of GPUs begin
 # Variables of NCCL that are read as numbers: NCCL_PARAM in its sources.
 NUMBERS = re.compile(
     r"NCCL_(?:\w+_(?:DISABLE|ENABLE|CNT|TIMEOUT|NCHANNELS|CHANNELS|SIZE|BUFFSIZE|NTHREADS|PERTHREAD|RECV_COMPLETION)|"
@@ -20,6 +24,99 @@ INTEGER = re.compile(r"[-+]?\d")
 RANGES = {"NCCL_IB_TIMEOUT": (0, 31), "NCCL_IB_RETRY_CNT": (0, 7), "NCCL_IB_SL": (0, 15), "NCCL_IB_TC": (0, 255)}
 INTERFACE_LISTS = ("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "GLOO_SOCKET_IFNAME")
 DEBUG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
+
+
+@rule(
+    "environment.passed",
+    "warning",
+    "open-mpi/ompi, mpirun(1), -x; SchedMD, srun(1), --export; Docker, docker run, --env",
+)
+def lost_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report variables that are set where the launcher runs, and that the ranks it starts elsewhere do not get."""
+    for launch in part.start.launches:
+        exported = {name: word for name, word in launch.exported.items() if READ_BY_RANKS.fullmatch(name)}
+        if launch.program == "mpirun" and part.title == "MPIJob Launcher":
+            exported |= {name: word for name, word in part.environment.items() if READ_BY_RANKS.fullmatch(name)}
+        clause, forwarded = _variable_forwarding(part, launch)
+        same_forwarder = (
+            other.forwarded_variables for other in part.start.launches if other.forwarder == launch.forwarder
+        )
+        all_forwarded = frozenset().union(*(names for names in same_forwarder if names), forwarded or ())
+        missing = {name: word for name, word in exported.items() if forwarded is not None and name not in all_forwarded}
+        if not missing:
+            continue
+        names = ", ".join(list(missing)[:4]) + (" and others" if len(missing) > 4 else "")
+        problem = f"{names} {'is' if len(missing) == 1 else 'are'} set here, and {clause}: the ranks do not get it"
+        yield next(iter(missing.values())), problem, f"pass {'it' if len(missing) == 1 else 'them'} on"
+
+
+def _variable_forwarding(part: JobPart, launch: Launch) -> tuple[str, frozenset[str] | None]:
+    """Return what passes variables to the ranks of a launch, as a clause, and which; None for all of them."""
+    export = launch.srun.get("export") if launch.srun is not None else None
+    if export and "$" not in export.text:
+        names = export.text.split(",")
+        return f"srun has --export={export.text[:60]}", None if "ALL" in names else _names(names)
+    default = part.settings.get("export")
+    if launch.srun is not None and not export and default and default.text == "NONE":
+        return "with #SBATCH --export=NONE srun passes nothing on", frozenset()
+    if launch.program == "mpirun" and part.kind == "slurm":
+        return "", None  # which srun starts, with all variables
+    if launch.program == "mpirun" and not (part.kind == "kubernetes" or _names_hosts(launch)):
+        return "", None
+    clauses = {
+        "mpirun": "mpirun has no -x for it",
+        "docker": "docker run has no -e for it",
+        "ssh": "ssh does not send it",
+    }
+    return clauses.get(launch.forwarder, ""), launch.forwarded_variables if launch.forwarder in clauses else None
+
+
+@rule(
+    "environment.clean", "warning", "apptainer/apptainer, apptainer exec(1): --cleanenv, and --containall, which has it"
+)
+def clean_containers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a container that takes Slurm's variables from the ranks that srun starts in it."""
+    if word := part.settings.get("clean-container"):
+        problem = f"{word.text} takes the variables of srun and PMI from the ranks: each is rank 0 of one"
+        yield word, problem, "leave -e and --containall out, or pass SLURM_ and PMI variables with --env"
+
+
+def _names(words: list[str]) -> frozenset[str]:
+    return frozenset(word.partition("=")[0] for word in words)
+
+
+def _names_hosts(launch: Launch) -> bool:
+    return any(name in launch.options for name in ("H", "host", "hostfile", "machinefile"))
+
+
+@rule("transfer.devices", "warning", "sgl-project/sglang, python/sglang/srt/disaggregation/nixl/conn.py @007ba53")
+def devices_of_another_backend(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report devices that are named for Mooncake, where NIXL moves the cache."""
+    if part.start.ignored_option:
+        problem = f"{part.start.ignored_option.text} is read for Mooncake alone: NIXL's UCX chooses devices by itself"
+        yield part.start.ignored_option, problem, "set UCX_NET_DEVICES, as mlx5_0:1, on prefill and decode"
+
+
+@rule(
+    "transfer.transports",
+    "warning",
+    "openucx/ucx, src/ucp/core/ucp_context.c, UCX_TLS: no other transport is taken than those named; ai-dynamo/nixl",
+)
+def transports_without_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a list of UCX's transports in which none moves GPUs' memory, where NIXL moves a cache that is there."""
+    word = part.environment.get("UCX_TLS")
+    if not word or is_placeholder(word.text) or not re.fullmatch(r"[\w,]+", word.text):
+        return
+    names = word.text.split(",")
+    if "all" in names or any(name.startswith(OF_GPUS) for name in names):
+        return
+    for launch in part.start.launches:
+        connector, backend = (launch.options.get(name) for name in ("kv_transfer_config", TRANSFER_BACKEND))
+        is_on_gpu = connector and "Nixl" in connector.text and '"cpu"' not in connector.text
+        if is_on_gpu or (backend and backend.text == "nixl"):
+            problem = f"UCX_TLS={word.text}: none of these transports moves memory of GPUs, where NIXL finds the cache"
+            yield word, problem, "add cuda_copy and cuda_ipc, or remove it"
+            return
 
 
 @rule("environment.harmful", "error", "facts/environment.yaml")

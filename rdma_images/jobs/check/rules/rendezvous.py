@@ -1,11 +1,10 @@
-"""Rules on the commands that start ranks: what a shell does not read as meant, and how the nodes meet."""
+"""Rules on how the nodes of a job meet: their ranks, the address of the first one, its port, and who starts them."""
 
-import difflib
 import re
 from collections.abc import Iterator
 
 from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText, Severity
-from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
+from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_placeholder, rule
 
 LOOPBACK = re.compile(r"(?:tcp://)?(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)(?::\d+)?")
 # Of each launcher: how many nodes there are, which one this is, where the first one is, and at which port.
@@ -16,34 +15,16 @@ NODE_OPTIONS = {
     "sglang": ("nnodes", "node_rank", "dist_init_addr", ""),
     "vllm": ("nnodes", "node_rank", "master_addr", "master_port"),
 }
-MEETING_OPTIONS = (
-    "nnodes",
-    "num_machines",
-    "num_nodes",
-    "nproc_per_node",
-    "num_processes",
-    "node_rank",
-    "machine_rank",
-    "master_addr",
-    "master_port",
-    "main_process_ip",
-    "main_process_port",
-    "rdzv_endpoint",
-    "rdzv_id",
-    "rdzv_backend",
-    "dist_init_addr",
-    "hostfile",
-)
 OWN_ADDRESS = re.compile(
     r"\$\(\s*(?:/bin/)?hostname(?:\s+(?:-\w+|--[\w-]+))*\s*(?:\|[^)]*)?\)(?::\d+)?|\$\{?HOSTNAME\}?(?::\d+)?"
 )
 ALL_ADDRESSES = re.compile(r"\$\(\s*hostname\s+(?:-I|--all-ip-addresses)\s*\)(?::\d+)?")
 NODE_LIST = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?(?::\d+)?")
 RANDOM_PORT = re.compile(r"\$\{?RANDOM\b|\$\(\(.*RANDOM|\$\(.*(?:shuf|python|socket|\bss\b|netstat)")
-VARIABLE = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*)\}?(?::\d+)?")
 MOST_SHARED_GPUS = 4  # of a job that takes a part of a node, whose others may be taken by its like
-MIN_SIMILARITY = 0.8  # as difflib measures it: one letter of five
 OPERATORS = ("PyTorchJob", "TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")  # which set PET_ variables
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "MACHINE_RANK")
+OWN_RANK = re.compile(r"\$\{?SLURM_(?:PROCID|LOCALID|NODEID)\}?")
 
 
 def node_count(part: JobPart, launch: Launch) -> int:
@@ -66,35 +47,6 @@ def srun_nodes(part: JobPart, launch: Launch) -> int | None:
         return None
     word = launch.srun.get("nodes")
     return word.number if word else part.job_nodes
-
-
-@rule(
-    "shell.broken", "error", "bash(1): a backslash joins lines only as the last character; an assignment has no blanks"
-)
-def broken_commands(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report lines that a shell reads as other commands than they look."""
-    if word := part.settings.get("dos-lines"):
-        problem = "the lines end as on Windows, with a carriage return: the shell's name and each last word have one"
-        yield word, problem, "convert the file, as with dos2unix or sed -i 's/\\r$//'"
-    for fault in part.start.faults:
-        yield fault.word, fault.message, fault.fix
-
-
-@rule(
-    "slurm.directives",
-    "error",
-    "SchedMD, sbatch(1): directives are read up to the first command; the first line names a shell",
-)
-def lost_directives(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report directives that sbatch does not read, and a script that it refuses."""
-    if word := part.settings.get("late-directive"):
-        problem = f"#SBATCH {word.text} stands after the first command: sbatch does not read it, nor those below"
-        yield word, problem, "move all directives before the first command"
-    if word := part.settings.get("lower-directive"):
-        problem = f"#sbatch {word.text} is a comment: sbatch reads #SBATCH alone, in capitals"
-        yield word, problem, "write #SBATCH", "warning"
-    if word := part.settings.get("no-shebang"):
-        yield word, "the first line is not #!/bin/bash: sbatch refuses the script", "begin the file with #!/bin/bash"
 
 
 @rule(
@@ -169,29 +121,6 @@ def isolated_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
             )
             severity: Severity = "warning" if launch.program == "accelerate" else "error"  # a file may have them
             yield word, f"{launch.program} for {nodes} nodes without {flags}: {default}", "add it", severity
-
-
-@rule(
-    "launch.unset",
-    "warning",
-    "bash(1): a variable that is not set is empty; SchedMD, sbatch(1); skypilot-org/skypilot issues 2546 and 6920",
-)
-def unset_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a variable that is set nowhere, where one of nearly that name is, or not where it is read."""
-    for fault in part.start.unexpanded:
-        yield fault.word, fault.message, fault.fix, fault.severity
-    if part.kind not in ("slurm", "script", "docker"):
-        return
-    for launch in part.start.launches:
-        for name in MEETING_OPTIONS:
-            word = launch.options.get(name)
-            variable = VARIABLE.fullmatch(word.text) if word else None
-            if not (word and variable) or variable["name"] in part.start.assigned | part.environment.keys():
-                continue
-            candidates = sorted(part.start.assigned)
-            if near := difflib.get_close_matches(variable["name"], candidates, n=1, cutoff=MIN_SIMILARITY):
-                problem = f"${variable['name']} is set nowhere here, and {near[0]} is: --{name} may be empty"
-                yield word, problem, f"write ${near[0]} if that is meant"
 
 
 def _isolated_by_default(part: JobPart, launch: Launch) -> Iterator[RuleFinding]:
@@ -425,3 +354,133 @@ def _addresses(part: JobPart) -> Iterator[tuple[LocatedText, Launch | None]]:
         for name in {NODE_OPTIONS.get(launch.program, ("", "", "", ""))[2], "rdzv_endpoint"}:
             if word := launch.options.get(name):
                 yield word, launch
+
+
+@rule(
+    "rendezvous.services",
+    "error",
+    "pytorch/pytorch, torch/distributed/run.py: the nodes of a job differ in their rank alone",
+)
+def nodes_of_one_file(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report containers of one file that are the nodes of one job, with one rank or other counts."""
+    for launch in part.start.launches:
+        names, nodes = NODE_OPTIONS.get(launch.program), node_count(part, launch)
+        rank = launch.options.get(names[1]) if names else None
+        if not names or not rank or rank.number is None or nodes < 2:
+            continue
+        for other in context.siblings:
+            is_earlier = (other.file, other.line) < (part.file, part.line)
+            if not is_earlier or part.title == "docker run":  # a script's commands are not told apart by container
+                continue
+            for first in other.start.launches:
+                if first.program == launch.program and (first_rank := first.options.get(names[1])):
+                    yield from _conflict(part, launch, other, first, first_rank)
+
+
+def _conflict(
+    part: JobPart, launch: Launch, other: JobPart, first: Launch, first_rank: LocatedText
+) -> Iterator[RuleFinding]:
+    """Yield what two nodes of a job, of which `first` stands earlier, cannot have together."""
+    nodes_option, rank_option, address_option, _ = NODE_OPTIONS[launch.program]
+    rank, address = launch.options[rank_option], launch.options.get(address_option)
+    first_address = first.options.get(address_option)
+    is_same_job = address and first_address and address.text == first_address.text
+    is_one_file = part.file == other.file
+    if not is_one_file and not is_same_job:
+        return
+    severity: Severity = "error" if is_one_file else "warning"
+    location = f"line {other.line}" if is_one_file else other.file
+    if first_rank.text == rank.text:
+        problem = f"rank {rank.text} is that of {other.title} in {location}, too"
+        yield rank, problem, "give each node its own rank", severity
+    elif (count := node_count(other, first)) and count != node_count(part, launch):
+        problem = f"{launch.options[nodes_option].text} nodes, and {other.title} in {location} is for {count}"
+        yield launch.options[nodes_option], problem, "write the same on all nodes", severity
+
+
+@rule("rendezvous.host-ip", "error", "vllm-project/vllm, vllm/envs.py, VLLM_HOST_IP: the address of this node")
+def same_host_address(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report a VLLM_HOST_IP that two nodes have, or that no other node reaches."""
+    word = part.environment.get("VLLM_HOST_IP")
+    if not word or is_placeholder(word.text):
+        return
+    for other in context.siblings:
+        other_word = other.environment.get("VLLM_HOST_IP")
+        if other_word and other.line < part.line and other_word.text == word.text and part.kind == "docker":
+            yield (
+                word,
+                f"VLLM_HOST_IP={word.text} is that of {other.title} in line {other.line}, too",
+                "write each node's own address",
+            )
+    if word.text in ("127.0.0.1", "localhost", "0.0.0.0"):
+        yield word, f"VLLM_HOST_IP={word.text} is no address that other nodes reach", "write the node's own address"
+
+
+@rule("restarts.store", "warning", "pytorch/pytorch issue 135712, and torch 2.11 measured: 3 of 12 restarts connected")
+def store_of_restarts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a torchrun that restarts ranks with the store of the attempt before, which holds old addresses."""
+    variable = part.environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
+    restarts = part.start.restarts
+    if restarts and re.fullmatch("[1-9][0-9]*", restarts.text) and not (variable and variable.text == "1"):
+        problem = "torchrun of torch 2.6 to 2.15 keeps its store over a restart: a rank takes an old address and hangs"
+        yield restarts, problem, "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+
+
+@rule("rendezvous.address", "error", "pytorch/pytorch issue 76069; SchedMD, srun(1), SLURM_LAUNCH_NODE_IPADDR")
+def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report an address of the first node that is each node's own, or that of the host where srun was called."""
+    several = (part.job_nodes or (part.start.nodes and part.start.nodes.number) or 0) > 1
+    fix = 'write the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+    if part.kind != "slurm":
+        fix = "write the first node's name"
+    for word in filter(None, (part.start.first_node, part.environment.get("MASTER_ADDR"))):
+        if several and LOOPBACK.fullmatch(word.text):
+            yield word, f"{word.text} is each node itself: no node meets the others", fix
+        elif "SLURM_LAUNCH_NODE_IPADDR" in word.text and "srun" not in part.settings:
+            problem = (
+                "SLURM_LAUNCH_NODE_IPADDR is the node where srun is called, as a login node, and not the first one"
+            )
+            yield word, problem, fix, "warning"
+
+
+@rule("rendezvous.rank", "warning", "huggingface/accelerate issue 1645; SchedMD, sbatch(1), SLURM_PROCID")
+def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a node's rank that the sbatch script's own shell expands: each node then has the rank of the first."""
+    backends = (launch.options.get("rdzv_backend") for launch in part.start.launches)
+    if any(backend and backend.text != "static" for backend in backends):
+        return  # which chooses ranks by itself
+    word = part.settings.get("early-rank") or _exported_rank(part)
+    if (part.job_nodes or 0) > 1 and word:
+        problem = f"the script itself puts its own {word.text} in place, before srun starts: each node gets rank 0"
+        yield word, problem, "write srun bash -c '…' in single quotes, or a backslash before the dollar sign"
+
+
+def _exported_rank(part: JobPart) -> LocatedText | None:
+    """Return a rank that an sbatch script exports by its own Slurm variables before srun starts a program."""
+    started = [launch for launch in part.start.launches if launch.srun is not None and not launch.on_nodes]
+    if part.title != "sbatch script" or not started:
+        return None
+    exported = started[0].exported
+    words = (exported[name] for name in RANK_VARIABLES if name in exported)
+    return next((word for word in words if OWN_RANK.fullmatch(word.text)), None)
+
+
+@rule(
+    "launcher.nodes",
+    "warning",
+    "deepspeedai/DeepSpeed, deepspeed/launcher/runner.py, fetch_hostfile; huggingface/accelerate, issue 2601; "
+    "Lightning-AI/pytorch-lightning, issue 8707",
+)
+def launcher_without_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a job on several nodes whose launcher names no other node, or whose program nothing starts on them."""
+    if part.start.lone_launcher and (part.job_nodes or 0) > 1:
+        word = part.start.lone_launcher
+        fix = "--num_machines, --num_processes, --machine_rank and --main_process_ip, or --config_file"
+        if word.text == "deepspeed":
+            fix = "--hostfile with --no_ssh, --node_rank and --master_addr on each node, or --hostfile alone over ssh"
+        problem = f"{word.text} is told of no other node: it trains on one node, or on each by itself"
+        if word.text in ("python", "torchrun"):
+            problem = f"{word.text} runs on the first node alone: nothing in the script starts it on the others"
+            yield word, problem, "start it with srun, once for each GPU, or torchrun with srun, once on each node"
+            return
+        yield word, problem, f"give it {fix}"

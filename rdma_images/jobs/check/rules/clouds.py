@@ -1,0 +1,95 @@
+"""Rules on what a cloud's own tools make of a job: SkyPilot, SageMaker, eksctl and arena."""
+
+from collections.abc import Iterator
+
+from rdma_images.jobs.check.foreign_job import JobPart
+from rdma_images.jobs.check.rules.rule import ERDMA, CheckContext, RuleFinding, is_placeholder, node_name, rule
+
+TRUE = ("true", "yes", "on")  # in YAML 1.1, which SkyPilot reads
+
+
+@rule("arena.rdma", "error", "kubeflow/arena, charts/pytorchjob; Alibaba Cloud ACK, eRDMA with Arena")
+def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report --rdma: it asks for rdma/hca, which is Lingjun's device and not eRDMA's."""
+    if part.kind == "arena" and (word := part.settings.get("rdma")):
+        yield word, "--rdma asks for rdma/hca, which no eRDMA node has", "write --device=aliyun/erdma=1 in its place"
+    if part.kind == "arena" and part.gpus and ERDMA not in part.limits:
+        yield part.gpus, f"no --device={ERDMA}=1: the pods get no eRDMA device", f"add --device={ERDMA}=1"
+
+
+@rule("skypilot.internal", "warning", "skypilot-org/skypilot, sky/clouds/aws.py, make_deploy_resources_variables")
+def public_addresses(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report SkyPilot's machines on AWS with public addresses, which EC2 gives to one interface alone."""
+    tier, cloud = part.settings.get("network_tier"), part.settings.get("infra") or part.settings.get("cloud")
+    if part.kind != "skypilot" or not (tier and tier.text == "best" and cloud and cloud.text.startswith("aws")):
+        return
+    internal = part.settings.get("internal-ips")
+    if internal and (internal.text.lower() in TRUE or is_placeholder(internal.text)):
+        return
+    interfaces = _interfaces(part, context)
+    if (part.job_nodes or 0) > 1 and interfaces > 1:
+        problem = f"SkyPilot gives a machine with a public address 1 of its {interfaces} EFA interfaces"
+        fix = "set aws.use_internal_ips: true, with use_ssm or ssh_proxy_command, in SkyPilot's configuration"
+        yield tier, problem, f"{fix}, where it is not there yet"
+
+
+def _interfaces(part: JobPart, context: CheckContext) -> int:
+    """Return the EFA interfaces of a machine: its instance type's, or the fewest of all types with these GPUs.
+
+    0 if unknown.
+    """
+    if context.node:
+        return context.node.interfaces
+    gpu = part.settings.get("gpu")
+    types = context.tables.instances.types.values()
+    return min(
+        (
+            row.interfaces
+            for row in types
+            if gpu
+            and row.fabric == "efa"
+            and row.gpu == gpu.text.partition("-")[0]
+            and part.gpus
+            and row.gpus == part.gpus.number
+        ),
+        default=0,
+    )
+
+
+@rule("sagemaker.vpc", "error", "AWS, SageMaker AI: EFA needs security groups that allow all traffic from themselves")
+def without_vpc(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report several hosts with EFA and no VPC: their security group does not let the adapters communicate."""
+    several = part.nodes if part.nodes and (part.nodes.number or 0) > 1 else None
+    if several and part.kind == "sagemaker" and context.fabric == "efa" and "vpc" not in part.settings:
+        yield several, f"{several.text} hosts and no VpcConfig: EFA has no security group", "add VpcConfig"
+
+
+@rule(
+    "eksctl.efa",
+    "error",
+    "eksctl-io/eksctl, pkg/cfn/builder/network_interfaces.go and pkg/apis/eksctl.io/v1alpha5/validation.go",
+)
+def eksctl_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report a node group whose nodes get no adapters, or that eksctl cannot make."""
+    if part.kind != "eksctl" or not (part.instance and context.node and context.node.fabric == "efa"):
+        return
+    enabled, template = part.settings.get("efa-enabled"), part.settings.get("launch-template")
+    if not template and (not enabled or enabled.text != "true"):
+        yield (
+            part.instance,
+            f"{node_name(part)} has {context.node.interfaces} EFA, and efaEnabled is not set",
+            "write efaEnabled: true",
+        )
+    if enabled and enabled.text == "true" and context.node.first_card == "ena":
+        problem = f"efaEnabled puts EFA on every card, and card 0 of {node_name(part)} takes none"
+        yield enabled, problem, "give the node group a launch template, as `invoke cluster` writes it"
+    zones = part.settings.get("zones")
+    if zones and (zones.number or 0) != 1:
+        yield (
+            zones,
+            "EFA works within one zone, and the node group is not held to one",
+            "name one zone in availabilityZones",
+        )
+    if not part.settings.get("private"):
+        problem = "nodes with several network cards get no public address, and privateNetworking is not set"
+        yield part.instance, problem, "write privateNetworking: true"
