@@ -141,13 +141,11 @@ class Launcher(Row):
 
 
 class RankStarter(Row):
-    """A program that starts ranks itself; facts/launchers.yaml says what the lists hold."""
+    """A program that starts ranks itself."""
 
-    programs: tuple[str, ...]
-    modules: tuple[str, ...] = ()
-    placement: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    note: str = ""
+    programs: tuple[str, ...]  # how its command lines begin, without folders
+    modules: tuple[str, ...] = ()  # after `python -m`
+    note: str = ""  # what changes for a script without it
 
 
 class ClusterMaker(Row):

@@ -78,23 +78,8 @@ def _message(name: str, words: Sequence[str], starter: RankStarter) -> str:
         if PYTHON.fullmatch(_program(word)):
             options, command = options[:position], [*options[position + 1 :], *command]
             break
-    dropped = shlex.join(_without_placement(options, starter))
-    note_on_options = (
-        f"\nthe job does not carry {name}'s options {dropped}: set in the script what they set" if dropped else ""
-    )
-    return f"{problem}\n{fix}: -- {shlex.join(command)}{note_on_options}{note}"
-
-
-def _without_placement(options: Sequence[str], starter: RankStarter) -> Iterator[str]:
-    """Yield the options that are not about nodes, ranks and addresses."""
-    words = iter(options)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name in starter.placement:
-            if not equals:
-                next(words, None)
-        elif word not in starter.flags:
-            yield word
+    lost = f"\nthe job sets nodes and ranks; what else {shlex.join(options)} sets, set in the script" if options else ""
+    return f"{problem}\n{fix}: -- {shlex.join(command)}{lost}{note}"
 
 
 def _program(word: str) -> str:
