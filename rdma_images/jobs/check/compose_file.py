@@ -34,7 +34,7 @@ def parts(document: ForeignDocument) -> Iterator[JobPart]:
             environment={
                 key: service.with_text(value) for key, value in _environment(service.lookup("environment").value)
             },
-            settings={
+            traits={
                 **({"tensor-parallel": command.with_text(size["size"])} if size else {}),
                 **{
                     key: service.with_text("given")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rdma_images.jobs.check import option_parser, shell
 from rdma_images.jobs.check.commands import ShellWord
-from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
+from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, Trait
 
 RUN = re.compile(r"(?<![\w-])(?:docker|nerdctl|podman)\s+(?:container\s+)?run\s(?P<rest>[^\n]*)")
 TENSOR_PARALLEL = re.compile(r"\s(?:--tensor-parallel-size|--tp-size|--tp|-tp)[=\s]\s*(?P<size>\d+)")
@@ -37,13 +37,13 @@ def parts(text: str, file: str) -> Iterator[JobPart]:
         pairs = [value.partition("=") for value in options.get("env", ())]
         networks = options.get("network", [])
         gpus = next((count for value in options.get("gpus", ()) if (count := _gpus(value))), "")
-        settings = {right: LocatedText("given", line) for right, granted in _access(options).items() if granted}
+        traits = {right: LocatedText("given", line) for right, granted in _access(options).items() if granted}
         if not _has_shared_memory(options) and "$" not in image:
-            settings["default-shm"] = LocatedText("docker run", line)
+            traits["default-shm"] = LocatedText("docker run", line)
         if size := TENSOR_PARALLEL.search(match["rest"]):  # of an image whose entrypoint is a server
-            settings["tensor-parallel"] = LocatedText(size["size"], line)
+            traits["tensor-parallel"] = LocatedText(size["size"], line)
         if not networks and not has_several and "$" not in image:
-            settings["default-network"] = LocatedText("docker run", line)
+            traits["default-network"] = LocatedText("docker run", line)
         yield JobPart(
             file,
             line,
@@ -52,7 +52,7 @@ def parts(text: str, file: str) -> Iterator[JobPart]:
             gpus=LocatedText(gpus, line) if gpus else None,
             image=LocatedText(image, line) if image else None,
             environment={key: LocatedText(value, line) for key, equals, value in pairs if equals},
-            settings=settings,
+            traits=traits,
             network="host" if networks == ["host"] else "pod",
             # Several "nodes" that share one host's network do meet there.
             start=replace(
@@ -77,7 +77,7 @@ def _is_job(options: dict[str, list[str]]) -> bool:
     )
 
 
-def _access(options: dict[str, list[str]]) -> dict[str, bool]:
+def _access(options: dict[str, list[str]]) -> dict[Trait, bool]:
     """Return what the container may: all, RDMA devices, and to lock memory."""
     devices = [value for key in ("device", "volume", "mount") for value in options.get(key, ())]
     capabilities = [value.upper().removeprefix("CAP_") for value in options.get("cap_add", ())]

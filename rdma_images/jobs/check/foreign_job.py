@@ -8,6 +8,29 @@ from rdma_images.core.yaml_file import ForeignDocument, YamlPath
 
 Kind = Literal["kubernetes", "eksctl", "skypilot", "slurm", "arena", "sagemaker", "docker", "script"]
 Network = Literal["pod", "host"]
+PodTrait = Literal["networks", "claims", "service", "selector", "name", "pod-names", "runtime", "replaces", "ray"]
+PodSetting = Literal["host-network", "dns-policy", "ipc-lock", "mounts", "restart", "tries"]
+PodCount = Literal["job-nodes", "mpi-slots", "ranks-placed"]
+HostFolder = Literal["host-shm", "host-devices"]
+ContainerTrait = Literal["privileged", "devices", "memlock", "default-network", "tensor-parallel", "compose"]
+SharedMemory = Literal["default-shm", "disk-shm"]
+ScriptTrait = Literal["srun", "lightning", "clean-container", "container-env", "early-rank"]
+LostDirective = Literal["late-directive", "lower-directive", "no-shebang", "dos-lines"]
+CloudTrait = Literal["network_tier", "infra", "cloud", "run", "gpu", "internal-ips", "vpc"]
+NodeGroupTrait = Literal["efa-enabled", "private", "launch-template", "zones"]
+# What only some kinds of jobs say, by our own names; where the value says nothing, it is "given".
+Trait = (
+    PodTrait
+    | PodSetting
+    | PodCount
+    | HostFolder
+    | ContainerTrait
+    | SharedMemory
+    | ScriptTrait
+    | LostDirective
+    | CloudTrait
+    | NodeGroupTrait
+)
 Severity = Literal["error", "warning"]
 
 
@@ -142,9 +165,8 @@ class JobPart:
     requests: Mapping[str, LocatedText] = field(default_factory=dict)  # of Kubernetes, by resource
     limits: Mapping[str, LocatedText] = field(default_factory=dict)
     environment: Mapping[str, LocatedText] = field(default_factory=dict)
-    settings: Mapping[str, LocatedText] = field(
-        default_factory=dict
-    )  # values that only some kinds have, by our own names
+    options: Mapping[str, LocatedText] = field(default_factory=dict)  # of sbatch or arena, with _ for -
+    traits: Mapping[Trait, LocatedText] = field(default_factory=dict)
     network: Network | None = None  # whose interfaces the ranks see
     start: RankStart = RankStart()
     more_images: tuple[LocatedText, ...] = ()
@@ -157,7 +179,7 @@ class JobPart:
     @property
     def job_nodes(self) -> int | None:
         """Return the nodes of the whole job, of which this may be some; None where that is not written."""
-        word = self.settings.get("job-nodes") or self.nodes
+        word = self.traits.get("job-nodes") or self.nodes
         return word.number if word else None
 
     def amount(self, resource: str) -> LocatedText | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import compose_file, docker, kubernetes, requests, scripts
-from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
+from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, Trait
 
 PROGRAMS = (".sh", ".bash", ".py", ".txt", ".sbatch", ".slurm", ".sub")  # no YAML, whatever is in them
 STANDARD_INPUT = "-"
@@ -48,8 +48,10 @@ def parts(path: Path) -> Iterator[JobPart]:
         script_parts = list(scripts.parts(text, name))
         if not script_parts and path.suffix != ".py":
             script_parts = list(docker.parts(text, name)) or list(scripts.launch_parts(text, name))
-        settings = {"dos-lines": LocatedText("#!", 1)} if has_dos_lines and text.startswith("#!") else {}
-        yield from (replace(part, settings={**part.settings, **settings}) for part in script_parts)
+        traits: dict[Trait, LocatedText] = {}
+        if has_dos_lines and text.startswith("#!"):
+            traits["dos-lines"] = LocatedText("#!", 1)
+        yield from (replace(part, traits={**part.traits, **traits}) for part in script_parts)
     elif HELM.search(text) and not is_rendered:
         raise TemplateError("a Helm template: check what `helm template` makes of it")
     elif JINJA.search(text) and not is_rendered:

@@ -8,7 +8,16 @@ from typing import Any
 
 from rdma_images.core.yaml_file import ForeignDocument
 from rdma_images.jobs.check import shell
-from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText, Network, RankStart, ShellFault, YamlNode
+from rdma_images.jobs.check.foreign_job import (
+    JobPart,
+    Launch,
+    LocatedText,
+    Network,
+    RankStart,
+    ShellFault,
+    Trait,
+    YamlNode,
+)
 
 INSTANCE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-]*)")  # labels that unlike nodes share
@@ -24,7 +33,7 @@ ROLES = ("Launcher", "Worker", "Master", "Chief")
 
 NETWORKS = ("k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-network")  # annotations that Multus reads
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-HOST_PATHS = {"/dev/shm": "host-shm", "/dev/infiniband": "host-devices"}
+HOST_PATHS: dict[str, Trait] = {"/dev/shm": "host-shm", "/dev/infiniband": "host-devices"}
 
 
 def parts(document: ForeignDocument) -> Iterator[JobPart]:
@@ -73,7 +82,7 @@ def _pod(top: YamlNode, pod: YamlNode) -> JobPart:
         requests=requested,
         limits=limits,
         environment={**_environment(container), **command.variables},
-        settings=dict(_settings(top, pod, container)),
+        traits=dict(_traits(top, pod, container)),
         network="host" if network and network.text == "true" else "pod",
         start=replace(
             command.start,
@@ -92,8 +101,8 @@ def _main_container(containers: list[YamlNode]) -> YamlNode:
     )
 
 
-def _settings(top: YamlNode, pod: YamlNode, container: YamlNode) -> Iterator[tuple[str, LocatedText]]:
-    """Yield the settings of a pod that rules read, by our own name of each."""
+def _traits(top: YamlNode, pod: YamlNode, container: YamlNode) -> Iterator[tuple[Trait, LocatedText]]:
+    """Yield what a pod says beside its resources and variables."""
     yield from _host_devices(pod)
     yield from _run_policy(top, pod)
     kind, mounts, claims = top.lookup("kind"), container.lookup("volumeMounts"), pod.lookup("resourceClaims")
@@ -179,10 +188,12 @@ def _train_job(top: YamlNode) -> JobPart:
     resources = trainer.lookup("resourcesPerNode")
     requested, limits = resources.lookup("requests").words, resources.lookup("limits").words
     command = _command(trainer)
-    settings = {"replaces": resources.with_text("resourcesPerNode")} if resources.mapping else {}
+    traits: dict[Trait, LocatedText] = {}
+    if resources.mapping:
+        traits["replaces"] = resources.with_text("resourcesPerNode")
     runtime = top.lookup("spec", "runtimeRef")
     if name := runtime.lookup("name").word:
-        settings["runtime"] = runtime.with_text(name.text)
+        traits["runtime"] = runtime.with_text(name.text)
     return JobPart(
         top.document.name,
         trainer.line,
@@ -195,7 +206,7 @@ def _train_job(top: YamlNode) -> JobPart:
         requests=requested,
         limits=limits,
         environment={**_environment(trainer), **command.variables},
-        settings=settings,
+        traits=traits,
         start=replace(command.start, ranks=command.start.ranks or trainer.lookup("numProcPerNode").word),
     )
 
@@ -222,7 +233,7 @@ def _skypilot(top: YamlNode) -> JobPart:
     network = _network_of_cloud(resources.mapping)
     image = _skypilot_image(str(image_id.value or ""), network)
     internal = aws.lookup("use_internal_ips").word
-    words = {
+    words: dict[Trait, LocatedText | None] = {
         **{key: resources.lookup(key).word for key in ("network_tier", "infra", "cloud")},
         "run": top.lookup("run").word,
         "gpu": accelerators.with_text(gpu) if gpu else None,
@@ -242,7 +253,7 @@ def _skypilot(top: YamlNode) -> JobPart:
         requests=inner.lookup("requests").words,
         limits=inner.lookup("limits").words,
         environment={**top.lookup("envs").words, **run.variables},
-        settings={key: word for key, word in words.items() if word},
+        traits={key: word for key, word in words.items() if word},
         network=network,
         start=replace(run.start, unexpanded=(*run.start.unexpanded, *_early_variables(top))),
     )
@@ -282,7 +293,7 @@ def _node_groups(top: YamlNode) -> Iterator[JobPart]:
         zones = group.lookup("availabilityZones").value or group.lookup("subnets").value or []
         if group.lookup("capacityReservation").value:  # which is in one zone
             zones = None
-        words = {
+        words: dict[Trait, LocatedText | None] = {
             "efa-enabled": group.lookup("efaEnabled").word,
             "private": group.lookup("privateNetworking").word,
             "launch-template": template.with_text("given") if "launchTemplate" in group.mapping else None,
@@ -295,7 +306,7 @@ def _node_groups(top: YamlNode) -> Iterator[JobPart]:
             f"eksctl node group {group.mapping.get('name', group.path[-1])}",
             instance=group.lookup("instanceType").word,
             nodes=group.lookup("desiredCapacity").word,
-            settings={name: word for name, word in words.items() if word},
+            traits={name: word for name, word in words.items() if word},
         )
 
 
@@ -378,15 +389,15 @@ def _total(groups: list[YamlNode], node: YamlNode) -> LocatedText | None:
     return node.with_text(str(sum(known_counts))) if counts and len(known_counts) == len(counts) else None
 
 
-def _host_devices(pod: YamlNode) -> Iterator[tuple[str, LocatedText]]:
+def _host_devices(pod: YamlNode) -> Iterator[tuple[Trait, LocatedText]]:
     """Yield the folders of the node's /dev that a pod mounts by path."""
     for volume in pod.lookup("volumes").items:
         mounted = str(volume.lookup("hostPath", "path").value)
-        if setting := HOST_PATHS.get(mounted.rstrip("/")):
-            yield setting, volume.with_text(mounted)
+        if trait := HOST_PATHS.get(mounted.rstrip("/")):
+            yield trait, volume.with_text(mounted)
 
 
-def _run_policy(top: YamlNode, pod: YamlNode) -> Iterator[tuple[str, LocatedText]]:
+def _run_policy(top: YamlNode, pod: YamlNode) -> Iterator[tuple[Trait, LocatedText]]:
     """Yield the operator's limit of retries, and the pods' restart policy at any depth above the container."""
     for limit in (top.lookup("spec", "backoffLimit"), top.lookup("spec", "runPolicy", "backoffLimit")):
         if limit.word:

@@ -25,7 +25,6 @@ def _training_job(data: dict[str, Any], text: str, name: str) -> JobPart:
         return LocatedText(str(value), _line(text, key)) if value not in (None, "") else None
 
     environment = data.get("Environment")
-    settings = {"vpc": LocatedText("given", _line(text, "VpcConfig"))} if data.get("VpcConfig") else {}
     return JobPart(
         name,
         _line(text, "TrainingJobName"),
@@ -38,7 +37,7 @@ def _training_job(data: dict[str, Any], text: str, name: str) -> JobPart:
             key: LocatedText(str(value), _line(text, key))
             for key, value in (environment.items() if isinstance(environment, dict) else ())
         },
-        settings=settings,
+        traits={"vpc": LocatedText("given", _line(text, "VpcConfig"))} if data.get("VpcConfig") else {},
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rdma_images.jobs.check import commands, option_parser, shell
 from rdma_images.jobs.check.commands import ShellWord
-from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, ShellFault
+from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, ShellFault, Trait
 
 WRAP = re.compile(r"\bsbatch\b[^#\n]*(?:\\\n[^\n]*)*--wrap\b")
 ARENA = re.compile(r"\barena\s+submit\s+[a-z]+")
@@ -90,39 +90,38 @@ def launch_parts(text: str, name: str) -> Iterator[JobPart]:
 
 def _slurm(text: str, name: str, title: str) -> JobPart:
     starts = shell.line_starts(text)
-    directives = _directives(text, starts)
-    options = {name.replace("_", "-"): word for name, word in directives.items()}
+    options = _directives(text, starts)
     nodes = options.get("nodes")
     initial_values = dict.fromkeys(NODE_COUNTS, nodes.text) if nodes and nodes.number else {}
     script_settings = shell.read_settings(text, initial_values=initial_values, folder=Path(name).parent)
     images = tuple(LocatedText(word.text.removeprefix("docker://"), word.line) for word in script_settings.images)
-    if directive := options.get("container-image"):
+    if directive := options.get("container_image"):
         images = (LocatedText(directive.text.removeprefix("docker://"), directive.line), *images)
-    settings = dict(options)
-    if script_settings.container_env:
-        settings["container-env"] = script_settings.container_env
+    traits: dict[Trait, LocatedText] = {}
+    if container_env := script_settings.container_env or options.get("container_env"):
+        traits["container-env"] = container_env
     if SRUN.search(text):
-        settings["srun"] = LocatedText("srun", 1)
+        traits["srun"] = LocatedText("srun", 1)
     if late_match := _late_directive(text):
-        settings["late-directive"] = LocatedText(
+        traits["late-directive"] = LocatedText(
             re.split(r"[=\s]", late_match["option"])[0], bisect_right(starts, late_match.start("option"))
         )
     if options and (match := LOWER_DIRECTIVE.search(text)):
-        settings["lower-directive"] = LocatedText(match["option"], bisect_right(starts, match.start()))
+        traits["lower-directive"] = LocatedText(match["option"], bisect_right(starts, match.start()))
     if LIGHTNING.search(text):
-        settings["lightning"] = LocatedText("given", 1)
+        traits["lightning"] = LocatedText("given", 1)
     if match := CLEAN_CONTAINER.search(text):
-        settings["clean-container"] = LocatedText(match["program"], bisect_right(starts, match.start()))
+        traits["clean-container"] = LocatedText(match["program"], bisect_right(starts, match.start()))
     if options and not text.startswith("#!"):
-        settings["no-shebang"] = LocatedText("#SBATCH", 1)
+        traits["no-shebang"] = LocatedText("#SBATCH", 1)
     if options and (rank_match := _early_rank(text)):
-        settings["early-rank"] = LocatedText(rank_match["value"], bisect_right(starts, rank_match.start("value")))
+        traits["early-rank"] = LocatedText(rank_match["value"], bisect_right(starts, rank_match.start("value")))
     code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     code = HOST_QUERY.sub("", code)
     lone_launcher = (
         script_settings.start.lone_launcher or _lone_program(code, options) or _lone_torchrun(code, script_settings)
     )
-    unexpanded = (*script_settings.start.unexpanded, *_unexpanded_directives(text, directives))
+    unexpanded = (*script_settings.start.unexpanded, *_unexpanded_directives(text, options))
     start = replace(script_settings.start, lone_launcher=lone_launcher, unexpanded=unexpanded)
     # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes; so may a condition.
     if OWN_NODES.search(code):
@@ -138,7 +137,8 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
         gpus=_gpus(options),
         image=images[0] if images else None,
         environment=script_settings.variables,
-        settings=settings,
+        options=options,
+        traits=traits,
         network="host",
         start=start,
         more_images=images[1:],
@@ -149,7 +149,7 @@ def _wrapped_commands(text: str, name: str) -> Iterator[JobPart]:
     """Yield the part of each `sbatch --wrap` of a shell's script."""
     for command in commands.parse_commands(text).commands if WRAP.search(text) else ():
         parsed = option_parser.parse("sbatch", command.words[1:])
-        options = {option.replace("_", "-"): word for option, word in parsed.options.items()}
+        options = parsed.options
         if command.words[0].text != "sbatch" or "wrap" not in options:
             continue
         script_settings = shell.read_settings(options["wrap"].text, options["wrap"].line)
@@ -161,7 +161,7 @@ def _wrapped_commands(text: str, name: str) -> Iterator[JobPart]:
             nodes=options.get("nodes"),
             gpus=_gpus(options),
             environment=script_settings.variables,
-            settings=options,
+            options=options,
             network="host",
             start=script_settings.start,
         )
@@ -224,15 +224,15 @@ def _lone_torchrun(code: str, script_settings: shell.ShellSettings) -> LocatedTe
 
 def _gpus(options: Mapping[str, LocatedText]) -> LocatedText | None:
     """Return the GPUs of each node, as a number where one is written."""
-    if (word := options.get("gpus-per-node")) and (match := COUNT.fullmatch(word.text)):
+    if (word := options.get("gpus_per_node")) and (match := COUNT.fullmatch(word.text)):
         return LocatedText(match["count"], word.line)
     if (word := options.get("gres")) and (match := GRES.search(word.text)):
         return LocatedText(match["count"], word.line)
-    nodes, tasks = options.get("nodes"), options.get("ntasks-per-node")
-    for name, divisor in (("gpus", nodes), ("gpus-per-task", None)):
+    nodes, tasks = options.get("nodes"), options.get("ntasks_per_node")
+    for name, divisor in (("gpus", nodes), ("gpus_per_task", None)):
         if (word := options.get(name)) and (match := COUNT.fullmatch(word.text)):
             count = int(match["count"][:9])
-            if name == "gpus-per-task":
+            if name == "gpus_per_task":
                 return LocatedText(str(count * tasks.number), word.line) if tasks and tasks.number else None
             if divisor and divisor.number and count % divisor.number == 0:
                 return LocatedText(str(count // divisor.number), word.line)
@@ -277,7 +277,7 @@ def _arena(rows: Sequence[str], line: int, name: str) -> JobPart:
         image=first.get("image"),
         limits=limits,
         environment=environment,
-        settings=first,
+        options=first,
         network="host" if "hostNetwork" in flags else "pod",
     )
 

@@ -29,9 +29,9 @@ RULES: tuple[JobRule, ...] = tuple(
 def check(parts: Sequence[JobPart], tables: FactTables) -> Iterator[JobFinding]:
     """Yield what is wrong with the parts of jobs, in their order and that of the rules."""
     runtimes = {
-        part.settings["name"].text
+        part.traits["name"].text
         for part in parts
-        if "name" in part.settings and part.title.startswith(RUNTIMES) and _asks_for_adapters(part)
+        if "name" in part.traits and part.title.startswith(RUNTIMES) and _asks_for_adapters(part)
     }
     images = {part.image.text for part in parts if part.image}
     versions = {image: image_reports.versions(image) for image in images}
@@ -43,7 +43,7 @@ def check(parts: Sequence[JobPart], tables: FactTables) -> Iterator[JobFinding]:
         if file_parts[0].title == ACCELERATE:
             shared = replace(shared, siblings=tuple(part for part in parts if part.title == ACCELERATE))
         for part in file_parts:
-            runtime = part.settings.get("runtime")
+            runtime = part.traits.get("runtime")
             context = replace(
                 shared,
                 node=_node(part, tables),
@@ -62,7 +62,7 @@ def check(parts: Sequence[JobPart], tables: FactTables) -> Iterator[JobFinding]:
 def _shared(parts: Sequence[JobPart], tables: FactTables) -> CheckContext:
     """Return what the parts of a file tell of each other: one that does not show its fabric has that of the others."""
     fabrics = [_fabric(part, tables) for part in parts]
-    mounts = (part.settings["mounts"].text.split(":") for part in parts if "mounts" in part.settings)
+    mounts = (part.traits["mounts"].text.split(":") for part in parts if "mounts" in part.traits)
     return CheckContext(
         tables,
         node=None,

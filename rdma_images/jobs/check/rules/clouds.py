@@ -11,7 +11,7 @@ TRUE = ("true", "yes", "on")  # in YAML 1.1, which SkyPilot reads
 @rule("arena.rdma", "error", "kubeflow/arena, charts/pytorchjob; Alibaba Cloud ACK, eRDMA with Arena")
 def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report --rdma: it asks for rdma/hca, which is Lingjun's device and not eRDMA's."""
-    if part.kind == "arena" and (word := part.settings.get("rdma")):
+    if part.kind == "arena" and (word := part.options.get("rdma")):
         yield word, "--rdma asks for rdma/hca, which no eRDMA node has", "write --device=aliyun/erdma=1 in its place"
     if part.kind == "arena" and part.gpus and ERDMA not in part.limits:
         yield part.gpus, f"no --device={ERDMA}=1: the pods get no eRDMA device", f"add --device={ERDMA}=1"
@@ -20,10 +20,10 @@ def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 @rule("skypilot.internal", "warning", "skypilot-org/skypilot, sky/clouds/aws.py, make_deploy_resources_variables")
 def public_addresses(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report SkyPilot's machines on AWS with public addresses, which EC2 gives to one interface alone."""
-    tier, cloud = part.settings.get("network_tier"), part.settings.get("infra") or part.settings.get("cloud")
+    tier, cloud = part.traits.get("network_tier"), part.traits.get("infra") or part.traits.get("cloud")
     if part.kind != "skypilot" or not (tier and tier.text == "best" and cloud and cloud.text.startswith("aws")):
         return
-    internal = part.settings.get("internal-ips")
+    internal = part.traits.get("internal-ips")
     if internal and (internal.text.lower() in TRUE or is_placeholder(internal.text)):
         return
     interfaces = _interfaces(part, context)
@@ -40,7 +40,7 @@ def _interfaces(part: JobPart, context: CheckContext) -> int:
     """
     if context.node:
         return context.node.interfaces
-    gpu = part.settings.get("gpu")
+    gpu = part.traits.get("gpu")
     types = context.tables.instances.types.values()
     return min(
         (
@@ -60,7 +60,7 @@ def _interfaces(part: JobPart, context: CheckContext) -> int:
 def without_vpc(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report several hosts with EFA and no VPC: their security group does not let the adapters communicate."""
     several = part.nodes if part.nodes and (part.nodes.number or 0) > 1 else None
-    if several and part.kind == "sagemaker" and context.fabric == "efa" and "vpc" not in part.settings:
+    if several and part.kind == "sagemaker" and context.fabric == "efa" and "vpc" not in part.traits:
         yield several, f"{several.text} hosts and no VpcConfig: EFA has no security group", "add VpcConfig"
 
 
@@ -73,7 +73,7 @@ def eksctl_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report a node group whose nodes get no adapters, or that eksctl cannot make."""
     if part.kind != "eksctl" or not (part.instance and context.node and context.node.fabric == "efa"):
         return
-    enabled, template = part.settings.get("efa-enabled"), part.settings.get("launch-template")
+    enabled, template = part.traits.get("efa-enabled"), part.traits.get("launch-template")
     if not template and (not enabled or enabled.text != "true"):
         yield (
             part.instance,
@@ -83,13 +83,13 @@ def eksctl_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     if enabled and enabled.text == "true" and context.node.first_card == "ena":
         problem = f"efaEnabled puts EFA on every card, and card 0 of {node_name(part)} takes none"
         yield enabled, problem, "give the node group a launch template, as `invoke cluster` writes it"
-    zones = part.settings.get("zones")
+    zones = part.traits.get("zones")
     if zones and (zones.number or 0) != 1:
         yield (
             zones,
             "EFA works within one zone, and the node group is not held to one",
             "name one zone in availabilityZones",
         )
-    if not part.settings.get("private"):
+    if not part.traits.get("private"):
         problem = "nodes with several network cards get no public address, and privateNetworking is not set"
         yield part.instance, problem, "write privateNetworking: true"

@@ -25,14 +25,14 @@ FILE = re.compile(r"[./].*|.*\.sqsh")  # an image that enroot has imported
 def small_shared_memory(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a container with several GPUs and the default /dev/shm of 64 MiB, or a folder on a disk in its place."""
     gpus = (part.gpus.number if part.gpus else None) or (_ranks_on_node(part) if part.kind == "docker" else None)
-    if "disk-shm" in part.settings and (gpus or 0) > 1:
+    if "disk-shm" in part.traits and (gpus or 0) > 1:
         problem = "/dev/shm is a folder on the node's disk: what ranks share goes through a file system"
-        yield part.settings["disk-shm"], problem, "write emptyDir: {medium: Memory}"
-    if "default-shm" in part.settings and (gpus or 0) > 1 and not part.title.startswith("Ray"):  # KubeRay mounts one
-        word = part.settings["default-shm"]
+        yield part.traits["disk-shm"], problem, "write emptyDir: {medium: Memory}"
+    if "default-shm" in part.traits and (gpus or 0) > 1 and not part.title.startswith("Ray"):  # KubeRay mounts one
+        word = part.traits["default-shm"]
         fix = "mount an emptyDir with medium: Memory on /dev/shm"
         if part.kind == "docker":
-            fix = "add shm_size or ipc: host" if "compose" in part.settings else "add --ipc=host, or --shm-size"
+            fix = "add shm_size or ipc: host" if "compose" in part.traits else "add --ipc=host, or --shm-size"
         yield word, f"/dev/shm has 64 MiB for {gpus} GPUs: NCCL and data loaders share memory there", fix
 
 
@@ -40,7 +40,7 @@ def _ranks_on_node(part: JobPart) -> int | None:
     """Return the most ranks that a command of a container starts on its node, as far as its options say."""
     names = ("tensor_parallel_size", "tp", "tp_size", "nproc_per_node", "num_gpus")
     words = [launch.options[name] for launch in part.start.launches for name in names if name in launch.options]
-    if size := part.settings.get("tensor-parallel"):
+    if size := part.traits.get("tensor-parallel"):
         words.append(size)
     return max((word.number for word in words if word.number), default=None)
 
@@ -48,10 +48,10 @@ def _ranks_on_node(part: JobPart) -> int | None:
 @rule("pod.rdma", "warning", "Mellanox/k8s-rdma-shared-dev-plugin, README: pods ask for its resource, and add IPC_LOCK")
 def pods_without_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report pods for InfiniBand or RoCE without a device of it, or without memory that they may lock."""
-    if part.kind != "kubernetes" or not part.gpus or {"privileged", "claims"} & part.settings.keys():
+    if part.kind != "kubernetes" or not part.gpus or {"privileged", "claims"} & part.traits.keys():
         return
     resources = {name: word for name, word in {**part.requests, **part.limits}.items() if RDMA_RESOURCE.search(name)}
-    if word := part.settings.get("host-devices"):
+    if word := part.traits.get("host-devices"):
         if not resources:
             problem = (
                 "/dev/infiniband is mounted by its path, and the container is not privileged: it may open no device"
@@ -64,7 +64,7 @@ def pods_without_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
         problem = "NCCL_IB_ variables are set, and the pod asks for no RDMA device: NCCL takes TCP"
         yield verbs, problem, "ask for the resource of the cluster's RDMA device plugin, as rdma/…"
     resource = next((word for name, word in resources.items() if name not in (EFA, ERDMA) and "efa" not in name), None)
-    if resource and "ipc-lock" not in part.settings:
+    if resource and "ipc-lock" not in part.traits:
         problem = "the pod has RDMA devices and no IPC_LOCK: locked memory may be limited, and no queue pair be created"
         yield resource, problem, "add securityContext.capabilities.add: [IPC_LOCK]"
 
@@ -77,8 +77,8 @@ def pods_without_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 def functions_without_network(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report pods that ask for a function of SR-IOV, and for no network that brings its interface."""
     resource = next((word for name, word in part.limits.items() if VIRTUAL_FUNCTION.search(name)), None)
-    host_network = part.settings.get("host-network")
-    if part.kind == "kubernetes" and resource and "networks" not in part.settings and not host_network:
+    host_network = part.traits.get("host-network")
+    if part.kind == "kubernetes" and resource and "networks" not in part.traits and not host_network:
         problem = "the pod asks for a function of SR-IOV and has no annotation k8s.v1.cni.cncf.io/networks"
         yield resource, f"{problem}: it gets no interface, and RoCE no GID", "name the network of that resource in it"
 
@@ -90,8 +90,8 @@ def functions_without_network(part: JobPart, _: CheckContext) -> Iterator[RuleFi
 )
 def names_on_hosts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report pods in the host's network that do not resolve the names by which an operator's nodes meet."""
-    word, policy = part.settings.get("host-network"), part.settings.get("dns-policy")
-    has_names = part.title.startswith(OF_OPERATORS) or "pod-names" in part.settings
+    word, policy = part.traits.get("host-network"), part.traits.get("dns-policy")
+    has_names = part.title.startswith(OF_OPERATORS) or "pod-names" in part.traits
     if part.kind != "kubernetes" or not has_names or not word or word.text != "true":
         return
     if not (policy and policy.text in ("ClusterFirstWithHostNet", "None")):
@@ -115,17 +115,17 @@ def network_of_docker(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a container for several nodes in docker's own network, whose addresses the other nodes cannot reach."""
     nodes = part.start.nodes.number if part.start.nodes else None
     joins_ray = any(launch.program == "ray" and "address" in launch.options for launch in part.start.launches)
-    if ((nodes or 0) > 1 or joins_ray) and (word := part.settings.get("default-network")):
+    if ((nodes or 0) > 1 or joins_ray) and (word := part.traits.get("default-network")):
         problem = (
             f"{nodes or 'several'} nodes, and the container is in docker's own network, which the others do not reach"
         )
-        yield word, problem, "write network_mode: host" if "compose" in part.settings else "add --network=host"
+        yield word, problem, "write network_mode: host" if "compose" in part.traits else "add --network=host"
 
 
 @rule("shm.host-path", "warning", "kubernetes.io, Pod Security Standards (baseline): no hostPath")
 def host_shared_memory(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report the host's /dev/shm: files of one job fill it for the next, and Pod Security refuses it."""
-    if word := part.settings.get("host-shm"):
+    if word := part.traits.get("host-shm"):
         problem = (
             "/dev/shm is the node's own: jobs share it and leave files in it, and the baseline Pod Security refuses it"
         )
@@ -135,7 +135,7 @@ def host_shared_memory(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 @rule("devices.host-path", "warning", "aws-samples/aws-do-eks pull request 63: the same pod with and without it")
 def host_devices(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report a hostPath of /dev/infiniband: it brings other adapters, too, which hide EFA."""
-    if (word := part.settings.get("host-devices")) and context.fabric == "efa":
+    if (word := part.traits.get("host-devices")) and context.fabric == "efa":
         problem = (
             "/dev/infiniband is the node's own: beside other RDMA adapters libfabric finds no EFA, and NCCL takes TCP"
         )
@@ -149,17 +149,17 @@ def host_devices(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
 )
 def docker_without_devices(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report a container for a fabric that lacks its devices, or may not lock memory."""
-    if part.kind != "docker" or "privileged" in part.settings or not (context.fabric or _asks_for_verbs(part)):
+    if part.kind != "docker" or "privileged" in part.traits or not (context.fabric or _asks_for_verbs(part)):
         return
     word = part.image or LocatedText("docker run", part.line)
     mofed = part.environment.get("NVIDIA_MOFED")  # by which NVIDIA's runtime brings the devices
-    if "devices" not in part.settings and not (mofed and mofed.text == "enabled"):
-        fix = "add devices: [/dev/infiniband]" if "compose" in part.settings else "add --device=/dev/infiniband"
+    if "devices" not in part.traits and not (mofed and mofed.text == "enabled"):
+        fix = "add devices: [/dev/infiniband]" if "compose" in part.traits else "add --device=/dev/infiniband"
         yield word, "the container gets no RDMA device, and NCCL takes TCP", fix
-    elif "memlock" not in part.settings:
+    elif "memlock" not in part.traits:
         problem = "locked memory stays limited: no queue pair can be created"
         fix = "add ulimits: {memlock: -1}, or cap_add: [IPC_LOCK]"
-        yield word, problem, fix if "compose" in part.settings else "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
+        yield word, problem, fix if "compose" in part.traits else "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
 
 
 def _asks_for_verbs(part: JobPart) -> bool:
@@ -180,10 +180,10 @@ def stale_device_plugin(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
 def silent_retries(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a measurement that is retried silently."""
     if not MEASUREMENT.search(
-        f"{part.settings['name'].text if 'name' in part.settings else ''} {part.image.text if part.image else ''}"
+        f"{part.traits['name'].text if 'name' in part.traits else ''} {part.image.text if part.image else ''}"
     ):
         return
-    restart, tries = part.settings.get("restart"), part.settings.get("tries")
+    restart, tries = part.traits.get("restart"), part.traits.get("tries")
     if restart and restart.text in RETRIES and not is_service(part):
         yield restart, f"restartPolicy: {restart.text} repeats a measurement that failed", "write restartPolicy: Never"
     if tries and tries.number:

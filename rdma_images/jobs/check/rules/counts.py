@@ -53,7 +53,7 @@ def wrong_efa_count(part: JobPart, context: CheckContext) -> Iterator[RuleFindin
     if requested is None:
         # One node needs no adapters; DRA's claims, a privileged container and SkyPilot's tier give them in another way.
         several = (part.job_nodes or 0) > 1 and not is_service(part)
-        if several and not any(part.settings.get(setting) for setting in ("network_tier", "claims", "privileged")):
+        if several and not any(part.traits.get(setting) for setting in ("network_tier", "claims", "privileged")):
             problem = f"no {EFA}: NCCL finds no adapter and goes over TCP, or does not start"
             fix = f"ask for {EFA}: {share} in requests and limits"
             yield part.gpus, problem, fix, "error" if context.uses_fabric else "warning"
@@ -117,7 +117,7 @@ def erased_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     needs_fabric = (
         context.node or context.runtime_adapters or context.uses_fabric
     )  # else nothing shows that the job has a fabric
-    word = part.settings.get("replaces")
+    word = part.traits.get("replaces")
     if word and needs_fabric and part.gpus and not (part.amount(EFA) or part.amount(ERDMA)):
         problem = (
             "resourcesPerNode has GPUs and no adapters: up to Trainer 2.2 it replaces the runtime's, which are lost"
@@ -149,7 +149,7 @@ def no_selector(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     if (
         requested
         and not part.instance
-        and "selector" not in part.settings  # a label of the cluster's own may stand for a type
+        and "selector" not in part.traits  # a label of the cluster's own may stand for a type
         and part.kind in ("kubernetes", "arena")
         and part.title != "TrainJob"
         and not is_service(part)

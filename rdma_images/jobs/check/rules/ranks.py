@@ -44,7 +44,7 @@ def ranks_and_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 @rule("ranks.slots", "error", "kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go, newConfigMap")
 def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report more of mpirun's ranks than workers' slots, which it refuses, and fewer, which leave slots empty."""
-    slots = part.settings.get("mpi-slots")
+    slots = part.traits.get("mpi-slots")
     ranks, total = part.start.mpi_ranks and part.start.mpi_ranks.number, slots and slots.number
     if not (context.accelerated and part.start.mpi_ranks and ranks and total) or ranks == total:
         return
@@ -52,7 +52,7 @@ def ranks_and_slots(part: JobPart, context: CheckContext) -> Iterator[RuleFindin
     problem = f"mpirun starts {ranks} rank{'s' if ranks > 1 else ''}, and the workers have {total} slots"
     if ranks > total:
         yield part.start.mpi_ranks, f"{problem}: it refuses to", fix
-    elif "ranks-placed" not in part.settings:
+    elif "ranks-placed" not in part.traits:
         yield part.start.mpi_ranks, f"{problem}: {total - ranks} may lie idle", fix, "warning"
 
 
@@ -81,9 +81,8 @@ def tasks_per_node(part: JobPart, launch: Launch) -> int | None:
     """Return how many tasks srun starts on each node; None where srun does not start it, or that is not known."""
     if launch.srun is None:
         return None
-    directives = {name.replace("-", "_"): word for name, word in part.settings.items()}
     nodes = number(launch.srun, "nodes", default=part.job_nodes)
-    for options in (launch.srun, directives):
+    for options in (launch.srun, part.options):
         total = number(options, "ntasks")
         if per_gpu := number(options, "ntasks_per_gpu"):
             return per_gpu * part.gpus.number if not total and part.gpus and part.gpus.number else None
@@ -196,8 +195,8 @@ def _trainer(part: JobPart, launch: Launch) -> dict[str, LocatedText]:
 @rule("ranks.slurm", "warning", "SchedMD, sbatch(1): with --ntasks, --ntasks-per-node is a maximum")
 def tasks_of_all_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a number of tasks that is not that of all nodes together."""
-    word = part.settings.get("ntasks")
-    per_node, nodes = part.settings.get("ntasks-per-node"), part.job_nodes or 1
+    word = part.options.get("ntasks")
+    per_node, nodes = part.options.get("ntasks_per_node"), part.job_nodes or 1
     if part.kind != "slurm" or not (word and word.number and per_node and per_node.number):
         return
     expected = per_node.number * nodes
@@ -216,7 +215,7 @@ def parallel_servers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     launches = part.start.launches
     has_ray = any(launch.program == "ray" for launch in launches)
     for launch in launches:
-        is_rays = launch.program == "vllm" and (has_ray or "ray" in part.settings or _has_backend(launch))
+        is_rays = launch.program == "vllm" and (has_ray or "ray" in part.traits or _has_backend(launch))
         if launch.program not in ("vllm", "sglang"):
             continue
         if is_rays:
@@ -278,7 +277,7 @@ def _has_backend(launch: Launch) -> bool:
 )
 def tasks_with_own_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report tasks of a node that each see one GPU alone: LOCAL_RANK is no device then, and NCCL maps no other one."""
-    directives = {name.replace("-", "_"): word for name, word in part.settings.items()} if part.kind == "slurm" else {}
+    directives = part.options if part.kind == "slurm" else {}
     for launch in part.start.launches if part.kind in ("slurm", "script") else ():
         options = {**directives, **(launch.srun or {})}
         binding = options.get("gpu_bind") or options.get("tres_bind")
@@ -302,8 +301,8 @@ def tasks_with_own_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
 )
 def tasks_that_nothing_starts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report tasks of one node that a script with Lightning never starts: it takes SLURM_NTASKS for its ranks."""
-    word, program = part.settings.get("ntasks-per-node") or part.settings.get("ntasks"), part.start.lone_launcher
-    if part.title != "sbatch script" or "lightning" not in part.settings or (part.job_nodes or 1) > 1:
+    word, program = part.options.get("ntasks_per_node") or part.options.get("ntasks"), part.start.lone_launcher
+    if part.title != "sbatch script" or "lightning" not in part.traits or (part.job_nodes or 1) > 1:
         return
     if program and program.text == "python" and word and (word.number or 0) > 1:
         problem = (

@@ -229,8 +229,8 @@ def wrong_port(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 def port_of_shared_node(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a fixed port of jobs that take a part of a node, of which another may run there at the same time."""
     gpus = part.gpus.number if part.gpus else None
-    is_array = "array" in part.settings
-    if part.title != "sbatch script" or "exclusive" in part.settings or (part.job_nodes or 1) > 1 or not gpus:
+    is_array = "array" in part.options
+    if part.title != "sbatch script" or "exclusive" in part.options or (part.job_nodes or 1) > 1 or not gpus:
         return
     if gpus > (MOST_SHARED_GPUS if is_array else 2):
         return
@@ -332,7 +332,7 @@ def wrong_address(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 )
 def names_of_no_pod(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report an address of the first node that begins as a pod's of this object, and is no name of one."""
-    pod_names = part.settings["pod-names"].text.split() if "pod-names" in part.settings else []
+    pod_names = part.traits["pod-names"].text.split() if "pod-names" in part.traits else []
     for word, _launch in _addresses(part) if pod_names else ():
         host, *labels = word.text.removeprefix("tcp://").partition(":")[0].split(".")
         subdomain = labels[0] if labels else ""
@@ -436,7 +436,7 @@ def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     for word in filter(None, (part.start.first_node, part.environment.get("MASTER_ADDR"))):
         if several and LOOPBACK.fullmatch(word.text):
             yield word, f"{word.text} is each node itself: no node meets the others", fix
-        elif "SLURM_LAUNCH_NODE_IPADDR" in word.text and "srun" not in part.settings:
+        elif "SLURM_LAUNCH_NODE_IPADDR" in word.text and "srun" not in part.traits:
             problem = (
                 "SLURM_LAUNCH_NODE_IPADDR is the node where srun is called, as a login node, and not the first one"
             )
@@ -449,7 +449,7 @@ def rank_before_srun(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     backends = (launch.options.get("rdzv_backend") for launch in part.start.launches)
     if any(backend and backend.text != "static" for backend in backends):
         return  # which chooses ranks by itself
-    word = part.settings.get("early-rank") or _exported_rank(part)
+    word = part.traits.get("early-rank") or _exported_rank(part)
     if (part.job_nodes or 0) > 1 and word:
         problem = f"the script itself puts its own {word.text} in place, before srun starts: each node gets rank 0"
         yield word, problem, "write srun bash -c '…' in single quotes, or a backslash before the dollar sign"

@@ -71,4 +71,4 @@ def node_name(part: JobPart) -> str:
 
 def is_service(part: JobPart) -> bool:
     """Return whether `part` serves requests, and is no job with an end."""
-    return "service" in part.settings
+    return "service" in part.traits

@@ -34,7 +34,7 @@ MIN_SIMILARITY = 0.8  # as difflib measures it: one letter of five
 )
 def broken_commands(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report lines that a shell reads as other commands than they look."""
-    if word := part.settings.get("dos-lines"):
+    if word := part.traits.get("dos-lines"):
         problem = "the lines end as on Windows, with a carriage return: the shell's name and each last word have one"
         yield word, problem, "convert the file, as with dos2unix or sed -i 's/\\r$//'"
     for fault in part.start.faults:
@@ -48,13 +48,13 @@ def broken_commands(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 )
 def lost_directives(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report directives that sbatch does not read, and a script that it refuses."""
-    if word := part.settings.get("late-directive"):
+    if word := part.traits.get("late-directive"):
         problem = f"#SBATCH {word.text} stands after the first command: sbatch does not read it, nor those below"
         yield word, problem, "move all directives before the first command"
-    if word := part.settings.get("lower-directive"):
+    if word := part.traits.get("lower-directive"):
         problem = f"#sbatch {word.text} is a comment: sbatch reads #SBATCH alone, in capitals"
         yield word, problem, "write #SBATCH", "warning"
-    if word := part.settings.get("no-shebang"):
+    if word := part.traits.get("no-shebang"):
         yield word, "the first line is not #!/bin/bash: sbatch refuses the script", "begin the file with #!/bin/bash"
 
 

@@ -56,7 +56,7 @@ def _variable_forwarding(part: JobPart, launch: Launch) -> tuple[str, frozenset[
     if export and "$" not in export.text:
         names = export.text.split(",")
         return f"srun has --export={export.text[:60]}", None if "ALL" in names else _names(names)
-    default = part.settings.get("export")
+    default = part.options.get("export")
     if launch.srun is not None and not export and default and default.text == "NONE":
         return "with #SBATCH --export=NONE srun passes nothing on", frozenset()
     if launch.program == "mpirun" and part.kind == "slurm":
@@ -76,7 +76,7 @@ def _variable_forwarding(part: JobPart, launch: Launch) -> tuple[str, frozenset[
 )
 def clean_containers(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a container that takes Slurm's variables from the ranks that srun starts in it."""
-    if word := part.settings.get("clean-container"):
+    if word := part.traits.get("clean-container"):
         problem = f"{word.text} takes the variables of srun and PMI from the ranks: each is rank 0 of one"
         yield word, problem, "leave -e and --containall out, or pass SLURM_ and PMI variables with --env"
 
@@ -291,7 +291,7 @@ def lost_exports(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report exports that lose to the image's own values: a run over TCP then measures the fabric twice."""
     if part.kind != "slurm" or not part.image:
         return
-    exported = part.settings["container-env"].text.split(",") if "container-env" in part.settings else []
+    exported = part.traits["container-env"].text.split(",") if "container-env" in part.traits else []
     for name, usual in (("NCCL_NET", ("Libfabric", "AWS Libfabric", "OFI", "IB")), ("FI_PROVIDER", ("efa",))):
         word = part.environment.get(name)
         if word and word.text not in usual and not is_placeholder(word.text) and name not in exported:
@@ -311,7 +311,7 @@ def chosen_sockets(part: JobPart, context: CheckContext) -> Iterator[RuleFinding
 @rule("tcp.leg", "error", "NVIDIA/nccl, NCCL_NET; libfabric's fi_fabric(7), FI_PROVIDER")
 def tcp_leg(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a run over TCP that only unsets what the image sets: the image's network stays in force."""
-    run = part.settings.get("run")
+    run = part.traits.get("run")
     if part.kind == "skypilot" and run and "USE_EFA" in part.environment and "NCCL_NET=Socket" not in run.text:
         problem = (
             "USE_EFA=false does not set NCCL_NET=Socket: the leg without EFA uses what the image insists on, or EFA"
