@@ -17,6 +17,7 @@ from validators.settings import started as environment_of
 STARTS = "execve(2): what the kernel starts; the shells' exec, and Python, say the same of a file that they are given"
 MOVED = "execve(2): a script whose interpreter is not there is not started, whatever else lies beside it"
 COMPILES = "facts/compiling.yaml, each row with its source"
+GIVEN = "the image's own entry point, started in a sealed container with a command that prints its environment"
 MAX_NAMES = 3
 CHOSEN = (
     "open-mpi/ompi, opal/mca/base/mca_base_component_find.c: a framework is not opened where a component that is asked "
@@ -24,6 +25,11 @@ CHOSEN = (
 )
 ALIASES = {"self", "sm", "vader"}  # which are built in, or names of each other
 LAUNCHERS = re.compile(r"torchrun|torchx|deepspeed|accelerate|ray|vllm|sglang|horovodrun|composer|colossalai|litgpt")
+# What an entry point meets in a sealed container, or without what a job gives it: no GPU, network, right or variable.
+OF_SITUATION = re.compile(
+    r"[Rr]ead-only|ermission denied|not permitted|[Nn]etwork|resolve|[Cc]onnect|nvidia|NVIDIA|CUDA|GPU|/dev/|[Dd]evice"
+    r"|No space|timed out|unbound variable|not set|must be set|must be specified|required|parameter null"
+)
 C_COMPILERS = ("gcc", "clang")  # as Triton calls them
 CXX_COMPILERS = {"c++", "g++", "clang++"}
 # Variables that lead a compiler to other headers.
@@ -91,6 +97,40 @@ def _fix(program: StartedProgram) -> str:
         probe.NO_INTERPRETER: f"install {program.interpreter}, or name the interpreter that is there",
         probe.CARRIAGE_RETURN: f"RUN sed -i 's/\\r$//' {program.program}, and *.sh text eol=lf in .gitattributes",
     }[program.fault]
+
+
+@pytest.mark.validator("programs.command", source=GIVEN, severity="warning")
+def test_command(inspection: Inspection, require: Requirement) -> None:
+    """The entry point starts the command that it is given."""
+    ended, settings = inspection.measured.ended_entry, inspection.measured.settings
+    if not ended and not inspection.measured.entry:
+        pytest.skip(inspection.measured.missing.get("entry", "the entry point was not started"))
+    programs = settings.programs.started if settings and settings.programs else []
+    if any(program.fault for program in programs):
+        pytest.skip("a program is not started: see programs.entry-point")
+    words = _entry_words(inspection.subject.entrypoint)
+    is_script = any(base_name(path) in probe.SHELLS for path in (*words[:1], *(p.interpreter for p in programs[:2])))
+    situation = bool(ended and ended.code and OF_SITUATION.search(ended.words))
+    require(
+        ended is None,
+        expected="it to start the command, which prints its environment",
+        actual=f"the entry point {' '.join(words)} ends with {ended.code}, and the command that `docker run` or a "
+        f"pod's args give it is not started{ended.words and f': {ended.words}'}"
+        if ended
+        else "it was started",
+        fix='end the script with exec "$@"; a pod\'s command: passes the entry point by'
+        if is_script
+        else "take the program out of ENTRYPOINT, and name it in CMD; a pod's command: passes the entry point by",
+        severity=None if is_script and not situation else "note",
+    )
+
+
+def _entry_words(entry: Sequence[str]) -> list[str]:
+    """Return the words that name an entry point: its program, and after a shell what that is given."""
+    words = list(entry)
+    if words and base_name(words[0]) in probe.INIT:
+        words = [word for word in words[1:] if not word.startswith("-")]
+    return words[:2] if words and base_name(words[0]) in probe.SHELLS else words[:1]
 
 
 @pytest.mark.validator("programs.scripts", source=MOVED, severity="warning")

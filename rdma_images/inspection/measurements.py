@@ -332,6 +332,19 @@ class EntryPointChanges(MeasuredValue):
     removed: list[str] = Field(default_factory=list)
 
 
+class EndedEntryPoint(MeasuredValue):
+    """The end of an entry point that did not start the command it was given: its exit code and its last line."""
+
+    code: int
+    words: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Return why nothing is known of its variables."""
+        words = f": {self.words}" if self.words else ""
+        return f"the entry point ended with {self.code} and started no other command{words}"
+
+
 class LogLine(MeasuredValue):
     """A plugin's message through NCCL's logger; `level` is ncclDebugLogLevel: 1 version, 2 warning, 3 information."""
 
@@ -411,6 +424,7 @@ class Measured(MeasuredValue):
     ] = None
     network: Annotated[StartedNetwork | None, Probe()] = None  # asked for by itself, once the others have answered
     entry: EntryPointChanges | None = None
+    ended_entry: EndedEntryPoint | None = None  # in the place of `entry`
     layers: tuple[MeasuredLayer, ...] | None = None
     missing: dict[str, str] = Field(default_factory=dict)
     lost: tuple[str, ...] = ()
@@ -438,7 +452,7 @@ def readable(document: dict[str, object]) -> dict[str, object]:
     """
     odd = {
         name: problem
-        for name in (*PROBE_DECLARATIONS, "entry", "layers")
+        for name in (*PROBE_DECLARATIONS, "entry", "ended_entry", "layers")
         if name in document and (problem := _misfit(name, document[name]))
     }
     missing = document.get("missing")

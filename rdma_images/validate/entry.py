@@ -14,7 +14,7 @@ from rdma_images.core.plain import plain
 from rdma_images.core.stream import ChunkReader
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.inspection.measurements import AssignedVariable, EntryPointChanges, Settings
+from rdma_images.inspection.measurements import AssignedVariable, EndedEntryPoint, EntryPointChanges, Settings
 from rdma_images.validate import container, transport
 from rdma_images.validate.probes import settings
 
@@ -22,13 +22,17 @@ LIMIT = 10.0  # seconds for the entry point to start what it is given
 # The process prints its own words around its environment: they part it from all that the entry point prints.
 ECHO_COMMAND = ("cat", "/proc/self/cmdline", "/proc/self/environ", "/proc/self/cmdline")
 AROUND = "".join(f"{word}\0" for word in ECHO_COMMAND[1:]).encode()
+# The engine's words about what it does not start.
+NOT_STARTED = re.compile(rb"Error response from daemon|OCI runtime|failed to (?:create|start)")
 FILE_VARIABLES = {*settings.FILE_NAMING_VARIABLES, *settings.FILE_VARIABLES}
 
 
 def measure(
     client: DockerClient, engine: Engine, image_config: ImageConfig, box: container.SealedContainer
-) -> EntryPointChanges | str:
-    """Return what the entry point changes in its process's environment, or a sentence why that is unknown.
+) -> EntryPointChanges | EndedEntryPoint | str:
+    """Return what the entry point changes in its process's environment, or how it ended without the command.
+
+    A sentence says why neither is known.
 
     It is started as sealed as `box`, and ended after LIMIT seconds.
     """
@@ -44,7 +48,9 @@ def measure(
     except DockerException as error:
         return f"the engine could not start the entry point: {plain(str(error))}"
     environment = parse_printed(out)
-    return start_failure(rc, err) if environment is None else entry_point_changes(environment, image_config.environment)
+    if environment is None:
+        return end_of(rc, out, err)
+    return entry_point_changes(environment, image_config.environment)
 
 
 def command(entry: list[str]) -> list[str]:
@@ -79,12 +85,13 @@ def entry_point_changes(environment: dict[str, str], image_environment: dict[str
     )
 
 
-def start_failure(rc: int, err: bytes) -> str:
-    """Return why nothing is known of an entry point that did not start the command."""
+def end_of(rc: int, out: bytes, err: bytes) -> EndedEntryPoint | str:
+    """Return how an entry point ended that did not start the command; a sentence where it did not end, or not start."""
     if rc == transport.TIMED_OUT:
         return f"the entry point did not start another command in {LIMIT:g} s, or did not stop printing"
-    complaint = "".join(err.decode("utf-8", "replace").strip().splitlines()[-1:])[-200:]
-    return f"the entry point ended with {rc} and started no other command{': ' if complaint else ''}{plain(complaint)}"
+    lines = (err.strip() or out.strip()).decode("utf-8", "replace").splitlines()
+    ended = EndedEntryPoint(code=rc, words=plain("".join(lines[-1:])[-200:]))
+    return ended.reason if NOT_STARTED.search(err) else ended
 
 
 def with_files(earlier_settings: Settings, variables: Mapping[str, str], read: Callable[[str], str | None]) -> Settings:

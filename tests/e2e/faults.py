@@ -164,6 +164,14 @@ FAULTS = (
         ),
     ),
     ImageFault(
+        "programs.command",
+        "an entry point that drops the command",
+        (
+            "RUN printf '#!/bin/sh\\necho ready\\n' > /opt/start.sh && chmod 755 /opt/start.sh",
+            'ENTRYPOINT ["/opt/start.sh"]',
+        ),
+    ),
+    ImageFault(
         "programs.scripts",
         "a virtual environment that was made elsewhere",
         ("RUN sed -i '1s,.*,#!/build/venv/bin/python3,' /opt/venv/bin/torchrun",),

@@ -14,7 +14,7 @@ from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import EntryPointChanges, Measured, Settings, readable
+from rdma_images.inspection.measurements import EndedEntryPoint, EntryPointChanges, Measured, Settings, readable
 from rdma_images.validate import entry, transport
 from rdma_images.validate.probes import settings
 from tests.support import suite_here
@@ -60,11 +60,16 @@ def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
 def test_an_entry_point_that_starts_nothing_else_is_a_reason(program: str, reason: str) -> None:
     rc, out, err = start_program(program)
     assert entry.parse_printed(out) is None
-    assert reason in entry.start_failure(rc, err)
+    ended = entry.end_of(rc, out, err)
+    assert isinstance(ended, EndedEntryPoint)
+    assert (ended.code, reason in ended.reason) == (rc, True)
 
 
-def test_an_entry_point_that_sleeps_is_a_reason() -> None:
-    assert "did not start another command in 10 s" in entry.start_failure(transport.TIMED_OUT, b"")
+def test_an_entry_point_that_sleeps_or_is_not_started_is_a_reason() -> None:
+    assert "did not start another command in 10 s" in str(entry.end_of(transport.TIMED_OUT, b"", b""))
+    refused = b"Error response from daemon: unable to find user nobody-such: no matching entries in passwd file"
+    reason = f"the entry point ended with 1 and started no other command: {refused.decode()}"
+    assert entry.end_of(1, b"", refused) == reason
 
 
 @pytest.mark.parametrize("words", [["/bin/sh", "-c"], ["bash", "-lc"], ["/usr/bin/env", "A=b"], ["env"]])

@@ -13,6 +13,7 @@ from rdma_images.validate.probes.rootfs import Root
 
 READ_ONLY = "raise OSError(30, 'Read-only file system', '/root/.cache')"
 NO_NET = "import socket; socket.create_connection(('203.0.113.1', 9), 0.1)"
+ABORTS = "import faulthandler, os; faulthandler.disable(); os.abort()"
 OPERATOR = "raise RuntimeError('operator torchvision::nms does not exist')"
 NUMPY = """import os
 os.write(2, b"A module that was compiled using NumPy 1.x cannot be run in\\nNumPy 2.3.5 as it may crash.\\n")
@@ -74,7 +75,7 @@ def imported() -> dict[str, Any]:
         (OPERATOR, "RuntimeError", "operator torchvision::nms does not exist", True),
         ("import os; os.absent", "AttributeError", "module 'os' has no attribute 'absent'", True),
         ("import sys; sys.exit(3)", "SystemExit", "3", False),
-        ("import os; os.abort()", "SIGABRT", "the process ends with SIGABRT", False),
+        (ABORTS, "SIGABRT", "the process ends with SIGABRT", False),
         (NUMPY, "", OF_NUMPY, True),
         (NUMPY + "raise ImportError", "ImportError", OF_NUMPY, True),
         (READ_ONLY, None, "", True),
