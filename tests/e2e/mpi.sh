@@ -51,7 +51,7 @@ for number in 1 2 3; do
 done
 trap end EXIT
 for number in 2 3; do
-  ip netns exec "$name-$number" unshare --uts sh -c "hostname worker-$number; exec $as_user sh $folder/worker.sh" \
+  ip netns exec "$name-$number" unshare --uts sh -c "hostname worker-$number; export RDMA_IMAGES_NODE=node-$number; exec $as_user sh $folder/worker.sh" \
     > "$folder/worker-$number.log" 2>&1 &
   echo "10.77.0.$number slots=2" >> "$folder/hostfile"
 done

@@ -1,5 +1,6 @@
 """The scripts of an MPIJob's pods with a real Open MPI and OpenSSH: three machines, as far as the network can tell."""
 
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.jobs.write.job import Job
+from rdma_images.jobs.write.work import Work
 from tests.e2e import unpacked
 from tests.support import job_parts as jobs
 from tests.support.kubelet import expand
@@ -47,6 +50,31 @@ def test_the_ranks_have_the_images_variables_and_their_logs_come_back(
     job = jobs.job(launcher, "erdma", "mpirun", gpus=2, tcp=tcp, command=("/bin/sh", "-c", RANK + LOG))
     if user:
         job = replace(job, user=user, home=f"{folder}/home")
+    done = run(folder, launcher, job)
+    assert done.returncode == 0, done.stderr
+    for rank in range(4):
+        assert (
+            f"[1,{rank}]<stdout>:rank {rank} of 4 on worker-{2 + rank // 2} network {network} uid {1000 if user else 0}"
+            in done.stdout
+        )
+    assert done.stdout.count("a log of NCCL") >= 4
+    # Each node is checked under the name that its pod has, and both meet at the first one.
+    checked = sorted(re.findall(r"<stdout>:rdma-images-node-check (\S+) done in", done.stdout))
+    assert checked == ([] if tcp else ["node-2", "node-3"])
+    assert "not compared with the other nodes" not in done.stdout
+
+
+def test_a_node_with_an_error_ends_the_job_before_its_ranks(folder: Path) -> None:
+    work = Work(env={"NCCL_SOCKET_IFNAME": "=absent"})
+    job = jobs.job("mpijob", "erdma", "mpirun", gpus=2, command=("/bin/sh", "-c", RANK), work=work)
+    done = run(folder, "mpijob", job)
+    assert done.returncode == 1
+    assert re.search(r"node-check node-\d error interface: NCCL_SOCKET_IFNAME==absent fits no interface", done.stdout)
+    assert "rank 0 of 4" not in done.stdout
+
+
+def run(folder: Path, launcher: str, job: Job) -> subprocess.CompletedProcess[str]:
+    """Run the scripts of a job's launcher and of its two workers, each in a network of its own."""
     roles = ("launcher", "worker") if launcher == "mpijob" else ("worker", "launcher")
     groups = {""}
     for role, pod in zip(roles, jobs.pods(job), strict=True):
@@ -56,20 +84,13 @@ def test_the_ranks_have_the_images_variables_and_their_logs_come_back(
     variables = {**job.variables, "NCCL_DEBUG_FILE": f"{folder}/nccl/%h.%p.log"}
     (folder / "environment.sh").write_text("".join(f"export {name}='{value}'\n" for name, value in variables.items()))
     start = Path(__file__).parent / "mpi.sh"
-    done = subprocess.run(
+    return subprocess.run(
         [
             *("unshare", "--mount", "bash", start, unpacked.tree("mpi", PACKAGES), folder),
-            *(job.home, "1000" if user else "0", str(job.ssh_port)),
+            *(job.home, "1000" if job.user else "0", str(job.ssh_port)),
             *("trainer" if launcher == "trainjob" else "mpi-operator", max(groups)),
         ],
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    for rank in range(4):
-        assert (
-            f"[1,{rank}]<stdout>:rank {rank} of 4 on worker-{2 + rank // 2} network {network} uid {1000 if user else 0}"
-            in done.stdout
-        )
-    assert done.stdout.count("a log of NCCL") >= 4

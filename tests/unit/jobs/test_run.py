@@ -120,6 +120,30 @@ def test_mpirun_on_two_machines(tmp_path: Path, path: str) -> None:
     assert "PRIVATE KEY" in (tmp_path / "ssh" / "id_ed25519").read_text()
 
 
+def test_mpirun_checks_each_node_before_the_ranks(tmp_path: Path, path: str) -> None:
+    """One process on each node, with the ranks' variables, told the first node; a check that fails is the end."""
+    job = jobs.job("docker", "efa", "mpirun")
+    script = jobs.files(job)["run.sh"].replace("/root/.ssh", str(tmp_path / "ssh")).replace(job.mpirun, "mpirun")
+    (tmp_path / "ssh").mkdir()
+    (tmp_path / "run.sh").write_text(script)
+    environment = {**os.environ, "PATH": path}
+    subprocess.run(["bash", "run.sh"], cwd=tmp_path, env=environment, capture_output=True, check=True)
+    calls = [json.loads(line)[1] for line in (tmp_path / "calls.json").read_text().splitlines()]
+    check, ranks, _ = calls
+    assert [check[check.index(option) + 1] for option in ("-np", "-N", "--host")] == [
+        "2",
+        "1",
+        ranks[ranks.index("--host") + 1],
+    ]
+    assert [word for word in check if word in job.variable_names] == [
+        word for word in ranks if word in job.variable_names
+    ]
+    assert check[-2:] == ["check", "one.example"]
+    (tmp_path / "bin" / "mpirun").write_text(f"#!/bin/sh\necho >> {tmp_path}/started; exit 1\n")
+    assert subprocess.run(["bash", "run.sh"], cwd=tmp_path, env=environment, capture_output=True).returncode == 1
+    assert (tmp_path / "started").read_text() == "\n"
+
+
 def test_arena_is_called_with_whole_words(tmp_path: Path, path: str) -> None:
     job = jobs.job("arena", "erdma", "torchrun")
     ((_, words, _),), _, _ = run(tmp_path, path, job, "submit.sh")

@@ -52,3 +52,40 @@ def test_nodes_with_errors_but_a_neighbours_are_excluded(tmp_path: Path, update:
         )
     assert completed.returncode == 1
     assert (tmp_path / "log").read_text().splitlines()[4:] == ["attempt 1: failed; the job is queued again", sentence]
+
+
+SRUN = """#!/bin/sh
+for word; do case $word in --ntasks=*|--mpi=*) echo "srun $word" ;; esac; done
+case "$*" in *--ntasks=*) exit CODE ;; esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "restarts", "lines"),
+    [
+        (0, 0, ["srun --ntasks=2", "srun --mpi=pmix"]),
+        (1, 0, ["srun --ntasks=2"]),
+        (0, 1, ["srun --ntasks=2", "srun --mpi=pmix"]),
+        (1, 1, ["srun --ntasks=2", "attempt 1: the check of the nodes failed; the job is queued again", "requeue 7"]),
+    ],
+)
+def test_the_nodes_of_ranks_that_srun_starts_are_checked(
+    tmp_path: Path, code: int, restarts: int, lines: list[str]
+) -> None:
+    script = jobs.files(jobs.job("slurm", "efa", "mpirun", work=Work(restarts=restarts)))["job.sbatch"]
+    scontrol = '#!/bin/sh\ncase $1 in show) echo n0 ;; *) echo "$@" ;; esac\n'
+    programs = {"srun": SRUN.replace("CODE", str(code)), "scontrol": scontrol, "sleep": "#!/bin/sh\n"}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "job.sbatch").write_text(script)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        **{"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "j", "SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NUM_NODES": "2"},
+    }
+    with (tmp_path / "log").open("wb") as log:
+        completed = subprocess.run(
+            ["bash", "job.sbatch"], cwd=tmp_path, env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+    assert completed.returncode == code
+    assert (tmp_path / "log").read_text().splitlines() == lines
