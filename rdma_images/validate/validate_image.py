@@ -19,7 +19,7 @@ from rdma_images.core.image import Image
 from rdma_images.core.image_build import Build
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, report_waiting, silent
-from rdma_images.engine import Engine, platforms
+from rdma_images.engine import Engine
 from rdma_images.inspection.inspection import FOLDER_PREFIX, ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
@@ -134,7 +134,7 @@ def validate(
     from rdma_images import datapath
 
     with suite.running_suite(tiers, junit_file, without) as compare:
-        image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
+        image_config, measured = _measure_in_engine(ref, digest, engine, progress, question.instance)
         emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
         report_ = run.write_report(image_config, measured, compare, emulated)
     # An emulator that is unavailable today may be available tomorrow.
@@ -144,14 +144,12 @@ def validate(
 
 
 def _measure_in_engine(
-    ref: str, digest: str, engine: Engine, image: Image | None, progress: Progress, instance: str
+    ref: str, digest: str, engine: Engine, progress: Progress, instance: str
 ) -> tuple[ImageConfig, Measured]:
     """Return the configuration of an image of the engine, and what was measured in it."""
     from rdma_images.validate import measuring
 
     progress(f"validating {ref}")
-    if image:  # someone else's is read where its programs do not run
-        platforms.emulate(image.platform, engine, progress)
     with closing(engines.client(engine)) as client:
         with report_waiting(progress, lambda: "the engine to unpack the image"):
             image_config = read_image_config(client, ref, digest)
