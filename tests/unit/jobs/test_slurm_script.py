@@ -33,12 +33,12 @@ esac
 def test_nodes_with_errors_but_a_neighbours_are_excluded(tmp_path: Path, update: int, sentence: str) -> None:
     job = jobs.job("slurm", "efa", "torchrun", work=Work(restarts=2))
     script = jobs.files(job)["job.sbatch"]
-    functions = script[script.index("again() {") : script.index("trap 'again")]
+    functions = script[script.index("requeue() {") : script.index("trap 'requeue")]
     programs = {"scontrol": SCONTROL.replace("UPDATE", str(update)), "sbatch": "#!/bin/sh\n", "sleep": "#!/bin/sh\n"}
     for name, text in programs.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "job.sh").write_text(f"set -euo pipefail\n{functions}\ncat {tmp_path}/lines\nagain failed\n")
+    (tmp_path / "job.sh").write_text(f"set -euo pipefail\n{functions}\ncat {tmp_path}/lines\nrequeue failed\n")
     (tmp_path / "lines").write_text(LOG)
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",

@@ -374,7 +374,7 @@ def test_a_rendered_job_is_checked_from_standard_input(monkeypatch: pytest.Monke
 
 def test_servers_start_as_vllm_and_sglang_do() -> None:
     ray = files("leaderworkerset", Work(launch="ray"), command=("vllm", "serve", "model"))["server.yaml"]
-    assert 'ray_node "$LWS_WORKER_INDEX" "$LWS_LEADER_ADDRESS"' in ray
+    assert 'run_on_ray "$LWS_WORKER_INDEX" "$LWS_LEADER_ADDRESS"' in ray
     assert "vllm serve model" in ray
     plain = files("leaderworkerset", Work(launch="plain"), command=("sh", "-c", "serve $NODE_RANK"))["server.yaml"]
     assert 'env NNODES=2 NODE_RANK="$LWS_WORKER_INDEX" MASTER_ADDR="$LWS_LEADER_ADDRESS" MASTER_PORT=29500' in plain
