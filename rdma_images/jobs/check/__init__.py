@@ -1,7 +1,7 @@
 """What is wrong with jobs that exist, whoever wrote them: `invoke job.check`.
 
 Files are read into parts, each of them what a job is on one node (kubernetes.py, scripts.py, docker.py,
-compose_file.py, requests.py); rules relate a part to what the facts know (rules/).
+compose_file.py, sagemaker_request.py); rules relate a part to what the facts know (rules/).
 """
 
 import os

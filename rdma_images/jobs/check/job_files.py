@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.check import compose_file, docker, kubernetes, requests, scripts
+from rdma_images.jobs.check import compose_file, docker, kubernetes, sagemaker_request, scripts
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, Trait
 
 PROGRAMS = (".sh", ".bash", ".py", ".txt", ".sbatch", ".slurm", ".sub")  # no YAML, whatever is in them
@@ -57,7 +57,7 @@ def parts(path: Path) -> Iterator[JobPart]:
     elif JINJA.search(text) and not is_rendered:
         raise TemplateError("a Jinja template: check what is made of it")
     elif text.lstrip().startswith("{"):
-        yield from requests.parts(_json(text, name), text, name)
+        yield from _json_parts(text, name)
     else:
         yield from _manifests(text, name)
 
@@ -111,9 +111,16 @@ def _plain_word(match: re.Match[str]) -> str:
     return match[0].replace("${", "$(").replace("}", ")")
 
 
-def _json(text: str, name: str) -> object:
+def _json_parts(text: str, name: str) -> Iterator[JobPart]:
+    """Yield the parts of a JSON document: a request of SageMaker's, or an object of Kubernetes'."""
     try:
-        return json.loads(text)
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise RefusedError(f"{name}:{line}: not valid JSON: {error}\ncorrect it") from None
+    if "TrainingJobName" in data:
+        yield sagemaker_request.part(data, text, name)
+    elif "kind" in data:
+        # JSON is YAML, and so are its lines.
+        for document in yaml_file.documents(text, name):
+            yield from kubernetes.parts(document)

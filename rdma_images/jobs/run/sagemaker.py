@@ -10,7 +10,7 @@ from typing import Any
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.command import output
 from rdma_images.jobs.run.runner import CommandError, JobPhase, JobState, Submission
-from rdma_images.jobs.write import code_files
+from rdma_images.jobs.write import work
 
 STREAMS = "/aws/sagemaker/TrainingJobs"
 WAITING = (
@@ -112,7 +112,7 @@ class SageMaker:
             return
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder)
-            if path.is_file() and not code_files.is_excluded(name):
+            if path.is_file() and not work.is_excluded(name):
                 client.upload_file(str(path), bucket, f"{key}/{name}")
 
     @property

@@ -3,8 +3,9 @@
 from functools import partial
 from pathlib import Path
 
-from rdma_images.jobs.write import code_files, compose, counts, folder, render, server
+from rdma_images.jobs.write import compose, counts, folder, render, server
 from rdma_images.jobs.write.job import Job, JobRequest
+from rdma_images.jobs.write.work import read_code
 from rdma_images.selection.project import Project
 
 
@@ -13,9 +14,7 @@ def render_job_files(job: Job, project: Project) -> dict[str, str]:
     launcher = project.facts.launchers.launchers[job.launcher]
     written = render.literal_in_pods(job) if launcher.kind == "kubernetes" else job
     context = {"job": written, "launcher": launcher, "resource": counts.resource(job.fabric)}
-    texts = render.render_templates(
-        job.launcher, {**context, "code_files": partial(code_files.read_code, job.work.code)}
-    )
+    texts = render.render_templates(job.launcher, {**context, "code_files": partial(read_code, job.work.code)})
     return {**texts, folder.JOB_FILE: folder.job_text(job, texts)}
 
 

@@ -1,24 +1,13 @@
-"""SageMaker's CreateTrainingJob request, and Kubernetes objects in JSON."""
+"""SageMaker's CreateTrainingJob request."""
 
-from collections.abc import Iterator
 from typing import Any
 
-from rdma_images.core import yaml_file
-from rdma_images.jobs.check import kubernetes
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
 
 
-def parts(data: object, text: str, name: str) -> Iterator[JobPart]:
-    """Yield the parts of a JSON document; `text` is what lines are counted in."""
-    if isinstance(data, dict) and "TrainingJobName" in data:
-        yield _training_job(data, text, name)
-    elif isinstance(data, dict) and "kind" in data:
-        # JSON is YAML, and so are its lines.
-        for document in yaml_file.documents(text, name):
-            yield from kubernetes.parts(document)
+def part(data: dict[str, Any], text: str, name: str) -> JobPart:
+    """Return the part of a request; `text` is what lines are counted in, `name` its file."""
 
-
-def _training_job(data: dict[str, Any], text: str, name: str) -> JobPart:
     def word(section: str, key: str) -> LocatedText | None:
         inner = data.get(section)
         value = inner.get(key) if isinstance(inner, dict) else None
