@@ -14,6 +14,7 @@ from rdma_images.core.progress import progress
 from rdma_images.selection import project, target_options
 
 if TYPE_CHECKING:
+    from rdma_images.publish.conversion import Converter
     from rdma_images.publish.send import Publisher
 
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     | ONTO
     | PUBLISHING
     | {"image": "An image of the engine that was built elsewhere and passed `validate --image`; may be repeated."}
+    | {"lazy": "Publish each image once more, for nodes that read it in part with this snapshotter: stargz or soci."}
     | {"allow-red": "Publish despite this failed check, by its id; recorded. May be given more than once."}
     | POLICY
     | JSON,
@@ -40,6 +42,7 @@ def publish(
     allow_red: list[str] | None = None,
     policy: str = "",
     sign: str = "",
+    lazy: str = "",
     json: bool = False,
 ) -> None:
     """Push validated images with their evidence to registries.
@@ -54,6 +57,7 @@ def publish(
 
     chosen_registries = registries.load().pick(to or ())
     rules = chosen_policy(policy)
+    converter = _converter(lazy)
     if image:
         if target or all or set or onto:
             raise RefusedError("--image names the image by itself\nleave out --target, --all, --set and --onto")
@@ -66,7 +70,7 @@ def publish(
         approved = publish_images.approved_images(
             images, all_images, loaded_project.matrix, suite.digest(), allow_red or (), rules
         )
-    outcomes = publish_images.publish(approved, chosen_registries, publisher(sign))
+    outcomes = publish_images.publish(approved, chosen_registries, publisher(sign, converter))
     show(publication_table.as_json(outcomes) if json else publication_table.publish_text(outcomes))
     if any(outcome.error for outcome in outcomes):
         raise Exit(code=1)
@@ -79,6 +83,7 @@ def publish(
         "key": "The public key, or a key service's reference, of the signature that it must have.",
         "identity": "The signer of its keyless signature, as a regular expression; with --issuer.",
         "issuer": "The issuer of that identity, as https://token.actions.githubusercontent.com.",
+        "trusted_root": "A trusted_root.json with the keys of a Sigstore of your own, for --identity.",
         "policy": "A policy.yaml, whose `origin` says which builder, source and inputs its provenance must name, "
         "and who must have signed it.",
     }
@@ -90,6 +95,7 @@ def verify(
     key: str = "",
     identity: str = "",
     issuer: str = "",
+    trusted_root: str = "",
     policy: str = "",
     json: bool = False,
 ) -> None:
@@ -107,7 +113,7 @@ def verify(
         if key or identity or issuer:
             raise RefusedError(f"{policy} names who must have signed\nleave out --key, --identity and --issuer")
         identity, issuer = origin.identity, origin.issuer
-    trust = keys.parse_trust(key, identity, issuer)
+    trust = keys.parse_trust(key, identity, issuer, trusted_root)
     host = reference.parse_reference(image).host
     verifications = verify_image(image, registries.load_if_present().for_host(host), trust, progress, origin)
     show(publication_table.as_json(verifications) if json else publication_table.verify_text(verifications))
@@ -143,7 +149,18 @@ def reproduce(_: Context, ref: str, json: bool = False) -> None:
         raise Exit(code=1)
 
 
-def publisher(sign: str) -> "Publisher":
+def _converter(lazy: str) -> "Converter | None":
+    """Return what converts images as `--lazy` names it; None without one. Raises RefusedError for another word."""
+    from rdma_images.publish import soci, stargz
+
+    if lazy not in ("", "soci", "stargz"):
+        raise RefusedError(f"--lazy {lazy} is not known\nwrite --lazy stargz or --lazy soci; docs/guides/lazy-pulls.md")
+    if lazy == "stargz":
+        return stargz.StargzConverter()
+    return soci.find_program() if lazy else None
+
+
+def publisher(sign: str, converter: "Converter | None" = None) -> "Publisher":
     """Return what publishing needs on this machine; the engine is looked for when something has to be sent."""
     from functools import cache
 
@@ -151,4 +168,6 @@ def publisher(sign: str) -> "Publisher":
     from rdma_images.publish import keys, send
     from rdma_images.publish.push_display import progress_display
 
-    return send.Publisher(cache(lambda: engine.ensure(progress)), progress_display(), keys.parse_signer(sign))
+    return send.Publisher(
+        cache(lambda: engine.ensure(progress)), progress_display(), keys.parse_signer(sign), converter=converter
+    )

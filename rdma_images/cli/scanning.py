@@ -1,6 +1,6 @@
 """The task that looks for vulnerabilities in images: scan."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from json import dumps
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +16,7 @@ from rdma_images.selection import project, target_options
 
 if TYPE_CHECKING:
     from rdma_images.core.image import Image
+    from rdma_images.inspection.report import Report
     from rdma_images.registry.registries import Registry
     from rdma_images.scan.decisions import Decision
     from rdma_images.scan.read_reports import ScannedImage
@@ -29,12 +30,13 @@ class _Candidate(NamedTuple):
     target: str
     ref: str
     subject: "ScannedImage"
+    report: "Callable[[], Report | None]"
 
 
 @verb(
     "scan --target efa-pytorch --with trivy",
     "scan --target efa-pytorch --report trivy.json",
-    "scan --target efa-pytorch --report trivy.json --policy policy.yaml",
+    "scan --target efa-pytorch --advisories advisories --policy policy.yaml",
     "scan --image 123456789012.dkr.ecr.eu-west-1.amazonaws.com/efa-pytorch:2.15.0 --with grype",
     "scan --published team-ecr --with grype",
     help=CHOICE
@@ -43,6 +45,7 @@ class _Candidate(NamedTuple):
         "published": "The targets' images in this registry of registries.yaml; may be given more than once.",
         "with": "Run your own scanner: trivy or grype.",
         "report": "Read a scanner's report; once for each page of a registry's answer.",
+        "advisories": "A folder of advisories: Debian's security tracker as JSON, OSV files. Needs no scanner.",
         "digest": "The image's digest, for a report that does not say which image it is about.",
     }
     | POLICY
@@ -58,6 +61,7 @@ def scan(
     published: list[str] | None = None,
     with_: str = "",
     report: list[str] | None = None,
+    advisories: str = "",
     digest: str = "",
     policy: str = "",
     json: bool = False,
@@ -72,8 +76,8 @@ def scan(
     from rdma_images.scan.decisions import decide
     from rdma_images.scan.policy import chosen_policy
 
-    if bool(with_) == bool(report):
-        raise RefusedError("a scan has one source\ngive one of --with PROGRAM and --report FILE")
+    if sum(map(bool, (with_, report, advisories))) != 1:
+        raise RefusedError("a scan has one source\ngive one of --with PROGRAM, --report FILE and --advisories FOLDER")
     rules, today = chosen_policy(policy), datetime.now(UTC).date()
     warnings = rules.check(today) if rules else []
     candidates = list(_candidates(target, all, set, image, published or ()))
@@ -81,7 +85,7 @@ def scan(
         raise RefusedError(f"--report is about one image, and {len(candidates)} are chosen\nchoose one with --target")
     documents, is_refused = [], False
     for candidate in candidates:
-        result = _scan(candidate, with_, report or (), digest)
+        result = _scan(candidate, with_, report or (), advisories, digest)
         decisions = decide(result, rules, today) if rules else None
         _write(candidate, result, decisions)
         is_refused |= any(decision.outcome == "refused" for decision in decisions or ())
@@ -94,10 +98,16 @@ def scan(
         raise Exit(code=1)
 
 
-def _scan(candidate: _Candidate, program: str, reports: Sequence[str], digest: str) -> "Scan":
+def _scan(candidate: _Candidate, program: str, reports: Sequence[str], advisories: str, digest: str) -> "Scan":
     from rdma_images import engine
     from rdma_images.scan import read_reports
+    from rdma_images.scan.advisories import scan_by_advisories
 
+    if advisories:
+        measured = candidate.report()
+        if measured is None or measured.digest != candidate.subject.digest:
+            raise RefusedError(f"{candidate.ref} was never validated\nrun `{paths.COMMAND} validate` for it")
+        return scan_by_advisories(files.expand_user(advisories), measured, candidate.subject.digest)
     if program:
         folder = paths.image_folder(candidate.image_id) if candidate.image_id else paths.BUILD / "scans"
         running = engine.ensure(progress) if candidate.image_id else None
@@ -155,7 +165,9 @@ def _built_candidate(image: "Image") -> _Candidate:
     measured = REPORT.read_if_valid(image.id)
     facts = measured.inspection if measured and measured.digest == build.digest else None
     layers = tuple(facts.subject.layers) if facts else ()
-    return _Candidate(image.id, image.target, build.ref, ScannedImage(build.ref, build.digest, layers))
+    return _Candidate(
+        image.id, image.target, build.ref, ScannedImage(build.ref, build.digest, layers), lambda: REPORT.read(image.id)
+    )
 
 
 def _registry_candidate(ref: str, registry: "Registry") -> _Candidate:
@@ -165,4 +177,4 @@ def _registry_candidate(ref: str, registry: "Registry") -> _Candidate:
     published = read_published(ref, registry)
     subject = ScannedImage(ref, published.digest, published.layers)
     target = published.repository.name.rpartition("/")[2]
-    return _Candidate("", target, published.ref, subject)
+    return _Candidate("", target, published.ref, subject, published.report)

@@ -17,6 +17,7 @@ from rdma_images.render.bake import Compression
 
 CHUNK = 1 << 18  # bytes
 TIME = 315532800  # 1980-01-01, the earliest time that a wheel can hold
+TIME_IN_TABLE = "1980-01-01T00:00:00Z"
 LINKED = 64 * 1024  # bytes: equal files from this size on are one file with several names
 MEDIA_TYPES: Mapping[Compression, str] = {
     "zstd": "application/vnd.oci.image.layer.v1.tar+zstd",
@@ -72,7 +73,8 @@ def write(entries: Iterable[LayerMember], stream: IO[bytes], compression: Compre
                 continue
             member = writer.header(entry.path, tarfile.REGTYPE, entry.executable, entry.size)
             writer.content(member, pieces, entry.digest if entry.algorithm == "sha256" else "")
-    return writer.finish()
+    writer.end(bytes(END_BLOCKS[compression] * tarfile.BLOCKSIZE))
+    return writer.blob()
 
 
 class _GzipStream:
@@ -85,7 +87,7 @@ class _GzipStream:
         self._compressor = zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS + 16)
         self.compress, self.finish = self._compressor.compress, self._compressor.flush
 
-    def member(self, _member: tarfile.TarInfo) -> None:
+    def member(self, member: tarfile.TarInfo, time: str) -> None:
         """Do nothing: a stream has no table."""
 
     def content(self, _member: tarfile.TarInfo, pieces: Iterable[bytes], _sha256: str) -> Iterator[bytes]:
@@ -110,9 +112,13 @@ class LayerWriter:
         info = tarfile.TarInfo(path)
         info.type, info.size, info.linkname = type, size, link
         info.mode, info.mtime = 0o755 if executable else 0o644, TIME
-        self._compressor.member(info)
-        self._write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
+        self.member(info, TIME_IN_TABLE, info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
         return info
+
+    def member(self, member: tarfile.TarInfo, time: str, header: bytes) -> None:
+        """Write the header of a member, which is there already; `time` is in RFC 3339."""
+        self._compressor.member(member, time)
+        self._write(header)
 
     def content(self, member: tarfile.TarInfo, pieces: Iterable[bytes], sha256: str = "") -> None:
         """Write the content of the member whose header was written last, padded; `sha256` is its digest, if known."""
@@ -120,9 +126,12 @@ class LayerWriter:
             self._put(data)
         self._write(bytes(-member.size % tarfile.BLOCKSIZE))
 
-    def finish(self) -> Blob:
-        """Write the blocks at the end, and return what was written."""
-        self._write(bytes(END_BLOCKS[self._compression] * tarfile.BLOCKSIZE))
+    def end(self, data: bytes) -> None:
+        """Write what comes after the last member."""
+        self._write(data)
+
+    def blob(self) -> Blob:
+        """End the compression, and return what was written."""
         self._put(self._compressor.finish())
         digest, diff_id = (f"sha256:{hasher.hexdigest()}" for hasher in (self._digest, self._diff_id))
         return Blob(MEDIA_TYPES[self._compression], digest, diff_id, self._size, self._compressor.toc)

@@ -4,22 +4,36 @@ Its form is zstd:chunked as containerd's stargz-snapshotter reads it (its reposi
 estargz/zstdchunked, that of the table in docs/estargz.md). Other readers skip the table: zstd has frames for that.
 """
 
+import base64
 import hashlib
+import io
 import json
 import struct
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
 
 import zstandard
 
 ANNOTATION = "containerd.io/snapshot/stargz/toc.digest"  # of a layer's descriptor: a node verifies the table by it
-TIME = "1980-01-01T00:00:00Z"  # of every member, as in its header
 PIECE = 4 << 20  # bytes of a file in one frame, as the snapshotter's own converter cuts them
 FOOTER = struct.Struct("<4Q8s")  # offset and size of the compressed table, its own size, its kind, MAGIC
 MAGIC = b"GnUlInUx"
 TABLE_KIND = 1
+MAX_TABLE = 1 << 28  # bytes: a file has some 200 in it, and a layer at most some 100,000 files
 SKIPPABLE = 0x184D2A50
-TYPES = {tarfile.DIRTYPE: "dir", tarfile.REGTYPE: "reg", tarfile.LNKTYPE: "hardlink"}
+TYPES = {
+    tarfile.DIRTYPE: "dir",
+    tarfile.REGTYPE: "reg",
+    tarfile.AREGTYPE: "reg",
+    tarfile.LNKTYPE: "hardlink",
+    tarfile.SYMTYPE: "symlink",
+    tarfile.CHRTYPE: "char",
+    tarfile.BLKTYPE: "block",
+    tarfile.FIFOTYPE: "fifo",
+}
+XATTR = "SCHILY.xattr."  # before an extended attribute's name in a tar
 # Without it, a node that prefetches the first bytes of each layer (ctr-remote: 10 MiB) fetches whole files for them.
 NO_PREFETCH: Mapping[str, object] = {"name": ".no.prefetch.landmark", "type": "reg"}
 
@@ -34,14 +48,17 @@ class FrameCompressor:
         self._offset = 0  # in the compressed bytes
         self.toc = ""  # "sha256:…", of the table; there once `finish` has ended
 
-    def member(self, member: tarfile.TarInfo) -> None:
+    def member(self, member: tarfile.TarInfo, time: str) -> None:
         """Note a member of the tar in the table; its header is compressed next."""
-        row = {"name": member.name, "type": TYPES[member.type], "mode": member.mode, "modtime": TIME}
+        row = {"name": member.name, "type": TYPES[member.type], "mode": member.mode, "modtime": time}
         optional = {
             "size": member.size,
             "linkName": member.linkname,
             "uid": member.uid,
             "gid": member.gid,
+            "devMajor": member.devmajor,
+            "devMinor": member.devminor,
+            "xattrs": _extended_attributes(member),
         }
         self._rows.append(row | {name: value for name, value in optional.items() if value})
 
@@ -97,6 +114,46 @@ class FrameCompressor:
     def _count(self, data: bytes) -> bytes:
         self._offset += len(data)
         return data
+
+
+@dataclass(frozen=True)
+class ContentsTable:
+    """The table of contents in a layer: its digest, and a row for each file and each further piece of one."""
+
+    digest: str  # "sha256:…"
+    rows: tuple[dict[str, Any], ...]
+
+    def has_same_files(self, other: "ContentsTable") -> bool:
+        """Return whether both are of the same files, at whatever places in the compressed bytes."""
+        rows, other_rows = ([{**row, "offset": 0} for row in table.rows] for table in (self, other))
+        return rows == other_rows
+
+
+def read_table(layer: IO[bytes]) -> ContentsTable:
+    """Return the table of contents at the end of a layer. Raises ValueError where it has none that can be read."""
+    try:
+        end = layer.seek(-FOOTER.size, io.SEEK_END)
+        offset, packed, size, kind, magic = FOOTER.unpack(layer.read(FOOTER.size))
+        if (kind, magic) != (TABLE_KIND, MAGIC) or offset + packed > end or size > MAX_TABLE:
+            raise ValueError("its end says of none")
+        layer.seek(offset)
+        with zstandard.ZstdDecompressor().stream_reader(layer.read(packed)) as stream:
+            raw = stream.read(size + 1)
+        rows = json.loads(raw)["entries"]
+        if len(raw) != size or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("it has another size or form")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, struct.error, zstandard.ZstdError) as error:
+        raise ValueError(f"there is no table of contents: {error}") from None
+    return ContentsTable(f"sha256:{hashlib.sha256(raw).hexdigest()}", tuple(rows))
+
+
+def _extended_attributes(member: tarfile.TarInfo) -> dict[str, str]:
+    """Return a member's extended attributes, each value in base64."""
+    return {
+        name.removeprefix(XATTR): base64.b64encode(value.encode("utf-8", "surrogateescape")).decode()
+        for name, value in sorted(member.pax_headers.items())
+        if name.startswith(XATTR)
+    }
 
 
 def _skippable(content: bytes) -> bytes:

@@ -37,9 +37,6 @@ _INSTALL = (
     "on Debian it is fetched where there is none on the PATH"
 )
 _HELPER = "rdma-images"
-# How cosign 3 attaches what it signs, and the annotation that says what is in it.
-BUNDLE = "application/vnd.dev.sigstore.bundle"
-PREDICATE = "dev.sigstore.bundle.predicateType"
 # What a bundle states that is a signature of the image.
 SIGNATURE_TYPES = ("https://sigstore.dev/cosign/sign/v1", "cosign container image signature")
 _TIMEOUT = 180  # seconds for one call

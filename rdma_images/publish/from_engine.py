@@ -53,15 +53,22 @@ def _copy_blob(engine: Engine, image: str, digest: str, target_file: IO[bytes]) 
 
 @contextmanager
 def _saved_files(engine: Engine, digest: str) -> Iterator[Iterator[tuple[tarfile.TarInfo, IO[bytes]]]]:
-    """Yield the files of the image `digest` as it is saved, each to be read before the next is asked for.
+    """Yield the files of the image `digest` as it is saved, each to be read before the next is asked for."""
+    with archive(engine, digest) as chunks:
+        saved = io.BufferedReader(ChunkReader(chunks), CHUNK)
+        with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as tar:
+            yield ((member, file) for member in tar if (file := tar.extractfile(member)) is not None)
+
+
+@contextmanager
+def archive(engine: Engine, digest: str) -> Iterator[Iterator[bytes]]:
+    """Yield the image `digest` as it is saved, in pieces: a tar of an OCI layout.
 
     Raises MissingError when the engine does not have it.
     """
     client = docker.APIClient(base_url=engine.host)
     try:
-        saved = io.BufferedReader(ChunkReader(client.get_image(digest, chunk_size=CHUNK)), CHUNK)
-        with tarfile.open(fileobj=saved, mode="r|", bufsize=CHUNK) as tar:
-            yield ((member, file) for member in tar if (file := tar.extractfile(member)) is not None)
+        yield client.get_image(digest, chunk_size=CHUNK)
     except docker.errors.ImageNotFound:
         raise registry_errors.MissingError(f"the engine has no image {digest}\nbuild it again") from None
     finally:

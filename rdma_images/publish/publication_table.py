@@ -51,6 +51,9 @@ def _copy_text(copy: PublishedCopy) -> Text:
     output.append(f"  tags      {', '.join(copy.tags)}\n")
     output.append(f"  layers    {', '.join(sizes)}\n")
     output.append(f"  attached  {attached}{signed}\n")
+    if copy.lazy is not None:
+        lazy_state = "" if copy.lazy.result == "pushed" else ", there already"
+        output.append(f"  {copy.lazy.form:9} {copy.lazy.ref}, tag {copy.lazy.tag}{lazy_state}\n")
     return output
 
 

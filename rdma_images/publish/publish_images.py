@@ -139,8 +139,15 @@ def publish(
 def _publish_to(images: Sequence[ApprovedImage], destination: Destination, publisher: Publisher) -> list[PublishResult]:
     """Publish all images to one registry; short tags of a target move when all its images have arrived."""
     with ThreadPoolExecutor(_MAX_PARALLEL_CHECKS) as pool:
-        are_present = pool.map(partial(_is_published, destination), images)
-        present_images = [approved for approved, is_present in zip(images, are_present, strict=True) if is_present]
+        # A conversion reads a whole image: one at a time, like a push.
+        candidates = () if publisher.converter else images
+        present_images = [
+            approved
+            for approved, is_present in zip(
+                candidates, pool.map(partial(_is_published, destination), candidates), strict=True
+            )
+            if is_present
+        ]
         early_results = {
             result.image_id: result for result in pool.map(partial(_send, destination, publisher), present_images)
         }

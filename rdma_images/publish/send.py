@@ -1,21 +1,24 @@
 """Publish one image to one registry: prepare, push, read back, attach, sign, each only where it is needed."""
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
-from rdma_images.core.paths import COMMAND
+from rdma_images.core.paths import COMMAND, state_folder
 from rdma_images.core.sizes import format_megabytes
 from rdma_images.engine import Engine
 from rdma_images.publish import from_engine, gate, keys, push
 from rdma_images.publish.approved_image import ApprovedImage, artifacts, license_archive
 from rdma_images.publish.attach import Artifact, Attachment, IsTrusted, attach, fallback_tag, trust_all
+from rdma_images.publish.conversion import ConvertedImage, Converter, lazy_tag, originals, require_convertible
 from rdma_images.publish.destination import LAYERS, Destination, unsupported_types
-from rdma_images.publish.publication import PUBLICATION, PublishedCopy
+from rdma_images.publish.publication import PUBLICATION, LazyImage, PublishedCopy
 from rdma_images.publish.push_display import ProgressDisplay
 from rdma_images.publish.repair import digest_under
 from rdma_images.publish.signing import ImageSigner
@@ -29,12 +32,17 @@ _MAX_PARALLEL_REQUESTS = 8  # at once
 
 @dataclass(frozen=True)
 class Publisher:
-    """The engine, display, signer and policy of a publication; the engine is asked for only when something is sent."""
+    """The engine, display, signer, policy and converter of a publication.
+
+    The engine is asked for only when something is sent. With a `converter`, each image is published a second time,
+    as that converts it.
+    """
 
     engine: Callable[[], Engine]
     display: ProgressDisplay
     signer: keys.Signer | None = None
     push_policy: push.PushPolicy = field(default_factory=push.PushPolicy)
+    converter: Converter | None = None
 
     def retry(self, action: Callable[[], Result]) -> Result:
         """Return the result of `action`, called again after faults that may heal."""
@@ -104,6 +112,7 @@ def send(approved: ApprovedImage, destination: Destination, publisher: Publisher
             _was_signed_before(publisher.signer, approved, destination, repository) or image_signer.has_signed(unsigned)
         ):
             image_signer.sign(unsigned, publisher.retry)
+    lazy = _find_or_convert(approved, arrival, destination, repository, publisher)
     return PublishedCopy(
         registry=destination.name,
         ref=f"{repository.ref}@{approved.build.digest}",
@@ -117,6 +126,7 @@ def send(approved: ApprovedImage, destination: Destination, publisher: Publisher
         signed_by=keys.key_label(publisher.signer.key) if publisher.signer else None,
         created=arrival.created,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        lazy=lazy,
     )
 
 
@@ -132,6 +142,8 @@ def _find_or_push(
         )
     if current == digest:
         manifest = publisher.retry(lambda: push.read_back(repository, tag, digest))
+        if publisher.converter:
+            require_convertible(publisher.converter.form, manifest)
         traffic = push.LayerTraffic(present=sum(layer.size for layer in manifest.layers()))
         return Arrival(manifest, traffic, pushed=False, tag=tag)
     _check_compression(digest, destination, publisher)
@@ -148,11 +160,17 @@ def _find_or_push(
 
 
 def _check_compression(digest: str, destination: Destination, publisher: Publisher) -> None:
-    """Raise ConflictError before a byte is sent when users could not pull the layers."""
-    if destination.compression == "any":
+    """Raise an error before a byte is sent when users could not pull the layers, or they cannot be converted.
+
+    Raises ConflictError for the one, RefusedError for the other.
+    """
+    if destination.compression == "any" and not publisher.converter:
         return
-    publisher.display.write_line(f"{destination.name}: reading the layers' types, for {destination.compression}")
+    reader = f"--lazy {publisher.converter.form}" if publisher.converter else destination.compression
+    publisher.display.write_line(f"{destination.name}: reading the layers' types, for {reader}")
     manifest = from_engine.manifest(publisher.engine(), digest)
+    if publisher.converter:
+        require_convertible(publisher.converter.form, manifest)
     if types := unsupported_types(manifest, destination.compression):
         raise registry_errors.ConflictError(
             f"{destination.name} takes layers of {destination.compression} only (compression in registries.yaml), and "
@@ -174,6 +192,67 @@ def _attach(
         return files, attach(files, manifest.descriptor, repository, is_trusted)
 
     return publisher.retry(attach_all)
+
+
+def _find_or_convert(
+    approved: ApprovedImage,
+    arrival: Arrival,
+    destination: Destination,
+    repository: Repository,
+    publisher: Publisher,
+) -> LazyImage | None:
+    """Return the image as the publisher's converter converts it, published beside the original; None without one.
+
+    What its tag leads to stays, where it is of this image and, with a signer, carries the same signer's signature: a
+    later version of the converter may write other bytes.
+    """
+    converter = publisher.converter
+    if converter is None:
+        return None
+    form, tag = converter.form, lazy_tag(arrival.tag, converter.form)
+    current = publisher.retry(partial(digest_under, tag, repository))
+    if current and publisher.retry(partial(_is_converted, approved, current, destination, repository, publisher)):
+        return LazyImage(form, f"{repository.ref}@{current}", tag, "present")
+    publisher.display.write_line(
+        f"{destination.name}: converting {approved.build.digest} for --lazy {form}: {converter.title}"
+    )
+    state_folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{form}-", dir=state_folder()) as scratch:
+        convert = partial(converter.convert, arrival.manifest, repository, publisher.engine, Path(scratch))
+        converted = publisher.retry(convert)
+        if current and current != converted.index.digest and destination.immutable:
+            raise registry_errors.ConflictError(
+                f"{repository.ref}:{tag} is {current}, which this signer has not signed, and tags do not change there\n"
+                "have it deleted in the registry, and publish again"
+            )
+        publisher.retry(partial(_put_converted, converted, repository))
+    image_signer = publisher.signing(destination, repository, converted.index.digest)
+    if image_signer and not publisher.retry(partial(image_signer.has_signed, ())):
+        image_signer.sign((), publisher.retry)
+    publisher.retry(partial(repository.put_manifest, tag, converted.index))
+    return LazyImage(form, f"{repository.ref}@{converted.index.digest}", tag, "pushed")
+
+
+def _is_converted(
+    approved: ApprovedImage, digest: str, destination: Destination, repository: Repository, publisher: Publisher
+) -> bool:
+    """Return whether the index `digest` has this image converted, by this signer where there is one."""
+    if approved.build.digest not in originals(repository.manifest(digest)).values():
+        return False
+    image_signer = publisher.signing(destination, repository, digest)
+    return image_signer is None or image_signer.has_signed(())
+
+
+def _put_converted(converted: ConvertedImage, repository: Repository) -> None:
+    """Send what the registry lacks of a converted image, by digest alone."""
+    for content in converted.blobs:
+        repository.put_blob(content)
+    for digest, path in converted.files.items():
+        if not repository.has_blob(digest, path.stat().st_size):
+            with path.open("rb") as file:
+                repository.upload(repository.begin_upload(digest), digest, file)
+    for manifest in (*converted.manifests, converted.index):
+        repository.put_manifest(manifest.digest, manifest)
 
 
 def _was_signed_before(

@@ -17,7 +17,7 @@ from rdma_images.core.errors import RdmaImagesError, RefusedError, suggestion
 from rdma_images.core.plain import first_misfit, plain
 from rdma_images.core.progress import Progress, report_waiting
 from rdma_images.engine import Engine
-from rdma_images.scan import cloud_formats, formats
+from rdma_images.scan import cloud_formats, exchange_formats, formats
 from rdma_images.scan.formats import ScannerReport
 from rdma_images.scan.scan_result import Scan, parse_time, unique
 
@@ -47,13 +47,16 @@ Document = dict[str, Any]
 _FORMATS: Sequence[tuple[Callable[[Document], object], Callable[[Document], ScannerReport]]] = (
     (lambda d: "SchemaVersion" in d, lambda d: formats.Trivy.model_validate(d).report()),
     (lambda d: "matches" in d, lambda d: formats.Grype.model_validate(d).report()),
+    (lambda d: "runs" in d, lambda d: exchange_formats.Sarif.model_validate(d).report()),
+    (lambda d: d.get("bomFormat") == "CycloneDX", lambda d: exchange_formats.CycloneDx.model_validate(d).report()),
     (
         lambda d: d.keys() & {"imageScanFindings", "imageScanStatus"},
         lambda d: cloud_formats.EcrFindings.model_validate(d).report(),
     ),
     (cloud_formats.is_acr, lambda d: cloud_formats.AcrPage.model_validate(d).report()),
+    (lambda d: "results" in d, lambda d: formats.OsvScanner.model_validate(d).report()),
 )
-SUPPORTED = "Trivy's and Grype's JSON, Amazon ECR, Alibaba Cloud ACR"
+SUPPORTED = "Trivy, Grype and OSV-Scanner JSON, SARIF, CycloneDX with vulnerabilities, Amazon ECR, Alibaba Cloud ACR"
 
 
 def read_reports(paths: Sequence[Path], subject: ScannedImage, stated_digest: str = "") -> Scan:
@@ -115,7 +118,10 @@ def parse_report(content: bytes, name: str) -> ScannerReport:
     try:
         return read_format(document)
     except ValidationError as error:
-        raise RefusedError(f"{name}: {first_misfit(error)}\nread are: {SUPPORTED}") from None
+        problem = first_misfit(error)
+        is_bill = problem.startswith("vulnerabilities: ")
+        fix = "a bill of materials has none: scan it first" if is_bill else f"read are: {SUPPORTED}"
+        raise RefusedError(f"{name}: {problem}\n{fix}") from None
     except ValueError as error:
         raise RefusedError(f"{name}: {plain(str(error))}\nwait for the scan, or start it again") from None
 
@@ -159,7 +165,10 @@ def run_scanner(program: str, ref: str, engine: Engine | None, folder: Path, pro
     if program not in _COMMANDS:
         raise RefusedError(f"--with {program}: no scanner that is run here\n{suggestion(program, _COMMANDS)}")
     if shutil.which(program) is None:
-        raise RefusedError(f"{program} is not on PATH\ninstall it, or read a scanner's report with --report")
+        raise RefusedError(
+            f"{program} is not on PATH\ninstall it, or read a scanner's report with --report, or advisories with "
+            "--advisories"
+        )
     command = _COMMANDS[program](ref, engine is not None)
     environ = {**engine.environ(), "DOCKER_HOST": engine.host} if engine else None
     folder.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ _WORDS: dict[str, Severity] = {
     "moderate": "medium",  # GitHub's advisories
     "important": "high",  # Red Hat's
     "informational": "negligible",  # ECR's
+    "info": "negligible",  # CycloneDX's
     "none": "negligible",
     "unimportant": "negligible",  # Debian's
     **{name: name for name in SEVERITIES},
@@ -70,6 +71,12 @@ SCAN = step_file("scan.json", "scan", Scan)
 def parse_severity(word: str) -> Severity:
     """Return the severity that a scanner's word means."""
     return _WORDS.get(word.strip().lower(), "unknown")
+
+
+def severity_of_score(score: float) -> Severity:
+    """Return the severity of a CVSS base score. Source: CVSS v3.1 and v4.0, the qualitative severity rating scale."""
+    bounds: tuple[tuple[float, Severity], ...] = ((9.0, "critical"), (7.0, "high"), (4.0, "medium"), (0.1, "low"))
+    return next((name for minimum, name in bounds if score >= minimum), "negligible")
 
 
 def parse_time(value: str | float | None) -> datetime | None:

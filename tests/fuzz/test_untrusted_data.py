@@ -27,13 +27,15 @@ from rdma_images.jobs.results import run_folder
 from rdma_images.jobs.results.logs import read_run_logs as read_logs
 from rdma_images.jobs.run import follow, kubernetes, slurm
 from rdma_images.jobs.run.runner import Submission
+from rdma_images.layers import seekable_layer, tar_layer
 from rdma_images.nccl_logs import verdict
-from rdma_images.publish import attachment_checks, reproduce, statement
+from rdma_images.publish import attachment_checks, reproduce, sigstore_bundles, statement
+from rdma_images.publish.keys import Trust
 from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.published_images import PublishedImage
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Manifest, Repository
 from rdma_images.registry.http import Connection
-from rdma_images.scan import decisions
+from rdma_images.scan import advisories, decisions
 from rdma_images.scan.policy import OriginRules, Policy
 from rdma_images.scan.read_reports import parse_report
 from rdma_images.scan.scan_result import Scan, unique
@@ -41,9 +43,9 @@ from rdma_images.validate import answers, image_layers, ldcache, linking
 from rdma_images.validate.probes import contents, elf, fatbin, libraries, packages, settings, system
 from rdma_images.validate.probes.rootfs import Root
 from tests.support import job_parts, scan_parts
-from tests.support.case_parts import report_of
-from tests.support.images import planned
 from tests.support.odd_input import edited, edited_bytes, generated, words
+from tests.unit.layers.test_tar_layer import MEMBERS, tar_of
+from tests.unit.scan import test_advisories
 
 USUAL, EXHAUSTIVE = 15, 5_000
 DIGEST = f"sha256:{'a' * 64}"
@@ -64,6 +66,7 @@ services:
     environment: [NCCL_DEBUG=INFO]
     deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: 8}]}}}
 """
+SMALL = [(info, content) for info, content in MEMBERS if len(content) < 100 and "large" not in info.linkname]
 SCONTROL = "JobId=7 JobName=x JobState=PENDING Reason=Resources ExitCode=0:0 NodeList=(null) BatchHost=n1\n"
 POD = {
     "metadata": {"name": "x-0", "uid": "u", "creationTimestamp": "2026-11-24T00:00:00Z"},
@@ -73,6 +76,7 @@ POD = {
         "containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "x"}}}],
     },
 }
+BUNDLES = paths.PROJECT / "tests" / "data" / "sigstore"
 RESULTS = paths.PROJECT / "tests" / "data" / "results"
 FILES = (  # of an image, which are read
     *("/etc/nccl.conf", "/etc/libfabric.conf", "/etc/profile", "/etc/environment", "/etc/os-release", "/etc/passwd"),
@@ -150,6 +154,11 @@ def read_files(content: bytes) -> None:
     libraries.topology_faults(["/topo.xml"], lambda path: root.text(path, 1 << 20))
 
 
+def read_advisory(suffix: str, content: bytes) -> None:
+    installed = advisories.installed_packages(test_advisories.report())
+    advisories.read_advisories(content, f"advisory{suffix}", installed)
+
+
 def read_attachments(content: bytes) -> None:
     for form in attachment_checks.NAMES:
         attachment_checks.check_attachment(form, content, DIGEST, ())
@@ -166,6 +175,15 @@ def read_layer(content: bytes) -> None:
         image_layers._measure_layer(DIGEST, io.BytesIO(content))
 
 
+def write_with_table(content: bytes) -> None:
+    tar_layer.write(io.BytesIO(content), io.BytesIO())
+
+
+def read_table(content: bytes) -> None:
+    with suppress(ValueError):
+        seekable_layer.read_table(io.BytesIO(content))
+
+
 def read_provenance(content: bytes) -> None:
     class Published(PublishedImage):
         def predicate(self, _form: str) -> dict[str, Any]:
@@ -178,7 +196,21 @@ def read_provenance(content: bytes) -> None:
 
 def read_origin(content: bytes) -> None:
     rules = OriginRules(builders=("a",), sources=("github.com/a/b",), locked_inputs=True)
-    list(check_origin(content, rules, True))
+    signed = sigstore_bundles.SignedStatement({"predicateType": statement.PROVENANCE, "predicate": None}, "a", "b")
+    with suppress(ValueError):
+        signed = sigstore_bundles.SignedStatement(
+            {"predicateType": statement.PROVENANCE, "predicate": decode_json(content)}, "a", "b"
+        )
+    list(check_origin(content, rules, True, sigstore_bundles.Bundles([signed])))
+
+
+def read_bundle(check: Callable[[bytes, str], object], content: bytes) -> None:
+    with suppress(sigstore_bundles.BundleError):
+        check(content, DIGEST)
+
+
+def bundle_checker() -> Callable[[bytes, str], object]:
+    return sigstore_bundles.checker(Trust(identity="^https://github.com/", issuer="https://x"))
 
 
 def read_answer(runner: type[slurm.Slurm | kubernetes.Kubernetes], text: str) -> None:
@@ -232,6 +264,12 @@ def a_layer() -> bytes:
     return buffer.getvalue()
 
 
+def with_table(tar: bytes) -> bytes:
+    buffer = io.BytesIO()
+    tar_layer.write(io.BytesIO(tar), buffer)
+    return buffer.getvalue()
+
+
 def a_source() -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
@@ -248,12 +286,15 @@ def read_licenses(text: str) -> None:
 
 
 REPORTS: list[Callable[[], Any]] = [
-    *(scan_parts.trivy, scan_parts.grype, scan_parts.ecr_basic, scan_parts.inspector, scan_parts.acr),
+    *(scan_parts.trivy, scan_parts.grype, scan_parts.osv_scanner, scan_parts.sarif, scan_parts.cyclonedx),
+    *(scan_parts.ecr_basic, scan_parts.inspector, scan_parts.acr),
 ]
 KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     f"a report of {make.__name__}": (edited_bytes(as_bytes(make())), judge_report) for make in REPORTS
 } | {
     "the files of an image": (edited_bytes(OF_IMAGES.encode()), read_files),
+    "Debian's tracker": (edited_bytes(as_bytes(test_advisories.TRACKER)), partial(read_advisory, ".json")),
+    "an advisory": (edited_bytes(test_advisories.PYPA.encode()), partial(read_advisory, ".yaml")),
     "a policy": (
         edited(paths.PROJECT.joinpath("policy.example.yaml").read_text().replace("# ", "")),
         lambda text: yaml_file.loads(text, Policy, "policy.yaml"),
@@ -263,7 +304,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         edited_bytes(as_bytes({"subject": [{"digest": {"sha256": "a"}}], "predicateType": "x", "predicate": MANIFEST})),
         read_attachments,
     ),
-    "a report": (edited_bytes(as_bytes(encode_report(report_of(planned())))), read_report),
+    "a report": (edited_bytes(as_bytes(encode_report(test_advisories.report()))), read_report),
     "answers of probes": (
         edited_bytes(as_bytes({"packages": {"value": {"wheels": {}, "dpkg": {}, "rpm": {}}}, "torch": {"error": "x"}})),
         lambda content: answers.parse_answers(content, ("packages", "torch", "tree")),
@@ -291,6 +332,8 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         in_file(lambda path: list(job_files.parts(path)), job_files.TemplateError),
     ),
     "a layer": (edited_bytes(a_layer()), read_layer),
+    "a layer's tar": (edited_bytes(tar_of(*SMALL)), write_with_table),
+    "a layer's table": (edited_bytes(with_table(tar_of(*SMALL))), read_table),
     "a layer to compare": (edited_bytes(a_layer()), in_file(reproduce.read_entries)),
     "a provenance": (edited_bytes(as_bytes(PROVENANCE)), read_provenance),
     "a provenance to judge": (edited_bytes(as_bytes(PROVENANCE["predicate"])), read_origin),
@@ -320,7 +363,14 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         lambda text: list(debian_index._parse_index(text)),
     ),
     "a copyright file": (edited(COPYRIGHT) | words, read_licenses),
+    "a version": (edited("1:2.41-12+deb13u1") | words, advisories.debian_key),
 }
+
+if sigstore_bundles.is_available():
+    KINDS["a Sigstore bundle"] = (
+        edited_bytes((BUNDLES / "slsa-generator.json").read_bytes()),
+        partial(read_bundle, bundle_checker()),
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -43,6 +43,8 @@ def write(folder: Path) -> None:
     _results(folder)
     scanned_now = {"CreatedAt": datetime.now(UTC).isoformat()}  # a policy refuses a scan that is a week old
     scan_parts.write_report(folder, scan_parts.trivy() | scanned_now, "trivy.json")
+    (folder / "advisories").mkdir()
+    (folder / "advisories" / "debian.json").write_text("{}")
     (folder / "policy.yaml").write_text("grace-days: {high: 28}\n")
     source = folder.parent / "nccl" / "src"
     source.mkdir(parents=True)

@@ -1,6 +1,6 @@
 """Servers on the loopback interface for what no real part here can be.
 
-A registry with bearer tokens and referrers, Alibaba's control plane. They record what they were asked.
+A registry with bearer tokens and referrers, Alibaba's and Azure's control planes. They record what they were asked.
 """
 
 import base64

@@ -84,6 +84,88 @@ def grype(digest: str = DIGEST) -> dict[str, Any]:
     }
 
 
+def osv_scanner() -> dict[str, Any]:
+    ranges = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "1.0-1+deb13u1"}]}]
+    debian = {"name": "libexample1", "ecosystem": "Debian:13"}
+    wheel = {"name": "examplelib", "ecosystem": "PyPI"}
+    return {
+        "results": [
+            {
+                "packages": [
+                    {
+                        "package": debian | {"version": "1.0-1"},
+                        "vulnerabilities": [
+                            {
+                                "id": "DEBIAN-CVE-2026-1001",
+                                "aliases": ["CVE-2026-1001"],
+                                "published": "2026-10-01T00:00:00Z",
+                                "affected": [{"package": debian, "ranges": ranges}],
+                            }
+                        ],
+                        "groups": [{"ids": ["DEBIAN-CVE-2026-1001"], "max_severity": "9.8"}],
+                    },
+                    {
+                        "package": wheel | {"version": "1.0"},
+                        "vulnerabilities": [
+                            {"id": "CVE-2026-1002", "database_specific": {"severity": "MODERATE"}, "affected": []}
+                        ],
+                        "groups": [{"ids": ["CVE-2026-1002"], "max_severity": ""}],
+                    },
+                ]
+            }
+        ],
+        "image_metadata": {"layer_metadata": [{"diff_id": layer, "is_empty": False} for layer in LAYERS]},
+    }
+
+
+def sarif(digest: str = DIGEST) -> dict[str, Any]:
+    text = "Package: libexample1\nInstalled Version: 1.0-1\nSeverity: CRITICAL\nFixed Version: 1.0-1+deb13u1"
+    rules = [
+        {"id": "CVE-2026-1001", "properties": {"security-severity": "9.8"}},
+        {"id": "CVE-2026-1002-examplelib", "help": {"text": "Package: examplelib\nVersion: 1.0\nFix Version: "}},
+    ]
+    return {
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": {"name": "Trivy", "version": "0.74.0", "rules": rules}},
+                "results": [
+                    {"ruleId": "CVE-2026-1001", "level": "error", "message": {"text": text}},
+                    {"ruleId": "CVE-2026-1002-examplelib", "level": "warning", "message": {"text": "medium"}},
+                ],
+                "properties": {"repoDigests": [f"h.example/a@{digest}"], "imageID": ""},
+            }
+        ],
+    }
+
+
+def cyclonedx(digest: str = DIGEST) -> dict[str, Any]:
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "metadata": {
+            "timestamp": TIME,
+            "tools": {"components": [{"name": "grype", "version": "0.121.2"}]},
+            "component": {"bom-ref": "image", "name": "efa-pytorch", "version": digest},
+        },
+        "components": [
+            {"bom-ref": "1", "name": "libexample1", "version": "1.0-1", "purl": "pkg:deb/debian/libexample1@1.0-1"},
+            {"bom-ref": "2", "name": "examplelib", "version": "1.0", "purl": "pkg:pypi/examplelib@1.0"},
+        ],
+        "vulnerabilities": [
+            {
+                "id": "CVE-2026-1001",
+                "ratings": [{"severity": "high"}, {"severity": "critical", "score": 9.8, "method": "CVSSv31"}],
+                "recommendation": "Upgrade libexample1 to version 1.0-1+deb13u1",
+                "published": "2026-10-01T00:00:00Z",
+                "affects": [{"ref": "1"}],
+            },
+            {"id": "CVE-2026-1002", "ratings": [{"severity": "medium"}], "affects": [{"ref": "2"}]},
+            {"id": "CVE-2026-1003", "affects": [{"ref": "2"}], "analysis": {"state": "not_affected"}},
+        ],
+    }
+
+
 def ecr_basic(digest: str = DIGEST) -> dict[str, Any]:
     def finding(cve: str, severity: str, package: str, version: str) -> dict[str, Any]:
         pairs = {"package_name": package, "package_version": version}

@@ -15,10 +15,12 @@ from tests.support.scan_parts import DIGEST, OTHER, SUBJECT, write_report
 NAMING = {
     "trivy": scan_parts.trivy,
     "grype": scan_parts.grype,
+    "sarif": scan_parts.sarif,
+    "cyclonedx": scan_parts.cyclonedx,
     "ecr": scan_parts.ecr_basic,
     "inspector": scan_parts.inspector,
 }
-ALL = NAMING | {"acr": scan_parts.acr}
+ALL = NAMING | {"osv-scanner": scan_parts.osv_scanner, "acr": scan_parts.acr}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -33,13 +35,26 @@ def test_each_scanner_is_read(name: str, tmp_path: Path) -> None:
     assert "CVE-2026-1002" in medium.ids
 
 
-@pytest.mark.parametrize("name", ["trivy", "grype", "inspector"])
+def test_a_vulnerability_of_osv_scanners_cyclonedx_is_never_dropped() -> None:
+    """It rates by a vector alone, and names packages without a version, or none at all."""
+    vector = "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H"
+    document = scan_parts.cyclonedx()
+    document["vulnerabilities"] = [
+        {"id": "OSV-1", "ratings": [{"vector": vector}], "affects": [{"ref": "pkg:pypi/examplelib"}]},
+        {"id": "OSV-2", "ratings": [{"score": 7.5}], "affects": []},
+    ]
+    first, second = parse_report(json.dumps(document).encode(), "bom.json").vulnerabilities
+    assert (first.package, first.installed, first.severity) == ("examplelib", "1.0", "critical")
+    assert (second.id, second.package, second.severity) == ("OSV-2", "", "high")
+
+
+@pytest.mark.parametrize("name", ["trivy", "grype", "osv-scanner", "cyclonedx", "inspector"])
 def test_the_day_of_the_advisory_is_read(name: str, tmp_path: Path) -> None:
     scan = read_reports([write_report(tmp_path, ALL[name]())], SUBJECT)
     assert [vulnerability.published for vulnerability in scan.vulnerabilities] == ["2026-10-01", ""]
 
 
-@pytest.mark.parametrize("name", ["trivy", "grype", "ecr", "inspector"])
+@pytest.mark.parametrize("name", ["trivy", "grype", "cyclonedx", "ecr", "inspector"])
 def test_the_day_of_the_scan_is_read(name: str, tmp_path: Path) -> None:
     scan = read_reports([write_report(tmp_path, ALL[name]())], SUBJECT)
     assert scan.finished == "2026-11-20T03:17:00+00:00"
@@ -97,6 +112,7 @@ def _without(document: dict[str, Any], *steps: str | int) -> dict[str, Any]:
         (b"<html>", "is no JSON"),
         (b"[]", "is no report of a scanner\nread are: Trivy"),
         ({"spdxVersion": "SPDX-2.3"}, "is no report of a scanner"),
+        (_without(scan_parts.cyclonedx(), "vulnerabilities"), "vulnerabilities: Field required\na bill of materials"),
         (_without(scan_parts.grype(), "matches", 0, "artifact"), "matches.0.artifact.name: Field required"),
         (
             scan_parts.ecr_basic() | {"imageScanStatus": {"status": "FAILED", "description": "too big"}},

@@ -85,7 +85,7 @@ def test_what_is_refused_ends_with_one(tmp_path: Path, capsys: pytest.CaptureFix
     ("options", "sentence"),
     [
         ({}, "a scan has one source"),
-        ({"with_": "trivy", "report": ["other.json"]}, "a scan has one source"),
+        ({"with_": "trivy", "advisories": "."}, "a scan has one source"),
         ({"with_": "trivi"}, "--with trivi: no scanner that is run here\ndid you mean trivy?"),
         ({"with_": "grype"}, "grype is not on PATH\ninstall it"),
         ({"report": ["other.json"]}, f"is about another image .*{OTHER}"),

@@ -1,6 +1,7 @@
 """The scanners' own outputs, from the tests in their repositories: no vulnerability of theirs is lost."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,8 @@ from alibabacloud_cr20181201 import models as acr_models
 from rdma_images.scan.read_reports import parse_report
 from tests.support import scan_parts, upstream
 
-TRIVY, GRYPE = ("aquasecurity/trivy", "v0.74.0"), ("anchore/grype", "v0.116.0")
+TRIVY, GRYPE, OSV = ("aquasecurity/trivy", "v0.74.0"), ("anchore/grype", "v0.116.0"), ("google/osv-scanner", "v2.5.0")
+OUTPUTS = "internal/output/__snapshots__"
 OF_TRIVY = ("alpine-310", "debian-stretch", "distroless-python27", "ubuntu-1804", "rockylinux-8")
 
 
@@ -20,6 +22,21 @@ def vulnerabilities(document: Any) -> Iterator[Any]:
     for result in document.get("Results", ()):
         yield from result.get("Vulnerabilities", ())
     yield from document.get("matches", ())
+    for run in document.get("runs", ()):
+        yield from run["results"]
+    for entry in document.get("vulnerabilities", ()) or ():
+        yield from entry["affects"] or [entry]
+    for result in document.get("results", ()) or ():
+        for package in result["packages"]:
+            yield from package.get("vulnerabilities", ())
+
+
+def snapshots(path: str) -> Iterator[tuple[str, str]]:
+    """Yield name and content of each JSON document in a file of Go's snapshots."""
+    for part in upstream.text(*OSV, path).split("\n---\n"):
+        match = re.match(r"\s*\[(.*?)\]\n(\{.*)", part, re.DOTALL)
+        if match:
+            yield match[1], match[2]
 
 
 @upstream.needs_repositories
@@ -27,13 +44,34 @@ def vulnerabilities(document: Any) -> Iterator[Any]:
     ("source", "path", "least"),
     [
         *((TRIVY, f"integration/testdata/{name}.json.golden", 1) for name in OF_TRIVY),
+        (TRIVY, "integration/testdata/alpine-310.sarif.golden", 4),
+        (TRIVY, "integration/testdata/npm-cyclonedx.json.golden", 1),
+        (TRIVY, "integration/testdata/pom-cyclonedx.json.golden", 2),
         (GRYPE, "grype/presenter/json/testdata/snapshot/TestJsonImgsPresenter.golden", 2),
+        (GRYPE, "grype/presenter/sarif/testdata/snapshot/TestSarifPresenter_image.golden", 2),
+        (GRYPE, "grype/presenter/cyclonedx/testdata/snapshot/TestCycloneDxPresenterImage.golden", 2),
     ],
 )
 def test_every_finding_of_trivy_and_grype_is_read(source: tuple[str, str], path: str, least: int) -> None:
     text = upstream.text(*source, path)
     report = parse_report(text.encode(), path)
     assert len(report.vulnerabilities) == len(list(vulnerabilities(json.loads(text)))) >= least
+
+
+@upstream.needs_repositories
+@pytest.mark.parametrize("name", ["machinejson", "sarif", "cyclonedx"])
+def test_every_finding_of_osv_scanner_is_read(name: str) -> None:
+    total = 0
+    for title, text in snapshots(f"{OUTPUTS}/{name}_test.snap"):
+        document = json.loads(text)
+        report = parse_report(text.encode(), title)
+        assert {entry.id for entry in report.vulnerabilities} == ids(document), title
+        total += len(report.vulnerabilities)
+    assert total >= 60
+
+
+def ids(document: Any) -> set[str]:
+    return {str(entry.get("id") or entry.get("ruleId")) for entry in vulnerabilities(document)}
 
 
 def undeclared(document: Any, shape: Any, path: str = "") -> Iterator[str]:

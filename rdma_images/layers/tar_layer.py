@@ -1,0 +1,82 @@
+"""A layer that another program made, once more as frames with a table: its tar stays as it is, byte by byte."""
+
+import io
+import math
+import posixpath
+import tarfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import IO
+
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.layers import seekable_layer
+from rdma_images.layers.blob import CHUNK, Blob, LayerWriter
+
+_NO_TABLE = "\nit cannot be read in part: publish it without --lazy"
+
+
+class TarError(RdmaImagesError):
+    """A tar of which no table of contents would be true."""
+
+
+def write(tar: IO[bytes], stream: IO[bytes]) -> Blob:
+    """Write a layer of zstd from its tar, whose bytes stay as they are, with a table of its files; return its blob.
+
+    Raises TarError for a damaged tar, and for one that no table can describe.
+    """
+    writer, names, end = LayerWriter(stream, "zstd"), set[str](), 0
+    tar.seek(0)
+    try:
+        with tarfile.open(fileobj=tar, mode="r:", encoding="utf-8", errors="surrogateescape") as archive:
+            for member in archive:
+                _check_member(member, names)
+                writer.member(member, _time_in_table(member), b"".join(_range(tar, end, member.offset_data)))
+                end = member.offset_data
+                if member.isreg():
+                    end += member.size
+                    writer.content(member, _range(tar, member.offset_data, end))
+                    end += -member.size % tarfile.BLOCKSIZE
+        for data in _range(tar, end, tar.seek(0, io.SEEK_END)):
+            if data.strip(b"\0"):
+                raise TarError(f"the tar of a layer is damaged after {end} bytes{_NO_TABLE}")
+            writer.end(data)
+    except UnicodeEncodeError as error:
+        raise TarError(f"the layer has a name that is no UTF-8: {error.object!r}{_NO_TABLE}") from None
+    except (tarfile.TarError, EOFError, ValueError, OverflowError, ArithmeticError) as error:
+        raise TarError(f"the tar of a layer cannot be read: {error}{_NO_TABLE}") from None
+    return writer.blob()
+
+
+def _check_member(member: tarfile.TarInfo, names: set[str]) -> None:
+    """Add a member's name to those before it; raise TarError for a member that a table cannot describe."""
+    name, link = (posixpath.normpath(path.lstrip("/")) for path in (member.name, member.linkname))
+    if member.type not in seekable_layer.TYPES or member.issparse():
+        raise TarError(f"the layer has {member.name} of the type {member.type.decode(errors='replace')!r}{_NO_TABLE}")
+    if member.islnk() and link not in names:
+        raise TarError(f"in the layer, {member.name} is a link to {member.linkname}, which is not in it{_NO_TABLE}")
+    if name in names and not member.isdir():
+        raise TarError(f"the layer has {member.name} twice{_NO_TABLE}")
+    name.encode()
+    member.linkname.encode()
+    names.add(name)
+
+
+def _time_in_table(member: tarfile.TarInfo) -> str:
+    """Return a member's time to the last digit; tarfile has it as a float, which rounds."""
+    time = Decimal(member.pax_headers.get("mtime", member.mtime))
+    seconds = math.floor(time)
+    nanoseconds = int((time - seconds) * 10**9)
+    fraction = f".{nanoseconds:09}" if nanoseconds else ""
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix('+00:00')}{fraction}Z"
+
+
+def _range(file: IO[bytes], begin: int, end: int) -> Iterator[bytes]:
+    """Yield a part of a file in pieces of CHUNK bytes, the last one perhaps shorter. Raises EOFError."""
+    while begin < end:
+        file.seek(begin)
+        data = file.read(min(CHUNK, end - begin))
+        if not data:
+            raise EOFError(f"it ends after {begin} bytes")
+        begin += len(data)
+        yield data

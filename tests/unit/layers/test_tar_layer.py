@@ -1,0 +1,159 @@
+"""A tar of any layer gets a table that says all of its files, and its bytes stay as they are."""
+
+import base64
+import io
+import random
+import struct
+import tarfile
+from typing import Any
+
+import pytest
+import zstandard
+
+from rdma_images.layers import blob, seekable_layer, tar_layer
+from rdma_images.registry.client import digest_of
+from tests.support.lazy_reader import LazyReader
+
+LARGE = random.Random(4).randbytes(seekable_layer.PIECE + 1000)
+CAPABILITY = struct.pack("<IIIII", 0x02000001, 1 << 13, 0, 0, 0)  # cap_net_raw, as ping has it
+LONG = "usr/share/" + "/".join(["a-folder-with-a-long-name"] * 12) + "/file"
+
+
+def member(name: str, type: bytes = tarfile.REGTYPE, content: bytes = b"", **fields: Any) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.size, info.mtime = type, len(content), 1700000000
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info
+
+
+MEMBERS = [
+    (member("./", tarfile.DIRTYPE, mode=0o755), b""),
+    (member("tmp/", tarfile.DIRTYPE, mode=0o1777), b""),
+    (member("usr/bin/su", content=b"su", mode=0o4755, uid=3, gid=50, uname="sys", gname="staff"), b"su"),
+    (
+        member(
+            "usr/bin/ping",
+            content=b"ping",
+            pax_headers={
+                "SCHILY.xattr.security.capability": CAPABILITY.decode("utf-8", "surrogateescape"),
+                "SCHILY.xattr.user.note": "two\nlines",
+                "mtime": "1700000000.123456789",
+            },
+        ),
+        b"ping",
+    ),
+    (member("usr/lib/large.so", content=LARGE), LARGE),
+    (member("usr/lib/large.so.1", tarfile.LNKTYPE, linkname="usr/lib/large.so"), b""),
+    (member("usr/lib/link.so", tarfile.SYMTYPE, linkname="../lib/large.so", mode=0o777), b""),
+    (member("dev/null", tarfile.CHRTYPE, devmajor=1, devminor=3, mode=0o666), b""),
+    (member("dev/loop0", tarfile.BLKTYPE, devmajor=7, gid=6), b""),
+    (member("run/pipe", tarfile.FIFOTYPE, mode=0o600), b""),
+    (member("etc/.wh.machine-id"), b""),
+    (member("var/cache/.wh..wh..opq"), b""),
+    (member(LONG, content=b"far down", mtime=0), b"far down"),
+    (member("etc/\u00fcber", content=b"name", mtime=-1.5), b"name"),
+]
+
+
+def tar_of(*members: tuple[tarfile.TarInfo, bytes], format: int = tarfile.PAX_FORMAT) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=format) as archive:
+        for info, content in members:
+            archive.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+def layer_of(tar: bytes) -> tuple[blob.Blob, bytes, LazyReader]:
+    out = io.BytesIO()
+    layer = tar_layer.write(io.BytesIO(tar), out)
+    raw = out.getvalue()
+    return layer, raw, LazyReader(layer.size, layer.toc, lambda offset, length: raw[offset:][:length])
+
+
+@pytest.fixture(scope="module")
+def reader() -> LazyReader:
+    return layer_of(tar_of(*MEMBERS))[2]
+
+
+@pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_the_tar_stays_as_it_is(format: int) -> None:
+    tar = tar_of(*MEMBERS, format=format) + bytes(3 * tarfile.RECORDSIZE)
+    layer, raw, _ = layer_of(tar)
+    with zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as stream:
+        assert stream.read() == tar
+    assert [layer.digest, layer.diff_id] == [digest_of(raw), digest_of(tar)]
+
+
+def test_the_content_of_files_is_read_by_the_table(reader: LazyReader) -> None:
+    for info, content in MEMBERS:
+        if info.isreg():
+            assert reader.read(info.name) == content
+    assert reader.read("usr/lib/large.so.1") == LARGE
+    assert [piece["chunkSize"] for piece in reader.pieces("usr/lib/large.so")] == [seekable_layer.PIECE, 1000]
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("tmp", {"type": "dir", "mode": 0o1777}),
+        ("usr/bin/su", {"type": "reg", "mode": 0o4755, "uid": 3, "gid": 50, "size": 2}),
+        ("usr/lib/large.so.1", {"type": "hardlink", "linkName": "usr/lib/large.so"}),
+        ("usr/lib/link.so", {"type": "symlink", "linkName": "../lib/large.so", "mode": 0o777}),
+        ("dev/null", {"type": "char", "devMajor": 1, "devMinor": 3, "mode": 0o666}),
+        ("dev/loop0", {"type": "block", "devMajor": 7, "gid": 6}),
+        ("run/pipe", {"type": "fifo", "mode": 0o600}),
+        ("etc/.wh.machine-id", {"type": "reg", "modtime": "2023-11-14T22:13:20Z"}),
+        ("var/cache/.wh..wh..opq", {"type": "reg"}),
+        ("usr/bin/ping", {"modtime": "2023-11-14T22:13:20.123456789Z"}),
+        (LONG, {"modtime": "1970-01-01T00:00:00Z"}),
+        ("etc/\u00fcber", {"modtime": "1969-12-31T23:59:58.500000000Z"}),
+    ],
+)
+def test_the_table_says_what_a_member_is(reader: LazyReader, name: str, row: dict[str, object]) -> None:
+    assert reader.entry(name).items() >= row.items()
+
+
+def test_extended_attributes_are_in_the_table_as_bytes(reader: LazyReader) -> None:
+    attributes = reader.entry("usr/bin/ping")["xattrs"]
+    assert {name: base64.b64decode(value) for name, value in attributes.items()} == {
+        "security.capability": CAPABILITY,
+        "user.note": b"two\nlines",
+    }
+    assert "xattrs" not in reader.entry("usr/bin/su")
+
+
+@pytest.mark.parametrize(
+    ("tar", "reason"),
+    [
+        (tar_of((member("a/\udcff"), b"")), "no UTF-8"),
+        (tar_of((member("a", tarfile.LNKTYPE, linkname="b"), b"")), "a is a link to b, which is not in it"),
+        (tar_of((member("a", content=b"1"), b"1"), (member("a", content=b"2"), b"2")), "a twice"),
+        (tar_of((member("a", tarfile.CONTTYPE), b"")), "type '7'"),
+        (
+            tar_of((member("a", pax_headers={"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}), b"")),
+            "of the type|cannot be read",
+        ),
+        (tar_of((member("a"), b""), (member("b"), b""))[:700], "is damaged after 512 bytes"),
+        (tar_of((member("a", content=b"1" * 9999), b"1" * 9999))[:4096], "it ends after 4096 bytes|cannot be read"),
+        (tar_of((member("a"), b""))[:512] + b"x" * 512 + tar_of((member("b"), b"")), "is damaged after 512 bytes"),
+        (b"no tar", "cannot be read"),
+    ],
+)
+def test_a_tar_without_a_true_table_is_refused(tar: bytes, reason: str) -> None:
+    with pytest.raises(tar_layer.TarError, match=reason):
+        tar_layer.write(io.BytesIO(tar), io.BytesIO())
+
+
+def test_the_table_is_read_back_from_the_layer() -> None:
+    layer, raw, reader = layer_of(tar_of(*MEMBERS))
+    table = seekable_layer.read_table(io.BytesIO(raw))
+    assert table == seekable_layer.ContentsTable(layer.toc, tuple(reader.entries))
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"x" * 40, seekable_layer.FOOTER.pack(1 << 60, 1 << 60, 5, 1, seekable_layer.MAGIC), bytes(500)]
+)
+def test_what_has_no_table_is_told_apart(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="table"):
+        seekable_layer.read_table(io.BytesIO(raw))

@@ -1,0 +1,204 @@
+"""An image with a table in each layer is the same image, and one that says other files does not hold."""
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from rdma_images.core.errors import RefusedError
+from rdma_images.core.image import Image
+from rdma_images.engine import Engine
+from rdma_images.layers import seekable_layer, tar_layer
+from rdma_images.publish.attach import attach
+from rdma_images.publish.conversion import ConvertedImage, LazyForm, index_over, require_convertible
+from rdma_images.publish.stargz import StargzConverter
+from rdma_images.publish.verify import verify
+from rdma_images.registry import registry_errors
+from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, digest_of
+from rdma_images.registry.http import Connection
+from rdma_images.registry.registries import Oci
+from tests.support.publish_doubles import Store, served
+from tests.support.published_image import artifacts_of, item_of, put_image
+
+ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
+
+
+def no_engine() -> Engine:
+    raise AssertionError("the layers are read from the registry")
+
+
+def tar_with(**files: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+WHEELS, SYSTEM = tar_with(torch=b"torch" * 1000), tar_with(su=b"su", ping=b"ping" * 500)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def repository(store: Store) -> Iterator[Repository]:
+    with served(store.handler()) as host:
+        yield Repository(Connection(host, lambda: None), "training/efa-pytorch")
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def put_layer(repository: Repository, raw: bytes, toc: str = "") -> Descriptor:
+    return Descriptor(ZSTD, repository.put_blob(raw), len(raw), {seekable_layer.ANNOTATION: toc} if toc else {})
+
+
+def put_original(repository: Repository, image: Image, diff_ids: tuple[str, ...] = ()) -> Manifest:
+    """Put an image whose layer of wheels has a table, and whose layer of the system has none, with its evidence."""
+    out = io.BytesIO()
+    wheels = tar_layer.write(io.BytesIO(WHEELS), out)
+    layers = [
+        put_layer(repository, out.getvalue(), wheels.toc),
+        put_layer(repository, zstandard.ZstdCompressor().compress(SYSTEM)),
+    ]
+    body = json.loads(put_image(repository, image).raw)
+    config = json.loads(repository.blob(body["config"]["digest"]))
+    config["rootfs"] = {"type": "layers", "diff_ids": diff_ids or (digest_of(WHEELS), digest_of(SYSTEM))}
+    config_digest = repository.put_blob(canonical(config))
+    body |= {"config": {"digest": config_digest}, "layers": [layer.as_json() for layer in layers]}
+    original = Manifest(OCI_MANIFEST, canonical(body))
+    repository.put_manifest("v1", original)
+    attach(artifacts_of(item_of(image, original.digest)), original.descriptor, repository)
+    return original
+
+
+def convert(repository: Repository, original: Manifest, scratch: Path) -> ConvertedImage:
+    scratch.mkdir(exist_ok=True)
+    return StargzConverter().convert(original, repository, no_engine, scratch)
+
+
+def put(repository: Repository, converted: ConvertedImage) -> None:
+    for path in converted.files.values():
+        repository.put_blob(path.read_bytes())
+    for manifest in converted.manifests:
+        repository.put_manifest(manifest.digest, manifest)
+    repository.put_manifest("v1-stargz", converted.index)
+
+
+def findings(repository: Repository) -> dict[str, tuple[bool | None, str]]:
+    entry = Oci(kind="oci", host=repository.ref.partition("/")[0], credentials="none")
+    verifications = verify(f"{repository.ref}:v1-stargz", entry, None)
+    return {finding.check: (finding.holds, finding.detail) for checked in verifications for finding in checked.findings}
+
+
+def test_only_the_layer_without_a_table_is_written(repository: Repository, image: Image, tmp_path: Path) -> None:
+    original = put_original(repository, image)
+    converted = convert(repository, original, tmp_path / "scratch")
+    (manifest,) = converted.manifests
+    wheels, system = manifest.layers()
+    assert wheels == original.layers()[0]
+    assert manifest.body["config"] == original.body["config"]
+    raw = converted.files[system.digest].read_bytes()
+    assert (system.digest, system.size) == (f"sha256:{hashlib.sha256(raw).hexdigest()}", len(raw))
+    assert seekable_layer.read_table(io.BytesIO(raw)).digest == system.annotations[seekable_layer.ANNOTATION]
+    assert zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True).read() == SYSTEM
+    assert convert(repository, original, tmp_path / "again").index == converted.index
+
+
+def test_it_holds_by_the_evidence_of_its_original(
+    repository: Repository, image: Image, tmp_path: Path, state: Path
+) -> None:
+    put(repository, convert(repository, put_original(repository, image), tmp_path / "scratch"))
+    by_check = findings(repository)
+    assert not [check for check, (holds, _) in by_check.items() if holds is False]
+    assert by_check["original"][0]
+    assert by_check["original"][1].endswith("has the same config; 1 of its 2 layers have a table, and the same tar")
+    assert by_check["platforms"] == (True, "linux/amd64")
+    assert list(state.iterdir()) == []
+
+
+def forged_table(raw: bytes) -> tuple[bytes, str]:
+    """Return the layer with a table that calls one file setuid, and the digest of that table."""
+    offset, packed, _, kind, magic = seekable_layer.FOOTER.unpack(raw[-seekable_layer.FOOTER.size :])
+    table = json.loads(zstandard.ZstdDecompressor().decompress(raw[offset : offset + packed]))
+    table["entries"][1]["mode"] = 0o4777
+    text = json.dumps(table).encode()
+    forged = zstandard.ZstdCompressor().compress(text)
+    footer = seekable_layer.FOOTER.pack(offset, len(forged), len(text), kind, magic)
+    ends = b"".join(seekable_layer._skippable(part) for part in (forged, footer))
+    return raw[: offset - 8] + ends, digest_of(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda raw: (raw, digest_of(b"another")), "has another table than the image names"),
+        (lambda _: (zstandard.ZstdCompressor().compress(SYSTEM), digest_of(b"none")), "no table of contents"),
+        (lambda _: (b"no layer", digest_of(b"none")), "does not unpack"),
+        (lambda _: (zstandard.ZstdCompressor().compress(bytes(10**7)), ""), "unpacks to more than"),
+        (forged_table, "has a table that is not of its files"),
+    ],
+)
+def test_another_layer_does_not_hold(
+    repository: Repository,
+    image: Image,
+    tmp_path: Path,
+    change: Callable[[bytes], tuple[bytes, str]],
+    reason: str,
+) -> None:
+    original = put_original(repository, image)
+    converted = convert(repository, original, tmp_path / "scratch")
+    (manifest,) = converted.manifests
+    wheels, system = manifest.layers()
+    system = put_layer(repository, *change(converted.files[system.digest].read_bytes()))
+    body = manifest.body | {"layers": [wheels.as_json(), system.as_json()]}
+    changed = Manifest(OCI_MANIFEST, canonical(body))
+    entry = replace(changed.descriptor, platform={"os": "linux", "architecture": "amd64"})
+    put(repository, ConvertedImage(index_over(entry, original), (changed,)))
+    holds, detail = findings(repository)["original"]
+    assert holds is False
+    assert reason in detail
+
+
+def test_layers_in_another_order_do_not_hold(repository: Repository, image: Image, tmp_path: Path) -> None:
+    original = put_original(repository, image)
+    converted = convert(repository, original, tmp_path / "scratch")
+    body = converted.manifests[0].body
+    changed = Manifest(OCI_MANIFEST, canonical(body | {"layers": body["layers"][::-1]}))
+    entry = replace(changed.descriptor, platform={"os": "linux", "architecture": "amd64"})
+    put(repository, replace(converted, index=index_over(entry, original), manifests=(changed,)))
+    assert findings(repository)["original"][0] is False
+
+
+def test_a_layer_that_did_not_arrive_does_not_hold(repository: Repository, image: Image, tmp_path: Path) -> None:
+    converted = convert(repository, put_original(repository, image), tmp_path / "scratch")
+    put(repository, replace(converted, files={}))
+    assert findings(repository)["original"][0] is False
+
+
+def test_another_tar_than_the_config_names_is_not_written(repository: Repository, image: Image, tmp_path: Path) -> None:
+    original = put_original(repository, image, (digest_of(WHEELS), digest_of(b"another tar")))
+    with pytest.raises(registry_errors.MalformedError, match="the config names"):
+        convert(repository, original, tmp_path / "scratch")
+
+
+@pytest.mark.parametrize(("form", "layers", "other"), [("stargz", "zstd", "gzip"), ("soci", "gzip", "zstd")])
+def test_an_image_of_another_compression_is_refused(form: LazyForm, layers: str, other: str) -> None:
+    layer = Descriptor(f"application/vnd.oci.image.layer.v1.tar+{other}", "sha256:" + "1" * 64, 1)
+    manifest = Manifest(OCI_MANIFEST, canonical({"layers": [layer.as_json()]}))
+    with pytest.raises(RefusedError, match=f"build --compression {layers}"):
+        require_convertible(form, manifest)
