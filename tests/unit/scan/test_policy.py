@@ -52,7 +52,7 @@ def test_the_example_is_a_policy() -> None:
         ("grace-days: {critical: 1}\nseverites: {}", "policy.yaml:2: unknown key 'severites'"),
         ("fixed-only: true", "has no 'grace-days': add it"),
         ("grace-days: {fatal: 1}", "grace-days.fatal|grace-days"),
-        ("grace-days: {critical: soon}", "policy.yaml:1: grace-days.critical: "),
+        ("grace-days: {critical: soon}", "policy.yaml:1: grace-days.critical is 'soon', but must be a whole number"),
         (
             "grace-days: {}\nexceptions:\n  - {id: CVE-1, reason: r, owner: o}",
             "policy.yaml:3: .*has no 'until': add it",
