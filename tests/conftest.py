@@ -20,6 +20,7 @@ IMAGES = "images"
 PROJECTS = "projects"
 BUILDERS = (ENGINE, PROJECTS)  # both build in the shared engine, one at a time: the other validates and runs meanwhile
 APART = {  # modules with another real part than the shared engine's builds, or with built images alone
+    "test_datapath": "datapath",
     "test_engine": "another-engine",
     "test_first_job": "slurm",
     "test_leftovers": "another-engine",

@@ -129,7 +129,7 @@ def _require_inputs(
     images that a fabric is added to.
     """
     _provide_existing(specs, engine, options, progress)
-    platforms.require((spec.image.platform for spec in specs), engine, options.builder)
+    platforms.require((spec.image.platform for spec in specs), engine, options.builder, progress)
     supplies = {
         spec.image.id: preflight.find_supplies(spec.sources, project.mirrors, options.rehearse) for spec in specs
     }

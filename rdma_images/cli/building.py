@@ -97,7 +97,7 @@ def build(
     | ONTO
     | {
         "image": "Any image in the engine, also one that was not built here.",
-        "tier": "static (default), device (default with --host), gpu, multinode; may be repeated.",
+        "tier": "static (default), device (default with --host), gpu, datapath, multinode; may be repeated.",
         "host": "A pod or machine to measure: kubectl://pod, ssh://name or local://, as testinfra writes it.",
         "folder": "A conda or virtual environment on this machine: its packages, with this machine's libraries.",
         "fabric": "Say which network NCCL would use on efa, erdma, ib or none; otherwise on what the image is for.",
@@ -137,7 +137,7 @@ def validate(
         raise RefusedError(f"--host {host}: is no host\nwrite --folder {path}")
     if folder:
         options = {"--host": host, "--image": image, "--target": target, "--all": all, "--set": set, "--onto": onto}
-        options |= {"--job": job, "--tier multinode": "multinode" in (tier or ())}
+        options |= {"--job": job, **{f"--tier {name}": name in (tier or ()) for name in ("datapath", "multinode")}}
         if excluded_options := ", ".join(option for option, value in options.items() if value):
             raise RefusedError(f"--folder and {excluded_options} do not go together\nleave one out")
         host, tier = f"folder://{Path(folder).absolute()}", tier or ["static"]

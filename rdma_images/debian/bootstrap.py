@@ -191,6 +191,7 @@ def base(
             return cache_folder() / existing.tar
         disk_space.require(DISK_SPACE, f"bootstrapping {label}")
         if emulation.is_foreign(platform):
+            emulation.ensure(platform, progress)
             progress(f"bootstrapping {label} from Debian's archive, emulated: this takes minutes, once")
         else:
             progress(f"bootstrapping {label} from Debian's archive")

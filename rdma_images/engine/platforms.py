@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import emulation
 from rdma_images.engine import docker_command
 from rdma_images.engine.docker_command import Engine
@@ -11,16 +12,30 @@ from rdma_images.engine.docker_command import Engine
 _LISTED = re.compile(r"^Platforms:\s*(.+)$", re.MULTILINE)
 
 
-def require(platforms: Iterable[str], engine: Engine, builder: str | None = None) -> None:
-    """Raise RefusedError for a platform whose programs do not run there: a RUN would end with `exec format error`."""
+def require(platforms: Iterable[str], engine: Engine, builder: str | None = None, progress: Progress = silent) -> None:
+    """Raise RefusedError for a platform whose programs do not run there: a RUN would end with `exec format error`.
+
+    The private engine is given an emulator where it lacks one. Someone else's engine or builder is left as it is.
+    """
     foreign = {name for name in platforms if builder or emulation.is_foreign(name)}
+    if engine.kind == "private" and not builder:
+        for name in sorted(foreign):
+            emulation.ensure(name, progress)
+        return
     able = _able(engine, builder) if foreign else set()
     for name in sorted(foreign - able if able else ()):
         where = f"builder {builder}" if builder else f"engine {engine.name}"
         raise RefusedError(
             f"{where}: it does not run programs of {name}\n"
-            f"{emulation.REGISTER} on its machine, or name a builder on a machine of that platform: --builder NAME"
+            "register an emulator on its machine (Debian: apt install qemu-user-static binfmt-support), or name "
+            "a builder on a machine of that platform: --builder NAME"
         )
+
+
+def emulate(name: str, engine: Engine, progress: Progress = silent) -> None:
+    """Give the private engine an emulator for a platform where it lacks one and can have it."""
+    if engine.kind == "private" and emulation.is_foreign(name) and emulation.obstacle(name) is None:
+        emulation.ensure(name, progress)
 
 
 def _able(engine: Engine, builder: str | None) -> set[str]:

@@ -12,7 +12,7 @@ from rdma_images.core import atomic, locking
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
-from rdma_images.debian import bootstrap, host_apt, unpacked
+from rdma_images.debian import bootstrap, emulation, host_apt, unpacked
 from rdma_images.engine import daemon_api, daemons, docker_command
 from rdma_images.engine.discovery import store
 from rdma_images.engine.docker_command import Engine
@@ -98,13 +98,14 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
     folders = layout()
     existing = [folder for folder in (folders.root, bootstrap.cache_folder(), unpacked.folder_of()) if folder.exists()]
     if not existing:
-        return False
+        return emulation.unregister()  # it may have outlived a state folder that was removed by hand
     with locking.hold("engine", "ending the private engine", progress):
         was_running = daemons.end(folders)
+        emulated = emulation.unregister()
         for folder in existing if purge else ():
             progress(f"removing {folder}")
             shutil.rmtree(folder)
-    return was_running or purge
+    return was_running or emulated or purge
 
 
 def _wait_for_daemons(folders: Layout, progress: Progress) -> Engine | None:

@@ -32,6 +32,8 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
 
     `verbose` adds a line for every check, and the notes.
     """
+    from rdma_images.datapath.checks import verdict  # here, because a report that is kept needs no emulator
+
     rows = Table(box=None, pad_edge=False, show_header=False)
     for column in ("state", "id", "what"):
         rows.add_column(column, overflow="fold")
@@ -41,6 +43,8 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
     parts: list[RenderableType] = [answer_text(report.chain, verbose)] if report.chain else []
     parts += [rows, Text()] if verbose else []
     parts += [_failure(check, verbose) for check in findings(report) if verbose or check.severity != "note"]
+    if sentence := verdict(report.checks):
+        parts.append(Text(sentence))
     if report.base_faults:
         parts.append(Text(f"Faults of the image that the fabric was added to: {', '.join(report.base_faults)}."))
     if report.rehearsal:

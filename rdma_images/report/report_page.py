@@ -47,6 +47,7 @@ SUBJECTS = {
     "size": "Size",
     "device": "Devices",
     "gpu": "GPUs",
+    "datapath": "Data path between emulated machines",
 }
 LABEL_SHARE = 0.035  # of the whole: the least a layer's share is for its name to fit
 

@@ -26,6 +26,8 @@ INPUTS = (
     "rdma_images/chain/*.py",
     "rdma_images/inspection/*.py",
     "rdma_images/nccl_logs/*.py",
+    "rdma_images/datapath/*.py",
+    "rdma_images/datapath/guest/*",
     "rdma_images/facts/*.py",
     "rdma_images/plan/runtime.py",
     "rdma_images/core/check.py",

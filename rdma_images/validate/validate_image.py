@@ -19,7 +19,7 @@ from rdma_images.core.image import Image
 from rdma_images.core.image_build import Build
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, report_waiting, silent
-from rdma_images.engine import Engine
+from rdma_images.engine import Engine, platforms
 from rdma_images.inspection.inspection import FOLDER_PREFIX, ImageConfig, Inspection
 from rdma_images.inspection.measurements import Measured
 from rdma_images.inspection.report import Report
@@ -62,15 +62,16 @@ class _Validation:
         image_config: ImageConfig,
         measured: Measured,
         compare: Callable[[Inspection], tuple[Check, ...]],
+        emulated: tuple[Check, ...] = (),
     ) -> Report:
-        """Write and return the report: the checks of `compare` on the measurements."""
+        """Write and return the report: the checks of `compare` on the measurements, and those of emulated machines."""
         expected = expected_fabric.expected_image(image_config, measured, self.image)
         expected = expected.model_copy(update={"instance": self.question.instance})
         inspection = Inspection(subject=image_config, expected=expected, measured=measured)
         self.folder.mkdir(parents=True, exist_ok=True)
         with report_waiting(self.progress, lambda: "the validators"):
             checks = compare(inspection)
-        junit.add_checks(self.folder / "report.xml")
+        junit.add_checks(self.folder / "report.xml", emulated)
         rehearsal = (*(self.build.rehearsal if self.build else ()), *image_config.rehearsal)
         answer = Report(
             ref=image_config.ref,
@@ -80,7 +81,7 @@ class _Validation:
             rehearsal=tuple(dict.fromkeys(rehearsal)),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - self.started, 3),
-            checks=checks,
+            checks=(*checks, *emulated),
             chain=chain.compute(inspection, *self.question),
             inspection=inspection.model_copy(update={"subject": hide_secret_values(image_config)}),
             base_faults=_base_faults(checks, self.image),
@@ -107,7 +108,7 @@ def validate(
         engine: What has the image; None with a `host`.
         image: As planned; without it the image is validated against its own labels.
         build: As built; another image of that name is refused.
-        tiers: "device" and "gpu" need a `host`.
+        tiers: "datapath" comes with "static", in one report; "device" and "gpu" need a `host`.
         host: Where to measure instead: "kubectl://pod", "ssh://name", "local://" or "folder:///PATH".
         question: Which fabric and instance type the chain is asked about.
         reuse: Answer from the report of an unchanged image, suite and question, which then says `reused`.
@@ -116,6 +117,7 @@ def validate(
         RefusedError: `ref` is not the image of `build`.
         RdmaImagesError: There is nothing to validate, or nobody answers.
     """
+    tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
     run = _Validation(image, build, question, report_folder(ref, image, host), progress)
     junit_file = run.folder / "report.xml"
     without = IMAGE_CHECK_PREFIXES if (host or "").startswith(FOLDER_PREFIX) else ()
@@ -129,20 +131,27 @@ def validate(
     if reuse and (previous := report_cache.find(name, digest)):
         progress(f"{ref} is up to date: this suite has validated it")
         return report.publish_cached(*previous, run.folder)
+    from rdma_images import datapath
+
     with suite.running_suite(tiers, junit_file, without) as compare:
-        image_config, measured = _measure_in_engine(ref, digest, engine, progress, question.instance)
-        report_ = run.write_report(image_config, measured, compare)
-    report_cache.save(name, report_, junit_file)
+        image_config, measured = _measure_in_engine(ref, digest, engine, image, progress, question.instance)
+        emulated = datapath.run(digest, engine, image, progress, run.folder) if "datapath" in tiers else ()
+        report_ = run.write_report(image_config, measured, compare, emulated)
+    # An emulator that is unavailable today may be available tomorrow.
+    if not emulated or any(check.outcome != "skipped" for check in emulated):
+        report_cache.save(name, report_, junit_file)
     return report_
 
 
 def _measure_in_engine(
-    ref: str, digest: str, engine: Engine, progress: Progress, instance: str
+    ref: str, digest: str, engine: Engine, image: Image | None, progress: Progress, instance: str
 ) -> tuple[ImageConfig, Measured]:
     """Return the configuration of an image of the engine, and what was measured in it."""
     from rdma_images.validate import measuring
 
     progress(f"validating {ref}")
+    if image:  # someone else's is read where its programs do not run
+        platforms.emulate(image.platform, engine, progress)
     with closing(engines.client(engine)) as client:
         with report_waiting(progress, lambda: "the engine to unpack the image"):
             image_config = read_image_config(client, ref, digest)
@@ -151,6 +160,8 @@ def _measure_in_engine(
 
 def _measure_elsewhere(ref: str, host: str, tiers: tuple[str, ...], progress: Progress) -> tuple[ImageConfig, Measured]:
     """Return the configuration of the image that a host runs, and what was measured there."""
+    if "datapath" in tiers:
+        raise RefusedError("--tier datapath is for an image of an engine\nleave --host out")
     from rdma_images.validate import measure_host
 
     progress(f"validating {' on '.join(filter(None, (ref, host)))}")

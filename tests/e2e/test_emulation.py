@@ -57,6 +57,19 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
     server.kill()
 
 
+def test_the_kernel_takes_the_registration_and_lets_go_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = emulation.formats()
+    if any(format.matches(MACHINES[OTHER]) for format in before):
+        pytest.skip(f"something runs programs of {OTHER} on this machine already, and is left alone")
+    monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path))
+    emulation.ensure(OTHER, print)
+    try:
+        assert emulation.registered() == (OTHER,)
+    finally:
+        assert emulation.unregister() is True
+    assert emulation.formats() == before
+
+
 def test_its_programs_run_here_and_its_report_measured_them(refs: dict[str, str]) -> None:
     machine = MACHINES[OTHER]
     assert platform.machine() != machine

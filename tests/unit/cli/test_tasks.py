@@ -67,6 +67,7 @@ def test_a_refused_combination_is_not_built() -> None:
         (["validate", "--folder", "e", "--target", "efa-pytorch"], "--folder and --target do not go together"),
         (["validate", "--folder", "e", "--onto", "x"], "--folder and --onto do not go together"),
         (["validate", "--folder", "e", "--job", "x"], "--folder and --job do not go together"),
+        (["validate", "--folder", "e", "--tier", "datapath"], "--folder and --tier datapath do not go together"),
         (["validate", "--folder", "e", "--tier", "multinode"], "--folder and --tier multinode do not go together"),
     ],
 )

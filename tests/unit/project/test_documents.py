@@ -27,8 +27,8 @@ FILE = re.compile(rf"(?<![\w/.-])((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 TASK = re.compile(r"`(?:\w+=\S+ )*invoke ([a-z][a-z.]*)([^`\n]*)`")
 OPTION = re.compile(r"(?<!\S)--([a-z][a-z-]*)")
-# What a user adds in the examples, what the tool writes, and what is in the wheel alone.
-EXAMPLES = re.compile(r"my-|hello|gdrcopy|^rdma_images/data$|^locks/(bases|debian|downloads)")
+# What a user adds in the examples, and what the tool writes.
+EXAMPLES = re.compile(r"my-|hello|gdrcopy|^locks/(bases|debian|downloads)")
 
 
 def page(path: Path) -> str:

@@ -15,6 +15,7 @@ from rdma_images.cli.output import show
 from rdma_images.core.check import Check
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.paths import PROJECT
+from rdma_images.datapath.checks import hardware_checks
 from rdma_images.inspection.chain import Chain
 from rdma_images.inspection.inspection import Expected
 from rdma_images.inspection.report import SCHEMA, Report, decode_report
@@ -230,7 +231,7 @@ def test_every_subject_of_the_page_has_a_title_and_a_place() -> None:
     sources = [path.read_text() for path in sorted((PROJECT / "validators").glob("test_*.py"))]
     validators = {id_ for source in sources for id_ in re.findall(r'\bvalidator\(\s*"([a-z.-]+)"', source)}
     assert len(validators) > 90
-    subjects = {id_.partition(".")[0] for id_ in validators}
+    subjects = {id_.partition(".")[0] for id_ in validators | {check.id for check in hardware_checks(None)}}
     assert subjects == set(page_of.SUBJECTS)
 
 

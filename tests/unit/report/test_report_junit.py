@@ -17,7 +17,7 @@ XML = """<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">
 
 
 def check(outcome: Outcome, **fields: str) -> Check:
-    return Check(f"gpu.{outcome}", "it holds", "gpu", "error", outcome, seconds=1.0, **fields)
+    return Check(f"datapath.{outcome}", "it holds", "datapath", "error", outcome, seconds=1.0, **fields)
 
 
 def element(suite: ElementTree.Element, path: str) -> ElementTree.Element:
@@ -34,9 +34,11 @@ def test_checks_are_added_to_the_suite_and_counted(tmp_path: Path) -> None:
     suite = ElementTree.parse(path).getroot()[0]
     counted = {name: suite.get(name) for name in ("tests", "failures", "skipped", "time")}
     assert counted == {"tests": "5", "failures": "1", "skipped": "2", "time": "3.500"}
-    assert element(suite, "testcase[@name='gpu.failed']/failure").get("message") == "expected: a\nfound: <b>\nfix: c"
-    assert element(suite, "testcase[@name='gpu.skipped']/skipped").get("message") == "why"
-    assert element(suite, "testcase[@name='gpu.passed']")[0].tag == "properties"
+    assert (
+        element(suite, "testcase[@name='datapath.failed']/failure").get("message") == "expected: a\nfound: <b>\nfix: c"
+    )
+    assert element(suite, "testcase[@name='datapath.skipped']/skipped").get("message") == "why"
+    assert element(suite, "testcase[@name='datapath.passed']")[0].tag == "properties"
 
 
 @pytest.mark.parametrize(("severity", "failures"), [("error", "1"), ("warning", "0"), ("note", "0")])
@@ -59,7 +61,7 @@ def test_the_suite_names_the_warnings_and_notes_are_none(tmp_path: Path) -> None
     suite = ElementTree.parse(path).getroot()[0]
     assert suite[0].tag == "properties"
     named = {entry.get("name"): entry.get("value") for entry in element(suite, "properties")}
-    assert named == {"warnings": "2", "warned": "gpu.failed, size.budget"}
+    assert named == {"warnings": "2", "warned": "datapath.failed, size.budget"}
     output = element(suite, "testcase[@name='torch.newest']/system-out").text or ""
     assert output.startswith("note: expected: ")
 

@@ -94,8 +94,8 @@ def test_a_report_that_was_kept_answers(engine: Engine, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("module", "needless"),
     [
-        ("rdma_images.validate.pytest_plugin", "docker jinja2 rich testinfra rdma_images.report"),
-        ("rdma_images.validate.validation", "docker jinja2 testinfra"),
+        ("rdma_images.validate.pytest_plugin", "docker jinja2 rich testinfra rdma_images.report rdma_images.datapath"),
+        ("rdma_images.validate.validation", "docker jinja2 testinfra rdma_images.datapath"),
     ],
 )
 def test_nothing_needless_is_imported(module: str, needless: str) -> None:

@@ -1,0 +1,63 @@
+"""How long the validation of a data path takes: an image read, two machines started, each exchange. Prints medians.
+
+python benchmarks/datapath.py rdma-images/efa-pytorch:<tag> …     images of the engine
+
+With RDMA_IMAGES_ACCELERATOR=tcg in the environment, as without KVM.
+"""
+
+import os
+import sys
+import tempfile
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from rdma_images import datapath, engine
+from rdma_images.datapath import accelerator, kit
+
+RUNS = 3
+
+
+def main() -> None:
+    """Measure each image named, and print a line for each part."""
+    running = engine.ensure(say)
+    parts = kit.prepare(say)
+    print(f"{os.cpu_count()} cores, {accelerator.choose(parts)}, {RUNS} runs; load when begun {os.getloadavg()[0]:.1f}")
+    for ref in sys.argv[1:]:
+        print(ref)
+        for part, seconds in measured(ref, running).items():
+            print(f"{median(seconds):8.1f} s   ({min(seconds):.1f} to {max(seconds):.1f})  {part}")
+    print(f"load when done {os.getloadavg()[0]:.1f}")
+
+
+def measured(ref: str, running: engine.Engine) -> dict[str, list[float]]:
+    """Return the seconds of every part in each run; parts that took none are left out."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for _ in range(RUNS):
+        marks = [perf_counter()]
+        with tempfile.TemporaryDirectory() as folder:
+            checks = datapath.run(ref, running, progress=partial(mark, marks), folder=Path(folder))
+        # The first lines are of reading out, of starting, and of the first check when it was done.
+        seconds["the image read from the engine"].append(marks[2] - marks[1])
+        seconds["two machines started and looked at"].append(marks[3] - marks[2] - checks[0].seconds)
+        for check in checks:
+            if check.outcome != "skipped":
+                seconds[check.title].append(check.seconds)
+        seconds["altogether"].append(perf_counter() - marks[0])
+    return seconds
+
+
+def mark(marks: list[float], _line: str) -> None:
+    """Note when a line of progress came."""
+    marks.append(perf_counter())
+
+
+def say(line: str) -> None:
+    """Print what goes on."""
+    print(line, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

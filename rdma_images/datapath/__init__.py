@@ -1,0 +1,97 @@
+"""Validate an image's RDMA data path without RDMA hardware, between two virtual machines with an emulated adapter."""
+
+import os
+import platform
+import re
+from pathlib import Path
+
+from rdma_images.core import atomic, paths
+from rdma_images.core.check import Check
+from rdma_images.core.errors import RdmaImagesError
+from rdma_images.core.image import Fabric, Image
+from rdma_images.core.progress import Progress, silent
+from rdma_images.datapath import accelerator, kit, lab, steps
+from rdma_images.datapath.checks import verdict
+from rdma_images.datapath.disk import ImageDisk
+from rdma_images.datapath.guest import MEMORY, GuestError, GuestMachine, NoGuestError
+from rdma_images.datapath.kit import Kit
+from rdma_images.engine.docker_command import Engine
+
+__all__ = ["check", "run", "verdict"]
+
+CONSOLE = "datapath-console.log"
+
+
+def run(
+    ref: str, engine: Engine, image: Image | None = None, progress: Progress = silent, folder: Path | None = None
+) -> tuple[Check, ...]:
+    """Return the checks of the datapath tier for the image `ref` of `engine`.
+
+    Args:
+        folder: Where the consoles of both machines are written as datapath-console.log if a check fails: by default the
+            image's own folder under build/images.
+
+    Returns:
+        The checks; all skipped, with the reason, where this machine cannot run such machines.
+
+    Raises:
+        RdmaImagesError: The engine does not have the image or cannot read it out.
+    """
+    from rdma_images.datapath import export  # docker-py takes 0.2 s, which who shows a report should not wait for
+
+    folder = folder or (paths.image_folder(image.id) if image else paths.BUILD)
+    kit_or_reason = _prepare_kit(progress)
+    if isinstance(kit_or_reason, str):
+        return steps.all_skipped(kit_or_reason, image.fabric if image else None)
+    progress(f"datapath: reading {ref} out of the engine")
+    with export.image_disk(ref, engine, kit_or_reason) as files:
+        return check(files, kit_or_reason, image.fabric if image else files.fabric, folder, progress)
+
+
+def check(
+    files: ImageDisk, guest_kit: Kit, fabric: Fabric | None, folder: Path, progress: Progress = silent
+) -> tuple[Check, ...]:
+    """Return the checks for a disk; if one fails, write the consoles of both machines into `folder`."""
+    if files.architecture != "amd64":
+        return steps.all_skipped(f"the image is for {files.architecture}, and the emulated machines are amd64", fabric)
+    machine = GuestMachine(guest_kit.qemu, guest_kit.kernel, guest_kit.initramfs, accelerator.choose(guest_kit))
+    progress(f"datapath: starting two machines ({machine.accelerator})")
+    (folder / CONSOLE).unlink(missing_ok=True)
+    try:
+        return _check_between(machine, files, fabric, folder, progress)
+    except NoGuestError as error:
+        return steps.all_skipped(f"the emulator does not run here: {error}", fabric)
+
+
+def _check_between(
+    machine: GuestMachine, files: ImageDisk, fabric: Fabric | None, folder: Path, progress: Progress
+) -> tuple[Check, ...]:
+    """Return the checks between two machines with these files. Raises NoGuestError where no machine can run."""
+    checks: list[Check] = []
+    with lab.guests(machine, files) as pair:
+        try:
+            checks.extend(steps.run_steps(lab.open_lab(pair, files), fabric, progress))
+        except GuestError as error:
+            checks = list(steps.after_lost_guest(checks, error, fabric))
+        if any(result.outcome == "failed" for result in checks):
+            consoles = (f"== {guest.address} ==\n{guest.console()}" for guest in pair)
+            atomic.write(folder / CONSOLE, "\n".join(consoles))
+    return tuple(checks)
+
+
+def parallel_capacity() -> int:
+    """Return how many images this machine can validate at once: each needs memory for two machines, and a core."""
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    per_image = 2 * (MEMORY + 128) * 1024  # KiB; QEMU itself takes up to 128 MiB beside the guest's memory
+    memory = int(available[1]) // per_image if available else 1
+    return max(1, min(os.cpu_count() or 1, memory))
+
+
+def _prepare_kit(progress: Progress) -> Kit | str:
+    """Return what guests are started with, or the reason why none can run on this machine."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return f"the emulator is for Linux on x86_64, and this is {platform.system()} on {platform.machine()}"
+    try:
+        return kit.prepare(progress)
+    except RdmaImagesError as error:
+        return f"the emulator is not available: {error}"

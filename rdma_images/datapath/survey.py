@@ -1,0 +1,68 @@
+"""Survey which RDMA libraries and programs an image has, from its files in a guest, before any of them runs."""
+
+import shlex
+from dataclasses import dataclass
+
+from rdma_images.datapath.packages import TOOLS
+
+# Tools that come only with the image: what they link to is not in every image.
+OWN_TOOLS = ("ib_write_bw", "mpirun", "su")
+OUTSIDE = "/.datapath/bin"
+SHELL = f"{OUTSIDE}/sh"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The image's RDMA files.
+
+    `copies` are the files of libibverbs with their sha256, `loaded` the one that programs get. `patterns` are the file
+    names under which it looks for a provider, with "%s" for its name; `drivers` the names it is configured with;
+    `providers` the files that are named as providers, of whatever version. `tools` are the paths of those present.
+    """
+
+    copies: dict[str, str]
+    loaded: str | None
+    patterns: tuple[str, ...]
+    drivers: tuple[str, ...]
+    providers: tuple[str, ...]
+    libfabric: tuple[str, ...]
+    tools: dict[str, str]
+    user: tuple[str, int, int]  # name, uid, gid
+
+    def is_from_image(self, tool: str) -> bool:
+        """Return whether the tool is the image's, not one from outside."""
+        return tool in self.tools and not self.tools[tool].startswith(OUTSIDE)
+
+
+def command(user: str) -> str:
+    """Return the command whose output `parse` takes; `user` as in an image's configuration."""
+    return shlex.join((f"{OUTSIDE}/survey", user.partition(":")[0], *TOOLS, *OWN_TOOLS))
+
+
+def parse(text: str) -> Survey:
+    """Return the survey that the guest wrote, parsed. No file name of an image stops it."""
+    lines = [(word, value) for word, _, value in (line.partition(" ") for line in text.splitlines()) if value]
+
+    def all_of(kind: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(value for word, value in lines if word == kind))
+
+    def pairs_of(kind: str) -> tuple[tuple[str, str], ...]:
+        return tuple((first, second) for first, _, second in (value.partition(" ") for value in all_of(kind)))
+
+    return Survey(
+        copies={path: digest for digest, path in pairs_of("copy")},
+        loaded=next(iter(all_of("loaded")), None),
+        patterns=all_of("pattern"),
+        drivers=all_of("driver"),
+        providers=all_of("provider"),
+        libfabric=all_of("libfabric"),
+        tools=dict(pairs_of("tool")),
+        user=_user(next(iter(all_of("user")), "root 0 0")),
+    )
+
+
+def _user(text: str) -> tuple[str, int, int]:
+    """Return name, uid and gid from "name uid gid". As for a container runtime, what is no number counts as 0."""
+    name, *numbers = text.rsplit(" ", 2)
+    uid, gid = (int(number) if number.isdecimal() else 0 for number in (*numbers, "", "")[:2])
+    return name, uid, gid

@@ -1,0 +1,258 @@
+"""The data path of real root filesystems between real, emulated machines: no engine, no KVM."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdma_images import datapath, engine
+from rdma_images.core import paths
+from rdma_images.core.check import Check
+from rdma_images.datapath import accelerator, disk, exchange, export, kit, lab, steps
+from rdma_images.datapath.guest import GuestMachine
+from tests.e2e import volumes
+from tests.e2e.datapath_roots import BROKEN, LIBRARIES, PACKAGES, bootstrap, copy
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(os.geteuid() != 0, reason="mmdebstrap makes a root filesystem as root"),
+]
+
+
+@pytest.fixture(scope="session")
+def parts() -> kit.Kit:
+    return kit.prepare(print)
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bootstrap(tmp_path_factory.mktemp("root") / "whole", PACKAGES)
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(accelerator.VARIABLE, "tcg")
+
+
+def outcomes(checks: Iterable[Check]) -> dict[str, str]:
+    return {check.id.removeprefix("datapath."): check.outcome for check in checks}
+
+
+def checked(root: Path, parts: kit.Kit, folder: Path) -> tuple[Check, ...]:
+    with disk.folder_disk(root, parts.mkfs) as files:
+        return datapath.check(files, parts, "efa", folder)
+
+
+def test_every_check_has_a_broken_image() -> None:
+    subjects = {subject.id for subject, _ in (*steps.FILES, *steps.EXCHANGES)}
+    assert {name for names in BROKEN.values() for name in names} == subjects
+
+
+FIRST = {"without_provider"}  # the others run with `invoke test --exhaustive`
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(change, id=change.__name__, marks=() if change.__name__ in FIRST else pytest.mark.exhaustive)
+        for change in BROKEN
+    ],
+)
+def test_a_broken_image_is_red_for_the_right_reason(
+    broken: Callable[[Path], None], root: Path, parts: kit.Kit, tmp_path: Path
+) -> None:
+    broken(copy(root, tmp_path / "root"))
+    checks = {check.id.removeprefix("datapath."): check for check in checked(tmp_path / "root", parts, tmp_path)}
+    for name, expected in BROKEN[broken].items():
+        assert checks[name].outcome == "failed"
+        assert expected in checks[name].actual
+        assert checks[name].fix
+    assert "== 192.168.111.2 ==" in (tmp_path / datapath.CONSOLE).read_text()
+
+
+@pytest.mark.exhaustive
+def test_tools_come_from_outside_where_the_image_has_only_libraries(parts: kit.Kit, tmp_path: Path) -> None:
+    libraries = ("ibverbs-providers", "librdmacm1t64", "libfabric1")
+    checks = checked(bootstrap(tmp_path / "root", libraries), parts, tmp_path)
+    checks_by_id = {check.id: check.actual for check in checks if check.outcome == "passed"}
+    assert checks_by_id["datapath.rc-pingpong"].endswith("with an outside ibv_rc_pingpong")
+    assert checks_by_id["datapath.rdma-cm"].endswith("with an outside rping")
+    assert checks_by_id["datapath.libfabric-rdm"].endswith("with an outside fi_pingpong")
+    assert outcomes(checks)["perftest"] == outcomes(checks)["mpi"] == "skipped"
+
+
+@pytest.fixture(scope="module")
+def pair_lab(root: Path, parts: kit.Kit) -> Iterator[lab.Lab]:
+    """Yield two guests with the whole root filesystem, which they leave as it was."""
+    before = sorted(path.name for path in root.iterdir())
+    machine = GuestMachine(parts.qemu, parts.kernel, parts.initramfs, "tcg")
+    with disk.folder_disk(root, parts.mkfs) as files, lab.guests(machine, files) as pair:
+        yield lab.open_lab(pair, files)
+    assert sorted(path.name for path in root.iterdir()) == before
+
+
+def test_guests_reach_each_other_and_nothing_else(pair_lab: lab.Lab) -> None:
+    assert pair_lab.run("echo mine > /here && cat /here", 10).output == "mine\n"
+    assert pair_lab.client.run("ls /image/here", 10).status != 0
+    assert pair_lab.server.run("echo x > /dev/vda", 10).status != 0
+    links = pair_lab.server.run("ls /sys/class/net /image/sys/class/net", 10).output
+    assert set(links.split()) <= {
+        "eth0",
+        "lo",
+        "ls:",
+        "/sys/class/net:",
+        "No",
+        "such",
+        "file",
+        "or",
+        "directory",
+    } | {"/image/sys/class/net:"}
+    assert pair_lab.server.run("ping -c 1 -W 5 192.168.111.2", 10).status == 0
+    assert pair_lab.server.run("ip route", 10).output.split("\n")[:-1] == [
+        "192.168.111.0/24 dev eth0 scope link  src 192.168.111.1 "
+    ]
+    limits = pair_lab.run("grep CapBnd /proc/self/status", 10).output
+    assert not int(limits.split()[1], 16) & 1 << 14  # CAP_IPC_LOCK
+    assert Path(f"/proc/{pair_lab.server._process.pid}/status").read_text().count("Uid:\t65534") == 1
+
+
+def test_a_machine_that_cannot_measure_its_speed_is_no_fault_of_the_image(pair_lab: lab.Lab) -> None:
+    """perftest ends with "Can't produce a report" there, at the client; a busy emulated machine is such a one."""
+    strict = replace(steps.WRITE, client=steps.WRITE.client.replace(" -F", ""))
+    pair_lab.client.run("mount --bind /dev/null /image/proc/cpuinfo", 10)
+    assert exchange.perform(pair_lab, steps.WRITE).outcome == "passed"
+    message = exchange.perform(pair_lab, strict).actual
+    server, client = message.split("; ")
+    assert server.startswith("the server ended with status 1: ")
+    assert server.endswith("Failed to exchange data between server and clients")
+    assert client.endswith("Can't produce a report")
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from rdma_images import datapath
+from rdma_images.datapath import disk, kit
+parts = kit.prepare(print)
+with disk.folder_disk(Path(sys.argv[1]), parts.mkfs) as files:
+    datapath.check(files, parts, None, Path(sys.argv[2]), lambda line: print(line, flush=True))
+"""
+
+
+def leftover_files(parts: kit.Kit) -> list[str]:
+    """Return what the tier could leave behind: emulators that run, files beside the kit, mounts on any of them."""
+    folder = paths.state_folder() / "datapath"
+    emulators = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if parts.qemu[3].encode() in words:
+            emulators.append(process.name)
+    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(folder) in line]
+    return emulators + mounts + sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.exhaustive),
+    ],
+)
+@pytest.mark.parametrize("moment", ["starting two machines", "finds its port active"])
+def test_nothing_is_left_however_it_is_ended(
+    number: signal.Signals, moment: str, root: Path, parts: kit.Kit, tmp_path: Path
+) -> None:
+    before = leftover_files(parts)
+    program = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, root, tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with program:
+        assert program.stdout
+        assert any(moment in line for line in program.stdout)
+        program.send_signal(number)
+    deadline = time.monotonic() + 30  # a machine that is booting learns that it is alone when it is up
+    while leftover_files(parts) != before and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert leftover_files(parts) == before
+    assert not list(tmp_path.iterdir())
+
+
+def without_devices_and_shells(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Return what of a root filesystem is in the image: also `sh` is not, which some images lack."""
+    return None if entry.name.startswith("./dev/") or entry.name in {"./usr/bin/sh", "./usr/bin/dash"} else entry
+
+
+# An image that reads out as nothing, or without its providers, where it gets a say in how it is read; a variable that
+# no shell can set; and the one that makes libfabric refuse all but the EFA that no guest has.
+SETTINGS = (
+    "USER games",
+    "ENV PATH=/usr/local/bin:/usr/bin:/bin:/usr/games",
+    "ENV TAR_OPTIONS=--exclude=*",
+    "ENV my.setting=1",
+    "ENV FI_PROVIDER=efa",
+    f"VOLUME /{LIBRARIES}/libibverbs",
+    "LABEL io.rdma-images.fabric=erdma",
+)
+
+
+def test_an_image_of_an_engine_is_read_out_and_nothing_of_it_stays(root: Path, tmp_path: Path) -> None:
+    running = engine.ensure(print)
+    archive = tmp_path / "root.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(root, ".", filter=without_devices_and_shells)
+    client = engine.client(running)
+    reference = "rdma-images-test/datapath:1"
+    try:
+        client.api.import_image_from_file(str(archive), repository=reference, changes=list(SETTINGS))
+        with volumes.none_stays(client):
+            checks = datapath.run(reference, running, folder=tmp_path)
+        assert not client.containers.list(all=True, filters={"ancestor": reference})
+        not_passed = {name for name, outcome in outcomes(checks).items() if outcome != "passed"}
+        assert not_passed == {"erdma-provider", "gpudirect"}
+        assert not (tmp_path / datapath.CONSOLE).exists()
+    finally:
+        client.images.remove(reference, force=True)
+        client.close()
+
+
+def test_the_loader_that_reads_an_image_preloads_nothing_of_it(root: Path, parts: kit.Kit, tmp_path: Path) -> None:
+    loader, *libraries, tar = parts.tar
+    image = copy(root, tmp_path / "root")
+    (image / "etc/ld.so.preload").write_text(f"/{LIBRARIES}/libibverbs.so.1\n")
+    carried = image / "carried"
+    carried.mkdir()
+    for path in (*libraries, tar):
+        shutil.copy(path, carried)
+    (carried / loader.name).write_bytes(export.without_preloading(loader.read_bytes()))
+    (carried / "as-it-came").write_bytes(loader.read_bytes())
+    loaded = {}
+    for name in (loader.name, "as-it-came"):
+        (carried / name).chmod(0o755)
+        command = ["chroot", str(image), f"/carried/{name}", "--inhibit-cache", "--library-path", "/carried"]
+        loaded[name] = subprocess.run([*command, "--list", "/carried/tar"], capture_output=True, text=True).stdout
+    assert "libc.so.6" in loaded[loader.name]
+    assert "libibverbs" not in loaded[loader.name]
+    assert "libibverbs" in loaded["as-it-came"]
+
+
+def test_kvm_is_used_only_where_a_guest_starts_on_it(parts: kit.Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(accelerator.VARIABLE)
+    chosen = accelerator.choose(parts)
+    assert chosen == ("kvm" if os.access("/dev/kvm", os.W_OK) and accelerator._starts(parts) else "tcg")
+    monkeypatch.setattr(accelerator, "_starts", lambda _: pytest.fail("what is known was asked again"))
+    assert accelerator.choose(parts) == chosen

@@ -1,0 +1,117 @@
+"""The wire to a guest, with a program in QEMU's place that says what a guest would."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rdma_images.datapath.guest import OPENING, Guest, GuestError, GuestMachine, NoGuestError
+
+# Takes the wire from its command line as QEMU does, and then does what the test says.
+PLAYED = """
+import base64, os, re, socket, sys
+wire = socket.socket(fileno=int(re.search(r"id=wire,fd=(\\d+)", " ".join(sys.argv))[1]))
+lines = wire.makefile("rb")
+def say(number, status, text):
+    wire.sendall(b"%d %d %s\\n" % (number, status, base64.b64encode(text.encode())))
+def heard():
+    number, seconds, script = lines.readline().split()
+    return int(number), int(seconds), base64.b64decode(script).decode()
+"""
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> Callable[[str], Guest]:
+    def played(script: str) -> Guest:
+        program = tmp_path / "qemu.py"
+        program.write_text(PLAYED + script)
+        machine = GuestMachine((sys.executable, str(program)), Path("vmlinuz"), Path("initramfs"), "tcg")
+        return Guest(machine, "192.168.111.1", disk=0, link=0)
+
+    return played
+
+
+def test_a_task_is_answered_with_its_exit_status_and_output(guest: Callable[[str], Guest]) -> None:
+    with guest("say(0, 0, '3.5 0')\nn, s, t = heard()\nsay(n, 7, f'{t} for {s}')\nheard()") as running:
+        assert running.ready() == 3.5
+        answer = running.run("echo 'a b'", 9)
+    assert (answer.status, answer.output) == (7, "echo 'a b' for 9")
+
+
+def test_answers_may_come_in_another_order_than_they_were_asked_for(guest: Callable[[str], Guest]) -> None:
+    with guest("say(0, 0, '1 0')\na = heard()[0]\nb = heard()[0]\nsay(b, 0, 'b')\nsay(a, 0, 'a')\nheard()") as running:
+        running.ready()
+        first, second = running.start("one", 9), running.start("two", 9)
+        assert [running.wait_for_result(number, 9).output for number in (first, second)] == ["a", "b"]
+
+
+def test_a_guest_that_ends_says_why_with_the_end_of_its_console(guest: Callable[[str], Guest]) -> None:
+    console = f"{OPENING}\\nmount failed\\n\\nreboot: Power down"
+    with guest(f"print('{console}', flush=True)") as running:
+        with pytest.raises(GuestError, match=r"ended by itself; .* console: .* / mount failed / reboot"):
+            running.ready()
+        assert "mount failed" in running.console()
+
+
+def test_a_guest_that_never_reached_the_images_files_is_no_guest(
+    guest: Callable[[str], Guest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with guest("print('Kernel panic', flush=True)") as running, pytest.raises(NoGuestError, match="Kernel panic"):
+        running.ready()
+    monkeypatch.setattr("rdma_images.datapath.guest.BOOT_SECONDS", 0.2)
+    slow = f"print('{OPENING}', flush=True)\nheard()"
+    with guest(slow) as running, pytest.raises(NoGuestError, match="did not answer in time"):
+        running.ready()
+
+
+@pytest.mark.parametrize("expected", [b"\n", b"x y z\n", b"1 0 a\n", b"1\n"])
+def test_an_invalid_answer_ends_the_validation_and_not_this_program(
+    guest: Callable[[str], Guest], expected: bytes
+) -> None:
+    with guest(f"say(0, 0, '1 0')\nheard()\nwire.sendall({expected!r})\nheard()") as running:
+        running.ready()
+        with pytest.raises(GuestError, match="an invalid answer"):
+            running.run("true", 5)
+
+
+def test_a_guest_that_is_gone_takes_no_task(guest: Callable[[str], Guest]) -> None:
+    with guest("say(0, 0, '1 0')") as running:
+        running.ready()
+        running._process.wait()
+        with pytest.raises(GuestError, match=r"no longer answers|ended by itself"):
+            running.run("true", 5)
+
+
+def test_a_silent_guest_is_not_waited_for_for_ever(
+    guest: Callable[[str], Guest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdma_images.datapath.guest.GRACE_SECONDS", 0)
+    with guest("say(0, 0, '1 0')\nheard()\nheard()") as running:
+        running.ready()
+        with pytest.raises(GuestError, match="did not answer in time"):
+            running.run("sleep", 0.2)
+
+
+def test_a_guest_is_gone_when_its_block_ends_however_it_does(guest: Callable[[str], Guest]) -> None:
+    def interrupted(running: Guest) -> None:
+        with running:
+            running.ready()
+            raise KeyboardInterrupt
+
+    running = guest("say(0, 0, '1 0')\nheard()")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(running)
+    assert running._process.poll() is not None
+
+
+def test_the_command_gives_the_guest_nothing_but_disk_link_and_wire(guest: Callable[[str], Guest]) -> None:
+    running = guest("")
+    command = running._command(7)
+    assert "-nodefaults" in command
+    assert "file,node-name=image,filename=/dev/fdset/1,read-only=on" in command
+    assert [word for word in command if word.startswith("dgram") or word == "-netdev"] == [
+        "-netdev",
+        "dgram,id=link,local.type=fd,local.str=0",
+    ]
+    assert not [word for word in command if "virtfs" in word or "hostfwd" in word or word == "-nic"]
