@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES, Fabric, Image
 from rdma_images.core.paths import COMMAND
@@ -17,6 +18,8 @@ from rdma_images.plan import runtime
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
 
+NO_TEXT = re.compile("[\0\ud800-\udfff]")  # the second are bytes of an option that are not UTF-8
+NO_LINE = re.compile(f"[\r\x85\u2028\u2029\ufeff]|{yaml_file.UNPRINTABLE.pattern}")  # of a block in YAML
 LOGS = "/tmp/nccl"  # in the container, where each rank leaves NCCL's log
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
 TCP = "-tcp"  # after the name of a job
@@ -40,6 +43,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     request = _with_only_launch(request, facts)
     parts = _parts(request, project)
     _refuse_unknown_fields(request, parts.launcher, facts)
+    _refuse_characters(request, parts.launcher)
     rows = _parameters(parts, facts)
     parameter_values = parameters.parse_values(
         rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}"
@@ -168,6 +172,19 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
             lines.append(f"launcher {request.launcher} has no {name} ({table.fields[name]}); {support}")
     if lines:
         raise RefusedError("\n".join([*lines, f"{COMMAND} job.launchers --fields shows what each launcher supports"]))
+
+
+def _refuse_characters(request: JobRequest, launcher: Launcher) -> None:
+    """Raise RefusedError for a command or a variable with characters that no file of the job can carry."""
+    texts = {**{"the command": "".join(request.command)}, **request.work.env}
+    for name, text in texts.items():
+        if match := NO_TEXT.search(text):
+            raise RefusedError(f"{name} has bytes that are not UTF-8, or none of a text: {match[0]!r}\nremove them")
+    if launcher.kind in WITH_RESOURCES and (match := NO_LINE.search(texts["the command"])):
+        raise RefusedError(
+            f"the command has {match[0]!r}, which YAML takes for a line break or refuses\n"
+            "put what it is part of into a script of the image"
+        )
 
 
 def _with_fields(request: JobRequest, launcher: Launcher) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """jobs.yaml: a team's jobs by name. Strict, and without a secret in it."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -40,6 +41,12 @@ def _secrets(sources: Mapping[str, str]) -> Mapping[str, str]:
     return sources
 
 
+def _word(text: str) -> str:
+    if re.search(r"\s", text):
+        raise ValueError(f"{text!r} is no name: write it without spaces")
+    return text
+
+
 def _toleration(text: str) -> str:
     if not work.TOLERATION.fullmatch(text):
         raise ValueError(f"{text!r} is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")
@@ -48,6 +55,7 @@ def _toleration(text: str) -> str:
 
 MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.parse_mount(text)) and text)]
 Duration = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: parse_duration(text, "time")) and text)]
+Name = Annotated[str, AfterValidator(_word)]
 Toleration = Annotated[str, AfterValidator(_toleration)]
 
 
@@ -107,17 +115,17 @@ class JobEntry(yaml_file.Strict):
         "secret:NAME/KEY of Kubernetes, or secretsmanager:ID of AWS.",
     )
     pull_secrets: Words = Field(default=(), description="Kubernetes Secrets that the image is pulled with.")
-    service_account: str = Field(
+    service_account: Name = Field(
         default="", description="The service account of the pods, which may carry an IAM role."
     )
     queue: str = Field(default="", description="Kueue's LocalQueue, Slurm's partition, SageMaker's training plan.")
-    account: str = Field(default="", description="Slurm's account.")
-    priority: str = Field(default="", description="A PriorityClass of Kubernetes, or a QOS of Slurm.")
+    account: Name = Field(default="", description="Slurm's account.")
+    priority: Name = Field(default="", description="A PriorityClass of Kubernetes, or a QOS of Slurm.")
     node_selector: dict[str, str] = Field(default_factory=dict, description="Labels that the nodes have.")
     tolerations: tuple[Toleration, ...] = Field(
         default=(), description="Taints that the job runs on: KEY, KEY:EFFECT or KEY=VALUE:EFFECT."
     )
-    topology: str = Field(
+    topology: Name = Field(
         default="",
         description="A label that all nodes share, as topology.k8s.aws/network-node-layer-2; Slurm: switches.",
     )
@@ -214,6 +222,8 @@ def _work(entry: JobEntry) -> Work:
     if entry.code:
         name, target = work.code(entry.code)
         folder = (paths.PROJECT / name).resolve()
+        if re.search("[:,\n]", str(folder)):
+            raise RefusedError(f"code {name}: {folder} has a colon, comma or line break, which ends a mount\nrename it")
         if not folder.is_dir():
             raise RefusedError(f"code {name}: {folder} is no folder\nname one beside {FILE}, or by its whole path")
         code = Code(str(folder), target)

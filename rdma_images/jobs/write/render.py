@@ -21,6 +21,9 @@ from rdma_images.jobs.node import all_reduce_check, node_check
 from rdma_images.jobs.write.job import Job
 
 ENDING = ".j2"
+NOT_IN_YAML = re.compile(
+    "[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
+)  # yaml.org/spec/1.2.2, c-printable, and line breaks of 1.1
 TAKEN_BY_PODS = re.compile(r"\$(?=[$(])")
 START = "exec(__import__('zlib').decompress(__import__('base64').b64decode('{}')))"
 
@@ -61,6 +64,11 @@ def literal_in_pods(job: Job) -> Job:
     )
 
 
+def quoted(text: str) -> str:
+    """Return a text in the double quotes of JSON and of YAML, which knows no pairs of surrogates."""
+    return NOT_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))
+
+
 def render_preflight(fabric: str, gpus: int) -> str:
     """Return the script that checks the nodes of any job, as the jobs written here are checked.
 
@@ -80,7 +88,7 @@ def _environment() -> jinja2.Environment:
     environment = templates.environment(paths.data_folders("jobs"))
     environment.filters["shell"] = shlex.join
     environment.filters["word"] = shlex.quote
-    environment.filters["quoted"] = json.dumps  # a JSON string is a YAML string
+    environment.filters["quoted"] = quoted
     environment.globals["refuse"] = _refuse
     environment.globals["node_check"] = packed_program(node_check)
     environment.globals["all_reduce_check"] = packed_program(all_reduce_check)

@@ -113,6 +113,7 @@ def test_a_job_of_jobs_yaml_with_options_over_it(tmp_path: Path, monkeypatch: py
         ("nodes: 0", "jobs.yaml:4: jobs.a.nodes is '0', but must be 1 or more"),
         ("nodes: two", "jobs.yaml:4: jobs.a.nodes is 'two', but must be a whole number"),
         ("spot: maybe", "jobs.yaml:4: jobs.a.spot is 'maybe', but must be true or false"),
+        ("service-account: a b", "jobs.yaml:4: jobs.a.service-account: 'a b' is no name: write it without spaces"),
         ('replicas: "two"', "jobs.yaml:4: unknown key 'replicas' in jobs.a"),
         ('roles: {p: {command: x, replicas: "two"}}', "jobs.a.roles.p.replicas is 'two', but must be a whole number"),
     ],
@@ -125,6 +126,17 @@ def test_what_is_wrong_in_jobs_yaml_is_named_with_its_line(
         jobs_file.load("a")
     assert message in str(caught.value)
     assert SECRET not in str(caught.value)
+
+
+def test_a_folder_of_code_whose_name_ends_a_mount_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, JOB, monkeypatch)
+    entry = jobs_file.with_options(jobs_file.load("training"), {"code": "my code, old"})
+    with pytest.raises(RefusedError, match="has a colon, comma or line break, which ends a mount"):
+        jobs_file.request(entry, (), "training")
+    (tmp_path / "my cöde").mkdir()
+    entry = jobs_file.with_options(entry, {"code": "my cöde"})
+    request = jobs_file.request(entry, (), "training")
+    assert request.work.code == Code(str(tmp_path / "my cöde"), work.CODE)
 
 
 def test_a_job_that_is_not_there_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

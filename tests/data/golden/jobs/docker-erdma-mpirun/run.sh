@@ -43,13 +43,13 @@ exec /usr/sbin/sshd -D -e -p 2222 ${RDMA_IMAGES_NODE:+-o SetEnv=RDMA_IMAGES_NODE
 '
 for host in "${hosts[@]}"; do
   remote "$host" docker run --name="$name" --gpus=all --device=/dev/infiniband --ulimit=memlock=-1:-1 --cap-add=IPC_LOCK --shm-size=64g --network=host --detach \
-    --env=NCCL_DEBUG=INFO \
-    --env=NCCL_DEBUG_FILE=/tmp/nccl/%h.%p.log \
-    --env=NCCL_SOCKET_IFNAME=eth0 \
-    --env=NCCL_IB_HCA=erdma \
-    --env=NCCL_IB_GID_INDEX=-1 \
-    --env=NCCL_IB_ADDR_RANGE=10.0.0.0/8 \
-    123456789012.dkr.ecr.us-west-2.amazonaws.com/team/image@sha256:5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e sh -c "$serve" serve "$public"
+  --env=NCCL_DEBUG=INFO \
+  --env=NCCL_DEBUG_FILE=/tmp/nccl/%h.%p.log \
+  --env=NCCL_SOCKET_IFNAME=eth0 \
+  --env=NCCL_IB_HCA=erdma \
+  --env=NCCL_IB_GID_INDEX=-1 \
+  --env=NCCL_IB_ADDR_RANGE=10.0.0.0/8 \
+  123456789012.dkr.ecr.us-west-2.amazonaws.com/team/image@sha256:5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e sh -c "$serve" serve "$public"
 done
 remote "${hosts[0]}" docker exec --interactive "$name" sh -c 'umask 077; cat > /root/.ssh/id_ed25519' < "$key/id"
 addresses=$(for host in "${hosts[@]}"; do ssh -G "$host" | sed -n 's/^hostname //p'; done | paste -sd,)

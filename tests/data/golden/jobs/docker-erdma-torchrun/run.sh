@@ -60,13 +60,13 @@ exit "$status"
 running=()
 for rank in "${!hosts[@]}"; do
   remote "${hosts[$rank]}" docker run --name="$name" --gpus=all --device=/dev/infiniband --ulimit=memlock=-1:-1 --cap-add=IPC_LOCK --shm-size=64g --network=host \
-    --env=NCCL_DEBUG=INFO \
-    --env=NCCL_DEBUG_FILE=/tmp/nccl/%h.%p.log \
-    --env=NCCL_SOCKET_IFNAME=eth0 \
-    --env=NCCL_IB_HCA=erdma \
-    --env=NCCL_IB_GID_INDEX=-1 \
-    --env=NCCL_IB_ADDR_RANGE=10.0.0.0/8 \
-    123456789012.dkr.ecr.us-west-2.amazonaws.com/team/image@sha256:5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e sh -c "$start" start "$rank" "$master" > "erdma-pytorch-ebmgn8v-48xlarge-2-$rank.log" 2>&1 &
+  --env=NCCL_DEBUG=INFO \
+  --env=NCCL_DEBUG_FILE=/tmp/nccl/%h.%p.log \
+  --env=NCCL_SOCKET_IFNAME=eth0 \
+  --env=NCCL_IB_HCA=erdma \
+  --env=NCCL_IB_GID_INDEX=-1 \
+  --env=NCCL_IB_ADDR_RANGE=10.0.0.0/8 \
+  123456789012.dkr.ecr.us-west-2.amazonaws.com/team/image@sha256:5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e sh -c "$start" start "$rank" "$master" > "erdma-pytorch-ebmgn8v-48xlarge-2-$rank.log" 2>&1 &
   running+=($!)
 done
 status=0
