@@ -1,12 +1,12 @@
 """What is known about launchers: what starts a job's ranks, for which fabric, and what only its user can tell."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rdma_images.core.errors import suggestion
+from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES, Fabric
 from rdma_images.core.yaml_file import Strict, YamlPath
 from rdma_images.facts.origin import FactsFile, Row
@@ -201,3 +201,23 @@ class Launchers(FactsFile):
         tables += [(("clusters", name, "parameters"), row.parameters) for name, row in self.clusters.items()]
         for steps, table in tables:
             yield from (((*steps, name, "form"), parameter.form) for name, parameter in table.items())
+
+
+def parse_parameters(parameters: Mapping[str, Parameter], values: Mapping[str, str], subject: str) -> dict[str, str]:
+    """Return the parameters with their defaults; errors call their launcher `subject`.
+
+    Raises RefusedError for one that is not known or not of its form, and for all that are missing at once.
+    """
+    for name, value in values.items():
+        if name not in parameters:
+            raise RefusedError(f"--param {name}: {subject} takes no such parameter\n{suggestion(name, parameters)}")
+        if not re.fullmatch(parameters[name].form, value):
+            raise RefusedError(
+                f"--param {name}={value}: not of the form {parameters[name].form}\ngive {parameters[name].description}"
+            )
+    missing_rows = {name: row for name, row in parameters.items() if row.required and name not in values}
+    if missing_rows:
+        lines = [f"  --param {name}=…  {row.description}" for name, row in missing_rows.items()]
+        raise RefusedError("\n".join([f"{subject} cannot know, and needs:", *lines]))
+    defaults = {name: row.default for name, row in parameters.items() if row.default is not None}
+    return {**defaults, **values}

@@ -141,7 +141,6 @@ class RankStart:
     nodes: LocatedText | None = None  # that torchrun waits for
     restarts: LocatedText | None = None  # that torchrun makes of failed ranks
     first_node: LocatedText | None = None  # where torchrun's ranks meet
-    ignored_option: LocatedText | None = None  # that the program reads for another of its backends
     lone_launcher: LocatedText | None = None  # what is told of no other node: a launcher, or python
     mpi_ranks: LocatedText | None = None  # that mpirun starts on all nodes
     launches: tuple[Launch, ...] = ()

@@ -114,7 +114,6 @@ def rank_start(shell_text: commands.ShellText, text: str, folder: Path | None = 
         nodes=_only_value(certain, "nnodes"),
         restarts=_only_value(torchruns, "max_restarts"),
         first_node=_only_value(certain, "rdzv_endpoint", "master_addr", has_defaults=False),
-        ignored_option=next(_ignored_devices(certain), None),
         lone_launcher=None if NODES_FILE_VARIABLE.search(text) else next(_lone_launchers(certain), None),
         mpi_ranks=_only_value(mpiruns, "np"),
         launches=starts,
@@ -130,15 +129,6 @@ def _only_value(starts: Iterable[Launch], *names: str, has_defaults: bool = True
     if has_defaults:
         words = [LocatedText(commands.expand_defaults(word.text), word.line) for word in words]
     return words[0] if len({word.text for word in words}) == 1 else None
-
-
-def _ignored_devices(starts: Iterable[Launch]) -> Iterator[LocatedText]:
-    """Yield SGLang's devices for Mooncake where NIXL, which chooses its own, moves the cache."""
-    for launch in starts:
-        backend = launch.options.get("disaggregation_transfer_backend")
-        devices = launch.options.get("disaggregation_ib_device")
-        if devices and backend and backend.text == "nixl":
-            yield LocatedText(f"--disaggregation-ib-device {devices.text}", devices.line)
 
 
 def _lone_launchers(starts: Iterable[Launch]) -> Iterator[LocatedText]:

@@ -31,14 +31,10 @@ SRUN = re.compile(r"^[^#\n]*\bsrun\b", re.MULTILINE)
 PYTHON = re.compile(
     r"^[ \t]*(?:[A-Z][A-Z0-9_]*=\S*[ \t]+)*python[\d.]*[ \t]+(?!-c\b|-m[ \t]+(?:venv|pip)\b)\S", re.MULTILINE
 )
+STARTERS = r"srun|mpirun|mpiexec|ibrun|jsrun|prun|pdsh|clush|ssh|sbatch|parallel|ray|run\w*|launch\w*|submit\w*"
+STARTS_TORCHRUN = re.compile(rf"\b(?:{STARTERS})\b|\.sh\b|\$\{{?\w*(?:CMD|LAUNCH|RUN)")
 STARTS_OTHERS = re.compile(
-    r"\b(?:srun|mpirun|mpiexec|ibrun|prun|horovodrun|pdsh|clush|ssh|sbatch|ray|parallel|torchrun|deepspeed|accelerate|dask|source|"
-    r"launch\w*|run\w*|submit\w*)\b|\.sh\b|\$\{?\w*(?:CMD|LAUNCH|RUN)",
-    re.IGNORECASE,
-)
-STARTS_TORCHRUN = re.compile(
-    r"\b(?:srun|mpirun|mpiexec|ibrun|jsrun|prun|pdsh|clush|ssh|sbatch|parallel|ray|run_?\w*|launch\w*|submit\w*)\b|\.sh\b|"
-    r"\$\{?\w*(?:CMD|LAUNCH|RUN)"
+    rf"{STARTS_TORCHRUN.pattern}|\b(?:horovodrun|torchrun|deepspeed|accelerate|dask|source)\b", re.IGNORECASE
 )
 HOST_QUERY = re.compile(r"\$\(\s*srun\b[^()]*\bhostname\b[^()]*\)")  # a word that srun asks the first node for
 ACTIVATION = re.compile(r"^.*\bactivate\b.*$", re.MULTILINE)  # of an environment

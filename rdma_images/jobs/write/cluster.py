@@ -9,7 +9,8 @@ from pathlib import Path
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts.instances import InstanceType
-from rdma_images.jobs.write import counts, folder, parameters, render
+from rdma_images.facts.launchers import parse_parameters
+from rdma_images.jobs.write import counts, folder, render
 from rdma_images.jobs.write.job import JobValue
 from rdma_images.selection.project import Project
 
@@ -76,7 +77,7 @@ def compose(request: ClusterRequest, project: Project) -> Cluster:
             f"--zone {request.zone} is not in --region {request.region}\n"
             "a zone is its region and one letter, such as us-west-2a in us-west-2"
         )
-    values = parameters.parse_values(maker.parameters, request.parameters, f"launcher {request.launcher}")
+    values = parse_parameters(maker.parameters, request.parameters, f"launcher {request.launcher}")
     template = node.first_card == "ena" or values.get("interfaces") == "efa-only" or "launch-template" in values
     for problem in _parameter_problems(request, values, node, template):
         raise RefusedError(problem)

@@ -10,8 +10,8 @@ from rdma_images.core.image import FABRIC_TITLES, Fabric, Image
 from rdma_images.core.paths import COMMAND
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
-from rdma_images.facts.launchers import Launcher, Parameter, Starter
-from rdma_images.jobs.write import counts, fabric_overrides, job_image, parameters
+from rdma_images.facts.launchers import Launcher, Parameter, Starter, parse_parameters
+from rdma_images.jobs.write import counts, fabric_overrides, job_image
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
 from rdma_images.jobs.write.work import NAME, Work
 from rdma_images.plan import runtime
@@ -45,9 +45,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     _refuse_unknown_fields(request, parts.launcher, facts)
     _refuse_characters(request, parts.launcher)
     rows = _parameters(parts, facts)
-    parameter_values = parameters.parse_values(
-        rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}"
-    )
+    parameter_values = parse_parameters(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
     ref, ref_source = job_image.resolve_reference(parts.image, request.image, parts.launcher.image, request.tcp)
     variables = [
         *(row for row in _variables(request, parts, parameter_values, facts) if row.name not in request.work.env),

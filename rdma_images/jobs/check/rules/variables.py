@@ -92,9 +92,12 @@ def _names_hosts(launch: Launch) -> bool:
 @rule("transfer.devices", "warning", "sgl-project/sglang, python/sglang/srt/disaggregation/nixl/conn.py @007ba53")
 def devices_of_another_backend(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report devices that are named for Mooncake, where NIXL moves the cache."""
-    if part.start.ignored_option:
-        problem = f"{part.start.ignored_option.text} is read for Mooncake alone: NIXL's UCX chooses devices by itself"
-        yield part.start.ignored_option, problem, "set UCX_NET_DEVICES, as mlx5_0:1, on prefill and decode"
+    for launch in part.start.launches:
+        devices, backend = launch.options.get("disaggregation_ib_device"), launch.options.get(TRANSFER_BACKEND)
+        if launch.is_certain and devices and backend and backend.text == "nixl":
+            option = f"--disaggregation-ib-device {devices.text}"
+            problem = f"{option} is read for Mooncake alone: NIXL's UCX chooses devices by itself"
+            yield devices, problem, "set UCX_NET_DEVICES, as mlx5_0:1, on prefill and decode"
 
 
 @rule(
