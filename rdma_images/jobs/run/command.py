@@ -1,16 +1,19 @@
 """Run the user's own programs: kubectl, sbatch, aws and the like, each ended at its limit."""
 
+import contextlib
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
 from rdma_images.jobs.run.runner import CommandError
 
 LIMIT = 60.0  # seconds
+END_SECONDS = 15.0  # seconds for a program to end by itself
 MAX_COMPLAINT_LENGTH = 600  # characters of a program's complaint
 
 
@@ -75,6 +78,17 @@ def start(
     finally:
         if stdout:
             stdout.close()
+
+
+def end(process: "subprocess.Popen[Any]") -> None:
+    """End a program that has a session of its own, and what it started in it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS)
 
 
 def _short_command(words: Sequence[str | Path]) -> str:

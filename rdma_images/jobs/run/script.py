@@ -1,18 +1,15 @@
 """Run jobs that last as long as one program: the script for Docker, sky, and the user's own scripts."""
 
-import os
-import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from rdma_images.core.plain import plain
 from rdma_images.engine import docker_command
-from rdma_images.jobs.run.command import output, start
+from rdma_images.jobs.run.command import end, output, start
 from rdma_images.jobs.run.runner import JobState, Submission
 
 TAIL = 4096  # bytes of the output that are looked at for its last line
-END_SECONDS = 15.0  # seconds for the program to end by itself
 
 
 class Script:
@@ -47,13 +44,8 @@ class Script:
 
     def delete(self) -> None:
         """End the program and what it started here, then remove what it started elsewhere."""
-        if self._process and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGTERM)
-            try:
-                self._process.wait(END_SECONDS)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+        if self._process:
+            end(self._process)
         for command in self._remove:
             output(command, limit=300)
 

@@ -3,9 +3,7 @@
 import codecs
 import contextlib
 import math
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -16,11 +14,11 @@ from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
 from rdma_images.core.progress import Progress
+from rdma_images.jobs.run.command import end
 from rdma_images.nccl_logs import live, log_blocks
 from rdma_images.nccl_logs.verdict import Verdict, load_wordings
 
 GRACE = 10.0  # seconds in which the other ranks may say more, after a line that stops a job
-END_SECONDS = 15.0  # seconds for a command to end by itself
 # What jobs/node/node_check.py and all_reduce_check.py print.
 FINDING = re.compile(
     r"rdma-images-(?P<check>node-check|all-reduce) (?P<node>\S+) (?P<severity>error|warning|note) (?P<sentence>.+)"
@@ -108,7 +106,7 @@ def watch_command(words: Sequence[str], limit: float, progress: Progress) -> tup
             return verdict, process.wait(1.0)
         return verdict, 0
     finally:
-        _end(process)
+        end(process)
 
 
 def _watch(chunks: Iterator[bytes], watch: JobWatch, pass_on: Callable[[bytes], None]) -> Verdict:
@@ -131,14 +129,3 @@ def _lines(chunks: Iterable[bytes], pass_on: Callable[[bytes], None]) -> Iterato
 def _pass_on(data: bytes) -> None:
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the command and what it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_SECONDS)
