@@ -18,12 +18,15 @@ from tests.support.leftovers import Snapshot
 ENGINE = "engine"
 IMAGES = "images"
 PROJECTS = "projects"
+SMALL = "small-images"
 BUILDERS = (ENGINE, PROJECTS)  # both build in the shared engine, one at a time: the other validates and runs meanwhile
-APART = {  # modules with another real part than the shared engine's builds, or with built images alone
+APART = {  # modules with another real part than `invoke build` in the shared engine, or with what others have built
+    "test_additions": SMALL,
+    "test_container_run": SMALL,
     "test_datapath": "datapath",
     "test_engine": "another-engine",
     "test_first_job": "slurm",
-    "test_leftovers": "another-engine",
+    "test_history": SMALL,
     "test_job_run_kubernetes": "kubernetes",
     "test_job_run_slurm": "slurm",
     "test_job_run_ssh": "ssh",
@@ -34,8 +37,9 @@ APART = {  # modules with another real part than the shared engine's builds, or 
     "test_jobs_server": "server",
     "test_jobs_slurm": "slurm",
     "test_jobs_training": "slurm",
+    "test_leftovers": "another-engine",
+    "test_mirrors_in_builds": SMALL,
     "test_node_rails": "server",
-    "test_onto": PROJECTS,
     "test_own_image": PROJECTS,
     "test_publish": "publish",
     "test_publish_changes": "publish",
@@ -44,10 +48,14 @@ APART = {  # modules with another real part than the shared engine's builds, or 
     "test_publish_faults": "publish",
     "test_publish_half_noted": "publish",
     "test_publish_shards": "publish",
+    "test_publish_soci": SMALL,
+    "test_publish_stargz": SMALL,
     "test_reproduce": PROJECTS,
     "test_sagemaker": IMAGES,
     "test_targets": PROJECTS,
+    "test_used_machine": "another-engine",
     "test_validate": IMAGES,
+    "test_validate_folder": "server",
     "test_validators": IMAGES,
 }
 

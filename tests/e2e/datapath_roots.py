@@ -25,7 +25,8 @@ def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
     command = [str(tool / "usr/bin/mmdebstrap"), "--quiet", "--variant=essential", f"--include={','.join(packages)}"]
     command += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*"]
     command += ["--aptopt=" + line for line in host_apt.acquire_settings().splitlines()]
-    subprocess.run([*command, "trixie", str(folder), str(apt.sources)], check=True, env={**os.environ, "PATH": path})
+    environ = {**os.environ, "PATH": path, "DPKG_FORCE": "downgrade,security-mac,unsafe-io"}  # as bootstrap.py has it
+    subprocess.run([*command, "trixie", str(folder), str(apt.sources)], check=True, env=environ)
     return folder
 
 

@@ -22,6 +22,7 @@ from rdma_images.debian import bootstrap, host_apt, unpacked
 from rdma_images.engine import daemons, layout, private, process, status
 from rdma_images.engine.docker_command import Engine
 from rdma_images.layers import layer_store
+from tests.e2e.publish_parts import UNFINISHED
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
@@ -36,7 +37,7 @@ def state() -> Iterator[Path]:
     It has the base that all tests share.
     """
     folder = Path(tempfile.mkdtemp(prefix="eng-"))
-    shutil.copytree(bootstrap.base("debian13").parent, folder / "bases")
+    shutil.copytree(bootstrap.base("debian13").parent, folder / "bases", ignore=UNFINISHED)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDMA_IMAGES_STATE", str(folder))
         for name in ("DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT"):

@@ -14,7 +14,7 @@ import pytest
 from rdma_images import engine as engines
 from rdma_images.core import paths
 from rdma_images.engine import private
-from tests.e2e.publish_parts import Registry, registry_program
+from tests.e2e.publish_parts import UNFINISHED, Registry, registry_program
 from tests.support import snapshot, wheel
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(private.obstacle() is not None, reason=str(private.obstacle()))]
@@ -100,7 +100,7 @@ def second_state() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="rdma-images-"))  # pytest's own folders are too deep for a socket's path
     for name in FROM_ARCHIVE:
         if (paths.state_folder() / name).exists():
-            shutil.copytree(paths.state_folder() / name, folder / name, symlinks=True)
+            shutil.copytree(paths.state_folder() / name, folder / name, symlinks=True, ignore=UNFINISHED)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDMA_IMAGES_STATE", str(folder))
         yield folder
