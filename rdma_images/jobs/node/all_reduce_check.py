@@ -47,6 +47,7 @@ CHANNEL = re.compile(r"via NET/(?P<network>[^/\n]+)/\d+(?:\(\d+\))?(?P<ways>(?:/
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (?P<name>[\w;-]+)")
 # NCCL, src/misc/socket.cc: how an attempt ended, after which there may be another.
 ATTEMPT = re.compile(r"[Cc]onnect to (?P<address>[^\s<]+)<\d+> (?:returned|failed *:) *(?P<reason>[^,\n]+)")
+SOCKETS = re.compile(r"NET/Socket : Using (?P<interfaces>\[0\].+)")
 WAY = re.compile(r"NCCL INFO Channel \S+ : .* via (?P<way>[A-Z]\w+/[A-Za-z]\w*)")
 FAILURE_KEY = "failure"  # of the store: what the first rank said that failed
 EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt): .*")
@@ -314,8 +315,11 @@ def position(options: argparse.Namespace, folder: str) -> str:
     ways = sorted({match["way"] for match in map(WAY.search, log) if match})
     if ways and any("Init COMPLETE" in line for line in log):
         blame = ": try NCCL_P2P_DISABLE=1, since an IOMMU or PCI ACS breaks what GPUs send to each other"
-        is_direct = any(way.startswith("P2P") for way in ways)
-        return "rank %d waits in the all-reduce, over %s%s" % (rank, " and ".join(ways), blame if is_direct else "")
+        sockets = [match["interfaces"] for match in map(SOCKETS.search, log) if match]
+        detail = blame if any(way.startswith("P2P") for way in ways) else ""
+        if "NET/Socket" in ways and sockets and "[1]" in sockets[0]:
+            detail = " on %s: set NCCL_SOCKET_IFNAME to those that the nodes share" % sockets[0][:200]
+        return "rank %d waits in the all-reduce, over %s%s" % (rank, " and ".join(ways), detail)
     if log:
         return "the last line of rank %d's NCCL: %s" % (rank, nccl_text(log[-1])[:300])
     missing = read_lines(folder + "/missing")

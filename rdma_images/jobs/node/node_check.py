@@ -588,6 +588,7 @@ def check_imex(root: str, states: str, nodes: int) -> Iterator[Finding]:
 
 
 CUDA_STATES = {
+    34: "the CUDA toolkit's stub, which LD_LIBRARY_PATH or the image puts before the driver's own libcuda.so.1",
     802: "as when nvidia-fabricmanager does not run, or is of another version than the driver",
     803: "as when the image's CUDA compatibility libraries do not fit the node's driver",
     999: "as when nvidia-uvm is not loaded, or the driver was updated without a restart",
@@ -597,7 +598,8 @@ import ctypes
 text, cuda = ctypes.c_char_p(), ctypes.CDLL("libcuda.so.1")
 code = cuda.cuInit(0)
 cuda.cuGetErrorString(code, ctypes.byref(text))
-print(code, (text.value or b"").decode())
+library = next((line.split()[-1] for line in open("/proc/self/maps") if "libcuda.so" in line), "")
+print(code, (text.value or b"").decode() or library)
 """
 
 
@@ -798,6 +800,46 @@ def socket_interfaces(rows: list[Interface], setting: str, nccl: Version | None 
 def bootstrap_interface(rows: list[Interface], setting: str, nccl: Version | None = None) -> Interface | None:
     """Return the interface that NCCL starts over; None where there is none."""
     return next(iter(socket_interfaces(rows, setting, nccl)), None)
+
+
+def ipv6_interfaces(root: str) -> list[tuple[str, ipaddress.IPv6Address]]:
+    """Return the interfaces that have IPv6 addresses, as /proc/net/if_inet6 has them, without the loopback."""
+    rows = [line.split() for line in read_file(root + "/proc/net/if_inet6").splitlines()]
+    return [(row[5], ipaddress.IPv6Address(int(row[0], 16))) for row in rows if len(row) > 5 and row[5] != "lo"]
+
+
+def check_ipv6(
+    rows: list[Interface], ipv6_rows: list[tuple[str, ipaddress.IPv6Address]], setting: str, family: str
+) -> Iterator[Finding]:
+    """Yield interfaces that NCCL's sockets use beside the first one for an IPv6 address alone, as veth of containers.
+
+    Args:
+        rows: The node's interfaces with an IPv4 address.
+        ipv6_rows: Those with an IPv6 address.
+        setting: The value of NCCL_SOCKET_IFNAME, "" where it is not set.
+        family: That of NCCL_SOCKET_FAMILY.
+    """
+    if family == "AF_INET6" and not ipv6_rows:
+        yield "error", "interface", "NCCL_SOCKET_FAMILY=AF_INET6, and no interface has an address of IPv6"
+    if setting or family == "AF_INET" or any(row[0].startswith("ib") for row in [*rows, *ipv6_rows]):
+        return
+    names = {row[0] for row in rows}
+    local = [
+        "%s (%s)" % row
+        for row in ipv6_rows
+        if row[0] not in names
+        and row[1].is_link_local
+        and NODE_LOCAL_INTERFACE.match(row[0])
+        and not row[0].startswith(("docker", "virbr"))
+    ]
+    if local:
+        interface = bootstrap_interface(rows, "")
+        yield (
+            "warning",
+            "interface",
+            "NCCL's sockets use %s, too, which other nodes do not reach: set NCCL_SOCKET_IFNAME%s"
+            % (", ".join(local[:4]), "=" + interface[0] if interface else ""),
+        )
 
 
 def announced_address() -> str:
@@ -1376,6 +1418,9 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
         facts = node_facts(root, devices, node_name(), nccl)
         facts["interfaces"] = socket_interfaces(rows, setting, nccl)
         facts["MTU of NCCL's first interface"] = first_line(root + "/sys/class/net/%s/mtu" % chosen[0])
+        if not any(device.usable for device in devices):
+            family = os.environ.get("NCCL_SOCKET_FAMILY", "")
+            yield from check_ipv6(rows, ipv6_interfaces(root), setting, family)
         own_rails = rails(fabric_devices(devices, options.fabric))
         meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master, own_rails)
         yield from meeting.findings()

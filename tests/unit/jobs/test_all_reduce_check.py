@@ -158,6 +158,11 @@ def test_a_collective_that_hangs_names_the_way(tmp_path: Path) -> None:
     assert re.fullmatch(r"not done after 92 s: rank 0 waits in the all-reduce, over P2P/\w+: try NCCL_P2P_.+", direct)
     sockets = failure(tmp_path, "", (LOGS / "net-socket.log").read_text())
     assert sockets == "not done after 92 s: rank 0 waits in the all-reduce, over NET/Socket"
+    # As in pytorch/pytorch issue 68893: NCCL's sockets take interfaces that do not lead to the other node.
+    log = (LOGS / "net-socket.log").read_text()
+    used = "[0]eth0:10.77.0.1<0> [1]veth75fa783:fe80::1%veth75fa783<0>"
+    several = failure(tmp_path, "", re.sub(r"(?<=NET/Socket : Using ).+", used, log))
+    assert several.endswith(f"over NET/Socket on {used}: set NCCL_SOCKET_IFNAME to those that the nodes share")
 
 
 @pytest.mark.parametrize("is_local", [True, False])

@@ -502,6 +502,38 @@ def test_addresses_that_nodes_share() -> None:
     assert not list(node_check.check_shared_addresses(own[:1], "n2", peer, "10.0.0.2"))
 
 
+VETH = """\
+fe800000000000000000000000000001 05 40 20 80 veth75fa783
+fe800000000000000000000000000002 02 40 20 80     eth0
+00000000000000000000000000000001 01 80 10 80       lo
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "setting", "family", "expected"),
+    [
+        (
+            VETH,
+            "",
+            "",
+            "warning NCCL's sockets use veth75fa783 (fe80::1), too, which other nodes do not reach: set NCC",
+        ),
+        (VETH, "eth0", "", ""),
+        (VETH, "", "AF_INET", ""),
+        (VETH.replace("veth75fa783", "eth1"), "", "", ""),
+        ("", "", "", ""),
+        ("", "", "AF_INET6", "error NCCL_SOCKET_FAMILY=AF_INET6, and no interface has an address of IPv6"),
+    ],
+)
+def test_interfaces_of_ipv6(tmp_path: Path, table: str, setting: str, family: str, expected: str) -> None:
+    """As in pytorch/pytorch issue 68893 and anhvth/opensloth pull request 16."""
+    write(tmp_path / "proc/net/if_inet6", table)
+    rows = node_check.ipv6_interfaces(str(tmp_path))
+    findings = node_check.check_ipv6([("eth0", "10.0.0.1", True)], rows, setting, family)
+    sentences = [f"{severity} {sentence}" for severity, _, sentence in findings]
+    assert [text[: len(expected)] for text in sentences] == ([expected] if expected else [])
+
+
 def meet(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> list[list[str]]:
     """Return the sentences of nodes that meet, each a process of its own."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -1050,6 +1082,11 @@ def test_no_adapter_is_an_error_where_a_fabric_is_named(
             ["CUDA does not start: error 802, system not yet initialized: as when nvidia-fabricmanager does not run"],
         ),
         (0, "34 CUDA driver is a stub library", ["CUDA does not start: error 34, CUDA driver is a stub library"]),
+        (
+            0,
+            "34 /tmp/stubs/libcuda.so.1",
+            ["CUDA does not start: error 34, /tmp/stubs/libcuda.so.1: the CUDA toolkit's"],
+        ),
         (1, "Traceback", []),
     ],
 )

@@ -580,3 +580,11 @@ def test_what_a_preflight_goes_on_from_is_no_failure(name: str, words: tuple[str
     result = verdict_on(*(PERFORMED / f"{name}.log").read_text().splitlines())
     assert [word for word in words if word not in result.sentence] == []
     assert "RDMA device" not in result.sentence
+
+
+def test_a_connection_that_has_no_local_port_blames_no_firewall() -> None:
+    """As in NVIDIA/nccl issue 1882."""
+    line = "socketStartConnect: connect to 10.77.0.1<60011> failed : Cannot assign requested address"
+    result = verdict_on(f"n1:2328:2465 [0] misc/socket.cc:596 NCCL WARN {line}")
+    assert "no local port is left" in result.sentence
+    assert "firewall" not in result.sentence
