@@ -821,9 +821,10 @@ def check_ipv6(
     """
     if family == "AF_INET6" and not ipv6_rows:
         yield "error", "interface", "NCCL_SOCKET_FAMILY=AF_INET6, and no interface has an address of IPv6"
-    if setting or family == "AF_INET" or any(row[0].startswith("ib") for row in [*rows, *ipv6_rows]):
-        return
     names = {row[0] for row in rows}
+    is_chosen = setting or family == "AF_INET" or any(name.startswith("ib") for name in names | dict(ipv6_rows).keys())
+    if is_chosen:
+        return
     local = [
         "%s (%s)" % row
         for row in ipv6_rows
