@@ -1,7 +1,7 @@
 """What the image sets for every process in it."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import PurePosixPath
 
 import pytest
@@ -12,6 +12,7 @@ from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
 from rdma_images.facts.running import RunRequirements
+from rdma_images.facts.variables import closest
 from rdma_images.inspection.inspection import Inspection, base_name, cuda_in_use, missing_in, resolve_links, same_nccl
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages, PythonOnPath, Settings
 from rdma_images.plan.runtime import NETWORK, PROVIDER
@@ -33,7 +34,10 @@ from validators.settings import (
 )
 
 FACTS = "facts/environment.yaml, each variable with its source"
-NAMES = "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core"
+NAMES = (
+    "facts/variables.yaml, read from the sources of NCCL, aws-ofi-nccl, libfabric and rdma-core; of torch, NVSHMEM and "
+    "Mooncake the names that are in the image's own libraries"
+)
 REFUSAL = "facts/running.yaml, insist: what NCCL did without the fabric, with both variables and with one"
 FILES = "NVIDIA/nccl, src/graph/xml.cc and src/graph/search.cc: what NCCL does where it cannot open such a file"
 STOPPING = {"NCCL_GRAPH_FILE": "NCCL ends", "VLLM_NCCL_SO_PATH": "vLLM ends"}
@@ -187,6 +191,7 @@ def test_misspelt(inspection: Inspection, require: Requirement) -> None:
     variable_table, started_with = variables(), started(inspection)
     values = {name: value for environment in environments(inspection).values() for name, value in environment.items()}
     meant = {name: near for name in values if (near := variable_table.closest_name(name))}
+    meant |= _meant_for_libraries(inspection, values)
     quoted = [name for name, value in values.items() if name in variable_table.names and QUOTED.fullmatch(value)]
     lines = [f"{name} is read by nothing: {near} is" for name, near in meant.items()]
     lines += [f"{name}={values[name]}: the quotes are a part of the value" for name in quoted]
@@ -202,6 +207,17 @@ def test_misspelt(inspection: Inspection, require: Requirement) -> None:
         actual="; ".join(lines) or "no other name, and no quotes",
         fix="; ".join(fixes),
     )
+
+
+def _meant_for_libraries(inspection: Inspection, names: Iterable[str]) -> dict[str, str]:
+    """Return the variables that the image's own libraries do not read, with the similar one that they do."""
+    tree = inspection.measured.tree
+    return {
+        name: near
+        for prefix, known in (tree.libraries.variables if tree else {}).items()
+        for name in names
+        if name.startswith(prefix) and name not in known and (near := closest(name, known))
+    }
 
 
 @pytest.mark.validator("environment.refusal", source=REFUSAL)

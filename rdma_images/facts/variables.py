@@ -1,6 +1,7 @@
 """What is known about the environment variables that NCCL, its plugin and libfabric read."""
 
 import difflib
+from collections.abc import Collection
 
 from rdma_images.facts.origin import FactsFile, Row
 
@@ -33,6 +34,11 @@ class Variables(FactsFile):
         """
         if name in self.names or not name.startswith(PREFIXES):
             return None
-        words = sorted(name.split("_"))
-        swapped = [candidate for candidate in sorted(self.names) if sorted(candidate.split("_")) == words]
-        return next(iter([*swapped, *difflib.get_close_matches(name, self.names, n=1, cutoff=MIN_SIMILARITY)]), None)
+        return closest(name, self.names)
+
+
+def closest(name: str, names: Collection[str]) -> str | None:
+    """Return that of `names` which is most similar to `name`, or has the same words in another order; None for none."""
+    words = sorted(name.split("_"))
+    swapped = [candidate for candidate in sorted(names) if sorted(candidate.split("_")) == words]
+    return next(iter([*swapped, *difflib.get_close_matches(name, names, n=1, cutoff=MIN_SIMILARITY)]), None)

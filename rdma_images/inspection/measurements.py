@@ -134,6 +134,9 @@ class Libraries(MeasuredValue):
     absent: list[str] = Field(default_factory=list)
     glibc: dict[str, str] = Field(default_factory=dict)
     foreign: dict[str, str] = Field(default_factory=dict)
+    variables: dict[str, list[str]] = Field(
+        default_factory=dict
+    )  # that libraries read, by prefix of those that are set
     method: str
 
 

@@ -103,6 +103,11 @@ FAULTS = (
     ),
     ImageFault("environment.slow", "NCCL_PXN_DISABLE set", ("ENV NCCL_PXN_DISABLE=1",)),
     ImageFault("environment.misspelt", "a variable that nothing reads", ("ENV NCCL_IB_DISABLED=1",)),
+    ImageFault(
+        "environment.misspelt",
+        "variables that nearly are those of the image's torch and NVSHMEM",
+        ("ENV TORCH_NCCL_BLOCKING_WAITS=1 NVSHMEM_REMOTE_TRANSPORTS=libfabric NVSHMEM_HOME=/opt/nvshmem",),
+    ),
     ImageFault("environment.obsolete", "a variable of older versions", ("ENV FI_EFA_FORK_SAFE=1",)),
     ImageFault(
         "environment.refusal", "an image that refuses and says that it may fall back", (f"{LABEL}fallback=allow",)

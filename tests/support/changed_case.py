@@ -6,6 +6,7 @@ from typing import Any
 from rdma_images.inspection.inspection import Inspection
 from tests.support import case_parts, validators_called
 
+LIBRARY_PARTS = ("nccl", "closures", "resolved", "plugins", "headers", "variables")
 Changes = dict[str, Any]  # by name: a dictionary changes the known one, None takes the name away
 
 
@@ -44,5 +45,5 @@ def _places(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "tree": tree["files"],
         "files": tree["files"].get("libraries", {}),
         "leftovers": tree["files"].get("leftovers", {}),
-        **{name: tree["libraries"].get(name, {}) for name in ("nccl", "closures", "resolved", "plugins", "headers")},
+        **{name: tree["libraries"].setdefault(name, {}) for name in LIBRARY_PARTS},
     }

@@ -8,7 +8,18 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Mapping
 
-from rdma_images.validate.probes import conditions, elf, fatbin, loader, programs, rootfs, stack_users, tools, tree
+from rdma_images.validate.probes import (
+    conditions,
+    elf,
+    fatbin,
+    loader,
+    programs,
+    rootfs,
+    stack_users,
+    tools,
+    tree,
+    variables,
+)
 
 NCCL = re.compile(r"libnccl\.so(\.\d+)*")
 PLUGIN = re.compile(r"libnc(?:cl|com)-(?:net|tuner|ofi|env)[\w.-]*\.so(\.\d+)*|libnccl-net\.so")
@@ -140,6 +151,7 @@ def fabric_libraries(
         "absent": sorted(missing - others.names),
         "foreign": stack_users.foreign_programs(root, others.paths, loaders.machine),
         "glibc": stack_users.newer_glibc(root, others.paths, loaders),
+        "variables": variables.readable_names(root, others.paths, environment),
         "topologies": topology_faults(topologies, lambda path: root.text(path, MAX_XML_BYTES)),
         "method": loaders.method,
     }
