@@ -32,7 +32,7 @@ MAX_TEXT = 20000
 MAX_CHAIN = 20
 REQUIREMENT = re.compile(r"^Requires-Dist: *([A-Za-z0-9][\w.-]*)(.*)$", re.MULTILINE)
 EXTENSION_SUFFIX = re.compile(r"\.(?:cpython-\w+(?:-[\w-]+)?|abi3)?\.?so$|\.so$")
-FOR_TESTS = re.compile(r"(?:tests?|testing|examples?|samples?|docs?|benchmarks?|scripts?)\d*")
+NOT_OF_USERS = re.compile(r"_.*|(?:tests?|testing|examples?|samples?|docs?|benchmarks?|scripts?)\d*")
 # The driver's libraries, each with what its functions are called and what they return without a GPU:
 # CUDA_ERROR_NO_DEVICE of cuda.h, NVML_ERROR_LIBRARY_NOT_FOUND of nvml.h.
 DRIVER = {"libcuda.so.1": (re.compile(rb"cu[A-Z]\w*"), 100), "libnvidia-ml.so.1": (re.compile(rb"nvml\w+"), 12)}
@@ -141,10 +141,14 @@ def modules(files: Mapping[str, int]) -> list[str]:
 
 
 def own_modules(package: str, names: Iterable[str]) -> list[str]:
-    """Return the modules to import of a package: the one of its own name, else its public ones but those of tests."""
+    """Return the modules to import of a package: the one of its name, else what its name begins with, or its only one.
+
+    Those of a namespace are all its own. Others beside them may be what a build left, as flashinfer's build_backend.
+    """
     own = package.replace("-", "_")
-    candidates = [name for name in names if not name.startswith("_") and not FOR_TESTS.fullmatch(name.split(".")[-1])]
-    return [name for name in candidates if name.lower() == own] or candidates[:MAX_MODULES]
+    public = [name for name in names if not any(map(NOT_OF_USERS.fullmatch, name.split(".")))]
+    related = [name for name in public if own.startswith(name.lower()) or "." in name]
+    return [name for name in public if name.lower() == own] or related[:MAX_MODULES] or public * (len(public) == 1)
 
 
 def gpu_stack(distributions: Iterable[Distribution]) -> list[Distribution]:

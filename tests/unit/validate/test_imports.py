@@ -129,8 +129,21 @@ def test_which_packages_are_imported(site: Path, requires: str, is_chosen: bool)
 def test_the_modules_of_a_package() -> None:
     files = ["a/__init__.py", "a/b/__init__.py", "c/d/__init__.py", "_e.abi3.so", "f.cpython-313-x86_64-linux-gnu.so"]
     assert imports.modules({**dict.fromkeys(files, 9), "g/__init__.py": 0}) == ["_e", "a", "c.d", "f"]
-    assert imports.own_modules("flash-attn", ["hopper", "flash_attn", "flash_attn_2_cuda"]) == ["flash_attn"]
-    assert imports.own_modules("opencv", ["cv2", "_private", "tests"]) == ["cv2"]
+
+
+@pytest.mark.parametrize(
+    ("package_name", "modules", "own"),
+    [
+        ("flash-attn", ["hopper", "flash_attn", "flash_attn_2_cuda"], ["flash_attn"]),
+        ("flashinfer-python", ["b12x", "build_backend", "flashinfer"], ["flashinfer"]),
+        ("cupy-cuda12x", ["cupy", "cupyx"], ["cupy"]),
+        ("nccl-extensions", ["nccl._extensions", "nccl.ep", "nccl.m2n"], ["nccl.ep", "nccl.m2n"]),
+        ("opencv", ["cv2", "_private", "tests"], ["cv2"]),
+        ("kernels", ["left", "right"], []),
+    ],
+)
+def test_which_modules_are_a_packages_own(package_name: str, modules: list[str], own: list[str]) -> None:
+    assert imports.own_modules(package_name, modules) == own
 
 
 def test_a_module_that_needs_the_driver_is_imported_without_one(site: Path) -> None:
