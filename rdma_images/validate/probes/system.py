@@ -12,7 +12,7 @@ from rdma_images.validate.probes import access, rootfs
 
 MAX_USERS_BYTES = 1 << 20  # bytes of /etc/passwd or /etc/group
 MAX_RELEASE_BYTES = 1 << 16  # bytes of os-release
-PREFIXES = ("NCCL_", "FI_", "OFI_", "LD_", "RDMAV_", "CUDA_", "PATH")
+PREFIXES = ("NCCL_", "FI_", "OFI_", "LD_", "RDMAV_", "CUDA_", "PATH", "TORCH_NCCL_", "GLOO_", "NVSHMEM_")
 
 
 def system(root: rootfs.Root, environment: Mapping[str, str], machine: str) -> dict[str, Any]:
