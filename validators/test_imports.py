@@ -80,7 +80,12 @@ def _by_cause(failed: Iterable[FailedImport]) -> list[list[FailedImport]]:
     groups: dict[str, list[FailedImport]] = defaultdict(list)
     for fault in failed:
         groups[fault.words].append(fault)
-    return [sorted(group, key=lambda fault: fault.through[-1:] != [fault.package]) for group in groups.values()]
+    return [sorted(group, key=_distance) for group in groups.values()]
+
+
+def _distance(fault: FailedImport) -> tuple[bool, int]:
+    """Return how far a package is from the cause: whether another's code raised it, and through how many it went."""
+    return fault.through[-1:] not in ([], [fault.package]), len(fault.through)
 
 
 def _sentence(group: list[FailedImport], torch: str) -> str:

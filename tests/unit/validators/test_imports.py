@@ -9,6 +9,7 @@ from tests.support.changed_case import Changes, changed, outcome_of
 
 S = "/opt/venv/site-packages"
 HUB = "huggingface-hub>=0.34.0,<1.0 is required for a normal functioning of this module"
+JAXLIB = "jaxlib is version 0.4.30, but this version of jax requires version >= 0.4.34."
 NMS = "operator torchvision::nms does not exist"
 NUMPY = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.5"
 SYMBOL = f"{S}/torchaudio/lib/libtorchaudio.so: undefined symbol: _ZNK3c106SymInt6sym_neERKS0_"
@@ -32,6 +33,10 @@ def imports(*faults: dict[str, Any]) -> Changes:
         (
             (failed("peft", HUB, through=["peft", "transformers"]), failed("transformers", HUB)),
             f"transformers 1.0 cannot be imported: {HUB}, nor can peft",
+        ),
+        (
+            (failed("flax", JAXLIB), failed("jax", JAXLIB, through=[])),
+            f"jax 1.0 cannot be imported: {JAXLIB}, nor can flax",
         ),
         (
             (failed("apex", NMS, module="amp_C"), failed("timm", HUB)),
