@@ -128,7 +128,7 @@ def _secrets(options: list[str] | None) -> dict[str, str]:
     from rdma_images.jobs.write import work
 
     pairs = (option.partition("=") for option in options or ())
-    return {name: work.secret(name, source if equals else f"env:{name}") for name, equals, source in pairs}
+    return {name: work.check_secret(name, source if equals else f"env:{name}") for name, equals, source in pairs}
 
 
 @verb(

@@ -86,7 +86,7 @@ CHECK_GOES_ON = re.compile(r"rdma-images-(?:node-check|all-reduce) \S+ (?:warnin
 WORK = re.compile(r"SeqNum=(?P<number>\d+), OpType=(?P<operation>\w+)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobFailure:
     """The failure that ended a job, by one line of its log."""
 
@@ -436,7 +436,15 @@ class FailureReader:
             why = "an exception of Python code"
             network = None if is_network else False
         return JobFailure(
-            *(quote, why, layer, rank, node, network, event.where, has_ended, event.evidence == Evidence.EFFECT),
+            quote=quote,
+            why=why,
+            layer=layer,
+            rank=rank,
+            node=node,
+            network=network,
+            where=event.where,
+            has_ended=has_ended,
+            is_effect=event.evidence == Evidence.EFFECT,
             is_warning=event.evidence >= Evidence.RETRY,
             is_probable=event.evidence == Evidence.WORDS or bool(rule and rule.generic and not is_raised),
         )

@@ -17,6 +17,11 @@ from rdma_images.jobs.write.work import Code, Launch, Work
 from rdma_images.plan.additions import VARIABLE_NAME, AbsolutePath, Command
 
 FILE = "jobs.yaml"
+# Of a job here, and of the user's part of a job.
+SAME_FIELDS = (
+    *("env", "secrets", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector"),
+    *("tolerations", "topology", "launch", "least_nodes", "restarts", "spot", "allow"),
+)
 Parsed = TypeVar("Parsed")
 
 
@@ -37,7 +42,7 @@ def _variables(names: Mapping[str, str]) -> Mapping[str, str]:
 
 def _secrets(sources: Mapping[str, str]) -> Mapping[str, str]:
     for name, source in _variables(sources).items():
-        _as_value_error(partial(work.secret, name, source))
+        _as_value_error(partial(work.check_secret, name, source))
     return sources
 
 
@@ -216,11 +221,9 @@ def request(entry: JobEntry, command: tuple[str, ...], name: str, **options: Any
 
 
 def _work(entry: JobEntry) -> Work:
-    same_fields = ("env", "secrets", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector")
-    later_fields = ("tolerations", "topology", "launch", "least_nodes", "restarts", "spot", "allow")
     code = None
     if entry.code:
-        name, target = work.code(entry.code)
+        name, target = work.parse_code(entry.code)
         folder = (paths.PROJECT / name).resolve()
         if re.search("[:,\n]", str(folder)):
             raise RefusedError(f"code {name}: {folder} has a colon, comma or line break, which ends a mount\nrename it")
@@ -233,7 +236,7 @@ def _work(entry: JobEntry) -> Work:
         checkpoints=entry.checkpoints or "",
         outputs=entry.outputs or "",
         time=parse_duration(entry.time, "time") if entry.time else 0,
-        **{name: getattr(entry, name) for name in (*same_fields, *later_fields)},
+        **{name: getattr(entry, name) for name in SAME_FIELDS},
     )
 
 

@@ -34,6 +34,11 @@ SECRETS: Mapping[str, re.Pattern[str]] = {
     "secret": re.compile(r"secret:(?P<name>[a-z0-9]([a-z0-9.-]*[a-z0-9])?)/(?P<key>[\w.-]+)"),
     "secretsmanager": re.compile(r"secretsmanager:[\w/+=.@:-]+"),
 }
+# Fields that a launcher has or has not, whatever their value.
+NAMED_FIELDS = (
+    *("code", "env", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector"),
+    *("tolerations", "topology", "checkpoints", "outputs", "least_nodes", "restarts", "time", "spot"),
+)
 TOLERATION = re.compile(r"(?P<key>[\w./-]+)(=(?P<value>[\w.-]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?")
 
 # `kubectl apply` keeps what it applies in an annotation, and these have 262144 bytes in all.
@@ -101,9 +106,7 @@ class Work:
         yield from dict.fromkeys(f"secret.{source.partition(':')[0]}" for source in self.secrets.values())
         if self.launch:
             yield f"launch.{self.launch}"
-        names = ("code", "env", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector")
-        later_fields = ("tolerations", "topology", "checkpoints", "outputs", "least_nodes", "restarts", "time", "spot")
-        yield from (name.replace("_", "-") for name in (*names, *later_fields) if getattr(self, name))
+        yield from (name.replace("_", "-") for name in NAMED_FIELDS if getattr(self, name))
 
 
 def parse_mount(text: str) -> Mount:
@@ -116,7 +119,7 @@ def parse_mount(text: str) -> Mount:
     return Mount(kind, source, target, text != body)
 
 
-def code(text: str) -> tuple[str, str]:
+def parse_code(text: str) -> tuple[str, str]:
     """Return folder and path in the container of "FOLDER[:PATH]". Raises RefusedError for another form."""
     folder, _, path = text.partition(":")
     if not folder or (path and (not CONTAINER_PATH.fullmatch(path) or ".." in path.split("/"))):
@@ -126,7 +129,7 @@ def code(text: str) -> tuple[str, str]:
     return folder, path or CODE
 
 
-def secret(name: str, source: str) -> str:
+def check_secret(name: str, source: str) -> str:
     """Return the source of a secret. Raises RefusedError, without repeating it, for what may be the value itself."""
     if not any(pattern.fullmatch(source) for pattern in SECRETS.values()):
         raise RefusedError(

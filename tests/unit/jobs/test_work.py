@@ -56,7 +56,7 @@ def test_a_mount_of_another_form_is_refused(text: str) -> None:
 
 def test_what_may_be_a_secret_itself_is_not_repeated() -> None:
     with pytest.raises(RefusedError) as caught:
-        work.secret("KEY", SECRET)
+        work.check_secret("KEY", SECRET)
     assert SECRET not in str(caught.value)
 
 
