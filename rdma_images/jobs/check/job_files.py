@@ -44,9 +44,11 @@ def parts(path: Path) -> Iterator[JobPart]:
     name = "standard input" if is_rendered else str(path)
     has_dos_lines = not is_rendered and path.suffix != ".py" and b"\r\n" in files.read_bytes(path)
     is_program = path.suffix in PROGRAMS or text.startswith("#!")
+    if path.suffix == ".py" and not scripts.begins_with_directive(text):
+        return  # a script in it is an example, or a text that it writes
     if scripts.is_script(text) or is_program:
         script_parts = list(scripts.parts(text, name))
-        if not script_parts and path.suffix != ".py":
+        if not script_parts:
             script_parts = list(docker.parts(text, name)) or list(scripts.launch_parts(text, name))
         traits: dict[Trait, LocatedText] = {}
         if has_dos_lines and text.startswith("#!"):

@@ -54,6 +54,12 @@ def is_script(text: str) -> bool:
     return bool(DIRECTIVE.search(text) or ARENA.search(text) or ON_EACH_NODE.search(text))
 
 
+def begins_with_directive(text: str) -> bool:
+    """Return whether a directive stands before the first command, as in a program that is given to sbatch."""
+    directive, command = DIRECTIVE.search(text), FIRST_COMMAND.search(text)
+    return directive is not None and (command is None or directive.start() < command.start())
+
+
 def parts(text: str, name: str) -> Iterator[JobPart]:
     """Yield the parts of a script."""
     if DIRECTIVE.search(text):

@@ -148,3 +148,16 @@ def test_standard_input_without_an_end_is_no_job(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("sys.stdin", endless)
         (row,) = check_files([Path("-")]).unreadable
     assert "standard input: has more than 16 MiB" in row.why
+
+
+@pytest.mark.parametrize(
+    ("text", "titles"),
+    [
+        ("#!/usr/bin/env python3\n#SBATCH --nodes=2\nimport torch\n", ["sbatch script"]),
+        ('"""As in:\n\n#!/bin/bash\n#SBATCH --job-name=test\nsrun torchrun --node_rank $SLURM_PROCID\n"""\n', []),
+    ],
+)
+def test_a_script_in_the_text_of_a_python_program_is_no_job(tmp_path: Path, text: str, titles: list[str]) -> None:
+    """As in stas00/ml-engineering, debug/torch-distributed-gpu-test.py."""
+    (tmp_path / "job.yaml").write_text(pods())
+    assert [part.title for part in checked(tmp_path, train_py=text).parts if "train.py" in part.file] == titles
