@@ -8,6 +8,7 @@ from pydantic import Field
 
 from rdma_images.core.image import Fabric
 from rdma_images.core.versions import at_least
+from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.origin import FactsFile, Pattern, Version, VersionedRow
 
 Effect = Literal["harmful", "slow", "obsolete"]  # see facts/environment.yaml
@@ -51,6 +52,33 @@ class Variable(VersionedRow):
         version, nccl = versions.get(self.component or ""), versions.get("nccl")
         is_reached = self.nccl_since is None or nccl is None or at_least(nccl, self.nccl_since)
         return is_reached and (self.holds(version) if version else not self.known_only)
+
+    def conditions(
+        self, value: str, network: str | None, node: InstanceType | None, versions: Mapping[str, str]
+    ) -> list[str] | None:
+        """Return what of a job's nodes has to be so, a phrase each; None where the row does not hold there.
+
+        Args:
+            value: of the variable in the job.
+            network: "host" or "pod": what network the ranks have; None where that is not known.
+            node: the instance type; None where that is not known.
+            versions: of the image's components, as far as they are known.
+        """
+        if self.on_hosts and network == "host" and not re.fullmatch(self.on_hosts, value):
+            return None
+        if self.in_pods and network == "pod" and not re.fullmatch(self.in_pods, value):
+            return None
+        if self.gpus and node and not re.fullmatch(self.gpus, node.gpu or ""):
+            return None
+        conditions: list[str] = []
+        if (self.on_hosts or self.in_pods) and network is None:
+            conditions.append("depending on the nodes' interfaces")
+        if self.gpus and node is None:
+            conditions.append(f"on {self.gpus.replace('|', ', ')}")
+        if self.component and (self.since or self.before) and self.component not in versions:
+            since, before = self.since and f"{self.since} or later", self.before and f"older than {self.before}"
+            conditions.append(f"if {self.component} is {' and '.join(limit for limit in (since, before) if limit)}")
+        return conditions
 
 
 class NeededVariable(VersionedRow):

@@ -81,15 +81,12 @@ def _applies(
     row: Variable, name: str, work: Work, node: InstanceType, network: str, versions: Mapping[str, str]
 ) -> bool:
     """Return whether a row of facts/environment.yaml is certain of a job whose nodes and network are known."""
-    in_network = row.on_hosts if network == "host" else row.in_pods
     return (
         row.name == name
         and row.effect == "harmful"
         and not (row.possible or row.image_only)
-        and (row.gpus is None or re.fullmatch(row.gpus, node.gpu or "") is not None)
-        and (in_network is None or re.fullmatch(in_network, work.env[name]) is not None)
-        and (row.component is None or row.component in versions or not (row.since or row.before))
         and row.applies_to(work.env, node.fabric, versions)
+        and row.conditions(work.env[name], network, node, versions) == []
     )
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Iterator
 
-from rdma_images.facts.environment import Variable
 from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import JobPart, Launch
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_placeholder, rule
@@ -147,7 +146,7 @@ def _variables(part: JobPart, context: CheckContext, effect: str, fix: str) -> I
         if row.effect != effect or row.image_only or not row.applies_to(values, context.fabric, context.versions):
             continue
         word = part.environment[row.name]
-        conditions = _conditions(row, word.text, part, context)
+        conditions = row.conditions(word.text, part.network, context.node, context.versions)
         if conditions is not None:
             reason = ": ".join([*conditions, f"{row.why} [{table.cite(row)}]"])
             problem = f"{row.name}={word.text}: {reason}"
@@ -157,25 +156,6 @@ def _variables(part: JobPart, context: CheckContext, effect: str, fix: str) -> I
                 fix,
                 "error" if effect == "harmful" and not conditions and not row.possible else "warning",
             )
-
-
-def _conditions(row: Variable, value: str, part: JobPart, context: CheckContext) -> list[str] | None:
-    """Return what has to be so beside what the job shows, a phrase each; None where the row does not hold."""
-    if row.on_hosts and part.network == "host" and not re.fullmatch(row.on_hosts, value):
-        return None
-    if row.in_pods and part.network == "pod" and not re.fullmatch(row.in_pods, value):
-        return None
-    conditions: list[str] = []
-    if (row.on_hosts or row.in_pods) and part.network is None:
-        conditions.append("depending on the nodes' interfaces")
-    if row.gpus and context.node is None:
-        conditions.append(f"on {row.gpus.replace('|', ', ')}")
-    elif row.gpus and context.node and not re.fullmatch(row.gpus, context.node.gpu or ""):
-        return None
-    if row.component and (row.since or row.before) and row.component not in context.versions:
-        since, before = row.since and f"{row.since} or later", row.before and f"older than {row.before}"
-        conditions.append(f"if {row.component} is {' and '.join(limit for limit in (since, before) if limit)}")
-    return conditions
 
 
 @rule(
