@@ -51,7 +51,9 @@ CAP_IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
 MIN_SHM_BYTES = 1 << 30  # bytes; Docker gives 64 MiB
 MIN_DISK_BYTES = 1 << 30  # bytes free where jobs keep caches and temporary files
 MIN_MEMORY_BYTES = 4 << 30  # bytes for each GPU: a rank of torch alone takes about two
-FILES_FOR_RANK = 16  # open files of a rank for each other rank: NCCL's sockets and those of the store
+# Open files of a rank for each other rank. Two H200 as two nodes, NCCL 2.28.9 over sockets: 20 after an all-reduce, 4
+# more after an all-to-all, 14 for a second group. NCCL lifts the limit of the first rank alone (src/bootstrap.cc).
+FILES_FOR_RANK = 16
 MAX_CLOCK_SECONDS = 30.0  # seconds between clocks, after which tickets and certificates are refused
 NAME_SECONDS = 3.0  # seconds for a name to be resolved
 MAX_PROCESSES = 400  # processes whose mappings are read

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
@@ -18,6 +19,7 @@ from rdma_images.plan import runtime
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
 
+DOS_SHELL_SCRIPT = re.compile(rb"#![^\n]*sh\b[^\n]*\r\n")  # by its first line
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # the second are bytes of an option that are not UTF-8
 NO_LINE = re.compile(f"[\r\x85\u2028\u2029\ufeff]|{yaml_file.UNPRINTABLE.pattern}")  # of a block in YAML
 LOGS = "/tmp/nccl"  # in the container, where each rank leaves NCCL's log
@@ -178,11 +180,29 @@ def _refuse_characters(request: JobRequest, launcher: Launcher) -> None:
     for name, text in texts.items():
         if match := NO_TEXT.search(text):
             raise RefusedError(f"{name} has bytes that are not UTF-8, or none of a text: {match[0]!r}\nremove them")
+    code = request.work.code
+    for path in [Path(code.folder, word) for word in request.command if not word.startswith("/")] if code else ():
+        if DOS_SHELL_SCRIPT.match(_first_line(path)):
+            raise RefusedError(
+                f"{path}: its lines end as on Windows, and a shell takes the carriage return for a part of each\n"
+                "save it with line ends of Unix, as with: sed -i 's/\\r$//' FILE"
+            )
     if launcher.kind in WITH_RESOURCES and (match := NO_LINE.search(texts["the command"])):
         raise RefusedError(
             f"the command has {match[0]!r}, which YAML takes for a line break or refuses\n"
             "put what it is part of into a script of the image"
         )
+
+
+def _first_line(path: Path) -> bytes:
+    """Return the first line of a file, of at most 256 bytes; b"" where there is no such file, or it is unreadable."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as file:
+            return file.readline(256)
+    except OSError:  # a word that is too long for a name, too
+        return b""
 
 
 def _with_fields(request: JobRequest, launcher: Launcher) -> dict[str, str]:

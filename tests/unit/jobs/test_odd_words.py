@@ -12,7 +12,7 @@ import yaml
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.write.job import Job
-from rdma_images.jobs.write.work import Work
+from rdma_images.jobs.write.work import Code, Work
 from tests.support import job_parts as jobs
 from tests.support.kubelet import expand
 
@@ -177,6 +177,30 @@ def test_what_is_no_text_is_refused() -> None:
         jobs.job("slurm", "efa", "torchrun", command=("train.py", os.fsdecode(b"\xff")))
     with pytest.raises(RefusedError, match="A has bytes that are not UTF-8"):
         jobs.job("slurm", "efa", "torchrun", work=Work(env={"A": os.fsdecode(b"\xff")}))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_refused"),
+    [
+        ("start.sh", "#!/bin/sh\r\nset -eu\r\necho started\r\n", True),
+        ("start.sh", "#!/bin/sh\nset -eu\necho started\n", False),
+        ("train.py", "#!/usr/bin/env python3\r\nprint('started')\r\n", False),  # python reads such lines
+    ],
+)
+def test_a_script_with_line_ends_of_windows(tmp_path: Path, name: str, text: str, is_refused: bool) -> None:
+    (tmp_path / name).write_bytes(text.encode())
+    program = ["sh"] if name.endswith(".sh") else ["python3"]
+    done = subprocess.run([*program, name], cwd=tmp_path, capture_output=True, text=True)
+    assert ("started" in done.stdout.splitlines()) != is_refused
+    changes: dict[str, Any] = {
+        "command": (*program, name, "x" * 5000),
+        "work": Work(code=Code(str(tmp_path), "/workspace/code")),
+    }
+    if is_refused:
+        with pytest.raises(RefusedError, match=r"start.sh: its lines end as on Windows"):
+            jobs.job("slurm", "efa", "torchrun", **changes)
+    else:
+        jobs.job("slurm", "efa", "torchrun", **changes)
 
 
 @pytest.mark.parametrize("value", ['"', "\\", "\n"])
