@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def _networks() -> Iterator[dict[int, str]]:
             for node, name in names.items():
                 ip("-n", name, "address", "add", f"10.88.{number}.{node}/24", "dev", link)
                 ip("-n", name, "link", "set", link, "up")
+        for name in names.values():
+            wait_for_links(name)
         yield names
     finally:
         for name in names.values():
@@ -38,6 +41,15 @@ def _networks() -> Iterator[dict[int, str]]:
 
 def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True)
+
+
+def wait_for_links(name: str) -> None:
+    """Wait until the links of a network namespace are running, a moment after both of their ends are up."""
+    deadline = time.monotonic() + 10
+    states = subprocess.run(["ip", "-n", name, "-brief", "link"], capture_output=True, text=True, check=True)
+    while states.stdout.count(" UP ") < len(LINKS) and time.monotonic() < deadline:
+        time.sleep(0.1)
+        states = subprocess.run(["ip", "-n", name, "-brief", "link"], capture_output=True, text=True, check=True)
 
 
 def warnings(networks: dict[int, str], folder: Path, **variables: str) -> list[str]:
