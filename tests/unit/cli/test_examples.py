@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from rdma_images import facts
 from rdma_images.cli.parsing import SuggestingParser
 from rdma_images.core import paths
 from rdma_images.plan import matrix
-from tests.support import checkout
+from tests.support import checkout, task_server
 
 EXAMPLES = sorted(
     {
@@ -51,6 +52,12 @@ def _workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module", name="server")
+def _server(workplace: Path) -> Iterator[task_server.TaskServer]:
+    with task_server.serving(workplace, _environment(workplace)) as server:
+        yield server
+
+
 def _environment(folder: Path) -> dict[str, str]:
     state = {"RDMA_IMAGES_STATE": str(folder.parent / "state")}
     return {"PATH": f"{folder}/bin:/usr/bin:/bin", "PYTHONPATH": str(folder), "HOME": str(folder.parent), **state}
@@ -78,15 +85,9 @@ def test_an_example_is_taken_by_the_parser_and_names_what_exists(example: str) -
 
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if not NEEDS_MORE.match(f"{example} ")])
-def test_an_example_runs(example: str, workplace: Path) -> None:
-    completed = subprocess.run(
-        [sys.executable, "-m", "invoke", *(SHORTER.get(word, word) for word in shlex.split(example))],
-        cwd=workplace,
-        env=_environment(workplace),
-        stdin=(workplace / "job.yaml").open(),
-        capture_output=True,
-        text=True,
-    )
+def test_an_example_runs(example: str, workplace: Path, server: task_server.TaskServer) -> None:
+    words = (SHORTER.get(word, word) for word in shlex.split(example))
+    completed = server.run(*words, given=(workplace / "job.yaml").read_text(encoding="utf-8"))
     assert completed.returncode == 0, completed.stderr
     assert completed.stdout
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,15 @@ from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.engine import discovery
 from rdma_images.selection import target_options
+from tests.support import task_server
+
+Invoke = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def invoke(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "invoke", *words], cwd=paths.PROJECT, capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def invoke() -> Iterator[Invoke]:
+    with task_server.serving(paths.PROJECT, os.environ) as server:
+        yield server.run
 
 
 def test_a_matrix_that_is_a_named_pipe_does_not_block_a_suggestion(tmp_path: Path) -> None:
@@ -32,20 +38,20 @@ def test_a_matrix_that_is_a_named_pipe_does_not_block_a_suggestion(tmp_path: Pat
     assert subprocess.run(words, capture_output=True, text=True, timeout=30).stdout == "False\n"
 
 
-def test_a_plan_for_programs() -> None:
+def test_a_plan_for_programs(invoke: Invoke) -> None:
     completed = invoke("plan", "--target", "efa-pytorch", "--json")
     assert completed.returncode == 0
     assert json.loads(completed.stdout)["images"][0]["target"] == "efa-pytorch"
 
 
-def test_a_refusal_ends_with_two_and_says_why() -> None:
+def test_a_refusal_ends_with_two_and_says_why(invoke: Invoke) -> None:
     completed = invoke("plan", "--target", "efa-pytorch", "--set", "nccl=2.19.3")
     assert completed.returncode == 2
     for word in ("nccl-pin", "2.30.7", "2.19.3", "source:", "nearest that works"):
         assert word in completed.stdout
 
 
-def test_a_refused_combination_is_not_built() -> None:
+def test_a_refused_combination_is_not_built(invoke: Invoke) -> None:
     completed = invoke("build", "--target", "efa-pytorch", "--set", "nccl=2.19.3", "--rehearse")
     assert completed.returncode == 2
     assert "nccl-pin" in completed.stderr
@@ -71,7 +77,7 @@ def test_a_refused_combination_is_not_built() -> None:
         (["validate", "--folder", "e", "--tier", "multinode"], "--folder and --tier multinode do not go together"),
     ],
 )
-def test_a_mistake_gets_a_sentence(words: list[str], sentence: str) -> None:
+def test_a_mistake_gets_a_sentence(invoke: Invoke, words: list[str], sentence: str) -> None:
     completed = invoke(*words)
     assert completed.returncode == 2
     assert sentence in completed.stderr
@@ -81,7 +87,7 @@ def test_a_mistake_gets_a_sentence(words: list[str], sentence: str) -> None:
 @pytest.mark.parametrize(
     "words", [["--target"], ["--target", "--all"], ["--set"], ["--target", "efa-pytorch", "--target"]]
 )
-def test_an_option_without_its_value_is_a_mistake(words: list[str]) -> None:
+def test_an_option_without_its_value_is_a_mistake(invoke: Invoke, words: list[str]) -> None:
     completed = invoke("plan", *words)
     assert completed.returncode == 2
     assert f"{words[0]}: needs a value, and has none" in completed.stderr
@@ -114,13 +120,13 @@ def test_an_option_without_its_value_is_a_mistake(words: list[str]) -> None:
         (["job.attach", "/no/run"], "/no/run: no result here\n"),
     ],
 )
-def test_what_is_typed_wrongly_is_answered_with_what_was_meant(words: list[str], sentence: str) -> None:
+def test_what_is_typed_wrongly_is_answered_with_what_was_meant(invoke: Invoke, words: list[str], sentence: str) -> None:
     completed = invoke(*words)
     assert (completed.returncode, completed.stdout) == (2, "")
     assert completed.stderr.startswith(sentence)
 
 
-def test_the_list_begins_with_the_tasks_of_users_and_has_every_task_once() -> None:
+def test_the_list_begins_with_the_tasks_of_users_and_has_every_task_once(invoke: Invoke) -> None:
     output = invoke("--list").stdout
     assert output.startswith("Images:\n\n  plan ")
     listed = [line.split()[0] for line in output.splitlines() if line.startswith("  ")]
@@ -137,7 +143,7 @@ def test_an_answer_of_invoke_that_cannot_be_written_is_a_sentence(words: list[st
     assert completed.stderr.startswith("the output cannot be written: No space left on device\n")
 
 
-def test_the_list_of_one_group_has_its_tasks_alone() -> None:
+def test_the_list_of_one_group_has_its_tasks_alone(invoke: Invoke) -> None:
     assert invoke("--list", "engine").stdout.startswith("Available 'engine' tasks:\n")
 
 
@@ -160,7 +166,7 @@ def test_every_integer_option_refuses_a_word() -> None:
         assert caught.value.code == 2
 
 
-def test_help_shows_an_example() -> None:
+def test_help_shows_an_example(invoke: Invoke) -> None:
     assert "invoke build --target efa-pytorch --rehearse" in invoke("--help", "build").stdout
 
 
@@ -178,7 +184,7 @@ def test_every_task_has_a_summary_of_one_line_and_an_example() -> None:
         assert f"Example: invoke {typed}" in task.__doc__, name
 
 
-def test_a_short_option_is_a_letter_and_h_asks_for_help() -> None:
+def test_a_short_option_is_a_letter_and_h_asks_for_help(invoke: Invoke) -> None:
     short = {
         f"{name}: -{entry}"
         for name, task in all_tasks()
@@ -207,7 +213,7 @@ def test_one_axis_has_one_value() -> None:
         target_options.parse_changes(["nccl=1", "nccl=2"])
 
 
-def test_no_colour_outside_a_terminal() -> None:
+def test_no_colour_outside_a_terminal(invoke: Invoke) -> None:
     assert "\x1b[" not in invoke("plan", "--target", "efa-pytorch").stdout
 
 

@@ -2,27 +2,31 @@
 
 import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from rdma_images.core.paths import PROJECT
+from tests.support import task_server
 from tests.support.publish_doubles import served
 from tests.unit.registry.test_http import PageHandler
 
 REGISTRIES = "registries:\n  team-ecr:\n    kind: ecr\n    account: '123456789012'\n    region: us-east-1\n"
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[task_server.TaskServer]:
+    with task_server.serving(PROJECT, os.environ) as running:
+        yield running
+
+
 @pytest.fixture
-def invoke(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def invoke(tmp_path: Path, server: task_server.TaskServer) -> Callable[..., subprocess.CompletedProcess[str]]:
     (tmp_path / "registries.yaml").write_text(REGISTRIES)
 
     def run(*words: str, registries: Path = tmp_path / "registries.yaml") -> subprocess.CompletedProcess[str]:
-        environ = os.environ | {"RDMA_IMAGES_REGISTRIES": str(registries)}
-        command = [sys.executable, "-m", "invoke", *words]
-        return subprocess.run(command, cwd=PROJECT, env=environ, capture_output=True, text=True, check=False)
+        return server.run(*words, environ=os.environ | {"RDMA_IMAGES_REGISTRIES": str(registries)})
 
     return run
 
