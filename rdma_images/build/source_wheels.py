@@ -246,7 +246,7 @@ def fetch_from_registry(key: str, repository: Repository, folder: Path, progress
     if not name or "/" in name:
         raise registry_errors.MalformedError(f"{repository.ref}:{_registry_tag(key)} is no wheel\ndelete the tag there")
     save = partial(repository.save, wheel.digest, folder / name, threading.Event())
-    registry_errors.retry(save, registry_errors.CACHE_ATTEMPTS, registry_errors.CACHE_FIRST_WAIT, progress=progress)
+    registry_errors.retry_cache(save, progress)
     progress(f"{name}: compiled before, {format_megabytes(wheel.size)} taken from {repository.ref}")
     return True
 
@@ -258,12 +258,7 @@ def send_to_registry(key: str, repository: Repository, folder: Path, progress: P
         PublishError: The registry does not take it.
     """
     (wheel,) = folder.glob("*.whl")
-    registry_errors.retry(
-        partial(_send_wheel, key, repository, wheel),
-        registry_errors.CACHE_ATTEMPTS,
-        registry_errors.CACHE_FIRST_WAIT,
-        progress=progress,
-    )
+    registry_errors.retry_cache(partial(_send_wheel, key, repository, wheel), progress)
     progress(f"{wheel.name}: sent to {repository.ref}")
 
 
@@ -271,9 +266,7 @@ def _send_wheel(key: str, repository: Repository, wheel: Path) -> None:
     with files.as_file_error(wheel), wheel.open("rb") as content:
         digest = f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}"
         size = wheel.stat().st_size
-        if not repository.has_blob(digest, size):
-            content.seek(0)
-            repository.upload(repository.begin_upload(digest), digest, content)
+    repository.put_file(digest, wheel)
     repository.put_blob(EMPTY)
     repository.put_manifest(_registry_tag(key), artifact(Descriptor(ARTIFACT, digest, size, {TITLE: wheel.name})))
 

@@ -120,7 +120,5 @@ def _completed(layer: LayerFile) -> Future[LayerFile]:
 
 def _fetch(layer: DownloadedLayer, repository: Repository, stop: threading.Event, progress: Progress) -> LayerFile:
     save = partial(repository.save, layer.content.digest, layer.path, stop)
-    registry_errors.retry(
-        save, registry_errors.CACHE_ATTEMPTS, registry_errors.CACHE_FIRST_WAIT, progress=progress, sleep=stop.wait
-    )
+    registry_errors.retry_cache(save, progress, stop.wait)
     return layer

@@ -91,20 +91,10 @@ def complete_registry(
         for recipe in remote.missing:
             layer = maker.layer_future(recipe).result()
             blobs[recipe.key] = layer.blob(layer_set.part)
-            registry_errors.retry(
-                partial(_send, recipe, layer, layer_set, repository),
-                registry_errors.CACHE_ATTEMPTS,
-                registry_errors.CACHE_FIRST_WAIT,
-                progress=progress,
-            )
+            registry_errors.retry_cache(partial(_send, recipe, layer, layer_set, repository), progress)
         check_collisions([local for recipe in layer_set.recipes if (local := layer_store.find(recipe))])
         complete_image = _layer_image(layer_set, blobs)
-        registry_errors.retry(
-            partial(_put_image, repository, complete_image, layer_set.tag),
-            registry_errors.CACHE_ATTEMPTS,
-            registry_errors.CACHE_FIRST_WAIT,
-            progress=progress,
-        )
+        registry_errors.retry_cache(partial(_put_image, repository, complete_image, layer_set.tag), progress)
         digest = complete_image.manifest.digest
     else:
         blobs, digest = remote.blobs, remote.image_digest
@@ -126,10 +116,7 @@ def _layer_image(layer_set: LayerSet, blobs: Mapping[str, Blob]) -> LayerImage:
 def _send(recipe: Recipe, layer: StoredLayer, layer_set: LayerSet, repository: Repository) -> None:
     """Send one layer, and then the tag under which it is looked up."""
     blob = layer.blob(layer_set.part)
-    if not repository.has_blob(blob.digest, blob.size):
-        upload = repository.begin_upload(blob.digest)
-        with layer.file(layer_set.part).open("rb") as file:
-            repository.upload(upload, blob.digest, file)
+    repository.put_file(blob.digest, layer.file(layer_set.part))
     _put_image(
         repository,
         layer_image([(recipe.title, blob)], layer_set.platform, layer_set.compression),

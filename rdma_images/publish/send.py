@@ -248,9 +248,7 @@ def _put_converted(converted: ConvertedImage, repository: Repository) -> None:
     for content in converted.blobs:
         repository.put_blob(content)
     for digest, path in converted.files.items():
-        if not repository.has_blob(digest, path.stat().st_size):
-            with path.open("rb") as file:
-                repository.upload(repository.begin_upload(digest), digest, file)
+        repository.put_file(digest, path)
     for manifest in (*converted.manifests, converted.index):
         repository.put_manifest(manifest.digest, manifest)
 

@@ -285,6 +285,12 @@ class Repository:
         self.upload(self.begin_upload(digest), digest, raw)
         return digest
 
+    def put_file(self, digest: str, file: Path) -> None:
+        """Store the blob `digest`, whose bytes a file has; nothing is sent when the registry has it."""
+        with files.as_file_error(file), file.open("rb") as content:
+            if not self.has_blob(digest, file.stat().st_size):
+                self.upload(self.begin_upload(digest), digest, content)
+
     def mount(self, digest: str, source: "Repository") -> bool:
         """Mount a blob from `source`, a repository of the same registry; return False where the registry does not.
 

@@ -149,8 +149,6 @@ def _first_message(body: str) -> str:
 
 
 Result = TypeVar("Result")
-# For layers and wheels that a registry only caches: without it they are made here.
-CACHE_ATTEMPTS, CACHE_FIRST_WAIT = 4, 1.0  # seconds
 LONGEST_WAIT = 30.0  # seconds
 
 
@@ -175,3 +173,12 @@ def retry(
             progress(f"{first_line(error)}; trying again in {wait:.0f} s ({attempt} of {attempts - 1})")
             sleep(wait)
     raise AssertionError("attempts must be at least 1")
+
+
+def retry_cache(
+    action: Callable[[], Result],
+    progress: Callable[[str], None] = lambda _: None,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Result:
+    """Return `retry` of an action on layers or wheels that a registry only caches: without it they are made here."""
+    return retry(action, attempts=4, progress=progress, sleep=sleep)

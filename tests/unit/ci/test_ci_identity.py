@@ -42,42 +42,42 @@ def python(code: str, *arguments: Path) -> list[str]:
 TELL = """
 import json, os, pathlib, sys
 files = {name: pathlib.Path(os.environ[name]) for name in os.environ if name.endswith("TOKEN_FILE")}
-told = {name: [file.read_text(), oct(file.stat().st_mode & 0o777)] for name, file in files.items()}
-pathlib.Path(sys.argv[1]).write_text(json.dumps({"files": told, "environ": dict(os.environ)}))
+token_files = {name: [file.read_text(), oct(file.stat().st_mode & 0o777)] for name, file in files.items()}
+pathlib.Path(sys.argv[1]).write_text(json.dumps({"files": token_files, "environ": dict(os.environ)}))
 sys.exit(3)
 """
 
 
 def test_each_cloud_finds_its_own_and_nothing_stays(github: Site, tmp_path: Path) -> None:
-    told_path = tmp_path / "told.json"
+    answer_path = tmp_path / "answer.json"
     assert (
         identity.run_with_tokens(
-            python(TELL, told_path), environ(github, RUNNER_TEMP=str(tmp_path), **ALIBABA, **AZURE)
+            python(TELL, answer_path), environ(github, RUNNER_TEMP=str(tmp_path), **ALIBABA, **AZURE)
         )
         == 3
     )
-    assert json.loads(told_path.read_text())["files"] == {
+    assert json.loads(answer_path.read_text())["files"] == {
         "ALIBABA_CLOUD_OIDC_TOKEN_FILE": ["one", "0o600"],
         "AZURE_FEDERATED_TOKEN_FILE": ["two", "0o600"],
     }
-    assert list(tmp_path.iterdir()) == [told_path]
+    assert list(tmp_path.iterdir()) == [answer_path]
     assert {request.headers["authorization"] for request in github.requests} == {"Bearer s3cret"}
 
 
 def test_a_cloud_that_is_not_configured_is_not_asked_for(github: Site, tmp_path: Path) -> None:
-    told_path = tmp_path / "told.json"
+    answer_path = tmp_path / "answer.json"
     empty = dict.fromkeys(ALIBABA, "")
-    assert identity.run_with_tokens(python(TELL, told_path), environ(github, **empty, **AZURE)) == 3
-    data = json.loads(told_path.read_text())
+    assert identity.run_with_tokens(python(TELL, answer_path), environ(github, **empty, **AZURE)) == 3
+    data = json.loads(answer_path.read_text())
     assert list(data["files"]) == ["AZURE_FEDERATED_TOKEN_FILE"]
     assert not set(ALIBABA) & set(data["environ"]), "an empty one is a setting to the SDK"
     assert [request.path for request in github.requests] == [TO_AZURE]
 
 
 def test_without_any_cloud_the_command_just_runs(tmp_path: Path) -> None:
-    told_path = tmp_path / "told.json"
-    assert identity.run_with_tokens(python(TELL, told_path), {"PATH": os.environ["PATH"]}) == 3
-    assert json.loads(told_path.read_text())["files"] == {}
+    answer_path = tmp_path / "answer.json"
+    assert identity.run_with_tokens(python(TELL, answer_path), {"PATH": os.environ["PATH"]}) == 3
+    assert json.loads(answer_path.read_text())["files"] == {}
 
 
 def test_the_sdks_take_what_is_there(github: Site) -> None:
