@@ -20,7 +20,7 @@ from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.load import LayerSet, LoadedImage, check_collisions
 from rdma_images.layers.recipe import Recipe
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import Manifest, Repository
+from rdma_images.registry.client import Manifest, Repository, diff_ids_of
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _manifest(repository: Repository, tag: str) -> Manifest | None:
 def _blobs(repository: Repository, manifest: Manifest, number: int) -> list[Blob]:
     """Return the layers of an image. Raises MalformedError where manifest or config has another number of them."""
     layers = manifest.layers()
-    diff_ids = (repository.config(manifest).get("rootfs") or {}).get("diff_ids") or []
+    diff_ids = diff_ids_of(repository.config(manifest))
     if not len(layers) == len(diff_ids) == number:
         raise registry_errors.MalformedError(
             f"{repository.ref}@{manifest.digest} has {len(layers)} layers where {number} are expected\n"
@@ -158,7 +158,7 @@ def _blobs(repository: Repository, manifest: Manifest, number: int) -> list[Blob
         Blob(
             layer.media_type,
             layer.digest,
-            str(diff_id),
+            diff_id,
             layer.size,
             layer.annotations.get(seekable_layer.ANNOTATION, ""),
         )

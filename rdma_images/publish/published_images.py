@@ -12,7 +12,7 @@ from rdma_images.publish import statement
 from rdma_images.publish.attach import FORM, newest_first, read_content
 from rdma_images.publish.destination import open_destination, open_repository
 from rdma_images.publish.tags import image_tags
-from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Manifest, Repository
+from rdma_images.registry.client import Manifest, Repository, diff_ids_of
 from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
 
@@ -55,12 +55,12 @@ def read_published(ref: str, registry: Registry) -> PublishedImage:
     reference = parse_reference(ref)
     repository = open_repository(reference, registry)
     manifest = repository.manifest(reference.selector)
-    if manifest.media_type in (OCI_INDEX, DOCKER_INDEX):
+    if manifest.is_index:
         platforms = ", ".join(f"{repository.ref}@{member.digest}" for member in manifest.members())
         raise RefusedError(f"{ref}: is an index over several platforms\nname one of them: {platforms}")
     config = repository.config(manifest)
     ref = f"{repository.ref}@{manifest.digest}"
-    return PublishedImage(ref, manifest.digest, _diff_ids(config), repository, manifest, config)
+    return PublishedImage(ref, manifest.digest, diff_ids_of(config), repository, manifest, config)
 
 
 def published_refs(
@@ -75,9 +75,3 @@ def published_refs(
             tag = tags.short[-1] if tags.short and not tags.joint else tags.full
             refs.append(f"{destination.repository(image.target).ref}:{tag}")
     return refs
-
-
-def _diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
-    root = config.get("rootfs")
-    listed = root.get("diff_ids") if isinstance(root, Mapping) else None
-    return tuple(map(str, listed)) if isinstance(listed, list) else ()

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +15,9 @@ from rdma_images.engine import Engine
 from rdma_images.publish.push_events import PushProgress
 from rdma_images.publish.repair import send_again
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import Descriptor, Manifest, Repository
+from rdma_images.registry.client import Descriptor, Manifest, Repository, diff_ids_of
 
 ProgressCallback = Callable[[PushProgress], None]
-_MAX_PARALLEL_REQUESTS = 8  # at once, of a registry that has just taken gigabytes
 
 
 @dataclass(frozen=True)
@@ -242,7 +240,7 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
         )
     layers = manifest.layers()
     if layers:
-        diff_ids = (repository.config(manifest).get("rootfs") or {}).get("diff_ids") or []
+        diff_ids = diff_ids_of(repository.config(manifest))
         unusable_types = [layer.media_type for layer in layers if ".tar" not in layer.media_type]
         mixed_types = [
             layer.media_type for layer in layers if "docker" in layer.media_type and "zstd" in layer.media_type
@@ -262,11 +260,9 @@ def _check_blobs(manifest: Manifest, repository: Repository) -> None:
     docker leaves out what the registry says it has, and a registry says that of files which a power failure emptied.
     """
     blobs = (Descriptor.from_json(manifest.body["config"]), *manifest.layers())
-    with ThreadPoolExecutor(_MAX_PARALLEL_REQUESTS) as pool:
-        results = pool.map(lambda blob: repository.has_blob(blob.digest, blob.size), blobs)
-        for blob, present in zip(blobs, results, strict=True):
-            if not present:
-                raise registry_errors.ConflictError(f"{repository.ref}: the registry lost {blob.digest}\npublish again")
+    sizes = {blob.digest: blob.size for blob in blobs}
+    for digest in sizes.keys() - repository.present_blobs(sizes):
+        raise registry_errors.ConflictError(f"{repository.ref}: the registry lost {digest}\npublish again")
 
 
 def _traffic(manifest: Manifest, attempts: _PushAttempts, mounted: Collection[str], seconds: float) -> LayerTraffic:

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,7 +26,6 @@ from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Manifest, Repository, labels_of
 
 Result = TypeVar("Result")
-_MAX_PARALLEL_REQUESTS = 8  # at once
 
 
 @dataclass(frozen=True)
@@ -322,14 +320,6 @@ def _layer_repositories(approved: ApprovedImage, destination: Destination) -> It
 
 def _present_layers(repository: Repository, layers: Mapping[str, int]) -> set[str]:
     """Return those of `layers` that a repository has; none where it does not answer questions about them."""
-    if not layers:
-        return set()
-    try:
-        # One question first: where it may not be asked, seven more at once would each fetch fresh credentials.
-        first_layer, *other_layers = layers.items()
-        answers = [repository.has_blob(*first_layer)]
-        with ThreadPoolExecutor(_MAX_PARALLEL_REQUESTS) as pool:
-            answers += pool.map(lambda layer: repository.has_blob(*layer), other_layers)
-    except registry_errors.PublishError:
-        return set()
-    return {digest for digest, present in zip(layers, answers, strict=True) if present}
+    with suppress(registry_errors.PublishError):
+        return repository.present_blobs(layers)
+    return set()

@@ -17,7 +17,7 @@ from rdma_images.publish.keys import Trust
 from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.sigstore_bundles import PREDICATE, Bundles, bundle_entries, is_attested, read_bundles
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import DOCKER_INDEX, OCI_INDEX, Manifest, Repository, labels_of
+from rdma_images.registry.client import Manifest, Repository, labels_of
 from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
 from rdma_images.scan.policy import OriginRules
@@ -110,7 +110,7 @@ def verify(
     repository = open_repository(reference, registry)
     manifest = repository.manifest(reference.selector)
     verifier = open_verifier(repository, trust, progress)
-    if manifest.media_type not in (OCI_INDEX, DOCKER_INDEX):
+    if not manifest.is_index:
         return (verify_image(repository, manifest, reference.selector, verifier, origin),)
     members = [member.digest for member in manifest.members() if not soci.is_soci_index(member)]
     images = {digest: repository.manifest(digest) for digest in members}

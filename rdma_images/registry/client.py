@@ -5,6 +5,7 @@ import json
 import re
 import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 MANIFESTS = ", ".join((OCI_MANIFEST, OCI_INDEX, DOCKER_MANIFEST, DOCKER_INDEX))
 EMPTY, EMPTY_TYPE = b"{}", "application/vnd.oci.empty.v1+json"
 TITLE = "org.opencontainers.image.title"  # the annotation with the name of an artifact's file
+MAX_PARALLEL_REQUESTS = 8  # at once
 CHUNK = 1 << 20  # bytes of a blob that is read into a file
 # A digest becomes part of an address: one with a slash in it would lead elsewhere.
 _DIGEST = re.compile(r"[a-z0-9+._-]+:[A-Za-z0-9=_-]+")
@@ -98,6 +100,11 @@ class Manifest:
         artifact_type = str(self.body.get("artifactType") or "")
         return Descriptor(self.media_type, self.digest, len(self.raw), artifact_type=artifact_type)
 
+    @property
+    def is_index(self) -> bool:
+        """Return whether it is an index over manifests."""
+        return self.media_type in (OCI_INDEX, DOCKER_INDEX)
+
     def layers(self) -> tuple[Descriptor, ...]:
         """Return the layers of an image's or artifact's manifest; none of an index."""
         return descriptors(self.body, "layers")
@@ -146,6 +153,13 @@ def labels_of(config: Mapping[str, Any]) -> dict[str, str]:
     inner = config.get("config")
     labels = inner.get("Labels") if isinstance(inner, Mapping) else None
     return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, Mapping) else {}
+
+
+def diff_ids_of(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the digests of the uncompressed layers in an image's config, lowest first; none where it has none."""
+    root = config.get("rootfs")
+    listed = root.get("diff_ids") if isinstance(root, Mapping) else None
+    return tuple(map(str, listed)) if isinstance(listed, list) else ()
 
 
 def digest_of(raw: bytes) -> str:
@@ -228,6 +242,17 @@ class Repository:
                 f"damaged\n{DAMAGED}"
             )
         return True
+
+    def present_blobs(self, sizes: Mapping[str, int]) -> set[str]:
+        """Return the digests of those blobs (digest -> size) that the repository has. Raises as `has_blob` does."""
+        if not sizes:
+            return set()
+        # One question first: where it may not be asked, seven more at once would each fetch fresh credentials.
+        first_blob, *other_blobs = sizes.items()
+        answers = [self.has_blob(*first_blob)]
+        with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS) as pool:
+            answers += pool.map(lambda blob: self.has_blob(*blob), other_blobs)
+        return {digest for digest, present in zip(sizes, answers, strict=True) if present}
 
     def blob(self, digest: str) -> bytes:
         """Return a small blob's bytes, checked against the digest.
