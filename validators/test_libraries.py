@@ -12,17 +12,20 @@ from rdma_images.inspection.inspection import (
     explain_refusal,
     resolve_links,
 )
-from rdma_images.inspection.measurements import Files, Libraries
+from rdma_images.inspection.measurements import Files, Libraries, Settings
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import BrokenFile, broken
 from validators.in_use import EFA, FABRIC, NCCL, closure, culprits, plugin_names, roots
 
 MAPPED = "glibc elf/dl-load.c: what is for another machine is passed over, what is no library at all ends the search"
 NOW = "NVIDIA/nccl src/os/linux.cc and src/misc/ibvsymbols.cc: dlopen with RTLD_NOW, so every symbol must be there"
+PASSED_BY = "glibc elf/dl-load.c: a name that cannot be opened in one folder is looked for in the next"
 USER = "path_resolution(7): a file is read with the rights of the process, on every folder of the way"
 DRIVERS = "rdma-core libibverbs/dynamic_driver.c: dlopen with RTLD_NOW, and a warning of what does not load"
 BUNDLED = "kvcache-ai/Mooncake, pull request 2271, and ai-dynamo/nixl, pull request 1929: what two copies did"
 GRAFTED = re.compile(r"lib(?:fabric|efa|ibverbs|rdmacm)-[0-9a-f]{8}\.so.*")
+NUMBERED = re.compile(r"\.so\.\d")  # the others are for a linker
+OF_DRIVER = re.compile(r"lib(?:cuda|nvidia-|nvcuvid)[\w-]*\.so")  # which a runtime mounts
 MAX_SHOWN = 4
 CANNOT_OPEN = re.compile(
     r"cannot open shared object file|: not in the image's"
@@ -69,10 +72,34 @@ def test_intact(inspection: Inspection, files: Files, libraries: Libraries, requ
     )
 
 
+@pytest.mark.validator("libraries.links", source=PASSED_BY, severity="note")
+def test_links(
+    inspection: Inspection, files: Files, libraries: Libraries, settings: Settings, require: Requirement
+) -> None:
+    """No link to a library leads nowhere in a folder that the loader is told to search."""
+    environment = inspection.subject.environment
+    folders = {*environment.get("LD_LIBRARY_PATH", "").split(":"), *settings.loader_folders}
+    whole = {base_name(path) for path, file in files.libraries.items() if not file.condition}
+    elsewhere = {*requested_names(inspection, files, libraries), *whole}
+    lines = [
+        f"{path} is a link to {file.target}, which is not there: the loader passes by it"
+        for path, file in files.libraries.items()
+        if file.condition == "dangling" and path.rpartition("/")[0] in folders and base_name(path) not in elsewhere
+        if NUMBERED.search(path) and not OF_DRIVER.match(base_name(path))
+    ]
+    require(
+        not lines,
+        expected="links that lead to libraries",
+        actual="; ".join(lines[:MAX_SHOWN]) or "all of them do",
+        fix="install what the links name, or remove them",
+    )
+
+
 @pytest.mark.validator("libraries.readable", source=USER)
 def test_readable(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
-    """The image's user may read every library that its job opens."""
+    """The image's user may read every library that its job opens, and torch's."""
     used = roots(inspection, files, libraries)
+    used += [path for path in libraries.closures if "/torch/lib/" in path]
     used += [path for root in used for path in closure(libraries, root).libraries.values()]
     used += [answer.path for answer in libraries.resolved.values() if answer.file in used]
     closed = {p: f.closed for p in dict.fromkeys(used) if (f := files.libraries.get(p)) and f.closed}

@@ -8,15 +8,22 @@ from rdma_images.core import versions
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import facts_file
 from rdma_images.facts.aws_ofi_nccl import Plugin
-from rdma_images.inspection.inspection import Inspection, base_name, explain_refusal
+from rdma_images.inspection.inspection import (
+    Inspection,
+    base_name,
+    describe_missing_libraries,
+    explain_refusal,
+    missing_in,
+)
 from rdma_images.inspection.measurements import Files, Libraries, PluginFile
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import loads_nccl, names_tried, plugin_of, skip_if_broken
+from validators.in_use import closure, loads_nccl, names_tried, plugin_of, skip_if_broken
 from validators.settings import component_versions, faults, started
 
 SEARCH = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
 SYMBOLS = "the symbols libnccl.so.2 looks for (its read-only data) and those the plugin exports (its dynamic symbols)"
+OPENED = "NVIDIA/nccl src/plugin/plugin_open.cc: dlopen with RTLD_NOW, and NCCL's own networks where that fails"
 WHOSE = "the names and first lines of log in the plugins' own sources, see probes/libraries.py"
 # The plugins that bring NCCL to a fabric. NCCL reaches eRDMA without one; those of verbs do not take it away.
 KNOWS = {"efa": ("aws-ofi-nccl", "uccl-efa"), "erdma": ("nccl-rdma-sharp-plugins", "uccl-rdma")}
@@ -281,6 +288,26 @@ def _named(inspection: Inspection, libraries: Libraries) -> str:
     files = [libraries.resolved[name].file for name in names if name in libraries.resolved]
     return next(
         (file for file in files if file in libraries.plugins and libraries.plugins[file].exports.get(TUNER)), ""
+    )
+
+
+@pytest.mark.validator("plugin.opens", source=OPENED, severity="warning")
+def test_opens(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str], require: Requirement) -> None:
+    """The network plugin that NCCL finds can be opened, in an image that is for neither fabric."""
+    if inspection.expected.fabric:
+        pytest.skip("see chain.holds")
+    path = plugin_of(inspection, libraries, nccl[0]) or pytest.skip("NCCL finds no network plugin")
+    skip_if_broken(inspection, libraries, *names_tried(inspection, libraries, nccl[0]))
+    missing = missing_in(libraries, path)
+    refusals = [explain_refusal(fault) for fault in closure(libraries, path).faults]
+    why = f"it finds no {describe_missing_libraries(inspection, missing)}" if missing else "; ".join(refusals[:1])
+    require(
+        not why,
+        expected="a plugin with all that it needs, or none",
+        actual=f"{path} cannot be opened: {why.removeprefix(f'{path} cannot be loaded: ')}. NCCL goes on without it"
+        if why
+        else path,
+        fix="install rdma-core (libibverbs1, ibverbs-providers) and what else the plugin needs, or remove the plugin",
     )
 
 

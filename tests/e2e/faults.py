@@ -199,6 +199,14 @@ FAULTS = (
         besides=("user.memlock",),
     ),
     ImageFault(
+        "libraries.links",
+        "a link whose library was left behind in another stage",
+        (
+            "RUN mkdir /opt/parts && ln -s /opt/gone/libcufft.so.9.9 /opt/parts/libcufft.so.9",
+            "ENV LD_LIBRARY_PATH=/opt/parts",
+        ),
+    ),
+    ImageFault(
         "libraries.bundled",
         "a wheel that brings a libfabric",
         (f"RUN mkdir {S}/x.libs && cp {EFA}/lib/libfabric.so.1 {S}/x.libs/libfabric-0a1b2c3d.so.1",),
@@ -242,6 +250,19 @@ FAULTS = (
             f"RUN mkdir {S}/nixl_cu13-1.3.0.dist-info && printf 'Name: nixl-cu13\\nVersion: 1.3.0\\n\\n' "
             f"> {S}/nixl_cu13-1.3.0.dist-info/METADATA",
         ),
+    ),
+    ImageFault(
+        "plugin.opens",
+        "an image for no fabric, whose network plugin needs a library that is not there",
+        (
+            "RUN rm -r /opt/amazon && rm -f /etc/ld.so.conf.d/*efa* /etc/ld.so.conf.d/*ofi* && ldconfig",
+            f"RUN cp {LIB}/libnl-3.so.200 {LIB}/libnccl-net.so",
+            "RUN --mount=type=bind,source=patchelf,target=/patchelf "
+            f"/patchelf/patchelf --add-needed libabsent.so.1 {LIB}/libnccl-net.so",
+            f"{LABEL}fabric=unknown",
+        ),
+        ("patchelf",),
+        besides=("label.efa-installer", "transports.load"),
     ),
     ImageFault(
         "plugin.others",

@@ -164,3 +164,46 @@ def test_a_variable_that_can_end_a_job_comes_before_one_that_costs_speed() -> No
     conf = "NCCL_TOPO_FILE=/opt/topo.xml\nNCCL_GRAPH_FILE=/opt/graph.xml\n"
     files = {"/etc/nccl.conf": conf, "/opt/topo.xml": "<system/>", "/opt/graph.xml": "<graphs/>"}
     assert finding("settings.slow", {"files": files}).actual.startswith("/etc/nccl.conf:2: NCCL_GRAPH_FILE=")
+
+
+SITE = "/usr/local/lib/python3.12/dist-packages"
+IBEXT = {"needed": ["libibverbs.so.1", "libc.so.6"], "words": ["NCCL RDMA Plugin v8"], "exports": ["ncclNetPlugin_v8"]}
+
+
+def test_torch_in_a_folder_that_the_user_may_not_enter() -> None:
+    files = {"/etc/passwd": "u:x:1000:1000::/:/bin/sh\n", f"{SITE}/torch": {"kind": "folder", "mode": "700"}}
+    check = finding("libraries.readable", {"user": "1000", "files": files}, "torch")
+    assert check.actual == f"1000 may not enter {SITE}/torch, the way to {SITE}/torch/lib/libtorch_cuda.so"
+
+
+def test_a_plugin_that_an_image_without_rdma_cannot_open() -> None:
+    check = finding("plugin.opens", {"files": {f"{LIB}/libnccl-net.so": {"library": IBEXT}}}, "torch")
+    assert check.severity == "warning"
+    words = "cannot be opened: it finds no libibverbs.so.1. NCCL goes on without it"
+    assert check.actual == f"{LIB}/libnccl-net.so {words}"
+
+
+LINK = {"/opt/parts/libcufile.so.0": {"link": "/opt/gone/libcufile.so.0.1"}}
+DRIVER_LINK = {"/opt/parts/libcuda.so.1": {"link": "/opt/gone/libcuda.so.580"}}
+REAL = {f"{LIB}/libcufile.so.0": {"library": {"soname": "libcufile.so.0"}}}
+
+
+@pytest.mark.parametrize(
+    ("files", "folders", "is_reported"),
+    [
+        (LINK, "/opt/parts", True),
+        (LINK, "/opt/other", False),
+        ({**LINK, **REAL}, "/opt/parts", False),
+        (DRIVER_LINK, "/opt/parts", False),
+    ],
+)
+def test_a_link_that_leads_nowhere_in_a_folder_of_the_loader(
+    files: dict[str, object], folders: str, is_reported: bool
+) -> None:
+    image = base("torch").changed(ImageChange.model_validate({"files": files, "env": {"LD_LIBRARY_PATH": folders}}))
+    (check,) = run.run_checks({"image": image}, {"image": {"libraries.links"}})["image"]
+    assert (check.outcome == "failed") == is_reported
+    words = (
+        "/opt/parts/libcufile.so.0 is a link to /opt/gone/libcufile.so.0.1, which is not there: the loader passes by it"
+    )
+    assert not is_reported or (check.severity, check.actual) == ("note", words)

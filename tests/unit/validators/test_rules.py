@@ -78,11 +78,12 @@ def test_what_the_good_case_has_nothing_of_is_skipped_and_all_else_passes() -> N
     assert skipped.keys() - unmeasured == {
         "cuda.architectures", "cuda.compat", "cuda.toolkit", "erdma.nccl", "label.architectures", "label.libfabric",
         "label.rdma-core", "libfabric.providers", "libfabric.version", "nccl.environment", "nccl.fabric", "nccl.matrix",
-        "packages.imports", "plugin.newest", "plugin.project", "plugin.reopened", "plugin.topology", "programs.command",
-        "sagemaker.train", "torch.extensions", "transports.backends", "transports.load", "transports.own",
-        "user.account", "verbs.others", "verbs.usable",
+        "packages.imports", "plugin.newest", "plugin.opens", "plugin.project", "plugin.reopened", "plugin.topology",
+        "programs.command", "sagemaker.train", "torch.extensions", "transports.backends", "transports.load",
+        "transports.own", "user.account", "verbs.others", "verbs.usable",
     }  # fmt: skip
-    assert {name.partition(".")[0] for name in unmeasured} == {"environment", "mpi", "packages", "programs", "settings"}
+    kinds = {"environment", "libraries", "mpi", "packages", "programs", "settings"}
+    assert {name.partition(".")[0] for name in unmeasured} == kinds
 
 
 def test_a_broken_case_has_expected_found_and_fix(tmp_path: Path) -> None:
