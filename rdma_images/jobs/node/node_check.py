@@ -222,6 +222,24 @@ def check_rates(devices: list[Device]) -> Iterator[Finding]:
             )
 
 
+def check_link_layers(devices: list[Device]) -> Iterator[Finding]:
+    """Yield ports of Ethernet that NCCL takes beside ports of InfiniBand, as it does where nothing names them.
+
+    A port of the one reaches none of the other (issue 302 of NVIDIA/nccl).
+    """
+    selected = selected_devices(devices, "NCCL_IB_HCA", os.environ.get("NCCL_IB_HCA", ""))
+    active = [device for device in selected if device.usable and "ACTIVE" in device.state]
+    ethernet = [device.name for device in active if device.ethernet]
+    infiniband = [device.name for device in active if not device.ethernet]
+    if ethernet and infiniband:
+        yield (
+            "warning",
+            "devices",
+            "NCCL takes %s of Ethernet beside %s of InfiniBand, which do not reach each other: set NCCL_IB_HCA=%s"
+            % (", ".join(ethernet[:4]), ", ".join(infiniband[:4]), ",".join(infiniband)),
+        )
+
+
 def named_devices(devices: list[Device], variable: str, setting: str) -> dict[str, list[Device]]:
     """Return the devices that each name in a variable's value stands for."""
     takes_beginnings = variable in TAKES_BEGINNINGS and "=" not in setting
@@ -1373,6 +1391,8 @@ def local_findings(root: str, options: argparse.Namespace, nccl: Version | None)
     carriers = fabric_devices(devices, options.fabric)
     yield from check_devices(devices, options.fabric, options.adapters, options.nodes)
     yield from check_rates(carriers)
+    if options.nodes > 1:
+        yield from check_link_layers(carriers)
     yield from check_pci_links(carriers)
     yield from check_settings(root, devices, carriers)
     yield from check_prefix(carriers)

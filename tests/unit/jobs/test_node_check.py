@@ -798,6 +798,20 @@ def test_a_first_node_whose_name_is_not_resolved(
 # What a node has left, and the state of its parts.
 
 
+def test_a_port_of_ethernet_beside_ports_of_infiniband(tmp_path: Path) -> None:
+    for name in ("mlx5_0", "mlx5_1", "mlx5_2"):
+        device(tmp_path, name, "mlx5_core", (LOCAL, MAPPED))
+    for name in ("mlx5_0", "mlx5_1"):
+        write(tmp_path / f"sys/class/infiniband/{name}/ports/1/link_layer", "InfiniBand")
+    expected = (
+        "warning devices: NCCL takes mlx5_2 of Ethernet beside mlx5_0, mlx5_1 of InfiniBand, which do not reach each "
+        "other: set NCCL_IB_HCA=mlx5_0,mlx5_1"
+    )
+    assert expected in findings(tmp_path, "--nodes=2")
+    assert not any("beside" in line for line in findings(tmp_path, "--nodes=2", NCCL_IB_HCA="mlx5_0,mlx5_1"))
+    assert not any("beside" in line for line in findings(tmp_path, "--nodes=1"))
+
+
 def test_a_link_that_is_slower_than_its_neighbours(tmp_path: Path) -> None:
     for number, rate in enumerate(
         ["400 Gb/sec (4X NDR)", "400 Gb/sec (4X NDR)", "100 Gb/sec (1X NDR)", "25 Gb/sec (1X)"]
