@@ -10,6 +10,7 @@ from docker import DockerClient
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 from docker.types import LogConfig, Mount
+from requests.exceptions import ReadTimeout
 
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
@@ -150,8 +151,8 @@ def _seal(image: str, volumes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _quietly(remove: Callable[..., object], **how: bool) -> None:
-    """Remove what the engine may have removed already."""
-    with contextlib.suppress(DockerException):
+    """Remove what the engine may have removed already; where it takes minutes, it goes on alone."""
+    with contextlib.suppress(DockerException, ReadTimeout):
         remove(**how)
 
 

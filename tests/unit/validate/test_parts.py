@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from requests.exceptions import ReadTimeout
 
 from rdma_images import facts
 from rdma_images.core.errors import RdmaImagesError
@@ -17,7 +18,7 @@ from rdma_images.core.image import Component, Image
 from rdma_images.core.paths import PROJECT
 from rdma_images.inspection.inspection import HistoryStep, Inspection
 from rdma_images.inspection.measurements import Measured
-from rdma_images.validate import expected_fabric, ldcache, suite, transport
+from rdma_images.validate import container, expected_fabric, ldcache, suite, transport
 from rdma_images.validate.answers import parse_answers
 from rdma_images.validate.image_config import hide_secret_values
 from rdma_images.validate.ldcache import ComputedLoader
@@ -206,3 +207,10 @@ def test_the_suites_digest_covers_all_that_decides() -> None:
     read = {files[name] for name in re.findall(r"\bfacts_\w+\.read\((?:\w+\.)?([A-Z]\w+)\)", code)}
     assert {"aws-ofi-nccl.yaml", "failures.yaml", "packages.yaml"} <= read
     assert read <= {path.name for path in covered}
+
+
+def test_a_removal_that_takes_a_busy_engine_minutes_is_left_to_it() -> None:
+    def remove() -> None:
+        raise ReadTimeout("read timeout=60")
+
+    container._quietly(remove)
