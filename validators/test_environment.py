@@ -203,7 +203,7 @@ def test_misspelt(inspection: Inspection, require: Requirement) -> None:
         fixes.append(f"set {switch}=1, too, or leave {IB_DISABLE} out")
     require(
         not lines,
-        expected="names that NCCL, aws-ofi-nccl, libfabric or rdma-core read, and values without quotes",
+        expected="names that the libraries read, and values without quotes",
         actual="; ".join(lines) or "no other name, and no quotes",
         fix="; ".join(fixes),
     )

@@ -476,8 +476,13 @@ def main(arguments: list[str]) -> int:
     options.gpus = options.gpus or visible_gpus()
     if options.nodes * options.gpus < 2 or not glob.glob("/dev/nvidia[0-9]*"):
         return 0
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix="all-reduce-")
+    except OSError as error:
+        print_finding("warning", "not run: no temporary folder can be written: %s; mount one at /tmp" % error)
+        return 0
     has_failed = False
-    with tempfile.TemporaryDirectory(prefix="all-reduce-") as folder:
+    with temporary as folder:
         for severity, sentence in check(options, folder):
             has_failed |= severity == "error"
             print_finding(severity, sentence)

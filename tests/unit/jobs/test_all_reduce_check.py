@@ -1,10 +1,12 @@
 """The all-reduce before a job's command: what it says of NCCL's logs and of processes. Its NCCL needs two GPUs."""
 
 import argparse
+import glob
 import json
 import os
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -192,3 +194,12 @@ def test_ranks_do_not_wait_for_one_of_another_node_that_failed(tmp_path: Path, m
 def test_a_node_without_a_gpu_runs_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert all_reduce_check.main(["--gpus=8", "--nodes=2"]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_a_node_without_a_folder_to_write_to_runs_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(glob, "glob", lambda _: ["/dev/nvidia0", "/dev/nvidia1"])
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    assert all_reduce_check.main(["--gpus=2"]) == 0
+    assert "warning all-reduce: not run: no temporary folder can be written: " in capsys.readouterr().out
