@@ -24,6 +24,10 @@ SHARED_LABELS = re.compile(r"kubernetes\.io/(os|arch)|.*[./-](present|health[\w-
 RANKS_OF_OPERATORS = ("nprocPerNode", "numProcPerNode")
 RANKS_PLACED = re.compile(r"(?<![\w-])-N\b|npernode|ppr\b")  # mpirun's ranks of each node
 STARTS_RAY = re.compile(r"\bray\b|\.sh\b")
+# What a shell leaves as it is: a heredoc whose end is quoted, and a word in single quotes.
+LITERAL = re.compile(
+    r"<<-?\s*(?P<quote>['\"])(?P<end>\w+)(?P=quote).*?^\s*(?P=end)$|'[^'\n]*'", re.DOTALL | re.MULTILINE
+)
 # What SkyPilot sets in a task's `run`, and not in its `setup`, where no default stands behind it.
 RUN_VARIABLE = re.compile(
     r"\$\{?(SKYPILOT_(?:NODE_IPS|NODE_RANK|NUM_GPUS_PER_NODE|NUM_NODES)|SKY_NODE_(?:IPS|RANK))\b(?!:?[-=])"
@@ -262,7 +266,8 @@ def _skypilot(top: YamlNode) -> JobPart:
 def _early_variables(top: YamlNode) -> Iterator[ShellFault]:
     """Yield the variables that a task's `setup` reads, and that SkyPilot sets in `run` alone."""
     setup, seen = top.lookup("setup").word, {*top.lookup("envs").mapping, *top.lookup("secrets").mapping}
-    lines = setup.text.split("\n") if setup and "resources" in top.mapping else []
+    text = LITERAL.sub(lambda match: "\n" * match[0].count("\n"), setup.text) if setup else ""
+    lines = text.split("\n") if "resources" in top.mapping else []
     for number, line in enumerate(lines, shell.block_start(setup.line, setup.text) if setup else 1):
         for name in RUN_VARIABLE.findall(line.split("#")[0]):
             if name not in seen:

@@ -14,6 +14,7 @@ import contextlib
 import datetime
 import glob
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -50,6 +51,7 @@ ATTEMPT = re.compile(r"[Cc]onnect to (?P<address>[^\s<]+)<\d+> (?:returned|faile
 SOCKETS = re.compile(r"NET/Socket : Using (?P<interfaces>\[0\].+)")
 WAY = re.compile(r"NCCL INFO Channel \S+ : .* via (?P<way>[A-Z]\w+/[A-Za-z]\w*)")
 FAILURE_KEY = "failure"  # of the store: what the first rank said that failed
+HEARD_KEY = "heard"  # of the store: how many other nodes have read it
 EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt): .*")
 STATUS_NAMES = {number.value: number.name for number in signal.Signals}
 
@@ -71,7 +73,13 @@ def visible_gpus() -> int:
     """Return how many GPUs this process may use, without CUDA, which a process must not start before it forks."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     files = len(glob.glob("/dev/nvidia[0-9]*"))
-    return files if visible is None else min(files, len([name for name in visible.split(",") if name.strip()]))
+    return files if visible is None else min(files, len(visible_names(visible)))
+
+
+def visible_names(setting: str) -> list[str]:
+    """Return the GPUs that a value of CUDA_VISIBLE_DEVICES leaves: CUDA stops at the first that is none."""
+    names = [name.strip() for name in setting.split(",")]
+    return list(itertools.takewhile(lambda name: re.match(r"\d|GPU-|MIG-", name), names))
 
 
 def rank_key(rank: int) -> str:
@@ -163,16 +171,20 @@ def observe(options: argparse.Namespace, folder: str) -> None:
         print_finding("note", "not done after %.0f s: %s" % (NOTE_SECONDS, position(options, folder)))
     limit = datetime.timedelta(seconds=LIMIT_SECONDS + options.nodes)
     store = distributed.TCPStore(options.master, PORT, ranks, False, timeout=limit, wait_for_workers=False)
-    missing = list(range(ranks)) if options.rank == 0 else []
+    missing, is_heard = list(range(ranks)) if options.rank == 0 else [], False
     while True:
         text = "\n".join(read_lines(folder + "/failed"))
         if text:
             store.compare_set(FAILURE_KEY, "", text)
-            write(folder + "/told", text)
-        elif store.check([FAILURE_KEY]):
+            if options.rank or store.add(HEARD_KEY, 0) >= options.nodes - 1:  # the store ends with rank 0
+                write(folder + "/told", text)
+        elif not is_heard and store.check([FAILURE_KEY]):
+            is_heard = True
             write(folder + "/elsewhere", store.get(FAILURE_KEY).decode("utf-8", "replace"))
+            store.add(HEARD_KEY, 1)
         missing = [rank for rank in missing if not store.check([rank_key(rank)])]
-        write(folder + "/missing", ", ".join(map(str, missing[:8])))
+        if options.rank == 0:
+            write(folder + "/missing", ", ".join(map(str, missing[:8])))
         time.sleep(1.0)
 
 
@@ -207,7 +219,7 @@ def end_process(process: int) -> None:
 
 
 def wait_for_ranks(processes: dict[int, int], limit: float, folder: str = "") -> dict[int, str]:
-    """Wait for the ranks' processes to end, and end those that are left when `limit` seconds are over.
+    """Wait for the ranks' processes to end, at most `limit` seconds; those that are left go on.
 
     A rank that fails, here or on another node, which `elsewhere` in `folder` says, leaves the others a few seconds.
 
@@ -237,10 +249,7 @@ def wait_for_ranks(processes: dict[int, int], limit: float, folder: str = "") ->
                 failures[rank] = "exit code %d" % os.WEXITSTATUS(status)
             if rank in failures:
                 deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
-    for process, rank in running.items():
-        failures[rank] = ""
-        end_process(process)
-    return failures
+    return {**failures, **dict.fromkeys(running.values(), "")}
 
 
 def read_lines(path: str) -> list[str]:
@@ -323,12 +332,11 @@ def position(options: argparse.Namespace, folder: str) -> str:
     if log:
         return "the last line of rank %d's NCCL: %s" % (rank, nccl_text(log[-1])[:300])
     missing = read_lines(folder + "/missing")
-    return "not all %d ranks have come to %s, port %d%s" % (
-        ranks,
-        options.master,
-        PORT,
-        ", as rank " + missing[0] if missing else "",
-    )
+    if missing:
+        return "not all %d ranks have come to %s, port %d, as rank %s" % (ranks, options.master, PORT, missing[0])
+    if os.path.exists(folder + "/missing"):
+        return "all %d ranks have come to %s, and NCCL has not started" % (ranks, options.master)
+    return "NCCL has not started, or not all %d ranks have come to %s, port %d" % (ranks, options.master, PORT)
 
 
 def unresolved(name: str) -> str:
@@ -415,11 +423,14 @@ def findings(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
 
 
 def tell_others(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> None:
-    """Have the observer tell the other nodes how a rank of this one failed; without an answer they wait."""
+    """Have the observer tell the other nodes how a rank of this one failed, before the store ends with rank 0.
+
+    On the first node, wait until they have read it: they look after NOTE_SECONDS.
+    """
     if options.nodes < 2:
         return
     write(folder + "/failed", failure(options, folder, failures))
-    deadline = time.monotonic() + TELL_SECONDS
+    deadline = time.monotonic() + TELL_SECONDS + (0.0 if options.rank else NOTE_SECONDS)
     while not os.path.exists(folder + "/told") and time.monotonic() < deadline:
         time.sleep(0.1)
 
@@ -446,6 +457,8 @@ def check(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
             tell_others(options, folder, failures)
     finally:
         end_process(observer)
+        for process in processes:
+            end_process(process)
     if failures:
         local_rank = next(iter(failures))
         if first_warning(nccl_log(folder, local_rank)) < 0:

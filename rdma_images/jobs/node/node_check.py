@@ -15,6 +15,7 @@ import fcntl
 import glob
 import importlib.metadata
 import ipaddress
+import itertools
 import json
 import os
 import re
@@ -542,7 +543,8 @@ def check_visible_gpus(variables: Mapping[str, str], count: int) -> Iterator[Fin
     setting = variables.get("CUDA_VISIBLE_DEVICES")
     if setting is None:
         return
-    visible = len([name for name in setting.split(",") if name.strip()])
+    names = [name.strip() for name in setting.split(",")]
+    visible = len(list(itertools.takewhile(lambda name: re.match(r"\d|GPU-|MIG-", name), names)))  # as CUDA reads it
     is_for_task = any(variables.get(name) for name in ("SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"))
     reason = ", since Slurm gives each task its own (--gpus-per-task, --ntasks-per-gpu)" if is_for_task else ""
     if visible < count:
@@ -1158,6 +1160,8 @@ class Meeting:
                 if message is None:
                     connection.close()
                     continue
+                if message["rank"] not in range(self.nodes):
+                    raise OSError("%s says that it is node %s of %d" % (message["node"], message["rank"], self.nodes))
                 earlier = present.get(message["rank"], (None, message))[1]
                 if earlier.get("node") != message.get("node"):
                     raise OSError(

@@ -282,6 +282,10 @@ envs: {SKYPILOT_NODE_IPS: a}
 setup: |
   echo $SKYPILOT_NODE_IPS  # $SKYPILOT_NUM_NODES
   vllm serve m --tensor-parallel-size $SKYPILOT_NUM_GPUS_PER_NODE
+  cat > serve.sh <<'EOF'
+  vllm serve m --node-rank $SKYPILOT_NODE_RANK
+  EOF
+  echo 'vllm serve m --node-rank $SKYPILOT_NODE_RANK' > serve.sh
 run: echo $SKYPILOT_NODE_RANK
 """
     (finding,) = findings(tmp_path, "launch.unset", job_yaml=text)

@@ -474,6 +474,7 @@ def test_which_adapters_are_reached() -> None:
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, 2, ""),
         ({"CUDA_VISIBLE_DEVICES": "3"}, 0, ""),
         ({"CUDA_VISIBLE_DEVICES": "0"}, 2, "error CUDA_VISIBLE_DEVICES=0 leaves 1 of 2 GPUs"),
+        ({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, 2, "error CUDA_VISIBLE_DEVICES=0,-1,1 leaves 1 of 2 GPUs"),
         ({"CUDA_VISIBLE_DEVICES": ""}, 2, "error CUDA_VISIBLE_DEVICES= leaves 0 of 2 GPUs"),
         (
             {"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_PER_TASK": "1"},
@@ -620,6 +621,17 @@ def test_two_nodes_of_one_number_are_named(monkeypatch: pytest.MonkeyPatch) -> N
         thread.join()
     assert severity == "warning"
     assert re.search(r"n[23] and n[23] both say that they are node 1", sentence)
+
+
+def test_a_node_whose_number_the_job_does_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setattr(node_check, "PORT", free.getsockname()[1])
+    first, other = (node_check.Meeting({"node": f"n{rank}"}, "127.0.0.1", 2, rank, "127.0.0.1") for rank in (0, 2))
+    thread = threading.Thread(target=lambda: list(other.findings()))
+    thread.start()
+    ((_, _, sentence),) = first.findings()
+    thread.join()
+    assert "n2 says that it is node 2 of 2" in sentence
 
 
 def test_who_is_waited_for_is_said_early(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
