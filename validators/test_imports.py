@@ -25,6 +25,7 @@ MAX_SHOWN = 4
 def test_imports(inspection: Inspection, require: Requirement) -> None:
     """Each package that uses torch, jax or libraries for GPUs can be imported."""
     torch, imports = inspection.measured.torch, inspection.measured.imports
+    imported = imports.imported if imports else {}
     if not torch and "torch" in inspection.measured.lost:
         pytest.skip("torch cannot be imported: see torch.imports")
     every = [*(imports.failed if imports else ()), *_complaint_of_torch(inspection)]
@@ -34,6 +35,8 @@ def test_imports(inspection: Inspection, require: Requirement) -> None:
     failed = [fault for fault in every if not reported.intersection([fault.package, *fault.through])]
     if every and not failed:
         pytest.skip("what cannot be imported has its cause in torch.extensions, packages.requires or transports.load")
+    if not failed and not imported:
+        pytest.skip("no import came to its end without a GPU, or in time")
     certain = [fault for fault in failed if fault.certain]
     groups = _by_cause(certain or failed)
     lines = [_sentence(group, torch_version(inspection)) for group in groups]
@@ -42,7 +45,7 @@ def test_imports(inspection: Inspection, require: Requirement) -> None:
     require(
         not failed,
         expected="modules that can be imported",
-        actual="; ".join(lines[:MAX_SHOWN]) + more or f"{len(imports.tried) if imports else 0}, all can be imported",
+        actual="; ".join(lines[:MAX_SHOWN]) + more or f"{len(imported)} can be imported",
         fix="; ".join(dict.fromkeys(_fix(group[0]) for group in groups[:MAX_SHOWN])),
         severity=None if broken else "warning" if certain else "note",
     )

@@ -211,9 +211,9 @@ class FailedImport(MeasuredValue):
 
 
 class ImportedPackages(MeasuredValue):
-    """The packages of the GPU stack that were imported, with their versions, and what failed."""
+    """The packages of the GPU stack that can be imported, with their versions, and what failed."""
 
-    tried: dict[str, str]
+    imported: dict[str, str]
     failed: list[FailedImport]
 
 

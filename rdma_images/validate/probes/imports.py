@@ -40,6 +40,8 @@ DRIVER = {"libcuda.so.1": (re.compile(rb"cu[A-Z]\w*"), 100), "libnvidia-ml.so.1"
 OF_MACHINE = re.compile(
     r"libcuda\.so|libnvidia-|undefined symbol: (?:cu[A-Z]|nvml)|cuInit|NVML|CUDA_ERROR|cudaError|CUDA error|HIP error"
     r"|NVIDIA driver|CUDA driver|active drivers|device type|[Nn]o (?:NVIDIA |CUDA |HIP )?(?:GPU|device)"
+    r"|(?:[Rr]equires?|[Nn]eeds?) (?:an? )?(?:NVIDIA |CUDA |HIP )*(?:GPU|CUDA|HIP|Ampere|Ada|Hopper|Blackwell)"
+    r"|(?:GPU|CUDA|HIP) is (?:required|needed)|(?:GPU|CUDA|HIP)s? not (?:found|available)|compute capability"
     r"|(?:GPU|CUDA|device)s? (?:is|are|was|were) (?:not|un)|not compiled with CUDA|start new thread|libibverbs\.so"
 )
 LOADER = re.compile(
@@ -49,7 +51,7 @@ LOADER = re.compile(
 # Messages of other exceptions than ImportError that are the same on every machine.
 CERTAIN = re.compile(
     r"operator [\w:.]+ does not exist|undefined symbol|_ARRAY_API|numpy\.dtype size changed|multiarray failed"
-    r"|compiled using NumPy 1|module '[\w.]+' has no attribute|partially initialized module"
+    r"|compiled using NumPy 1|module '[\w.]+' has no attribute|partially initialized module|cannot import name"
     r"|unexpected keyword argument|Descriptors cannot|mutable default|metaclass conflict"
     r"|(?:requires?|required|supports?|need\w*|incompatible|older|newer|found|installed)\b.*\d+\.\d+"
 )
@@ -68,15 +70,15 @@ class Distribution(NamedTuple):
 
 
 def imported_packages() -> dict[str, Any] | None:
-    """Import each package of the GPU stack, and return {"tried": versions by name, "failed"}.
+    """Import each package of the GPU stack, and return {"imported": versions by name, "failed"}.
 
     Each of "failed" has package, version, module, the exception's type and words, whether these are `certain`, that is
     the same on every machine, the packages that it went `through`, and the module `missing`, with whether the package
     in which it is missing requires it. The type is "" where the import works and NumPy complains of it.
     None where there is nothing to import.
 
-    What the want of a GPU, of a network or of a file system to write to brings about is left out, and what takes too
-    long.
+    What the want of a GPU, of a network or of a file system to write to brings about is in neither, nor is what takes
+    too long.
     """
     distributions = list(installed(rootfs.Root(), sys.path))
     chosen = gpu_stack(distributions)
@@ -84,7 +86,7 @@ def imported_packages() -> dict[str, Any] | None:
         return None
     events = list(_events(chosen, distributions, time.monotonic() + BUDGET))
     return {
-        "tried": {event["package"]: event["version"] for event in events},
+        "imported": {event["package"]: event["version"] for event in events if event.get("imported")},
         "failed": [event for event in events if event.get("words") is not None][:MAX_FAILED],
     }
 
@@ -283,11 +285,12 @@ def _import(task: Task, chosen: list[Distribution], owners: Mapping[str, Distrib
     with pytorch.captured_errors() as printed:
         try:
             importlib.import_module(module)
+            answer = {"imported": True}
         except BaseException as error:
             answer = failure(error, module, package, owners)
         complaint = pytorch.numpy_complaint(printed())
     if complaint:
-        answer = {"module": module, "error": "", "certain": True, **answer, "words": complaint}
+        answer = {"module": module, "error": "", **answer, "certain": True, "words": complaint}
     with os.fdopen(writer, "wb") as out:
         out.write(json.dumps(answer).encode())
 
@@ -320,7 +323,8 @@ def failure(
     if OF_MACHINE.search(text) or any(map(_of_machine, chain)):
         return answer
     link = next((link for link in chain if LOADER.search(str(link))), error)
-    missing = (getattr(link, "name", None) or "") if isinstance(link, ModuleNotFoundError) else ""
+    absent = next((step for step in chain if isinstance(step, ModuleNotFoundError)), None)
+    missing = (absent.name or "") if absent and not LOADER.search(str(link)) else ""
     through = list(_packages_of(error, owners))
     within = next((owner for owner in owners.values() if owner.name == (through or [""])[-1]), package)
     return {
@@ -356,10 +360,14 @@ def _of_machine(error: BaseException) -> bool:
 
 
 def _is_certain(error: BaseException) -> bool:
-    """Return whether an exception is the same on every machine."""
+    """Return whether an exception is the same on every machine.
+
+    An ImportError in a package's own words may be about the machine.
+    """
     words = str(error)
-    certain = isinstance(error, ImportError) or type(error).__name__ in CERTAIN_TYPES
-    return certain or bool(CERTAIN.search(words)) or (isinstance(error, OSError) and bool(LOADER.search(words)))
+    certain = isinstance(error, ModuleNotFoundError) or type(error).__name__ in CERTAIN_TYPES
+    of_loader = isinstance(error, (ImportError, OSError)) and LOADER.search(words)
+    return certain or bool(of_loader or CERTAIN.search(words))
 
 
 def _first_line(error: BaseException) -> str:

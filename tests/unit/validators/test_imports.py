@@ -22,8 +22,7 @@ def failed(package: str, words: str, **values: Any) -> dict[str, Any]:
 
 
 def imports(*faults: dict[str, Any]) -> Changes:
-    tried = {fault["package"]: fault["version"] for fault in faults} or {"vision": "1.0"}
-    return {"imports": {"tried": tried, "failed": list(faults)}}
+    return {"imports": {"imported": {} if faults else {"vision": "1.0"}, "failed": list(faults)}}
 
 
 @pytest.mark.parametrize(
