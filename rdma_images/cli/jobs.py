@@ -106,7 +106,7 @@ def job(
         "image": image,
         "mounts": mount,
         "code": code,
-        "env": target_options.parse_changes(env, "--env", "NAME=value"),
+        "env": target_options.parse_changes(env, "--env", "NAME=value", may_be_empty=True),
         "secrets": _secrets(secret),
         "launch": launch,
         "restarts": restarts,

@@ -24,7 +24,9 @@ class RefusedPlanError(RefusedError):
         return plan_table.refusal_table(self.plan)
 
 
-def parse_changes(pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value") -> dict[str, str]:
+def parse_changes(
+    pairs: Sequence[str] | None, option: str = "--set", form: str = "axis=value", may_be_empty: bool = False
+) -> dict[str, str]:
     """Return `--set axis=value …` as axis -> value. Raises RefusedError, which names the option and its form.
 
     Raises RefusedError for another form, and for two values of one axis.
@@ -32,7 +34,7 @@ def parse_changes(pairs: Sequence[str] | None, option: str = "--set", form: str 
     values: dict[str, str] = {}
     for pair in pairs or ():
         axis, equals, value = pair.partition("=")
-        if not (axis and equals and value):
+        if not (axis and equals and (value or may_be_empty)):
             example = f", as in {option} pytorch=2.14.1" if option == "--set" else ""
             raise RefusedError(f"{option} {pair}: not of the form {form}\nwrite {option} {form}{example}")
         if values.get(axis, value) != value:

@@ -46,6 +46,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     parts = _parts(request, project)
     _refuse_unknown_fields(request, parts.launcher, facts)
     _refuse_characters(request, parts.launcher)
+    _refuse_combinations(request.work)
     rows = _parameters(parts, facts)
     parameter_values = parse_parameters(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
     ref, ref_source = job_image.resolve_reference(parts.image, request.image, parts.launcher.image, request.tcp)
@@ -192,6 +193,18 @@ def _refuse_characters(request: JobRequest, launcher: Launcher) -> None:
             f"the command has {match[0]!r}, which YAML takes for a line break or refuses\n"
             "put what it is part of into a script of the image"
         )
+
+
+def _refuse_combinations(work: Work) -> None:
+    """Raise RefusedError for an elastic job that torchrun does not start, and for two folders at one path."""
+    if work.least_nodes and work.launch not in (None, "torchrun"):
+        raise RefusedError(
+            f"least-nodes {work.least_nodes}: only torchrun goes on with fewer nodes, and launch is {work.launch}\n"
+            "leave one of them out"
+        )
+    paths = [mount.to for mount in work.mounts] + ([work.code.to] if work.code else [])
+    if repeated := next((path for path in paths if paths.count(path) > 1), None):
+        raise RefusedError(f"two folders are mounted at {repeated}, which no container can have\nmove one of them")
 
 
 def _first_line(path: Path) -> bytes:

@@ -69,6 +69,10 @@ def _variables(
             yield Override(name, f"{name}={value}", reason, "the image")
         elif name in LOG_VARIABLES and not re.fullmatch(LOG_VARIABLES[name], value):
             yield Override(name, f"{name}={value}", "no log would say which network NCCL used", "facts/launchers.yaml")
+        elif name == "NCCL_NET" and value.lower() == "socket":
+            yield Override(
+                name, f"{name}={value}", "NCCL then uses TCP alone: a job for that is written with --tcp", "NCCL"
+            )
         elif row := next(
             (row for row in facts.variables.values() if _applies(row, name, work, node, network, versions)), None
         ):

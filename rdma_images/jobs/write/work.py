@@ -110,13 +110,14 @@ class Work:
 
 
 def parse_mount(text: str) -> Mount:
-    """Return the mount that "SOURCE:TO[:ro]" describes. Raises RefusedError for another form."""
-    body = text.removesuffix(":ro")
+    """Return the mount that "SOURCE:TO[:ro|:rw]" describes. Raises RefusedError for another form."""
+    body = text.removesuffix(":ro").removesuffix(":rw")
     source, _, target = body.rpartition(":")
+    target = target.rstrip("/")
     kind = next((kind for kind, form in SOURCES.items() if form.fullmatch(source)), None)
     if kind is None or not CONTAINER_PATH.fullmatch(target) or ".." in target.split("/"):
         raise RefusedError(f"mount {text}: not of a known form\nwrite {FORMS}")
-    return Mount(kind, source, target, text != body)
+    return Mount(kind, source, target, text.endswith(":ro"))
 
 
 def parse_code(text: str) -> tuple[str, str]:

@@ -54,6 +54,14 @@ def test_one_task_of_a_node_checks_it(tmp_path: Path) -> None:
     assert calls(tmp_path, SLURM_LOCALID="1") == []
 
 
+def test_an_image_without_python_is_not_checked(tmp_path: Path) -> None:
+    for name in ("sh", "head", "basename", "readlink"):
+        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
+    script = render.render_preflight("efa", 8).replace(":/usr/local/bin", "")
+    completed = subprocess.run(["/bin/sh", "-c", script], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert (completed.returncode, completed.stderr) == (0, "preflight.sh: no python3, so the node was not checked\n")
+
+
 def test_nodes_without_a_first_one_are_refused() -> None:
     script = render.render_preflight("", 0)
     completed = subprocess.run(["sh", "-c", script], env={"NNODES": "2"}, capture_output=True, text=True)

@@ -14,7 +14,7 @@ import yaml
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import check_files
-from rdma_images.jobs.write import create, jobs_file, work
+from rdma_images.jobs.write import create, fabric_overrides, jobs_file, work
 from rdma_images.jobs.write.work import Code, Work
 from tests.support import docs_pages
 from tests.support import job_parts as jobs
@@ -39,6 +39,7 @@ def refusal(launcher: str, part: Work, **changes: Any) -> str:
         ("claim:data:/data:ro", "claim", "claim:data", "/data", True),
         ("nfs:cpfs-0a.cn.aliyuncs.com:/share:/data", "nfs", "nfs:cpfs-0a.cn.aliyuncs.com:/share", "/data", False),
         ("s3://bucket/pre/fix:/data:ro", "s3", "s3://bucket/pre/fix", "/data", True),
+        ("/fsx:/data/:rw", "host-path", "/fsx", "/data", False),
         ("lustre:fs-0a.fsx.us-west-2.amazonaws.com@tcp:/abc:/fsx", "lustre", None, "/fsx", False),
     ],
 )
@@ -52,6 +53,28 @@ def test_a_mount_is_read_from_one_line(text: str, kind: str, source: str | None,
 def test_a_mount_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(RefusedError, match="write /FOLDER"):
         work.parse_mount(text)
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        (Work(least_nodes=1, launch="plain"), "only torchrun goes on with fewer nodes, and launch is plain"),
+        (
+            Work(mounts=(work.parse_mount("/a:/x"), work.parse_mount("/b:/x"))),
+            "two folders are mounted at /x, which no container can have",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(part: Work, sentence: str) -> None:
+    assert sentence in refusal("pytorchjob", part)
+
+
+def test_tcp_is_refused_in_an_image_that_sets_no_network() -> None:
+    facts = jobs.load_project().facts
+    part, node = Work(env={"NCCL_NET": "Socket"}), facts.instances.find("p5.48xlarge")
+    assert node
+    with pytest.raises(RefusedError, match="NCCL_NET=Socket: NCCL then uses TCP alone"):
+        fabric_overrides.check(part, {}, node, "pod", {}, facts)
 
 
 def test_what_may_be_a_secret_itself_is_not_repeated() -> None:
