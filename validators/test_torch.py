@@ -103,7 +103,8 @@ def test_imports(
         pytest.skip("the image has no torch")
     if not torch and (missing_for_torch(libraries) or undefined_for_torch(libraries)):
         pytest.skip("libraries that torch needs are missing: see torch.closure")
-    if not torch and torch_libraries(libraries) and nccl_at_fault(libraries):
+    reports_nccl = inspection.expected.fabric or libraries.nccl
+    if not torch and torch_libraries(libraries) and nccl_at_fault(libraries) and reports_nccl:
         pytest.skip("NCCL is missing or lacks a library: see nccl.found or nccl.closure")
     if (
         not torch

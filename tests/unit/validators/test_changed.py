@@ -216,6 +216,13 @@ def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: 
     assert outcome_of(check, **changes).startswith(outcome)
 
 
+def test_a_torch_without_nccl_is_an_error_in_an_image_for_no_fabric() -> None:
+    inspection = changed(measured=NO_TORCH, nccl={NCCL: None}, closures={NCCL: LACKS})
+    for_none = inspection.model_copy(update={"expected": inspection.expected.model_copy(update={"fabric": None})})
+    (finding,) = validators_called.checks(for_none, {"torch.imports"})
+    assert (finding.outcome, finding.severity) == ("failed", "error")
+
+
 @pytest.mark.parametrize(
     ("check", "changes", "severity"),
     [
