@@ -18,10 +18,11 @@ STACK = re.compile(
 )
 PROGRAM_FOLDERS = ("bin", "sbin", "libexec")
 # What brings its own libraries and is complete, or what runs on a developer's machine: torch and NVIDIA's wheels, the
-# CUDA toolkit with its profilers, Python's own modules.
+# CUDA toolkit with its profilers, Python's own modules, and parts that components of Open MPI share, which get Open
+# MPI's library with the component (libmca_common_ofi of Debian 12 does not name it).
 PASSED_OVER = re.compile(
     r".*-packages/(?:torch|functorch|triton|nvidia|tensorrt\w*)/.*|.*/(?:lib-dynload|gconv|stubs)/[^/]+"
-    r"|/usr/local/cuda[^/]*/.*|.*/nsight[^/]*/.*"
+    r"|/usr/local/cuda[^/]*/.*|.*/nsight[^/]*/.*|.*/libmca_common_[^/]+"
 )
 # Parts that a program opens by their paths where it needs them, and goes on without.
 OPTIONAL = re.compile(

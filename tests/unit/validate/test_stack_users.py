@@ -46,6 +46,7 @@ def test_what_needs_the_stack_by_way_of_another_library_is_listed_and_programs_a
         "/opt/venv/lib/python3.12/site-packages/torch/lib/libx.so",
         "/usr/local/cuda-13.0/bin/tool",
         "/opt/nvidia/nsight-compute/bin/tool",
+        "/usr/lib/x86_64-linux-gnu/libmca_common_ofi.so.10.0.2",
         "/opt/ucx/lib/ucx/libuct_rocm.so",
         "/opt/mpi/tests/bin/tool",
         "/usr/lib/stubs/libx.so",
