@@ -10,7 +10,7 @@ import jinja2
 from jinja2.bccache import Bucket
 
 from rdma_images.core.errors import RdmaImagesError
-from rdma_images.core.paths import state_folder
+from rdma_images.core.paths import COMMAND, state_folder
 
 
 class _Options(TypedDict):
@@ -44,12 +44,14 @@ class _Compiled(jinja2.FileSystemBytecodeCache):
 def environment(folders: Iterable[Path], escape: bool = False) -> jinja2.Environment:
     """Return what finds templates in `folders`, the first that has one; `escape` is for what a browser reads."""
     options = _Options(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=escape)
-    return jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(list(folders)),
         undefined=jinja2.StrictUndefined,
         bytecode_cache=_compiled(options),
         **options,
     )
+    templates.globals["COMMAND"] = COMMAND  # how the tool is called where it is installed
+    return templates
 
 
 def _compiled(options: _Options) -> _Compiled | None:
