@@ -1,5 +1,5 @@
 """What NCCL would do in an image: computed link by link from what was run and read in it."""
 
-from rdma_images.chain.chain import FABRICS, compute, network_request
+from rdma_images.chain.chain import FABRICS, compute, network_request, requested_fabric
 
-__all__ = ["FABRICS", "compute", "network_request"]
+__all__ = ["FABRICS", "compute", "network_request", "requested_fabric"]

@@ -34,22 +34,11 @@ def compute(inspection: Inspection, fabric: str = "", instance: str = "") -> Cha
     Raises:
         RefusedError: There is no such fabric or instance type, or they contradict each other.
     """
-    if fabric and fabric not in FABRICS:
-        raise RefusedError(f"--fabric {fabric}: no such fabric\n{suggestion(fabric, FABRICS)}")
-    instance_type = facts_file.read(Instances).find(instance) if instance else None
-    if instance_type and fabric and fabric not in (instance_type.fabric, "none"):
-        raise RefusedError(
-            f"--instance {instance} has {FABRIC_TITLES[instance_type.fabric]}\nleave --fabric {fabric} out"
-        )
+    requested = requested_fabric(fabric, instance)
     nccl = nccl_in_use(inspection)
     if not nccl and not fabric and not instance:
         return None
-    chain_fabric = (
-        fabric
-        or (instance_type.fabric if instance_type else "")
-        or inspection.expected.fabric
-        or _fabric_of_providers(inspection)
-    )
+    chain_fabric = requested or inspection.expected.fabric or _fabric_of_providers(inspection)
     links_by_fabric = {
         "efa": links.efa_links,
         "erdma": rdma_links,
@@ -58,6 +47,22 @@ def compute(inspection: Inspection, fabric: str = "", instance: str = "") -> Cha
     }
     chain_links = links_by_fabric[chain_fabric](inspection, chain_fabric, instance)
     return _build_chain(inspection, chain_fabric, instance, _until_broken(inspection, chain_links))
+
+
+def requested_fabric(fabric: str, instance: str) -> str:
+    """Return the fabric that `--fabric` and `--instance` ask for: the first, else the instance type's; "" for none.
+
+    Raises:
+        RefusedError: There is no such fabric or instance type, or they contradict each other.
+    """
+    if fabric and fabric not in FABRICS:
+        raise RefusedError(f"--fabric {fabric}: no such fabric\n{suggestion(fabric, FABRICS)}")
+    instance_type = facts_file.read(Instances).find(instance) if instance else None
+    if instance_type and fabric and fabric not in (instance_type.fabric, "none"):
+        raise RefusedError(
+            f"--instance {instance} has {FABRIC_TITLES[instance_type.fabric]}\nleave --fabric {fabric} out"
+        )
+    return fabric or (instance_type.fabric if instance_type else "")
 
 
 def _fabric_of_providers(inspection: Inspection) -> str:

@@ -67,6 +67,9 @@ class _Validation:
         """Write and return the report: the checks of `compare` on the measurements, and those of emulated machines."""
         expected = expected_fabric.expected_image(image_config, measured, self.image)
         expected = expected.model_copy(update={"instance": self.question.instance})
+        requested = chain.requested_fabric(*self.question)
+        if not expected.fabric and requested in ("efa", "erdma"):
+            expected = expected.model_copy(update={"fabric": requested, "because": "asked for"})
         inspection = Inspection(subject=image_config, expected=expected, measured=measured)
         self.folder.mkdir(parents=True, exist_ok=True)
         with report_waiting(self.progress, lambda: "the validators"):
@@ -117,6 +120,7 @@ def validate(
         RefusedError: `ref` is not the image of `build`.
         RdmaImagesError: There is nothing to validate, or nobody answers.
     """
+    chain.requested_fabric(*question)  # what is refused is refused before anything is measured
     tiers = tuple(dict.fromkeys(("static", *tiers))) if "datapath" in tiers else tiers
     run = _Validation(image, build, question, report_folder(ref, image, host), progress)
     junit_file = run.folder / "report.xml"

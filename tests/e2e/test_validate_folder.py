@@ -33,4 +33,6 @@ def test_the_nccl_of_an_environment_is_the_one_that_its_programs_open(tmp_path: 
     major, rest = divmod(int(opened.stdout), 10000)
     assert version == f"{major}.{rest // 100}.{rest % 100}"
     assert "NCCL finds no libnccl-net.so" in json.dumps(report["chain"])
+    assert done.returncode == 1  # on p5.48xlarge, which was asked for, it would be TCP
+    assert "plugin.found" in [check["id"] for check in report["checks"] if check["outcome"] == "failed"]
     assert not [check["id"] for check in report["checks"] if check["id"].startswith(("layers.", "label.", "user."))]
