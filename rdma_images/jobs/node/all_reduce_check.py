@@ -168,7 +168,7 @@ def observe(options: argparse.Namespace, folder: str) -> None:
     while time.monotonic() < began + NOTE_SECONDS and not os.path.exists(folder + "/failed"):
         time.sleep(0.1)
     if not os.path.exists(folder + "/failed"):
-        print_finding("note", "not done after %.0f s: %s" % (NOTE_SECONDS, position(options, folder)))
+        print_finding("note", "not done after %.0f s: %s" % (NOTE_SECONDS, describe_waiting(options, folder)))
     limit = datetime.timedelta(seconds=LIMIT_SECONDS + options.nodes)
     store = distributed.TCPStore(options.master, PORT, ranks, False, timeout=limit, wait_for_workers=False)
     missing, is_heard = list(range(ranks)) if options.rank == 0 else [], False
@@ -300,7 +300,7 @@ def failure(options: argparse.Namespace, folder: str, failures: dict[int, str]) 
     elsewhere = read_lines(folder + "/elsewhere")
     if elsewhere:
         return elsewhere[0][:300]
-    return "not done after %.0f s: %s" % (LIMIT_SECONDS + options.nodes, position(options, folder))
+    return "not done after %.0f s: %s" % (LIMIT_SECONDS + options.nodes, describe_waiting(options, folder))
 
 
 def nccl_text(line: str) -> str:
@@ -308,7 +308,7 @@ def nccl_text(line: str) -> str:
     return re.split(r"NCCL (?:WARN|INFO) ", line)[-1]
 
 
-def position(options: argparse.Namespace, folder: str) -> str:
+def describe_waiting(options: argparse.Namespace, folder: str) -> str:
     """Return where this node's ranks wait: for others, for an address that they do not reach, or after which line."""
     ranks = options.nodes * options.gpus
     for local_rank in range(options.gpus):

@@ -80,8 +80,8 @@ def start(
             stdout.close()
 
 
-def end(process: "subprocess.Popen[Any]") -> None:
-    """End a program that has a session of its own, and what it started in it."""
+def end_session(process: "subprocess.Popen[Any]") -> None:
+    """End a program that has a session of its own. What it started in it gets the same signals, until it has ended."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
             return

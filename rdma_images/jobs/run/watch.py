@@ -14,7 +14,7 @@ from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
 from rdma_images.core.progress import Progress
-from rdma_images.jobs.run.command import end
+from rdma_images.jobs.run.command import end_session
 from rdma_images.nccl_logs import live, log_blocks
 from rdma_images.nccl_logs.verdict import Verdict, load_wordings
 
@@ -106,7 +106,7 @@ def watch_command(words: Sequence[str], limit: float, progress: Progress) -> tup
             return verdict, process.wait(1.0)
         return verdict, 0
     finally:
-        end(process)
+        end_session(process)
 
 
 def _watch(chunks: Iterator[bytes], watch: JobWatch, pass_on: Callable[[bytes], None]) -> Verdict:

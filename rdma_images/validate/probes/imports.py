@@ -111,7 +111,7 @@ def installed(root: rootfs.Root, folders: Iterable[str]) -> Iterator[Distributio
             version,
             frozenset(word for word, rest in required if "extra" not in rest),
             frozenset(word for word, rest in required if "extra" in rest),
-            own_modules(name, modules(files) if files else top_level),
+            modules_to_import(name, modules(files) if files else top_level),
             ["%s/%s" % (folder, path) for path in files if stack_users.SHARED.fullmatch(path) and path[0] not in "./"],
         )
 
@@ -142,7 +142,7 @@ def modules(files: Mapping[str, int]) -> list[str]:
     return sorted(name for name, size in {**names, **inner}.items() if size)
 
 
-def own_modules(package: str, names: Iterable[str]) -> list[str]:
+def modules_to_import(package: str, names: Iterable[str]) -> list[str]:
     """Return the modules to import of a package: the one of its name, else what its name begins with, or its only one.
 
     Those of a namespace are all its own. Others beside them may be what a build left, as flashinfer's build_backend.
@@ -194,7 +194,7 @@ def _events(chosen: list[Distribution], distributions: list[Distribution], deadl
     reader, writer = os.pipe()
     if os.fork() == 0:
         os.close(reader)
-        _guarded(lambda: _serve(chosen, distributions, writer, deadline))
+        _run_and_exit(lambda: _serve(chosen, distributions, writer, deadline))
     os.close(writer)
     data, open_end = b"", True
     while open_end and select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -206,7 +206,7 @@ def _events(chosen: list[Distribution], distributions: list[Distribution], deadl
             yield json.loads(line)
 
 
-def _guarded(run: Any) -> None:
+def _run_and_exit(run: Any) -> None:
     """Run what a new process has to do, and end it."""
     with contextlib.suppress(BaseException):
         run()
@@ -252,7 +252,7 @@ def _started(
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _guarded(lambda: _import(task, chosen, owners, writer))
+        _run_and_exit(lambda: _import(task, chosen, owners, writer))
     os.close(writer)
     return reader, (child, task, time.monotonic() + LIMIT, b"")
 
@@ -266,7 +266,7 @@ def _finished(reader: int, child: int, task: Task, data: bytes, writer: int) -> 
     try:
         answer = json.loads(data)
     except ValueError:
-        answer = crash(module, ended) if ended not in (0, signal.SIGKILL) else {}
+        answer = describe_crash(module, ended) if ended not in (0, signal.SIGKILL) else {}
     if not stands_in and any(name in answer.get("text", "") for name in DRIVER):
         return [(package, module, True)]
     answer.pop("text", None)
@@ -338,7 +338,7 @@ def failure(
     }
 
 
-def crash(module: str, number: int) -> dict[str, Any]:
+def describe_crash(module: str, number: int) -> dict[str, Any]:
     """Return that a signal ended the import of a module, which may be for want of a GPU, as of Mooncake's."""
     name = signal.Signals(number).name
     return {"module": module, "error": name, "words": "the process ends with %s" % name, "certain": False}

@@ -147,7 +147,7 @@ def test_the_modules_of_a_package() -> None:
     ],
 )
 def test_which_modules_are_a_packages_own(package_name: str, modules: list[str], own: list[str]) -> None:
-    assert imports.own_modules(package_name, modules) == own
+    assert imports.modules_to_import(package_name, modules) == own
 
 
 def test_a_module_that_needs_the_driver_is_imported_without_one(site: Path) -> None:
