@@ -9,11 +9,10 @@ from rdma_images.inputs import web
 from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.registry import client
 from rdma_images.registry import http as registry_http
-from rdma_images.registry.reference import DOCKER_HUB, parse_reference
+from rdma_images.registry.reference import DOCKER_HUB, HUB_HOST, parse_reference
 
 TIMEOUT = (2.5, 3.0)  # seconds to connect, seconds to the first byte: a preflight answers in a few seconds
 RETRY_POLICY = http.RetryPolicy(retries=1, longest_wait=2.0)
-HUB = "registry-1.docker.io"  # where the registry of docker.io answers. Source: docs.docker.com/reference/api/registry
 
 Reachability = tuple[bool, str]  # whether it has the source, and the reason or size in words
 
@@ -63,7 +62,7 @@ def registry_digest(reference: str, mirrors: Mirrors) -> str | None:
     """
     parsed = parse_reference(reference)
     connection = registry_http.Connection(
-        HUB if parsed.host == DOCKER_HUB else parsed.host,
+        HUB_HOST if parsed.host == DOCKER_HUB else parsed.host,
         lambda: mirrors.login(parsed.host),
         ca=mirrors.ca_bundle,
         timeout=TIMEOUT,

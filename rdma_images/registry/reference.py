@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rdma_images.core.errors import RefusedError
 
 DOCKER_HUB = "docker.io"
+HUB_HOST = "registry-1.docker.io"  # where Docker Hub answers. Source: docs.docker.com/reference/api/registry
 
 # A host as references have it: a name or an address, an IPv6 one in brackets, and perhaps a port.
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -43,6 +44,14 @@ def with_registry(text: str) -> str:
     if slash and names_registry(host):
         return text
     return f"{DOCKER_HUB}/{text}" if slash else f"{DOCKER_HUB}/library/{text}"
+
+
+def with_registry_host(text: str) -> str:
+    """Return a reference with the host that answers for its registry, for clients that do not know Docker Hub's."""
+    host, _, path = with_registry(text).partition("/")
+    if host != DOCKER_HUB:
+        return text
+    return f"{HUB_HOST}/{path}" if "/" in path else f"{HUB_HOST}/library/{path}"
 
 
 def names_registry(host: str) -> bool:

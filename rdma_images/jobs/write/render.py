@@ -19,6 +19,7 @@ from rdma_images.core import paths, templates
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.node import all_reduce_check, node_check
 from rdma_images.jobs.write.job import Job
+from rdma_images.registry.reference import with_registry_host
 
 ENDING = ".j2"
 NOT_IN_YAML = re.compile(
@@ -89,6 +90,7 @@ def _environment() -> jinja2.Environment:
     environment.filters["shell"] = shlex.join
     environment.filters["word"] = shlex.quote
     environment.filters["quoted"] = quoted
+    environment.filters["with_registry_host"] = with_registry_host
     environment.globals["refuse"] = _refuse
     environment.globals["node_check"] = packed_program(node_check)
     environment.globals["all_reduce_check"] = packed_program(all_reduce_check)

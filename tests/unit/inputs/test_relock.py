@@ -157,4 +157,4 @@ def test_a_damaged_pin_is_refused(locks: Path) -> None:
 
 
 def test_the_registry_of_docker_hub_answers_under_another_name() -> None:
-    assert reachable.HUB != reference.DOCKER_HUB
+    assert reference.HUB_HOST != reference.DOCKER_HUB
