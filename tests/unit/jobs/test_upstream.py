@@ -18,6 +18,8 @@ import yaml
 from botocore.model import StringShape
 from botocore.validate import ParamValidator
 
+from rdma_images.core.errors import RefusedError
+from rdma_images.jobs.write.work import Work
 from tests.support import job_parts as jobs
 from tests.support import upstream
 
@@ -267,6 +269,27 @@ def test_sagemaker_takes_all_that_a_job_can_be_told(launch: Any, tmp_path: Path)
     start = "\n".join(data["AlgorithmSpecification"]["ContainerArguments"])
     subprocess.run(["bash", "-n"], input=start, text=True, check=True)
     assert [channel["ChannelName"] for channel in data["InputDataConfig"]] == ["code", "mount-0", "mount-1"]
+
+
+def test_sagemaker_takes_the_longest_variable_that_is_written() -> None:
+    job = jobs.job("sagemaker", "efa", "torchrun", work=Work(env={"LONG": "x" * 512}))
+    data = json.loads(jobs.files(job)["request.json"])
+    check_request("sagemaker", "CreateTrainingJob", data)
+    data["Environment"]["LONG"] += "x"
+    with pytest.raises(AssertionError):
+        check_request("sagemaker", "CreateTrainingJob", data)
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        ({"LONG": "x" * 513}, "variable LONG: SageMaker takes values of up to 512 characters, and this one has 513"),
+        ({f"A{number}": "" for number in range(100)}, "SageMaker takes up to 100 variables, and the job sets"),
+    ],
+)
+def test_variables_that_sagemaker_does_not_take_are_refused(variables: dict[str, str], sentence: str) -> None:
+    with pytest.raises(RefusedError, match=sentence):
+        jobs.files(jobs.job("sagemaker", "efa", "torchrun", work=Work(env=variables)))
 
 
 def test_sagemaker_has_the_types_that_the_facts_say() -> None:
