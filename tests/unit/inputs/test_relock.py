@@ -10,7 +10,7 @@ from rdma_images import facts
 from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.image import Component, Image
 from rdma_images.debian import bootstrap
-from rdma_images.inputs import download, lock, pins, reachable, relock, resolve
+from rdma_images.inputs import download, lock, pins, relock, resolve
 from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from rdma_images.inputs.wheels import Lock, LockRequest, Wheel
 from rdma_images.registry import reference
