@@ -14,17 +14,17 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from rdma_images.validate.probes import elf, extensions, packages, plugin_host, pytorch, rootfs, stack_users
 
-LIMIT = 30  # seconds for one package
-BUDGET = 75  # seconds for all of them, which leaves the probe time to answer
-AT_ONCE = 2  # each may take a gigabyte
+MODULE_SECONDS = 30  # seconds for one package
+TOTAL_SECONDS = 75  # seconds for all of them, which leaves the probe time to answer
+MAX_PROCESSES = 2  # each may take a gigabyte
 MAX_RECORD = 8 << 20  # bytes: torch's has one million
 MAX_MODULES = 4  # of a package that has none of its own name
-MAX_FAILED = 40
-MAX_WORDS = 500  # characters of a message
+MAX_FAILURES = 40
+MAX_MESSAGE = 500  # characters of a message
 MAX_ANSWER = 1 << 16  # bytes
 FRAMEWORKS = ("torch", "jax", "jaxlib")
 IMPORTED_FIRST = "torch"  # by torch.imports, too
@@ -32,30 +32,33 @@ MAX_TEXT = 20000
 MAX_CHAIN = 20
 REQUIREMENT = re.compile(r"^Requires-Dist: *([A-Za-z0-9][\w.-]*)(.*)$", re.MULTILINE)
 EXTENSION_SUFFIX = re.compile(r"\.(?:cpython-\w+(?:-[\w-]+)?|abi3)?\.?so$|\.so$")
-NOT_OF_USERS = re.compile(r"_.*|(?:tests?|testing|examples?|samples?|docs?|benchmarks?|scripts?)\d*")
+INTERNAL_MODULE = re.compile(r"_.*|(?:tests?|testing|examples?|samples?|docs?|benchmarks?|scripts?)\d*")
 # The driver's libraries, each with what its functions are called and what they return without a GPU:
 # CUDA_ERROR_NO_DEVICE of cuda.h, NVML_ERROR_LIBRARY_NOT_FOUND of nvml.h.
-DRIVER = {"libcuda.so.1": (re.compile(rb"cu[A-Z]\w*"), 100), "libnvidia-ml.so.1": (re.compile(rb"nvml\w+"), 12)}
+DRIVER_LIBRARIES = {
+    "libcuda.so.1": (re.compile(rb"cu[A-Z]\w*"), 100),
+    "libnvidia-ml.so.1": (re.compile(rb"nvml\w+"), 12),
+}
 # What only a machine without a GPU meets, or a process that may start few threads.
-OF_MACHINE = re.compile(
+MACHINE_DEPENDENT = re.compile(
     r"libcuda\.so|libnvidia-|undefined symbol: (?:cu[A-Z]|nvml)|cuInit|NVML|CUDA_ERROR|cudaError|CUDA error|HIP error"
     r"|NVIDIA driver|CUDA driver|active drivers|device type|[Nn]o (?:NVIDIA |CUDA |HIP )?(?:GPU|device)"
     r"|(?:[Rr]equires?|[Nn]eeds?) (?:an? )?(?:NVIDIA |CUDA |HIP )*(?:GPU|CUDA|HIP|Ampere|Ada|Hopper|Blackwell)"
     r"|(?:GPU|CUDA|HIP) is (?:required|needed)|(?:GPU|CUDA|HIP)s? not (?:found|available)|compute capability"
     r"|(?:GPU|CUDA|device)s? (?:is|are|was|were) (?:not|un)|not compiled with CUDA|start new thread|libibverbs\.so"
 )
-LOADER = re.compile(
+LOADER_MESSAGE = re.compile(
     r"cannot open shared object file|undefined symbol|version `|invalid ELF header|file too short|wrong ELF class"
     r"|static TLS block|executable stack"
 )
 # Messages of other exceptions than ImportError that are the same on every machine.
-CERTAIN = re.compile(
+MACHINE_INDEPENDENT = re.compile(
     r"operator [\w:.]+ does not exist|undefined symbol|_ARRAY_API|numpy\.dtype size changed|multiarray failed"
     r"|compiled using NumPy 1|module '[\w.]+' has no attribute|partially initialized module|cannot import name"
     r"|unexpected keyword argument|Descriptors cannot|mutable default|metaclass conflict"
     r"|(?:requires?|required|supports?|need\w*|incompatible|older|newer|found|installed)\b.*\d+\.\d+"
 )
-CERTAIN_TYPES = ("SyntaxError", "IndentationError", "VersionConflict", "ContextualVersionConflict")
+MACHINE_INDEPENDENT_TYPES = ("SyntaxError", "IndentationError", "VersionConflict", "ContextualVersionConflict")
 
 
 class Distribution(NamedTuple):
@@ -67,6 +70,23 @@ class Distribution(NamedTuple):
     extras: frozenset[str]
     modules: list[str]
     compiled: list[str]
+
+
+class ImportTask(NamedTuple):
+    """A module to import, and whether libraries stand in for the driver's."""
+
+    package: Distribution
+    module: str
+    stands_in_for_driver: bool = False
+
+
+class RunningImport(NamedTuple):
+    """The process that imports a module: the time of `time.monotonic` at which it is killed, and what it wrote."""
+
+    process_id: int
+    task: ImportTask
+    deadline: float
+    output: bytes = b""
 
 
 def imported_packages() -> dict[str, Any] | None:
@@ -84,10 +104,10 @@ def imported_packages() -> dict[str, Any] | None:
     chosen = gpu_stack(distributions)
     if not chosen:
         return None
-    events = list(_events(chosen, distributions, time.monotonic() + BUDGET))
+    results = list(_import_results(chosen, distributions, time.monotonic() + TOTAL_SECONDS))
     return {
-        "imported": {event["package"]: event["version"] for event in events if event.get("imported")},
-        "failed": [event for event in events if event.get("words") is not None][:MAX_FAILED],
+        "imported": {result["package"]: result["version"] for result in results if result.get("imported")},
+        "failed": [result for result in results if result.get("words") is not None][:MAX_FAILURES],
     }
 
 
@@ -102,15 +122,17 @@ def installed(root: rootfs.Root, folders: Iterable[str]) -> Iterator[Distributio
             continue
         names.add(name)
         head = (root.text(record, packages.HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
-        required = [(packages.NAME.sub("-", word).lower(), rest) for word, rest in REQUIREMENT.findall(head)]
+        required = [
+            (packages.NAME.sub("-", requirement).lower(), marker) for requirement, marker in REQUIREMENT.findall(head)
+        ]
         home = os.path.dirname(record)
         files = _files(root.text(home + "/RECORD", MAX_RECORD) or "")
         top_level = (root.text(home + "/top_level.txt", packages.HEAD) or "").split()
         yield Distribution(
             name,
             version,
-            frozenset(word for word, rest in required if "extra" not in rest),
-            frozenset(word for word, rest in required if "extra" in rest),
+            frozenset(requirement for requirement, marker in required if "extra" not in marker),
+            frozenset(requirement for requirement, marker in required if "extra" in marker),
             modules_to_import(name, modules(files) if files else top_level),
             ["%s/%s" % (folder, path) for path in files if stack_users.SHARED.fullmatch(path) and path[0] not in "./"],
         )
@@ -145,12 +167,14 @@ def modules(files: Mapping[str, int]) -> list[str]:
 def modules_to_import(package: str, names: Iterable[str]) -> list[str]:
     """Return the modules to import of a package: the one of its name, else what its name begins with, or its only one.
 
-    Those of a namespace are all its own. Others beside them may be what a build left, as flashinfer's build_backend.
+    Those of a namespace all count. Others beside them may be what a build left, as flashinfer's build_backend.
     """
-    own = package.replace("-", "_")
-    public = [name for name in names if not any(map(NOT_OF_USERS.fullmatch, name.split(".")))]
-    related = [name for name in public if own.startswith(name.lower()) or "." in name]
-    return [name for name in public if name.lower() == own] or related[:MAX_MODULES] or public * (len(public) == 1)
+    module_name = package.replace("-", "_")
+    public = [name for name in names if not any(map(INTERNAL_MODULE.fullmatch, name.split(".")))]
+    related = [name for name in public if module_name.startswith(name.lower()) or "." in name]
+    return (
+        [name for name in public if name.lower() == module_name] or related[:MAX_MODULES] or public * (len(public) == 1)
+    )
 
 
 def gpu_stack(distributions: Iterable[Distribution]) -> list[Distribution]:
@@ -161,11 +185,11 @@ def gpu_stack(distributions: Iterable[Distribution]) -> list[Distribution]:
     """
     by_name = {distribution.name: distribution for distribution in distributions}
     users = set(FRAMEWORKS)
-    grown = True
-    while grown:
+    is_growing = True
+    while is_growing:
         more = {name for name, distribution in by_name.items() if name not in users and distribution.requires & users}
         users |= more
-        grown = bool(more)
+        is_growing = bool(more)
     required = {name for framework in FRAMEWORKS if framework in by_name for name in by_name[framework].requires}
     return [
         distribution
@@ -189,19 +213,21 @@ def _needed(path: str) -> list[str]:
     return needed
 
 
-def _events(chosen: list[Distribution], distributions: list[Distribution], deadline: float) -> Iterator[dict[str, Any]]:
-    """Yield what became of each module, as a process that has imported torch writes it, up to the deadline."""
+def _import_results(
+    chosen: list[Distribution], distributions: list[Distribution], deadline: float
+) -> Iterator[dict[str, Any]]:
+    """Yield the result of each module's import, as a process that has imported torch writes it, up to the deadline."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         os.close(reader)
-        _run_and_exit(lambda: _serve(chosen, distributions, writer, deadline))
+        _run_and_exit(lambda: _import_in_processes(chosen, distributions, writer, deadline))
     os.close(writer)
-    data, open_end = b"", True
-    while open_end and select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+    output, is_open = b"", True
+    while is_open and select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
         part = os.read(reader, MAX_ANSWER)
-        data, open_end = data + part, bool(part)
+        output, is_open = output + part, bool(part)
     os.close(reader)
-    for line in data.splitlines():
+    for line in output.splitlines():
         with contextlib.suppress(ValueError):
             yield json.loads(line)
 
@@ -213,8 +239,10 @@ def _run_and_exit(run: Any) -> None:
     os._exit(0)
 
 
-def _serve(chosen: list[Distribution], distributions: list[Distribution], writer: int, deadline: float) -> None:
-    """Import each module in a new process, after torch where packages need it, and write what became of it."""
+def _import_in_processes(
+    chosen: list[Distribution], distributions: list[Distribution], writer: int, deadline: float
+) -> None:
+    """Import each module in a new process, after torch where packages need it, and write the result."""
     sys.path[:] = [path for path in sys.path if path]
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     if os.path.exists(extensions.GPU):
@@ -222,64 +250,60 @@ def _serve(chosen: list[Distribution], distributions: list[Distribution], writer
     needs_torch = any(IMPORTED_FIRST in distribution.requires | distribution.extras for distribution in chosen)
     if needs_torch and importlib.util.find_spec(IMPORTED_FIRST):
         importlib.import_module(IMPORTED_FIRST)
-    pairs = [(package, module) for package in chosen for module in package.modules if module not in sys.modules]
     owners = {module.partition(".")[0]: package for package in distributions for module in package.modules}
-    waiting = [(package, module, False) for package, module in pairs]
-    running: dict[int, tuple[int, Task, float, bytes]] = {}
+    waiting = [
+        ImportTask(package, module) for package in chosen for module in package.modules if module not in sys.modules
+    ]
+    running: dict[int, RunningImport] = {}
     while waiting or running:
-        while waiting and len(running) < AT_ONCE:
-            running.update([_started(waiting.pop(0), chosen, owners)])
+        while waiting and len(running) < MAX_PROCESSES:
+            running.update([_start_import(waiting.pop(0), chosen, owners)])
         for reader in select.select(list(running), [], [], 0.1)[0]:
-            child, task, limit, data = running[reader]
             part = os.read(reader, MAX_ANSWER)
-            running[reader] = (child, task, limit, data + part)
+            running[reader] = running[reader]._replace(output=running[reader].output + part)
             if not part:
-                del running[reader]
-                waiting += _finished(reader, child, task, data, writer)
-        for child, _, limit, _ in list(running.values()):
-            if time.monotonic() > min(limit, deadline):
-                os.kill(child, signal.SIGKILL)
+                waiting += _finish_import(reader, running.pop(reader), writer)
+        for started in running.values():
+            if time.monotonic() > min(started.deadline, deadline):
+                os.kill(started.process_id, signal.SIGKILL)
 
 
-Task = Tuple[Distribution, str, bool]  # a package, its module, and whether the driver's libraries are stood in for
-
-
-def _started(
-    task: Task, chosen: list[Distribution], owners: Mapping[str, Distribution]
-) -> tuple[int, tuple[int, Task, float, bytes]]:
-    """Start the import of a module, and return the end from which its answer is read, with what is known of it."""
+def _start_import(
+    task: ImportTask, chosen: list[Distribution], owners: Mapping[str, Distribution]
+) -> tuple[int, RunningImport]:
+    """Start the process that imports a module, and return the end of the pipe from which its answer is read, too."""
     reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
+    process_id = os.fork()
+    if process_id == 0:
         os.close(reader)
         _run_and_exit(lambda: _import(task, chosen, owners, writer))
     os.close(writer)
-    return reader, (child, task, time.monotonic() + LIMIT, b"")
+    return reader, RunningImport(process_id, task, time.monotonic() + MODULE_SECONDS)
 
 
-def _finished(reader: int, child: int, task: Task, data: bytes, writer: int) -> list[Task]:
-    """Write the answer of a module's import; return what is to be tried again."""
+def _finish_import(reader: int, ended: RunningImport, writer: int) -> list[ImportTask]:
+    """Write the answer of a module's import; return the task that is to be tried again with a stand-in, if any."""
     os.close(reader)
-    _, status = os.waitpid(child, 0)
-    package, module, stands_in = task
-    ended = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    _, status = os.waitpid(ended.process_id, 0)
+    package, module, stands_in_for_driver = ended.task
+    signal_number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     try:
-        answer = json.loads(data)
+        answer = json.loads(ended.output)
     except ValueError:
-        answer = describe_crash(module, ended) if ended not in (0, signal.SIGKILL) else {}
-    if not stands_in and any(name in answer.get("text", "") for name in DRIVER):
-        return [(package, module, True)]
+        answer = describe_crash(module, signal_number) if signal_number not in (0, signal.SIGKILL) else {}
+    if not stands_in_for_driver and any(name in answer.get("text", "") for name in DRIVER_LIBRARIES):
+        return [ended.task._replace(stands_in_for_driver=True)]
     answer.pop("text", None)
     os.write(writer, json.dumps({"package": package.name, "version": package.version, **answer}).encode() + b"\n")
     return []
 
 
-def _import(task: Task, chosen: list[Distribution], owners: Mapping[str, Distribution], writer: int) -> None:
+def _import(task: ImportTask, chosen: list[Distribution], owners: Mapping[str, Distribution], writer: int) -> None:
     """Import a module, and write why that fails."""
-    package, module, stands_in = task
+    package, module, stands_in_for_driver = task
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # where memory ends, this process goes first
-    if stands_in:
+    if stands_in_for_driver:
         stand_in_for_driver([path for distribution in chosen for path in distribution.compiled])
     answer: dict[str, Any] = {}
     with pytorch.captured_errors() as printed:
@@ -287,7 +311,7 @@ def _import(task: Task, chosen: list[Distribution], owners: Mapping[str, Distrib
             importlib.import_module(module)
             answer = {"imported": True}
         except BaseException as error:
-            answer = failure(error, module, package, owners)
+            answer = describe_failed_import(error, module, package, owners)
         complaint = pytorch.numpy_complaint(printed())
     if complaint:
         answer = {"module": module, "error": "", **answer, "certain": True, "words": complaint}
@@ -298,7 +322,7 @@ def _import(task: Task, chosen: list[Distribution], owners: Mapping[str, Distrib
 def stand_in_for_driver(paths: Iterable[str]) -> None:
     """Map libraries in the place of the driver's, which the files at `paths` need: every function finds no GPU."""
     paths = list(paths)
-    for name, (pattern, result) in DRIVER.items():
+    for name, (pattern, result) in DRIVER_LIBRARIES.items():
         refuse = ctypes.CFUNCTYPE(ctypes.c_int)(lambda result=result: result)
         functions: dict[str, Any] = {}
         for path in paths:
@@ -310,7 +334,7 @@ def stand_in_for_driver(paths: Iterable[str]) -> None:
                 plugin_host.stand_in(name, functions)
 
 
-def failure(
+def describe_failed_import(
     error: BaseException, module: str, package: Distribution, owners: Mapping[str, Distribution]
 ) -> dict[str, Any]:
     """Return why a module cannot be imported, see imported_packages; without `error` where the machine is the cause.
@@ -320,27 +344,27 @@ def failure(
     chain = list(_chain(error))
     text = "\n".join("%s: %s" % (type(link).__name__, link) for link in chain)
     answer: dict[str, Any] = {"module": module, "error": "", "text": text[:MAX_TEXT]}
-    if OF_MACHINE.search(text) or any(map(_of_machine, chain)):
+    if MACHINE_DEPENDENT.search(text) or any(map(_is_system_error, chain)):
         return answer
-    link = next((link for link in chain if LOADER.search(str(link))), error)
+    link = next((link for link in chain if LOADER_MESSAGE.search(str(link))), error)
     absent = next((step for step in chain if isinstance(step, ModuleNotFoundError)), None)
-    missing = (absent.name or "") if absent and not LOADER.search(str(link)) else ""
-    through = list(_packages_of(error, owners))
+    missing = (absent.name or "") if absent and not LOADER_MESSAGE.search(str(link)) else ""
+    through = list(_packages_in_traceback(error, owners))
     within = next((owner for owner in owners.values() if owner.name == (through or [""])[-1]), package)
     return {
         **answer,
         "error": type(link).__name__,
-        "words": _first_line(link)[:MAX_WORDS],
-        "certain": any(map(_is_certain, chain)),
+        "words": _first_line(link)[:MAX_MESSAGE],
+        "certain": any(map(_is_machine_independent, chain)),
         "through": through,
         "missing": missing,
         "required": packages.NAME.sub("-", missing.partition(".")[0]).lower() in within.requires,
     }
 
 
-def describe_crash(module: str, number: int) -> dict[str, Any]:
+def describe_crash(module: str, signal_number: int) -> dict[str, Any]:
     """Return that a signal ended the import of a module, which may be for want of a GPU, as of Mooncake's."""
-    name = signal.Signals(number).name
+    name = signal.Signals(signal_number).name
     return {"module": module, "error": name, "words": "the process ends with %s" % name, "certain": False}
 
 
@@ -354,27 +378,27 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
-def _of_machine(error: BaseException) -> bool:
+def _is_system_error(error: BaseException) -> bool:
     """Return whether an exception is a system call's, as of a network, of a file that is read-only, or of a device."""
     return isinstance(error, OSError) and error.errno is not None
 
 
-def _is_certain(error: BaseException) -> bool:
+def _is_machine_independent(error: BaseException) -> bool:
     """Return whether an exception is the same on every machine.
 
     An ImportError in a package's own words may be about the machine.
     """
     words = str(error)
-    certain = isinstance(error, ModuleNotFoundError) or type(error).__name__ in CERTAIN_TYPES
-    of_loader = isinstance(error, (ImportError, OSError)) and LOADER.search(words)
-    return certain or bool(of_loader or CERTAIN.search(words))
+    has_type = isinstance(error, ModuleNotFoundError) or type(error).__name__ in MACHINE_INDEPENDENT_TYPES
+    from_loader = isinstance(error, (ImportError, OSError)) and LOADER_MESSAGE.search(words)
+    return has_type or bool(from_loader or MACHINE_INDEPENDENT.search(words))
 
 
 def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
 
 
-def _packages_of(error: BaseException, owners: Mapping[str, Distribution]) -> Iterator[str]:
+def _packages_in_traceback(error: BaseException, owners: Mapping[str, Distribution]) -> Iterator[str]:
     """Yield the packages whose code an exception went through, to the one in which it was raised."""
     last, step = "", error.__traceback__
     while step:

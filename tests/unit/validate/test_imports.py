@@ -15,10 +15,10 @@ READ_ONLY = "raise OSError(30, 'Read-only file system', '/root/.cache')"
 NO_NET = "import socket; socket.create_connection(('203.0.113.1', 9), 0.1)"
 ABORTS = "import faulthandler, os; faulthandler.disable(); os.abort()"
 OPERATOR = "raise RuntimeError('operator torchvision::nms does not exist')"
-NUMPY = """import os
+COMPLAINS_OF_NUMPY = """import os
 os.write(2, b"A module that was compiled using NumPy 1.x cannot be run in\\nNumPy 2.3.5 as it may crash.\\n")
 """
-OF_NUMPY = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.5"
+NUMPY_COMPLAINT = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.5"
 VERSION = """try:
     raise LookupError("found huggingface-hub==0.20.3")
 except LookupError as error:
@@ -76,8 +76,8 @@ def imported() -> dict[str, Any]:
         ("import os; os.absent", "AttributeError", "module 'os' has no attribute 'absent'", True),
         ("import sys; sys.exit(3)", "SystemExit", "3", False),
         (ABORTS, "SIGABRT", "the process ends with SIGABRT", False),
-        (NUMPY, "", OF_NUMPY, True),
-        (NUMPY + "raise ImportError", "ImportError", OF_NUMPY, True),
+        (COMPLAINS_OF_NUMPY, "", NUMPY_COMPLAINT, True),
+        (COMPLAINS_OF_NUMPY + "raise ImportError", "ImportError", NUMPY_COMPLAINT, True),
         (READ_ONLY, None, "", True),
         (NO_NET, None, "", True),
         (SWALLOWED, None, "", True),
@@ -125,9 +125,9 @@ def test_a_failure_names_the_package_in_which_it_arises_and_what_that_requires(s
 )
 def test_which_packages_are_imported(site: Path, requires: str, is_chosen: bool) -> None:
     package(site, "user")
-    package(site, "asked", requires=requires)
+    package(site, "plugin", requires=requires)
     chosen = imports.gpu_stack(list(imports.installed(Root(), [str(site)])))
-    assert [distribution.name for distribution in chosen] == ["asked", "user"][not is_chosen :]
+    assert [distribution.name for distribution in chosen] == ["plugin", "user"][not is_chosen :]
 
 
 def test_the_modules_of_a_package() -> None:
@@ -136,7 +136,7 @@ def test_the_modules_of_a_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("package_name", "modules", "own"),
+    ("package_name", "modules", "expected"),
     [
         ("flash-attn", ["hopper", "flash_attn", "flash_attn_2_cuda"], ["flash_attn"]),
         ("flashinfer-python", ["b12x", "build_backend", "flashinfer"], ["flashinfer"]),
@@ -146,8 +146,8 @@ def test_the_modules_of_a_package() -> None:
         ("kernels", ["left", "right"], []),
     ],
 )
-def test_which_modules_are_a_packages_own(package_name: str, modules: list[str], own: list[str]) -> None:
-    assert imports.modules_to_import(package_name, modules) == own
+def test_which_modules_are_a_packages_own(package_name: str, modules: list[str], expected: list[str]) -> None:
+    assert imports.modules_to_import(package_name, modules) == expected
 
 
 def test_a_module_that_needs_the_driver_is_imported_without_one(site: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_module_that_needs_the_driver_is_imported_without_one(site: Path) -> N
 
 
 def test_an_import_that_waits_is_given_up_and_no_fault(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "LIMIT", 0.2)
+    monkeypatch.setattr(imports, "MODULE_SECONDS", 0.2)
     package(site, "waiting", code="import time; time.sleep(600)")
     package(site, "working")
     assert imported() == {"imported": {"working": "1.0"}, "failed": []}
