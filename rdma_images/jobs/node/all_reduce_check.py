@@ -35,9 +35,9 @@ MARK = "rdma-images-all-reduce"
 PORT = 29498  # where the ranks meet at the first node, beside torchrun's and the node check's
 LIMIT_SECONDS = 90.0  # for a few nodes; a second more for each node
 GRACE_SECONDS = 5.0  # for other ranks to say why, after one has failed
-END_SECONDS = 10.0  # for all ranks to end, after the last all-reduce
-NOTE_SECONDS = 20.0  # after which the node says where its ranks are, and hears of those of other nodes
-TELL_SECONDS = 5.0  # to tell other nodes of a failure
+FINISH_SECONDS = 10.0  # for all ranks to end, after the last all-reduce
+NOTE_SECONDS = 20.0  # after which the node says where its ranks are, and asks for failures of other nodes
+SHARE_SECONDS = 5.0  # for other nodes to read a failure
 MESSAGE_BYTES = 256 << 20
 ROUNDS = 5  # measured, after one that is not
 # Below this share of the adapters' rates something is wrong: published runs of 256 MiB on two and four nodes reach 80 %
@@ -47,11 +47,11 @@ QUOTED_LINES = 60  # of NCCL's log, after its first warning
 CHANNEL = re.compile(r"via NET/(?P<network>[^/\n]+)/\d+(?:\(\d+\))?(?P<ways>(?:/\w+)*)")
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is (?P<name>[\w;-]+)")
 # NCCL, src/misc/socket.cc: how an attempt ended, after which there may be another.
-ATTEMPT = re.compile(r"[Cc]onnect to (?P<address>[^\s<]+)<\d+> (?:returned|failed *:) *(?P<reason>[^,\n]+)")
-SOCKETS = re.compile(r"NET/Socket : Using (?P<interfaces>\[0\].+)")
-WAY = re.compile(r"NCCL INFO Channel \S+ : .* via (?P<way>[A-Z]\w+/[A-Za-z]\w*)")
+FAILED_CONNECTION = re.compile(r"[Cc]onnect to (?P<address>[^\s<]+)<\d+> (?:returned|failed *:) *(?P<reason>[^,\n]+)")
+SOCKET_INTERFACES = re.compile(r"NET/Socket : Using (?P<interfaces>\[0\].+)")
+CHANNEL_WAY = re.compile(r"NCCL INFO Channel \S+ : .* via (?P<way>[A-Z]\w+/[A-Za-z]\w*)")
 FAILURE_KEY = "failure"  # of the store: what the first rank said that failed
-HEARD_KEY = "heard"  # of the store: how many other nodes have read it
+READ_KEY = "readers"  # of the store: how many other nodes have read it
 EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt): .*")
 STATUS_NAMES = {number.value: number.name for number in signal.Signals}
 
@@ -100,7 +100,7 @@ def run_rank(options: argparse.Namespace, local_rank: int, folder: str) -> None:
     limit = datetime.timedelta(seconds=2 * LIMIT_SECONDS + options.nodes)  # the parent ends it before
     store = distributed.TCPStore(options.master, PORT, ranks, rank == 0, timeout=limit, wait_for_workers=False)
     store.set(rank_key(rank), "here")
-    open("%s/came.%d" % (folder, local_rank), "w").close()
+    open("%s/connected.%d" % (folder, local_rank), "w").close()
     store.wait([rank_key(number) for number in range(ranks)], limit)
     start = time.monotonic()
     distributed.init_process_group("nccl", store=store, rank=rank, world_size=ranks, timeout=limit)
@@ -119,12 +119,12 @@ def run_rank(options: argparse.Namespace, local_rank: int, folder: str) -> None:
     }
     with open("%s/result.%d" % (folder, local_rank), "w") as file:
         json.dump(result, file)
-    end_together(store, ranks, is_host=rank == 0)
+    wait_for_all_ranks(store, ranks, is_host=rank == 0)
 
 
-def end_together(store: Any, ranks: int, is_host: bool) -> None:
+def wait_for_all_ranks(store: Any, ranks: int, is_host: bool) -> None:
     """Wait until every rank has measured: one that ends earlier would break the connections of the others."""
-    deadline = time.monotonic() + END_SECONDS
+    deadline = time.monotonic() + FINISH_SECONDS
     try:
         store.add("measured", 1)
         while store.add("measured", 0) < ranks and time.monotonic() < deadline:
@@ -156,39 +156,40 @@ def start_rank(options: argparse.Namespace, local_rank: int, folder: str) -> int
         os._exit(code)
 
 
-def observe(options: argparse.Namespace, folder: str) -> None:
-    """Say where this node's ranks are when they should have ended, and hear what the store has of other nodes' ranks.
+def observe_ranks(options: argparse.Namespace, folder: str) -> None:
+    """Say where this node's ranks are when they should have ended, and exchange failures with the other nodes.
 
-    Writes how a rank of another node failed to `elsewhere` in `folder`; on the first node also the ranks that have not
-    come, to `missing`. Reads `failed`, which `check` writes, and tells it the other nodes.
+    Writes how a rank of another node failed to `remote-failure` in `folder`; on the first node also the ranks that have
+    not connected, to `missing-ranks`. Puts the `local-failure` that `share_failure` writes into the store, and writes
+    `shared-failure` when the other nodes have it.
     """
     from torch import distributed
 
     began, ranks = time.monotonic(), options.nodes * options.gpus
-    while time.monotonic() < began + NOTE_SECONDS and not os.path.exists(folder + "/failed"):
+    while time.monotonic() < began + NOTE_SECONDS and not os.path.exists(folder + "/local-failure"):
         time.sleep(0.1)
-    if not os.path.exists(folder + "/failed"):
+    if not os.path.exists(folder + "/local-failure"):
         print_finding("note", "not done after %.0f s: %s" % (NOTE_SECONDS, describe_waiting(options, folder)))
     limit = datetime.timedelta(seconds=LIMIT_SECONDS + options.nodes)
     store = distributed.TCPStore(options.master, PORT, ranks, False, timeout=limit, wait_for_workers=False)
-    missing, is_heard = list(range(ranks)) if options.rank == 0 else [], False
+    missing, has_read = list(range(ranks)) if options.rank == 0 else [], False
     while True:
-        text = "\n".join(read_lines(folder + "/failed"))
+        text = "\n".join(read_lines(folder + "/local-failure"))
         if text:
             store.compare_set(FAILURE_KEY, "", text)
-            if options.rank or store.add(HEARD_KEY, 0) >= options.nodes - 1:  # the store ends with rank 0
-                write(folder + "/told", text)
-        elif not is_heard and store.check([FAILURE_KEY]):
-            is_heard = True
-            write(folder + "/elsewhere", store.get(FAILURE_KEY).decode("utf-8", "replace"))
-            store.add(HEARD_KEY, 1)
+            if options.rank or store.add(READ_KEY, 0) >= options.nodes - 1:  # the store ends with rank 0
+                write_atomically(folder + "/shared-failure", text)
+        elif not has_read and store.check([FAILURE_KEY]):
+            has_read = True
+            write_atomically(folder + "/remote-failure", store.get(FAILURE_KEY).decode("utf-8", "replace"))
+            store.add(READ_KEY, 1)
         missing = [rank for rank in missing if not store.check([rank_key(rank)])]
         if options.rank == 0:
-            write(folder + "/missing", ", ".join(map(str, missing[:8])))
+            write_atomically(folder + "/missing-ranks", ", ".join(map(str, missing[:8])))
         time.sleep(1.0)
 
 
-def write(path: str, text: str) -> None:
+def write_atomically(path: str, text: str) -> None:
     """Write a file, so that nobody reads a part of it."""
     with open(path + ".new", "w") as file:
         file.write(text)
@@ -196,7 +197,7 @@ def write(path: str, text: str) -> None:
 
 
 def start_observer(options: argparse.Namespace, folder: str) -> int:
-    """Start the process of `observe`, and return its id: it ends when it is killed, or some time after the limit."""
+    """Start the process of `observe_ranks`, and return its id: it ends when killed, or some time after the limit."""
     sys.stdout.flush()
     process = os.fork()
     if process:
@@ -204,14 +205,14 @@ def start_observer(options: argparse.Namespace, folder: str) -> int:
     try:
         signal.alarm(int(2 * LIMIT_SECONDS) + options.nodes)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # torch's warnings about connections
-        observe(options, folder)
+        observe_ranks(options, folder)
     except Exception:
         time.sleep(2 * LIMIT_SECONDS + options.nodes)  # the store is not there: the ranks say it
     finally:
         os._exit(0)
 
 
-def end_process(process: int) -> None:
+def kill_process(process: int) -> None:
     """End a process of this one, which may have ended."""
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
         os.kill(process, signal.SIGKILL)
@@ -221,7 +222,7 @@ def end_process(process: int) -> None:
 def wait_for_ranks(processes: dict[int, int], limit: float, folder: str = "") -> dict[int, str]:
     """Wait for the ranks' processes to end, at most `limit` seconds; those that are left go on.
 
-    A rank that fails, here or on another node, which `elsewhere` in `folder` says, leaves the others a few seconds.
+    A rank that fails, here or on another node (`remote-failure` in `folder`), leaves the others a few seconds.
 
     Args:
         processes: The local rank of each process id.
@@ -235,7 +236,7 @@ def wait_for_ranks(processes: dict[int, int], limit: float, folder: str = "") ->
     running = dict(processes)
     deadline = time.monotonic() + limit
     while running and time.monotonic() < deadline:
-        if folder and os.path.exists(folder + "/elsewhere"):
+        if folder and os.path.exists(folder + "/remote-failure"):
             deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
             folder = ""
         process, status = os.waitpid(-1, os.WNOHANG)
@@ -266,7 +267,7 @@ def nccl_log(folder: str, local_rank: int) -> list[str]:
     return read_lines("%s/nccl.%d.log" % (folder, local_rank))
 
 
-def output(folder: str, local_rank: int) -> list[str]:
+def torch_output(folder: str, local_rank: int) -> list[str]:
     """Return what torch printed in a rank, without the frames of C++."""
     lines = read_lines("%s/output.%d" % (folder, local_rank))
     return [line for line in lines if not line.startswith("frame #")]
@@ -282,24 +283,24 @@ def print_failure(folder: str, local_rank: int) -> None:
     log = nccl_log(folder, local_rank)
     first = first_warning(log)
     first = first if first >= 0 else max(0, len(log) - 5)
-    for line in log[first : first + QUOTED_LINES] + output(folder, local_rank)[-QUOTED_LINES:]:
+    for line in log[first : first + QUOTED_LINES] + torch_output(folder, local_rank)[-QUOTED_LINES:]:
         print(line, flush=True)
 
 
-def failure(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> str:
-    """Return the sentence about ranks that failed: what the first says that ended by itself, or where they all wait."""
+def describe_failure(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> str:
+    """Return a sentence about ranks that failed: why the first ended that did so by itself, or where all wait."""
     local_rank, status = next(iter(failures.items()))
     rank, ranks = options.rank * options.gpus + local_rank, options.nodes * options.gpus
     log = nccl_log(folder, local_rank)
     if status:
         warning = first_warning(log)
-        exceptions = [match[0] for match in map(EXCEPTION.match, output(folder, local_rank)) if match]
+        exceptions = [match[0] for match in map(EXCEPTION.match, torch_output(folder, local_rank)) if match]
         last_line = "; the last line of its NCCL: " + nccl_text(log[-1]) if log else ""
         reason = nccl_text(log[warning]) if warning >= 0 else (exceptions or [status + last_line])[-1]
         return "rank %d of %d failed: %s" % (rank, ranks, reason[:300])
-    elsewhere = read_lines(folder + "/elsewhere")
-    if elsewhere:
-        return elsewhere[0][:300]
+    remote_failure = read_lines(folder + "/remote-failure")
+    if remote_failure:
+        return remote_failure[0][:300]
     return "not done after %.0f s: %s" % (LIMIT_SECONDS + options.nodes, describe_waiting(options, folder))
 
 
@@ -314,27 +315,27 @@ def describe_waiting(options: argparse.Namespace, folder: str) -> str:
     for local_rank in range(options.gpus):
         rank = options.rank * options.gpus + local_rank
         log = nccl_log(folder, local_rank)
-        if not os.path.exists("%s/came.%d" % (folder, local_rank)):
+        if not os.path.exists("%s/connected.%d" % (folder, local_rank)):
             return "rank %d has not reached %s, port %d%s" % (rank, options.master, PORT, unresolved(options.master))
-        attempts = [match for match in map(ATTEMPT.search, log) if match]
+        attempts = [match for match in map(FAILED_CONNECTION.search, log) if match]
         if attempts:
             address, reason = attempts[-1]["address"], attempts[-1]["reason"]
             itself = ", an address of this node itself: set NCCL_SOCKET_IFNAME to the interface that the nodes share"
             return "rank %d does not reach %s (%s)%s" % (rank, address, reason, itself if is_local(address) else "")
-    ways = sorted({match["way"] for match in map(WAY.search, log) if match})
+    ways = sorted({match["way"] for match in map(CHANNEL_WAY.search, log) if match})
     if ways and any("Init COMPLETE" in line for line in log):
         blame = ": try NCCL_P2P_DISABLE=1, since an IOMMU or PCI ACS breaks what GPUs send to each other"
-        sockets = [match["interfaces"] for match in map(SOCKETS.search, log) if match]
+        sockets = [match["interfaces"] for match in map(SOCKET_INTERFACES.search, log) if match]
         detail = blame if any(way.startswith("P2P") for way in ways) else ""
         if "NET/Socket" in ways and sockets and "[1]" in sockets[0]:
             detail = " on %s: set NCCL_SOCKET_IFNAME to those that the nodes share" % sockets[0][:200]
         return "rank %d waits in the all-reduce, over %s%s" % (rank, " and ".join(ways), detail)
     if log:
         return "the last line of rank %d's NCCL: %s" % (rank, nccl_text(log[-1])[:300])
-    missing = read_lines(folder + "/missing")
+    missing = read_lines(folder + "/missing-ranks")
     if missing:
         return "not all %d ranks have come to %s, port %d, as rank %s" % (ranks, options.master, PORT, missing[0])
-    if os.path.exists(folder + "/missing"):
+    if os.path.exists(folder + "/missing-ranks"):
         return "all %d ranks have come to %s, and NCCL has not started" % (ranks, options.master)
     return "NCCL has not started, or not all %d ranks have come to %s, port %d" % (ranks, options.master, PORT)
 
@@ -422,16 +423,16 @@ def findings(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
         )
 
 
-def tell_others(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> None:
-    """Have the observer tell the other nodes how a rank of this one failed, before the store ends with rank 0.
+def share_failure(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> None:
+    """Have the observer send the other nodes how a rank of this one failed, before the store ends with rank 0.
 
     On the first node, wait until they have read it: they look after NOTE_SECONDS.
     """
     if options.nodes < 2:
         return
-    write(folder + "/failed", failure(options, folder, failures))
-    deadline = time.monotonic() + TELL_SECONDS + (0.0 if options.rank else NOTE_SECONDS)
-    while not os.path.exists(folder + "/told") and time.monotonic() < deadline:
+    write_atomically(folder + "/local-failure", describe_failure(options, folder, failures))
+    deadline = time.monotonic() + SHARE_SECONDS + (0.0 if options.rank else NOTE_SECONDS)
+    while not os.path.exists(folder + "/shared-failure") and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
@@ -454,17 +455,17 @@ def check(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
     try:
         failures = wait_for_ranks(processes, LIMIT_SECONDS + options.nodes, folder)
         if any(failures.values()):
-            tell_others(options, folder, failures)
+            share_failure(options, folder, failures)
     finally:
-        end_process(observer)
+        kill_process(observer)
         for process in processes:
-            end_process(process)
+            kill_process(process)
     if failures:
         local_rank = next(iter(failures))
         if first_warning(nccl_log(folder, local_rank)) < 0:
             time.sleep(GRACE_SECONDS)  # for the rank to speak first that this one waited for
         print_failure(folder, local_rank)
-        yield "error", failure(options, folder, failures)
+        yield "error", describe_failure(options, folder, failures)
         return
     yield from findings(options, folder)
 

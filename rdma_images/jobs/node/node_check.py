@@ -103,8 +103,8 @@ def first_line(path: str) -> str:
     return read_file(path).partition("\n")[0].strip()
 
 
-def refusal(path: str) -> int:
-    """Return the number of the error with which a device's file cannot be opened; 0 where it can."""
+def open_errno(path: str) -> int:
+    """Return the errno of opening a device's file; 0 where it opens."""
     try:
         os.close(os.open(path, os.O_RDWR))
     except OSError as error:
@@ -112,13 +112,13 @@ def refusal(path: str) -> int:
     return 0
 
 
-def explain_refusal(number: int) -> str:
-    """Return what an error of opening a device's file says, and what refuses it."""
+def explain_open_error(error_number: int) -> str:
+    """Return the words of an errno of opening a device's file, and what refuses it."""
     causes = {
         errno.EACCES: "user %d has no right to its file: rdma-core's udev rules give it mode 0666" % os.getuid(),
         errno.EPERM: "the container's cgroup does not let the device in: ask for it, as with --device",
     }
-    return "%s%s" % (os.strerror(number), "; " + causes[number] if number in causes else "")
+    return "%s%s" % (os.strerror(error_number), "; " + causes[error_number] if error_number in causes else "")
 
 
 class Device:
@@ -140,8 +140,8 @@ class Device:
         interfaces = sorted({first_line(entry) for entry in glob.glob(path + "/ports/1/gid_attrs/ndevs/*")} - {""})
         self.interface = interfaces[0] if interfaces else ""
         self.mtu = first_line(root + "/sys/class/net/" + self.interface + "/mtu") if self.interface else ""
-        self.refusal = refusal(self.node) if self.node else errno.ENOENT
-        self.usable = not self.refusal
+        self.open_errno = open_errno(self.node) if self.node else errno.ENOENT
+        self.usable = not self.open_errno
         self.chip = first_line(path + "/sys_image_guid")
         self.pci = os.path.basename(os.path.realpath(path + "/device"))
         self.traffic_class = first_line(path + "/tc/1/traffic_class").partition("=")[2].strip()
@@ -178,8 +178,12 @@ def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) ->
     if nodes < 2 and not (fabric or count or usable):
         return
     severity = "error" if fabric or count else "warning"
-    refused = [device for device in carriers if device.refusal not in (0, errno.ENOENT)]
-    reason = "%s cannot be opened: %s" % (refused[0].name, explain_refusal(refused[0].refusal)) if refused else ""
+    unopenable = [device for device in carriers if device.open_errno not in (0, errno.ENOENT)]
+    reason = (
+        "%s cannot be opened: %s" % (unopenable[0].name, explain_open_error(unopenable[0].open_errno))
+        if unopenable
+        else ""
+    )
     if not carriers:
         yield (
             severity,
@@ -246,8 +250,8 @@ def named_devices(devices: list[Device], variable: str, setting: str) -> dict[st
     takes_beginnings = variable in TAKES_BEGINNINGS and "=" not in setting
     names: dict[str, list[Device]] = {}
     for word in setting.lstrip("^=").split(","):
-        name, _, rest = word.strip().partition(":")
-        port = rest.partition(":")[0]
+        name, _, port_and_rate = word.strip().partition(":")
+        port = port_and_rate.partition(":")[0]
         names[word.strip()] = [
             device
             for device in devices
@@ -369,8 +373,8 @@ def check_pci_links(devices: list[Device]) -> Iterator[Finding]:
 
 def are_halves(first: Device, second: Device) -> bool:
     """Return whether two devices are one port of a chip that has two places on PCI, as DGX Spark's ConnectX-7."""
-    places = [device.pci.rpartition(".") for device in (first, second)]
-    return bool(first.chip) and first.chip == second.chip and places[0][2] == places[1][2] and places[0] != places[1]
+    slots = [device.pci.rpartition(".") for device in (first, second)]
+    return bool(first.chip) and first.chip == second.chip and slots[0][2] == slots[1][2] and slots[0] != slots[1]
 
 
 def nccl_version() -> Version | None:
@@ -381,8 +385,8 @@ def nccl_version() -> Version | None:
             ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number))
         except (OSError, AttributeError):
             continue
-        major, rest = divmod(number.value, 10000 if number.value >= 10000 else 1000)
-        return (major, rest // 100, rest % 100)
+        major, minor_and_patch = divmod(number.value, 10000 if number.value >= 10000 else 1000)
+        return (major, minor_and_patch // 100, minor_and_patch % 100)
     return None
 
 
@@ -557,13 +561,13 @@ def check_visible_gpus(variables: Mapping[str, str], count: int) -> Iterator[Fin
 def check_device_files(gpus: list[str], count: int) -> Iterator[Finding]:
     """Yield GPUs whose files are here, and which a cgroup does not let this container open."""
     # Of other errors the GPU itself is broken, which others report.
-    refused = [path for path in sorted(gpus) if refusal(path) in (errno.EPERM, errno.EACCES)]
-    if refused and len(gpus) - len(refused) < max(1, count):  # of other jobs' GPUs Slurm lets none be opened
+    unopenable = [path for path in sorted(gpus) if open_errno(path) in (errno.EPERM, errno.EACCES)]
+    if unopenable and len(gpus) - len(unopenable) < max(1, count):  # of other jobs' GPUs Slurm lets none be opened
         yield (
             "error",
             "gpus",
             "%s may not be opened (%s): the container's cgroup has lost its devices, as after "
-            "`systemctl daemon-reload`: start it again, with CDI" % (", ".join(refused[:8]), os.strerror(1)),
+            "`systemctl daemon-reload`: start it again, with CDI" % (", ".join(unopenable[:8]), os.strerror(1)),
         )
 
 
@@ -925,8 +929,8 @@ def check_bootstrap(chosen: Interface | None, setting: str, nodes: int) -> Itera
         yield "warning", "interface", sentence
 
 
-def ask(function: Callable[[str], Any], name: str) -> str | None:
-    """Return what a function of names answers, "" for an error; None where no answer came in time."""
+def call_resolver(function: Callable[[str], Any], name: str) -> str | None:
+    """Return what a function of the resolver returns for a name: "" for an error, None for no answer in time."""
     answers: list[str] = []
 
     def run() -> None:
@@ -943,13 +947,13 @@ def ask(function: Callable[[str], Any], name: str) -> str | None:
 
 def resolve(name: str) -> str | None:
     """Return the IPv4 address of a name, "" where it has none; None where no answer came in time."""
-    return ask(socket.gethostbyname, name)
+    return call_resolver(socket.gethostbyname, name)
 
 
 def check_full_name() -> Iterator[Finding]:
     """Yield a full name of this node that has no address: torch/distributed/elastic gives it to the ranks."""
-    name = ask(socket.getfqdn, socket.gethostname())
-    if name and name != socket.gethostname() and ask(lambda text: socket.getaddrinfo(text, None), name) == "":
+    name = call_resolver(socket.getfqdn, socket.gethostname())
+    if name and name != socket.gethostname() and call_resolver(lambda text: socket.getaddrinfo(text, None), name) == "":
         yield (
             "warning",
             "names",
@@ -1012,10 +1016,10 @@ def rail_listener(rail: Rail) -> socket.socket:
     return listener
 
 
-def reached_rails(own_rails: list[Rail], peer_rails: list[list[Any]]) -> set[tuple[int, int]]:
+def reached_rails(local_rails: list[Rail], peer_rails: list[list[Any]]) -> set[tuple[int, int]]:
     """Return the pairs of adapters, ours and the neighbour's by position, that connect over our own interface."""
     waiting, reached, deadline = {}, set(), time.monotonic() + RAILS_SECONDS
-    for number, (_, interface, _) in enumerate(own_rails):
+    for number, (_, interface, _) in enumerate(local_rails):
         for other, (_, address, port) in enumerate(peer_rails):
             connection = socket.socket()
             connection.setblocking(False)
@@ -1033,15 +1037,15 @@ def reached_rails(own_rails: list[Rail], peer_rails: list[list[Any]]) -> set[tup
     return reached
 
 
-def check_rails(own_rails: list[Rail], peer: str, peer_rails: list[list[Any]]) -> Iterator[Finding]:
+def check_rails(local_rails: list[Rail], peer: str, peer_rails: list[list[Any]]) -> Iterator[Finding]:
     """Yield the adapters that do not reach those of the node `peer` in the same position, or its others."""
-    if len(own_rails) != len(peer_rails):
+    if len(local_rails) != len(peer_rails):
         return
     try:
-        reached = reached_rails(own_rails, peer_rails)
+        reached = reached_rails(local_rails, peer_rails)
     except OSError:  # a kernel that does not let a user choose the interface
         return
-    for number, (device, _, _) in enumerate(own_rails):
+    for number, (device, _, _) in enumerate(local_rails):
         peer_device, address, _ = peer_rails[number]
         if (number, number) not in reached:
             sentence = "%s does not reach %s of %s over TCP, at %s" % (device, peer_device, peer, address)
@@ -1058,7 +1062,7 @@ def check_rails(own_rails: list[Rail], peer: str, peer_rails: list[list[Any]]) -
             return
 
 
-def describe(error: OSError) -> str:
+def describe_connection_error(error: OSError) -> str:
     """Return what an error says, and what it means if nothing answers: a closed port is refused at once."""
     if isinstance(error, (TimeoutError, socket.timeout)) or error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH):
         return (
@@ -1075,7 +1079,7 @@ class Meeting:
     """The meeting of a job's nodes at the first one, which tells each its neighbour and what differs between nodes."""
 
     def __init__(
-        self, facts: Facts, address: str, nodes: int, rank: int, master: str, own_rails: Sequence[Rail] = ()
+        self, facts: Facts, address: str, nodes: int, rank: int, master: str, local_rails: Sequence[Rail] = ()
     ) -> None:
         self.facts, self.nodes, self.rank, self.master = facts, nodes, rank, master
         self.listener = socket.create_server((address, 0))
@@ -1090,14 +1094,14 @@ class Meeting:
                 self.facts["announced"] = self.listeners[-1].getsockname()
             except OSError:  # not an address of this node, which check_names reports where it matters
                 pass
-        for rail in own_rails:
+        for rail in local_rails:
             try:
                 self.listeners.append(rail_listener(rail))
             except OSError:  # the address is another network namespace's
                 continue
             self.rails.append(rail)
             self.facts["rails"].append((rail[0], *self.listeners[-1].getsockname()))
-        self.is_done, self.end = threading.Event(), 0.0
+        self.is_done, self.serve_until = threading.Event(), 0.0
         self.server = threading.Thread(target=self.serve, daemon=True)
         self.server.start()
 
@@ -1121,7 +1125,8 @@ class Meeting:
             yield (
                 "error",
                 "neighbour",
-                "%s is not reached at %s, over which NCCL starts: %s" % (name, address[0], describe(error)),
+                "%s is not reached at %s, over which NCCL starts: %s"
+                % (name, address[0], describe_connection_error(error)),
             )
         else:
             yield from check_large_message(connection, name)
@@ -1170,7 +1175,7 @@ class Meeting:
                     )
                 message["seconds ahead"] = message["clock"] - time.time()
                 present[message["rank"]] = (connection, message)
-        differences = compare([facts for _, facts in present.values()])
+        differences = describe_differences([facts for _, facts in present.values()])
         differences += [
             "the clock of %s is %.0f s off" % (facts["node"], facts["seconds ahead"])
             for _, facts in present.values()
@@ -1219,7 +1224,9 @@ class Meeting:
                             "the name of the first node, %s, is not resolved here (%s): no rank will meet the first"
                             % (self.master, error.strerror)
                         ) from None
-                    raise OSError("the first node is not reached at %s: %s" % (self.master, describe(error))) from None
+                    raise OSError(
+                        "the first node is not reached at %s: %s" % (self.master, describe_connection_error(error))
+                    ) from None
                 time.sleep(0.5)
         with connection:
             connection.settimeout(MEETING_SECONDS + CONNECT_SECONDS)
@@ -1237,7 +1244,7 @@ class Meeting:
         """
         while True:
             ready = select.select(self.listeners, [], [], 2.0)[0]
-            if self.is_done.is_set() and (not ready or time.monotonic() > self.end):
+            if self.is_done.is_set() and (not ready or time.monotonic() > self.serve_until):
                 return
             for listener in ready:
                 with listener.accept()[0] as connection:
@@ -1251,7 +1258,7 @@ class Meeting:
 
     def wait_for_neighbour(self) -> None:
         """Wait until the neighbour has come."""
-        self.end = time.monotonic() + LEAVING_SECONDS
+        self.serve_until = time.monotonic() + LEAVING_SECONDS
         self.is_done.set()
         self.server.join()
 
@@ -1267,20 +1274,20 @@ def is_local(address: str) -> bool:
 
 
 def check_shared_addresses(
-    own_rows: Sequence[Sequence[Any]], name: str, peer_rows: Sequence[Sequence[Any]], address: str
+    local_rows: Sequence[Sequence[Any]], name: str, peer_rows: Sequence[Sequence[Any]], address: str
 ) -> Iterator[Finding]:
     """Yield interfaces that NCCL's sockets use beside the first one, and whose addresses a neighbour has, too.
 
     A rank that connects to such an address, as of Docker's bridges, reaches its own node.
 
     Args:
-        own_rows: The interfaces of this node that NCCL's sockets use.
+        local_rows: The interfaces of this node that NCCL's sockets use.
         name: The neighbour's.
         peer_rows: Those of the neighbour.
         address: The neighbour's, over which NCCL starts.
     """
     peer_addresses = {row[1] for row in peer_rows}
-    shared = ["%s (%s)" % (row[0], row[1]) for row in own_rows if row[1] in peer_addresses]
+    shared = ["%s (%s)" % (row[0], row[1]) for row in local_rows if row[1] in peer_addresses]
     if shared:
         interface = next((row[0] for row in peer_rows if row[1] == address), "")
         yield (
@@ -1319,7 +1326,7 @@ def check_large_message(connection: socket.socket, name: str) -> Iterator[Findin
             )
 
 
-def compare(nodes: list[Facts]) -> list[str]:
+def describe_differences(nodes: list[Facts]) -> list[str]:
     """Return a sentence for each fact that differs between nodes: its values, and the nodes that deviate."""
     sentences = []
     for name in sorted(
@@ -1331,12 +1338,12 @@ def compare(nodes: list[Facts]) -> list[str]:
             by_value.setdefault(str(node.get(name, "nothing")), []).append(node["node"])
         if len(by_value) > 1:
             ordered = sorted(by_value.items(), key=lambda item: -len(item[1]))
-            rest = "; ".join("%s on %s" % (value, ", ".join(names[:4])) for value, names in ordered[1:4])
-            sentences.append("%s differs: %s on %d nodes; %s" % (name, ordered[0][0], len(ordered[0][1]), rest))
+            deviations = "; ".join("%s on %s" % (value, ", ".join(names[:4])) for value, names in ordered[1:4])
+            sentences.append("%s differs: %s on %d nodes; %s" % (name, ordered[0][0], len(ordered[0][1]), deviations))
     return sentences
 
 
-def joined(values: Iterable[str]) -> str:
+def join_distinct(values: Iterable[str]) -> str:
     """Return the different ones of some values, in their order and with commas."""
     return ",".join(sorted(set(values)))
 
@@ -1353,7 +1360,7 @@ def node_facts(root: str, devices: list[Device], name: str, nccl: Version | None
         **{key: value for key, value in os.environ.items() if SHARED_SETTINGS.fullmatch(key)},
         "node": name,
         "kernel": os.uname().release,
-        "GPUs": joined(text.partition("Model:")[2].split("\n")[0].strip() for text in models),
+        "GPUs": join_distinct(text.partition("Model:")[2].split("\n")[0].strip() for text in models),
         "number of GPUs": str(len(glob.glob(root + "/dev/nvidia[0-9]*"))),
         "NVIDIA driver": driver.group(1) if driver else "",
         "nvidia_peermem": str(os.path.isdir(root + "/sys/module/nvidia_peermem")),
@@ -1361,12 +1368,12 @@ def node_facts(root: str, devices: list[Device], name: str, nccl: Version | None
         "NCCL": "%d.%d.%d" % nccl if nccl else "",
         "NCCL's network plugin": "found" if has_plugin else "not found",
         "EFA driver": first_line(root + "/sys/module/efa/version"),
-        "RDMA devices": joined(device.driver for device in usable),
+        "RDMA devices": join_distinct(device.driver for device in usable),
         "number of usable RDMA devices": str(len(usable)),
-        "firmware of adapters": joined(device.firmware for device in usable),
-        "link rates": joined(device.rate for device in usable),
-        "MTU": joined(device.mtu for device in usable),
-        "indexes of RoCE v2": joined(routed),
+        "firmware of adapters": join_distinct(device.firmware for device in usable),
+        "link rates": join_distinct(device.rate for device in usable),
+        "MTU": join_distinct(device.mtu for device in usable),
+        "indexes of RoCE v2": join_distinct(routed),
     }
 
 
@@ -1448,8 +1455,8 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
         if not any(device.usable for device in devices):
             family = os.environ.get("NCCL_SOCKET_FAMILY", "")
             yield from check_ipv6(rows, ipv6_interfaces(root), setting, family)
-        own_rails = rails(fabric_devices(devices, options.fabric))
-        meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master, own_rails)
+        local_rails = rails(fabric_devices(devices, options.fabric))
+        meeting = Meeting(facts, chosen[1], options.nodes, options.rank, options.master, local_rails)
         yield from meeting.findings()
         meeting.wait_for_neighbour()
 

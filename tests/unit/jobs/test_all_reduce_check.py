@@ -15,7 +15,7 @@ import pytest
 from rdma_images.jobs.node import all_reduce_check
 
 LOGS = Path(__file__).parents[2] / "data" / "nccl-logs"
-PERFORMED = Path(__file__).parents[2] / "data" / "preflight-logs"
+PREFLIGHT_LOGS = Path(__file__).parents[2] / "data" / "preflight-logs"
 OPTIONS = argparse.Namespace(fabric="efa", adapters=0, gpus=1, nodes=2, rank=0, master="n0", root="/none")
 
 
@@ -91,13 +91,13 @@ def test_a_bandwidth_far_below_the_adapters_is_a_warning(tmp_path: Path) -> None
     assert "over NET/IB with GPUDirect" in note
 
 
-def performed_lines(name: str, beginning: str) -> list[str]:
+def preflight_log_lines(name: str, beginning: str) -> list[str]:
     """Return the lines of a node's NCCL in the log of a performed report."""
-    lines = (PERFORMED / f"{name}.log").read_text().splitlines()
+    lines = (PREFLIGHT_LOGS / f"{name}.log").read_text().splitlines()
     return [line.partition(": ")[2] for line in lines if line.startswith(beginning)]
 
 
-def start(code: str) -> int:
+def start_python(code: str) -> int:
     return os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])
 
 
@@ -105,80 +105,86 @@ def test_the_first_that_fails_is_named_first(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(all_reduce_check, "GRACE_SECONDS", 0.5)
     begin = time.monotonic()
     processes = {
-        start("import time; time.sleep(60)"): 0,
-        start("import os; os.kill(os.getpid(), 11)"): 1,
-        start(""): 2,
+        start_python("import time; time.sleep(60)"): 0,
+        start_python("import os; os.kill(os.getpid(), 11)"): 1,
+        start_python(""): 2,
     }
     assert list(all_reduce_check.wait_for_ranks(processes, 30).items()) == [(1, "SIGSEGV"), (0, "")]
     assert time.monotonic() - begin < 20
-    all_reduce_check.end_process(next(iter(processes)))
+    all_reduce_check.kill_process(next(iter(processes)))
 
 
-def failure(folder: Path, status: str, log: str = "", output: str = "") -> str:
+def describe_failure(folder: Path, status: str, log: str = "", output: str = "") -> str:
     (folder / "nccl.0.log").write_text(log)
     (folder / "output.0").write_text(output)
-    return all_reduce_check.failure(OPTIONS, str(folder), {0: status})
+    return all_reduce_check.describe_failure(OPTIONS, str(folder), {0: status})
 
 
 def test_a_failure_quotes_what_names_the_reason(tmp_path: Path) -> None:
     warning = "n0:1:1 [0] bootstrap.cc:114 NCCL WARN Bootstrap : no socket interface found\n"
     exception = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:93, invalid usage"
     output = f"{exception}\nLast error:\nBootstrap\n"
-    assert failure(tmp_path, "exit code 1", warning, output) == (
+    assert describe_failure(tmp_path, "exit code 1", warning, output) == (
         "rank 0 of 2 failed: Bootstrap : no socket interface found"
     )
-    assert failure(tmp_path, "exit code 1", "", output) == f"rank 0 of 2 failed: {exception}"
-    assert failure(tmp_path, "SIGSEGV") == "rank 0 of 2 failed: SIGSEGV"
+    assert describe_failure(tmp_path, "exit code 1", "", output) == f"rank 0 of 2 failed: {exception}"
+    assert describe_failure(tmp_path, "SIGSEGV") == "rank 0 of 2 failed: SIGSEGV"
 
 
 def test_a_rank_that_a_signal_ends_is_told_with_the_last_line_of_nccl(tmp_path: Path) -> None:
     """As in NVIDIA/nccl issue 1091: the network plugin crashes as it starts."""
-    log = "\n".join(performed_lines("NVIDIA-nccl-1091", "node0: node0:"))
-    assert failure(tmp_path, "SIGSEGV", log) == (
+    log = "\n".join(preflight_log_lines("NVIDIA-nccl-1091", "node0: node0:"))
+    assert describe_failure(tmp_path, "SIGSEGV", log) == (
         "rank 0 of 2 failed: SIGSEGV; the last line of its NCCL: "
         "Successfully loaded external network plugin /tmp/plugin/libnccl-net.so"
     )
 
 
 def test_where_ranks_wait(tmp_path: Path) -> None:
-    assert failure(tmp_path, "").startswith(
+    assert describe_failure(tmp_path, "").startswith(
         "not done after 92 s: rank 0 has not reached n0, port 29498: the name is not resolved here ("
     )
-    (tmp_path / "came.0").touch()
-    assert failure(tmp_path, "") == (
+    (tmp_path / "connected.0").touch()
+    assert describe_failure(tmp_path, "") == (
         "not done after 92 s: NCCL has not started, or not all 2 ranks have come to n0, port 29498"
     )
-    (tmp_path / "missing").touch()
-    assert failure(tmp_path, "") == "not done after 92 s: all 2 ranks have come to n0, and NCCL has not started"
-    (tmp_path / "missing").write_text("1")
-    assert failure(tmp_path, "") == "not done after 92 s: not all 2 ranks have come to n0, port 29498, as rank 1"
-    line = performed_lines("Blackwellboy-model-serving-minefield-45", "node0: node0:")[-1]
-    assert failure(tmp_path, "", line).startswith("not done after 92 s: the last line of rank 0's NCCL: ncclCommInit")
-    (tmp_path / "elsewhere").write_text("rank 1 of 2 failed: out of memory")
-    assert failure(tmp_path, "", line) == "rank 1 of 2 failed: out of memory"
+    (tmp_path / "missing-ranks").touch()
+    assert (
+        describe_failure(tmp_path, "") == "not done after 92 s: all 2 ranks have come to n0, and NCCL has not started"
+    )
+    (tmp_path / "missing-ranks").write_text("1")
+    assert (
+        describe_failure(tmp_path, "") == "not done after 92 s: not all 2 ranks have come to n0, port 29498, as rank 1"
+    )
+    line = preflight_log_lines("Blackwellboy-model-serving-minefield-45", "node0: node0:")[-1]
+    assert describe_failure(tmp_path, "", line).startswith(
+        "not done after 92 s: the last line of rank 0's NCCL: ncclCommInit"
+    )
+    (tmp_path / "remote-failure").write_text("rank 1 of 2 failed: out of memory")
+    assert describe_failure(tmp_path, "", line) == "rank 1 of 2 failed: out of memory"
 
 
 def test_a_collective_that_hangs_names_the_way(tmp_path: Path) -> None:
     """As in NVIDIA/nccl issues 120 and 182 and nccl-tests issue 115: the IOMMU breaks what GPUs send to each other."""
-    (tmp_path / "came.0").touch()
-    direct = failure(tmp_path, "", (LOGS / "p2p-default.log").read_text())
+    (tmp_path / "connected.0").touch()
+    direct = describe_failure(tmp_path, "", (LOGS / "p2p-default.log").read_text())
     assert re.fullmatch(r"not done after 92 s: rank 0 waits in the all-reduce, over P2P/\w+: try NCCL_P2P_.+", direct)
-    sockets = failure(tmp_path, "", (LOGS / "net-socket.log").read_text())
+    sockets = describe_failure(tmp_path, "", (LOGS / "net-socket.log").read_text())
     assert sockets == "not done after 92 s: rank 0 waits in the all-reduce, over NET/Socket"
     # As in pytorch/pytorch issue 68893: NCCL's sockets take interfaces that do not lead to the other node.
     log = (LOGS / "net-socket.log").read_text()
     used = "[0]eth0:10.77.0.1<0> [1]veth75fa783:fe80::1%veth75fa783<0>"
-    several = failure(tmp_path, "", re.sub(r"(?<=NET/Socket : Using ).+", used, log))
+    several = describe_failure(tmp_path, "", re.sub(r"(?<=NET/Socket : Using ).+", used, log))
     assert several.endswith(f"over NET/Socket on {used}: set NCCL_SOCKET_IFNAME to those that the nodes share")
 
 
 @pytest.mark.parametrize("is_local", [True, False])
 def test_an_address_that_a_rank_does_not_reach(tmp_path: Path, is_local: bool) -> None:
     """As in NVIDIA/nccl issue 697: the bridges of Docker have the same addresses on all nodes."""
-    log = "\n".join(performed_lines("NVIDIA-nccl-697", "node1: node1:"))
+    log = "\n".join(preflight_log_lines("NVIDIA-nccl-697", "node1: node1:"))
     log = log.replace("172.19.0.1", "127.0.0.1") if is_local else log
-    (tmp_path / "came.0").touch()
-    assert failure(tmp_path, "", log) == (
+    (tmp_path / "connected.0").touch()
+    assert describe_failure(tmp_path, "", log) == (
         "not done after 92 s: rank 0 does not reach 127.0.0.1 (Connection refused), an address of this node itself: "
         "set NCCL_SOCKET_IFNAME to the interface that the nodes share"
         if is_local
@@ -188,12 +194,12 @@ def test_an_address_that_a_rank_does_not_reach(tmp_path: Path, is_local: bool) -
 
 def test_ranks_do_not_wait_for_one_of_another_node_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(all_reduce_check, "GRACE_SECONDS", 0.5)
-    (tmp_path / "elsewhere").write_text("rank 1 of 2 failed: out of memory")
+    (tmp_path / "remote-failure").write_text("rank 1 of 2 failed: out of memory")
     begin = time.monotonic()
-    processes = {start("import time; time.sleep(60)"): 0}
+    processes = {start_python("import time; time.sleep(60)"): 0}
     assert all_reduce_check.wait_for_ranks(processes, 30, str(tmp_path)) == {0: ""}
     assert time.monotonic() - begin < 20
-    all_reduce_check.end_process(next(iter(processes)))
+    all_reduce_check.kill_process(next(iter(processes)))
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")

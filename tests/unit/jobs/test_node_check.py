@@ -581,9 +581,9 @@ def test_the_number_of_usable_devices_is_compared(tmp_path: Path) -> None:
         device(tmp_path / name, "erdma_1", "erdma", usable=usable)
         root = str(tmp_path / name)
         facts.append(node_check.node_facts(root, node_check.read_devices(root), name, (2, 30, 7)))
-    assert node_check.compare(facts) == ["number of usable RDMA devices differs: 2 on 1 nodes; 1 on n2"]
+    assert node_check.describe_differences(facts) == ["number of usable RDMA devices differs: 2 on 1 nodes; 1 on n2"]
     facts[1].update({"NCCL": "2.28.9", "torch": "2.15.0"})
-    differences = node_check.compare(facts)
+    differences = node_check.describe_differences(facts)
     assert "NCCL differs: 2.30.7 on 1 nodes; 2.28.9 on n2" in differences
     assert "torch differs:  on 1 nodes; 2.15.0 on n2" in differences
 
@@ -689,7 +689,7 @@ def test_a_neighbour_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_what_a_firewall_drops(error: OSError, is_firewall: bool) -> None:
-    assert ("a firewall or security group may drop it" in node_check.describe(error)) == is_firewall
+    assert ("a firewall or security group may drop it" in node_check.describe_connection_error(error)) == is_firewall
 
 
 def test_a_first_node_that_gives_no_answer_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -986,7 +986,7 @@ def test_settings_that_differ_between_nodes_are_named(monkeypatch: pytest.Monkey
     assert "NCCL_DEBUG_FILE" not in facts
     other = {**facts, "node": "b"}
     del other["NCCL_IB_HCA"]
-    assert node_check.compare([facts, other]) == ["NCCL_IB_HCA differs: mlx5_0 on 1 nodes; nothing on b"]
+    assert node_check.describe_differences([facts, other]) == ["NCCL_IB_HCA differs: mlx5_0 on 1 nodes; nothing on b"]
 
 
 @pytest.mark.parametrize(
