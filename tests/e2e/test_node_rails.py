@@ -12,7 +12,7 @@ import pytest
 from rdma_images.jobs.node import node_check
 from rdma_images.jobs.write import render
 from tests.e2e import unpacked
-from tests.unit.jobs.test_node_check import device, write
+from tests.support.node_files import write_device, write_file
 
 pytestmark = [pytest.mark.e2e, unpacked.needs]
 
@@ -59,8 +59,8 @@ def warnings(networks: dict[int, str], folder: Path, **variables: str) -> list[s
         root = folder / str(node)
         for rail in range(2) if not root.exists() else ():
             address = f"0000:0000:0000:0000:0000:ffff:0a58:{rail + 1:02x}{node:02x}"
-            device(root, f"mlx5_{rail}", "mlx5_core", (address, address))
-            write(root / f"sys/class/infiniband/mlx5_{rail}/ports/1/gid_attrs/ndevs/0", f"roce{rail}")
+            write_device(root, f"mlx5_{rail}", "mlx5_core", (address, address))
+            write_file(root / f"sys/class/infiniband/mlx5_{rail}/ports/1/gid_attrs/ndevs/0", f"roce{rail}")
         meeting = [f"--root={root}", "--nodes=2", f"--rank={node - 1}", "--master=10.88.0.1"]
         command = ["ip", "netns", "exec", name, sys.executable, "-c", render.packed_program(node_check), *meeting]
         environment = {**os.environ, "NCCL_SOCKET_IFNAME": "eth0", "RDMA_IMAGES_NODE": f"n{node}", **variables}

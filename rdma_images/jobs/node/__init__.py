@@ -1,1 +1,1 @@
-"""What runs on a job's nodes beside the user's command: plain Python 3.8, each module alone, without dependencies."""
+"""Run on a job's nodes beside the user's command: plain Python 3.8, packed into the job's files."""

@@ -14,7 +14,6 @@ import contextlib
 import datetime
 import glob
 import importlib.util
-import itertools
 import json
 import os
 import re
@@ -25,6 +24,10 @@ import tempfile
 import time
 import traceback
 from typing import TYPE_CHECKING, Any
+
+from rdma_images.jobs.node.finding import node_name
+from rdma_images.jobs.node.gpus import visible_gpu_names
+from rdma_images.jobs.node.interfaces import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,13 +76,7 @@ def visible_gpus() -> int:
     """Return how many GPUs this process may use, without CUDA, which a process must not start before it forks."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     files = len(glob.glob("/dev/nvidia[0-9]*"))
-    return files if visible is None else min(files, len(visible_names(visible)))
-
-
-def visible_names(setting: str) -> list[str]:
-    """Return the GPUs that a value of CUDA_VISIBLE_DEVICES leaves: CUDA stops at the first that is none."""
-    names = [name.strip() for name in setting.split(",")]
-    return list(itertools.takewhile(lambda name: re.match(r"\d|GPU-|MIG-", name), names))
+    return files if visible is None else min(files, len(visible_gpu_names(visible)))
 
 
 def rank_key(rank: int) -> str:
@@ -349,16 +346,6 @@ def unresolved(name: str) -> str:
     return ""
 
 
-def is_local(address: str) -> bool:
-    """Return whether an IPv4 address is one of this node."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((address, PORT))  # nothing is sent: the kernel chooses the address to send from
-        except OSError:
-            return False
-        return bool(probe.getsockname()[0] == address)
-
-
 class Networks:
     """The networks between nodes that NCCL's logs of this node's ranks name."""
 
@@ -472,8 +459,7 @@ def check(options: argparse.Namespace, folder: str) -> Iterator[Finding]:
 
 def print_finding(severity: str, sentence: str) -> None:
     """Print the line of a finding."""
-    node = os.environ.get("RDMA_IMAGES_NODE") or socket.gethostname()
-    print(MARK, node, severity, "all-reduce:", sentence, flush=True)
+    print(MARK, node_name(), severity, "all-reduce:", sentence, flush=True)
 
 
 def main(arguments: list[str]) -> int:

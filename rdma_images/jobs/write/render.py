@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import importlib
 import json
 import re
 import shlex
@@ -17,6 +18,7 @@ import jinja2
 
 from rdma_images.core import paths, templates
 from rdma_images.core.errors import RefusedError
+from rdma_images.jobs import node as node_programs
 from rdma_images.jobs.node import all_reduce_check, node_check
 from rdma_images.jobs.write.job import Job
 from rdma_images.registry.reference import with_registry_host
@@ -26,6 +28,14 @@ NOT_IN_YAML = re.compile(
     "[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
 )  # yaml.org/spec/1.2.2, c-printable, and line breaks of 1.1
 TAKEN_BY_PODS = re.compile(r"\$(?=[$(])")
+# Registers each module as imported before the next, and runs the program as __main__.
+BUNDLE = """
+import sys, types
+for name, source in {modules!r}:
+    sys.modules[name] = types.ModuleType(name)
+    exec(source, sys.modules[name].__dict__)
+exec({program!r})
+"""
 START = "exec(__import__('zlib').decompress(__import__('base64').b64decode('{}')))"
 
 
@@ -99,12 +109,29 @@ def _environment() -> jinja2.Environment:
 
 @cache
 def packed_program(module: ModuleType) -> str:
-    """Return what `python3 -c` runs as a module: one line without a quotation mark other than the apostrophe."""
-    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    """Return a program, and the modules of its package that it imports, for `python3 -c`.
+
+    Returns:
+        One line without a quotation mark other than the apostrophe.
+    """
+    sources: dict[str, str] = {}
+    _add_sources(module.__name__, sources)
+    program = sources.pop(module.__name__)
+    bundle = BUNDLE.format(modules=list(sources.items()), program=program)
+    return START.format(base64.b64encode(zlib.compress(bundle.encode(), 9)).decode())
+
+
+def _add_sources(name: str, sources: dict[str, str]) -> None:
+    """Add a module of jobs/node to `sources`, without its docstrings and after the modules that it imports."""
+    tree = ast.parse(Path(str(importlib.import_module(name).__file__)).read_text(encoding="utf-8"))
+    imported = [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)]
+    for module in imported:
+        if module.startswith(f"{node_programs.__name__}.") and module not in sources:
+            _add_sources(module, sources)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]
-    return START.format(base64.b64encode(zlib.compress(ast.unparse(tree).encode(), 9)).decode())
+    sources[name] = ast.unparse(tree)
 
 
 def _refuse(reason: str, fix: str) -> NoReturn:

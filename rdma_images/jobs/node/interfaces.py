@@ -1,0 +1,212 @@
+"""Check the interfaces of NCCL's sockets, which it chooses by the rule of its version."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import ipaddress
+import os
+import re
+import socket
+import struct
+from typing import TYPE_CHECKING, Any
+
+from rdma_images.jobs.node.system import read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rdma_images.jobs.node.finding import Finding
+    from rdma_images.jobs.node.system import Version
+
+    Interface = tuple[str, str, bool]  # name, IPv4 address, whether it is running: up, and with a link
+
+OUTSIDE = ("8.8.8.8", 80)  # whose route vLLM, SGLang and Ray ask the kernel for; nothing is sent there
+PROXY_PORTS = {"3A99", "3A9E"}  # 15001 and 15006, where Istio's proxy takes what its pod sends and gets
+TCP_LISTEN = "0A"  # in /proc/net/tcp
+IFF_RUNNING = 0x40  # include/uapi/linux/if.h
+# Interfaces of containers and virtual machines by the names that Docker, libvirt, CNI, Podman and LXC give them.
+NODE_LOCAL_INTERFACE = re.compile(
+    r"lo|docker|virbr|veth|cni|pod-id-link|flannel|cali|podman|lxcbr|lxdbr|nerdctl|br-[\da-f]{12}$"
+)
+VPN_INTERFACE = re.compile(r"tailscale|wg\d|tun\d|zt\w{8}")  # Tailscale, WireGuard, OpenVPN, ZeroTier
+
+
+def read_interfaces() -> list[Interface]:
+    """Return the interfaces that have an IPv4 address, in the kernel's order."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        buffer = array.array("B", bytes(16384))
+        request = struct.pack("iL", len(buffer), buffer.buffer_info()[0])
+        used = struct.unpack("iL", fcntl.ioctl(probe.fileno(), 0x8912, request))[0]  # SIOCGIFCONF
+        interfaces = []
+        for row in [buffer.tobytes()[n : n + 40] for n in range(0, used, 40)]:
+            flags = fcntl.ioctl(probe.fileno(), 0x8913, row)[16]  # SIOCGIFFLAGS
+            name = row[:16].split(b"\0")[0].decode()
+            interfaces.append((name, socket.inet_ntoa(row[20:24]), bool(flags & IFF_RUNNING)))
+    return interfaces
+
+
+def socket_interfaces(rows: list[Interface], setting: str, nccl: Version | None = None) -> list[Interface]:
+    """Return the interfaces of NCCL's sockets, as its src/misc/socket.cc chooses them: it starts over the first one.
+
+    `setting` is the value of NCCL_SOCKET_IFNAME, "" where it is not set. NCCL before 2.28 takes interfaces without a
+    link, too, and those of libvirt as any other; of one that is not known the newest's rule is taken.
+    """
+    is_old = nccl is not None and nccl < (2, 28, 0)
+    rows = [row for row in rows if is_old or row[2]]
+    if len(setting) > 1:
+        is_excluded, is_exact = setting.startswith("^"), setting.lstrip("^").startswith("=")
+        patterns = setting.lstrip("^").lstrip("=").split(",")
+
+        def matches(name: str) -> bool:
+            return any(name == pattern if is_exact else name.startswith(pattern) for pattern in patterns if pattern)
+
+        return [row for row in rows if matches(row[0]) != is_excluded]
+    choices = (
+        [row for row in rows if row[0].startswith("ib")],
+        [row for row in rows if not row[0].startswith(("lo", "docker") if is_old else ("lo", "docker", "virbr"))],
+        [row for row in rows if row[0].startswith("docker")],
+        rows,
+    )
+    return next((choice for choice in choices if choice), [])
+
+
+def bootstrap_interface(rows: list[Interface], setting: str, nccl: Version | None = None) -> Interface | None:
+    """Return the interface that NCCL starts over; None where there is none."""
+    return next(iter(socket_interfaces(rows, setting, nccl)), None)
+
+
+def ipv6_interfaces(root: str) -> list[tuple[str, ipaddress.IPv6Address]]:
+    """Return the interfaces that have IPv6 addresses, as /proc/net/if_inet6 has them, without the loopback."""
+    rows = [line.split() for line in read_file(root + "/proc/net/if_inet6").splitlines()]
+    return [(row[5], ipaddress.IPv6Address(int(row[0], 16))) for row in rows if len(row) > 5 and row[5] != "lo"]
+
+
+def check_ipv6(
+    rows: list[Interface], ipv6_rows: list[tuple[str, ipaddress.IPv6Address]], setting: str, family: str
+) -> Iterator[Finding]:
+    """Yield interfaces that NCCL's sockets use beside the first one for an IPv6 address alone, as veth of containers.
+
+    Args:
+        rows: The node's interfaces with an IPv4 address.
+        ipv6_rows: Those with an IPv6 address.
+        setting: The value of NCCL_SOCKET_IFNAME, "" where it is not set.
+        family: That of NCCL_SOCKET_FAMILY.
+    """
+    if family == "AF_INET6" and not ipv6_rows:
+        yield "error", "interface", "NCCL_SOCKET_FAMILY=AF_INET6, and no interface has an address of IPv6"
+    names = {row[0] for row in rows}
+    is_chosen = setting or family == "AF_INET" or any(name.startswith("ib") for name in names | dict(ipv6_rows).keys())
+    if is_chosen:
+        return
+    local = [
+        "%s (%s)" % row
+        for row in ipv6_rows
+        if row[0] not in names
+        and row[1].is_link_local
+        and NODE_LOCAL_INTERFACE.match(row[0])
+        and not row[0].startswith(("docker", "virbr"))
+    ]
+    if local:
+        interface = bootstrap_interface(rows, "")
+        yield (
+            "warning",
+            "interface",
+            "NCCL's sockets use %s, too, which other nodes do not reach: set NCCL_SOCKET_IFNAME%s"
+            % (", ".join(local[:4]), "=" + interface[0] if interface else ""),
+        )
+
+
+def announced_address() -> str:
+    """Return what vLLM, SGLang and Ray announce: their variable's address, else the default route's; "" for none."""
+    for name in ("VLLM_HOST_IP", "SGLANG_HOST_IP"):
+        if os.environ.get(name):
+            return os.environ[name]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(OUTSIDE)
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
+
+
+def check_route(root: str, chosen: Interface | None) -> Iterator[Finding]:
+    """Yield a finding if the kernel routes the network of the interface that NCCL starts over by another one."""
+    rows = [row.split() for row in read_file(root + "/proc/net/route").splitlines()[1:]]
+    routes = [(row[0], row[1], row[7], int(row[6])) for row in rows if len(row) > 7 and row[1] != "00000000"]
+    for name, network, mask, _ in routes:
+        if chosen is None or name != chosen[0]:
+            continue
+        # Of equal metrics the first, as the kernel has it.
+        first = min((row for row in routes if row[1:3] == (network, mask)), key=lambda row: row[3])
+        if first[0] != name:
+            yield (
+                "warning",
+                "route",
+                "NCCL starts over %s, and the kernel sends to its network over %s: give each its own network"
+                % (name, first[0]),
+            )
+
+
+def check_proxy(root: str, nodes: int) -> Iterator[Finding]:
+    """Yield a finding if a service mesh takes the connections of this pod."""
+    rows = [
+        row.split() for row in (read_file(root + "/proc/net/tcp") + read_file(root + "/proc/net/tcp6")).splitlines()
+    ]
+    ports = {row[1].rpartition(":")[2] for row in rows if len(row) > 3 and row[3] == TCP_LISTEN}
+    if nodes > 1 and ports >= PROXY_PORTS:
+        yield (
+            "warning",
+            "proxy",
+            "Istio's proxy takes NCCL's connections of this pod: label the pods sidecar.istio.io/inject: 'false'",
+        )
+
+
+def check_bootstrap(chosen: Interface | None, setting: str, nodes: int) -> Iterator[Finding]:
+    """Yield why NCCL cannot start over the interface that it will choose, `setting` being NCCL_SOCKET_IFNAME."""
+    if chosen is None:
+        yield "error", "interface", "NCCL_SOCKET_IFNAME=%s fits no interface that is up" % setting
+    elif nodes > 1 and NODE_LOCAL_INTERFACE.match(chosen[0]):
+        # Of others only the name says it: a neighbour that is not reached at its address is an error of its own.
+        severity = "error" if chosen[1].startswith("127.") else "warning"
+        advice = "set NCCL_SOCKET_IFNAME to the nodes' own"
+        sentence = "NCCL will start over %s (%s), which other nodes do not reach: %s" % (*chosen[:2], advice)
+        yield severity, "interface", sentence
+    elif nodes > 1 and not setting and VPN_INTERFACE.match(chosen[0]):
+        sentence = "NCCL will start over %s (%s), a VPN's: set NCCL_SOCKET_IFNAME to the nodes' own" % chosen[:2]
+        yield "warning", "interface", sentence
+
+
+def is_local(address: str) -> bool:
+    """Return whether an IPv4 address is one of this node."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, OUTSIDE[1]))  # nothing is sent: the kernel chooses the address to send from
+        except OSError:
+            return False
+        return bool(probe.getsockname()[0] == address)
+
+
+def check_shared_addresses(
+    local_rows: Sequence[Sequence[Any]], name: str, peer_rows: Sequence[Sequence[Any]], address: str
+) -> Iterator[Finding]:
+    """Yield interfaces that NCCL's sockets use beside the first one, and whose addresses a neighbour has, too.
+
+    A rank that connects to such an address, as of Docker's bridges, reaches its own node.
+
+    Args:
+        local_rows: The interfaces of this node that NCCL's sockets use.
+        name: The neighbour's.
+        peer_rows: Those of the neighbour.
+        address: The neighbour's, over which NCCL starts.
+    """
+    peer_addresses = {row[1] for row in peer_rows}
+    shared = ["%s (%s)" % (row[0], row[1]) for row in local_rows if row[1] in peer_addresses]
+    if shared:
+        interface = next((row[0] for row in peer_rows if row[1] == address), "")
+        yield (
+            "warning",
+            "interface",
+            "NCCL's sockets use %s, too, and %s has the same addresses: set NCCL_SOCKET_IFNAME=%s"
+            % (", ".join(shared[:4]), name, interface),
+        )

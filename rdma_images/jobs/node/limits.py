@@ -1,0 +1,113 @@
+"""Check the node's limits of memory, files and disk."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import resource
+from typing import TYPE_CHECKING
+
+from rdma_images.jobs.node.system import first_line, read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rdma_images.jobs.node.finding import Finding
+    from rdma_images.jobs.node.rdma_devices import Device
+
+CAP_IPC_LOCK = 14  # bit of the capability that lifts the limit of locked memory
+MIN_SHM_BYTES = 1 << 30  # bytes; Docker gives 64 MiB
+MIN_DISK_BYTES = 1 << 30  # bytes free where jobs keep caches and temporary files
+MIN_MEMORY_BYTES = 4 << 30  # bytes for each GPU: a rank of torch alone takes about two
+# Open files of a rank for each other rank. Two H200 as two nodes, NCCL 2.28.9 over sockets: 20 after an all-reduce, 4
+# more after an all-to-all, 14 for a second group. NCCL lifts the limit of the first rank alone (src/bootstrap.cc).
+FILES_FOR_RANK = 16
+MAX_PROCESSES = 400  # processes whose mappings are read
+FOLDERS = ("TMPDIR", "HF_HOME", "XDG_CACHE_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+
+
+def check_memory(root: str, devices: list[Device]) -> Iterator[Finding]:
+    """Yield limits of locked memory, and a small /dev/shm."""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    status = re.search(r"^CapEff:\s*(\w+)", read_file(root + "/proc/self/status"), re.MULTILINE)
+    may_lock = status is not None and int(status.group(1), 16) >> CAP_IPC_LOCK & 1
+    if devices and limit != resource.RLIM_INFINITY and not may_lock:
+        yield (
+            "error",
+            "memlock",
+            "locked memory is limited to %d KiB: --ulimit memlock=-1:-1, or IPC_LOCK" % (limit // 1024),
+        )
+    space = disk_space(root + "/dev/shm")
+    if space is None:
+        return
+    size, free = space
+    stale = stale_files(root) if free < MIN_SHM_BYTES else []
+    if size < MIN_SHM_BYTES:
+        yield "warning", "shm", "/dev/shm has %d MiB: NCCL and data loaders need more" % (size >> 20)
+    elif free < MIN_SHM_BYTES:
+        advice = ": %d files of ended processes fill it, as %s" % (len(stale), stale[0]) if stale else ""
+        yield "warning", "shm", "%d of %d MiB are free in /dev/shm%s" % (free >> 20, size >> 20, advice)
+
+
+def disk_space(folder: str) -> tuple[int, int] | None:
+    """Return the size of the file system of a folder and what is free there, in bytes; None without the folder."""
+    try:
+        stat = os.statvfs(folder)
+    except OSError:
+        return None
+    return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+
+def stale_files(root: str) -> list[str]:
+    """Return NCCL's and torch's files in /dev/shm that no process here has mapped."""
+    files = [
+        path[len(root) :]
+        for pattern in ("nccl-*", "torch_*", "psm_*", "sem.mp-*", "__KMP_REGISTERED_LIB_*")
+        for path in glob.glob(root + "/dev/shm/" + pattern)
+    ]
+    if not files:
+        return []
+    processes = glob.glob(root + "/proc/[0-9]*/maps")
+    if len(processes) > MAX_PROCESSES:
+        return []
+    maps = "".join(read_file(path) for path in processes)
+    return sorted(path for path in files if path not in maps)
+
+
+def check_limits(root: str, gpus: int, nodes: int) -> Iterator[Finding]:
+    """Yield a small limit of memory of the container, and of open files."""
+    texts = [first_line(root + "/sys/fs/cgroup" + name) for name in ("/memory.max", "/memory/memory.limit_in_bytes")]
+    limits = [int(text) for text in texts if text.isdigit()]
+    if limits and gpus and limits[0] < gpus * MIN_MEMORY_BYTES:
+        yield "warning", "memory", "the container may use %d MiB, for %d GPUs" % (limits[0] >> 20, gpus)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    needed = FILES_FOR_RANK * max(1, gpus) * nodes + 512
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        yield (
+            "warning",
+            "files",
+            "a process may open %d files: %d ranks need about %d: ulimit -n, or --ulimit nofile of docker"
+            % (limit, gpus * nodes, needed),
+        )
+
+
+def check_folders(root: str) -> Iterator[Finding]:
+    """Yield folders in which jobs keep caches and temporary files, and that are full or cannot be written."""
+    folders = {os.environ.get("TMPDIR") or "/tmp": "TMPDIR"}
+    folders.update((os.environ[name], name) for name in FOLDERS if os.environ.get(name))
+    for folder, name in folders.items():
+        space = disk_space(root + folder)
+        if space is None:
+            continue
+        if not os.access(root + folder, os.W_OK):
+            yield "warning", "disk", "%s, %s, cannot be written by this user" % (folder, name)
+        elif space[1] < MIN_DISK_BYTES:
+            yield "warning", "disk", "%d MiB are free in %s, %s" % (space[1] >> 20, folder, name)
+
+
+def check_huge_pages(root: str, fabric: str) -> Iterator[Finding]:
+    """Yield a finding if EFA's provider has no huge pages."""
+    free = re.search(r"^HugePages_Free:\s*(\d+)", read_file(root + "/proc/meminfo"), re.MULTILINE)
+    if fabric == "efa" and free and not int(free.group(1)):
+        yield "warning", "hugepages", "no huge page is free: sysctl vm.nr_hugepages before the job"

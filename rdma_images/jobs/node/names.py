@@ -1,0 +1,85 @@
+"""Check that nodes' names lead to them, and that the ranks' port is free."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rdma_images.jobs.node.finding import Finding
+    from rdma_images.jobs.node.interfaces import Interface
+
+NAME_SECONDS = 3.0  # seconds for a name to be resolved
+
+
+def call_resolver(function: Callable[[str], Any], name: str) -> str | None:
+    """Return what a function of the resolver returns for a name: "" for an error, None for no answer in time."""
+    answers: list[str] = []
+
+    def run() -> None:
+        try:
+            answers.append(str(function(name)))
+        except (OSError, UnicodeError):
+            answers.append("")
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(NAME_SECONDS)
+    return answers[0] if answers else None
+
+
+def resolve(name: str) -> str | None:
+    """Return the IPv4 address of a name, "" where it has none; None where no answer came in time."""
+    return call_resolver(socket.gethostbyname, name)
+
+
+def check_full_name() -> Iterator[Finding]:
+    """Yield a full name of this node that has no address: torch/distributed/elastic gives it to the ranks."""
+    name = call_resolver(socket.getfqdn, socket.gethostname())
+    if name and name != socket.gethostname() and call_resolver(lambda text: socket.getaddrinfo(text, None), name) == "":
+        yield (
+            "warning",
+            "names",
+            "%s, this node's full name, has no address here, and torchrun gives it to ranks with --standalone or "
+            "--rdzv-backend=c10d: correct /etc/hosts or DNS, or write --local-addr" % name,
+        )
+
+
+def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> Iterator[Finding]:
+    """Yield a name of this node or of the first one that leads to another place; `rows` are the node's interfaces."""
+    if nodes < 2:
+        return
+    hostname, addresses = socket.gethostname(), {row[1] for row in rows}
+    if not os.environ.get("GLOO_SOCKET_IFNAME"):  # else Gloo asks for no name
+        address = resolve(hostname)
+        if address is None:
+            yield "warning", "names", "%s, this node's name, is not resolved within %d s" % (hostname, NAME_SECONDS)
+        elif not address:
+            yield "warning", "names", "%s, this node's name, has no address here: Gloo announces it" % hostname
+        elif address.startswith("127."):
+            advice = "Gloo announces it to the other nodes: correct /etc/hosts, or set GLOO_SOCKET_IFNAME"
+            yield "warning", "names", "%s, this node's name, is %s here, and %s" % (hostname, address, advice)
+        elif address not in addresses:
+            yield "warning", "names", "%s, this node's name, is %s here, which no interface has" % (hostname, address)
+    is_name = bool(master) and not re.fullmatch(r"[\d.]+|.*:.*", master)
+    if rank and is_name and (resolve(master) or "").startswith("127."):
+        yield "warning", "names", "%s, the first node's name, leads to this node itself: correct /etc/hosts" % master
+
+
+def check_port(rank: int, port: str) -> Iterator[Finding]:
+    """Yield a finding if something already listens on the first node where ranks are to meet."""
+    if rank or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", int(port)))
+        except PermissionError:
+            return
+        except OSError:
+            yield "warning", "port", "MASTER_PORT=%s is in use here: an earlier job may still run" % port

@@ -1,0 +1,320 @@
+"""Let the nodes of a job meet, reach each other, and compare what should be the same."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import json
+import os
+import re
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from rdma_images.jobs.node.finding import print_finding
+from rdma_images.jobs.node.interfaces import announced_address, check_shared_addresses, is_local
+from rdma_images.jobs.node.names import resolve
+from rdma_images.jobs.node.rails import check_rails, rail_listener
+from rdma_images.jobs.node.system import first_line, has_library, read_file, torch_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rdma_images.jobs.node.finding import Finding
+    from rdma_images.jobs.node.rails import Rail
+    from rdma_images.jobs.node.rdma_devices import Device
+    from rdma_images.jobs.node.system import Version
+
+    Facts = dict[str, Any]
+
+PORT = 29499  # where the nodes meet at the first one, beside torchrun's
+MEETING_SECONDS = 60.0  # seconds for all nodes to come there
+NOTE_SECONDS = 10.0  # seconds after which the nodes that are waited for are named
+LEAVING_SECONDS = 10.0  # seconds for the neighbour to come after that
+CONNECT_SECONDS = 5.0  # seconds for a connection to the neighbour
+LARGE_MESSAGE = 1 << 18  # bytes: more than the packets of any MTU
+MAX_CLOCK_SECONDS = 30.0  # seconds between clocks, after which tickets and certificates are refused
+# Settings that decide how nodes reach each other, and should be the same on all of them.
+SHARED_SETTINGS = re.compile(r"(NCCL|FI|OFI_NCCL|UCX|UCCL|NVSHMEM|GLOO)_(?!DEBUG|HOSTID|LOG_)\w+")
+
+
+def describe_connection_error(error: OSError) -> str:
+    """Return what an error says, and what it means if nothing answers: a closed port is refused at once."""
+    if isinstance(error, (TimeoutError, socket.timeout)) or error.errno in (errno.ETIMEDOUT, errno.EHOSTUNREACH):
+        return (
+            "%s; a firewall or security group may drop it, and NCCL and Gloo need all TCP ports between nodes" % error
+        )
+    return str(error)
+
+
+class UnresolvedNameError(OSError):
+    """The first node's name has no address on this node."""
+
+
+class Meeting:
+    """The meeting of a job's nodes at the first one, which tells each its neighbour and what differs between nodes."""
+
+    def __init__(
+        self, facts: Facts, address: str, nodes: int, rank: int, master: str, local_rails: Sequence[Rail] = ()
+    ) -> None:
+        self.facts, self.nodes, self.rank, self.master = facts, nodes, rank, master
+        self.listener = socket.create_server((address, 0))
+        self.facts["address"] = self.listener.getsockname()
+        self.rails, self.listeners = [], [self.listener]
+        self.facts["rails"] = []
+        self.facts["announced"] = None
+        announced = announced_address()
+        if announced not in ("", address) and not announced.startswith("127."):
+            try:
+                self.listeners.append(socket.create_server((announced, 0)))
+                self.facts["announced"] = self.listeners[-1].getsockname()
+            except OSError:  # not an address of this node, which check_names reports where it matters
+                pass
+        for rail in local_rails:
+            try:
+                self.listeners.append(rail_listener(rail))
+            except OSError:  # the address is another network namespace's
+                continue
+            self.rails.append(rail)
+            self.facts["rails"].append((rail[0], *self.listeners[-1].getsockname()))
+        self.is_done, self.serve_until = threading.Event(), 0.0
+        self.server = threading.Thread(target=self.serve, daemon=True)
+        self.server.start()
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield a neighbour that is not reached, and what differs between nodes."""
+        try:
+            answer = self.collect() if self.rank == 0 else self.report()
+        except UnresolvedNameError as error:
+            # In a pod the name may come later than the pod: the first one's image may still be pulled.
+            yield "error" if "SLURM_JOB_ID" in os.environ else "warning", "names", str(error)
+            return
+        except (OSError, ValueError) as error:
+            yield "warning", "neighbours", "not compared with the other nodes: %s" % error
+            return
+        for sentence in answer["differences"]:
+            yield "warning", "differences", sentence
+        name, address, peer_rails, announced = answer["neighbour"]
+        try:
+            connection = socket.create_connection(tuple(address), CONNECT_SECONDS)
+        except OSError as error:
+            yield (
+                "error",
+                "neighbour",
+                "%s is not reached at %s, over which NCCL starts: %s"
+                % (name, address[0], describe_connection_error(error)),
+            )
+        else:
+            yield from check_large_message(connection, name)
+        if announced:
+            try:
+                socket.create_connection(tuple(announced), CONNECT_SECONDS).close()
+            except OSError as error:
+                yield (
+                    "warning",
+                    "neighbour",
+                    "%s is not reached at %s, which vLLM, SGLang and Ray announce there (%s): set VLLM_HOST_IP, "
+                    "SGLANG_HOST_IP or --node-ip-address to %s" % (name, announced[0], error, address[0]),
+                )
+        if self.facts.get("number of usable RDMA devices") == "0":
+            yield from check_shared_addresses(self.facts["interfaces"], name, answer["interfaces"], address[0])
+        yield from check_rails(self.rails, name, peer_rails)
+
+    def collect(self) -> Facts:
+        """Collect the facts of all nodes, send each its answer, and return this node's."""
+        present: dict[int, tuple[socket.socket | None, Facts]] = {0: (None, self.facts)}
+        start, is_noted = time.monotonic(), False
+        with socket.create_server(("", PORT), reuse_port=False, backlog=1024) as server:
+            server.settimeout(0.2)
+            while len(present) < self.nodes:
+                waited = time.monotonic() - start
+                if waited > MEETING_SECONDS:
+                    raise OSError(self.describe_missing(set(present), waited))
+                if waited > NOTE_SECONDS and not is_noted:
+                    is_noted = True
+                    print_finding("note", "neighbours", self.describe_missing(set(present), waited) + "; waiting")
+                try:
+                    connection = server.accept()[0]
+                except OSError:
+                    continue
+                message = read_facts(connection)
+                if message is None:
+                    connection.close()
+                    continue
+                if message["rank"] not in range(self.nodes):
+                    raise OSError("%s says that it is node %s of %d" % (message["node"], message["rank"], self.nodes))
+                earlier = present.get(message["rank"], (None, message))[1]
+                if earlier.get("node") != message.get("node"):
+                    raise OSError(
+                        "%s and %s both say that they are node %d"
+                        % (earlier.get("node"), message.get("node"), message["rank"])
+                    )
+                message["seconds ahead"] = message["clock"] - time.time()
+                present[message["rank"]] = (connection, message)
+        differences = describe_differences([facts for _, facts in present.values()])
+        differences += [
+            "the clock of %s is %.0f s off" % (facts["node"], facts["seconds ahead"])
+            for _, facts in present.values()
+            if abs(facts.get("seconds ahead", 0.0)) > MAX_CLOCK_SECONDS
+        ]
+        answers = {}
+        for rank, (peer, _) in present.items():
+            neighbour = present[(rank + 1) % self.nodes][1]
+            answers[rank] = {
+                "neighbour": (neighbour["node"], neighbour["address"], neighbour["rails"], neighbour["announced"]),
+                "interfaces": neighbour.get("interfaces", []),
+                "differences": differences if rank == 0 else [],
+            }
+            if peer:
+                peer.sendall(json.dumps(answers[rank]).encode() + b"\n")
+                peer.close()
+        return answers[0]
+
+    def describe_missing(self, present: set[int], waited: float) -> str:
+        """Return which nodes have not come in `waited` seconds; also that this is not the first, where it looks so."""
+        missing = sorted(set(range(self.nodes)) - present)[:8]
+        sentence = "of %d nodes %s did not come in %d s" % (self.nodes, missing, waited)
+        address = resolve(self.master)
+        if len(present) > 1 or not address or address.startswith("127.") or is_local(address):
+            return sentence
+        name = self.master if self.master == address else "%s (%s)" % (self.master, address)
+        number = "%s is no address of this node, which says that it is node 0: each node needs its number" % name
+        return sentence + "; " + number
+
+    def report(self) -> Facts:
+        """Send this node's facts to the first node, and return its answer."""
+        start, is_noted = time.monotonic(), False
+        while True:
+            try:
+                connection = socket.create_connection((self.master, PORT), CONNECT_SECONDS)
+                break
+            except OSError as error:
+                if time.monotonic() > start + NOTE_SECONDS and not is_noted:
+                    is_noted = True
+                    state = "not resolved here" if isinstance(error, socket.gaierror) else "not reached"
+                    sentence = "the first node, %s, is %s so far: %s" % (self.master, state, error)
+                    print_finding("note", "neighbours", sentence)
+                if time.monotonic() > start + MEETING_SECONDS:
+                    if isinstance(error, socket.gaierror):
+                        raise UnresolvedNameError(
+                            "the name of the first node, %s, is not resolved here (%s): no rank will meet the first"
+                            % (self.master, error.strerror)
+                        ) from None
+                    raise OSError(
+                        "the first node is not reached at %s: %s" % (self.master, describe_connection_error(error))
+                    ) from None
+                time.sleep(0.5)
+        with connection:
+            connection.settimeout(MEETING_SECONDS + CONNECT_SECONDS)
+            connection.sendall(json.dumps(dict(self.facts, rank=self.rank, clock=time.time())).encode() + b"\n")
+            line = connection.makefile().readline()
+        if not line:
+            raise OSError("the first node closed the connection without an answer, as when not all nodes came")
+        answer: Facts = json.loads(line)
+        return answer
+
+    def serve(self) -> None:
+        """Answer each connection when its message is whole, until nobody has come for a moment after the end.
+
+        Something that scans ports comes again and again, so that the end has a limit.
+        """
+        while True:
+            ready = select.select(self.listeners, [], [], 2.0)[0]
+            if self.is_done.is_set() and (not ready or time.monotonic() > self.serve_until):
+                return
+            for listener in ready:
+                with listener.accept()[0] as connection:
+                    connection.settimeout(CONNECT_SECONDS)
+                    try:
+                        while connection.recv(LARGE_MESSAGE):
+                            pass
+                        connection.sendall(b"k")
+                    except OSError:  # the other end says what it has seen
+                        continue
+
+    def wait_for_neighbour(self) -> None:
+        """Wait until the neighbour has come."""
+        self.serve_until = time.monotonic() + LEAVING_SECONDS
+        self.is_done.set()
+        self.server.join()
+
+
+def read_facts(connection: socket.socket) -> Facts | None:
+    """Return the facts that a node sends; None for a connection of something else, as of a port scanner."""
+    connection.settimeout(CONNECT_SECONDS)
+    try:
+        message = json.loads(connection.makefile().readline())
+    except (OSError, ValueError):
+        return None
+    return message if isinstance(message, dict) and "rank" in message and "clock" in message else None
+
+
+def check_large_message(connection: socket.socket, name: str) -> Iterator[Finding]:
+    """Yield a finding if a message of many packets does not arrive, where a connection does."""
+    with connection:
+        connection.settimeout(CONNECT_SECONDS)
+        try:
+            connection.sendall(bytes(LARGE_MESSAGE))
+            connection.shutdown(socket.SHUT_WR)
+            if not connection.recv(1):
+                raise OSError("the connection was closed before it was whole")
+        except OSError as error:
+            yield (
+                "error",
+                "neighbour",
+                "%s is reached, and a message of %d KiB does not arrive (%s): compare the MTU of both nodes and of the "
+                "network between them, as with ping -M do -s 8972" % (name, LARGE_MESSAGE >> 10, error),
+            )
+
+
+def describe_differences(nodes: list[Facts]) -> list[str]:
+    """Return a sentence for each fact that differs between nodes: its values, and the nodes that deviate."""
+    sentences = []
+    for name in sorted(
+        {name for node in nodes for name in node}
+        - {"node", "address", "announced", "interfaces", "rank", "rails", "clock", "seconds ahead"}
+    ):
+        by_value: dict[str, list[str]] = {}
+        for node in nodes:
+            by_value.setdefault(str(node.get(name, "nothing")), []).append(node["node"])
+        if len(by_value) > 1:
+            ordered = sorted(by_value.items(), key=lambda item: -len(item[1]))
+            deviations = "; ".join("%s on %s" % (value, ", ".join(names[:4])) for value, names in ordered[1:4])
+            sentences.append("%s differs: %s on %d nodes; %s" % (name, ordered[0][0], len(ordered[0][1]), deviations))
+    return sentences
+
+
+def join_distinct(values: Iterable[str]) -> str:
+    """Return the different ones of some values, in their order and with commas."""
+    return ",".join(sorted(set(values)))
+
+
+def node_facts(root: str, devices: list[Device], name: str, nccl: Version | None = None) -> Facts:
+    """Return the facts that should be the same on all nodes of a job."""
+    driver = re.search(r"\s(\d+\.\d+[.\d]*)\s", first_line(root + "/proc/driver/nvidia/version"))
+    plugin = os.environ.get("NCCL_NET_PLUGIN", "")
+    has_plugin = not root and has_library(plugin if plugin.endswith(".so") else "libnccl-net.so")
+    models = [read_file(path) for path in glob.glob(root + "/proc/driver/nvidia/gpus/*/information")]
+    usable = [device for device in devices if device.usable]
+    routed = [str(index) for device in usable for index, gid, kind in device.gids if "v2" in kind and gid.ipv4_mapped]
+    return {
+        **{key: value for key, value in os.environ.items() if SHARED_SETTINGS.fullmatch(key)},
+        "node": name,
+        "kernel": os.uname().release,
+        "GPUs": join_distinct(text.partition("Model:")[2].split("\n")[0].strip() for text in models),
+        "number of GPUs": str(len(glob.glob(root + "/dev/nvidia[0-9]*"))),
+        "NVIDIA driver": driver.group(1) if driver else "",
+        "nvidia_peermem": str(os.path.isdir(root + "/sys/module/nvidia_peermem")),
+        "torch": "" if root else torch_version(),
+        "NCCL": "%d.%d.%d" % nccl if nccl else "",
+        "NCCL's network plugin": "found" if has_plugin else "not found",
+        "EFA driver": first_line(root + "/sys/module/efa/version"),
+        "RDMA devices": join_distinct(device.driver for device in usable),
+        "number of usable RDMA devices": str(len(usable)),
+        "firmware of adapters": join_distinct(device.firmware for device in usable),
+        "link rates": join_distinct(device.rate for device in usable),
+        "MTU": join_distinct(device.mtu for device in usable),
+        "indexes of RoCE v2": join_distinct(routed),
+    }

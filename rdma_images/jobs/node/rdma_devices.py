@@ -1,0 +1,194 @@
+"""Check the fabric's RDMA devices: that they can be opened, their ports, links and GIDs."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import ipaddress
+import os
+import re
+from typing import TYPE_CHECKING
+
+from rdma_images.jobs.node.device_settings import selected_devices
+from rdma_images.jobs.node.system import explain_open_error, first_line, open_errno
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rdma_images.jobs.node.finding import Finding
+    from rdma_images.jobs.node.system import Version
+
+    Gid = tuple[int, ipaddress.IPv6Address, str]  # index, address, type
+
+
+class Device:
+    """An RDMA device of /sys/class/infiniband, and whether this container may use it."""
+
+    def __init__(self, root: str, path: str) -> None:
+        self.name = os.path.basename(path)
+        self.driver = os.path.basename(os.path.realpath(path + "/device/driver"))
+        self.peer = first_line(path + "/device/p2p")  # of EFA: whose GPUs it reaches, "NA" for none's
+        self.ports = [os.path.basename(entry) for entry in glob.glob(path + "/ports/*")]
+        self.state = first_line(path + "/ports/1/state")
+        self.rate = first_line(path + "/ports/1/rate")
+        self.model = first_line(path + "/device/vendor") + first_line(path + "/device/device")
+        self.firmware = first_line(path + "/fw_ver")
+        self.ethernet = first_line(path + "/ports/1/link_layer") == "Ethernet"
+        self.gids = list(gid_table(path + "/ports/1"))
+        verbs = [os.path.basename(entry) for entry in glob.glob(path + "/device/infiniband_verbs/uverbs*")]
+        self.node = root + "/dev/infiniband/" + verbs[0] if verbs else ""
+        interfaces = sorted({first_line(entry) for entry in glob.glob(path + "/ports/1/gid_attrs/ndevs/*")} - {""})
+        self.interface = interfaces[0] if interfaces else ""
+        self.mtu = first_line(root + "/sys/class/net/" + self.interface + "/mtu") if self.interface else ""
+        self.open_errno = open_errno(self.node) if self.node else errno.ENOENT
+        self.usable = not self.open_errno
+        self.chip = first_line(path + "/sys_image_guid")
+        self.pci = os.path.basename(os.path.realpath(path + "/device"))
+        self.traffic_class = first_line(path + "/tc/1/traffic_class").partition("=")[2].strip()
+        self.path = path
+
+
+def gid_table(port: str) -> Iterator[Gid]:
+    """Yield index, address and type of each GID of a port that is set."""
+    for index in range(256):
+        text = first_line("%s/gids/%d" % (port, index))
+        if not text:
+            return
+        address = ipaddress.IPv6Address(text)
+        if int(address):
+            yield index, address, first_line("%s/gid_attrs/types/%d" % (port, index))
+
+
+def read_devices(root: str) -> list[Device]:
+    """Return the node's RDMA devices by name."""
+    return [Device(root, path) for path in sorted(glob.glob(root + "/sys/class/infiniband/*"))]
+
+
+def fabric_devices(devices: list[Device], fabric: str) -> list[Device]:
+    """Return the devices that carry `fabric`: EFA's, eRDMA's, or those of neither."""
+    if fabric in ("efa", "erdma"):
+        return [device for device in devices if device.driver == fabric]
+    return [device for device in devices if device.driver not in ("efa", "erdma")]
+
+
+def check_devices(devices: list[Device], fabric: str, count: int, nodes: int) -> Iterator[Finding]:
+    """Yield what is wrong with the devices of the fabric; a job of one node that names none needs none."""
+    carriers = fabric_devices(devices, fabric)
+    usable = [device for device in carriers if device.usable]
+    if nodes < 2 and not (fabric or count or usable):
+        return
+    severity = "error" if fabric or count else "warning"
+    unopenable = [device for device in carriers if device.open_errno not in (0, errno.ENOENT)]
+    reason = (
+        "%s cannot be opened: %s" % (unopenable[0].name, explain_open_error(unopenable[0].open_errno))
+        if unopenable
+        else ""
+    )
+    if not carriers:
+        yield (
+            severity,
+            "devices",
+            "the kernel has no %s device: its driver is not loaded, or the instance has none" % (fabric or "RDMA"),
+        )
+    elif not usable:
+        names = ", ".join(device.name for device in carriers[:4])
+        absent = "%s are there, and /dev/infiniband has none of them here: ask for the devices" % names
+        yield severity, "devices", reason or absent
+    elif count and len(usable) < count - 1:
+        counted = "%d of %d adapters can be used here" % (len(usable), count)
+        yield "error", "devices", "%s: %s" % (counted, reason) if reason else counted
+    down = [device.name for device in usable if device.state and "ACTIVE" not in device.state]
+    if down:
+        yield "error", "ports", "the port is not active: %s" % ", ".join(down)
+    others = [device.name for device in devices if device.usable and device not in carriers]
+    if fabric == "efa" and usable and others:
+        yield (
+            "warning",
+            "devices",
+            "%s is in /dev/infiniband, too, and can hide EFA: by a hostPath of /dev/infiniband, which is to be left "
+            "out, or an EFA device plugin before 0.5.10, which counts NVLink's controllers as EFA" % others[0],
+        )
+
+
+def check_rates(devices: list[Device]) -> Iterator[Finding]:
+    """Yield adapters whose link is slower than that of others of the same model."""
+    by_model: dict[str, list[tuple[float, Device]]] = {}
+    for device in devices:
+        if device.usable and device.model and re.match(r"[\d.]+ Gb/sec", device.rate):
+            by_model.setdefault(device.model, []).append((float(device.rate.split()[0]), device))
+    for rows in by_model.values():
+        best = max(rate for rate, _ in rows)
+        slow = [device.name for rate, device in rows if rate < best]
+        if slow and len(slow) * 2 <= len(rows):
+            yield (
+                "warning",
+                "rates",
+                "the link of %s is slower than that of the others, %d Gb/s" % (", ".join(slow[:4]), best),
+            )
+
+
+def check_link_layers(devices: list[Device]) -> Iterator[Finding]:
+    """Yield ports of Ethernet that NCCL takes beside ports of InfiniBand, as it does where nothing names them.
+
+    A port of the one reaches none of the other (issue 302 of NVIDIA/nccl).
+    """
+    selected = selected_devices(devices, "NCCL_IB_HCA", os.environ.get("NCCL_IB_HCA", ""))
+    active = [device for device in selected if device.usable and "ACTIVE" in device.state]
+    ethernet = [device.name for device in active if device.ethernet]
+    infiniband = [device.name for device in active if not device.ethernet]
+    if ethernet and infiniband:
+        yield (
+            "warning",
+            "devices",
+            "NCCL takes %s of Ethernet beside %s of InfiniBand, which do not reach each other: set NCCL_IB_HCA=%s"
+            % (", ".join(ethernet[:4]), ", ".join(infiniband[:4]), ",".join(infiniband)),
+        )
+
+
+def check_pci_links(devices: list[Device]) -> Iterator[Finding]:
+    """Yield adapters whose PCI Express link has fewer lanes or a lower speed than both of its ends can have."""
+    for device in devices:
+        slot = os.path.dirname(os.path.realpath(device.path + "/device"))
+        for name, unit in (("width", "lanes"), ("speed", "GT/s")):
+            texts = [
+                first_line(folder + "/%s_link_%s" % (kind, name))
+                for kind, folder in (
+                    ("current", device.path + "/device"),
+                    ("max", device.path + "/device"),
+                    ("max", slot),
+                )
+            ]
+            numbers = [re.match(r"[\d.]+", text) for text in texts]
+            values = [float(number.group()) for number in numbers if number]
+            if device.usable and len(values) == len(texts) and 0 < values[0] < min(values[1:]):
+                yield (
+                    "warning",
+                    "rates",
+                    "the PCI Express link of %s has %g %s, and the adapter and its slot can have %g"
+                    % (device.name, values[0], unit, min(values[1:])),
+                )
+
+
+def check_gids(devices: list[Device], index: str, nccl: Version | None = None) -> Iterator[Finding]:
+    """Yield RoCE devices without a GID that is routed, or of which an old NCCL takes another one.
+
+    `index` is NCCL_IB_GID_INDEX as it is set.
+    """
+    takes_first_gid = nccl is not None and nccl < (2, 21, 0) and not index  # src/transport/net_ib.cc
+    for device in devices:
+        if not (device.usable and device.ethernet):
+            continue
+        if not any("v2" in kind and not gid.is_link_local for _, gid, kind in device.gids):
+            yield (
+                "error",
+                "gids",
+                "%s has no GID of RoCE v2 but link-local ones: its interface has no address" % device.name,
+            )
+        routed = [number for number, gid, kind in device.gids if "v2" in kind and gid.ipv4_mapped]
+        if takes_first_gid and routed and 0 not in routed:
+            yield (
+                "warning",
+                "gids",
+                "NCCL before 2.21 takes GID 0 of %s, which is not routed: NCCL_IB_GID_INDEX=%d"
+                % (device.name, routed[0]),
+            )

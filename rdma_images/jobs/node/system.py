@@ -1,0 +1,87 @@
+"""Read the kernel's files, and ask programs and libraries of this node."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import importlib.metadata
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    Version = tuple[int, int, int]
+
+
+def read_file(path: str) -> str:
+    """Return the content of one of the kernel's files; "" where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def first_line(path: str) -> str:
+    """Return the first line of one of the kernel's files; "" where it cannot be read."""
+    return read_file(path).partition("\n")[0].strip()
+
+
+def open_errno(path: str) -> int:
+    """Return the errno of opening a device's file; 0 where it opens."""
+    try:
+        os.close(os.open(path, os.O_RDWR))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
+
+
+def explain_open_error(error_number: int) -> str:
+    """Return the words of an errno of opening a device's file, and what refuses it."""
+    causes = {
+        errno.EACCES: "user %d has no right to its file: rdma-core's udev rules give it mode 0666" % os.getuid(),
+        errno.EPERM: "the container's cgroup does not let the device in: ask for it, as with --device",
+    }
+    return "%s%s" % (os.strerror(error_number), "; " + causes[error_number] if error_number in causes else "")
+
+
+def nccl_version() -> Version | None:
+    """Return the version of the NCCL that `import torch` loads, or the loader's; None where there is none."""
+    for path in [*(folder + "/nvidia/nccl/lib/libnccl.so.2" for folder in sys.path), "libnccl.so.2"]:
+        number = ctypes.c_int()
+        try:
+            ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number))
+        except (OSError, AttributeError):
+            continue
+        major, minor_and_patch = divmod(number.value, 10000 if number.value >= 10000 else 1000)
+        return (major, minor_and_patch // 100, minor_and_patch % 100)
+    return None
+
+
+def torch_version() -> str:
+    """Return the version of the torch that this Python imports, without importing it; "" where there is none."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def has_library(name: str) -> bool:
+    """Return whether the loader finds a library here."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def run_program(*command: str) -> tuple[int, str] | None:
+    """Return a program's exit code and output; None where there is no such program."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20)
+    except FileNotFoundError:
+        return None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+    return done.returncode, done.stdout.decode("utf-8", "replace")

@@ -1,0 +1,46 @@
+"""The check of names and ports."""
+
+import socket
+
+import pytest
+
+from rdma_images.jobs.node import names
+
+
+@pytest.mark.parametrize(
+    ("addresses", "rank", "expected"),
+    [
+        ({"own": "10.0.0.2", "first": "10.0.0.1"}, 1, []),
+        ({"own": "127.0.1.1", "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, is 127.0.1.1 here")]),
+        ({"own": "", "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, has no address here")]),
+        ({"own": "10.9.9.9", "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, is 10.9.9.9 here, which")]),
+        ({"own": None, "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, is not resolved within 3 s")]),
+        ({"own": "10.0.0.2", "first": "127.0.1.1"}, 1, [("warning", "first, the first node's name, leads to this")]),
+        ({"own": "10.0.0.2", "first": "127.0.1.1"}, 0, []),
+    ],
+)
+def test_names_of_nodes(
+    addresses: dict[str, str | None], rank: int, expected: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "own")
+    monkeypatch.setattr(names, "resolve", addresses.__getitem__)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    found = list(names.check_names([("eth0", "10.0.0.2", True)], 2, rank, "first"))
+    assert [
+        (severity, sentence[: len(start)]) for (severity, _, sentence), (_, start) in zip(found, expected, strict=True)
+    ] == expected
+
+
+def test_a_port_in_use_on_the_first_node() -> None:
+    with socket.create_server(("", 0)) as server:
+        port = str(server.getsockname()[1])
+        assert [name for _, name, _ in names.check_port(0, port)] == ["port"]
+        assert not list(names.check_port(1, port))
+    assert not list(names.check_port(0, "0"))
+
+
+@pytest.mark.parametrize(("full_name", "count"), [("1.0.0.ip6.arpa.invalid", 1), ("localhost", 0), ("own", 0)])
+def test_a_full_name_without_an_address(full_name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "own")
+    monkeypatch.setattr(socket, "getfqdn", lambda _: full_name)
+    assert len(list(names.check_full_name())) == count
