@@ -40,7 +40,7 @@ def names_tried(inspection: Inspection, libraries: Libraries, nccl: str) -> list
     return names_of_version(version, environment) or ["none"]
 
 
-def plugin_of(inspection: Inspection, libraries: Libraries, nccl: str) -> str | None:
+def plugin_file(inspection: Inspection, libraries: Libraries, nccl: str) -> str | None:
     """Return the file that NCCL opens as its network plugin; where it can open none, the first that it finds."""
     answers = [a for name in names_tried(inspection, libraries, nccl) if (a := libraries.resolved.get(name)) and a.file]
     return next((answer.file for answer in answers if not answer.error), answers[0].file if answers else None)
@@ -53,7 +53,7 @@ def plugin_names(inspection: Inspection, libraries: Libraries) -> list[str]:
     return [name for name in names if name != "none"]
 
 
-def providers_of(files: Files, fabric: str) -> list[str]:
+def provider_files(files: Files, fabric: str) -> list[str]:
     """Return the verbs providers of a fabric, of any ABI and wherever they lie."""
     return [p for p in files.libraries if (m := PROVIDER.fullmatch(base_name(p))) and m.group(1) == fabric]
 
@@ -71,7 +71,7 @@ def roots(inspection: Inspection, files: Files, libraries: Libraries) -> list[st
     """
     fabric, nccl = inspection.expected.fabric, nccl_in_use(inspection)
     paths = [nccl[0]] if nccl else []
-    paths += [p for p in [plugin_of(inspection, libraries, nccl[0])] if p] if fabric == "efa" and nccl else []
+    paths += [p for p in [plugin_file(inspection, libraries, nccl[0])] if p] if fabric == "efa" and nccl else []
     names = {"efa": (FABRIC, EFA, VERBS), "erdma": (VERBS,)}.get(str(fabric), ())
     paths += [libraries.resolved[name].file for name in names if libraries.resolved[name].file]
     paths += [path for path, driver in opened_providers(files, libraries).items() if driver == fabric]
@@ -166,10 +166,12 @@ def culprits(inspection: Inspection, libraries: Libraries, name: str) -> dict[st
         file = nccl[0] if nccl else ""
     else:
         file = answer.file if answer else ""
-    return {} if file and not broken(inspection, file) else broken_named(inspection, name) | _fault_of(inspection, file)
+    return (
+        {} if file and not broken(inspection, file) else broken_named(inspection, name) | _broken_file(inspection, file)
+    )
 
 
-def _fault_of(inspection: Inspection, path: str) -> dict[str, BrokenFile]:
+def _broken_file(inspection: Inspection, path: str) -> dict[str, BrokenFile]:
     fault = broken(inspection, path) if path else None
     return {path: fault} if fault else {}
 

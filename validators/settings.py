@@ -24,7 +24,7 @@ SEALED = ("", "lo")  # what an entry point that looks for interfaces and GPUs fi
 INSTALL = re.compile(r"install (?P<part>.+) (?P<version>\d[\d.]*) or later")
 OF_RDMA_CORE = re.compile(r"\.so\.\d+\.\d+\.(\d+(?:\.\d+)?)$")  # rdma-core CMakeLists.txt: PACKAGE_VERSION comes last
 OF_GDRCOPY = re.compile(r"libgdrapi\.so\.(\d+\.\d+)")  # NVIDIA/gdrcopy src/Makefile: LIB_DYNAMIC
-NOT_ASKED = "not asked"  # what the probe says of a library for which its time was over
+UNMEASURED_MARK = "not asked"  # what the probe says of a library for which its time was over
 OVERRIDDEN = ("nccl", "libfabric")  # whose files set only what the environment does not
 
 
@@ -154,7 +154,7 @@ def faults(inspection: Inspection, versions: Mapping[str, str], *components: str
 def _lacks(inspection: Inspection, library: str) -> bool:
     """Return whether the loader was asked for this library, and found none."""
     answer = inspection.measured.tree.libraries.resolved.get(library) if inspection.measured.tree else None
-    return answer is not None and not answer.file and not answer.error.startswith(NOT_ASKED)
+    return answer is not None and not answer.file and not answer.error.startswith(UNMEASURED_MARK)
 
 
 def newest(fixes: Iterable[str]) -> str:
@@ -175,8 +175,8 @@ def environments(inspection: Inspection) -> dict[str, dict[str, str]]:
         for setting in (settings.assigned if settings else [])
         if setting.reader == "shell"
     }
-    given = {name: value for name, value in (entry.given.items() if entry else ()) if value not in SEALED}
-    image_environment = {name: value for name, value in given.items() if (name, value) not in shown}
+    entry_environment = {name: value for name, value in (entry.given.items() if entry else ()) if value not in SEALED}
+    image_environment = {name: value for name, value in entry_environment.items() if (name, value) not in shown}
     return {"": inspection.subject.environment, ENTRY: image_environment}
 
 

@@ -10,7 +10,7 @@ from rdma_images.inspection.chain import Link
 from rdma_images.inspection.inspection import Inspection, missing_in, nccl_in_use
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import EFA, FABRIC, closure, plugin_names, plugin_of, providers_of, roots, skip_if_broken
+from validators.in_use import EFA, FABRIC, closure, plugin_file, plugin_names, provider_files, roots, skip_if_broken
 from validators.settings import environments, find_variables
 
 PLAYED = "NCCL's part, played in the image: probes/plugin_host.py names the sources of NCCL that it follows"
@@ -51,7 +51,7 @@ def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries,
     """Skip where another check reports the cause."""
     if link.name in CHECKED:
         pytest.skip(f"see {CHECKED[link.name]}")
-    if link.name == "libibverbs" and not providers_of(files, str(inspection.expected.fabric)):
+    if link.name == "libibverbs" and not provider_files(files, str(inspection.expected.fabric)):
         pytest.skip("the fabric's provider is not there: see verbs.provider")
     if link.fault.startswith("NCCL_NET=") and any(
         finding.name == "NCCL_NET" for finding in find_variables(inspection, "harmful", environments(inspection))
@@ -60,7 +60,7 @@ def _skip_if_checked(inspection: Inspection, files: Files, libraries: Libraries,
     names = plugin_names(inspection, libraries)
     skip_if_broken(inspection, libraries, *names, FABRIC, EFA, VERBS)
     nccl = nccl_in_use(inspection)
-    file = plugin_of(inspection, libraries, nccl[0]) if nccl else None
+    file = plugin_file(inspection, libraries, nccl[0]) if nccl else None
     if link.name == "plugin" and not file:
         pytest.skip("NCCL finds no network plugin: see plugin.found")
     about = libraries.plugins.get(file or "")

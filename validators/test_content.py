@@ -156,7 +156,7 @@ def test_writable(files: Files, require: Requirement) -> None:
     )
 
 
-def toolkit_copies(inspection: Inspection, paths_of: list[str]) -> list[str]:
+def toolkit_copies(inspection: Inspection, paths: list[str]) -> list[str]:
     """Return the copies that a CUDA toolkit has for its own programs, where torch maps the library of a wheel.
 
     A process has one library of a name: other modules, as torchvision's, get what torch has loaded.
@@ -165,8 +165,8 @@ def toolkit_copies(inspection: Inspection, paths_of: list[str]) -> list[str]:
     mapped = set(torch.mapped if torch else ())
     for path, closure in (tree.libraries.closures if tree else {}).items():
         mapped |= set(closure.libraries.values()) if "/torch/lib/" in path else set()
-    by_wheels = any("-packages/" in path for path in paths_of)
-    return [path for path in paths_of if by_wheels and path.startswith(TOOLKITS) and path not in mapped]
+    by_wheels = any("-packages/" in path for path in paths)
+    return [path for path in paths if by_wheels and path.startswith(TOOLKITS) and path not in mapped]
 
 
 def mixed_cudnn(inspection: Inspection, files: Files, libraries: Libraries) -> list[str]:

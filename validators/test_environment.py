@@ -92,9 +92,9 @@ def variables_text(inspection: Inspection, findings: list[VariableFinding]) -> s
 
 def removal_fix(findings: list[VariableFinding]) -> str:
     """Return what to change, by where the variables are set."""
-    places = {"": "out of the image", ENTRY: "out of what its entry point sets (seen where there is no device or GPU)"}
-    by_place = {origin: [finding for finding in findings if finding.where == origin] for origin in places}
-    fixes = [f"leave {names(some)} {places[origin]}" for origin, some in by_place.items() if some]
+    phrases = {"": "out of the image", ENTRY: "out of what its entry point sets (seen where there is no device or GPU)"}
+    by_origin = {origin: [finding for finding in findings if finding.where == origin] for origin in phrases}
+    fixes = [f"leave {names(some)} {phrases[origin]}" for origin, some in by_origin.items() if some]
     newer = {
         finding.newer: [other for other in findings if other.newer == finding.newer]
         for finding in findings
@@ -157,18 +157,18 @@ def test_obsolete(inspection: Inspection, require: Requirement) -> None:
 def test_needed(inspection: Inspection, require: Requirement) -> None:
     """What these versions need to be told is set somewhere: in the environment, by the entry point or in a file."""
     environment, versions = table(), component_versions(inspection)
-    places = [
+    variable_sets = [
         *environments(inspection).values(),
         *in_files(inspection).values(),
         *in_files(inspection, launchers=True).values(),
     ]
-    given = {name for variables_of_place in places for name in variables_of_place}
+    set_names = {name for names_and_values in variable_sets for name in names_and_values}
     rows = [
         row
         for row in environment.needed.values()
         if row.fabric == inspection.expected.fabric and row.component in versions
     ]
-    missing = [row for row in rows if row.holds(versions[row.component]) and row.name not in given]
+    missing = [row for row in rows if row.holds(versions[row.component]) and row.name not in set_names]
     require(
         not missing,
         expected=", ".join(f"{row.name}={row.value}" for row in missing) or "nothing: these versions know it",
@@ -214,9 +214,9 @@ def _meant_for_libraries(inspection: Inspection, names: Iterable[str]) -> dict[s
     tree = inspection.measured.tree
     return {
         name: near
-        for prefix, known in (tree.libraries.variables if tree else {}).items()
+        for prefix, known_names in (tree.libraries.variables if tree else {}).items()
         for name in names
-        if name.startswith(prefix) and name not in known and (near := closest(name, known))
+        if name.startswith(prefix) and name not in known_names and (near := closest(name, known_names))
     }
 
 
@@ -233,14 +233,14 @@ def test_refusal(inspection: Inspection, require: Requirement) -> None:
         pytest.skip("neither a label nor NCCL_NET says that the image refuses to run without its fabric")
     if not label and provider and PROVIDER not in current:
         pytest.skip(f"no label says that the image refuses to run without its fabric, and {NETWORK} alone does not")
-    says = f", and the label says {label}" if label else ""
+    label_text = f", and the label says {label}" if label else ""
     required = [f"{NETWORK}={' or '.join(networks)}", *([f"{PROVIDER}={provider}"] if provider else [])]
     require(
         not current if label == "allow" else refuses and (not provider or current.get(PROVIDER) == provider),
         expected=f"neither {NETWORK} nor {PROVIDER}: the label says allow"
         if label == "allow"
         else " and ".join(required),
-        actual=(" and ".join(f"{name}={value}" for name, value in current.items()) or "neither") + says,
+        actual=(" and ".join(f"{name}={value}" for name, value in current.items()) or "neither") + label_text,
         fix=f"leave out {', '.join(current)}"
         if label == "allow"
         else f"set {' and '.join(required)}: without them NCCL falls back to TCP where the fabric is missing",
@@ -257,14 +257,18 @@ def test_loader(inspection: Inspection, libraries: Libraries, settings: Settings
         if not same_nccl(libraries, answer.file, without)
         if not (_ofi(libraries, answer.file) and _ofi(libraries, without))
     }
-    first = [path for path in _preloaded(inspection) if _takes_a_place(inspection, settings, path, set(other))]
+    first = [
+        path for path in _preloaded(inspection) if _replaces_fabric_library(inspection, settings, path, set(other))
+    ]
     by_file = {
         setting.value: setting.file
         for setting in settings.assigned
-        if setting.reader == "loader" and _takes_a_place(inspection, settings, setting.value, set(other))
+        if setting.reader == "loader" and _replaces_fabric_library(inspection, settings, setting.value, set(other))
     }
-    tree, found_by = inspection.measured.tree, settings.without_path.items()
-    needed = any((a := libraries.resolved.get(name)) and a.file and a.file != without for name, without in found_by)
+    tree, paths_without = inspection.measured.tree, settings.without_path.items()
+    needed = any(
+        (a := libraries.resolved.get(name)) and a.file and a.file != without for name, without in paths_without
+    )
     secure = tree.files.set_user_id if tree and needed else []
     lines = [
         f"LD_LIBRARY_PATH puts {answer.file} before {without}: every process takes it for {name}"
@@ -291,7 +295,7 @@ def test_loader(inspection: Inspection, libraries: Libraries, settings: Settings
     )
 
 
-def _takes_a_place(inspection: Inspection, settings: Settings, path: str, other: Collection[str]) -> bool:
+def _replaces_fabric_library(inspection: Inspection, settings: Settings, path: str, other: Collection[str]) -> bool:
     """Return whether a preloaded library takes the place of one of the fabric's; see environment.files if not there."""
     is_fabrics = path not in settings.absent and bool(FABRICS.match(base_name(path)))
     return is_fabrics and not _is_resolved_anyway(inspection, path, other)

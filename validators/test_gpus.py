@@ -17,10 +17,10 @@ REFUSE = {
 }
 
 
-def select_run(gpus: MeasuredGpus, name: str, least: int = 1) -> AllReduceRun:
-    """Return an all-reduce by name; skips where there were fewer GPUs than the `least` for it."""
-    if gpus.count < least:
-        pytest.skip(f"this all-reduce needs {least} GPU{'s' * (least > 1)}: there are {gpus.count}")
+def select_run(gpus: MeasuredGpus, name: str, min_gpus: int = 1) -> AllReduceRun:
+    """Return an all-reduce by name; skips where there were fewer GPUs than `min_gpus`."""
+    if gpus.count < min_gpus:
+        pytest.skip(f"this all-reduce needs {min_gpus} GPU{'s' * (min_gpus > 1)}: there are {gpus.count}")
     return gpus.runs[name]
 
 
@@ -60,7 +60,7 @@ def test_visible(gpus: MeasuredGpus, require: Requirement) -> None:
 @pytest.mark.validator("gpu.all-reduce", source=SUM, tier="gpu")
 def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
     """An all-reduce over all GPUs is right in every element."""
-    run = select_run(gpus, "default", least=2)
+    run = select_run(gpus, "default", min_gpus=2)
     require(
         complete(run) and not wrong_in(run),
         expected=f"0 wrong elements on all {gpus.count} GPUs",
@@ -72,7 +72,7 @@ def test_all_reduce(gpus: MeasuredGpus, require: Requirement) -> None:
 @pytest.mark.validator("gpu.peers", source=LOG, tier="gpu", severity="warning")
 def test_peers(gpus: MeasuredGpus, require: Requirement) -> None:
     """Between the GPUs of one machine NCCL takes no network."""
-    log_verdict = verdict_on(select_run(gpus, "default", least=2))
+    log_verdict = verdict_on(select_run(gpus, "default", min_gpus=2))
     require(
         log_verdict.network == "one node",
         expected="channels over NVLink, PCIe or shared memory",

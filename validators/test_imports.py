@@ -11,7 +11,12 @@ from rdma_images.inspection.measurements import FailedImport
 from rdma_images.validate.probes.packages import NAME
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
 from validators.in_use import explain_module
-from validators.test_transports import for_another_cuda, modules, torch_version, unmet
+from validators.python_packages import (
+    module_faults,
+    packages_for_another_cuda,
+    torch_version,
+    unmet_requirements,
+)
 
 IMPORTED = "import NAME, in a process of its own that has imported torch before"
 SHARED = re.compile(r"(/\S+\.so[\w.]*): ")
@@ -66,14 +71,14 @@ def _reported_elsewhere(inspection: Inspection, failed: Iterable[FailedImport]) 
     names: set[str] = set()
     paths: list[str] = []
     if packages:
-        faults = [fault for folder in packages.wheels for fault in unmet(packages, folder)]
-        faults += for_another_cuda(inspection, packages, tree.libraries) if tree else []
+        faults = [fault for folder in packages.wheels for fault in unmet_requirements(packages, folder)]
+        faults += packages_for_another_cuda(inspection, packages, tree.libraries) if tree else []
         names |= {fault.partition(" ")[0] for fault in faults}
         names |= {NAME.sub("-", match[1]).lower() for path in packages.other_python if (match := RECORD.search(path))}
     if torch:
         paths += [path for path, fault in torch.extensions.items() if fault and path not in torch.optional]
     if tree:
-        paths += [path for path, fault in modules(inspection, tree.files, tree.libraries).items() if fault]
+        paths += [path for path, fault in module_faults(inspection, tree.files, tree.libraries).items() if fault]
     tops = {path.rpartition("-packages/")[2].partition("/")[0].partition(".")[0] for path in paths}
     return names | {fault.package for fault in failed if fault.module.partition(".")[0] in tops}
 

@@ -11,7 +11,7 @@ from rdma_images.inspection.inspection import Inspection, base_name, describe_mi
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
 from rdma_images.inspection.values import ToolRun
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import FABRIC, closure, no_library, plugin_of, skip_if_broken
+from validators.in_use import FABRIC, closure, no_library, plugin_file, skip_if_broken
 from validators.settings import rdma_core
 from validators.toolruns import started, summary
 
@@ -22,9 +22,9 @@ PROVIDER = re.compile(r".*-fi\.so")
 OF_EFA = ("libefa-fi.so", "libshm-fi.so")  # what NCCL goes through on EFA; without any other the chain holds
 SOURCE = "facts/efa-installer.yaml; ai-dynamo/dynamo, pull request 12000: transfers over EFA with upstream's timed out"
 OF_AWS = "a version with amzn in it"
-OWN_BUILDS = "1.40.0"  # since which each EFA installer of the facts brings a libfabric called ...amzn...
+FIRST_AWS_BUILD = "1.40.0"  # since which each EFA installer of the facts brings a libfabric called ...amzn...
 FI_INFO = "fi_info(1)"
-NO_DATA = 61  # what fi_info ends with where a provider has no device
+ENODATA = 61  # what fi_info ends with where a provider has no device
 
 
 @pytest.fixture
@@ -42,7 +42,9 @@ def test_libfabric_closure(inspection: Inspection, libraries: Libraries, require
     library = libraries.resolved[FABRIC].file or pytest.skip("the loader finds no libfabric: see chain.holds")
     missing = missing_in(libraries, library)
     skip_if_broken(inspection, libraries, FABRIC, *missing)
-    plugins = {path for nccl in libraries.nccl if (path := plugin_of(inspection, libraries, nccl)) in libraries.plugins}
+    plugins = {
+        path for nccl in libraries.nccl if (path := plugin_file(inspection, libraries, nccl)) in libraries.plugins
+    }
     reported = {name for path in plugins for name in libraries.plugins[path].opens if not libraries.resolved[name].file}
     opened = [name for name in libraries.opens.get(library, ()) if libraries.nccl and name not in reported]
     problems = [f"libfabric cannot be loaded: {no_library(inspection, missing)}"] if missing else []
@@ -108,7 +110,7 @@ def test_libfabric_version(
     installer = packages.efa_installer or pytest.skip("the image does not say which EFA installer made it")
     row = facts_file.read(Efa).releases.get(installer)
     bundled = row.libfabric if row else None
-    official = bundled or (OF_AWS if versions.at_least(installer, OWN_BUILDS) else "")
+    official = bundled or (OF_AWS if versions.at_least(installer, FIRST_AWS_BUILD) else "")
     by_path = {
         path: stated for path, stated in libraries.libfabric.items() if stated and path.startswith("/opt/amazon/efa/")
     }
@@ -118,9 +120,9 @@ def test_libfabric_version(
     older = [p for p, major in verbs.items() if required_core and major < versions.major(required_core)]
     if not (by_path and official) and not (verbs and required_core):
         pytest.skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
-    own_build = f"the EFA installer's is {bundled or 'a build of AWS'}"
+    aws_build = f"the EFA installer's is {bundled or 'a build of AWS'}"
     stated = [
-        f"{path} is libfabric {version}, and {own_build}, which the plugin was tested with"
+        f"{path} is libfabric {version}, and {aws_build}, which the plugin was tested with"
         for path, version in other.items()
     ]
     stated += [
@@ -208,7 +210,7 @@ def test_asks_efa(fi_info: dict[str, ToolRun], require: Requirement) -> None:
     """Asking for EFA devices gives an answer, or says that there are none."""
     run = fi_info["fi_info -p efa"]
     require(
-        run.rc == 0 or (run.rc == NO_DATA and f"fi_getinfo: -{NO_DATA}" in run.err),
+        run.rc == 0 or (run.rc == ENODATA and f"fi_getinfo: -{ENODATA}" in run.err),
         expected="domains of EFA, or exit code 61 without a device",
         actual=summary(run),
         fix="run `fi_info -p efa -t FI_EP_RDM` in the image with FI_LOG_LEVEL=info",

@@ -422,18 +422,18 @@ def test_tag(inspection: Inspection, nccl: tuple[str, str], require: Requirement
 def test_on_erdma(nccl: tuple[str, str], require: Requirement) -> None:
     """The NCCL in use starts on an eRDMA device, and is no older than Alibaba asks for."""
     table = facts_file.read(Erdma)
-    broken, least = table.broken_nccl.get(nccl[1]), table.minimum
-    if not versions.at_least(nccl[1], least.nccl):
+    broken, requirement = table.broken_nccl.get(nccl[1]), table.minimum
+    if not versions.at_least(nccl[1], requirement.nccl):
         problem, fix = (
-            f"older than {least.nccl}, which Alibaba asks for on eRDMA [{table.cite(least)}]",
-            f"install NCCL {least.nccl} or later",
+            f"older than {requirement.nccl}, which Alibaba asks for on eRDMA [{table.cite(requirement)}]",
+            f"install NCCL {requirement.nccl} or later",
         )
     else:
         problem = f"{broken.why} [{table.cite(broken)}]" if broken else ""
         fix = f"install {broken.fixed} or later over torch's pin" if broken else ""
     require(
         not problem,
-        expected=f"{least.nccl} or later, and none of {', '.join(table.broken_nccl)}",
+        expected=f"{requirement.nccl} or later, and none of {', '.join(table.broken_nccl)}",
         actual=f"NCCL {nccl[1]}: {problem}" if problem else nccl[1],
         fix=fix,
         severity=None if broken else "warning",

@@ -18,7 +18,7 @@ from rdma_images.inspection.inspection import (
 from rdma_images.inspection.measurements import Files, Libraries, PluginFile
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import closure, loads_nccl, names_tried, plugin_of, skip_if_broken
+from validators.in_use import closure, loads_nccl, names_tried, plugin_file, skip_if_broken
 from validators.settings import component_versions, faults, started
 
 SEARCH = "NVIDIA/nccl src/plugin/plugin_open.cc: the names it tries, and how NCCL_NET_PLUGIN is expanded"
@@ -36,7 +36,7 @@ WITHOUT = "NVIDIA/nccl src/transport/net_socket.cc: what is left where no plugin
 NEITHER = "none"  # what the label of the fabric says of an image for InfiniBand, or for one node
 BROKEN = "facts/faults.yaml, each with its source"
 FIRST_WITH_PLATFORMS = "1.6.0"
-OWN_TUNER = "libnccl-ofi-tuner.so"  # before aws-ofi-nccl 1.16.0, see facts/aws-ofi-nccl.yaml, files
+TUNER_IN_PLUGIN = "libnccl-ofi-tuner.so"  # before aws-ofi-nccl 1.16.0, see facts/aws-ofi-nccl.yaml, files
 OTHERS = "NVIDIA/nccl src/plugin/plugin_open.cc: the default names; issues 1992 and 2112: a profiler that ends training"
 BY_NAME = {"NCCL_TUNER_PLUGIN": "libnccl-tuner.so", "NCCL_PROFILER_PLUGIN": "libnccl-profiler.so"}
 SAY_XML = "build the plugin with the --prefix that it is installed to, or copy its share/aws-ofi-nccl/xml there"
@@ -52,7 +52,7 @@ FORGETFUL, CURED, DEFAULT = "2.28.3", "2.30.3", "libnccl-net.so"
 def plugin(inspection: Inspection, libraries: Libraries, nccl: tuple[str, str]) -> tuple[str, PluginFile]:
     """Return the plugin's file and what it exports."""
     skip_if_broken(inspection, libraries, *names_tried(inspection, libraries, nccl[0]))
-    path = plugin_of(inspection, libraries, nccl[0])
+    path = plugin_file(inspection, libraries, nccl[0])
     if not path or path not in libraries.plugins:
         pytest.skip("NCCL finds no network plugin: see plugin.found")
     return path, libraries.plugins[path]
@@ -65,7 +65,7 @@ def test_found(inspection: Inspection, libraries: Libraries, nccl: tuple[str, st
     if names == ["none"]:
         pytest.skip("NCCL_NET_PLUGIN=none: see environment.harmful")
     skip_if_broken(inspection, libraries, *names)
-    path = plugin_of(inspection, libraries, nccl[0])
+    path = plugin_file(inspection, libraries, nccl[0])
     if path is None and (script := entry_point_choice(inspection)):
         pytest.skip(f"{script} chooses the plugin by what it finds on a node")
     files = inspection.measured.tree.files.libraries if inspection.measured.tree else {}
@@ -73,12 +73,12 @@ def test_found(inspection: Inspection, libraries: Libraries, nccl: tuple[str, st
     plugins = f"{', '.join(libraries.plugins)} is there" if libraries.plugins else "the image has no plugin"
     plugins = f"{unsearched[0]} is in a folder that is not searched" if unsearched and libraries.plugins else plugins
     variable = started(inspection).get("NCCL_NET_PLUGIN")
-    asked = f"NCCL_NET_PLUGIN={variable}: " if variable else ""
+    setting_text = f"NCCL_NET_PLUGIN={variable}: " if variable else ""
     lacking = " and no ".join(name for name in names if name != variable) or "such file"
     require(
         path is not None,
         expected=" or ".join(names),
-        actual=path or f"{asked}NCCL finds no {lacking}, and so no EFA; {plugins}",
+        actual=path or f"{setting_text}NCCL finds no {lacking}, and so no EFA; {plugins}",
         fix="put the plugin's folder into /etc/ld.so.conf.d, give it the link libnccl-net.so, run ldconfig; or set "
         "NCCL_NET_PLUGIN=ofi for libnccl-net-ofi.so",
     )
@@ -159,8 +159,8 @@ def test_broken(
 ) -> None:
     """No version of what brings NCCL to EFA is known not to work beside this NCCL, or for what uses it."""
     in_image = {**component_versions(inspection), "aws-ofi-nccl": plugin[1].version, "nccl": nccl[1]}
-    known_faults = faults(inspection, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep")
-    known_faults.require_none(require, "versions", plugin[1].version or "this plugin")
+    version_faults = faults(inspection, in_image, "aws-ofi-nccl", "efa-installer", "libfabric", "gdrcopy", "deep-ep")
+    version_faults.require_none(require, "versions", plugin[1].version or "this plugin")
 
 
 @pytest.mark.validator("plugin.reopened", source=FORGETS, severity="warning", fabric="efa")
@@ -256,7 +256,7 @@ def test_tuner(
         p for p, plugin_file in libraries.plugins.items() if set(accepted) & set(plugin_file.exports.get(TUNER, []))
     ]
     tuner = inspection.subject.environment.get("NCCL_TUNER_PLUGIN")
-    beside = [path for path in apart if base_name(path) == OWN_TUNER and not offered and not tuner]
+    beside = [path for path in apart if base_name(path) == TUNER_IN_PLUGIN and not offered and not tuner]
     if not offered and not beside:
         pytest.skip("the plugin exports no tuner: see plugin.platform")
     refusal = next(iter(libraries.closures[named].faults), "") if named in libraries.closures else ""
@@ -296,7 +296,7 @@ def test_opens(inspection: Inspection, libraries: Libraries, nccl: tuple[str, st
     """The network plugin that NCCL finds can be opened, in an image that is for neither fabric."""
     if inspection.expected.fabric:
         pytest.skip("see chain.holds")
-    path = plugin_of(inspection, libraries, nccl[0]) or pytest.skip("NCCL finds no network plugin")
+    path = plugin_file(inspection, libraries, nccl[0]) or pytest.skip("NCCL finds no network plugin")
     skip_if_broken(inspection, libraries, *names_tried(inspection, libraries, nccl[0]))
     missing = missing_in(libraries, path)
     refusals = [explain_refusal(fault) for fault in closure(libraries, path).faults]

@@ -17,7 +17,9 @@ from validators.settings import started as environment_of
 STARTS = "execve(2): what the kernel starts; the shells' exec, and Python, say the same of a file that they are given"
 MOVED = "execve(2): a script whose interpreter is not there is not started, whatever else lies beside it"
 COMPILES = "facts/compiling.yaml, each row with its source"
-GIVEN = "the image's own entry point, started in a sealed container with a command that prints its environment"
+STARTED_ENTRY_POINT = (
+    "the image's own entry point, started in a sealed container with a command that prints its environment"
+)
 MAX_NAMES = 3
 CHOSEN = (
     "open-mpi/ompi, opal/mca/base/mca_base_component_find.c: a framework is not opened where a component that is asked "
@@ -99,7 +101,7 @@ def _fix(program: StartedProgram) -> str:
     }[program.fault]
 
 
-@pytest.mark.validator("programs.command", source=GIVEN, severity="warning")
+@pytest.mark.validator("programs.command", source=STARTED_ENTRY_POINT, severity="warning")
 def test_command(inspection: Inspection, require: Requirement) -> None:
     """The entry point starts the command that it is given."""
     ended, settings = inspection.measured.ended_entry, inspection.measured.settings
@@ -166,11 +168,11 @@ def test_mpi_components(inspection: Inspection, settings: Settings, programs: Pr
     lines = []
     for name, (where, value) in chosen.items():
         framework = name.removeprefix("OMPI_MCA_")
-        there = programs.mpi.get(framework, []) if name != framework else []
-        missing = [word for word in value.split(",") if word.strip() and word.strip() not in {*there, *ALIASES}]
-        if there and missing and not value.startswith("^"):
+        names = programs.mpi.get(framework, []) if name != framework else []
+        missing = [word for word in value.split(",") if word.strip() and word.strip() not in {*names, *ALIASES}]
+        if names and missing and not value.startswith("^"):
             lines.append(
-                f"{where}{name}={value}: Open MPI has no {framework} {', '.join(missing)}, only {', '.join(there)}: "
+                f"{where}{name}={value}: Open MPI has no {framework} {', '.join(missing)}, only {', '.join(names)}: "
                 "MPI does not start"
             )
     require(
@@ -207,8 +209,8 @@ def test_compilers(
 
 def _environment(inspection: Inspection) -> dict[str, str]:
     """Return the image's variables, with all that its entry point may set."""
-    given = {name: value for values in environments(inspection).values() for name, value in values.items()}
-    return {**inspection.subject.environment, **environment_of(inspection), **given}
+    entry_environment = {name: value for values in environments(inspection).values() for name, value in values.items()}
+    return {**inspection.subject.environment, **environment_of(inspection), **entry_environment}
 
 
 def _compiling(

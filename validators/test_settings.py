@@ -87,7 +87,7 @@ def test_readable(inspection: Inspection, settings: Settings, require: Requireme
             )
         elif near := variable_table.closest_name(setting.name):
             problems.append(f"{setting.file}:{setting.line}: {setting.name} is read by nothing: {near} is")
-        elif INTERACTIVE.search(setting.file) and not _given(inspection, setting):
+        elif INTERACTIVE.search(setting.file) and not _is_set_for_jobs(inspection, setting):
             problems.append(
                 f"{setting.file}:{setting.line}: {setting.name} is for shells with a prompt: a job does not get it"
             )
@@ -100,7 +100,7 @@ def test_readable(inspection: Inspection, settings: Settings, require: Requireme
     )
 
 
-def _given(inspection: Inspection, setting: AssignedVariable) -> bool:
+def _is_set_for_jobs(inspection: Inspection, setting: AssignedVariable) -> bool:
     """Return whether the image's environment has what a shell's file sets, or hands it to shells without a prompt."""
     environment = started(inspection)
     if setting.file in (environment.get("BASH_ENV"), environment.get("ENV")):

@@ -61,7 +61,7 @@ def _calls(libraries: Libraries, undefined: list[str]) -> str:
 def other_nccl(libraries: Libraries) -> str:
     """Return the NCCL that torch's libraries get in place of the wheel's that is installed; "" for none."""
     wheel, closures = wheel_nccl(libraries), [libraries.closures[path].libraries for path in torch_libraries(libraries)]
-    files = {libraries_of[NCCL] for libraries_of in closures if NCCL in libraries_of}
+    files = {libraries_by_name[NCCL] for libraries_by_name in closures if NCCL in libraries_by_name}
     return next(iter(sorted(files - {wheel})), "") if wheel else ""
 
 

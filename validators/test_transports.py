@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 import pytest
-from packaging.requirements import Requirement as PackageRequirement
-from packaging.version import Version
 
 from rdma_images.chain.verbs import folder_of
 from rdma_images.facts import facts_file
@@ -20,14 +18,23 @@ from rdma_images.inspection.inspection import (
     missing_in,
     resolve_links,
 )
-from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
+from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.libraries import TRANSPORT
-from rdma_images.validate.probes.packages import NAME, OF_JAX
 from rdma_images.validate.probes.stack_users import STACK, is_shared
-from rdma_images.validate.probes.tree import EXTENSION, IMPORTED, MODULE
+from rdma_images.validate.probes.tree import EXTENSION, IMPORTED
 from rdma_images.validate.pytest_plugin import Requirement
 from validators.conditions import broken
-from validators.in_use import closure, explain_module, lacking_for_sure, no_library, without_alternatives
+from validators.in_use import closure, no_library, without_alternatives
+from validators.python_packages import (
+    UCX_MODULE,
+    WHEELS,
+    lacking_in,
+    loader_refusals,
+    module_faults,
+    packages_for_another_cuda,
+    torch_version,
+    unmet_requirements,
+)
 from validators.settings import started as environment_of
 
 PACKAGES = "facts/packages.yaml, each row with its source"
@@ -47,36 +54,22 @@ BACKENDS = (
     "ai-dynamo/dynamo, issue 4185, and ai-dynamo/nixl, issue 909: UCX over EFA emulates what libfabric does; "
     "ai-dynamo/nixl, pull request 1567: UCX aborts where a wheel has its modules three times, and no links"
 )
-UCX_MODULE = re.compile(r"/ucx/libuct_\w+\.so[\d.]*$")
 NVSHMEM = "nvshmem_transport_libfabric"  # torch's wheels bring it, whatever the network
 FOR_EFA = "libplugin_LIBFABRIC"  # NIXL's, which its wheels bring, whatever the network
 NVSHMEM_UCX = "nvshmem_transport_ucx"  # which takes the loader's UCX, where there is one
 MELLANOX = "libuct_ib_mlx5"  # UCX's modules for hardware that is on neither fabric
-OF_DOCA = ("libflexio", "libdoca")  # for UCX's module that lets GPUs post to a ConnectX, in wheels that bring no DOCA
-WHEELS = "-packages/"  # in the path of what pip or apt has installed for Python
 OF_FABRIC = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1")
 REFUSED = re.compile(r"undefined symbol: |version `")
 VERSION = re.compile(r"version `")
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NUMBERED = re.compile(r"\d\.so")
 OF_WHEELS = re.compile(r"-packages/nvidia/[^/]+/lib$")  # in the run path of what finds other wheels by itself
-UNDEFINED = re.compile(r"undefined symbol: (\w+)")
-# Symbols of GDRCopy and torch, whose names are not in them, and of device code that was not linked in.
-OWNED = re.compile(r"gdr_|_ZNK?(?:3c10|2at|5torch)|__cudaRegisterLinkedBinary_")
 PROGRAM = re.compile(r"mpirun|orted|prted|ucx_info")
-ANOTHER_FRAMEWORK = re.compile(r"lib(?:tensorflow|mxnet)")
-OF_FRAMEWORK = re.compile(r"lib(?:torch|c10|tensorflow|mxnet)")  # what imports a module has them
 NVSHMEM_HOST = re.compile(r"libnvshmem_host\.so\.\d+")
 NVSHMEM_FILE = re.compile(r"libnvshmem_host\.so\.(\d+\.\d+\.\d+)")
 NVSHMEM_WHEEL = re.compile(r"nvidia-nvshmem-cu\d+")
-LIBRARY = re.compile(r"lib([a-z]{3,})[-\w]*\.so")
 JAX_PLUGIN = re.compile(r"jax-cuda\d+-(?:plugin|pjrt)")
-TORCH_FAMILY = ("torchvision", "torchaudio", "torchcodec", "torchtext", "xformers")
-CUDA_TAG = re.compile(r"\+cu(\d{2})(\d)\b")
-CXX = "libstdc++.so.6"
-NAMESPACE = re.compile(r"_ZNK?(\d+)([a-z]\w+)")
 OF_NVIDIA = re.compile(r"nvidia-([a-z-]+)-cu\d+")
-CUDART = re.compile(r"libcudart\.so\.(\d+)")
 MAX_SHOWN = 4
 BRINGS = {"libfabric": "the EFA installer", "libefa": "the EFA installer", "libgdrapi": "GDRCopy", "libmpi": "Open MPI"}
 BUILD_UCX = "configure UCX with --with-verbs and --with-efa where rdma-core's headers are, or install one that has both"
@@ -84,7 +77,7 @@ BUILD_CUDA = (
     "copy UCX's whole lib/ucx, or configure UCX with --with-cuda, or install a wheel of NIXL, which brings its own"
 )
 LINK_UCX = "install NIXL 1.4.0 or later, or make them links to the one with the longest name"
-ONE_UCX = "build NIXL with the UCX that torch takes, or keep that away from torch: two in a process do not work"
+UCX_FIX = "build NIXL with the UCX that torch takes, or keep that away from torch: two in a process do not work"
 BUILD_NIXL = "install the wheel nixl-cu12 or nixl-cu13, or build NIXL where libfabric's headers are (/opt/amazon/efa)"
 
 
@@ -99,88 +92,10 @@ def transports(inspection: Inspection, files: Files) -> list[str]:
     return [path for path in mine if not base_name(path).startswith((*idle, NVSHMEM_UCX))]
 
 
-def modules(inspection: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
-    """Return why modules of Python packages cannot be loaded, by path; "" for those that can.
-
-    Those that torch.extensions has loaded are left out.
-    """
-    measured = inspection.measured.torch.extensions if inspection.measured.torch else {}
-    named = [path for path in files.libraries if MODULE.fullmatch(path) and not EXTENSION.fullmatch(path)]
-    mine = [path for path in named if path in libraries.closures and path not in measured]
-    mine = [path for path in mine if not any(map(ANOTHER_FRAMEWORK.match, missing_in(libraries, path)))]
-    torch = {
-        name for path, closure_ in libraries.closures.items() if "/torch/lib/" in path for name in closure_.libraries
-    }
-    lacks = {path: _without(files, torch, path, lacking_in(files, libraries, path)) for path in mine}
-    told = lacking_for_sure(lacks)
-    version = torch_version(inspection)
-    faults = {}
-    for path in mine:
-        refusals = refused(closure(libraries, path), path)
-        faults[path] = (
-            f"{path} cannot be loaded: {no_library(inspection, told[path])}"
-            if told[path]
-            else explain_module(path, refusals[0], version)
-            if refusals
-            else ""
-        )
-    return without_alternatives(faults, version)
-
-
-def torch_version(inspection: Inspection) -> str:
-    """Return the version of the torch that is installed; "" for none."""
-    return dict(inspection.measured.packages.installed).get("torch", "") if inspection.measured.packages else ""
-
-
-def _without(files: Files, torch: set[str], path: str, missing: list[str]) -> list[str]:
-    """Return those `missing` that neither `torch` has loaded nor Python's own prefix has, as conda's does."""
-    prefix = path.partition("/lib/python")[0]
-    return [n for n in missing if n not in torch and f"{prefix}/lib/{n}" not in files.libraries]
-
-
-def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
-    """Return what `path` needs and nothing answers to, without what the process has loaded before.
-
-    That is what Python has, for a wheel, and for a module of UCX what lies beside it: UCX opens the first by its path.
-    """
-    missing = [name for name in dict.fromkeys(missing_in(libraries, path)) if not name.startswith(OF_DOCA)]
-    if WHEELS not in path:
-        folder = folder_of(path)
-        return [n for n in missing if not (UCX_MODULE.search(path) and f"{folder}/{n}" in files.libraries)]
-    bundled = {base_name(p) for p in files.libraries if WHEELS in p or base_name(p).startswith("libpython")}
-    return [name for name in missing if name not in bundled and not OF_FRAMEWORK.match(name)]
-
-
 def _bundled_by(names: Iterable[str]) -> str:
     """Return who brings those of the libraries that are known."""
     packages = [f"{package} {name}" for name in names for start, package in BRINGS.items() if name.startswith(start)]
     return f" ({', '.join(packages)})" if packages else ""
-
-
-def refused(answer: Closure, path: str) -> list[str]:
-    """Return the loader's words about a library, without symbols of what its process has loaded before.
-
-    What the C++ library has is nobody else's, nor is what lies in the library's own namespace.
-    """
-    stems = [match.group(1) for name in answer.libraries if (match := LIBRARY.match(name))]
-    of_cxx = re.compile(r"_ZNK?St|_ZSt|__cxa_" if CXX in answer.libraries else "(?!)")
-    symbols = {fault: UNDEFINED.search(fault) for fault in answer.faults}
-    return [
-        f
-        for f, match in symbols.items()
-        if not match
-        or OWNED.match(match[1])
-        or of_cxx.match(match[1])
-        or _is_own(path, match[1])
-        or any(stem in match[1] for stem in stems)
-    ]
-
-
-def _is_own(path: str, symbol: str) -> bool:
-    """Return whether a symbol lies in a namespace of C++ that a library is called after."""
-    match = NAMESPACE.match(symbol)
-    name = match[2][: int(match[1])] if match else ""
-    return len(name) > 3 and name in base_name(path)
 
 
 def _refusal(path: str, error: str) -> str:
@@ -191,7 +106,7 @@ def _refusal(path: str, error: str) -> str:
     return sentence if sentence.startswith(path) else f"{base_name(path)}: {sentence}"
 
 
-def known_faults(inspection: Inspection, libraries: Libraries) -> set[str]:
+def fabric_faults(inspection: Inspection, libraries: Libraries) -> set[str]:
     """Return what the fabric's own libraries lack, which the checks of the fabric tell.
 
     Names, and the loader's words.
@@ -209,7 +124,7 @@ def broken_users(inspection: Inspection, libraries: Libraries, elsewhere: set[st
     one that has. A library of a wheel counts if nothing else can have loaded what it lacks before. What the libraries
     of the fabric lack (`elsewhere`) is not repeated.
     """
-    lacking_by_path = {path: _surely_lacking(inspection, libraries, path) for path in libraries.users}
+    lacking_by_path = {path: _always_missing(inspection, libraries, path) for path in libraries.users}
     lacks = {path: names for path, names in lacking_by_path.items() if not elsewhere.issuperset(names)}
     faults = {}
     for path, names in lacks.items():
@@ -223,7 +138,7 @@ def broken_users(inspection: Inspection, libraries: Libraries, elsewhere: set[st
     faults = {path: words for path, words in faults.items() if path not in needed}
     for path in libraries.users:
         versions = [fault for fault in closure(libraries, path).faults if VERSION.search(fault)]
-        calls = versions or ([] if lacking_by_path[path] else refused(closure(libraries, path), path))
+        calls = versions or ([] if lacking_by_path[path] else loader_refusals(closure(libraries, path), path))
         calls = [words for words in calls if words not in elsewhere]
         if calls and path not in faults and not libraries.glibc.get(path):
             faults[path] = _refusal(path, calls[0])
@@ -232,12 +147,12 @@ def broken_users(inspection: Inspection, libraries: Libraries, elsewhere: set[st
         if path.rpartition("/")[0] in path_folders:
             faults[path] = f"{path} does not start: it is for {machine}, and the image for {inspection.subject.machine}"
     for path, version in libraries.glibc.items():
-        wanted, _, library = version.partition(" of ")
-        faults[path] = f"{path} {_effect(path)}: it needs {wanted}, and the image's {library} is older"
+        required_version, _, library = version.partition(" of ")
+        faults[path] = f"{path} {_effect(path)}: it needs {required_version}, and the image's {library} is older"
     return faults
 
 
-def _surely_lacking(inspection: Inspection, libraries: Libraries, path: str) -> list[str]:
+def _always_missing(inspection: Inspection, libraries: Libraries, path: str) -> list[str]:
     """Return the libraries that a program or library lacks wherever it is used from."""
     missing = missing_in(libraries, path)
     if not is_shared(path):
@@ -246,7 +161,7 @@ def _surely_lacking(inspection: Inspection, libraries: Libraries, path: str) -> 
     if WHEELS not in path:
         return [name for name in missing if name in libraries.absent]
     if IMPORTED.fullmatch(path) or NUMBERED.search(base_name(path)):
-        return []  # see modules; one for several versions is not the one that is taken
+        return []  # see module_faults; one for several versions is not the one that is taken
     strays = any(OF_WHEELS.search(folder) for folder in libraries.users[path])
     return [name for name in missing if STACK.match(name) and (name in libraries.absent or strays)]
 
@@ -258,9 +173,9 @@ def _effect(path: str) -> str:
 @pytest.mark.validator("transports.load", source=OPENS, severity="warning")
 def test_load(inspection: Inspection, files: Files, libraries: Libraries, require: Requirement) -> None:
     """What opens a network beside NCCL, modules for NCCL, CUDA, MPI or torch, and mpirun find all that they need."""
-    mine, cuda_modules = transports(inspection, files), modules(inspection, files, libraries)
+    mine, cuda_modules = transports(inspection, files), module_faults(inspection, files, libraries)
     programs = [path for path in libraries.closures if PROGRAM.fullmatch(base_name(path))]
-    elsewhere = known_faults(inspection, libraries)
+    elsewhere = fabric_faults(inspection, libraries)
     users = broken_users(inspection, libraries, elsewhere)
     if not mine and not cuda_modules and not programs and not libraries.users and not users:
         pytest.skip("nothing but NCCL opens a network, and no module is for CUDA, MPI or torch")
@@ -269,7 +184,7 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
         path: f"{path} cannot be loaded: {no_library(inspection, names)}" for path, names in lacks.items() if names
     }
     for path in mine:
-        lines = [words for words in refused(closure(libraries, path), path) if words not in elsewhere]
+        lines = [words for words in loader_refusals(closure(libraries, path), path) if words not in elsewhere]
         words = _refusal(path, lines[0]) if lines else ""
         faults |= {path: words} if words and path not in faults else {}
         faults |= {path: reason.actual} if ".so" in path and (reason := broken(inspection, path)) else {}
@@ -312,13 +227,15 @@ def test_own(
     """What opens a network beside NCCL gets the libraries that it came with, the wheel's NVSHMEM, and torch's UCX."""
     mine = transports(inspection, files) or pytest.skip("nothing but NCCL opens a network")
     wheel = next((f"{name} {version}" for name, version in packages.installed if NVSHMEM_WHEEL.fullmatch(name)), "")
-    path_of = [f.rstrip("/") for f in inspection.subject.environment.get("LD_LIBRARY_PATH", "").split(":") if f]
+    library_path_folders = [
+        f.rstrip("/") for f in inspection.subject.environment.get("LD_LIBRARY_PATH", "").split(":") if f
+    ]
     by_path: dict[str, str] = {}
     for path in mine:
         home = f"{PurePosixPath(path).parent.parent}/"
         for name, file in closure(libraries, path).libraries.items():
             beside = [p for p in files.libraries if base_name(p) == name and p.startswith(home)]
-            taken = folder_of(file) in map(folder_of, (f"{folder}/x" for folder in path_of))
+            taken = folder_of(file) in map(folder_of, (f"{folder}/x" for folder in library_path_folders))
             if taken and beside and not any(file in (p, resolve_links(files, p)) for p in beside):
                 by_path[f"{path} takes {file} for {name}, and not its own {beside[0]}"] = folder_of(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS not in file:
@@ -329,9 +246,11 @@ def test_own(
                 for other in another_nvshmem(files, wheel.split()[1]):
                     by_path[f"{_stem(path)} takes {wheel}, and {other} is another: ranks never meet"] = folder_of(other)
     folders = ", ".join(dict.fromkeys(by_path.values()))
-    own_fix = f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
+    copies_fix = (
+        f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
+    )
     two = two_ucx(libraries, mine)
-    fixes = [*([f"{own_fix}and the device's side disagree"] if by_path else []), *([ONE_UCX] if two else [])]
+    fixes = [*([f"{copies_fix}and the device's side disagree"] if by_path else []), *([UCX_FIX] if two else [])]
     require(
         not by_path and not two,
         expected="the libraries that each brings, and one UCX in a process",
@@ -362,9 +281,9 @@ def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
     others = {"torch": [path for path in libraries.closures if "/torch/lib/" in path], NVSHMEM_UCX: nvshmem}
     lines = []
     for path in sorted(mine):
-        paths = ucx_of(libraries, [path])
+        paths = ucx_files(libraries, [path])
         for user, files in others.items():
-            if paths and (other := ucx_of(libraries, files) - paths):
+            if paths and (other := ucx_files(libraries, files) - paths):
                 lines.append(
                     f"{path} takes {', '.join(sorted(paths))}, and {user} another UCX, {', '.join(sorted(other))}: "
                     "a process with both can hang"
@@ -372,7 +291,7 @@ def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
     return lines
 
 
-def ucx_of(libraries: Libraries, paths: Iterable[str]) -> set[str]:
+def ucx_files(libraries: Libraries, paths: Iterable[str]) -> set[str]:
     """Return the files of UCX that `paths` pull in."""
     files = [file for path in paths for file in closure(libraries, path).libraries.values()]
     return {file for file in files if base_name(file).startswith("libucp")}
@@ -399,7 +318,7 @@ def nixl_without_cuda(files: Files, libraries: Libraries) -> str:
     """Return the UCX that NIXL takes and that has no module for CUDA; "" where it has one."""
     plugins = [path for path in libraries.closures if base_name(path).startswith("libplugin_UCX")]
     homes = {path.rpartition("/")[0] for path in files.libraries if _unmangled(path) == "libuct_cuda"}
-    taken = sorted(ucx_of(libraries, plugins))
+    taken = sorted(ucx_files(libraries, plugins))
     return next((path for path in taken if not homes & {f"{folder_of(path)}/ucx", folder_of(path)}), "")
 
 
@@ -458,8 +377,8 @@ def test_requires(
     inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, require: Requirement
 ) -> None:
     """What is compiled for one release of torch or jax is beside that release, for its CUDA, and jax has NCCL."""
-    faults = [fault for folder in packages.wheels for fault in unmet(packages, folder)]
-    faults += for_another_cuda(inspection, packages, libraries)
+    faults = [fault for folder in packages.wheels for fault in unmet_requirements(packages, folder)]
+    faults += packages_for_another_cuda(inspection, packages, libraries)
     faults += _in_one_folder(packages) if inspection.measured.torch is None else []  # torch.cuda tells of others
     jax = [(n, v) for n, v in packages.installed if JAX_PLUGIN.fullmatch(n) or (n == "jaxlib" and "+cuda" in v)]
     if jax and not libraries.nccl:
@@ -477,25 +396,6 @@ def test_requires(
     )
 
 
-def unmet(packages: MeasuredPackages, folder: str) -> list[str]:
-    """Return which requirements of compiled packages the versions in their folder do not meet.
-
-    A build before a release, as NVIDIA's containers have, counts as the release.
-    """
-    faults = []
-    for package, lines in packages.requires.get(folder, {}).items():
-        for requirement in map(PackageRequirement, lines):
-            name = NAME.sub("-", requirement.name).lower()
-            version = packages.wheels[folder].get(name, "")
-            if not version or (requirement.marker and not requirement.marker.evaluate({"extra": OF_JAX})):
-                continue
-            release = Version(version)
-            candidates = [version, release.base_version] if release.is_prerelease else [version]
-            if not any(requirement.specifier.contains(candidate, prereleases=True) for candidate in candidates):
-                faults.append(f"{package} is for {name}{requirement.specifier}, and {name} {version} is installed")
-    return faults
-
-
 def _in_one_folder(packages: MeasuredPackages) -> list[str]:
     """Return which wheels of NVIDIA are there for two CUDA: both lie in one folder, and the later one decides."""
     faults = []
@@ -510,37 +410,6 @@ def _in_one_folder(packages: MeasuredPackages) -> list[str]:
             if len(pair) > 1
         ]
     return faults
-
-
-def for_another_cuda(inspection: Inspection, packages: MeasuredPackages, libraries: Libraries) -> list[str]:
-    """Return which packages of torch's family name another CUDA in their versions than torch has."""
-    faults = []
-    for wheels in packages.wheels.values():
-        torch = wheels.get("torch", "")
-        measured = inspection.measured.torch.cuda if inspection.measured.torch else ""
-        cuda = _tagged_cuda(torch) or measured or _runtime_major(libraries)
-        for name in TORCH_FAMILY if torch and cuda else ():
-            other = _tagged_cuda(wheels.get(name, ""))
-            if other and other.partition(".")[0] != cuda.partition(".")[0]:
-                faults.append(f"{name} {wheels[name]} is for CUDA {other}, and torch {torch} for CUDA {cuda}")
-    return faults
-
-
-def _tagged_cuda(version: str) -> str:
-    """Return the CUDA in a version's local part, "12.9" of "2.9.1+cu129"; "" for none."""
-    match = CUDA_TAG.search(version)
-    return f"{match[1]}.{match[2]}" if match else ""
-
-
-def _runtime_major(libraries: Libraries) -> str:
-    """Return the major version of the CUDA runtime that torch's own library needs; "" for none."""
-    names = [
-        name
-        for path, answer in libraries.closures.items()
-        if base_name(path).startswith("libtorch_cuda")
-        for name in (*answer.libraries, *answer.missing)
-    ]
-    return next((match[1] for name in names if (match := CUDART.match(name))), "")
 
 
 @pytest.mark.validator("packages.broken", source=PACKAGES, severity="warning", fabric="any")

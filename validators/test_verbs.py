@@ -18,7 +18,7 @@ from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import Files, Libraries
 from rdma_images.validate.pytest_plugin import Requirement
-from validators.in_use import EFA, FABRIC, closure, loads_nccl, providers_of, skip_if_broken
+from validators.in_use import EFA, FABRIC, closure, loads_nccl, provider_files, skip_if_broken
 from validators.settings import component_versions, faults, with_others
 from validators.settings import started as environment_of
 from validators.toolruns import started, summary
@@ -54,7 +54,7 @@ def drivers_named(inspection: Inspection) -> list[str]:
 
 def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
     """Return the folders of the rdma-core whose provider of the fabric libibverbs opens."""
-    folders = {folder_of(path) for path in providers_of(files, fabric)} & provider_folders(libraries)
+    folders = {folder_of(path) for path in provider_files(files, fabric)} & provider_folders(libraries)
     return {str(PurePosixPath(folder).parent) if base_name(folder) == "libibverbs" else folder for folder in folders}
 
 
@@ -63,7 +63,7 @@ def test_provider(
     inspection: Inspection, files: Files, libraries: Libraries, fabric: str, require: Requirement
 ) -> None:
     """The verbs provider of the image's fabric lies where libibverbs opens it, and a file or variable announces it."""
-    opened, provider = provider_folders(libraries), providers_of(files, fabric)
+    opened, provider = provider_folders(libraries), provider_files(files, fabric)
     read = {word for word in search_words(libraries) if word.endswith("/libibverbs.d")}
     driver = [p for p in files.libraries if base_name(p) == f"{fabric}.driver"]
     missing = [f"no lib{fabric}-rdmav<ABI>.so"] if not provider else []
@@ -182,14 +182,14 @@ def test_verbs_single(
     # One that the loader takes instead of the providers' own has a check of its own.
     home, used = homes(files, libraries, fabric), libraries.resolved["libibverbs.so.1"].file
     spare, no_provider = [path for path in paths if path != used and folder_of(path) not in home], ""
-    if spare and not home and providers_of(files, fabric):
+    if spare and not home and provider_files(files, fabric):
         spare, no_provider = [used], ", which opens no provider of the fabric"
     is_single = not spare or len(paths) == 1
-    rest = [path for path in paths if path != used]
+    others = [path for path in paths if path != used]
     require(
         is_single,
         expected="one file",
-        actual=paths[0] if is_single else f"a process takes {used}{no_provider}, and not {with_others(rest)}",
+        actual=paths[0] if is_single else f"a process takes {used}{no_provider}, and not {with_others(others)}",
         fix=f"remove {', '.join(spare)} or the package that brings it",
         severity=None if is_single or no_provider else "note",
     )

@@ -1,0 +1,161 @@
+"""Why Python packages of the GPU stack do not work beside each other: modules that cannot be loaded, and versions."""
+
+import re
+
+from packaging.requirements import Requirement as PackageRequirement
+from packaging.version import Version
+
+from rdma_images.chain.verbs import folder_of
+from rdma_images.inspection.inspection import Inspection, base_name, missing_in
+from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
+from rdma_images.validate.probes.packages import NAME, OF_JAX
+from rdma_images.validate.probes.tree import EXTENSION, MODULE
+from validators.in_use import closure, explain_module, lacking_for_sure, no_library, without_alternatives
+
+DOCA_LIBRARIES = (
+    "libflexio",
+    "libdoca",
+)  # for UCX's module that lets GPUs post to a ConnectX, in wheels that bring no DOCA
+WHEELS = "-packages/"  # in the path of what pip or apt has installed for Python
+UCX_MODULE = re.compile(r"/ucx/libuct_\w+\.so[\d.]*$")
+UNDEFINED = re.compile(r"undefined symbol: (\w+)")
+# Symbols of GDRCopy and torch, whose names are not in them, and of device code that was not linked in.
+NAMED_ELSEWHERE = re.compile(r"gdr_|_ZNK?(?:3c10|2at|5torch)|__cudaRegisterLinkedBinary_")
+OTHER_FRAMEWORK_LIBRARY = re.compile(r"lib(?:tensorflow|mxnet)")
+FRAMEWORK_LIBRARY = re.compile(r"lib(?:torch|c10|tensorflow|mxnet)")  # what imports a module has them
+LIBRARY = re.compile(r"lib([a-z]{3,})[-\w]*\.so")
+CXX = "libstdc++.so.6"
+NAMESPACE = re.compile(r"_ZNK?(\d+)([a-z]\w+)")
+TORCH_FAMILY = ("torchvision", "torchaudio", "torchcodec", "torchtext", "xformers")
+CUDA_TAG = re.compile(r"\+cu(\d{2})(\d)\b")
+CUDART = re.compile(r"libcudart\.so\.(\d+)")
+
+
+def module_faults(inspection: Inspection, files: Files, libraries: Libraries) -> dict[str, str]:
+    """Return why modules of Python packages cannot be loaded, by path; "" for those that can.
+
+    Those that torch.extensions has loaded are left out.
+    """
+    measured = inspection.measured.torch.extensions if inspection.measured.torch else {}
+    module_paths = [path for path in files.libraries if MODULE.fullmatch(path) and not EXTENSION.fullmatch(path)]
+    candidates = [path for path in module_paths if path in libraries.closures and path not in measured]
+    candidates = [
+        path for path in candidates if not any(map(OTHER_FRAMEWORK_LIBRARY.match, missing_in(libraries, path)))
+    ]
+    torch = {
+        name for path, closure_ in libraries.closures.items() if "/torch/lib/" in path for name in closure_.libraries
+    }
+    lacks = {path: _without_loaded(files, torch, path, lacking_in(files, libraries, path)) for path in candidates}
+    essential_libraries = lacking_for_sure(lacks)
+    version = torch_version(inspection)
+    faults = {}
+    for path in candidates:
+        refusals = loader_refusals(closure(libraries, path), path)
+        faults[path] = (
+            f"{path} cannot be loaded: {no_library(inspection, essential_libraries[path])}"
+            if essential_libraries[path]
+            else explain_module(path, refusals[0], version)
+            if refusals
+            else ""
+        )
+    return without_alternatives(faults, version)
+
+
+def torch_version(inspection: Inspection) -> str:
+    """Return the version of the torch that is installed; "" for none."""
+    return dict(inspection.measured.packages.installed).get("torch", "") if inspection.measured.packages else ""
+
+
+def _without_loaded(files: Files, torch: set[str], path: str, missing: list[str]) -> list[str]:
+    """Return those `missing` that neither `torch` has loaded nor Python's own prefix has, as conda's does."""
+    prefix = path.partition("/lib/python")[0]
+    return [n for n in missing if n not in torch and f"{prefix}/lib/{n}" not in files.libraries]
+
+
+def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
+    """Return what `path` needs and nothing answers to, without what the process has loaded before.
+
+    That is what Python has, for a wheel, and for a module of UCX what lies beside it: UCX opens the first by its path.
+    """
+    missing = [name for name in dict.fromkeys(missing_in(libraries, path)) if not name.startswith(DOCA_LIBRARIES)]
+    if WHEELS not in path:
+        folder = folder_of(path)
+        return [n for n in missing if not (UCX_MODULE.search(path) and f"{folder}/{n}" in files.libraries)]
+    bundled = {base_name(p) for p in files.libraries if WHEELS in p or base_name(p).startswith("libpython")}
+    return [name for name in missing if name not in bundled and not FRAMEWORK_LIBRARY.match(name)]
+
+
+def loader_refusals(answer: Closure, path: str) -> list[str]:
+    """Return the loader's words about a library, without symbols of what its process has loaded before.
+
+    What the C++ library has is nobody else's, nor is what lies in the library's own namespace.
+    """
+    stems = [match.group(1) for name in answer.libraries if (match := LIBRARY.match(name))]
+    cxx_symbol = re.compile(r"_ZNK?St|_ZSt|__cxa_" if CXX in answer.libraries else "(?!)")
+    symbols = {fault: UNDEFINED.search(fault) for fault in answer.faults}
+    return [
+        f
+        for f, match in symbols.items()
+        if not match
+        or NAMED_ELSEWHERE.match(match[1])
+        or cxx_symbol.match(match[1])
+        or _is_in_own_namespace(path, match[1])
+        or any(stem in match[1] for stem in stems)
+    ]
+
+
+def _is_in_own_namespace(path: str, symbol: str) -> bool:
+    """Return whether a symbol lies in a namespace of C++ that a library is called after."""
+    match = NAMESPACE.match(symbol)
+    name = match[2][: int(match[1])] if match else ""
+    return len(name) > 3 and name in base_name(path)
+
+
+def unmet_requirements(packages: MeasuredPackages, folder: str) -> list[str]:
+    """Return which requirements of compiled packages the versions in their folder do not meet.
+
+    A build before a release, as NVIDIA's containers have, counts as the release.
+    """
+    faults = []
+    for package, lines in packages.requires.get(folder, {}).items():
+        for requirement in map(PackageRequirement, lines):
+            name = NAME.sub("-", requirement.name).lower()
+            version = packages.wheels[folder].get(name, "")
+            if not version or (requirement.marker and not requirement.marker.evaluate({"extra": OF_JAX})):
+                continue
+            release = Version(version)
+            candidates = [version, release.base_version] if release.is_prerelease else [version]
+            if not any(requirement.specifier.contains(candidate, prereleases=True) for candidate in candidates):
+                faults.append(f"{package} is for {name}{requirement.specifier}, and {name} {version} is installed")
+    return faults
+
+
+def packages_for_another_cuda(inspection: Inspection, packages: MeasuredPackages, libraries: Libraries) -> list[str]:
+    """Return which packages of torch's family name another CUDA in their versions than torch has."""
+    faults = []
+    for wheels in packages.wheels.values():
+        torch = wheels.get("torch", "")
+        measured = inspection.measured.torch.cuda if inspection.measured.torch else ""
+        cuda = _tagged_cuda(torch) or measured or _runtime_major(libraries)
+        for name in TORCH_FAMILY if torch and cuda else ():
+            other = _tagged_cuda(wheels.get(name, ""))
+            if other and other.partition(".")[0] != cuda.partition(".")[0]:
+                faults.append(f"{name} {wheels[name]} is for CUDA {other}, and torch {torch} for CUDA {cuda}")
+    return faults
+
+
+def _tagged_cuda(version: str) -> str:
+    """Return the CUDA in a version's local part, "12.9" of "2.9.1+cu129"; "" for none."""
+    match = CUDA_TAG.search(version)
+    return f"{match[1]}.{match[2]}" if match else ""
+
+
+def _runtime_major(libraries: Libraries) -> str:
+    """Return the major version of the CUDA runtime that torch's own library needs; "" for none."""
+    names = [
+        name
+        for path, answer in libraries.closures.items()
+        if base_name(path).startswith("libtorch_cuda")
+        for name in (*answer.libraries, *answer.missing)
+    ]
+    return next((match[1] for name in names if (match := CUDART.match(name))), "")
