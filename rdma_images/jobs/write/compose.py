@@ -1,6 +1,7 @@
 """From a request to a job: every count, variable and parameter decided, with its reason and source."""
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,9 @@ from rdma_images.selection.project import Project
 DOS_SHELL_SCRIPT = re.compile(rb"#![^\n]*sh\b[^\n]*\r\n")  # by its first line
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # the second are bytes of an option that are not UTF-8
 NO_LINE = re.compile(f"[\r\x85\u2028\u2029\ufeff]|{yaml_file.UNPRINTABLE.pattern}")  # of a block in YAML
+# Words of a command that only a shell reads: what stands between commands, redirections, and the names of its own commands.
+SHELL_OPERATOR = re.compile(r"&&|\|[|&]?|&|;|[\w./-]+;|&?[0-9]?>>?(&[0-9-]|[\w./]\S*)?|[0-9]?<{1,3}")
+SHELL_COMMANDS = ("cd", "export", "source", ".", "set", "unset", "ulimit", "umask", "eval")
 LOGS = "/tmp/nccl"  # in the container, where each rank leaves NCCL's log
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
 TCP = "-tcp"  # after the name of a job
@@ -46,6 +50,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     parts = _parts(request, project)
     _refuse_unknown_fields(request, parts.launcher, facts)
     _refuse_characters(request, parts.launcher)
+    _refuse_shell_words(request.command)
     _refuse_combinations(request.work)
     rows = _parameters(parts, facts)
     parameter_values = parse_parameters(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
@@ -192,6 +197,18 @@ def _refuse_characters(request: JobRequest, launcher: Launcher) -> None:
         raise RefusedError(
             f"the command has {match[0]!r}, which YAML takes for a line break or refuses\n"
             "put what it is part of into a script of the image"
+        )
+
+
+def _refuse_shell_words(command: Sequence[str]) -> None:
+    """Raise RefusedError for a command that only a shell can run: no shell reads the words of a job."""
+    words = [word for word in command if SHELL_OPERATOR.fullmatch(word)]
+    words = [*(word for word in command[:1] if word in SHELL_COMMANDS), *words]
+    if words:
+        line = " ".join(word if SHELL_OPERATOR.fullmatch(word) else shlex.quote(word) for word in command)
+        raise RefusedError(
+            f"the command has {words[0]!r}, which a shell reads, and none does: each word is handed on as it is\n"
+            f"give the line to a shell: -- /bin/bash -c {shlex.quote(line)}"
         )
 
 
