@@ -15,7 +15,7 @@ from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import Launcher, Parameter, Starter, parse_parameters
 from rdma_images.jobs.write import counts, fabric_overrides, job_image
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
-from rdma_images.jobs.write.work import NAME, Work
+from rdma_images.jobs.write.work import NAME, Work, check_links
 from rdma_images.plan import runtime
 from rdma_images.selection import target_options
 from rdma_images.selection.project import Project
@@ -23,11 +23,12 @@ from rdma_images.selection.project import Project
 DOS_SHELL_SCRIPT = re.compile(rb"#![^\n]*sh\b[^\n]*\r\n")  # by its first line
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # the second are bytes of an option that are not UTF-8
 NO_LINE = re.compile(f"[\r\x85\u2028\u2029\ufeff]|{yaml_file.UNPRINTABLE.pattern}")  # of a block in YAML
-# Words of a command that only a shell reads: what stands between commands, redirections, and the names of its own commands.
+# Words of a command that only a shell reads: between commands, redirections, and commands of its own.
 SHELL_OPERATOR = re.compile(r"&&|\|[|&]?|&|;|[\w./-]+;|&?[0-9]?>>?(&[0-9-]|[\w./]\S*)?|[0-9]?<{1,3}")
 SHELL_COMMANDS = ("cd", "export", "source", ".", "set", "unset", "ulimit", "umask", "eval")
 LOGS = "/tmp/nccl"  # in the container, where each rank leaves NCCL's log
 WITH_RESOURCES = ("kubernetes", "skypilot")  # kinds of launchers whose pods ask for them
+COPIES_CODE = ("kubernetes", "sagemaker")  # kinds of launchers whose copy of the code has no symbolic links
 TCP = "-tcp"  # after the name of a job
 MAX_NAME_LENGTH = 45  # characters: Kubernetes adds "-launcher" and five of its own, and has 63
 
@@ -52,6 +53,7 @@ def compose(request: JobRequest, project: Project) -> Job:
     _refuse_characters(request, parts.launcher)
     _refuse_shell_words(request.command)
     _refuse_combinations(request.work)
+    check_links(request.work, parts.launcher.kind in COPIES_CODE)
     rows = _parameters(parts, facts)
     parameter_values = parse_parameters(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
     ref, ref_source = job_image.resolve_reference(parts.image, request.image, parts.launcher.image, request.tcp)

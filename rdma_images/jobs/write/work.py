@@ -1,6 +1,7 @@
 """The user's part of a job: mounts, code, variables, secrets, where it may run, and what happens when it fails."""
 
 import base64
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -166,6 +167,46 @@ def read_code(code: Code | None) -> list[CodeFile]:
             "put it into the image (`files` of its target), or on a claim: --mount claim:NAME:/PATH"
         )
     return [_file(path, path.relative_to(root)) for path in paths]
+
+
+def check_links(work: Work, is_copied: bool) -> None:
+    """Refuse symbolic links of the code that lead to nothing in the container.
+
+    Args:
+        work: The user's part of the job.
+        is_copied: Whether the launcher copies the code's files; otherwise a link is one in the container, too, where
+            an absolute one leads to a mount or into the image.
+
+    Raises:
+        RefusedError: A link leads out of the folder, or to a folder where files are copied.
+    """
+    if work.code is None:
+        return
+    root, top = Path(work.code.folder), work.code.to
+    folders = [top] if is_copied else [top, *(mount.to for mount in work.mounts)]
+    for link in _links(root):
+        target = (root / link).readlink()
+        path = os.path.normpath(Path(top) / link.parent / target)
+        is_below = any(f"{path}/".startswith(f"{folder}/") for folder in folders)
+        if is_copied:
+            is_readable = is_below and not target.is_absolute() and not (root / link).is_dir()
+        else:
+            is_readable = is_below or target.is_absolute()
+        if not is_readable:
+            raise RefusedError(
+                f"code {root}: {link} is a symbolic link to {target}, which the container does not get\n"
+                "put a copy in its place, or let the command read it from a mount"
+            )
+
+
+def _links(root: Path) -> Iterator[Path]:
+    """Yield the symbolic links below a folder that are not excluded, by their paths there."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not is_excluded(Path(name)))
+        for name in sorted([*folders, *names]):
+            path = Path(folder, name).relative_to(root)
+            if (root / path).is_symlink() and not is_excluded(path):
+                yield path
 
 
 def is_excluded(path: Path) -> bool:

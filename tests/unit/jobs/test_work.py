@@ -369,6 +369,43 @@ def test_code_that_is_too_much_for_a_configmap_is_refused(tmp_path: Path) -> Non
     assert "a ConfigMap takes 200000" in refusal("pytorchjob", Work(code=Code(str(tmp_path), work.CODE)))
 
 
+LAUNCHERS_WITH_CODE = ("pytorchjob", "arena", "sagemaker", "skypilot", "slurm", "docker")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS_WITH_CODE)
+@pytest.mark.parametrize(
+    ("link", "target", "without_links", "with_links"),
+    [
+        ("lib/b.py", "../a.py", True, True),
+        ("lib/b", "../common", False, True),
+        ("a", "../outside", False, False),
+        ("lib/a", "../../outside/a.py", False, False),
+        ("data", "/fsx/data", False, True),
+        ("data", "../data/x", False, True),  # below a mount in the container
+        ("python", "/usr/bin/python3", False, True),
+        (".venv/a", "../../outside", True, True),
+    ],
+)
+def test_a_link_of_the_code_is_followed_within_it_or_refused(
+    tmp_path: Path, launcher: str, link: str, target: str, without_links: bool, with_links: bool
+) -> None:
+    code = tmp_path / "code"
+    for folder in ("lib", "common", ".venv", "../outside"):
+        (code / folder).mkdir(parents=True)
+    (code / "a.py").write_text("print()\n")
+    (code / link).symlink_to(target)
+    has_mounts = launcher not in ("sagemaker",)
+    mounts = [work.parse_mount(text) for text in ("/fsx:/fsx", "/data:/workspace/data") if has_mounts]
+    part = Work(code=Code(str(code), work.CODE), mounts=tuple(mounts))
+    fabric = "erdma" if launcher == "arena" else "efa"
+    if with_links if launcher in ("skypilot", "slurm", "docker") else without_links:
+        files(launcher, part, fabric)
+    else:
+        assert f"{link} is a symbolic link to {target}, which the container does not get" in refusal(
+            launcher, part, fabric=fabric
+        )
+
+
 @pytest.mark.parametrize("launch", ["torchrun", "accelerate", "deepspeed", "ray", "plain"])
 @pytest.mark.parametrize(("launcher", "fabric"), WITH_FIELDS)
 def test_each_launch_is_one_command_of_a_shell(launch: Any, launcher: str, fabric: str) -> None:
