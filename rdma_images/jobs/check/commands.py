@@ -1,13 +1,18 @@
 """The commands of a shell's text as a shell reads them: words, quotes, arrays, heredocs and lines that go on."""
 
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from rdma_images.jobs.check.foreign_job import LocatedText, ShellFault
 
 MAX_TEXT_LENGTH = 1 << 18  # characters of a text that are read
+BASH_SECONDS = 10  # for bash to read a text without running it
+OPEN_QUOTE = re.compile(rb"unexpected EOF while looking for matching [`'][\"']")
 MAX_WORD_LENGTH = 4096  # characters of a word whose variables are put in place
 BLANK_BEHIND = re.compile(r"\\[ \t]+(?=\n)")
 HEREDOC_MARK = "<<"  # first word of a command and its heredoc, which is the last one
@@ -121,7 +126,11 @@ def parse_commands(text: str, first_line: int = 1, initial_values: Mapping[str, 
         )
         for line in lexer.blanks
     ]
-    return ShellText(tuple(commands), tuple(faults) if lexer.is_whole else (), frozenset(assigned))
+    if quote := lexer.open_quote:
+        problem = f"the quote {quote.text} is not closed: a shell ends here with an error"
+        fix = f"close it; an apostrophe or {quote.text} in a text, here or above, needs a backslash before it"
+        faults = [ShellFault(quote, problem, fix)]
+    return ShellText(tuple(commands), tuple(faults) if lexer.is_whole or quote else (), frozenset(assigned))
 
 
 class NestedReader:
@@ -149,6 +158,7 @@ class _Lexer:
     in_test: bool = False
     is_guarded: bool = False  # whether a test decides about the command that comes next
     is_whole: bool = True  # whether every quote is closed
+    open_quote: LocatedText | None = None  # the one that bash does not find closed, either
 
     def commands(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
         """Yield the words of each command, and whether it is certain to run; ends where a quote is not closed."""
@@ -176,6 +186,9 @@ class _Lexer:
                 self.position = heredoc.end()
             elif not self._word():
                 self.is_whole = False
+                if self.open_quote:  # the command goes as far as it is known
+                    self.is_guarded = True
+                    break
                 return
             elif self.words[0].text == "case" and len(self.words) > 2 and self.words[-1].text == "in":
                 yield from self._end()
@@ -277,6 +290,8 @@ class _Lexer:
             elif character in "'\"`(" or self.text.startswith(("$(", "${"), self.position):
                 end = _closing_position(self.text, self.position)
                 if end is None:
+                    if character in "'\"" and _is_open(self.text):
+                        self.open_quote = LocatedText(character, line)
                     self.position = len(self.text)
                     return False
                 part = self.text[self.position : end]
@@ -296,6 +311,18 @@ class _Lexer:
 
     def _is_redirect(self) -> bool:
         return self.text[self.position - 1 : self.position] in ("<", ">") or self.text.startswith("&>", self.position)
+
+
+def _is_open(text: str) -> bool:
+    """Return whether bash finds the end of a text within a quote; False for one that was cut, and without bash."""
+    if len(text) == MAX_TEXT_LENGTH or not (bash := shutil.which("bash")):
+        return False
+    options: dict[str, Any] = {"env": {"LC_ALL": "C"}, "timeout": BASH_SECONDS, "check": False, "capture_output": True}
+    try:
+        completed = subprocess.run([bash, "-n"], input=text.encode(errors="replace"), **options)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return OPEN_QUOTE.search(completed.stderr) is not None
 
 
 def _closing_position(text: str, start: int) -> int | None:

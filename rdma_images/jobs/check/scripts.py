@@ -77,8 +77,11 @@ def parts(text: str, name: str) -> Iterator[JobPart]:
 def launch_parts(text: str, name: str) -> Iterator[JobPart]:
     """Yield the part of a shell's script that starts ranks or servers, and that no scheduler reads."""
     script_settings = shell.read_settings(text)
-    if script_settings.start.launches:
-        launch = script_settings.start.launches[0]
+    start = script_settings.start
+    if name.endswith(".txt") and not text.startswith("#!"):  # which may be prose, with apostrophes
+        start = replace(start, faults=())
+    if start.launches:
+        launch = start.launches[0]
         yield JobPart(
             name,
             launch.line,
@@ -86,7 +89,7 @@ def launch_parts(text: str, name: str) -> Iterator[JobPart]:
             f"script with {launch.program}",
             environment=script_settings.variables,
             network="host",
-            start=script_settings.start,
+            start=start,
         )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.foreign_jobs import pods, rated_messages, sbatch
+from tests.support.foreign_jobs import findings, pods, rated_messages, sbatch
 
 
 def messages_of(folder: Path, rule: str, text: str) -> list[str]:
@@ -370,3 +370,21 @@ def test_tasks_that_see_one_gpu(tmp_path: Path, options: str, count: int) -> Non
     """As in NVIDIA/nccl issues 1066 and 1948."""
     text = f"#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=4 {options}\nsrun python train.py\n"
     assert len(rated_messages(tmp_path, "ranks.binding", job_sbatch=text)) == count
+
+
+@pytest.mark.parametrize(
+    ("directive", "command", "name"),
+    [
+        ("--nodes=abc", "srun train", "--nodes"),
+        ("--ntasks-per-node=eight", "srun train", "--ntasks-per-node"),
+        ("--nodes=2", "srun --nodes=two train", "--nodes"),
+        ("--nodes=2", "srun --nodes=two torchrun --nnodes=2 train.py", "--nodes"),
+        ("--nodes=1", "torchrun --nproc-per-node=eight train.py", "--nproc-per-node"),
+        ("--nodes=1", "torchrun --nproc-per-node=auto train.py", None),
+        *((f"--nodes={word}", "srun train", None) for word in ("NODES", "<n>", "$N", "{{ nodes }}", "2-4", "1k", "N")),
+    ],
+)
+def test_a_word_for_a_number(tmp_path: Path, directive: str, command: str, name: str | None) -> None:
+    text = f"#!/bin/bash\n#SBATCH {directive}\n{command}\n"
+    found = findings(tmp_path, "ranks.number", job_sbatch=text)
+    assert [row.message.partition(" is ")[0] for row in found] == ([name] if name else [])

@@ -43,7 +43,9 @@ torchrun --nproc_per_node=8 \\
         ('    train.py\ncase "$1" in --help|-h) echo a;; --x)\n echo b;; esac', 0, ""),
         ("    train.py\ncat > options <<EOF\n--lr 1\nEOF", 0, ""),
         ("    train.py\nOPTIONS=(\n  --lr 1 # a\n  --x 2\n)", 0, ""),
-        ("    train.py\necho 'a\n--lr 1", 0, ""),  # a quote that is not closed
+        ("    train.py\necho 'a\n--lr 1", 4, "the quote ' is not closed: a shell ends here with an error"),
+        ('    train.py --name "a', 3, 'the quote " is not closed: a shell ends here with an error'),
+        ("    train.py $'it\\'s' # it's", 0, ""),
         ("    train.py\ncommand -v nvcc", 0, ""),
     ],
 )
@@ -52,6 +54,17 @@ def test_what_a_shell_reads_as_other_commands(tmp_path: Path, middle: str, line:
     assert [(row.severity, row.where[0].rpartition(":")[2], row.message) for row in found] == (
         [("error", str(line), problem)] if problem else []
     )
+
+
+def test_a_quote_that_is_not_closed_stands_before_the_launch(tmp_path: Path) -> None:
+    """Slurm starts the script, and its shell ends; without bash on PATH nothing is said."""
+    text = '#!/bin/bash\n#SBATCH --nodes=2\necho "start\nsrun torchrun --nnodes=2 train.py\n'
+    (finding,) = checked(tmp_path, job_sbatch=text).findings
+    assert (finding.rule, finding.where) == ("shell.broken", (f"{tmp_path}/job.sbatch:3",))
+
+
+def test_an_apostrophe_in_a_text_for_people_is_none_of_a_shell(tmp_path: Path) -> None:
+    assert not findings(tmp_path, "shell.broken", notes_txt="torchrun --nproc-per-node=8 train.py\nIt's done.\n")
 
 
 def test_directives_after_the_first_command_are_not_read(tmp_path: Path) -> None:

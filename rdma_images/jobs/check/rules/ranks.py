@@ -11,6 +11,12 @@ from rdma_images.jobs.check.foreign_job import JobPart, Launch, LocatedText
 from rdma_images.jobs.check.rules.rendezvous import node_count
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, rule
 
+COUNTS = (
+    *("nodes", "ntasks", "ntasks_per_node", "nnodes", "nproc_per_node", "node_rank", "np"),
+    *("num_machines", "num_processes", "machine_rank", "num_nodes"),
+)
+NO_NUMBER = re.compile(r"\d*[a-z]{2,}\w*")  # a letter may be a unit, and capitals what is put in place later
+NODE_GPUS = ("auto", "cpu", "gpu", "xpu")  # torchrun counts them on the node
 VISIBLE = re.compile(r"\d+(?:,\s*\d+)*")
 STARTERS_OF_RANKS = ("torchrun", "deepspeed", "accelerate", "ft_launcher", "hyperpodrun")
 EXTERNAL = {"distributed_executor_backend"}  # by which vLLM's ranks may be tasks
@@ -23,6 +29,19 @@ OPEN_DEVICES = re.compile(r"-1|[\"']?auto[\"']?")  # Lightning takes all GPUs of
 LIGHTNING_DEVICES = ("trainer.devices", "trainer.gpus", "devices", "gpus")
 TENSOR_PARALLEL = ("tensor_parallel_size", "tp", "tp_size")
 PIPELINE_PARALLEL = ("pipeline_parallel_size", "pp", "pp_size")
+
+
+@rule("ranks.number", "error", "SchedMD, sbatch(1): --nodes, --ntasks; pytorch/pytorch, torch/distributed/run.py")
+def counts_that_are_words(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+    """Report a word where a scheduler or launcher reads a number of nodes, tasks or ranks."""
+    options = [part.options, *(launch.srun or {} for launch in part.start.launches)]
+    options += [launch.options for launch in part.start.launches if launch.program in (*STARTERS_OF_RANKS, "mpirun")]
+    words = [(f"--{name.replace('_', '-')}", row[name]) for row in options for name in COUNTS if name in row]
+    if part.nodes and "nodes" not in part.options:
+        words.append(("the number of nodes", part.nodes))
+    for name, word in dict.fromkeys(words):
+        if NO_NUMBER.fullmatch(word.text) and word.text not in NODE_GPUS:
+            yield word, f"{name} is {word.text[:40]!r}, and must be a whole number", "write a number"
 
 
 @rule("ranks.gpus", "error", "NVIDIA/nccl, src/init.cc: two ranks of a communicator on one GPU are an error")
