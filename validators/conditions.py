@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from rdma_images.inspection.inspection import Inspection, base_name
 from rdma_images.inspection.measurements import LibraryFile
-from rdma_images.validate.probes.conditions import kind_of
+from rdma_images.validate.probes.conditions import condition_kind
 
 REINSTALL = "remove {path} and install the library again"
 # By condition, see rdma_images/validate/probes/conditions.py.
@@ -50,7 +50,7 @@ def broken_named(inspection: Inspection, name: str) -> dict[str, BrokenFile]:
 
 
 def _describe(inspection: Inspection, path: str, about: LibraryFile) -> BrokenFile:
-    description, fix = DESCRIPTIONS[kind_of(about.condition)]
+    description, fix = DESCRIPTIONS[condition_kind(about.condition)]
     words = {
         "path": path,
         "target": about.target,

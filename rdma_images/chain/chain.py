@@ -142,7 +142,7 @@ def network_request(image_config: ImageConfig, measured: Measured, product: str 
     return {
         "names": plugin_names(nccl[1], environment),
         "looks_for": library.looks_for if library else {},
-        "asked_by": nccl[0],
+        "requiring_file": nccl[0],
         "environment": {
             name: value
             for name, value in environment.items()

@@ -335,8 +335,8 @@ class EntryPointChanges(MeasuredValue):
     removed: list[str] = Field(default_factory=list)
 
 
-class EndedEntryPoint(MeasuredValue):
-    """The end of an entry point that did not start the command it was given: its exit code and its last line."""
+class FailedEntryPoint(MeasuredValue):
+    """An entry point that ended without starting the command that it got: its exit code and its last line."""
 
     code: int
     words: str = ""
@@ -427,7 +427,7 @@ class Measured(MeasuredValue):
     ] = None
     network: Annotated[StartedNetwork | None, Probe()] = None  # asked for by itself, once the others have answered
     entry: EntryPointChanges | None = None
-    ended_entry: EndedEntryPoint | None = None  # in the place of `entry`
+    ended_entry: FailedEntryPoint | None = None  # in the place of `entry`
     layers: tuple[MeasuredLayer, ...] | None = None
     missing: dict[str, str] = Field(default_factory=dict)
     lost: tuple[str, ...] = ()

@@ -66,8 +66,8 @@ def sealed_container(client: DockerClient, image: str) -> Iterator[SealedContain
         try:
             api: Any = client.api
             declared = (api.inspect_image(image).get("Config") or {}).get("Volumes") or {}
-            places = sorted({str(PurePosixPath("/", folder)) for folder in declared})
-            volumes = {folder: _volume(client, image, stack) for folder in places}
+            folders = sorted({str(PurePosixPath("/", folder)) for folder in declared})
+            volumes = {folder: _volume(client, image, stack) for folder in folders}
             yield _start(client, image, volumes, stack)
         except DockerException as error:
             raise RdmaImagesError(

@@ -14,7 +14,7 @@ from rdma_images.core.plain import plain
 from rdma_images.core.stream import ChunkReader
 from rdma_images.engine import Engine, docker_command
 from rdma_images.inspection.inspection import ImageConfig
-from rdma_images.inspection.measurements import AssignedVariable, EndedEntryPoint, EntryPointChanges, Settings
+from rdma_images.inspection.measurements import AssignedVariable, EntryPointChanges, FailedEntryPoint, Settings
 from rdma_images.validate import container, transport
 from rdma_images.validate.probes import settings
 
@@ -29,7 +29,7 @@ FILE_VARIABLES = {*settings.FILE_NAMING_VARIABLES, *settings.FILE_VARIABLES}
 
 def measure(
     client: DockerClient, engine: Engine, image_config: ImageConfig, box: container.SealedContainer
-) -> EntryPointChanges | EndedEntryPoint | str:
+) -> EntryPointChanges | FailedEntryPoint | str:
     """Return what the entry point changes in its process's environment, or how it ended without the command.
 
     A sentence says why neither is known.
@@ -47,21 +47,21 @@ def measure(
             rc, out, err = transport.run_with_limits(line, LIMIT, engine.environ())
     except DockerException as error:
         return f"the engine could not start the entry point: {plain(str(error))}"
-    environment = parse_printed(out)
+    environment = printed_environment(out)
     if environment is None:
-        return end_of(rc, out, err)
+        return failed_entry_point(rc, out, err)
     return entry_point_changes(environment, image_config.environment)
 
 
 def command(entry: list[str]) -> list[str]:
-    """Return what is given to an entry point; a shell that takes one line is given one."""
+    """Return the command for an entry point to start, as one word for a shell that takes it with -c."""
     return [" ".join(ECHO_COMMAND)] if re.fullmatch(r"-[a-z]*c", entry[-1]) else list(ECHO_COMMAND)
 
 
-def parse_printed(out: bytes) -> dict[str, str] | None:
-    """Return the environment in what was printed; None if the entry point did not start the command."""
-    text, end, _ = out.partition(AROUND)[2].partition(AROUND)
-    if not end:
+def printed_environment(out: bytes) -> dict[str, str] | None:
+    """Return the environment that the command printed; None if the entry point did not start it."""
+    text, separator, _ = out.partition(AROUND)[2].partition(AROUND)
+    if not separator:
         return None
     pairs = (record.partition("=") for record in text.decode("utf-8", "replace").split("\0"))
     return {name: value for name, is_set, value in pairs if is_set}
@@ -85,12 +85,12 @@ def entry_point_changes(environment: dict[str, str], image_environment: dict[str
     )
 
 
-def end_of(rc: int, out: bytes, err: bytes) -> EndedEntryPoint | str:
-    """Return how an entry point ended that did not start the command; a sentence where it did not end, or not start."""
+def failed_entry_point(rc: int, out: bytes, err: bytes) -> FailedEntryPoint | str:
+    """Return how an entry point ended without starting the command; a sentence where it did not end or start."""
     if rc == transport.TIMED_OUT:
         return f"the entry point did not start another command in {LIMIT:g} s, or did not stop printing"
     lines = (err.strip() or out.strip()).decode("utf-8", "replace").splitlines()
-    ended = EndedEntryPoint(code=rc, words=plain("".join(lines[-1:])[-200:]))
+    ended = FailedEntryPoint(code=rc, words=plain("".join(lines[-1:])[-200:]))
     return ended.reason if NOT_STARTED.search(err) else ended
 
 

@@ -99,7 +99,7 @@ def measure_layers(client: DockerClient, engine: Engine, image_config: ImageConf
 def _blobs(client: DockerClient, engine: Engine, image_config: ImageConfig) -> Iterator[tuple[list[str], Open]]:
     """Provide the names of the layers' blobs, lowest first, and a function that opens one."""
     if open_blob := _engine_blobs(engine, image_config):
-        yield _layers_of(image_config, open_blob), open_blob
+        yield _layer_digests(image_config, open_blob), open_blob
         return
     with tempfile.TemporaryDirectory(prefix="rdma-images-layers-") as saved:
         yield _save(client, image_config, Path(saved)), lambda name: (Path(saved) / name).open("rb")
@@ -119,7 +119,7 @@ def topmost_holds_only(engine: Engine, image_config: ImageConfig, accepted: Call
     False for a layer of more than `SMALL` bytes, and where another engine has it.
     """
     open_blob = _engine_blobs(engine, image_config)
-    blobs = _layers_of(image_config, open_blob) if open_blob else []
+    blobs = _layer_digests(image_config, open_blob) if open_blob else []
     if open_blob is None or not blobs:
         return False
     with open_blob(blobs[-1]) as blob:
@@ -129,7 +129,7 @@ def topmost_holds_only(engine: Engine, image_config: ImageConfig, accepted: Call
             return size <= SMALL and all(map(accepted, stream.members(archive)))
 
 
-def _layers_of(image_config: ImageConfig, open_blob: Open) -> list[str]:
+def _layer_digests(image_config: ImageConfig, open_blob: Open) -> list[str]:
     """Return the blobs of the layers, from the manifest or from the index that leads to it."""
     digest = image_config.digest
     for _ in range(3):

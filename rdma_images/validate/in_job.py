@@ -21,7 +21,7 @@ MAX_ANSWER_BYTES = 64 << 20  # bytes of one node's answers, unpacked
 PART = re.compile(r"rdma-images-node (\S+) ([0-9a-f]+) (\d+)/(\d+) ([A-Za-z0-9+/=]+)")
 # One process of a node measures it. The ranks' files of NCCL's logs are the job's, and would take the log of a probe's
 # own all-reduce. One line, for launchers that write a command into YAML as it is.
-FIRST_PROCESS = (
+SHELL_PREFIX = (
     'test "${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${SLURM_LOCALID:-0}}}" = 0 || exit 0; unset NCCL_DEBUG_FILE; '
     "PATH=$PATH:/opt/venv/bin:/usr/bin:/usr/local/bin:/opt/conda/bin; "
 )
@@ -29,11 +29,11 @@ START = "exec(__import__('zlib').decompress(__import__('base64').b64decode('%s')
 PRINT = f"""
 import base64, socket, subprocess, sys, zlib
 done = subprocess.run([sys.executable, "-c", PROBES, *NAMES], stdout=subprocess.PIPE)
-said = base64.b64encode(zlib.compress(done.stdout, 9)).decode()
-parts = [said[n : n + {WIDTH}] for n in range(0, len(said), {WIDTH})]
-which = "%08x" % zlib.crc32(said.encode())
+answer = base64.b64encode(zlib.compress(done.stdout, 9)).decode()
+parts = [answer[n : n + {WIDTH}] for n in range(0, len(answer), {WIDTH})]
+checksum = "%08x" % zlib.crc32(answer.encode())
 for n, part in enumerate(parts, 1):
-    print("rdma-images-node", socket.gethostname(), which, "%d/%d" % (n, len(parts)), part, flush=True)
+    print("rdma-images-node", socket.gethostname(), checksum, "%d/%d" % (n, len(parts)), part, flush=True)
 """
 
 
@@ -41,7 +41,7 @@ def command(tiers: Sequence[str]) -> tuple[str, ...]:
     """Return what a rank runs so that its node is measured for `tiers`."""
     program = f"PROBES={probing.payload()!r}\nNAMES={list(probe_names(*tiers))!r}\n{PRINT}"
     packed = base64.b64encode(zlib.compress(program.encode(), 9)).decode()
-    return ("/bin/sh", "-c", f'{FIRST_PROCESS}exec python3 -c "{START % packed}"')
+    return ("/bin/sh", "-c", f'{SHELL_PREFIX}exec python3 -c "{START % packed}"')
 
 
 def parse_measurements(lines: Iterable[str], tiers: Sequence[str]) -> dict[str, Measured]:

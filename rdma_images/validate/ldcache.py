@@ -50,9 +50,9 @@ class ComputedLoader:
             link_facts["soname"] or posixpath.basename(file): file for file, link_facts in reversed(linkages)
         }
 
-    def resolved(self, name: str, asked_by: str | None = None) -> dict[str, str]:
+    def resolved(self, name: str, requiring_file: str | None = None) -> dict[str, str]:
         """Return where dlopen(name) ends, see loader.resolved."""
-        path = self.path(name, asked_by or "")
+        path = self.path(name, requiring_file or "")
         if not path:
             return {"path": "", "file": "", "error": f"{name}: not in {self.method}, not in the default folders"}
         why = self.condition(self.root.real(path))
@@ -74,27 +74,27 @@ class ComputedLoader:
             faults = linking.faults(path, paths, linkings, loaded.values())
         return {"libraries": paths, "missing": missing, "faults": faults, "error": ""}
 
-    def loaded_path(self, name: str, asked_by: str) -> str:
+    def loaded_path(self, name: str, requiring_file: str) -> str:
         """Return as libraries.ImageLoader.loaded_path, and what the cache has."""
-        return self.path(name, asked_by)
+        return self.path(name, requiring_file)
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
         """Return the files that `names` lead to without LD_LIBRARY_PATH."""
         without = ComputedLoader(self.root, {**self.environment, "LD_LIBRARY_PATH": ""}, self.machine, self.program)
         return {name: without.find(name) for name in names}
 
-    def find(self, name: str, asked_by: str = "") -> str:
-        """Return the real file that the loader takes for `name`, "" for none. `asked_by` is the file that needs it.
+    def find(self, name: str, requiring_file: str = "") -> str:
+        """Return the real file that the loader takes for `name`, which `requiring_file` needs; "" for none.
 
         What is for another machine is not taken, and what is no library at all is.
         """
-        path = self.path(name, asked_by)
+        path = self.path(name, requiring_file)
         return self.root.real(path) if path else ""
 
-    def path(self, name: str, asked_by: str = "") -> str:
+    def path(self, name: str, requiring_file: str = "") -> str:
         """Return the path under which the loader takes `name`, "" for none; see find."""
-        for path in self._candidates(name, asked_by):
-            if conditions.kind_of(self.condition(self.root.real(path))) not in conditions.SKIPPED:
+        for path in self._candidates(name, requiring_file):
+            if conditions.condition_kind(self.condition(self.root.real(path))) not in conditions.SKIPPED:
                 return path
         return ""
 
@@ -120,13 +120,13 @@ class ComputedLoader:
                 missing.append(name)
         return paths, missing
 
-    def _candidates(self, name: str, asked_by: str) -> list[str]:
+    def _candidates(self, name: str, requiring_file: str) -> list[str]:
         if "/" in name:
             return [name]
-        link_facts = self.root.apply(linkage, asked_by) if asked_by else {}
+        link_facts = self.root.apply(linkage, requiring_file) if requiring_file else {}
         runpath = link_facts.get("runpath", ())
-        folders = [] if runpath else [*self._rpath(asked_by), *self._rpath(self.program)]
-        folders += [*self.library_path, *(_expand(folder, asked_by) for folder in runpath)]
+        folders = [] if runpath else [*self._rpath(requiring_file), *self._rpath(self.program)]
+        folders += [*self.library_path, *(_expand(folder, requiring_file) for folder in runpath)]
         candidates = [f"{folder}/{name}" for folder in folders]
         return [*candidates, *self.cache.get(name, ()), *(f"{folder}/{name}" for folder in self.folders)]
 

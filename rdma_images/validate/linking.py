@@ -44,7 +44,7 @@ def read_linking(path: str) -> Linking | None:
 
 def _linking(path: str, size: int) -> Linking:
     with elf.opened(path) as data:
-        sections = elf.sections_of(data, path)
+        sections = elf.section_table(data, path)
         versions_by_library: dict[str, list[str]] = {}
         for library, version in elf.needed_versions(data, sections):
             versions_by_library.setdefault(library, []).append(version)

@@ -175,14 +175,14 @@ class Export(Root):
         member: tarfile.TarInfo,
         entry: RootEntry,
         reads: Iterable[Callable[[str], Any]],
-        kept_bytes: int = conditions.HEAD,
+        saved_bytes: int = conditions.HEAD,
     ) -> None:
         with self._library.open("wb") as file:
             shutil.copyfileobj(self._content(member), file, CHUNK)
         for read in dict.fromkeys(reads):
             self._answers[read, entry.identity] = renamed(read(str(self._library)), str(self._library), entry.path)
         with self._library.open("rb") as file:
-            self._save(entry, file.read(kept_bytes))
+            self._save(entry, file.read(saved_bytes))
 
     def _keep(self, member: tarfile.TarInfo, entry: RootEntry, size: int) -> int:
         return self._save(entry, self._content(member).read(size))

@@ -44,8 +44,8 @@ def parse_user(text: str, passwd: str, group: str) -> User | None:
         if not chosen and not group_name.isdigit():
             return None
         return User(number, frozenset({int(chosen[2]) if chosen else int(group_name)}), bool(row))
-    member_of = {int(r[2]) for r in groups.values() if row and row[0] in r[3].split(",")}
-    return User(number, frozenset({first, *member_of}), bool(row))
+    group_numbers = {int(r[2]) for r in groups.values() if row and row[0] in r[3].split(",")}
+    return User(number, frozenset({first, *group_numbers}), bool(row))
 
 
 def _rows(text: str) -> Iterator[list[str]]:

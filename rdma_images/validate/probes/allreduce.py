@@ -75,10 +75,10 @@ def all_reduce(world: int, settings: Settings, sizes: tuple[int, ...], nodes: in
     run = _torch if path == "torch" else _nccl_tests
     with tempfile.TemporaryDirectory() as folder:
         codes, rows, texts = run(world, environment, sizes, hosts, folder)
-    set_here = {**settings, **({"NCCL_HOSTID": ",".join(hosts)} if hosts else {})}
+    settings_with_hosts = {**settings, **({"NCCL_HOSTID": ",".join(hosts)} if hosts else {})}
     return {
         "program": path,
-        "settings": set_here,
+        "settings": settings_with_hosts,
         "codes": codes,
         "rows": rows,
         "log": "\n".join(texts)[:MAX_LOG_CHARACTERS],

@@ -66,6 +66,6 @@ def path_condition(root: rootfs.Root, path: str, machine: str) -> str:
     return "unreadable" if head is None else content_condition(head, entry.size, machine)
 
 
-def kind_of(condition: str) -> str:
+def condition_kind(condition: str) -> str:
     """Return the word of a condition without what follows it."""
     return condition.partition(" ")[0]

@@ -48,7 +48,7 @@ def library(path: str) -> dict[str, Any]:
     Raises NotElf for anything else, OSError where it cannot be read.
     """
     with opened(path) as data:
-        sections = sections_of(data, path)
+        sections = section_table(data, path)
         entries = [entry for section in _of_kind(sections, SHT_DYNAMIC) for entry in _dynamic(data, section, sections)]
         if not entries:
             raise NotElf("%s has no dynamic section" % path)
@@ -81,7 +81,7 @@ def undefined(path: str, pattern: Pattern[bytes]) -> list[str]:
 
 def _symbols(path: str, pattern: Pattern[bytes], defined: bool) -> list[str]:
     with opened(path) as data:
-        sections = sections_of(data, path)
+        sections = section_table(data, path)
         symbols: set[bytes] = set()
         for section in _of_kind(sections, SHT_DYNSYM):
             strings = sections[section.link].offset
@@ -101,7 +101,7 @@ def find_strings(path: str, pattern: Pattern[bytes]) -> list[str]:
     """
     matches: set[bytes] = set()
     with opened(path) as data:
-        parts = {section.name: section for section in sections_of(data, path) if section.name in (".rodata", ".data")}
+        parts = {section.name: section for section in section_table(data, path) if section.name in (".rodata", ".data")}
         for part in [parts[name] for name in (".rodata", ".data") if name in parts][:1]:
             for match in pattern.finditer(data, part.offset, part.offset + part.size):
                 _keep(match, matches)
@@ -153,7 +153,7 @@ def interpreter(path: str) -> str | None:
     Raises as `library` does.
     """
     with opened(path) as data:
-        for section in sections_of(data, path):
+        for section in section_table(data, path):
             if section.name == ".interp":
                 return text(data, section.offset)
     return None
@@ -172,16 +172,16 @@ def opened(path: str) -> Iterator[Any]:
             raise NotElf("%s is empty, cut short or damaged" % path) from None
 
 
-def sections_of(data: Any, path: str) -> list[Section]:
+def section_table(data: Any, path: str) -> list[Section]:
     """Return the section table of the ELF file at `path`, mapped as `data`. Raises NotElf where it has none."""
     if data[:6] != b"\x7fELF\x02\x01":
         raise NotElf("%s is no 64-bit ELF file" % path)
     start = struct.unpack_from("<Q", data, 40)[0]
-    size, count, names_at = struct.unpack_from("<HHH", data, 58)
+    size, count, name_section_index = struct.unpack_from("<HHH", data, 58)
     if not start or not count:
         raise NotElf("%s has no section table" % path)
     rows = [struct.unpack_from("<IIQQQQI", data, start + i * size) for i in range(count)]
-    names = rows[names_at][4]
+    names = rows[name_section_index][4]
     return [Section(_start_of_name(data, names + r[0]), r[1], r[4], r[5], r[6]) for r in rows]
 
 

@@ -25,7 +25,7 @@ def architectures(path: str) -> list[str]:
     """
     entries: set[tuple[int, str]] = set()
     with elf.opened(path) as data:
-        for section in elf.sections_of(data, path):
+        for section in elf.section_table(data, path):
             if section.name == SECTION:
                 entries.update(_codes(data, section.offset, section.offset + section.size))
     return [name for _, name in sorted(entries)]

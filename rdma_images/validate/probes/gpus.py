@@ -26,7 +26,7 @@ def gpus() -> dict[str, Any] | None:
     program = allreduce.program()
     if not program:
         return None
-    names = _seen_by_torch() if program == "torch" else _seen_by_driver()
+    names = _names_by_torch() if program == "torch" else _names_by_driver()
     over = network()
     return {"count": len(names), "names": names, "network": over, "runs": _runs(len(names), over)}
 
@@ -69,12 +69,12 @@ def _needs_libfabric(path: str) -> bool:
         return False
 
 
-def _seen_by_torch() -> list[str]:
+def _names_by_torch() -> list[str]:
     torch = importlib.import_module("torch")
     return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 
 
-def _seen_by_driver() -> list[str]:
+def _names_by_driver() -> list[str]:
     """Return the names that CUDA's driver gives; [] where there is none."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")

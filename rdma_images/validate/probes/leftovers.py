@@ -61,7 +61,7 @@ BY_NAME = "by its name"
 TEXT_LIMIT = 64 * 1024  # bytes: keys and settings are small
 
 
-def kind_of(path: str) -> str | None:
+def leftover_kind(path: str) -> str | None:
     """Return "secret", "cache" or "temporary" for a regular file that its path gives away; None for any other."""
     if SECRET_NAMES.fullmatch(path):
         return "secret"

@@ -62,9 +62,9 @@ OPENS = {"libcudart.so": re.compile(rb"Failed to find CUDA Runtime library")}
 OFI_OPENS = {"libcudart.so": re.compile(rb"(?<=\0)libcudart\.so(?=\0)")}
 # The same of a libfabric that was configured with --enable-cuda-dlopen, as AWS's is: src/hmem_cuda.c, 1.11 to 2.6.0.
 FABRIC_OPENS = {"libcudart.so": re.compile(rb"Failed to dlopen libcudart\.so")}
-OF_SYSTEM = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
+SYSTEM_LIBRARIES = ("libfabric.so.1", "libefa.so.1", "libibverbs.so.1", "libcuda.so.1", "libmlx5.so.1")
 # NCCL opens a profiler without being asked, and the plugin GDRCopy by this name: src/nccl_ofi_gdrcopy.cpp, from 1.18.0.
-LOADED_BY_NAME = ("libnccl.so.2", "libnccl-profiler.so", "libgdrapi.so", *OF_SYSTEM)
+LOADED_BY_NAME = ("libnccl.so.2", "libnccl-profiler.so", "libgdrapi.so", *SYSTEM_LIBRARIES)
 PROVIDER = re.compile(r"lib\w+-(?:rdmav\d+|fi)\.so")  # of libibverbs, and of libfabric
 # What opens a network without NCCL: NIXL's backends, UCX's modules for RDMA, NVSHMEM's transports.
 TRANSPORT = re.compile(
@@ -79,7 +79,7 @@ TOOLS = ("fi_info", "ibv_devinfo", "ucx_info", "mpirun", "orted", "prted")
 TOOL_NAMES = (*TOOLS, "orterun", "prterun", "prte")  # and what Open MPI's are links to
 NO_FILES = (*conditions.SPECIAL, "folder")
 # What a module needs that is compiled for one CUDA, torch, MPI or network.
-OF_STACK = re.compile(
+STACK_LIBRARY = re.compile(
     r"lib(?:cudart|amdhip64|rccl|c10|torch|nccl|mpi|ibverbs|rdmacm|fabric|uc[pst]|nvshmem_host|gdrapi)[\w-]*\.so"
 )
 MAX_MODULES = 100
@@ -109,10 +109,10 @@ def fabric_libraries(
     nccls = {path: _facts(root, nccl_facts, path, files) for path in real_files(files, NCCL)}
     nccls.update(nccl_in_torch(root, files))
     plugins = {path: _facts(root, plugin_facts, path, files) for path in real_files(files, PLUGIN)}
-    asked_by = next((path for path, facts in nccls.items() if not facts["error"]), None)
+    requiring_file = next((path for path, facts in nccls.items() if not facts["error"]), None)
     plugin_files = [os.path.basename(path) for path in sorted(files) if PLUGIN.fullmatch(os.path.basename(path))]
     resolved = {name: loaders.resolved(name) for name in (*LOADED_BY_NAME, *loader.preloads(root, environment))}
-    resolved.update({name: loaders.resolved(name, asked_by) for name in plugin_names(plugin_files, environment)})
+    resolved.update({name: loaders.resolved(name, requiring_file) for name in plugin_names(plugin_files, environment)})
     loadable = [facts["file"] for name, facts in resolved.items() if facts["file"] and name != "libcuda.so.1"]
     opening = {name: path for path, facts in plugins.items() for name in facts.get("opens", ())}
     resolved.update({name: loaders.resolved(name, path) for name, path in opening.items()})
@@ -125,10 +125,10 @@ def fabric_libraries(
     loadable += tool_files(root, environment)
     closures = {path: loaders.closure(path, checks_all_symbols(root, path)) for path in dict.fromkeys(loadable)}
     closures.update({path: loaders.closure(path, False) for path in torch_libraries(root, folders)})
-    loaded = libraries_of_torch(root, folders, closures)
+    loaded = loaded_by_torch(root, folders, closures)
     mine = modules(files, lambda path: needed_libraries(root, path))
     closures.update({path: loaders.closure(path, False, loaded) for path in mine})
-    closures.update({path: parts_of_cudnn(root, path, loaders) for path in real_files(files, CUDNN)})
+    closures.update({path: cudnn_closure(root, path, loaders) for path in real_files(files, CUDNN)})
     others = elf_files or stack_users.ElfFiles()
     apart = [path for path in others.paths if not (tree.MODULE.fullmatch(path) and tree.IMPORTED.fullmatch(path))]
     users = stack_users.stack_users(apart, lambda path: needed_libraries(root, path))  # see modules for those of Python
@@ -168,14 +168,14 @@ class ImageLoader:
         self.traps = {os.path.basename(p): p for p, facts in files.items() if facts["condition"] in conditions.SPECIAL}
         self.waited = ""  # what it did not answer
 
-    def resolved(self, name: str, asked_by: str | None = None) -> dict[str, Any]:
+    def resolved(self, name: str, requiring_file: str | None = None) -> dict[str, Any]:
         """Return as loader.resolved."""
         if os.path.basename(name) in self.traps:
             path = self.traps[os.path.basename(name)]
             return {"path": path, "file": path, "error": "%s is no file: opening it may never end" % path}
         if self.waited:
             return {"path": "", "file": "", "error": "not asked: %s" % self.waited}
-        answer = loader.resolved(name, asked_by)
+        answer = loader.resolved(name, requiring_file)
         self.waited = "%s: %s" % (name, loader.LATE) if answer["error"] == loader.LATE else ""
         return answer
 
@@ -188,9 +188,9 @@ class ImageLoader:
         self.waited = next((fault for fault in answer["faults"] if fault.endswith(loader.LATE)), "")
         return answer
 
-    def loaded_path(self, name: str, asked_by: str) -> str:
-        """Return the path at which the search paths of `asked_by` have `name`; "" where they have none."""
-        path = loader.searched(name, asked_by)
+    def loaded_path(self, name: str, requiring_file: str) -> str:
+        """Return the path at which the search paths of `requiring_file` have `name`; "" where they have none."""
+        path = loader.searched(name, requiring_file)
         return path if "/" in path else ""
 
     def without_path(self, names: Iterable[str]) -> dict[str, str]:
@@ -251,7 +251,7 @@ def modules(files: dict[str, dict[str, Any]], needed: Callable[[str], list[str]]
     """
     paths = set(real_paths(files, tree.MODULE)).difference(real_paths(files, tree.EXTENSION))
     mine = filter(tree.IMPORTED.fullmatch, sorted(paths))
-    return [path for path in mine if any(map(OF_STACK.match, needed(path)))][:MAX_MODULES]
+    return [path for path in mine if any(map(STACK_LIBRARY.match, needed(path)))][:MAX_MODULES]
 
 
 def linkage(path: str) -> dict[str, Any]:
@@ -346,7 +346,7 @@ def plugin_facts(path: str) -> dict[str, Any]:
     }
 
 
-def parts_of_cudnn(root: rootfs.Root, path: str, loaders: Any) -> dict[str, Any]:
+def cudnn_closure(root: rootfs.Root, path: str, loaders: Any) -> dict[str, Any]:
     """Return the closure of a library of cuDNN, with the parts beside it, which it opens by their names.
 
     Its faults are versions that another part does not define.
@@ -355,9 +355,9 @@ def parts_of_cudnn(root: rootfs.Root, path: str, loaders: Any) -> dict[str, Any]
     folder = os.path.dirname(path)
     beside = [name for name in root.names(folder) if CUDNN.fullmatch(name) and name.count(".") == 2]
     parts = {name: loaders.loaded_path(name, path) for name in beside}
-    libraries_of = {**{name: root.real(file) for name, file in parts.items() if file}, **answer["libraries"]}
-    faults = stack_users.version_faults(root, path, {n: f for n, f in libraries_of.items() if CUDNN.fullmatch(n)})
-    return {**answer, "libraries": libraries_of, "faults": [*answer["faults"], *faults]}
+    libraries_by_name = {**{name: root.real(file) for name, file in parts.items() if file}, **answer["libraries"]}
+    faults = stack_users.version_faults(root, path, {n: f for n, f in libraries_by_name.items() if CUDNN.fullmatch(n)})
+    return {**answer, "libraries": libraries_by_name, "faults": [*answer["faults"], *faults]}
 
 
 def topology_fault(text: str | None) -> str:
@@ -429,13 +429,18 @@ def torch_libraries(root: rootfs.Root, folders: Iterable[str]) -> list[str]:
     return []
 
 
-def libraries_of_torch(
+def loaded_by_torch(
     root: rootfs.Root, folders: Iterable[str], closures: Mapping[str, dict[str, Any]]
 ) -> dict[str, str]:
     """Return what a process has that has imported torch, by name: torch's libraries and what these pull in."""
     folder = next((path for path in ("%s/torch/lib" % folder for folder in folders) if root.names(path)), "")
-    own = {name: root.real("%s/%s" % (folder, name)) for name in root.names(folder) if ".so" in name} if folder else {}
-    return {**{n: f for path in own.values() for n, f in closures.get(path, {}).get("libraries", {}).items()}, **own}
+    torch_files = (
+        {name: root.real("%s/%s" % (folder, name)) for name in root.names(folder) if ".so" in name} if folder else {}
+    )
+    return {
+        **{n: f for path in torch_files.values() for n, f in closures.get(path, {}).get("libraries", {}).items()},
+        **torch_files,
+    }
 
 
 def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
@@ -448,7 +453,7 @@ def tool_files(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
 # What is read of a whole file, by the names of those that have it. Each returns an answer for a file of any content.
 READ = {
     linkage: stack_users.SHARED,
-    stack_users.wanted_versions: CUDNN,
+    stack_users.required_versions: CUDNN,
     stack_users.defined_versions: re.compile("%s|%s" % (stack_users.GLIBC.pattern, CUDNN.pattern)),
     stack_users.glibc_versions: stack_users.SHARED,
     nccl_facts: re.compile("%s|%s" % (NCCL.pattern, TORCH_CUDA.pattern)),

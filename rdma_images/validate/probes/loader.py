@@ -48,22 +48,24 @@ def preloads(root: rootfs.Root, environment: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(filter(None, words)))
 
 
-def resolved(name: str, asked_by: str | None = None) -> dict[str, Any]:
+def resolved(name: str, requiring_file: str | None = None) -> dict[str, Any]:
     """Return what dlopen(name) opens: {"path", "file" (links followed), "error"}. A file that it refuses has all three.
 
-    `asked_by` is the library that will ask: its own RPATH and RUNPATH are searched too. RPATH comes before
+    `requiring_file` is the library that will ask: its own RPATH and RUNPATH are searched too. RPATH comes before
     LD_LIBRARY_PATH and RUNPATH after it, as ld.so(8) has it.
     """
-    return _opened(searched(name, asked_by))
+    return _opened(searched(name, requiring_file))
 
 
-def searched(name: str, asked_by: str | None) -> str:
-    """Return the path at which the search paths of `asked_by`, which calls dlopen(), have `name`; else `name`."""
+def searched(name: str, requiring_file: str | None) -> str:
+    """Return the path at which the search paths of `requiring_file`, which calls dlopen(), have `name`; else `name`."""
     search_paths: dict[str, list[str]] = {"rpath": [], "runpath": []}
-    if asked_by and "/" not in name:
+    if requiring_file and "/" not in name:
         try:
-            headers = elf.library(asked_by)
-            search_paths = {key: [elf.expand(folder, asked_by) for folder in headers[key]] for key in search_paths}
+            headers = elf.library(requiring_file)
+            search_paths = {
+                key: [elf.expand(folder, requiring_file) for folder in headers[key]] for key in search_paths
+            }
         except (OSError, elf.NotElf):
             pass
     before = [] if search_paths["runpath"] else search_paths["rpath"]
@@ -77,7 +79,10 @@ def searched(name: str, asked_by: str | None) -> str:
 
 def skipped(path: str) -> bool:
     """Return whether the loader passes over the file at `path`, because it is for another machine."""
-    return conditions.kind_of(conditions.path_condition(rootfs.Root(), path, platform.machine())) in conditions.SKIPPED
+    return (
+        conditions.condition_kind(conditions.path_condition(rootfs.Root(), path, platform.machine()))
+        in conditions.SKIPPED
+    )
 
 
 def _opened(name: str) -> dict[str, Any]:

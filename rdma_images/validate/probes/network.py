@@ -26,9 +26,9 @@ def network(request: Mapping[str, Any]) -> dict[str, Any]:
     """Start the plugins, libfabric and libibverbs that a request names, each in a process of its own.
 
     Args:
-        request: `names` of plugins, in NCCL's order; `looks_for`, the interfaces of that NCCL by symbol; `asked_by`,
-            its file; `environment`, what a job has beside the container's own; `removed`, the variables that it does
-            not have; `product`, the instance type; `providers`, the files of verbs providers.
+        request: `names` of plugins, in NCCL's order; `looks_for`, the interfaces of that NCCL by symbol; its file as
+            `requiring_file`; `environment`, what a job has beside the container's own; `removed`, the variables that
+            it does not have; `product`, the instance type; `providers`, the files of verbs providers.
 
     Returns:
         `plugins`, one of each name until one starts; `libfabric`, which the last plugin or the loader takes; `verbs`.
@@ -62,10 +62,10 @@ def _readable(path: str) -> bool:
 
 def _plugin(name: str, request: Mapping[str, Any], environment: dict[str, str]) -> dict[str, Any]:
     """Return what came of one plugin; without a GPU, a stand-in replaces CUDA's runtime where the image has one."""
-    name_or_path = loader.searched(name, request["asked_by"])
+    name_or_path = loader.searched(name, request["requiring_file"])
     runtime = ""
     if not os.path.exists(GPU):
-        path = loader.resolved(name, request["asked_by"])["file"]
+        path = loader.resolved(name, request["requiring_file"])["file"]
         runtime = loader.resolved(RUNTIME, path or None)["file"]
     call = {"do": "plugin", "name": name_or_path, "looks_for": request["looks_for"], "shim": runtime}
     return {**_run_host(call, environment), "name": name}

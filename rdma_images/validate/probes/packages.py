@@ -14,7 +14,7 @@ HEAD = 64 * 1024  # bytes: a wheel's METADATA begins with its name and version
 DPKG = "/var/lib/dpkg/status"
 MAX_DPKG_BYTES = 32 << 20  # bytes: a system with some thousand packages has a few million
 MAX_RPM_BYTES = 4 << 20  # bytes: a system has some thousand packages
-OF_ONE_PYTHON = re.compile(r"cp(3\d+)-cp3\d+t?-")  # a wheel's tag without abi3, which later ones import, too
+SINGLE_PYTHON_TAG = re.compile(r"cp(3\d+)-cp3\d+t?-")  # a wheel's tag without abi3, which later ones import, too
 NAME = re.compile(r"[-_.]+")
 OF_JAX = "with-cuda"  # the extra of jax's plugins with the wheels of NVIDIA that they are compiled for
 # Of what is compiled for one release of a framework: what it requires of that.
@@ -112,7 +112,7 @@ def other_python(root: rootfs.Root, folders: Iterable[str]) -> dict[str, str]:
         if version:
             path = os.path.dirname(record)
             tags = re.findall(r"^Tag: *(\S+)", root.text(path + "/WHEEL", HEAD) or "", re.MULTILINE)
-            tagged = [match.group(1) if match else "" for match in map(OF_ONE_PYTHON.match, tags)]
+            tagged = [match.group(1) if match else "" for match in map(SINGLE_PYTHON_TAG.match, tags)]
             if tagged and all(tagged) and version.group(1).replace(".", "") not in tagged:
                 others[path] = "%s.%s" % (tagged[0][0], tagged[0][1:])
     return others

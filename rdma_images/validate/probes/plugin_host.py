@@ -30,7 +30,7 @@ MAX_LOG_LINES, MAX_LINE_BYTES = 200, 500
 # fi_getinfo's flag for names of providers alone, and fi_info's first fields: ofiwg/libfabric include/rdma/fabric.h.
 FI_PROV_ATTR_ONLY = 1 << 54
 FI_VERSION = (1 << 16) | 18
-POINTERS_OF_INFO = 14
+FI_INFO_POINTERS = 14
 
 LOGGER = ctypes.CFUNCTYPE(
     None,
@@ -57,10 +57,10 @@ def shared_object(soname: str, addresses: dict[str, int], machine: str) -> bytes
     chain = [0, *range(2, count), 0][:count]
     table = struct.pack("<%dI" % (3 + count), 1, count, min(1, count - 1), *chain)
     offset = 64 + 3 * 56
-    places = [offset]
+    offsets = [offset]
     for content in (symbols, table, strings):
-        places.append(-(-(places[-1] + len(content)) // 8) * 8)
-    at_symbols, at_table, at_strings, at_dynamic = places
+        offsets.append(-(-(offsets[-1] + len(content)) // 8) * 8)
+    at_symbols, at_table, at_strings, at_dynamic = offsets
     pairs = [(DT_SONAME, 1), (DT_HASH, at_table), (DT_STRTAB, at_strings), (DT_SYMTAB, at_symbols)]
     pairs += [(DT_STRSZ, len(strings)), (DT_SYMENT, 24), (DT_NULL, 0)]
     dynamic = b"".join(struct.pack("<QQ", *pair) for pair in pairs)
@@ -88,7 +88,7 @@ def stand_in(soname: str, functions: dict[str, Any]) -> None:
             raise OSError("this loader moves absolute symbols")
 
 
-def runtime_of(path: str) -> int:
+def runtime_version(path: str) -> int:
     """Return the version of the CUDA runtime in the file at `path`, which it tells without a driver."""
     number = ctypes.c_int(0)
     try:
@@ -143,7 +143,7 @@ def cuda(version: int) -> dict[str, Any]:
     }
 
 
-def path_of(library: ctypes.CDLL) -> str:
+def mapped_file(library: ctypes.CDLL) -> str:
     """Return the file that the loader mapped for a library."""
     map_ = ctypes.c_void_p()
     dlinfo = ctypes.CDLL(None).dlinfo
@@ -189,7 +189,7 @@ def opened(name: str) -> ctypes.CDLL | None:
     except OSError as error:
         event(step="opened", name=name, error=str(error)[:MAX_LINE_BYTES])
         return None
-    event(step="opened", name=name, path=path_of(library))
+    event(step="opened", name=name, path=mapped_file(library))
     return library
 
 
@@ -202,7 +202,7 @@ def plugin(request: dict[str, Any]) -> None:
     """Open a plugin, look for the interfaces of this NCCL, and start the newest."""
     if request.get("shim"):
         try:
-            stand_in("libcudart.so", cuda(runtime_of(request["shim"])))
+            stand_in("libcudart.so", cuda(runtime_version(request["shim"])))
             event(step="shim", names=list(RUNTIME))
         except (OSError, KeyError, AttributeError) as error:
             event(step="shim", error=str(error)[:MAX_LINE_BYTES])
@@ -221,29 +221,29 @@ def start(library: ctypes.CDLL, version: int) -> None:
     """Call `init` and `devices` of an interface: NVIDIA/nccl src/include/plugin/net/net_v*.h."""
     fields = (ctypes.c_void_p * 3).in_dll(library, "ncclNetPlugin_v%d" % version)
     log, context, config = logger(), ctypes.c_void_p(), (ctypes.c_int * 16)(-1)
-    event(step="name", name=text_at(fields[0]))
+    event(step="name", name=read_text(fields[0]))
     arguments: tuple[Any, ...] = (log,)
     if version >= 10:
         arguments = (log, None)
     if version >= 11:
         arguments = (ctypes.byref(context), ctypes.c_uint64(1), ctypes.byref(config), log, None)
     event(step="init")
-    result = function_at(fields[1])(*arguments)
+    result = function_pointer(fields[1])(*arguments)
     event(step="started", result=result)
-    event(step="name", name=text_at(fields[0]))  # HPC-X's plugin takes its name, which NCCL_NET has to be, in `init`
+    event(step="name", name=read_text(fields[0]))  # HPC-X's plugin takes its name, which NCCL_NET has to be, in `init`
     if result == 0:
         number = ctypes.c_int(0)
         event(step="devices")
-        result = function_at(fields[2])(ctypes.byref(number))
+        result = function_pointer(fields[2])(ctypes.byref(number))
         event(step="counted", result=result, number=number.value)
 
 
-def text_at(address: int | None) -> str:
+def read_text(address: int | None) -> str:
     """Return the text at an address."""
     return (ctypes.string_at(address) if address else b"").decode("utf-8", "replace")
 
 
-def function_at(address: int | None) -> Callable[..., int]:
+def function_pointer(address: int | None) -> Callable[..., int]:
     """Return the function at an address, callable with any arguments."""
     return ctypes.CFUNCTYPE(ctypes.c_int)(address or 0)
 
@@ -256,7 +256,7 @@ def libfabric(request: dict[str, Any]) -> None:
     library.fi_version.restype = ctypes.c_uint32
     number = library.fi_version()
     event(step="version", version="%d.%d" % (number >> 16, number & 0xFFFF))
-    head = ctypes.POINTER(ctypes.c_void_p * POINTERS_OF_INFO)()
+    head = ctypes.POINTER(ctypes.c_void_p * FI_INFO_POINTERS)()
     event(step="list")
     result = library.fi_getinfo(
         ctypes.c_uint32(FI_VERSION), None, None, ctypes.c_uint64(FI_PROV_ATTR_ONLY), None, ctypes.byref(head)

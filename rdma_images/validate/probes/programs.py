@@ -23,7 +23,7 @@ NVCC_OF_A_WHEEL = ("nvidia/cu13/bin/nvcc", "nvidia/cuda_nvcc/bin/nvcc")  # below
 INIT = ("tini", "tini-static", "dumb-init", "catatonit", "docker-init")
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 PASSES_ON = re.compile(r'^\s*(?:exec\s+)?(?:\w+\s+)?"\$@"', re.MULTILINE)
-STARTS_AT_THE_END = re.compile(r"^exec\s+(/[\w./+-]+)(?=\s|$)", re.MULTILINE)
+LAST_EXEC = re.compile(r"^exec\s+(/[\w./+-]+)(?=\s|$)", re.MULTILINE)
 # Programs that start a job, on a line without a condition before it.
 STARTS_A_JOB = re.compile(
     r"(?:exec\s+)?(python3?|torchrun|mpirun|mpiexec|deepspeed|accelerate|ray|vllm|horovodrun|sshd)(?=\s|$)"
@@ -149,9 +149,9 @@ def start_fault(root: rootfs.Root, path: str, program: str) -> tuple[str, str]:
     if not head.startswith(b"#!"):
         text = bool(head) and not head.startswith(b"\x7fELF") and all(byte > 31 or byte in b"\t\n\r" for byte in head)
         return NO_FORMAT if text else "", ""
-    line, end, _ = head[2:].partition(b"\n")
+    line, newline, _ = head[2:].partition(b"\n")
     words = line.decode("utf-8", "replace").split()
-    if not end or not words:
+    if not newline or not words:
         return "", ""
     if line.endswith(b"\r"):
         return CARRIAGE_RETURN, words[0]
@@ -222,7 +222,7 @@ def _interpreted(root: rootfs.Root, path: str, words: Sequence[str], workdir: st
 
 def _in_script(root: rootfs.Root, path: str, script: str, text: str) -> Iterator[dict[str, str]]:
     """Yield the programs that a shell's script becomes, by their absolute paths, on a line without a condition."""
-    for program in dict.fromkeys(STARTS_AT_THE_END.findall(text)):
+    for program in dict.fromkeys(LAST_EXEC.findall(text)):
         fault, interpreter = start_fault(root, path, program)
         if fault:
             yield {"word": program, "program": program, "fault": fault, "interpreter": interpreter, "by": script}

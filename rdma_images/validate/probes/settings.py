@@ -145,10 +145,10 @@ def conda_scripts(root: rootfs.Root, environment: Mapping[str, str]) -> list[str
 
 def python_files(root: rootfs.Root, folders: Sequence[str]) -> list[str]:
     """Return what a Python runs at each start, of the folders that it imports from and those above them."""
-    libraries_of = [*folders, *(os.path.dirname(folder) for folder in folders), *root.glob("/usr/lib/python3*")]
+    library_folders = [*folders, *(os.path.dirname(folder) for folder in folders), *root.glob("/usr/lib/python3*")]
     return [
         os.path.join(folder, name)
-        for folder in dict.fromkeys(libraries_of)
+        for folder in dict.fromkeys(library_folders)
         for name in root.names(folder)
         if PYTHON_FILES.fullmatch(name)
     ]
@@ -178,16 +178,16 @@ def shell_lines(entry: Sequence[str]) -> list[str]:
     return [text for flag, text in zip(entry, entry[1:]) if re.fullmatch(r"-[a-z]*c", flag)]
 
 
-def find_assignments(texts: Texts, environment: Mapping[str, str], reader_of: str = "") -> list[dict[str, Any]]:
+def find_assignments(texts: Texts, environment: Mapping[str, str], forced_reader: str = "") -> list[dict[str, Any]]:
     """Return every setting of a VARIABLE: its file, line, name, value and reader.
 
     `reader` is a key of READERS, or "nccl" or "libfabric". NCCL takes a line of its file as it stands, so that a name
-    can hold "export " or a space, and a value a carriage return. `reader_of` is the reader of all
+    can hold "export " or a space, and a value a carriage return. `forced_reader` is the reader of all
     texts; without it their paths decide.
     """
     assignments = []
     for path, text in texts:
-        reader = reader_of or _reader_kind(path, environment)
+        reader = forced_reader or _reader_kind(path, environment)
         read = READERS.get(reader, _verbatim)
         for number, line in enumerate(text.split("\n"), 1):
             for name, value in read(line):

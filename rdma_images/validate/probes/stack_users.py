@@ -71,7 +71,7 @@ def foreign_programs(root: rootfs.Root, paths: Iterable[str], machine: str) -> d
     """Return the programs among `paths` that are for another machine than `machine`, with theirs."""
     programs = [path for path in paths if not is_shared(path) and not PASSED_OVER.fullmatch(path)]
     why_not = {path: conditions.path_condition(root, path, machine) for path in programs}
-    return {path: why.partition(" ")[2] for path, why in why_not.items() if conditions.kind_of(why) == "machine"}
+    return {path: why.partition(" ")[2] for path, why in why_not.items() if conditions.condition_kind(why) == "machine"}
 
 
 def stack_users(paths: Iterable[str], needed: Callable[[str], list[str]]) -> list[str]:
@@ -92,12 +92,12 @@ def stack_users(paths: Iterable[str], needed: Callable[[str], list[str]]) -> lis
     return sorted(users, key=lambda path: (is_shared(path), path))[:MAX_USERS]
 
 
-def wanted_versions(path: str) -> dict[str, list[str]]:
+def required_versions(path: str) -> dict[str, list[str]]:
     """Return the versions that the file at `path` asks of others, by library; nothing for no ELF file."""
     wants: dict[str, list[str]] = {}
     try:
         with elf.opened(path) as data:
-            for library, version in elf.needed_versions(data, elf.sections_of(data, path)):
+            for library, version in elf.needed_versions(data, elf.section_table(data, path)):
                 wants.setdefault(library, []).append(version)
     except (OSError, elf.NotElf):
         return {}
@@ -106,14 +106,14 @@ def wanted_versions(path: str) -> dict[str, list[str]]:
 
 def glibc_versions(path: str) -> dict[str, list[str]]:
     """Return the versions that the file at `path` asks of glibc's libraries, by library; nothing for no ELF file."""
-    return {library: versions for library, versions in wanted_versions(path).items() if GLIBC.fullmatch(library)}
+    return {library: versions for library, versions in required_versions(path).items() if GLIBC.fullmatch(library)}
 
 
 def defined_versions(path: str) -> list[str]:
     """Return the versions that the library at `path` defines; nothing where it cannot be read."""
     try:
         with elf.opened(path) as data:
-            return list(elf.defined_versions(data, elf.sections_of(data, path)))
+            return list(elf.defined_versions(data, elf.section_table(data, path)))
     except (OSError, elf.NotElf):
         return []
 
@@ -123,7 +123,7 @@ def version_faults(root: rootfs.Root, path: str, libraries: Mapping[str, str]) -
     defined = {name: root.apply(defined_versions, file) for name, file in libraries.items()}
     return [
         "%s: version `%s' not found (required by %s)" % (libraries[name], version, path)
-        for name, versions in root.apply(wanted_versions, path).items()
+        for name, versions in root.apply(required_versions, path).items()
         for version in versions
         if defined.get(name) and version not in defined[name]
     ]

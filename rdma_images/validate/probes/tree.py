@@ -123,7 +123,7 @@ def note_leftover(
     entry: rootfs.RootEntry, leftovers_by_kind: dict[str, dict[str, str]], text: Callable[[str], bytes | None]
 ) -> None:
     """Add the file to `leftovers_by_kind` (kind -> path -> why) where it has no business in an image."""
-    kind = leftovers.kind_of(entry.path)
+    kind = leftovers.leftover_kind(entry.path)
     why = leftovers.BY_NAME
     if kind in (None, "secret") and leftovers.may_hold_secret(entry.path, entry.size):
         content = text(entry.path)

@@ -14,7 +14,7 @@ from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
 from rdma_images.inspection.inspection import Inspection
-from rdma_images.inspection.measurements import EndedEntryPoint, EntryPointChanges, Measured, Settings, readable
+from rdma_images.inspection.measurements import EntryPointChanges, FailedEntryPoint, Measured, Settings, readable
 from rdma_images.validate import entry, transport
 from rdma_images.validate.probes import settings
 from tests.support import suite_here
@@ -35,7 +35,7 @@ def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
         "os.environ.update(FI_PROVIDER='tcp;\\n', NCCL_NET='Socket', HOME='/none'); "
         "os.execvp(sys.argv[1], sys.argv[1:])"
     )
-    environment = entry.parse_printed(start_program(program)[1])
+    environment = entry.printed_environment(start_program(program)[1])
     assert environment
     assert environment["HOME"] == "/none"
     assert entry.entry_point_changes(environment, GIVEN_ENVIRONMENT) == EntryPointChanges(
@@ -44,7 +44,7 @@ def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
 
 
 def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
-    environment = entry.parse_printed(start_program("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
+    environment = entry.printed_environment(start_program("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
     assert environment
     assert entry.entry_point_changes(environment, GIVEN_ENVIRONMENT) == EntryPointChanges()
 
@@ -59,23 +59,23 @@ def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
 )
 def test_an_entry_point_that_starts_nothing_else_is_a_reason(program: str, reason: str) -> None:
     rc, out, err = start_program(program)
-    assert entry.parse_printed(out) is None
-    ended = entry.end_of(rc, out, err)
-    assert isinstance(ended, EndedEntryPoint)
+    assert entry.printed_environment(out) is None
+    ended = entry.failed_entry_point(rc, out, err)
+    assert isinstance(ended, FailedEntryPoint)
     assert (ended.code, reason in ended.reason) == (rc, True)
 
 
 def test_an_entry_point_that_sleeps_or_is_not_started_is_a_reason() -> None:
-    assert "did not start another command in 10 s" in str(entry.end_of(transport.TIMED_OUT, b"", b""))
+    assert "did not start another command in 10 s" in str(entry.failed_entry_point(transport.TIMED_OUT, b"", b""))
     refused = b"Error response from daemon: unable to find user nobody-such: no matching entries in passwd file"
     reason = f"the entry point ended with 1 and started no other command: {refused.decode()}"
-    assert entry.end_of(1, b"", refused) == reason
+    assert entry.failed_entry_point(1, b"", refused) == reason
 
 
 @pytest.mark.parametrize("words", [["/bin/sh", "-c"], ["bash", "-lc"], ["/usr/bin/env", "A=b"], ["env"]])
 def test_a_shell_is_given_one_line(words: list[str]) -> None:
     out = subprocess.run([*words, *entry.command(words)], capture_output=True, check=True, env=GIVEN_ENVIRONMENT).stdout
-    assert entry.parse_printed(out)
+    assert entry.printed_environment(out)
 
 
 def test_what_is_not_known_of_an_entry_point_is_no_fault() -> None:

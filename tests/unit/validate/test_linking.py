@@ -164,7 +164,7 @@ def test_what_is_no_library_of_this_machine(tmp_path: Path, content: bytes, cond
     file = tmp_path / "libnccl-net.so"
     file.write_bytes(content)
     assert conditions.path_condition(Root(), str(file), "x86_64") == condition
-    assert conditions.kind_of(condition) in (*conditions.CONDITIONS, "")
+    assert conditions.condition_kind(condition) in (*conditions.CONDITIONS, "")
     (tmp_path / "link.so").symlink_to(file.name)
     assert conditions.path_condition(Root(), str(tmp_path / "link.so"), "x86_64") == condition
 
@@ -192,7 +192,7 @@ def test_the_real_loader_skips_what_is_for_another_machine(tmp_path: Path) -> No
         asking = {**os.environ, "LD_LIBRARY_PATH": f"{folder}:{good}"}
         command = ["python3", "-S", "-c", "import ctypes; ctypes.CDLL('libx.so')"]
         opened = subprocess.run(command, env=asking, capture_output=True, check=False).returncode == 0
-        assert opened == (conditions.kind_of(condition) in conditions.SKIPPED), condition
+        assert opened == (conditions.condition_kind(condition) in conditions.SKIPPED), condition
 
 
 def test_a_pipe_in_place_of_a_library_is_not_opened(tmp_path: Path) -> None:
@@ -206,8 +206,8 @@ def test_a_pipe_in_place_of_a_library_is_not_opened(tmp_path: Path) -> None:
 def test_a_loader_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[str] = []
 
-    def late(name: str, asked_by: str | None) -> dict[str, str]:
-        requests.append(asked_by or name)
+    def late(name: str, requiring_file: str | None) -> dict[str, str]:
+        requests.append(requiring_file or name)
         return {"path": "", "file": "", "error": loader.LATE}
 
     monkeypatch.setattr(loader, "resolved", late)

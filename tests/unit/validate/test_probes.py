@@ -246,7 +246,7 @@ def test_what_the_efa_installer_leaves_behind(tmp_path: Path) -> None:
     ],
 )
 def test_leftovers_by_path(path: str, kind: str | None) -> None:
-    assert leftovers.kind_of(path) == kind
+    assert leftovers.leftover_kind(path) == kind
 
 
 def test_secrets_by_content() -> None:
