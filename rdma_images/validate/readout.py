@@ -150,7 +150,8 @@ class Export(Root):
     def _read(self, member: tarfile.TarInfo, entry: RootEntry) -> None:
         name = posixpath.basename(entry.path)
         reads = [read for read, names in libraries.READ.items() if names.fullmatch(name)]
-        if name in libraries.TOOL_NAMES or tree.EXTENSION.fullmatch(entry.path):
+        # Debian's mpirun is a link to mpirun.openmpi.
+        if name.partition(".")[0] in libraries.TOOL_NAMES or tree.EXTENSION.fullmatch(entry.path):
             reads.append(libraries.linkage)
         may_hold_secret = leftovers.may_hold_secret(entry.path, member.size)
         is_named = entry.path in self._named
