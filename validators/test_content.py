@@ -152,7 +152,7 @@ def test_writable(files: Files, require: Requirement) -> None:
         expected="none",
         actual=f"everybody may write to {some(files.world_writable)}{keys}" if files.world_writable else "none",
         fix=f"chmod o-w {' '.join(files.world_writable[:MAX_SHOWN])}",
-        severity=None if refused else "note",  # uv leaves such a lock in /tmp, and makers open /workspace to any user
+        severity=None if refused else "note",  # makers open /workspace to any user
     )
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rdma_images.validate.probes import elf, extensions, packages, plugin_host, pytorch, rootfs, stack_users
+from rdma_images.validate.probes import elf, extensions, packages, plugin_host, pytorch, rootfs, stack_users, tools
 
 MODULE_SECONDS = 30  # seconds for one package
 TOTAL_SECONDS = 75  # seconds for all of them, which leaves the probe time to answer
@@ -364,7 +364,7 @@ def describe_failed_import(
 
 def describe_crash(module: str, signal_number: int) -> dict[str, Any]:
     """Return that a signal ended the import of a module, which may be for want of a GPU, as of Mooncake's."""
-    name = signal.Signals(signal_number).name
+    name = tools.signal_name(signal_number)
     return {"module": module, "error": name, "words": "the process ends with %s" % name, "certain": False}
 
 
@@ -379,8 +379,15 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_system_error(error: BaseException) -> bool:
-    """Return whether an exception is a system call's, as of a network, of a file that is read-only, or of a device."""
-    return isinstance(error, OSError) and error.errno is not None
+    """Return whether an exception is a system call's, as of a network, of a file that is read-only, or of a device.
+
+    A file that lacks among Python's packages lacks on every machine.
+    """
+    return isinstance(error, OSError) and error.errno is not None and not _lacks_package_file(error)
+
+
+def _lacks_package_file(error: BaseException) -> bool:
+    return isinstance(error, FileNotFoundError) and "-packages/" in str(error.filename)
 
 
 def _is_machine_independent(error: BaseException) -> bool:
@@ -389,6 +396,8 @@ def _is_machine_independent(error: BaseException) -> bool:
     An ImportError in a package's own words may be about the machine.
     """
     words = str(error)
+    if _lacks_package_file(error):
+        return True
     has_type = isinstance(error, ModuleNotFoundError) or type(error).__name__ in MACHINE_INDEPENDENT_TYPES
     from_loader = isinstance(error, (ImportError, OSError)) and LOADER_MESSAGE.search(words)
     return has_type or bool(from_loader or MACHINE_INDEPENDENT.search(words))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from typing import Any, Mapping
 
@@ -110,7 +109,7 @@ def folded(out: str, rc: int | None, err: str) -> dict[str, Any]:
 
 def _ending(rc: int) -> str:
     """Return how a process ended, as part of a sentence."""
-    return signal.Signals(-rc).name if rc < 0 else "exit code %d" % rc
+    return tools.signal_name(-rc) if rc < 0 else "exit code %d" % rc
 
 
 def _apply_event(answer: dict[str, Any], step: str, event: dict[str, Any]) -> None:

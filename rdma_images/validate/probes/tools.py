@@ -53,6 +53,14 @@ def not_run(path: str) -> dict[str, Any]:
     return {"path": path, "rc": None, "out": "", "err": "", "timed_out": False, "seconds": 0.0}
 
 
+def signal_name(number: int) -> str:
+    """Return the name of a signal; "signal 35" for one that has none, as those of real time."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal %d" % number
+
+
 def run(command: list[str]) -> dict[str, Any]:
     """Run one command. `path` is "" where there is no such tool; `timed_out` where it had to be stopped."""
     path = tool_path(command[0])

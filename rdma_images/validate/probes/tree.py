@@ -85,7 +85,7 @@ def summary(
                 owned[entry.path] = access.Ownership(entry.mode, entry.owner, entry.group)
         if is_file and entry.mode & (stat.S_ISUID | stat.S_ISGID) and STARTS.fullmatch(name):
             secure.append(entry.path)
-        if open_to_all(entry.mode) and len(writable) < MAX_ENTRIES:
+        if open_to_all(entry.mode) and not _is_lock(entry) and len(writable) < MAX_ENTRIES:
             writable.append(entry.path)
         if is_file:
             total += entry.size
@@ -139,6 +139,11 @@ def open_to_all(mode: int) -> bool:
     if not mode & stat.S_IWOTH or stat.S_ISLNK(mode):
         return False
     return stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and not mode & stat.S_ISVTX)
+
+
+def _is_lock(entry: rootfs.RootEntry) -> bool:
+    """Return whether an entry is an empty lock file, as uv leaves in each environment: nobody reads it."""
+    return not entry.size and entry.path.endswith(".lock")
 
 
 def counted_folder(path: str) -> str:

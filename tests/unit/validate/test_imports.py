@@ -12,6 +12,8 @@ from rdma_images.validate.probes import imports
 from rdma_images.validate.probes.rootfs import Root
 
 READ_ONLY = "raise OSError(30, 'Read-only file system', '/root/.cache')"
+NO_FILE = "open(__file__[:-11] + 'models.json')"
+REAL_TIME_SIGNAL = "import os; os.kill(os.getpid(), 35)"
 NO_NET = "import socket; socket.create_connection(('203.0.113.1', 9), 0.1)"
 ABORTS = "import faulthandler, os; faulthandler.disable(); os.abort()"
 OPERATOR = "raise RuntimeError('operator torchvision::nms does not exist')"
@@ -76,6 +78,9 @@ def imported() -> dict[str, Any]:
         ("import os; os.absent", "AttributeError", "module 'os' has no attribute 'absent'", True),
         ("import sys; sys.exit(3)", "SystemExit", "3", False),
         (ABORTS, "SIGABRT", "the process ends with SIGABRT", False),
+        (REAL_TIME_SIGNAL, "signal 35", "the process ends with signal 35", False),
+        (NO_FILE, "FileNotFoundError", "[Errno 2] No such file or directory: '", True),
+        ("open('/opt/absent')", None, "", True),
         (COMPLAINS_OF_NUMPY, "", NUMPY_COMPLAINT, True),
         (COMPLAINS_OF_NUMPY + "raise ImportError", "ImportError", NUMPY_COMPLAINT, True),
         (READ_ONLY, None, "", True),

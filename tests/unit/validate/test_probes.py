@@ -317,6 +317,8 @@ def test_a_tree_in_short(tmp_path: Path) -> None:
     (tmp_path / "libnccl.so").symlink_to("libnccl.so.2")
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".lock").chmod(0o666)
     (tmp_path / "python3.12").touch()
     (tmp_path / "python3.12").chmod(0o4755)
     (tmp_path / "sudo").touch()
