@@ -14,7 +14,7 @@ from rdma_images.core.plain import plain
 from rdma_images.facts import facts_file
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Chain, Link
-from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection, nccl_in_use
+from rdma_images.inspection.inspection import Expected, ImageConfig, Inspection, name_subject, nccl_in_use
 from rdma_images.inspection.measurements import Measured
 
 FABRICS = get_args(Chain.model_fields["fabric"].annotation)
@@ -105,9 +105,21 @@ def _build_chain(inspection: Inspection, fabric: str, instance: str, reached_lin
     else:
         steps = [link for link in reached_links if link.name in links.PATH_LINKS[fabric] and link.value != OWN_NETWORK]
         outcome, answer = "fabric", f"{prefix}{library} would use {FABRIC_TITLES[fabric]}: {_describe_path(steps)}"
+    ref = inspection.subject.ref
     return Chain.model_validate(
-        {"fabric": fabric, "instance": instance, "outcome": outcome, "answer": plain(answer), "links": reached_links}
+        {
+            "fabric": fabric,
+            "instance": instance,
+            "outcome": outcome,
+            "answer": plain(name_subject(answer, ref)),
+            "links": [_name_subject(link, ref) for link in reached_links],
+        }
     )
+
+
+def _name_subject(link: Link, ref: str) -> Link:
+    """Return a link whose sentences name what is at `ref`."""
+    return link.model_copy(update={name: name_subject(getattr(link, name), ref) for name in ("fault", "unknown")})
 
 
 def _describe_path(steps: list[Link]) -> str:

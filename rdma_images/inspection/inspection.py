@@ -32,6 +32,7 @@ class HistoryStep(MeasuredValue):
 
 
 FOLDER_PREFIX = "folder://"  # of the `ref` of a Python environment of this machine, which has no image
+IMAGE_WORDS = re.compile(r"\b([Tt]he|[Tt]his|[Aa]n) image\b")
 
 
 class ImageConfig(MeasuredValue):
@@ -103,6 +104,11 @@ class Inspection(MeasuredValue):
         pattern = re.compile(re.escape(name) + r"(\.\d+)*")
         files = tree.files.libraries if tree else {}
         return sorted(p for p, f in files.items() if not f.target and pattern.fullmatch(base_name(p)))
+
+
+def name_subject(text: str, ref: str) -> str:
+    """Return a sentence about an image as one about the Python environment at `ref`, where that is a folder."""
+    return IMAGE_WORDS.sub(r"\1 environment", text) if ref.startswith(FOLDER_PREFIX) else text
 
 
 def describe_missing_libraries(inspection: Inspection, names: Sequence[str]) -> str:

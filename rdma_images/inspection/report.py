@@ -50,7 +50,11 @@ class Report:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return the ids of the checks that warn."""
-        return tuple(check.id for check in self.checks if shown_outcome(check) == "warned")
+        return self.ids_of("warned")
+
+    def ids_of(self, outcome: str) -> tuple[str, ...]:
+        """Return the ids of the checks of an outcome of OUTCOMES."""
+        return tuple(check.id for check in self.checks if shown_outcome(check) == outcome)
 
     @property
     def passed(self) -> bool:

@@ -24,6 +24,7 @@ DEEP_PATHS = (
 )
 STYLES = {"passed": "green", "failed": "bold red", "warned": "yellow", "noted": "cyan", "skipped": "dim"}
 ANSWERS = {"fabric": "bold green", "tcp": "bold red", "end": "bold red", "unknown": "bold yellow"}
+NAMED_OUTCOMES = ("failed", "warned")  # whose checks the last line names
 OUTCOME_WORDS = {"passed": "ok", "failed": "FAILED", "warned": "warning", "noted": "note", "skipped": "skipped"}
 
 
@@ -40,7 +41,11 @@ def report_table(report: Report, verbose: bool = False) -> RenderableType:
     for check in report.checks:
         outcome = shown_outcome(check)
         rows.add_row(Text(OUTCOME_WORDS[outcome], STYLES[outcome]), check.id, _check_text(check))
-    parts: list[RenderableType] = [answer_text(report.chain, verbose)] if report.chain else []
+    parts: list[RenderableType] = []
+    if report.chain:
+        parts.append(answer_text(report.chain, verbose))
+    elif answer := _answer_without_nccl(report):
+        parts.append(Text(f"{answer}\n"))
     parts += [rows, Text()] if verbose else []
     parts += [_failure(check, verbose) for check in findings(report) if verbose or check.severity != "note"]
     if sentence := verdict(report.checks):
@@ -65,6 +70,20 @@ def answer_text(chain: Chain, verbose: bool = False) -> Text:
     return text.append(f"  {chain.evidence}\n", "dim")
 
 
+def _answer_without_nccl(report: Report) -> str:
+    """Return that no NCCL was found, which has no chain; "" where its files were not looked for."""
+    measured = report.inspection.measured if report.inspection else None
+    if not measured or not measured.tree:
+        return ""
+    torch, versions = measured.torch, dict(measured.packages.installed) if measured.packages else {}
+    reason = "neither libnccl.so.2 nor torch is installed"
+    if torch and not torch.cuda:
+        reason = f"torch {torch.version} is built without CUDA"
+    elif "torch" in versions:
+        reason = f"torch {versions['torch']} is installed, and no libnccl.so.2"
+    return plain(f"There is no NCCL that could use a network: {reason}")
+
+
 def findings(report: Report) -> list[Check]:
     """Return the checks that failed: errors first, then warnings, then notes; of each, faults of a version last.
 
@@ -75,9 +94,9 @@ def findings(report: Report) -> list[Check]:
 
 
 def counts_text(report: Report) -> str:
-    """Return how many checks passed, failed, warned and were skipped; the warnings by name."""
-    names = f" ({', '.join(report.warnings)})" if report.warnings else ""
-    return ", ".join(f"{count} {word}{names if word == 'warned' else ''}" for word, count in report.counts.items())
+    """Return how many checks passed, failed, warned and were skipped; those that failed or warn by name."""
+    ids = {word: f" ({', '.join(report.ids_of(word))})" if word in NAMED_OUTCOMES else "" for word in report.counts}
+    return ", ".join(f"{count} {word}{ids[word]}" for word, count in report.counts.items())
 
 
 def verdict_style(report: Report) -> str:
@@ -86,7 +105,7 @@ def verdict_style(report: Report) -> str:
 
 
 def summary_line(report: Report) -> str:
-    """Return one sentence: the counts of the outcomes, the warnings by name, and whether the report is reused."""
+    """Return one sentence: the counts, the failed checks and warnings by name, and whether the report is reused."""
     counts = counts_text(report)
     source = f"; kept from {report.started}, as neither the image nor the suite has changed" if report.reused else ""
     expected = report.inspection.expected if report.inspection else None

@@ -10,7 +10,7 @@ from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError, RefusedError, first_line
 from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import FOLDER_PREFIX, ImageConfig
-from rdma_images.inspection.measurements import Measured, probe_names
+from rdma_images.inspection.measurements import PROBE_DECLARATIONS, Measured, probe_names
 from rdma_images.validate import probing, readout, transport
 from rdma_images.validate.answers import parse_answers
 from rdma_images.validate.probes import libraries, rootfs
@@ -50,7 +50,7 @@ def measure(host: str, tiers: tuple[str, ...]) -> Measured:
         raise RdmaImagesError(f"{host} cannot be measured: {measured}\n{UNREACHABLE_FIX}")
     if set(names) <= set(measured.lost):
         raise RdmaImagesError(f"{host} cannot be measured: {measured.missing[names[0]]}\n{UNREACHABLE_FIX}")
-    missing = {name: f"{name} was not measured for {', '.join(tiers)}" for name in Measured.model_fields}
+    missing = {name: f"{name} was not measured for {', '.join(tiers)}" for name in PROBE_DECLARATIONS}
     unmeasured = {name: why for name, why in missing.items() if getattr(measured, name, None) is None}
     return measured.model_copy(update={"missing": {**unmeasured, **measured.missing}})
 

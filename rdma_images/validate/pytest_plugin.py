@@ -15,6 +15,7 @@ from rdma_images.core.plain import plain
 from rdma_images.inspection.inspection import (
     Inspection,
     mapped_nccl,
+    name_subject,
     nccl_in_use,
     nccl_wheels,
     preloaded_nccl,
@@ -33,12 +34,13 @@ class UnmetError(AssertionError):
 
 @dataclass
 class Requirement:
-    """Given to every validator: called once, with what must hold and what was found."""
+    """Given to every validator: called once, with what must hold and what was found in the image or folder `ref`."""
 
     expected: str = ""
     actual: str = ""
     fix: str = ""
     severity: Severity | None = None
+    ref: str = ""
 
     def __call__(self, holds: bool, *, expected: str, actual: str, fix: str, severity: Severity | None = None) -> None:
         """Record the finding; raises UnmetError, which fails the check, where it does not hold.
@@ -46,7 +48,7 @@ class Requirement:
         `severity` is the finding's where it is another than the validator's.
         """
         self.severity = severity
-        self.expected, self.actual, self.fix = plain(expected), plain(actual), plain(fix)
+        self.expected, self.actual, self.fix = (plain(name_subject(text, self.ref)) for text in (expected, actual, fix))
         if not holds:
             raise UnmetError(f"expected: {self.expected}\nfound: {self.actual}\nfix: {self.fix}")
 
@@ -118,15 +120,15 @@ def _declared_marks(item: pytest.Item) -> dict[str, Any]:
 def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[None]") -> Check:
     marks = _effective_marks(item)
     require = item.stash.get(REQUIREMENT, Requirement())
-    actual, fix, reason = require.actual, require.fix, ""
+    actual, fix, reason, ref = require.actual, require.fix, "", _ref(item)
     if report.outcome == "skipped" and call.excinfo:
-        reason = str(call.excinfo.value).removeprefix("Skipped: ")
+        reason = name_subject(str(call.excinfo.value).removeprefix("Skipped: "), ref)
     elif report.outcome == "failed" and call.excinfo and not isinstance(call.excinfo.value, UnmetError):
         actual = f"the validator itself failed: {call.excinfo.exconly()}"
         fix = "report this as a defect, with report.json"
     return Check(
         id=marks["id"],
-        title=_title(item),
+        title=name_subject(_title(item), ref),
         tier=marks["tier"],
         severity=require.severity or marks["severity"],
         outcome=report.outcome,
@@ -139,16 +141,22 @@ def _check(item: pytest.Item, report: pytest.TestReport, call: "pytest.CallInfo[
     )
 
 
+def _ref(item: pytest.Item) -> str:
+    """Return the image or folder that is validated; "" where not even that is known."""
+    inspection = getattr(item, "funcargs", {}).get("inspection")
+    return inspection.subject.ref if isinstance(inspection, Inspection) else ""
+
+
 def _title(item: pytest.Item) -> str:
     document = getattr(getattr(item, "function", None), "__doc__", None) or item.name
     return str(document).strip().splitlines()[0].rstrip(".")
 
 
 @pytest.fixture
-def require(request: pytest.FixtureRequest) -> Requirement:
+def require(request: pytest.FixtureRequest, inspection: Inspection) -> Requirement:
     """Return what a validator calls with what it found."""
     stash: pytest.Stash = request.node.stash
-    return stash.setdefault(REQUIREMENT, Requirement())
+    return stash.setdefault(REQUIREMENT, Requirement(ref=inspection.subject.ref))
 
 
 @pytest.fixture(scope="session")

@@ -28,10 +28,11 @@ from rdma_images.report.report_files import report_folder
 from rdma_images.validate import expected_fabric, report_cache, suite
 from rdma_images.validate.image_config import hide_secret_values, image_digest, read_image_config
 
-# How the ids of the checks begin that are about images alone: a Python environment on a disk has no layers, labels and
-# users, the variables are those of the shell, and the driver is the machine's.
+# How the ids of the checks begin that are about images alone: a Python environment on a disk has no layers, labels,
+# tags, users and entry point, the variables are those of the shell, and the driver is the machine's.
 IMAGE_CHECK_PREFIXES = (
-    *("layers.", "size.", "user.", "label.", "sagemaker."),
+    *("layers.", "size.", "user.", "label.", "sagemaker.", "programs.entry-point", "programs.command"),
+    *("nccl.label", "nccl.tag", "nccl.matrix", "environment.refusal"),
     *("environment.gpus", "environment.secret", "cuda.driver"),
 )
 

@@ -82,7 +82,7 @@ def test_the_summary_has_a_row_for_each_image(image: Image) -> None:
     (folder / "report.json").write_text(json.dumps(encode_report(item.report)))
     text = job_summary.summary()
     assert text.startswith("| image | build | checks | published |")
-    assert f"| {image.id} | 1 s<br>`sha256:{'a' * 12}` | **failed**: 1 passed, 1 failed | no |" in text
+    assert f"| {image.id} | 1 s<br>`sha256:{'a' * 12}` | **failed**: 1 passed, 1 failed (plugin.found) | no |" in text
 
 
 def test_the_summary_has_a_row_for_an_image_that_was_validated_alone(image: Image) -> None:

@@ -192,7 +192,33 @@ def test_the_table() -> None:
     assert "plugin.found" in text
     assert "link it" in text
     assert "stand-ins took the place of efa-installer-1.50.0" in text
-    assert "a/b:c: 1 passed, 1 failed, 1 warned (size.budget), 1 skipped, in 3.2 s" in text
+    assert "a/b:c: 1 passed, 1 failed (plugin.found), 1 warned (size.budget), 1 skipped, in 3.2 s" in text
+
+
+@pytest.mark.parametrize(
+    ("torch", "wheels", "reason"),
+    [
+        (None, {}, "neither libnccl.so.2 nor torch is installed"),
+        (None, {"torch": "2.15.0"}, "torch 2.15.0 is installed, and no libnccl.so.2"),
+        ({"version": "2.15.0+cpu", "cuda": None}, {}, "torch 2.15.0+cpu is built without CUDA"),
+    ],
+)
+def test_without_nccl_the_table_begins_with_that(
+    torch: dict[str, str | None] | None, wheels: dict[str, str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = CASE.measured
+    assert measured.torch
+    assert measured.packages
+    update = {
+        "torch": torch and measured.torch.model_copy(update=torch),
+        "packages": measured.packages.model_copy(update={"wheels": {"/env": wheels}}),
+    }
+    without = replace(
+        report(PASSED), inspection=CASE.model_copy(update={"measured": measured.model_copy(update=update)})
+    )
+    show(reports.report_table(without))
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == f"There is no NCCL that could use a network: {reason}"
 
 
 def test_the_table_says_that_a_report_was_kept() -> None:

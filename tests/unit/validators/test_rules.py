@@ -50,8 +50,13 @@ def test_a_folder_is_checked_for_all_that_is_not_about_images(tmp_path: Path) ->
     every = {check.id for check in suite_here.checks(case()).values()}
     parts = ("layers.", "label.", "user.", "sagemaker.", "size.")
     others = {"environment.gpus", "environment.secret", "environment.secret-names", "cuda.driver"}
+    others |= {"programs.entry-point", "programs.command", "nccl.label", "nccl.tag", "nccl.matrix"}
+    others |= {"environment.refusal"}
     assert every - ids == others | {check for check in every if check.startswith(parts)}
     assert {"cuda.single", "cuda.stub", "cuda.compat", "cuda.toolkit", "files.writable"} <= ids
+    for check in checks:
+        text = f"{check.title} {check.expected} {check.actual} {check.fix} {check.reason}"
+        assert not re.search(r"\b(?:the|an|this) image\b", text, re.IGNORECASE), check
 
 
 def test_a_host_is_not_asked_what_an_image_asks_the_runtime_for() -> None:
