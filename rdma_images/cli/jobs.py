@@ -56,7 +56,7 @@ OUTPUT_HELP = {
         "restarts": "How often a failed attempt is started again.",
         "time": "How long the job may run: 90s, 30m, 4h or 2d.",
         "no-check": "Leave out the check of each node before the command.",
-        "allow": "Write this variable or mount's path although it takes the fabric away.",
+        "allow": "Write this variable or mount's path although it is refused, as where it takes the fabric away.",
         **PARAM_HELP,
         **OUTPUT_HELP,
     },

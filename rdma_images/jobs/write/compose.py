@@ -13,7 +13,7 @@ from rdma_images.core.paths import COMMAND
 from rdma_images.facts import Facts
 from rdma_images.facts.instances import InstanceType
 from rdma_images.facts.launchers import Launcher, Parameter, Starter, parse_parameters
-from rdma_images.jobs.write import counts, fabric_overrides, job_image
+from rdma_images.jobs.write import counts, job_image, overrides
 from rdma_images.jobs.write.job import Counts, Job, JobRequest, JobValue
 from rdma_images.jobs.write.work import NAME, Work, check_links
 from rdma_images.plan import runtime
@@ -68,7 +68,15 @@ def compose(request: JobRequest, project: Project) -> Job:
         *_count_values(job, parts, facts),
         *variables,
         *_work_values(request.work, parts),
-        *fabric_overrides.check(request.work, parts.image.environment, parts.node, _network(parts), versions, facts),
+        *overrides.check(
+            request.work,
+            parts.image.environment,
+            parts.node,
+            _network(parts),
+            request.work.launch or parts.starter,
+            versions,
+            facts,
+        ),
         *_parameter_values(parameter_values, rows, request),
     ]
     return replace(job, values=tuple(values))

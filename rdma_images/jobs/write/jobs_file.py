@@ -141,7 +141,8 @@ class JobEntry(yaml_file.Strict):
         default=None, description="A folder in the container that outlives the job: below a mount."
     )
     allow: Words = Field(
-        default=(), description="Variables and mounts that take the fabric away, and are written all the same."
+        default=(),
+        description="Refused variables and mounts, as what takes the fabric away, that are written all the same.",
     )
     roles: Annotated[dict[str, RoleEntry], AfterValidator(_roles)] = Field(
         default_factory=dict,

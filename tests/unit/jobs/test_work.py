@@ -14,7 +14,7 @@ import yaml
 from rdma_images.core import paths
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import check_files
-from rdma_images.jobs.write import create, fabric_overrides, jobs_file, work
+from rdma_images.jobs.write import create, jobs_file, overrides, work
 from rdma_images.jobs.write.work import Code, Work
 from tests.support import docs_pages
 from tests.support import job_parts as jobs
@@ -74,7 +74,7 @@ def test_tcp_is_refused_in_an_image_that_sets_no_network() -> None:
     part, node = Work(env={"NCCL_NET": "Socket"}), facts.instances.find("p5.48xlarge")
     assert node
     with pytest.raises(RefusedError, match="NCCL_NET=Socket: NCCL then uses TCP alone"):
-        fabric_overrides.check(part, {}, node, "pod", {}, facts)
+        overrides.check(part, {}, node, "pod", "torchrun", {}, facts)
 
 
 def test_what_may_be_a_secret_itself_is_not_repeated() -> None:
@@ -205,7 +205,44 @@ def test_what_takes_the_fabric_away_is_refused_or_allowed(part: Work, name: str,
     assert f"--allow {name}" in refusal_text
     assert reason in refusal_text or reason == "facts"
     allowed = jobs.job("slurm", "efa", "torchrun", work=Work(**{**vars(part), "allow": (name,)}))
-    assert any(value.name == f"allowed {name}" and "takes the fabric away" in value.why for value in allowed.values)
+    assert any(value.name == f"allowed {name}" and "written all the same" in value.why for value in allowed.values)
+
+
+LAUNCHES = ("torchrun", "accelerate", "plain", "mpirun", "ray")
+
+
+@pytest.mark.parametrize(
+    ("name", "launches", "reason"),
+    [
+        ("RANK", ("torchrun", "accelerate", "mpirun"), "the launcher sets it|every process would be the same rank"),
+        ("LOCAL_RANK", ("torchrun", "accelerate", "mpirun"), "the launcher sets it|every process"),
+        ("WORLD_SIZE", ("torchrun", "accelerate"), "the launcher sets it for each rank"),
+        ("MASTER_ADDR", ("torchrun", "accelerate", "plain"), "the launcher sets it|the job sets it on each node"),
+        ("MASTER_PORT", ("torchrun", "accelerate", "plain"), "the launcher sets it|the job sets it on each node"),
+        ("NODE_RANK", ("plain", "mpirun"), "the job sets it on each node|every process"),
+        ("PATH", LAUNCHES, "the launcher finds its programs in the image's"),
+        ("LD_LIBRARY_PATH", LAUNCHES, "another NCCL, plugin or libfabric than the image's"),
+        ("OMP_NUM_THREADS", (), ""),
+    ],
+)
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_variables_of_the_launcher_and_of_the_image(
+    name: str, launches: tuple[str, ...], reason: str, launch: Any
+) -> None:
+    launcher, starter = ("mpijob", "mpirun") if launch == "mpirun" else ("leaderworkerset", "torchrun")
+    changes: dict[str, Any] = {"launcher": launcher, "starter": starter}
+    if launch == "accelerate":
+        changes["launcher"] = "slurm"
+    part = Work(env={name: "1"}, launch=launch)
+    if launch in launches:
+        with pytest.raises(RefusedError, match=rf"{name}=1: ({reason}).*\nremove it, or .* --allow {name}$"):
+            jobs.job(fabric="efa", work=part, **changes)
+        part = replace(part, allow=(name,))
+    assert jobs.job(fabric="efa", work=part, **changes).environment[name] == "1"
+
+
+def test_a_secret_of_a_launchers_name_is_refused_without_its_value() -> None:
+    assert refusal("slurm", Work(secrets={"PATH": "env:PATH"})).startswith("PATH: the launcher finds its programs")
 
 
 def test_what_is_allowed_must_be_there() -> None:

@@ -1,4 +1,4 @@
-"""Which of a user's variables and mounts take the fabric away from a job."""
+"""Which of a user's variables and mounts take the fabric away from a job, or replace what its launcher sets."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,14 +10,39 @@ from rdma_images.facts import Facts, facts_file
 from rdma_images.facts.environment import Environment, Variable
 from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.write.job import JobValue
-from rdma_images.jobs.write.work import Work
+from rdma_images.jobs.write.work import Launch, Work
+from rdma_images.plan import runtime
 
 LOG_VARIABLES = {"NCCL_DEBUG": r"INFO|TRACE", "NCCL_DEBUG_FILE": r"(?!)"}  # the values that leave a log to judge
 
 
+# Variables that replace the image's, each with why that does harm, and its source.
+SEARCH_PATHS = {
+    "PATH": ("the launcher finds its programs in the image's", "execvp(3)"),
+    "LD_LIBRARY_PATH": ("another NCCL, plugin or libfabric than the image's may be loaded", "ld.so(8)"),
+}
+TORCHRUN = (
+    r"(LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)",
+    "the launcher sets it for each rank",
+    "pytorch/pytorch, torch/distributed/run.py",
+)
+# By the program that starts the ranks of a node: variables that a job cannot set, why, and the source of that.
+LAUNCH_VARIABLES: Mapping[Launch, tuple[str, str, str]] = {
+    "torchrun": TORCHRUN,
+    "accelerate": TORCHRUN,
+    "deepspeed": TORCHRUN,
+    "plain": (r"NNODES|NODE_RANK|MASTER_(ADDR|PORT)", "the job sets it on each node", "facts/launchers.yaml"),
+    "mpirun": (
+        r"(LOCAL_|GROUP_|NODE_)?RANK",
+        "every process would be the same rank",
+        "pytorch/pytorch, torch/distributed/rendezvous.py",
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Override:
-    """A variable or mount, by its name or path, that takes the fabric away."""
+    """A variable or mount, by its name or path, that a job cannot have without harm."""
 
     name: str
     value: str  # as the job sets it
@@ -26,7 +51,13 @@ class Override:
 
 
 def check(
-    work: Work, baked: Mapping[str, str], node: InstanceType, network: str, versions: Mapping[str, str], facts: Facts
+    work: Work,
+    baked: Mapping[str, str],
+    node: InstanceType,
+    network: str,
+    launch: Launch,
+    versions: Mapping[str, str],
+    facts: Facts,
 ) -> tuple[JobValue, ...]:
     """Return the overrides that the user allows, as values of the job.
 
@@ -35,13 +66,19 @@ def check(
         baked: The variables that the image sets.
         node: The instance type.
         network: "host" or "pod": what network the ranks have.
+        launch: What starts the ranks of a node.
         versions: The versions of the image's components, as far as they are known.
         facts: All facts.
 
     Raises:
         RefusedError: An override is not allowed, or what is allowed overrides nothing.
     """
-    overrides = [*_variables(work, baked, node, network, versions), *_mounts(work, facts)]
+    overrides = [
+        *_search_paths(work, baked),
+        *_launch_variables(work, launch),
+        *_variables(work, baked, node, network, versions),
+        *_mounts(work, facts),
+    ]
     if refused := [override for override in overrides if override.name not in work.allow]:
         lines = [f"{override.value}: {override.why} [{override.source}]" for override in refused]
         names = " ".join(f"--allow {override.name}" for override in refused)
@@ -49,13 +86,31 @@ def check(
     for name in work.allow:
         if name not in [override.name for override in overrides]:
             advice = suggestion(name, [override.name for override in overrides]) if overrides else "leave it out"
-            raise RefusedError(
-                f"--allow {name}: the job has no such variable or mount that takes the fabric away\n{advice}"
-            )
+            raise RefusedError(f"--allow {name}: the job has no such variable or mount that is refused\n{advice}")
     return tuple(
-        JobValue(f"allowed {override.name}", override.value, f"takes the fabric away: {override.why}", override.source)
+        JobValue(f"allowed {override.name}", override.value, f"written all the same: {override.why}", override.source)
         for override in overrides
     )
+
+
+def _search_paths(work: Work, baked: Mapping[str, str]) -> Iterator[Override]:
+    for name, (why, source) in SEARCH_PATHS.items():
+        if name in work.secrets or (name in work.env and work.env[name] != baked.get(name)):
+            advice = f"for a program alone, begin the command with env {name}=…"
+            yield Override(name, _setting(name, work), f"{why}; {advice}", source)
+
+
+def _launch_variables(work: Work, launch: Launch) -> Iterator[Override]:
+    if launch in LAUNCH_VARIABLES:
+        pattern, why, source = LAUNCH_VARIABLES[launch]
+        for name in [*work.env, *work.secrets]:
+            if re.fullmatch(pattern, name):
+                yield Override(name, _setting(name, work), why, source)
+
+
+def _setting(name: str, work: Work) -> str:
+    """Return what the job sets; a secret by its name alone."""
+    return f"{name}={work.env[name]}" if name in work.env else name
 
 
 def _variables(
@@ -63,7 +118,7 @@ def _variables(
 ) -> Iterator[Override]:
     facts = facts_file.read(Environment)
     for name, value in work.env.items():
-        if name in baked and value != baked[name]:
+        if name in (runtime.NETWORK, runtime.PROVIDER) and value != baked.get(name, value):
             fabric = FABRIC_TITLES[node.fabric]
             reason = f"the image sets {name}={baked[name]}, so that NCCL ends where {fabric} is not there"
             yield Override(name, f"{name}={value}", reason, "the image")
