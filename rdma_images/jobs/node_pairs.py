@@ -246,7 +246,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str, float]]:
 
 def _folder(path: Path) -> Iterator[tuple[str, str, float]]:
     for entry in files.list_folder(path):
-        name = next((entry.name.removesuffix(end) for end in ENDINGS if entry.name.endswith(end)), entry.name)
+        name = next((entry.name.removesuffix(ending) for ending in ENDINGS if entry.name.endswith(ending)), entry.name)
         first, separator, second = name.partition(SEPARATOR)
         if separator and first and second:
             yield first, second, _busbw(entry)

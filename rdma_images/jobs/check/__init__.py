@@ -1,6 +1,6 @@
 """What is wrong with jobs that exist, whoever wrote them: `invoke job.check`.
 
-Files are read into parts, each of them what a job is on one node (kubernetes.py, scripts.py, docker.py,
+Files are read into parts, each of them what a job is on one node (kubernetes.py, sbatch_scripts.py, docker.py,
 compose_file.py, sagemaker_request.py); rules relate a part to what the facts know (rules/).
 """
 
@@ -64,7 +64,7 @@ def _grouped(findings: Iterable[JobFinding]) -> tuple[JobFinding, ...]:
     grouped: dict[JobFinding, dict[str, None]] = {}
     for finding in findings:
         grouped.setdefault(replace(finding, where=()), {}).update(dict.fromkeys(finding.where))
-    joined = [replace(finding, where=tuple(places)) for finding, places in grouped.items()]
+    joined = [replace(finding, where=tuple(positions)) for finding, positions in grouped.items()]
     return tuple(sorted(joined, key=lambda finding: finding.severity != "error"))
 
 

@@ -191,8 +191,8 @@ class _Lexer:
                     break
                 return
             elif self.words[0].text == "case" and len(self.words) > 2 and self.words[-1].text == "in":
-                yield from self._end()
-        yield from self._end()
+                yield from self._finish_command()
+        yield from self._finish_command()
 
     def _separator(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
         """Pass over what stands between commands, and yield the command before it; arithmetic is passed over whole."""
@@ -200,38 +200,38 @@ class _Lexer:
             self.position += 1
             return
         head = self.words[0].text if self.words else ""
-        yield from self._end()
+        yield from self._finish_command()
         if head:
             is_joined = self.text.startswith(("&&", "||"), self.position)
             self.is_guarded = is_joined and (self.is_guarded or head in TEST_COMMANDS)
         is_arithmetic = self.text.startswith("((", self.position)
-        end = _closing_position(self.text, self.position) if is_arithmetic else None
+        stop = _closing_position(self.text, self.position) if is_arithmetic else None
         if self.text.startswith(";;", self.position) and self.patterns:
             self.patterns[-1] = True
-            end = self.position + 2
-        self.line += self.text.count("\n", self.position, end or self.position)
-        self.position = end or self.position + 1
+            stop = self.position + 2
+        self.line += self.text.count("\n", self.position, stop or self.position)
+        self.position = stop or self.position + 1
 
     def _newline(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
         """Pass over the end of a line and the heredocs that follow it, and yield the command that it ends."""
         if not self.in_test:
             has_ended = bool(self.words)
-            yield from self._end()
+            yield from self._finish_command()
             self.is_guarded = self.is_guarded and not has_ended
         self.position += 1
         self.line += 1
         heredocs, self.heredocs = self.heredocs, []
-        for end, quote, words in heredocs:
-            match = re.compile(rf"^[ \t]*{re.escape(end)}[ \t]*$", re.MULTILINE).search(self.text, self.position)
-            stop = match.end() if match else len(self.text)
-            body = ShellWord(self.text[self.position : match.start() if match else stop], self.line, quote or '"')
+        for delimiter, quote, words in heredocs:
+            match = re.compile(rf"^[ \t]*{re.escape(delimiter)}[ \t]*$", re.MULTILINE).search(self.text, self.position)
+            body_stop, stop = match.span() if match else (len(self.text), len(self.text))
+            body = ShellWord(self.text[self.position : body_stop], self.line, quote or '"')
             yield (ShellWord(HEREDOC_MARK, self.line), *words, body), self._is_certain()
             self.line += self.text.count("\n", self.position, stop)
             self.position = stop
 
     def _skip_line(self) -> None:
-        end = self.text.find("\n", self.position)
-        self.position = len(self.text) if end < 0 else end
+        line_stop = self.text.find("\n", self.position)
+        self.position = len(self.text) if line_stop < 0 else line_stop
 
     def _skip_pattern(self) -> None:
         if self.text[self.position] == "#":
@@ -239,12 +239,12 @@ class _Lexer:
             return
         self.patterns[-1] = False
         if not ESAC.match(self.text, self.position):
-            end = self.text.find(")", self.position)
-            stop = len(self.text) if end < 0 else end + 1
+            pattern_stop = self.text.find(")", self.position)
+            stop = len(self.text) if pattern_stop < 0 else pattern_stop + 1
             self.line += self.text.count("\n", self.position, stop)
             self.position = stop
 
-    def _end(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
+    def _finish_command(self) -> Iterator[tuple[tuple[ShellWord, ...], bool]]:
         words, self.words, self.in_test = self.words, [], False
         while words and words[0].text in COMMAND_PREFIXES and not words[0].quote:
             words = words[1:]
@@ -288,15 +288,15 @@ class _Lexer:
                 parts.append(self.text[self.position : self.position + 2])
                 self.position += 2
             elif character in "'\"`(" or self.text.startswith(("$(", "${"), self.position):
-                end = _closing_position(self.text, self.position)
-                if end is None:
+                stop = _closing_position(self.text, self.position)
+                if stop is None:
                     if character in "'\"" and _is_open(self.text):
                         self.open_quote = LocatedText(character, line)
                     self.position = len(self.text)
                     return False
-                part = self.text[self.position : end]
+                part = self.text[self.position : stop]
                 self.line += part.count("\n")
-                self.position = end
+                self.position = stop
                 if character in "'\"":
                     part = part[1:-1]
                 parts.append(part if character == "'" else part.replace("\\\n", ""))
@@ -328,8 +328,8 @@ def _is_open(text: str) -> bool:
 def _closing_position(text: str, start: int) -> int | None:
     """Return the end of the quote, parenthesis or expansion that begins at `start`; None where it is not closed."""
     if text[start] == "'":
-        end = text.find("'", start + 1)
-        return None if end < 0 else end + 1
+        stop = text.find("'", start + 1)
+        return None if stop < 0 else stop + 1
     position = start + 1 if text[start] == "$" else start
     stack = [CLOSING.get(text[position], text[position])]
     position += 1
@@ -349,10 +349,10 @@ def _closing_position(text: str, start: int) -> int | None:
         elif stack[-1] == ")" and character == "(":
             stack.append(")")
         elif stack[-1] == ")" and (character == "'" or (character == "#" and text[position - 1] in " \t\n(")):
-            end = text.find("'" if character == "'" else "\n", position + 1)
-            if end < 0:
+            stop = text.find("'" if character == "'" else "\n", position + 1)
+            if stop < 0:
                 return None
-            position = end if character == "'" else end - 1
+            position = stop if character == "'" else stop - 1
         position += 1
     return None
 

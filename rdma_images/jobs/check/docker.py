@@ -102,4 +102,4 @@ def _parse(text: str, line: int) -> tuple[option_parser.ParsedOptions, str]:
     except ValueError:  # a quote that ends in another line, which is of the command in the container
         words = text.split()
     parsed = option_parser.parse("docker run", [ShellWord(word, line) for word in words])
-    return parsed, words[parsed.end] if parsed.end < len(words) else ""
+    return parsed, words[parsed.position] if parsed.position < len(words) else ""

@@ -30,11 +30,11 @@ def findings_text(checked: CheckedJobs) -> Text:
 def _add(output: Text, finding: JobFinding) -> None:
     output.append(f"{finding.severity:<7}", "bold red" if finding.severity == "error" else "yellow")
     output.append(f"  {finding.where[0]}: {finding.message}\n")
-    other_places = finding.where[1:]
-    for other in other_places[: MAX_SHOWN - 1]:
+    other_locations = finding.where[1:]
+    for other in other_locations[: MAX_SHOWN - 1]:
         output.append(f"         {other}\n")
-    if len(other_places) >= MAX_SHOWN:
-        output.append(f"         and {len(other_places) - MAX_SHOWN + 1} more places\n")
+    if len(other_locations) >= MAX_SHOWN:
+        output.append(f"         and {len(other_locations) - MAX_SHOWN + 1} more places\n")
     output.append(f"  {finding.rule}\n  fix: {finding.fix}\n  source: {finding.source}\n")
 
 
@@ -72,11 +72,11 @@ def _many(number: int, noun: str) -> str:
 
 def as_json(checked: CheckedJobs) -> str:
     """Return {"read": […], "passed-over": […], "unreadable": […], "findings": […]}."""
-    data = {
+    document = {
         "files": checked.files,
         "read": [str(part) for part in checked.parts],
         "passed-over": [asdict(row) for row in checked.templates],
         "unreadable": [asdict(row) for row in checked.unreadable],
         "findings": [asdict(finding) for finding in checked.findings],
     }
-    return json.dumps(data, indent=2)
+    return json.dumps(document, indent=2)

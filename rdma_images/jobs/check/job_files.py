@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
-from rdma_images.jobs.check import compose_file, docker, kubernetes, sagemaker_request, scripts
+from rdma_images.jobs.check import compose_file, docker, kubernetes, sagemaker_request, sbatch_scripts
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, Trait
 
 PROGRAMS = (".sh", ".bash", ".py", ".txt", ".sbatch", ".slurm", ".sub")  # no YAML, whatever is in them
@@ -44,12 +44,12 @@ def parts(path: Path) -> Iterator[JobPart]:
     name = "standard input" if is_rendered else str(path)
     has_dos_lines = not is_rendered and path.suffix != ".py" and b"\r\n" in files.read_bytes(path)
     is_program = path.suffix in PROGRAMS or text.startswith("#!")
-    if path.suffix == ".py" and not scripts.begins_with_directive(text):
+    if path.suffix == ".py" and not sbatch_scripts.begins_with_directive(text):
         return  # a script in it is an example, or a text that it writes
-    if scripts.is_script(text) or is_program:
-        script_parts = list(scripts.parts(text, name))
+    if sbatch_scripts.is_script(text) or is_program:
+        script_parts = list(sbatch_scripts.parts(text, name))
         if not script_parts:
-            script_parts = list(docker.parts(text, name)) or list(scripts.launch_parts(text, name))
+            script_parts = list(docker.parts(text, name)) or list(sbatch_scripts.launch_parts(text, name))
         traits: dict[Trait, LocatedText] = {}
         if has_dos_lines and text.startswith("#!"):
             traits["dos-lines"] = LocatedText("#!", 1)
@@ -97,7 +97,7 @@ def _manifests(text: str, name: str) -> Iterator[JobPart]:
 def _documents(text: str) -> list[str]:
     """Return the sections of a text that each have a YAML document, and what is left at its end."""
     starts = [0, *(match.start() for match in DOCUMENT.finditer(text)), len(text)]
-    sections = [text[start:end] for start, end in pairwise(starts)]
+    sections = [text[start:stop] for start, stop in pairwise(starts)]
     joined: list[str] = []
     empty: list[str] = []
     for section in sections:
@@ -116,13 +116,13 @@ def _plain_word(match: re.Match[str]) -> str:
 def _json_parts(text: str, name: str) -> Iterator[JobPart]:
     """Yield the parts of a JSON document: a request of SageMaker's, or an object of Kubernetes'."""
     try:
-        data = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         raise RefusedError(f"{name}:{line}: not valid JSON: {error}\ncorrect it") from None
-    if "TrainingJobName" in data:
-        yield sagemaker_request.part(data, text, name)
-    elif "kind" in data:
+    if "TrainingJobName" in document:
+        yield sagemaker_request.part(document, text, name)
+    elif "kind" in document:
         # JSON is YAML, and so are its lines.
         for document in yaml_file.documents(text, name):
             yield from kubernetes.parts(document)

@@ -265,13 +265,13 @@ def _skypilot(top: YamlNode) -> JobPart:
 
 def _early_variables(top: YamlNode) -> Iterator[ShellFault]:
     """Yield the variables that a task's `setup` reads, and that SkyPilot sets in `run` alone."""
-    setup, seen = top.lookup("setup").word, {*top.lookup("envs").mapping, *top.lookup("secrets").mapping}
+    setup, passed_over = top.lookup("setup").word, {*top.lookup("envs").mapping, *top.lookup("secrets").mapping}
     text = LITERAL.sub(lambda match: "\n" * match[0].count("\n"), setup.text) if setup else ""
     lines = text.split("\n") if "resources" in top.mapping else []
     for number, line in enumerate(lines, shell.block_start(setup.line, setup.text) if setup else 1):
         for name in RUN_VARIABLE.findall(line.split("#")[0]):
-            if name not in seen:
-                seen.add(name)
+            if name not in passed_over:
+                passed_over.add(name)
                 problem = f"{name} is empty in `setup`: SkyPilot sets it in `run` alone"
                 fix = f"read it in `run`, or {name.replace('SKYPILOT_', 'SKYPILOT_SETUP_')} in `setup`"
                 yield ShellFault(LocatedText(name, number), problem, fix)
@@ -427,7 +427,7 @@ def _command(container: YamlNode) -> shell.ShellSettings:
             texts.append(shell.read_settings(word, shell.block_start(node.line, word)))
         elif isinstance(word, str):
             words.append(node.with_text(word))
-    texts.append(shell.read_settings(_one_command(words), words[0].line if words else container.line))
+    texts.append(shell.read_settings(_multi_line_command(words), words[0].line if words else container.line))
     variables: dict[str, LocatedText] = {}
     start = RankStart()
     for lines in reversed(texts):  # a shell's lines say more than the words around them
@@ -436,7 +436,7 @@ def _command(container: YamlNode) -> shell.ShellSettings:
     return shell.ShellSettings(variables, (), None, start)
 
 
-def _one_command(words: list[LocatedText]) -> str:
+def _multi_line_command(words: list[LocatedText]) -> str:
     """Return words as a shell's command that goes on over lines, so that each word stands in its line."""
     text = ""
     for before, word in pairwise([*words[:1], *words]):

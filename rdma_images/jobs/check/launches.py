@@ -29,7 +29,7 @@ EXPORTS = ("export", "declare", "typeset")
 ALL_EXPORTED = (["set", "-a"], ["set", "-o"])
 INHERITED = {"PATH", "LD_LIBRARY_PATH", "HOME", "USER", "PYTHONPATH", "TMPDIR", "CUDA_VISIBLE_DEVICES"}
 DOUBLE_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-KEPT_DOLLAR = re.compile(r"(?<!\\)\\(?P<name>\$\{?[A-Za-z_]\w*)")
+ESCAPED_DOLLAR = re.compile(r"(?<!\\)\\(?P<name>\$\{?[A-Za-z_]\w*)")
 CONTAINERS = ("docker", "podman", "nerdctl")
 NO_CONTAINER = ("build", "buildx", "push", "pull", "tag", "save")  # commands of docker's that start none
 RUNS_SCRIPT = re.compile(rf"{SHELL.pattern}|source|python[\d.]*|.*\.sh")  # whose options may name a launcher
@@ -231,16 +231,16 @@ def _unexpanded(text: commands.ShellText) -> Iterator[ShellFault]:
         return
     for command in text.commands:
         names = {_base_name(word) for word in command.words}
-        given = " ".join(word.text for word in command.words if word.quote != "'")
+        passed_words = " ".join(word.text for word in command.words if word.quote != "'")
         for word in () if names & {*CONTAINERS, "ssh", "pdsh"} else _quoted_scripts(command.words):
             inner = commands.parse_commands(word.text, word.line)
             for match in commands.REFERENCE.finditer(word.text):
                 name = match["braced"] or match["plain"]
-                if name in text.assigned - exported - inner.assigned - INHERITED and f"{name}=" not in given:
+                if name in text.assigned - exported - inner.assigned - INHERITED and f"{name}=" not in passed_words:
                     line = word.line + word.text.count("\n", 0, match.start())
                     problem = f"{name} is set here and not exported: the shell that reads '…' finds it empty"
                     yield ShellFault(LocatedText(name, line), problem, f"write export {name}=…", "warning")
-            if escaped := KEPT_DOLLAR.search(DOUBLE_QUOTED.sub("", word.text)):
+            if escaped := ESCAPED_DOLLAR.search(DOUBLE_QUOTED.sub("", word.text)):
                 problem = f"\\{escaped['name']} in single quotes stays as it is: the value is not put in place"
                 yield ShellFault(LocatedText(escaped["name"], word.line), problem, "leave the backslash out", "warning")
 
@@ -391,7 +391,7 @@ def _python_launches(words: tuple[ShellWord, ...], context: _Context) -> list[La
 
 def _task_program(words: tuple[ShellWord, ...], context: _Context) -> list[Launch]:
     """Return another program that srun itself starts, where its name says that it is one rank of several."""
-    position = 1 + option_parser.parse("srun", words[1:]).end
+    position = 1 + option_parser.parse("srun", words[1:]).position
     if position >= len(words) or not TASK_PROGRAM.fullmatch(_base_name(words[position])):
         return []
     return [_launch("python", words[position:], words[position].line, context)]
@@ -414,13 +414,13 @@ def _program(words: tuple[ShellWord, ...]) -> tuple[str, int]:
 
 
 def _launch(program: str, words: tuple[ShellWord, ...], line: int, context: _Context) -> Launch:
-    is_known = program in option_parser.FLAGS
-    parsed = option_parser.parse(program, words) if is_known else option_parser.ParsedOptions()
-    script = len(words) if program in SERVERS else parsed.end
-    if program not in SERVERS and (not is_known or _may_have_options(words, script)):
+    has_flags = program in option_parser.FLAGS
+    parsed = option_parser.parse(program, words) if has_flags else option_parser.ParsedOptions()
+    script = len(words) if program in SERVERS else parsed.position
+    if program not in SERVERS and (not has_flags or _may_have_options(words, script)):
         default = 0 if program == "python" else len(words)
         script = next((n for n in range(script, len(words)) if SCRIPT.fullmatch(words[n].text)), default)
-    options = {**parsed.options, **_options(words[parsed.end : script])}
+    options = {**parsed.options, **_options(words[parsed.position : script])}
     return Launch(
         program=program,
         line=line,

@@ -47,15 +47,15 @@ NAMES = {
     "srun": SLURM_NAMES,
     "docker run": {"net": "network", "e": "env", "v": "volume", "m": "memory", "u": "user", "w": "workdir"},
 }
-LONG_BEHIND_ONE_DASH = ("mpirun", "horovodrun")
+LONG_WITH_ONE_DASH = ("mpirun", "horovodrun")
 
 
 @dataclass
 class ParsedOptions:
-    """All options by name, with _ for -, and the position of the first other word."""
+    """All options by name, with _ for -, and the position of the first word that is none of theirs."""
 
     occurrences: list[tuple[str, LocatedText]] = field(default_factory=list)
-    end: int = 0
+    position: int = 0
 
     @property
     def options(self) -> dict[str, LocatedText]:
@@ -72,20 +72,20 @@ def parse(program: str, words: Sequence[ShellWord]) -> ParsedOptions:
     """
     flags = FLAGS.get(program, "").split()
     parsed = ParsedOptions()
-    while parsed.end < len(words) and OPTION.match(words[parsed.end].text):
-        word = words[parsed.end]
-        parsed.end += 1
+    while parsed.position < len(words) and OPTION.match(words[parsed.position].text):
+        word = words[parsed.position]
+        parsed.position += 1
         option, equals, value = _split(program, word.text, flags)
         if program == "mpirun" and option in PAIRS:
-            parsed.end += 2
-        elif not equals and option not in flags and parsed.end < len(words):
-            following = words[parsed.end].text
+            parsed.position += 2
+        elif not equals and option not in flags and parsed.position < len(words):
+            following = words[parsed.position].text
             if not OPTION.match(following) and not following.endswith((".py", ".sh")):
                 value = following
-                parsed.end += 1
+                parsed.position += 1
         parsed.occurrences.append((option, LocatedText(value, word.line)))
-    if parsed.end < len(words) and words[parsed.end].text == "--":
-        parsed.end += 1
+    if parsed.position < len(words) and words[parsed.position].text == "--":
+        parsed.position += 1
     return parsed
 
 
@@ -97,7 +97,7 @@ def _split(program: str, text: str, flags: Sequence[str]) -> tuple[str, str, str
     names = NAMES.get(program, {})
     name, equals, value = text.partition("=")
     bare = name.lstrip("-").replace("-", "_")
-    if not text.startswith("--") and program not in LONG_BEHIND_ONE_DASH:
+    if not text.startswith("--") and program not in LONG_WITH_ONE_DASH:
         bare = text[1:]
         while len(bare) > 1 and bare[0] in flags:
             bare = bare[1:]

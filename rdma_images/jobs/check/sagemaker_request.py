@@ -5,15 +5,15 @@ from typing import Any
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
 
 
-def part(data: dict[str, Any], text: str, name: str) -> JobPart:
+def part(document: dict[str, Any], text: str, name: str) -> JobPart:
     """Return the part of a request; `text` is what lines are counted in, `name` its file."""
 
     def word(section: str, key: str) -> LocatedText | None:
-        inner = data.get(section)
+        inner = document.get(section)
         value = inner.get(key) if isinstance(inner, dict) else None
         return LocatedText(str(value), _line(text, key)) if value not in (None, "") else None
 
-    environment = data.get("Environment")
+    environment = document.get("Environment")
     return JobPart(
         name,
         _line(text, "TrainingJobName"),
@@ -26,7 +26,7 @@ def part(data: dict[str, Any], text: str, name: str) -> JobPart:
             key: LocatedText(str(value), _line(text, key))
             for key, value in (environment.items() if isinstance(environment, dict) else ())
         },
-        traits={"vpc": LocatedText("given", _line(text, "VpcConfig"))} if data.get("VpcConfig") else {},
+        traits={"vpc": LocatedText("given", _line(text, "VpcConfig"))} if document.get("VpcConfig") else {},
     )
 
 

@@ -69,7 +69,7 @@ class Log:
         return ""
 
 
-def _own_log() -> str:
+def _start_log() -> str:
     """Set the variables that make NCCL write a log, and return its path for this process."""
     os.environ["NCCL_DEBUG"] = "INFO"
     os.environ.pop("NCCL_DEBUG_SUBSYS", None)
@@ -121,6 +121,6 @@ def _explain(path: str, kind: type[BaseException], error: BaseException, frames:
 
 def start(seconds: float = SECONDS) -> None:
     """Begin to watch this process's NCCL, before its first use. Returns at once."""
-    path = _own_log()
+    path = _start_log()
     sys.excepthook = lambda *exception: _explain(path, *exception)
     threading.Thread(target=_watch, args=(path, seconds), name="rdma_check", daemon=True).start()

@@ -77,8 +77,8 @@ def _late_processes(results: object, name: str) -> list[SourcedValue]:
     sized = [row for row in rows if isinstance(row.get("size"), int)]
     largest = max(sized, key=lambda row: int(str(row["size"])), default={})
     times = _list(_mapping(largest.get("out_of_place_per_iter")).get("per_process_max_times_us"))
-    by_process = [[value for value in _list(entry) if isinstance(value, float | int)] for entry in times]
-    mean_times = [sum(values) / len(values) for values in by_process if values]
+    times_by_process = [[value for value in _list(entry) if isinstance(value, float | int)] for entry in times]
+    mean_times = [sum(values) / len(values) for values in times_by_process if values]
     if len(mean_times) < 2 or len(mean_times) != len(times):
         return []
     median_time = median(mean_times)

@@ -24,7 +24,7 @@ def nodes(processes: Processes, expectations: Expectations, wordings: NcclLogs) 
         _node(
             name,
             group,
-            dict(chain(*(processes.ranks_of(process).items() for process in group))),
+            dict(chain(*(processes.job_ranks(process).items() for process in group))),
             expectations,
             wordings,
         )

@@ -82,7 +82,7 @@ class Processes:
         self._prefixes[prefix] = process
         return process
 
-    def ranks_of(self, process: RankProcess) -> dict[int, str]:
+    def job_ranks(self, process: RankProcess) -> dict[int, str]:
         """Return the ranks of a process in the job's largest communicator: a training has smaller ones beside it."""
         return process.communicators.get(self.ranks, {})
 

@@ -81,11 +81,11 @@ def _check_network(
             run_logs.processes.evidence.items(), key=lambda entry: entry[0] not in network_verdict.sentence
         )
         failure = network_verdict.failure
-        ended_at = (failure.where,) if failure and failure.sentence in network_verdict.sentence else ()
+        failure_lines = (failure.where,) if failure and failure.sentence in network_verdict.sentence else ()
         yield Problem(
             network_verdict.sentence,
             FIXES[expectations.fabric],
-            where or (*ended_at, *chain(*(lines for _, lines in evidence)))[:4],
+            where or (*failure_lines, *chain(*(lines for _, lines in evidence)))[:4],
         )
 
 
@@ -162,7 +162,7 @@ def _rank_lines(run_logs: RunLogs) -> tuple[str, ...]:
     """Return the lines that name the ranks of the largest communicator."""
     processes = run_logs.processes
     return tuple(
-        line for process in processes.by_host_and_pid.values() for line in processes.ranks_of(process).values()
+        line for process in processes.by_host_and_pid.values() for line in processes.job_ranks(process).values()
     )
 
 

@@ -13,7 +13,7 @@ from rdma_images.core.plain import plain
 from rdma_images.jobs.run.runner import CommandError
 
 LIMIT = 60.0  # seconds
-END_SECONDS = 15.0  # seconds for a program to end by itself
+TERMINATION_SECONDS = 15.0  # seconds for a program to end by itself
 MAX_COMPLAINT_LENGTH = 600  # characters of a program's complaint
 
 
@@ -80,7 +80,7 @@ def start(
             stdout.close()
 
 
-def end_session(process: "subprocess.Popen[Any]") -> None:
+def terminate_session(process: "subprocess.Popen[Any]") -> None:
     """End a program that has a session of its own. What it started in it gets the same signals, until it has ended."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
@@ -88,7 +88,7 @@ def end_session(process: "subprocess.Popen[Any]") -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_SECONDS)
+            process.wait(TERMINATION_SECONDS)
 
 
 def _short_command(words: Sequence[str | Path]) -> str:

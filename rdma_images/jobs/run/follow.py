@@ -25,7 +25,7 @@ REMOVAL = 120.0  # seconds in which a removal that fails is tried again
 
 
 @dataclass(frozen=True)
-class JobEnd:
+class JobOutcome:
     """How a job's end came, and why, in the scheduler's words where they are its."""
 
     how: Literal["succeeded", "failed", "late", "interrupted", "unreachable"]
@@ -104,7 +104,7 @@ def follow(
     progress: Progress,
     logs: LogWatch | None = None,
     node: NodeOutput | None = None,
-) -> JobEnd:
+) -> JobOutcome:
     """Watch the job until it ends or `limit` seconds are over, report every change of its state, and return its end.
 
     With `logs` it has failed, too, once a line is in them after which no job goes on; `node` is a node whose output is
@@ -126,16 +126,16 @@ def follow(
         if node:
             node.show()
         if state.phase in ("succeeded", "failed"):
-            return JobEnd(state.phase, state.why)
+            return JobOutcome(state.phase, state.why)
         if logs and logs.judge_new_lines():
-            return JobEnd("failed", logs.sentence)
+            return JobOutcome("failed", logs.sentence)
         if now - last_answer > UNREACHABLE:
-            return JobEnd("unreachable", f"no answer for {_minutes(now - last_answer)} minutes: {line}")
+            return JobOutcome("unreachable", f"no answer for {_minutes(now - last_answer)} minutes: {line}")
         if now - start_time > limit:
             late = "did not start" if state.phase == "waiting" else "did not end"
-            return JobEnd("late", f"it {late} in {_minutes(limit)} minutes: {state.why or 'nothing says why'}")
+            return JobOutcome("late", f"it {late} in {_minutes(limit)} minutes: {state.why or 'nothing says why'}")
         if stop.wait(min(QUICK if now - start_time < QUICK_SECONDS else SLOW, max(0.1, start_time + limit - now))):
-            return JobEnd("interrupted", f"{signal.Signals(stop.number).name} while it was {state.phase}")
+            return JobOutcome("interrupted", f"{signal.Signals(stop.number).name} while it was {state.phase}")
 
 
 def read_state(runner: Runner) -> JobState:

@@ -18,7 +18,7 @@ from rdma_images.facts.troubleshooting import Troubleshooting
 from rdma_images.jobs.results import run_folder, troubleshooting
 from rdma_images.jobs.results.result import RunName
 from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
-from rdma_images.jobs.run.follow import JobEnd, LogWatch, StopRequest, follow, remove, stoppable
+from rdma_images.jobs.run.follow import JobOutcome, LogWatch, StopRequest, follow, remove, stoppable
 from rdma_images.jobs.run.node_output import NodeOutput
 from rdma_images.jobs.run.record import SubmissionRecord
 from rdma_images.jobs.run.runner import CommandError, Runner, Submission
@@ -108,13 +108,17 @@ class _JobRun:
         self._record(entry)
         self._submit(runner, submission, entry)
         try:
-            end = self._follow(runner, submission)
+            outcome = self._follow(runner, submission)
         except BaseException:
             remove(runner, self.progress)
             self._record(replace(entry, cleanup="removed"))
             raise
         entry = replace(
-            entry, ended=_now(), how=end.how, why=end.why, cleanup="kept" if self.options.keep else "not removed"
+            entry,
+            ended=_now(),
+            how=outcome.how,
+            why=outcome.why,
+            cleanup="kept" if self.options.keep else "not removed",
         )
         self._record(entry)
         removal_error = ""
@@ -126,20 +130,20 @@ class _JobRun:
             except CommandError as error:
                 removal_error = f"\n{submission.job.name} was not removed: {error}"
         self.finished.append(entry)
-        self.progress(f"{submission.job.name} {end.how}, {entry.cleanup}; logs: {display_path(submission.logs)}")
-        if end.how in ("late", "interrupted", "unreachable"):
+        self.progress(f"{submission.job.name} {outcome.how}, {entry.cleanup}; logs: {display_path(submission.logs)}")
+        if outcome.how in ("late", "interrupted", "unreachable"):
             logs = f"\nlogs so far: {display_path(submission.logs)}" if any(submission.logs.iterdir()) else ""
-            explanation = troubleshooting.fitting_entries([end.why], submission.job.fabric, self.troubleshooting)
+            explanation = troubleshooting.fitting_entries([outcome.why], submission.job.fabric, self.troubleshooting)
             fix = (
                 ""
                 if explanation or self.stop.number
                 else f"\n{display_path(submission.files)}/README.md has the commands that show more"
             )
-            message = f"{submission.job.name}: {end.why}{logs}{removal_error}{fix}"
+            message = f"{submission.job.name}: {outcome.why}{logs}{removal_error}{fix}"
             raise JobEndedError(message, self.stop.number, explanation)
         if removal_error:
             raise JobEndedError(
-                f"{submission.job.name} {end.how}{removal_error}\n"
+                f"{submission.job.name} {outcome.how}{removal_error}\n"
                 f"`{COMMAND} job.result {display_path(self.folder)}` judges its logs; the next run removes what is left"
             )
 
@@ -163,22 +167,22 @@ class _JobRun:
             message = f"{submission.job.name} was not submitted: {error}{fix}"
             raise JobEndedError(message, explanation=explanation) from None
 
-    def _follow(self, runner: Runner, submission: Submission) -> JobEnd:
+    def _follow(self, runner: Runner, submission: Submission) -> JobOutcome:
         """Follow the job to its end, and collect its logs."""
         ends = not (self.options.wait or submission.job.work.restarts)
         logs = LogWatch(submission.logs, self.progress, ends=ends)
         node = None if self.options.node is None else NodeOutput(submission.logs, self.options.node)
-        end = follow(runner, self.stop, self.options.limit, self.progress, logs, node)
+        outcome = follow(runner, self.stop, self.options.limit, self.progress, logs, node)
         try:
             runner.collect()
         except CommandError as error:
             self.progress(f"not all logs could be collected: {error}")
         logs.judge_new_lines()
-        if end.how != "failed" or not logs.check_failure:
-            return end
+        if outcome.how != "failed" or not logs.check_failure:
+            return outcome
         if submission.run.how in WITH_EXCLUDE and logs.bad_node_names:
             self.progress(f"the same job on other nodes: {COMMAND} job … --param exclude={logs.bad_node_names}")
-        return replace(end, why=logs.check_failure)
+        return replace(outcome, why=logs.check_failure)
 
 
 def _new_folder(job_folder: Path) -> Path:

@@ -91,21 +91,21 @@ def _measure_nodes(
 def _job_checks(job: Job, nodes: Mapping[str, Measured], result: Result) -> Iterator[Check]:
     """Yield the checks that no node can answer alone."""
     missing = [name for name, measured in nodes.items() if measured.lost]
-    all_there = len(nodes) == job.nodes and not missing
+    is_complete = len(nodes) == job.nodes and not missing
     listed = f"{len(nodes)} nodes" + (f", in part: {', '.join(missing)}" if missing else "")
     yield _check(
         "multinode.measured",
         "Every node of the job was measured",
-        "passed" if all_there else "failed",
+        "passed" if is_complete else "failed",
         (f"{job.nodes} nodes", listed, "look at the logs of the ranks that did not answer"),
     )
     kinds = {name: _node_kind(measured) for name, measured in nodes.items()}
-    alike = len(set(kinds.values())) == 1
-    measured = next(iter(kinds.values())) if alike else "; ".join(f"{name}: {kind}" for name, kind in kinds.items())
+    are_alike = len(set(kinds.values())) == 1
+    measured = next(iter(kinds.values())) if are_alike else "; ".join(f"{name}: {kind}" for name, kind in kinds.items())
     yield _check(
         "multinode.alike",
         "The nodes have the same devices, driver and limits",
-        ("passed" if alike else "failed") if any(kinds.values()) else "skipped",
+        ("passed" if are_alike else "failed") if any(kinds.values()) else "skipped",
         ("the same on every node", measured, "replace or repair the node that differs"),
     )
     run = result.run("fabric")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rdma_images.core.plain import plain
 from rdma_images.engine import docker_command
-from rdma_images.jobs.run.command import end_session, output, start
+from rdma_images.jobs.run.command import output, start, terminate_session
 from rdma_images.jobs.run.runner import JobState, Submission
 
 TAIL = 4096  # bytes of the output that are looked at for its last line
@@ -45,7 +45,7 @@ class Script:
     def delete(self) -> None:
         """End the program and what it started here, then remove what it started elsewhere."""
         if self._process:
-            end_session(self._process)
+            terminate_session(self._process)
         for command in self._remove:
             output(command, limit=300)
 

@@ -14,7 +14,7 @@ from rdma_images.core import files
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
 from rdma_images.core.progress import Progress
-from rdma_images.jobs.run.command import end_session
+from rdma_images.jobs.run.command import terminate_session
 from rdma_images.nccl_logs import live, log_blocks
 from rdma_images.nccl_logs.verdict import Verdict, load_wordings
 
@@ -33,7 +33,7 @@ class JobWatch:
         self._progress = progress
         self._live = live.LiveVerdict(load_wordings())
         self._start_time = time.monotonic()
-        self._stopped_at = math.inf
+        self._stop_time = math.inf
         self._findings: set[str] = set()
         self.bad_nodes: dict[str, list[str]] = {}  # and the errors of each
         self.all_reduce_error = ""  # of the all-reduce before the command; no node is blamed for it
@@ -46,7 +46,7 @@ class JobWatch:
     @property
     def is_over(self) -> bool:
         """Return whether a line that stops every job came, and the time in which others may say more is over."""
-        return time.monotonic() > self._stopped_at + GRACE
+        return time.monotonic() > self._stop_time + GRACE
 
     def feed(self, text: str) -> None:
         """Judge whole lines."""
@@ -55,7 +55,7 @@ class JobWatch:
         if self._live.feed(text):
             self._report(f"{self.verdict.network}: {self.verdict.sentence}")
         if self._live.has_ended or self.bad_nodes or self.all_reduce_error:
-            self._stopped_at = min(self._stopped_at, time.monotonic())
+            self._stop_time = min(self._stop_time, time.monotonic())
 
     def _report_findings(self, text: str) -> None:
         """Say what the checks before the command found, each finding once."""
@@ -106,7 +106,7 @@ def watch_command(words: Sequence[str], limit: float, progress: Progress) -> tup
             return verdict, process.wait(1.0)
         return verdict, 0
     finally:
-        end_session(process)
+        terminate_session(process)
 
 
 def _watch(chunks: Iterator[bytes], watch: JobWatch, pass_on: Callable[[bytes], None]) -> Verdict:
@@ -120,12 +120,12 @@ def _watch(chunks: Iterator[bytes], watch: JobWatch, pass_on: Callable[[bytes], 
 def _lines(chunks: Iterable[bytes], pass_on: Callable[[bytes], None]) -> Iterator[str]:
     """Yield whole lines, "" where nothing came, and at the end the line that has none."""
     decoder, buffer = codecs.getincrementaldecoder("utf-8")(errors="replace"), log_blocks.LineBuffer()
-    for data in chunks:
-        pass_on(data)
-        yield buffer.complete_lines(decoder.decode(data))
+    for chunk in chunks:
+        pass_on(chunk)
+        yield buffer.complete_lines(decoder.decode(chunk))
     yield buffer.pending_line()
 
 
-def _pass_on(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
+def _pass_on(chunk: bytes) -> None:
+    sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()

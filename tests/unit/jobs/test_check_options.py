@@ -40,7 +40,7 @@ def test_options_before_a_program(program: str, command: str, options: dict[str,
     words = [ShellWord(word, 1) for word in command.split()]
     parsed = option_parser.parse(program, words)
     assert {name: word.text for name, word in parsed.options.items()}.items() >= options.items()
-    assert [word.text for word in words[parsed.end :]][:1] == ([rest] if rest else [])
+    assert [word.text for word in words[parsed.position :]][:1] == ([rest] if rest else [])
 
 
 def test_an_option_that_is_given_twice_has_each_value() -> None:

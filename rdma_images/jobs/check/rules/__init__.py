@@ -11,7 +11,7 @@ from rdma_images.core.image import Fabric
 from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import JobFinding, JobPart
-from rdma_images.jobs.check.rules import clouds, containers, counts, ranks, rendezvous, shells, variables
+from rdma_images.jobs.check.rules import clouds, containers, counts, ranks, rendezvous, shell_and_sbatch, variables
 from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, FactTables, JobRule
 
 __all__ = ["RULES", "FactTables", "check"]
@@ -20,7 +20,7 @@ ACCELERATE = "accelerate configuration"  # each machine of a job has its own
 RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 RULES: tuple[JobRule, ...] = tuple(
     value
-    for module in (counts, ranks, variables, shells, rendezvous, containers, clouds)
+    for module in (counts, ranks, variables, shell_and_sbatch, rendezvous, containers, clouds)
     for value in vars(module).values()
     if isinstance(value, JobRule)
 )

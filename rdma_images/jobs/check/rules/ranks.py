@@ -18,11 +18,11 @@ COUNTS = (
 NO_NUMBER = re.compile(r"\d*[a-z]{2,}\w*")  # a letter may be a unit, and capitals what is put in place later
 NODE_GPUS = ("auto", "cpu", "gpu", "xpu")  # torchrun counts them on the node
 VISIBLE = re.compile(r"\d+(?:,\s*\d+)*")
-STARTERS_OF_RANKS = ("torchrun", "deepspeed", "accelerate", "ft_launcher", "hyperpodrun")
+RANK_STARTERS = ("torchrun", "deepspeed", "accelerate", "ft_launcher", "hyperpodrun")
 EXTERNAL = {"distributed_executor_backend"}  # by which vLLM's ranks may be tasks
 PER_NODE = ("N", "npernode", "ppn")  # of mpirun's ranks
-PLACED = re.compile(r"ppr:(?P<ranks>\d+):node")
-OWN_GPU = re.compile(r"single|per_task|map|mask|closest")
+RANKS_PER_NODE = re.compile(r"ppr:(?P<ranks>\d+):node")
+BINDS_ONE_GPU = re.compile(r"single|per_task|map|mask|closest")
 TRAINER = re.compile(r"\bTrainer\((?P<arguments>(?:[^()]|\([^()]*\))*)\)")
 TRAINER_SETTING = re.compile(r"\b(devices|gpus|num_nodes)\s*=\s*(\d+|-1|[\"']auto[\"'])")
 OPEN_DEVICES = re.compile(r"-1|[\"']?auto[\"']?")  # Lightning takes all GPUs of the node
@@ -35,7 +35,7 @@ PIPELINE_PARALLEL = ("pipeline_parallel_size", "pp", "pp_size")
 def counts_that_are_words(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report a word where a scheduler or launcher reads a number of nodes, tasks or ranks."""
     options = [part.options, *(launch.srun or {} for launch in part.start.launches)]
-    options += [launch.options for launch in part.start.launches if launch.program in (*STARTERS_OF_RANKS, "mpirun")]
+    options += [launch.options for launch in part.start.launches if launch.program in (*RANK_STARTERS, "mpirun")]
     words = [(f"--{name.replace('_', '-')}", row[name]) for row in options for name in COUNTS if name in row]
     if part.nodes and "nodes" not in part.options:
         words.append(("the number of nodes", part.nodes))
@@ -82,11 +82,15 @@ def ranks_and_nodes(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     nodes = part.job_nodes
     if not (match and part.start.nodes and nodes):
         return
-    least, most = int(match[1]), int(match[2] or match[1])
-    if nodes < least:
-        yield part.start.nodes, f"torchrun waits for {least} nodes, and the job has {nodes}", f"write --nnodes={nodes}"
-    elif nodes > most:
-        problem = f"torchrun takes {most} node{'s' if most > 1 else ''}, and the job has {nodes}"
+    min_nodes, max_nodes = int(match[1]), int(match[2] or match[1])
+    if nodes < min_nodes:
+        yield (
+            part.start.nodes,
+            f"torchrun waits for {min_nodes} nodes, and the job has {nodes}",
+            f"write --nnodes={nodes}",
+        )
+    elif nodes > max_nodes:
+        problem = f"torchrun takes {max_nodes} node{'s' if max_nodes > 1 else ''}, and the job has {nodes}"
         yield part.start.nodes, problem, f"write --nnodes={nodes}"
 
 
@@ -136,7 +140,7 @@ def launchers_of_each_task(part: JobPart, _: CheckContext) -> Iterator[RuleFindi
         tasks = tasks_per_node(part, launch)
         ranks = number(launch.options, "nproc_per_node", "num_gpus", "num_processes")
         has_file = "config_file" in launch.options  # of accelerate, which may say that it is one process
-        if launch.program in STARTERS_OF_RANKS and tasks and tasks > 1 and ranks != 1 and not has_file:
+        if launch.program in RANK_STARTERS and tasks and tasks > 1 and ranks != 1 and not has_file:
             problem = f"srun starts {tasks} {launch.program} on each node, and each starts the ranks of all its GPUs"
             yield LocatedText(launch.program, launch.line), problem, "write srun --ntasks-per-node=1"
         is_server = launch.program in ("vllm", "sglang") or (launch.program == "python" and "vllm" in launch.script)
@@ -294,14 +298,14 @@ def _has_backend(launch: Launch) -> bool:
     "warning",
     "SchedMD, srun(1), --gpus-per-task and --gpu-bind; NVIDIA/nccl issues 1066 and 1948, NVIDIA/pyxis issue 73",
 )
-def tasks_with_own_gpus(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+def tasks_with_one_gpu(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report tasks of a node that each see one GPU alone: LOCAL_RANK is no device then, and NCCL maps no other one."""
     directives = part.options if part.kind == "slurm" else {}
     for launch in part.start.launches if part.kind in ("slurm", "script") else ():
         options = {**directives, **(launch.srun or {})}
         binding = options.get("gpu_bind") or options.get("tres_bind")
         word = options.get("gpus_per_task") or options.get("ntasks_per_gpu")
-        if binding and "none" not in binding.text and OWN_GPU.search(binding.text):
+        if binding and "none" not in binding.text and BINDS_ONE_GPU.search(binding.text):
             word = binding
         elif binding or launch.program != "python":
             continue
@@ -353,5 +357,5 @@ def gpus_of_measurements(part: JobPart, context: CheckContext) -> Iterator[RuleF
 def _mpi_ranks_per_node(launch: Launch) -> int | None:
     """Return how many ranks mpirun starts on each node, where an option says so."""
     placed = launch.options.get("map_by")
-    match = PLACED.match(placed.text) if placed else None
+    match = RANKS_PER_NODE.match(placed.text) if placed else None
     return int(match["ranks"]) if match else number(launch.options, *PER_NODE)

@@ -15,16 +15,16 @@ NODE_OPTIONS = {
     "sglang": ("nnodes", "node_rank", "dist_init_addr", ""),
     "vllm": ("nnodes", "node_rank", "master_addr", "master_port"),
 }
-OWN_ADDRESS = re.compile(
+NODE_ADDRESS = re.compile(
     r"\$\(\s*(?:/bin/)?hostname(?:\s+(?:-\w+|--[\w-]+))*\s*(?:\|[^)]*)?\)(?::\d+)?|\$\{?HOSTNAME\}?(?::\d+)?"
 )
 ALL_ADDRESSES = re.compile(r"\$\(\s*hostname\s+(?:-I|--all-ip-addresses)\s*\)(?::\d+)?")
 NODE_LIST = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?(?::\d+)?")
 RANDOM_PORT = re.compile(r"\$\{?RANDOM\b|\$\(\(.*RANDOM|\$\(.*(?:shuf|python|socket|\bss\b|netstat)")
-MOST_SHARED_GPUS = 4  # of a job that takes a part of a node, whose others may be taken by its like
+MAX_SHARED_GPUS = 4  # of a job that takes a part of a node, whose others may be taken by its like
 OPERATORS = ("PyTorchJob", "TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")  # which set PET_ variables
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "MACHINE_RANK")
-OWN_RANK = re.compile(r"\$\{?SLURM_(?:PROCID|LOCALID|NODEID)\}?")
+SLURM_RANK = re.compile(r"\$\{?SLURM_(?:PROCID|LOCALID|NODEID)\}?")
 
 
 def node_count(part: JobPart, launch: Launch) -> int:
@@ -232,7 +232,7 @@ def port_of_shared_node(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]
     is_array = "array" in part.options
     if part.title != "sbatch script" or "exclusive" in part.options or (part.job_nodes or 1) > 1 or not gpus:
         return
-    if gpus > (MOST_SHARED_GPUS if is_array else 2):
+    if gpus > (MAX_SHARED_GPUS if is_array else 2):
         return
     for launch in part.start.launches:
         options = launch.options
@@ -305,7 +305,7 @@ def wrong_address(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
                 "take one: $(hostname -I | awk '{print $1}')",
                 "warning",
             )
-        elif OWN_ADDRESS.fullmatch(text) and _is_read_by_each(part, launch):
+        elif NODE_ADDRESS.fullmatch(text) and _is_read_by_each(part, launch):
             yield (
                 word,
                 f"{text} is each node's own name: no node meets the others",
@@ -330,16 +330,16 @@ def wrong_address(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "warning",
     "kubernetes.io, DNS for Services and Pods: HOSTNAME.SUBDOMAIN; kubernetes-sigs/jobset, docs, Concepts",
 )
-def names_of_no_pod(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
+def unknown_pod_names(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     """Report an address of the first node that begins as a pod's of this object, and is no name of one."""
     pod_names = part.traits["pod-names"].text.split() if "pod-names" in part.traits else []
     for word, _launch in _addresses(part) if pod_names else ():
         host, *labels = word.text.removeprefix("tcp://").partition(":")[0].split(".")
         subdomain = labels[0] if labels else ""
-        own_names = [name for name in pod_names if name.partition(".")[0] == host]
-        if own_names and own_names[0].partition(".")[2] != subdomain:
-            problem = f"{word.text} is no name of the first pod: other pods find it by {own_names[0]}"
-            yield word, problem, f"write {own_names[0]}"
+        host_names = [name for name in pod_names if name.partition(".")[0] == host]
+        if host_names and host_names[0].partition(".")[2] != subdomain:
+            problem = f"{word.text} is no name of the first pod: other pods find it by {host_names[0]}"
+            yield word, problem, f"write {host_names[0]}"
 
 
 def _is_shared_host(part: JobPart) -> bool:
@@ -361,7 +361,7 @@ def _addresses(part: JobPart) -> Iterator[tuple[LocatedText, Launch | None]]:
     "error",
     "pytorch/pytorch, torch/distributed/run.py: the nodes of a job differ in their rank alone",
 )
-def nodes_of_one_file(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+def conflicting_nodes(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report containers of one file that are the nodes of one job, with one rank or other counts."""
     for launch in part.start.launches:
         names, nodes = NODE_OPTIONS.get(launch.program), node_count(part, launch)
@@ -385,11 +385,11 @@ def _conflict(
     rank, address = launch.options[rank_option], launch.options.get(address_option)
     first_address = first.options.get(address_option)
     is_same_job = address and first_address and address.text == first_address.text
-    is_one_file = part.file == other.file
-    if not is_one_file and not is_same_job:
+    is_same_file = part.file == other.file
+    if not is_same_file and not is_same_job:
         return
-    severity: Severity = "error" if is_one_file else "warning"
-    location = f"line {other.line}" if is_one_file else other.file
+    severity: Severity = "error" if is_same_file else "warning"
+    location = f"line {other.line}" if is_same_file else other.file
     if first_rank.text == rank.text:
         problem = f"rank {rank.text} is that of {other.title} in {location}, too"
         yield rank, problem, "give each node its own rank", severity
@@ -462,7 +462,7 @@ def _exported_rank(part: JobPart) -> LocatedText | None:
         return None
     exported = started[0].exported
     words = (exported[name] for name in RANK_VARIABLES if name in exported)
-    return next((word for word in words if OWN_RANK.fullmatch(word.text)), None)
+    return next((word for word in words if SLURM_RANK.fullmatch(word.text)), None)
 
 
 @rule(

@@ -46,7 +46,7 @@ LITERAL = re.compile(r"(?:(?<=\s)|^)#[^\n]*|\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", r
 FIRST_COMMAND = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
 NODE_COUNTS = ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 SOME_NODES = re.compile(r"\b(?:if|case)\b[^\n]*\bSLURM_(?:PROCID|NODEID)\b")
-OWN_NODES = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
+NODES_OPTION = re.compile(r"(?<!\S)(?:-N[ =]?|--nodes[= ])\S")
 
 
 def is_script(text: str) -> bool:
@@ -129,7 +129,7 @@ def _slurm(text: str, name: str, title: str) -> JobPart:
     unexpanded = (*script_settings.start.unexpanded, *_unexpanded_directives(text, options))
     start = replace(script_settings.start, lone_launcher=lone_launcher, unexpanded=unexpanded)
     # An srun or a loop with a number of nodes of its own may start several jobs of fewer nodes; so may a condition.
-    if OWN_NODES.search(code):
+    if NODES_OPTION.search(code):
         start = replace(start, nodes=None, lone_launcher=None)
     elif SOME_NODES.search(code):
         start = replace(start, nodes=None)
