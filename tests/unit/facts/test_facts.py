@@ -279,6 +279,12 @@ def test_what_a_variable_does(fabric: str, components: dict[str, str], setting: 
     assert [v.effect for v in table.variables.values() if v.applies_to(environment, fabric, components)] == effects
 
 
+def test_gloo_takes_names_with_commas_between_them() -> None:
+    table = yaml_file.load(paths.FACTS / "environment.yaml", Environment)
+    rows = [row for row in table.variables.values() if row.name == "GLOO_SOCKET_IFNAME"]
+    assert all("init.cpp" in table.cite(row) for row in rows)
+
+
 @pytest.mark.parametrize(("plugin", "least"), [("1.7.4", []), ("1.8.0", ["1.18.0"]), ("1.21.1", ["1.22.0"])])
 def test_the_libfabric_that_a_plugin_asks_for(all_facts: facts.Facts, plugin: str, least: list[str]) -> None:
     assert [row.libfabric for row in all_facts.plugin.asks if row.holds(plugin)] == least
