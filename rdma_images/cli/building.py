@@ -128,10 +128,11 @@ def validate(
 
     Measures an image, a pod or a machine, and checks what must hold.
     """
-    from rdma_images import engine
+    from rdma_images import chain, engine
     from rdma_images.report import report_json, report_table
     from rdma_images.validate import validation
 
+    chain.requested_fabric(fabric, instance)  # a wrong name is refused before anything is looked for
     if host.startswith("folder:"):
         path = host.removeprefix("folder:").removeprefix("//")
         raise RefusedError(f"--host {host}: is no host\nwrite --folder {path}")

@@ -68,6 +68,8 @@ def test_a_refused_combination_is_not_built(invoke: Invoke) -> None:
         (["plan", "--set", "colour=red"], "colour"),
         (["build", "--compression", "lzma"], "choose from zstd, gzip"),
         (["validate", "--tier", "statik"], "did you mean static"),
+        (["validate", "--target", "efa-pytorch", "--fabric", "foo"], "--fabric foo: no such fabric"),
+        (["validate", "--image", "x", "--instance", "p5"], "p5.48xlarge"),
         (["validate", "--folder", "e", "--host", "local://"], "--folder and --host do not go together\nleave one out"),
         (["validate", "--folder", "e", "--all", "--image", "x"], "--folder and --image, --all do not go together"),
         (["validate", "--folder", "e", "--target", "efa-pytorch"], "--folder and --target do not go together"),
