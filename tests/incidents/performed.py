@@ -1,8 +1,9 @@
-"""Perform the reports of samples/2026-11-28-performed.yaml on a host with two GPUs.
+"""Perform the reports of a sample on a host with two GPUs.
 
-As root: `python -m tests.incidents.performed FOLDER [WORD…]` runs the preflight's script for each report whose address
-has one of the words, with network namespaces as nodes, and writes what each node printed, with the seconds before each
-line, to FOLDER/NAME.log. FOLDER has the scripts, preflight.sh and preflight-OPTIONS.sh, and is not below /tmp.
+As root: `python -m tests.incidents.performed SAMPLE FOLDER [WORD…]` runs the preflight's script for each report of the
+file SAMPLE whose address has one of the words, with network namespaces as nodes, and writes what each node printed,
+with the seconds before each line, to FOLDER/NAME.log. FOLDER has the scripts, preflight.sh and preflight-OPTIONS.sh,
+and is not below /tmp.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import Any
 
 import yaml
 
-DEFINITION = Path(__file__).parent / "samples" / "2026-11-28-performed.yaml"
 LIMIT_S = 150
 PARALLEL = 7
 
@@ -39,13 +39,22 @@ mount --bind "$WORK/tmp$I" /tmp
 ip link set lo up
 ip addr add 10.77.0.$((I + 1))/24 dev eth0
 ip link set eth0 up
+interface() {
+  ip link add "$1" type dummy 2>/dev/null || {
+    ip link add "$1" type veth peer name "x$$$1" netns 1
+    nsenter -t 1 -n ip link set "x$$$1" up
+  }
+  ip addr add "$2" dev "$1"
+  ip link set "$1" up
+}
 sleep 1
 """
 
 
 def report_name(report: dict[str, Any]) -> str:
     """Return a name for files, from a report's address."""
-    words = report["source"].removeprefix("https://github.com/").replace("/issues/", "-").replace("/pull/", "-")
+    words = report["source"].removeprefix("https://").removeprefix("github.com/")
+    words = words.replace("/issues/", "-").replace("/pull/", "-")
     return re.sub(r"[^A-Za-z0-9]+", "-", words)
 
 
@@ -98,7 +107,7 @@ def perform(report: dict[str, Any], folder: Path, number: int) -> str:
         subprocess.run(link.split(), check=True)
         for node in range(nodes):
             for task in range(report.get("tasks", 1)):
-                env = os.environ | {"I": str(node), "T": str(task), "WORK": work}
+                env = os.environ | {"I": str(node), "T": str(task), "WORK": work, "FOLDER": str(folder)}
                 env |= {"CUDA_VISIBLE_DEVICES": "0,1" if nodes == 1 else str(node)}
                 if nodes > 1:
                     env |= {"NNODES": str(nodes), "NODE_RANK": str(node), "MASTER_ADDR": "10.77.0.1"}
@@ -106,7 +115,8 @@ def perform(report: dict[str, Any], folder: Path, number: int) -> str:
                 script = shlex.quote(str(folder / script_name(report)))
                 prepare = _PREPARE if task == 0 else "sleep 1"
                 # The script is a child, as in a job: what `setup` leaves running would else end with it.
-                command = f"{prepare}\n{report.get('setup', '')}\nsh {script}\nexit $?"
+                setup = f"{report.get('setup', '')}\necho '== the script starts'"
+                command = f"{prepare}\n{setup}\n{report.get('run', '')} sh {script}\nexit $?"
                 label = f"node{node}" if report.get("tasks", 1) == 1 else f"node{node}.{task}"
                 if task == 0:
                     start = ["ip", "netns", "exec", namespaces[node], "unshare", "-m", "-u", "sh", "-c", command]
@@ -138,9 +148,9 @@ def perform(report: dict[str, Any], folder: Path, number: int) -> str:
     return f"{name}: {codes}"
 
 
-def main(folder: Path, words: list[str]) -> None:
-    """Perform the reports with one of the words, those that must be alone first."""
-    reports = yaml.safe_load(DEFINITION.read_text())
+def main(sample: Path, folder: Path, words: list[str]) -> None:
+    """Perform the reports of a sample with one of the words, those that must be alone first."""
+    reports = yaml.safe_load(sample.read_text())
     chosen = [report for report in reports if not words or any(word in report["source"] for word in words)]
     numbered = list(enumerate(chosen))
     for number, report in numbered:
@@ -153,4 +163,4 @@ def main(folder: Path, words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve(), sys.argv[2:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]).resolve(), sys.argv[3:])
