@@ -40,10 +40,9 @@ ip link set lo up
 ip addr add 10.77.0.$((I + 1))/24 dev eth0
 ip link set eth0 up
 interface() {
-  ip link add "$1" type dummy 2>/dev/null || {
-    ip link add "$1" type veth peer name "x$$$1" netns 1
-    nsenter -t 1 -n ip link set "x$$$1" up
-  }
+  ip link add "$1" type veth peer name "$1-peer"
+  echo 1 > "/proc/sys/net/ipv6/conf/$1-peer/disable_ipv6"
+  ip link set "$1-peer" up
   ip addr add "$2" dev "$1"
   ip link set "$1" up
 }
