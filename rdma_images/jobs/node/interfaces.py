@@ -201,6 +201,14 @@ def check_shared_addresses(
         address: The neighbour's, over which NCCL starts.
     """
     peer_addresses = {row[1] for row in peer_rows}
+    if any(row[1] == address for row in local_rows):
+        yield (
+            "error",
+            "interface",
+            "NCCL starts over %s here and on %s, too: it is no address between nodes, as of a container's own network: "
+            "start the containers with the host's (--network=host), or set NCCL_SOCKET_IFNAME" % (address, name),
+        )
+        return
     shared = ["%s (%s)" % (row[0], row[1]) for row in local_rows if row[1] in peer_addresses]
     if shared:
         interface = next((row[0] for row in peer_rows if row[1] == address), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import socket
@@ -38,6 +39,12 @@ def resolve(name: str) -> str | None:
     return call_resolver(socket.gethostbyname, name)
 
 
+@functools.lru_cache
+def first_address(name: str) -> str | None:
+    """Return the address of a name that Gloo takes, of IPv4 or IPv6; "" for none, None for no answer in time."""
+    return call_resolver(lambda text: socket.getaddrinfo(text, None, type=socket.SOCK_STREAM)[0][4][0], name)
+
+
 def check_full_name() -> Iterator[Finding]:
     """Yield a full name of this node that has no address: torch/distributed/elastic gives it to the ranks."""
     name = call_resolver(socket.getfqdn, socket.gethostname())
@@ -56,15 +63,15 @@ def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> It
         return
     hostname, addresses = socket.gethostname(), {row[1] for row in rows}
     if not os.environ.get("GLOO_SOCKET_IFNAME"):  # else Gloo asks for no name
-        address = resolve(hostname)
+        address = first_address(hostname)
         if address is None:
             yield "warning", "names", "%s, this node's name, is not resolved within %d s" % (hostname, NAME_SECONDS)
         elif not address:
             yield "warning", "names", "%s, this node's name, has no address here: Gloo announces it" % hostname
-        elif address.startswith("127."):
+        elif address.startswith(("127.", "::1")):
             advice = "Gloo announces it to the other nodes: correct /etc/hosts, or set GLOO_SOCKET_IFNAME"
             yield "warning", "names", "%s, this node's name, is %s here, and %s" % (hostname, address, advice)
-        elif address not in addresses:
+        elif ":" not in address and address not in addresses:
             yield "warning", "names", "%s, this node's name, is %s here, which no interface has" % (hostname, address)
     is_name = bool(master) and not re.fullmatch(r"[\d.]+|.*:.*", master)
     if rank and is_name and (resolve(master) or "").startswith("127."):

@@ -151,6 +151,14 @@ def test_addresses_that_nodes_share() -> None:
     assert not list(interfaces.check_shared_addresses(own[:1], "n2", peer, "10.0.0.2"))
 
 
+def test_the_address_of_a_containers_network_on_both_nodes() -> None:
+    """As in deepinsight/insightface issue 1444: no advice to take that interface."""
+    rows = [("eth0", "172.17.0.2", True)]
+    ((severity, _, sentence),) = interfaces.check_shared_addresses(rows, "n2", rows, "172.17.0.2")
+    assert severity == "error"
+    assert sentence.startswith("NCCL starts over 172.17.0.2 here and on n2, too")
+
+
 VETH = """\
 fe800000000000000000000000000001 05 40 20 80 veth75fa783
 fe800000000000000000000000000002 02 40 20 80     eth0

@@ -15,6 +15,8 @@ from rdma_images.jobs.node import names
         ({"own": "", "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, has no address here")]),
         ({"own": "10.9.9.9", "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, is 10.9.9.9 here, which")]),
         ({"own": None, "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, is not resolved within 3 s")]),
+        ({"own": "fd77::2", "first": "10.0.0.1"}, 1, []),
+        ({"own": "::1", "first": "10.0.0.1"}, 1, [("warning", "own, this node's name, is ::1 here")]),
         ({"own": "10.0.0.2", "first": "127.0.1.1"}, 1, [("warning", "first, the first node's name, leads to this")]),
         ({"own": "10.0.0.2", "first": "127.0.1.1"}, 0, []),
     ],
@@ -24,11 +26,19 @@ def test_names_of_nodes(
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "own")
     monkeypatch.setattr(names, "resolve", addresses.__getitem__)
+    monkeypatch.setattr(names, "first_address", addresses.__getitem__)
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     found = list(names.check_names([("eth0", "10.0.0.2", True)], 2, rank, "first"))
     assert [
         (severity, sentence[: len(start)]) for (severity, _, sentence), (_, start) in zip(found, expected, strict=True)
     ] == expected
+
+
+def test_a_name_that_has_an_address_of_ipv6_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in pytorch/gloo issue 399."""
+    answer = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fd77::2", 0, 0, 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer)
+    assert names.first_address("node-of-ipv6") == "fd77::2"
 
 
 def test_a_port_in_use_on_the_first_node() -> None:

@@ -258,3 +258,14 @@ def test_settings_that_differ_between_nodes_are_named(monkeypatch: pytest.Monkey
     other = {**facts, "node": "b"}
     del other["NCCL_IB_HCA"]
     assert neighbours.describe_differences([facts, other]) == ["NCCL_IB_HCA differs: mlx5_0 on 1 nodes; nothing on b"]
+
+
+def test_nodes_whose_names_have_addresses_of_two_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in pytorch/gloo issue 399."""
+    facts = []
+    for name, address in (("a", "192.0.2.1"), ("b", "fd77::2")):
+        monkeypatch.setattr(neighbours, "first_address", lambda _, address=address: address)
+        facts.append(neighbours.node_facts("", [], name))
+    assert neighbours.describe_differences(facts) == [
+        "the family of the node's own address differs: IPv4 on 1 nodes; IPv6 on b"
+    ]

@@ -183,7 +183,7 @@ def test_a_link_of_pci_express_below_its_ends(
     ("arguments", "lines"),
     [
         ((), []),
-        (("--nodes=2",), ["warning devices: the kernel has no RDMA device"]),
+        (("--nodes=2",), ["note devices: the kernel has no RDMA device"]),
         (("--fabric=efa",), ["error devices: the kernel has no efa device"]),
     ],
 )
