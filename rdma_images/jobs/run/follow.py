@@ -62,10 +62,11 @@ def stoppable() -> Iterator[StopRequest]:
 
 
 class LogWatch:
-    """Look into the logs of a job that runs; `ends`: a line after which no job goes on is its end."""
+    """Look into the logs of a job on so many nodes that runs; `ends`: a line after which no job goes on is its end."""
 
-    def __init__(self, folder: Path, progress: Progress, ends: bool) -> None:
+    def __init__(self, folder: Path, progress: Progress, ends: bool, nodes: int) -> None:
         self._ends = ends
+        self._nodes = nodes
         self._lines = live.GrowingFolder(folder)
         self._watch = JobWatch(progress)
 
@@ -84,12 +85,12 @@ class LogWatch:
     def bad_node_names(self) -> str:
         """Return the names of the nodes whose check failed, with commas between.
 
-        A node that only does not reach its neighbour is not among them: it may be the neighbour's fault.
+        A node that only does not reach its neighbour is not among them: it may be the neighbour's fault. Nor is any
+        where all nodes of several failed: what the job sets is wrong then.
         """
         bad_nodes = self._watch.bad_nodes.items()
-        return ",".join(
-            node for node, errors in bad_nodes if not all(error.startswith("neighbour:") for error in errors)
-        )
+        names = [node for node, errors in bad_nodes if not all(error.startswith("neighbour:") for error in errors)]
+        return "" if 1 < self._nodes <= len(names) else ",".join(names)
 
     def judge_new_lines(self) -> bool:
         """Judge what was written since the last look; return whether the job cannot go on."""

@@ -116,7 +116,7 @@ def test_logs_that_appear_later_are_read(tmp_path: Path) -> None:
 
 
 def test_a_node_that_only_misses_its_neighbour_is_bad_and_not_to_be_excluded(tmp_path: Path) -> None:
-    logs = follow.LogWatch(tmp_path, lambda _: None, ends=True)
+    logs = follow.LogWatch(tmp_path, lambda _: None, ends=True, nodes=2)
     (tmp_path / "a.log").write_text(
         "0: rdma-images-node-check n0 error neighbour: n1 is not reached\n"
         "1: rdma-images-node-check n1 error neighbour: n2 is not reached\n"
@@ -127,9 +127,19 @@ def test_a_node_that_only_misses_its_neighbour_is_bad_and_not_to_be_excluded(tmp
     assert logs.bad_node_names == "n1"
 
 
+@pytest.mark.parametrize(("nodes", "names"), [(1, "n0"), (2, ""), (3, "n0,n1")])
+def test_no_node_is_to_be_excluded_where_all_of_several_fail(tmp_path: Path, nodes: int, names: str) -> None:
+    logs = follow.LogWatch(tmp_path, lambda _: None, ends=True, nodes=nodes)
+    finding = "error gids: NCCL_IB_GID_INDEX=3, and mlx5_0 has no such GID\n"
+    checks = [f"{number}: rdma-images-node-check n{number} {finding}" for number in range(min(nodes, 2))]
+    (tmp_path / "a.log").write_text("".join(checks))
+    logs.judge_new_lines()
+    assert logs.bad_node_names == names
+
+
 def test_a_failed_all_reduce_ends_the_job_and_excludes_no_node(tmp_path: Path) -> None:
     messages: list[str] = []
-    logs = follow.LogWatch(tmp_path, messages.append, ends=True)
+    logs = follow.LogWatch(tmp_path, messages.append, ends=True, nodes=2)
     note = "all-reduce: 2 GPUs of 2 nodes over NET/Socket: 256 MiB at 2.7 GB/s"
     error = "all-reduce: NCCL sends between the nodes over TCP sockets, and not over efa"
     (tmp_path / "a.log").write_text(

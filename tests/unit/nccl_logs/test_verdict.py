@@ -287,6 +287,7 @@ WARN = "node:1:1 [0] transport/net_ib.cc:1 NCCL WARN "
             "local GID index 3, local GID N/A, remote GID ::ffff:192.0.2.2",
             "NCCL_IB_GID_INDEX names no usable GID",
         ),
+        ("Call to ibv_modify_qp failed with error Invalid argument", "their GIDs do not fit"),
         ("Call to ibv_modify_qp failed with error Connection timed out errno 110", "NCCL_CROSS_NIC=0"),
     ],
 )
@@ -296,6 +297,30 @@ def test_no_log_is_good_after_a_line_that_stops_a_job(line: str, reason: str) ->
     assert reason in result.sentence
     for lines in ((), (IB,), (PEER,)):
         assert verdict_on(*lines, WARN + line).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("devices", "reason"),
+    [
+        ("[0]mlx5_3:1/IB [1]mlx5_0:1/IB [2]mlx5_2:1/RoCE ", "NCCL took ports of InfiniBand and of Ethernet"),
+        ("[0]mlx5_2:1/RoCE [1]mlx5_0:1/IB [RO]", "NCCL took ports of InfiniBand and of Ethernet"),
+        ("[0]mlx5_3:1/IB [1]mlx5_0:1/IB ", "their GIDs do not fit"),
+        ("[0]mlx5_2:1/RoCE ", "their GIDs do not fit"),
+    ],
+)
+def test_ports_of_two_kinds_of_networks_that_do_not_connect(devices: str, reason: str) -> None:
+    """As in NCCL's issue 302, where no index of a GID was set."""
+    line = WARN + "Call to ibv_modify_qp failed with error Invalid argument"
+    result = verdict_on(f"NET/IB : Using {devices}; OOB eth0:192.0.2.1<0>", "Using network IB", IB, line)
+    assert reason in result.sentence
+    assert "names no usable GID" not in result.sentence
+
+
+@pytest.mark.parametrize("check", ["node-check n0 error neighbour:", "all-reduce n0 error all-reduce:"])
+def test_the_check_before_the_command_is_no_part_that_its_words_name(check: str) -> None:
+    result = judge_lines([f"rdma-images-{check} n1 is not reached: NCCL and Gloo need it"], load_wordings())
+    assert "in the check before the command" in result.sentence
+    assert "in Gloo" not in result.sentence
 
 
 def test_a_connection_that_is_tried_again_stops_nothing() -> None:
