@@ -1,16 +1,16 @@
 """Why Python packages of the GPU stack do not work beside each other: modules that cannot be loaded, and versions."""
 
 import re
+from collections.abc import Mapping
 
-from packaging.requirements import Requirement as PackageRequirement
-from packaging.version import Version
+from packaging.utils import canonicalize_name
 
 from rdma_images.chain.verbs import folder_of
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in
 from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
-from rdma_images.validate.probes.packages import NAME, OF_JAX
 from rdma_images.validate.probes.tree import EXTENSION, MODULE
 from validators.in_use import closure, explain_module, lacking_for_sure, no_library, without_alternatives
+from validators.requirements import unmet_requirements
 
 DOCA_LIBRARIES = (
     "libflexio",
@@ -111,25 +111,6 @@ def _is_in_own_namespace(path: str, symbol: str) -> bool:
     return len(name) > 3 and name in base_name(path)
 
 
-def unmet_requirements(packages: MeasuredPackages, folder: str) -> list[str]:
-    """Return which requirements of compiled packages the versions in their folder do not meet.
-
-    A build before a release, as NVIDIA's containers have, counts as the release.
-    """
-    faults = []
-    for package, lines in packages.requires.get(folder, {}).items():
-        for requirement in map(PackageRequirement, lines):
-            name = NAME.sub("-", requirement.name).lower()
-            version = packages.wheels[folder].get(name, "")
-            if not version or (requirement.marker and not requirement.marker.evaluate({"extra": OF_JAX})):
-                continue
-            release = Version(version)
-            candidates = [version, release.base_version] if release.is_prerelease else [version]
-            if not any(requirement.specifier.contains(candidate, prereleases=True) for candidate in candidates):
-                faults.append(f"{package} is for {name}{requirement.specifier}, and {name} {version} is installed")
-    return faults
-
-
 def packages_for_another_cuda(inspection: Inspection, packages: MeasuredPackages, libraries: Libraries) -> list[str]:
     """Return which packages of torch's family name another CUDA in their versions than torch has."""
     faults = []
@@ -159,3 +140,24 @@ def _runtime_major(libraries: Libraries) -> str:
         for name in (*answer.libraries, *answer.missing)
     ]
     return next((match[1] for name in names if (match := CUDART.match(name))), "")
+
+
+def packages_reported(inspection: Inspection) -> set[str]:
+    """Return the packages that packages.requires names: for another torch or jax than is installed, or another CUDA."""
+    packages, tree = inspection.measured.packages, inspection.measured.tree
+    serious = [fault for fault in unmet_requirements(inspection) if fault.severity == "warning"]
+    unmet = {fault.package for fault in serious if fault.of_framework}
+    others = packages_for_another_cuda(inspection, packages, tree.libraries) if packages and tree else []
+    return unmet | {fault.partition(" ")[0] for fault in others}
+
+
+def without_reported(inspection: Inspection, faults: Mapping[str, str]) -> dict[str, str]:
+    """Return why modules cannot be loaded, by path, without those of packages that packages.requires names."""
+    reported = packages_reported(inspection)
+    return {path: fault for path, fault in faults.items() if not any(is_part_of(path, name) for name in reported)}
+
+
+def is_part_of(path: str, package: str) -> bool:
+    """Return whether a module belongs to a package, by its folder's or its file's name."""
+    top = canonicalize_name(path.rpartition("-packages/")[2].partition("/")[0].partition(".")[0])
+    return top == package or top.startswith(f"{package}-")

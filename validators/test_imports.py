@@ -11,12 +11,8 @@ from rdma_images.inspection.measurements import FailedImport
 from rdma_images.validate.probes.packages import NAME
 from rdma_images.validate.pytest_plugin import Requirement, unmeasured
 from validators.in_use import explain_module
-from validators.python_packages import (
-    module_faults,
-    packages_for_another_cuda,
-    torch_version,
-    unmet_requirements,
-)
+from validators.python_packages import module_faults, packages_reported, torch_version
+from validators.requirements import absent_requirement, explained_failures
 
 IMPORTED = "import NAME, in a process of its own that has imported torch before"
 SHARED = re.compile(r"(/\S+\.so[\w.]*): ")
@@ -37,21 +33,26 @@ def test_imports(inspection: Inspection, require: Requirement) -> None:
     if not every and not imports:
         unmeasured(inspection, "imports")
     reported = _reported_elsewhere(inspection, every)
-    failed = [fault for fault in every if not reported.intersection([fault.package, *fault.through])]
+    explained = [failure for failure, _ in explained_failures(inspection)]
+    failed = [
+        fault
+        for fault in every
+        if fault not in explained and not reported.intersection([fault.package, *fault.through])
+    ]
     if every and not failed:
         pytest.skip("what cannot be imported has its cause in torch.extensions, packages.requires or transports.load")
     if not failed and not imported:
         pytest.skip("no import came to its end without a GPU, or in time")
     certain = [fault for fault in failed if fault.certain]
     groups = _by_cause(certain or failed)
-    lines = [_sentence(group, torch_version(inspection)) for group in groups]
+    lines = [_sentence(inspection, group) for group in groups]
     more = f"; {len(lines) - MAX_SHOWN} more" if len(lines) > MAX_SHOWN else ""
     broken = any(fault.error and (fault.required or not fault.missing) for fault in certain)
     require(
         not failed,
         expected="modules that can be imported",
         actual="; ".join(lines[:MAX_SHOWN]) + more or f"{len(imported)} can be imported",
-        fix="; ".join(dict.fromkeys(_fix(group[0]) for group in groups[:MAX_SHOWN])),
+        fix="; ".join(dict.fromkeys(_fix(inspection, group[0]) for group in groups[:MAX_SHOWN])),
         severity=None if broken else "warning" if certain else "note",
     )
 
@@ -71,9 +72,7 @@ def _reported_elsewhere(inspection: Inspection, failed: Iterable[FailedImport]) 
     names: set[str] = set()
     paths: list[str] = []
     if packages:
-        faults = [fault for folder in packages.wheels for fault in unmet_requirements(packages, folder)]
-        faults += packages_for_another_cuda(inspection, packages, tree.libraries) if tree else []
-        names |= {fault.partition(" ")[0] for fault in faults}
+        names = packages_reported(inspection)
         names |= {NAME.sub("-", match[1]).lower() for path in packages.other_python if (match := RECORD.search(path))}
     if torch:
         paths += [path for path, fault in torch.extensions.items() if fault and path not in torch.optional]
@@ -84,10 +83,10 @@ def _reported_elsewhere(inspection: Inspection, failed: Iterable[FailedImport]) 
 
 
 def _by_cause(failed: Iterable[FailedImport]) -> list[list[FailedImport]]:
-    """Return the failures in groups of the same words, the package in which they arise first in each."""
+    """Return the failures in groups of one missing module or the same words, each from where they arise."""
     groups: dict[str, list[FailedImport]] = defaultdict(list)
     for fault in failed:
-        groups[fault.words].append(fault)
+        groups[fault.missing or fault.words].append(fault)
     return [sorted(group, key=_distance) for group in groups.values()]
 
 
@@ -96,9 +95,13 @@ def _distance(fault: FailedImport) -> tuple[bool, int]:
     return fault.through[-1:] not in ([], [fault.package]), len(fault.through)
 
 
-def _sentence(group: list[FailedImport], torch: str) -> str:
-    """Return which packages cannot be imported, and why."""
+def _sentence(inspection: Inspection, group: list[FailedImport]) -> str:
+    """Return which packages cannot be imported, and why: of a missing module, who requires it."""
     first, *others = group
+    if absent := absent_requirement(inspection, first):
+        importing = list(dict.fromkeys(fault.package for fault in group))
+        more = f" and {len(importing) - MAX_SHOWN} more" if len(importing) > MAX_SHOWN else ""
+        return f"{absent}: {', '.join(importing[:MAX_SHOWN])}{more} cannot be imported"
     module = "" if first.module == first.package.replace("-", "_") else f" ({first.module})"
     subject = f"{first.package} {first.version}{module}"
     names = list(dict.fromkeys(fault.package for fault in others if fault.package != first.package))
@@ -108,16 +111,20 @@ def _sentence(group: list[FailedImport], torch: str) -> str:
         verb = "cannot be imported" if first.error else "cannot use NumPy"
         return f"{subject} {verb}: a module of it was compiled for NumPy 1, and NumPy {numpy[1]} is installed{more}"
     if path:
-        words = explain_module(path[1], first.words[path.start() :], torch)
+        words = explain_module(path[1], first.words[path.start() :], torch_version(inspection))
+    if first.missing and first.through[-1:] not in ([], [first.package]):
+        words = f"{first.through[-1]} imports {first.missing}, which is not installed"
     return f"{subject} cannot be imported: {words}{more}"
 
 
-def _fix(fault: FailedImport) -> str:
+def _fix(inspection: Inspection, fault: FailedImport) -> str:
     """Return what makes a package importable."""
     if NUMPY.search(fault.words):
         return f"pip install 'numpy<2', or a release of {fault.package} that was compiled for NumPy 2"
+    if absent := absent_requirement(inspection, fault):
+        return f"pip install '{absent.wanted}'"
     if fault.missing:
-        return f"install the package that has the module {fault.missing}, in the release that {fault.package} asks for"
+        return f"install the package that has the module {fault.missing}"
     return (
         f"see `python3 -c 'import {fault.module}'` in the image, and install releases that belong together: "
         "`pip check` names the requirements that are not met"

@@ -31,18 +31,13 @@ from validators.python_packages import (
     lacking_in,
     loader_refusals,
     module_faults,
-    packages_for_another_cuda,
     torch_version,
-    unmet_requirements,
+    without_reported,
 )
 from validators.settings import started as environment_of
 
 PACKAGES = "facts/packages.yaml, each row with its source"
 TAGS = "the wheel's Tag (packaging.python.org, platform compatibility tags): cp310-cp310 is for CPython 3.10 alone"
-REQUIRES = (
-    "the wheels' Requires-Dist and local versions; pytorch/vision and pytorch/audio compare their CUDA with torch's as "
-    "they are imported"
-)
 OPENS = (
     "ai-dynamo/nixl src/core/nixl_plugin_manager.cpp and openucx/ucx src/ucs/sys/module.c: dlopen, and on without it"
 )
@@ -68,8 +63,6 @@ PROGRAM = re.compile(r"mpirun|orted|prted|ucx_info")
 NVSHMEM_HOST = re.compile(r"libnvshmem_host\.so\.\d+")
 NVSHMEM_FILE = re.compile(r"libnvshmem_host\.so\.(\d+\.\d+\.\d+)")
 NVSHMEM_WHEEL = re.compile(r"nvidia-nvshmem-cu\d+")
-JAX_PLUGIN = re.compile(r"jax-cuda\d+-(?:plugin|pjrt)")
-OF_NVIDIA = re.compile(r"nvidia-([a-z-]+)-cu\d+")
 MAX_SHOWN = 4
 BRINGS = {"libfabric": "the EFA installer", "libefa": "the EFA installer", "libgdrapi": "GDRCopy", "libmpi": "Open MPI"}
 BUILD_UCX = "configure UCX with --with-verbs and --with-efa where rdma-core's headers are, or install one that has both"
@@ -201,7 +194,7 @@ def test_load(inspection: Inspection, files: Files, libraries: Libraries, requir
         start = f"{path} cannot be loaded: "
         if reasons:
             faults[path] = f"{path} does not start: {reasons[0].removeprefix(start)}"
-    of_modules = {path: words for path, words in cuda_modules.items() if words}
+    of_modules = without_reported(inspection, {path: words for path, words in cuda_modules.items() if words})
     faults |= of_modules
     needed = {file for path in faults for file in closure(libraries, path).libraries.values()}
     faults |= {path: words for path, words in users.items() if path not in faults and path not in needed}
@@ -370,46 +363,6 @@ def test_python(packages: MeasuredPackages, require: Requirement) -> None:
         actual="; ".join(faults) or "they are",
         fix="install them with that Python's own pip, and copy no folder of packages between two versions",
     )
-
-
-@pytest.mark.validator("packages.requires", source=REQUIRES, severity="warning")
-def test_requires(
-    inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, require: Requirement
-) -> None:
-    """What is compiled for one release of torch or jax is beside that release, for its CUDA, and jax has NCCL."""
-    faults = [fault for folder in packages.wheels for fault in unmet_requirements(packages, folder)]
-    faults += packages_for_another_cuda(inspection, packages, libraries)
-    faults += _in_one_folder(packages) if inspection.measured.torch is None else []  # torch.cuda tells of others
-    jax = [(n, v) for n, v in packages.installed if JAX_PLUGIN.fullmatch(n) or (n == "jaxlib" and "+cuda" in v)]
-    if jax and not libraries.nccl:
-        name, version = jax[0]
-        faults.append(f"{name} {version} opens NCCL by its name and finds none: collectives of several GPUs fail")
-    imports = inspection.measured.imports
-    failed = {fault.package for fault in (imports.failed if imports else ()) if fault.certain}
-    require(
-        not faults,
-        expected="packages whose requirements of torch and jax are met, and which are for one CUDA",
-        actual="; ".join(faults[:MAX_SHOWN]) or "they are",
-        fix="install them in one command with the torch or jax that they are for, from one index; for jax, "
-        "nvidia-nccl-cu12 or -cu13, too",
-        severity="error" if failed.intersection(fault.partition(" ")[0] for fault in faults) else None,
-    )
-
-
-def _in_one_folder(packages: MeasuredPackages) -> list[str]:
-    """Return which wheels of NVIDIA are there for two CUDA: both lie in one folder, and the later one decides."""
-    faults = []
-    for wheels in packages.wheels.values():
-        names: dict[str, list[str]] = {}
-        for name in sorted(wheels):
-            if (match := OF_NVIDIA.fullmatch(name)) and match[1] != "nccl":  # nccl.wheels tells of that
-                names.setdefault(match[1], []).append(name)
-        faults += [
-            f"{' and '.join(f'{name} {wheels[name]}' for name in pair)} lie in one folder, and the later one decides"
-            for pair in names.values()
-            if len(pair) > 1
-        ]
-    return faults
 
 
 @pytest.mark.validator("packages.broken", source=PACKAGES, severity="warning", fabric="any")

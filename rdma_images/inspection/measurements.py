@@ -181,8 +181,9 @@ class MeasuredPackages(MeasuredValue):
     dpkg_sources: dict[str, str] = Field(default_factory=dict)
     efa_installer: str = ""
     other_python: dict[str, str] = Field(default_factory=dict)  # see probes/packages.py
-    # What compiled packages require of torch and jax, by folder and "name version".
+    # What packages require, by folder and "name version", without what extras do that none asks for; and the compiled.
     requires: dict[str, dict[str, list[str]]] = Field(default_factory=dict)
+    compiled: dict[str, list[str]] = Field(default_factory=dict)
     needs_triton: list[str] = Field(default_factory=list)  # those that require Triton themselves
 
     @property

@@ -31,6 +31,8 @@ IMPORTED_FIRST = "torch"  # by torch.imports, too
 MAX_TEXT = 20000
 MAX_CHAIN = 20
 REQUIREMENT = re.compile(r"^Requires-Dist: *([A-Za-z0-9][\w.-]*)(.*)$", re.MULTILINE)
+# As pkg_resources.DistributionNotFound has it, and others after it: transformers/utils/versions.py.
+MISSING_DISTRIBUTION = re.compile(r"'([A-Za-z0-9][\w.-]*)[^']*' distribution was not found")
 EXTENSION_SUFFIX = re.compile(r"\.(?:cpython-\w+(?:-[\w-]+)?|abi3)?\.?so$|\.so$")
 INTERNAL_MODULE = re.compile(r"_.*|(?:tests?|testing|examples?|samples?|docs?|benchmarks?|scripts?)\d*")
 # The driver's libraries, each with what its functions are called and what they return without a GPU:
@@ -348,7 +350,7 @@ def describe_failed_import(
         return answer
     link = next((link for link in chain if LOADER_MESSAGE.search(str(link))), error)
     absent = next((step for step in chain if isinstance(step, ModuleNotFoundError)), None)
-    missing = (absent.name or "") if absent and not LOADER_MESSAGE.search(str(link)) else ""
+    missing = _missing_name(absent) if absent and not LOADER_MESSAGE.search(str(link)) else ""
     through = list(_packages_in_traceback(error, owners))
     within = next((owner for owner in owners.values() if owner.name == (through or [""])[-1]), package)
     return {
@@ -360,6 +362,13 @@ def describe_failed_import(
         "missing": missing,
         "required": packages.NAME.sub("-", missing.partition(".")[0]).lower() in within.requires,
     }
+
+
+def _missing_name(error: ModuleNotFoundError) -> str:
+    """Return the module or package that is not there; some packages put a sentence in the place of its name."""
+    name = error.name or ""
+    match = MISSING_DISTRIBUTION.search(name)
+    return match.group(1) if match else name
 
 
 def describe_crash(module: str, signal_number: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from rdma_images.validate.probes import pythons, rootfs, tools
@@ -17,12 +17,13 @@ MAX_RPM_BYTES = 4 << 20  # bytes: a system has some thousand packages
 SINGLE_PYTHON_TAG = re.compile(r"cp(3\d+)-cp3\d+t?-")  # a wheel's tag without abi3, which later ones import, too
 NAME = re.compile(r"[-_.]+")
 OF_JAX = "with-cuda"  # the extra of jax's plugins with the wheels of NVIDIA that they are compiled for
-# Of what is compiled for one release of a framework: what it requires of that.
-REQUIRED = re.compile(
-    r"^Requires-Dist: *((?:torch|flash[-_]attn|jaxlib|jax[-_]cuda\d+[-_](?:plugin|pjrt))(?![-_\w]).*"
-    r"|nvidia-(?:nccl|cudnn)-cu\d+[^\n]*with-cuda.*)$",
-    re.MULTILINE,
-)
+# Packages beside torch and jax that others are compiled for one release of, by their normalised names.
+COMPILED_FOR = re.compile(r"(?:flash-attn|jax-cuda\d+-(?:plugin|pjrt))$")
+PYTHON_FOLDER = re.compile(r"/python(3\.\d+)/")
+REQUIRED = re.compile(r"^Requires-Dist: *(.+?) *$", re.MULTILINE)
+WITH_EXTRAS = re.compile(r"([A-Za-z0-9][\w.-]*) *\[([^\]]*)\]")
+EXTRA = re.compile(r"\bextra *== *[\"']([^\"']*)[\"']")
+PURE = re.compile(r"^Root-Is-Purelib: *true", re.MULTILINE)
 NEEDS_TRITON = re.compile(r"^Requires-Dist: *triton\b(?!-)(?!.*\bextra\b)", re.MULTILINE)
 FIELD = re.compile(
     r"^(Package|Version|Status|Source|Architecture|Maintainer|Depends|Pre-Depends): *(.*)$", re.MULTILINE
@@ -41,7 +42,7 @@ def installed_packages(root: rootfs.Root, folders: Iterable[str]) -> dict[str, A
         "dpkg_sources": {name: source(fields) for name, fields in paragraphs.items()},
         "rpm": {},
         "other_python": other_python(root, folders),
-        "requires": framework_requirements(root, folders),
+        **requirements(root, folders),
         "needs_triton": triton_users(root, folders),
         "efa_installer": efa_installer(root),
     }
@@ -108,7 +109,7 @@ def other_python(root: rootfs.Root, folders: Iterable[str]) -> dict[str, str]:
     """
     others: dict[str, str] = {}
     for folder, record in records(root, folders):
-        version = re.search(r"/python(3\.\d+)/", folder)
+        version = PYTHON_FOLDER.search(folder)
         if version:
             path = os.path.dirname(record)
             tags = re.findall(r"^Tag: *(\S+)", root.text(path + "/WHEEL", HEAD) or "", re.MULTILINE)
@@ -118,18 +119,50 @@ def other_python(root: rootfs.Root, folders: Iterable[str]) -> dict[str, str]:
     return others
 
 
-def framework_requirements(root: rootfs.Root, folders: Iterable[str]) -> dict[str, dict[str, list[str]]]:
-    """Return what compiled packages require of torch and jax, by folder and "name version", without what extras do."""
+def requirements(root: rootfs.Root, folders: Iterable[str]) -> dict[str, Any]:
+    """Return what packages require, by folder and "name version", and by folder the names of those that are compiled.
+
+    Of what an extra requires, that of the extras which another package asks for, and of OF_JAX.
+    """
     required: dict[str, dict[str, list[str]]] = {}
+    compiled: dict[str, list[str]] = {}
     for folder, record in records(root, folders):
         head = (root.text(record, HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
-        lines = [line.strip() for line in REQUIRED.findall(head) if "extra" not in line or OF_JAX in line]
-        pure = re.search(
-            r"^Root-Is-Purelib: *true", root.text(os.path.dirname(record) + "/WHEEL", HEAD) or "", re.MULTILINE
-        )
-        if lines and not pure:
-            required.setdefault(folder, {})["%s %s" % wheel(root, record)] = lines
-    return required
+        name, version = wheel(root, record)
+        if lines := REQUIRED.findall(head):
+            required.setdefault(folder, {})["%s %s" % (name, version)] = lines
+        if not PURE.search(root.text(os.path.dirname(record) + "/WHEEL", HEAD) or ""):
+            compiled.setdefault(folder, []).append(name)
+    return {
+        "requires": {folder: _of_requested_extras(packages) for folder, packages in required.items()},
+        "compiled": compiled,
+    }
+
+
+def _of_requested_extras(packages: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the requirements of packages without those of extras that none of the packages asks for."""
+    requested = {("", OF_JAX)}
+    for lines in packages.values():
+        for name, extras in filter(None, (_with_extras(line) for line in lines)):
+            requested.update((name, extra.strip()) for extra in extras.split(","))
+    chosen = {}
+    for title, lines in packages.items():
+        name = title.partition(" ")[0]
+        extras_of = {line: EXTRA.findall(line) for line in lines}
+        kept = [line for line, extras in extras_of.items() if not extras or _any_requested(name, extras, requested)]
+        if kept:
+            chosen[title] = kept
+    return chosen
+
+
+def _with_extras(line: str) -> tuple[str, str] | None:
+    """Return the name and the extras of a requirement; None for one without."""
+    match = WITH_EXTRAS.match(line)
+    return (NAME.sub("-", match.group(1)).lower(), match.group(2)) if match else None
+
+
+def _any_requested(name: str, extras: Iterable[str], requested: Collection[tuple[str, str]]) -> bool:
+    return any((package, extra) in requested for extra in extras for package in ("", name))
 
 
 def triton_users(root: rootfs.Root, folders: Iterable[str]) -> list[str]:

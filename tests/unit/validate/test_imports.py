@@ -117,6 +117,14 @@ def test_a_failure_names_the_package_in_which_it_arises_and_what_that_requires(s
     assert {(fault["missing"], fault["required"]) for fault in failed.values()} == {("absent_module", True)}
 
 
+def test_a_distribution_that_is_not_there_is_named_by_its_name(site: Path) -> None:
+    sentence = "The 'absent-package>=0.8' distribution was not found and is required by this application."
+    code = f'import importlib.metadata as m\nraise m.PackageNotFoundError("{sentence}")'
+    package(site, "models", requires="torch|absent-package>=0.8", code=code)
+    (failure,) = imported()["failed"]
+    assert (failure["missing"], failure["required"], failure["certain"]) == ("absent-package", True, True)
+
+
 @pytest.mark.parametrize(
     ("requires", "is_chosen"),
     [

@@ -13,6 +13,11 @@ JAXLIB = "jaxlib is version 0.4.30, but this version of jax requires version >= 
 NMS = "operator torchvision::nms does not exist"
 NUMPY = "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.5"
 SYMBOL = f"{S}/torchaudio/lib/libtorchaudio.so: undefined symbol: _ZNK3c106SymInt6sym_neERKS0_"
+FOR_ANOTHER_TORCH = {
+    "wheels": {S: {"torch": "2.9.1", "vision": "1.0"}},
+    "requires": {S: {"vision 1.0": ["torch==2.4"]}},
+    "compiled": {S: ["vision"]},
+}
 NAME = "cannot import name 'ScalingType' from 'torch.nn.functional' (/opt/venv/torch/nn/functional.py)"
 
 
@@ -82,11 +87,7 @@ def test_how_bad_it_is(faults: tuple[dict[str, Any], ...], severity: str) -> Non
     "changes",
     [
         {"torch": {"extensions": {f"{S}/vision/_C.so": "undefined symbol: x"}}},
-        {
-            "measured": {
-                "packages": {"wheels": {S: {"torch": "2.9.1"}}, "requires": {S: {"vision 1.0": ["torch==2.4"]}}}
-            }
-        },
+        {"measured": {"packages": FOR_ANOTHER_TORCH}},
         {"measured": {"packages": {"other_python": {f"{S}/vision-1.0.dist-info": "3.10"}}}},
         {
             "files": {f"{S}/vision/_C.so": {"size": 1, "target": ""}},
@@ -103,8 +104,7 @@ def test_a_cause_that_another_check_names_is_not_told_twice(changes: dict[str, C
 
 @pytest.mark.parametrize(("package", "severity"), [("vision", "error"), ("timm", "warning")])
 def test_a_requirement_that_is_not_met_is_an_error_where_the_import_fails(package: str, severity: str) -> None:
-    packages = {"wheels": {S: {"torch": "2.9.1"}}, "requires": {S: {"vision 1.0": ["torch==2.4"]}}}
-    inspection = changed(measured={"packages": packages, **imports(failed(package, NMS))})
+    inspection = changed(measured={"packages": FOR_ANOTHER_TORCH, **imports(failed(package, NMS))})
     (check,) = validators_called.checks(inspection, {"packages.requires"})
     assert (check.outcome, check.severity) == ("failed", severity)
 

@@ -1,0 +1,104 @@
+"""Whether Python packages are beside the releases of others that they require."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from rdma_images.inspection.inspection import Inspection
+from rdma_images.inspection.measurements import FailedImport, Libraries, MeasuredPackages
+from rdma_images.validate.pytest_plugin import Requirement
+from validators.in_use import explain_module
+from validators.python_packages import packages_for_another_cuda, without_reported
+from validators.requirements import UnmetRequirement, explained_failures, unmet_requirements
+
+REQUIRES = (
+    "the wheels' Requires-Dist and local versions; pytorch/vision and pytorch/audio compare their CUDA with torch's as "
+    "they are imported"
+)
+JAX_PLUGIN = re.compile(r"jax-cuda\d+-(?:plugin|pjrt)")
+OF_NVIDIA = re.compile(r"nvidia-([a-z-]+)-cu\d+")
+MAX_SHOWN = 4
+TOGETHER = (
+    "install them in one command with the torch or jax that they are for, from one index; for jax, nvidia-nccl-cu12 or "
+    "-cu13, too"
+)
+
+
+@pytest.mark.validator("packages.requires", source=REQUIRES, severity="warning")
+def test_requires(
+    inspection: Inspection, packages: MeasuredPackages, libraries: Libraries, require: Requirement
+) -> None:
+    """Packages that use torch or jax are beside the releases that they require, for one CUDA, and jax has NCCL."""
+    unmet = unmet_requirements(inspection)
+    failures = defaultdict(list)
+    for failure, cause in explained_failures(inspection):
+        failures[cause].append(failure)
+    others = packages_for_another_cuda(inspection, packages, libraries)
+    others += _in_one_folder(packages) if inspection.measured.torch is None else []  # torch.cuda tells of others
+    jax = [(n, v) for n, v in packages.installed if JAX_PLUGIN.fullmatch(n) or (n == "jaxlib" and "+cuda" in v)]
+    if jax and not libraries.nccl:
+        name, version = jax[0]
+        others.append(f"{name} {version} opens NCCL by its name and finds none: collectives of several GPUs fail")
+    serious = [*failures, *(fault for fault in unmet if fault.severity == "warning" and fault not in failures)]
+    shown = serious if serious or others else unmet
+    effects = [f"{group[0].package}: {group[0].words}" for group in failures.values()] + _failed_modules(inspection)
+    lines = [*(_sentence(fault, failures.get(fault, ())) for fault in shown), *others]
+    require(
+        not shown and not others,
+        expected="packages whose requirements are met, and which are for one CUDA",
+        actual="; ".join([*lines[:MAX_SHOWN], *effects[:MAX_SHOWN]]) or "they are",
+        fix=_fix(shown, bool(others)),
+        severity="error"
+        if effects or _cannot_be_imported(inspection, others)
+        else None
+        if serious or others
+        else "note",
+    )
+
+
+def _sentence(fault: UnmetRequirement, failures: Sequence[FailedImport]) -> str:
+    """Return a requirement that is not met, with the packages that cannot be imported for want of it."""
+    names = list(dict.fromkeys(failure.package for failure in failures))
+    return f"{fault}: {', '.join(names[:MAX_SHOWN])} cannot be imported" if names else str(fault)
+
+
+def _cannot_be_imported(inspection: Inspection, faults: Iterable[str]) -> bool:
+    """Return whether a package that one of the faults begins with cannot be imported."""
+    imports = inspection.measured.imports
+    failed = {failure.package for failure in (imports.failed if imports else ()) if failure.certain}
+    return bool(failed.intersection(fault.partition(" ")[0] for fault in faults))
+
+
+def _failed_modules(inspection: Inspection) -> list[str]:
+    """Return why the first module cannot be loaded that belongs to a package which this check names."""
+    torch = inspection.measured.torch
+    if not torch:
+        return []
+    faults = {path: fault for path, fault in torch.extensions.items() if fault and path not in torch.optional}
+    elsewhere = without_reported(inspection, faults)
+    return [explain_module(path, fault, torch.version) for path, fault in faults.items() if path not in elsewhere][:1]
+
+
+def _fix(unmet: Sequence[UnmetRequirement], others: bool) -> str:
+    """Return what to install so that requirements are met; `others` where a package is for another CUDA, too."""
+    wanted = sorted({f"'{fault.wanted}'" for fault in unmet if not fault.of_framework})
+    fixes = [f"pip install {' '.join(wanted)}"] if wanted else []
+    return "; ".join([*fixes, TOGETHER] if others or any(fault.of_framework for fault in unmet) else fixes)
+
+
+def _in_one_folder(packages: MeasuredPackages) -> list[str]:
+    """Return which wheels of NVIDIA are there for two CUDA: both lie in one folder, and the later one decides."""
+    faults = []
+    for wheels in packages.wheels.values():
+        names: dict[str, list[str]] = {}
+        for name in sorted(wheels):
+            if (match := OF_NVIDIA.fullmatch(name)) and match[1] != "nccl":  # nccl.wheels tells of that
+                names.setdefault(match[1], []).append(name)
+        faults += [
+            f"{' and '.join(f'{name} {wheels[name]}' for name in pair)} lie in one folder, and the later one decides"
+            for pair in names.values()
+            if len(pair) > 1
+        ]
+    return faults
