@@ -76,7 +76,7 @@ def visible_gpus() -> int:
     """Return how many GPUs this process may use, without CUDA, which a process must not start before it forks."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     files = len(glob.glob("/dev/nvidia[0-9]*"))
-    return files if visible is None else min(files, len(visible_gpu_names(visible)))
+    return files if visible is None else len(visible_gpu_names(visible, files))
 
 
 def rank_key(rank: int) -> str:

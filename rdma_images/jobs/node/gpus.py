@@ -28,7 +28,7 @@ def check_gpus(root: str, count: int, nodes: int) -> Iterator[Finding]:
     if len(gpus) < count:
         yield "error", "gpus", "%d of %d GPUs are in the container" % (len(gpus), count)
     elif gpus:
-        yield from check_visible_gpus(os.environ, count)
+        yield from check_visible_gpus(os.environ, count, len(gpus))
     yield from check_device_files(gpus, count)
     if not gpus or root:
         return
@@ -55,25 +55,38 @@ def check_gpus(root: str, count: int, nodes: int) -> Iterator[Finding]:
         yield "warning", "nvlink", "an NVLink is inactive: nvidia-smi nvlink --status"
 
 
-def check_visible_gpus(variables: Mapping[str, str], count: int) -> Iterator[Finding]:
-    """Yield GPUs that CUDA_VISIBLE_DEVICES takes from this process, as Slurm does from each task."""
+def check_visible_gpus(variables: Mapping[str, str], count: int, present: int) -> Iterator[Finding]:
+    """Yield GPUs that CUDA_VISIBLE_DEVICES takes from this process, as Slurm does from each task.
+
+    Args:
+        variables: The environment.
+        count: GPUs that the job has on each node; 0 for those that are visible.
+        present: GPUs that are in the container.
+    """
     setting = variables.get("CUDA_VISIBLE_DEVICES")
     if setting is None:
         return
-    visible = len(visible_gpu_names(setting))
+    visible = len(visible_gpu_names(setting, present))
     is_for_task = any(variables.get(name) for name in ("SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"))
     reason = ", since Slurm gives each task its own (--gpus-per-task, --ntasks-per-gpu)" if is_for_task else ""
+    if setting == "NoDevFiles":
+        reason = ", as Slurm sets it for a job that asks for none: give it --gpus or --gres"
     if visible < count:
         yield "error", "gpus", "CUDA_VISIBLE_DEVICES=%s leaves %d of %d GPUs%s" % (setting, visible, count, reason)
+    elif not visible:
+        yield "warning", "gpus", "CUDA_VISIBLE_DEVICES=%s leaves none of the %d GPUs%s" % (setting, present, reason)
     elif is_for_task and visible == 1:
         sentence = "each of Slurm's tasks sees one GPU: a program that starts its ranks itself needs one task on a node"
         yield "note", "gpus", sentence + " that sees all (--ntasks-per-node=1 --gpus-per-node)"
 
 
-def visible_gpu_names(setting: str) -> list[str]:
-    """Return the GPUs that a value of CUDA_VISIBLE_DEVICES leaves: CUDA stops at the first that is none."""
-    names = [name.strip() for name in setting.split(",")]
-    return list(itertools.takewhile(lambda name: re.match(r"\d|GPU-|MIG-", name), names))
+def visible_gpu_names(setting: str, present: int) -> list[str]:
+    """Return which of `present` GPUs a value of CUDA_VISIBLE_DEVICES leaves: CUDA stops at the first that is none."""
+
+    def is_gpu(name: str) -> bool:
+        return int(name) < present if name.isdecimal() else name.startswith(("GPU-", "MIG-"))
+
+    return list(itertools.takewhile(is_gpu, (name.strip() for name in setting.split(","))))
 
 
 def check_device_files(gpus: list[str], count: int) -> Iterator[Finding]:
@@ -149,9 +162,17 @@ print(code, (text.value or b"").decode() or library)
 
 def check_cuda(root: str, gpus: list[str]) -> Iterator[Finding]:
     """Yield a finding if CUDA does not start here, in a process of its own."""
-    answer = (
-        run_program(sys.executable, "-c", CUDA_PROGRAM) if gpus and not root and has_library("libcuda.so.1") else None
-    )
+    if not gpus or root:
+        return
+    if not has_library("libcuda.so.1"):
+        yield (
+            "error",
+            "cuda",
+            "libcuda.so.1, the driver's, is not found, and GPUs are here: the container lacks the driver capability "
+            "compute (NVIDIA_DRIVER_CAPABILITIES=compute,utility), or was started without NVIDIA's runtime",
+        )
+        return
+    answer = run_program(sys.executable, "-c", CUDA_PROGRAM)
     match = re.match(r"(\d+) (.*)", answer[1]) if answer and not answer[0] else None
     if match and match.group(1) not in ("0", "100"):  # that no device is left to this process, others report
         code = int(match.group(1))

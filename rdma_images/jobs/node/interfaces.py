@@ -162,10 +162,31 @@ def check_proxy(root: str, nodes: int) -> Iterator[Finding]:
         )
 
 
-def check_bootstrap(chosen: Interface | None, setting: str, nodes: int) -> Iterator[Finding]:
-    """Yield why NCCL cannot start over the interface that it will choose, `setting` being NCCL_SOCKET_IFNAME."""
+def check_gloo_names(setting: str) -> Iterator[Finding]:
+    """Yield names in a value of GLOO_SOCKET_IFNAME that no interface has: Gloo reads no ^, = and beginnings."""
+    present = [name for _, name in socket.if_nameindex()]
+    missing = [name for name in setting.split(",") if name not in present]
+    if setting and missing:
+        yield (
+            "warning",
+            "interface",
+            "GLOO_SOCKET_IFNAME=%s: no interface here is %s, and Gloo takes whole names alone: %s are here"
+            % (setting, missing[0], ", ".join(present[:8])),
+        )
+
+
+def check_bootstrap(rows: list[Interface], chosen: Interface | None, setting: str, nodes: int) -> Iterator[Finding]:
+    """Yield why NCCL cannot start over the interface that it will choose.
+
+    Args:
+        rows: The node's interfaces.
+        chosen: The one that NCCL will choose; None where there is none.
+        setting: The value of NCCL_SOCKET_IFNAME.
+        nodes: Number of the job's nodes.
+    """
     if chosen is None:
-        yield "error", "interface", "NCCL_SOCKET_IFNAME=%s fits no interface that is up" % setting
+        states = ", ".join("%s%s" % (name, "" if is_running else " (down)") for name, _, is_running in rows[:8])
+        yield "error", "interface", "NCCL_SOCKET_IFNAME=%s fits no interface that is up: %s" % (setting, states)
     elif nodes > 1 and NODE_LOCAL_INTERFACE.match(chosen[0]):
         # Of others only the name says it: a neighbour that is not reached at its address is an error of its own.
         severity = "error" if chosen[1].startswith("127.") else "warning"

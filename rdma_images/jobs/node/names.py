@@ -78,9 +78,14 @@ def check_names(rows: list[Interface], nodes: int, rank: int, master: str) -> It
         yield "warning", "names", "%s, the first node's name, leads to this node itself: correct /etc/hosts" % master
 
 
-def check_port(rank: int, port: str) -> Iterator[Finding]:
-    """Yield a finding if something already listens on the first node where ranks are to meet."""
-    if rank or not port.isdigit() or not 0 < int(port) < 1 << 16:
+def check_port(rank: int, port: str, nodes: int = 1) -> Iterator[Finding]:
+    """Yield a port where no ranks can meet: one that is no port, or on which something listens on the first node."""
+    number = int(port) if port.isdigit() and port.isascii() else -1
+    if port and not 0 <= number < 1 << 16:
+        yield "warning", "port", "MASTER_PORT=%s is no port: a number from 1 to 65535" % port
+    elif number == 0 and nodes > 1:
+        yield "warning", "port", "MASTER_PORT=0 is another free port on each node, so that ranks do not meet: name one"
+    if rank or not 0 < number < 1 << 16:
         return
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -36,8 +36,11 @@ LEAVING_SECONDS = 10.0  # seconds for the neighbour to come after that
 CONNECT_SECONDS = 5.0  # seconds for a connection to the neighbour
 LARGE_MESSAGE = 1 << 18  # bytes: more than the packets of any MTU
 MAX_CLOCK_SECONDS = 30.0  # seconds between clocks, after which tickets and certificates are refused
-# Settings that decide how nodes reach each other, and should be the same on all of them.
-SHARED_SETTINGS = re.compile(r"(NCCL|FI|OFI_NCCL|UCX|UCCL|NVSHMEM|GLOO)_(?!DEBUG|HOSTID|LOG_)\w+")
+# Settings that decide how nodes and ranks reach each other, and should be the same on all nodes. MASTER_ADDR need not:
+# the first node may call itself localhost.
+SHARED_SETTINGS = re.compile(
+    r"(NCCL|FI|OFI_NCCL|UCX|UCCL|NVSHMEM|GLOO)_(?!DEBUG|HOSTID|LOG_)\w+|(PET_)?(MASTER_PORT|NNODES)|WORLD_SIZE"
+)
 
 
 def describe_connection_error(error: OSError) -> str:

@@ -21,6 +21,7 @@ from rdma_images.jobs.node.gpus import check_cuda, check_fabric_manager, check_g
 from rdma_images.jobs.node.interfaces import (
     bootstrap_interface,
     check_bootstrap,
+    check_gloo_names,
     check_ipv6,
     check_proxy,
     check_route,
@@ -93,12 +94,13 @@ def check(options: argparse.Namespace) -> Iterator[Finding]:
     rows = read_interfaces()
     setting = os.environ.get("NCCL_SOCKET_IFNAME", "")
     chosen = bootstrap_interface(rows, setting, nccl)
-    yield from check_bootstrap(chosen, setting, options.nodes)
+    yield from check_bootstrap(rows, chosen, setting, options.nodes)
+    yield from check_gloo_names(os.environ.get("GLOO_SOCKET_IFNAME", ""))
     yield from check_route(root, chosen)
     yield from check_proxy(root, options.nodes)
     yield from check_names(rows, options.nodes, options.rank, options.master)
     yield from check_full_name()
-    yield from check_port(options.rank, os.environ.get("MASTER_PORT", ""))
+    yield from check_port(options.rank, os.environ.get("MASTER_PORT", ""), options.nodes)
     if options.nodes > 1 and options.master and chosen:
         devices = read_devices(root)
         facts = node_facts(root, devices, node_name(), nccl)

@@ -20,6 +20,13 @@ def test_missing_gpus(tmp_path: Path) -> None:
         ({}, 8, ""),
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, 2, ""),
         ({"CUDA_VISIBLE_DEVICES": "3"}, 0, ""),
+        ({"CUDA_VISIBLE_DEVICES": "8"}, 0, "warning CUDA_VISIBLE_DEVICES=8 leaves none of the 8 GPUs"),
+        ({"CUDA_VISIBLE_DEVICES": "0,8"}, 2, "error CUDA_VISIBLE_DEVICES=0,8 leaves 1 of 2 GPUs"),
+        (
+            {"CUDA_VISIBLE_DEVICES": "NoDevFiles"},
+            0,
+            "warning CUDA_VISIBLE_DEVICES=NoDevFiles leaves none of the 8 GPUs, as Slurm sets it",
+        ),
         ({"CUDA_VISIBLE_DEVICES": "0"}, 2, "error CUDA_VISIBLE_DEVICES=0 leaves 1 of 2 GPUs"),
         ({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, 2, "error CUDA_VISIBLE_DEVICES=0,-1,1 leaves 1 of 2 GPUs"),
         ({"CUDA_VISIBLE_DEVICES": ""}, 2, "error CUDA_VISIBLE_DEVICES= leaves 0 of 2 GPUs"),
@@ -32,8 +39,8 @@ def test_missing_gpus(tmp_path: Path) -> None:
     ],
 )
 def test_gpus_that_a_variable_takes(variables: dict[str, str], count: int, finding: str) -> None:
-    """As in Lightning-AI/pytorch-lightning issue 16828 and snakemake/snakemake-executor-plugin-slurm issue 316."""
-    findings = [f"{severity} {sentence}" for severity, _, sentence in gpus.check_visible_gpus(variables, count)]
+    """As in pytorch-lightning issue 16828, snakemake-executor-plugin-slurm issue 316 and ray pull request 7014."""
+    findings = [f"{severity} {sentence}" for severity, _, sentence in gpus.check_visible_gpus(variables, count, 8)]
     assert len(findings) == bool(finding)
     assert all(sentence.startswith(finding) for sentence in findings)
 
@@ -141,6 +148,15 @@ def test_cuda_that_does_not_start(code: int, text: str, expected: list[str], mon
     monkeypatch.setattr(gpus, "run_program", lambda *_: (code, text))
     sentences = [sentence for _, _, sentence in gpus.check_cuda("", ["/dev/nvidia0"])]
     assert [text[: len(start)] for text, start in zip(sentences, expected, strict=True)] == expected
+
+
+def test_a_container_without_the_drivers_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in mudler/LocalAI issue 11973: NVML is there."""
+    monkeypatch.setattr(gpus, "has_library", lambda _: False)
+    ((severity, _, sentence),) = gpus.check_cuda("", ["/dev/nvidia0"])
+    assert severity == "error"
+    assert sentence.startswith("libcuda.so.1, the driver's, is not found, and GPUs are here")
+    assert not list(gpus.check_cuda("", []))
 
 
 @pytest.mark.parametrize(

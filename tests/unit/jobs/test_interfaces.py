@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -74,10 +75,27 @@ def test_the_rule_of_a_version_of_nccl(
 def test_interfaces_that_lead_to_no_other_node(
     name: str, address: str, setting: str, expected: tuple[str, str] | None
 ) -> None:
-    yielded = list(interfaces.check_bootstrap((name, address, True), setting, 2))
-    assert not list(interfaces.check_bootstrap((name, address, True), setting, 1))
+    row = (name, address, True)
+    yielded = list(interfaces.check_bootstrap([row], row, setting, 2))
+    assert not list(interfaces.check_bootstrap([row], row, setting, 1))
     assert [severity for severity, _, _ in yielded] == ([expected[0]] if expected else [])
     assert all(expected and f"NCCL will start over {name} ({address}), {expected[1]}" in row[2] for row in yielded)
+
+
+def test_a_setting_that_fits_no_interface_names_those_that_are_here() -> None:
+    """As in ray-project/ray issue 30333."""
+    rows = [("lo", "127.0.0.1", True), ("wlp3s0", "192.0.2.1", True), ("enp4s0", "192.0.2.2", False)]
+    ((_, _, sentence),) = interfaces.check_bootstrap(rows, None, "en,eth", 2)
+    assert sentence == "NCCL_SOCKET_IFNAME=en,eth fits no interface that is up: lo, wlp3s0, enp4s0 (down)"
+
+
+@pytest.mark.parametrize(
+    ("setting", "count"), [("", 0), ("eth0", 0), ("lo,eth0", 0), ("eth", 1), ("^lo,docker", 1), ("=eth0", 1)]
+)
+def test_gloo_takes_whole_names_of_interfaces(setting: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in aws-samples/aws-do-eks pull request 51."""
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "eth0")])
+    assert len(list(interfaces.check_gloo_names(setting))) == count
 
 
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("ip"), reason="only root may make a network")
@@ -103,9 +121,8 @@ exec "$@"
 def test_an_interface_inside_the_node(tmp_path: Path) -> None:
     lines = run_check(tmp_path, "--nodes=2", NCCL_SOCKET_IFNAME="lo")
     assert any(line.startswith("error interface: NCCL will start over lo (127.0.0.1), which other") for line in lines)
-    assert "error interface: NCCL_SOCKET_IFNAME=none fits no interface that is up" in run_check(
-        tmp_path, NCCL_SOCKET_IFNAME="none"
-    )
+    lines = run_check(tmp_path, NCCL_SOCKET_IFNAME="none")
+    assert any(line.startswith("error interface: NCCL_SOCKET_IFNAME=none fits no interface") for line in lines)
 
 
 ROUTES = """Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT

@@ -49,6 +49,20 @@ def test_a_port_in_use_on_the_first_node() -> None:
     assert not list(names.check_port(0, "0"))
 
 
+@pytest.mark.parametrize(
+    ("port", "nodes", "start"),
+    [
+        ("", 2, ""),
+        ("0", 2, "MASTER_PORT=0 is another free port on each node"),
+        ("80000", 1, "MASTER_PORT=80000 is no port"),
+        ("$PORT", 2, "MASTER_PORT=$PORT is no port"),
+    ],
+)
+def test_ports_where_no_ranks_meet(port: str, nodes: int, start: str) -> None:
+    """As in deepspeedai/DeepSpeed issue 1656 and jaywalnut310/vits issue 52."""
+    assert [sentence[: len(start)] for _, _, sentence in names.check_port(1, port, nodes)] == ([start] if start else [])
+
+
 @pytest.mark.parametrize(("full_name", "count"), [("1.0.0.ip6.arpa.invalid", 1), ("localhost", 0), ("own", 0)])
 def test_a_full_name_without_an_address(full_name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "own")

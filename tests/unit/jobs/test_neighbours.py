@@ -260,6 +260,16 @@ def test_settings_that_differ_between_nodes_are_named(monkeypatch: pytest.Monkey
     assert neighbours.describe_differences([facts, other]) == ["NCCL_IB_HCA differs: mlx5_0 on 1 nodes; nothing on b"]
 
 
+def test_ports_that_differ_between_nodes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in pytorch/pytorch issue 53395: each process takes a free port of its own."""
+    facts = []
+    for name in ("a", "b"):
+        monkeypatch.setenv("MASTER_PORT", "2345" + name)
+        monkeypatch.setenv("MASTER_ADDR", "localhost" if name == "a" else "a")
+        facts.append(neighbours.node_facts("", [], name))
+    assert neighbours.describe_differences(facts) == ["MASTER_PORT differs: 2345a on 1 nodes; 2345b on b"]
+
+
 def test_nodes_whose_names_have_addresses_of_two_families(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in pytorch/gloo issue 399."""
     facts = []
