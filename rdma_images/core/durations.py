@@ -15,5 +15,6 @@ def parse_duration(text: str, option: str) -> int:
     """
     match = _DURATION.fullmatch(text)
     if not match:
-        raise RefusedError(f"{option} {text}: not a time\nwrite it as 90s, 30m, 4h or 2d")
+        problem = "has no unit" if text.isdecimal() else "not a time"
+        raise RefusedError(f"{option} {text}: {problem}\nwrite it as 90s, 30m, 4h or 2d")
     return int(match[1]) * _SECONDS[match[2]]

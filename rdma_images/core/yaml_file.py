@@ -300,6 +300,8 @@ def expectation(error: Any) -> str:
             return "true or false"
         case "greater_than_equal":
             return f"{error['ctx']['ge']} or more"
+        case "less_than_equal":
+            return f"{error['ctx']['le']} or less"
         case _:
             return ""
 

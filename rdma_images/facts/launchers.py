@@ -79,6 +79,15 @@ class LauncherVariable(Row):
         )
 
 
+class FieldForm(Row):
+    """The form of some fields' values, a regular expression, and an example in words."""
+
+    fields: tuple[str, ...]
+    kinds: tuple[Kind, ...]  # of the launchers that take it
+    form: str
+    example: str
+
+
 class FabricFolders(Row):
     """Folders of an image and of a node that its fabric is made of."""
 
@@ -165,6 +174,7 @@ class Launchers(FactsFile):
     variables: dict[str, LauncherVariable]
     parameters: dict[str, Parameter]  # of every launcher
     fields: dict[str, str]  # the fields of a job: their meaning, by name
+    forms: dict[str, FieldForm]
     fabric_folders: FabricFolders
     launchers: dict[str, Launcher]
     rank_starters: dict[str, RankStarter]
@@ -193,6 +203,7 @@ class Launchers(FactsFile):
         for name, variable in self.variables.items():
             if variable.instances is not None:
                 yield ("variables", name, "instances"), variable.instances
+        yield from ((("forms", name, "form"), row.form) for name, row in self.forms.items())
         for name, row in self.launchers.items():
             tables.append((("launchers", name, "parameters"), row.parameters))
             for key, form in (("instances", row.instances), ("image", row.image)):

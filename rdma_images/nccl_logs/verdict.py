@@ -54,6 +54,14 @@ def verdict(path: Path) -> Verdict:
     return judge_summary(log_parser.summary(), wordings)
 
 
+def logs_channels(subsystems: str) -> bool:
+    """Return whether NCCL logs its channels with this value of NCCL_DEBUG_SUBSYS: they are of INIT and of NET."""
+    names = set(subsystems.removeprefix("^").upper().split(","))
+    if subsystems.startswith("^"):  # all but these
+        return "ALL" not in names and not {"INIT", "NET"} <= names
+    return bool(names & {"INIT", "NET", "ALL"})
+
+
 def load_wordings() -> NcclLogs:
     """Return facts/nccl-logs.yaml."""
     return facts_file.read(NcclLogs)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rdma_images.core import yaml_file
+from rdma_images.core import paths, yaml_file
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES, Fabric, Image
 from rdma_images.core.paths import COMMAND
@@ -50,9 +50,10 @@ def compose(request: JobRequest, project: Project) -> Job:
     request = _with_only_launch(request, facts)
     parts = _parts(request, project)
     _refuse_unknown_fields(request, parts.launcher, facts)
+    _refuse_forms(request.work, parts.launcher, facts)
     _refuse_characters(request, parts.launcher)
     _refuse_shell_words(request.command)
-    _refuse_combinations(request.work)
+    _refuse_combinations(request)
     check_links(request.work, parts.launcher.kind in COPIES_CODE)
     rows = _parameters(parts, facts)
     parameter_values = parse_parameters(rows, _with_fields(request, parts.launcher), f"launcher {request.launcher}")
@@ -155,7 +156,9 @@ def _work_values(work: Work, parts: _Parts) -> Iterator[JobValue]:
     for mount in work.mounts:
         yield JobValue(mount.to, mount.source, _field_support(parts, f"mount.{mount.kind}"), "mounts")
     if work.code:
-        yield JobValue("code", work.code.folder, _field_support(parts, "code"), "code")
+        is_around = Path(work.code.folder) in paths.PROJECT.resolve().parents
+        note = "; this project's whole folder is in it" if is_around else ""
+        yield JobValue("code", work.code.folder, f"{_field_support(parts, 'code')}{note}", "code")
 
 
 def _with_only_launch(request: JobRequest, facts: Facts) -> JobRequest:
@@ -190,6 +193,18 @@ def _refuse_unknown_fields(request: JobRequest, launcher: Launcher, facts: Facts
         raise RefusedError("\n".join([*lines, f"{COMMAND} job.launchers --fields shows what each launcher supports"]))
 
 
+def _refuse_forms(work: Work, launcher: Launcher, facts: Facts) -> None:
+    """Raise RefusedError for a value that is not of the form that the launcher takes."""
+    forms = [form for form in facts.launchers.forms.values() if launcher.kind in form.kinds]
+    for name, value in work.values():
+        for form in forms:
+            if name in form.fields and not re.fullmatch(form.form, value):
+                raise RefusedError(
+                    f"{name} {value}: not of a form that this launcher takes [{facts.launchers.cite(form)}]\n"
+                    f"write {form.example}"
+                )
+
+
 def _refuse_characters(request: JobRequest, launcher: Launcher) -> None:
     """Raise RefusedError for a command or a variable with characters that no file of the job can carry."""
     texts = {**{"the command": "".join(request.command)}, **request.work.env}
@@ -222,15 +237,23 @@ def _refuse_shell_words(command: Sequence[str]) -> None:
         )
 
 
-def _refuse_combinations(work: Work) -> None:
-    """Raise RefusedError for an elastic job that torchrun does not start, and for two folders at one path."""
+def _refuse_combinations(request: JobRequest) -> None:
+    """Raise RefusedError for fields that exclude each other."""
+    work = request.work
     if work.least_nodes and work.launch not in (None, "torchrun"):
         raise RefusedError(
             f"least-nodes {work.least_nodes}: only torchrun goes on with fewer nodes, and launch is {work.launch}\n"
             "leave one of them out"
         )
-    paths = [mount.to for mount in work.mounts] + ([work.code.to] if work.code else [])
-    if repeated := next((path for path in paths if paths.count(path) > 1), None):
+    if work.least_nodes > request.nodes:
+        raise RefusedError(
+            f"least-nodes {work.least_nodes}: the job has {request.nodes} nodes\n"
+            "give the fewest with which the training goes on, and with nodes the most"
+        )
+    if both := sorted(work.env.keys() & work.secrets.keys()):
+        raise RefusedError(f"{both[0]} is both a variable of env and a secret\nleave one of them out")
+    folders = [mount.to for mount in work.mounts] + ([work.code.to] if work.code else [])
+    if repeated := next((folder for folder in folders if folders.count(folder) > 1), None):
         raise RefusedError(f"two folders are mounted at {repeated}, which no container can have\nmove one of them")
 
 

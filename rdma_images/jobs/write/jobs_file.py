@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -17,6 +18,8 @@ from rdma_images.jobs.write.work import Code, Launch, Work
 from rdma_images.plan.additions import VARIABLE_NAME, AbsolutePath, Command
 
 FILE = "jobs.yaml"
+# Bounds of what can be meant: Amazon EKS takes 100,000 nodes in a cluster, and no other launcher more.
+MAX_NODES, MAX_REPLICAS, MAX_RESTARTS, MAX_DAYS = 100_000, 1_000, 10_000, 365
 # Of a job here, and of the user's part of a job.
 SAME_FIELDS = (
     *("env", "secrets", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector"),
@@ -52,6 +55,12 @@ def _word(text: str) -> str:
     return text
 
 
+def _duration(text: str) -> str:
+    if _as_value_error(lambda: parse_duration(text, "time")) > MAX_DAYS * 86400:
+        raise ValueError(f"time {text}: more than {MAX_DAYS}d")
+    return text
+
+
 def _toleration(text: str) -> str:
     if not work.TOLERATION.fullmatch(text):
         raise ValueError(f"{text!r} is no toleration: write KEY, KEY:EFFECT or KEY=VALUE:EFFECT")
@@ -59,7 +68,8 @@ def _toleration(text: str) -> str:
 
 
 MountText = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: work.parse_mount(text)) and text)]
-Duration = Annotated[str, AfterValidator(lambda text: _as_value_error(lambda: parse_duration(text, "time")) and text)]
+Duration = Annotated[str, AfterValidator(_duration)]
+Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
 Name = Annotated[str, AfterValidator(_word)]
 Toleration = Annotated[str, AfterValidator(_toleration)]
 
@@ -68,11 +78,11 @@ class RoleEntry(yaml_file.Strict):
     """A part of a server, as prefill, decode or a router."""
 
     command: Command = Field(description="What each node of the part runs, as a list or a line of shell words.")
-    nodes: Annotated[int, Field(ge=1)] = Field(default=1, description="The nodes of one server of this role.")
+    nodes: Nodes = Field(default=1, description="The nodes of one server of this role.")
     gpus: Annotated[int, Field(ge=0)] | None = Field(
         default=None, description="GPUs of each node; without it all. 0: a part without GPUs and fabric, as a router."
     )
-    replicas: Annotated[int, Field(ge=1)] = Field(default=1, description="How many such servers.")
+    replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(default=1, description="How many such servers.")
     launch: Launch | None = Field(default=None, description="What starts the command; without it the job's.")
     env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(
         default_factory=dict, description="Variables of this role alone."
@@ -93,14 +103,14 @@ class JobEntry(yaml_file.Strict):
     image: str = Field(default="", description="host/repository@sha256:…; without it the published one of `target`.")
     launcher: str = Field(default="", description="What starts the job, as mpijob, slurm or docker.")
     instance: str = Field(default="", description="The instance type, as p5.48xlarge.")
-    nodes: Annotated[int, Field(ge=1)] = Field(default=1, description="How many nodes.")
+    nodes: Nodes = Field(default=1, description="How many nodes.")
     gpus: Annotated[int, Field(ge=1)] | None = Field(default=None, description="GPUs of each node; without it all.")
     command: Command = Field(default=(), description="What each rank runs, as a list or a line of shell words.")
     launch: Launch | None = Field(default=None, description="What starts the ranks of a node; torchrun by default.")
     least_nodes: Annotated[int, Field(ge=0)] = Field(
         default=0, description="Elastic: the training goes on with as few nodes as this."
     )
-    restarts: Annotated[int, Field(ge=0)] = Field(
+    restarts: Annotated[int, Field(ge=0, le=MAX_RESTARTS)] = Field(
         default=0, description="How often a failed or preempted attempt is started again, from its checkpoint."
     )
     time: Duration | None = Field(default=None, description="How long the job may run: 90s, 30m, 4h or 2d.")
@@ -228,6 +238,10 @@ def _work(entry: JobEntry) -> Work:
         folder = (paths.PROJECT / name).resolve()
         if re.search("[:,\n]", str(folder)):
             raise RefusedError(f"code {name}: {folder} has a colon, comma or line break, which ends a mount\nrename it")
+        if folder.is_file():
+            raise RefusedError(
+                f"code {name}: {folder} is a file\nwrite code: {Path(name).parent}, and {folder.name} in the command"
+            )
         if not folder.is_dir():
             raise RefusedError(f"code {name}: {folder} is no folder\nname one beside {FILE}, or by its whole path")
         code = Code(str(folder), target)

@@ -1,7 +1,7 @@
 """Which of a user's variables and mounts take the fabric away from a job, or replace what its launcher sets."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rdma_images.core.errors import RefusedError, suggestion
@@ -11,11 +11,16 @@ from rdma_images.facts.environment import Environment, Variable
 from rdma_images.facts.instances import InstanceType
 from rdma_images.jobs.write.job import JobValue
 from rdma_images.jobs.write.work import Launch, Work
+from rdma_images.nccl_logs.verdict import logs_channels
 from rdma_images.plan import runtime
+from rdma_images.validate.probes import leftovers
 
-LOG_VARIABLES = {"NCCL_DEBUG": r"INFO|TRACE", "NCCL_DEBUG_FILE": r"(?!)"}  # the values that leave a log to judge
-
-
+# Variables of NCCL's log, each with whether a value leaves one to judge.
+LOG_VARIABLES: Mapping[str, Callable[[str], bool]] = {
+    "NCCL_DEBUG": lambda value: value in ("INFO", "TRACE"),
+    "NCCL_DEBUG_SUBSYS": logs_channels,
+    "NCCL_DEBUG_FILE": lambda _: False,
+}
 # Variables that replace the image's, each with why that does harm, and its source.
 SEARCH_PATHS = {
     "PATH": ("the launcher finds its programs in the image's", "execvp(3)"),
@@ -76,6 +81,7 @@ def check(
     overrides = [
         *_search_paths(work, baked),
         *_launch_variables(work, launch),
+        *_secrets(work),
         *_variables(work, baked, node, network, versions),
         *_mounts(work, facts),
     ]
@@ -108,6 +114,14 @@ def _launch_variables(work: Work, launch: Launch) -> Iterator[Override]:
                 yield Override(name, _setting(name, work), why, source)
 
 
+def _secrets(work: Work) -> Iterator[Override]:
+    """Yield the variables whose value is a secret, by its form or by their names, without the value."""
+    for name, value in work.env.items():
+        if leftovers.is_secret(name, value) or leftovers.named_as_secret(name, value):
+            why = f"the files of the job would show its value, which may be a secret; --secret {name} reads it later"
+            yield Override(name, name, why, "env")
+
+
 def _setting(name: str, work: Work) -> str:
     """Return what the job sets; a secret by its name alone."""
     return f"{name}={work.env[name]}" if name in work.env else name
@@ -122,7 +136,7 @@ def _variables(
             fabric = FABRIC_TITLES[node.fabric]
             reason = f"the image sets {name}={baked[name]}, so that NCCL ends where {fabric} is not there"
             yield Override(name, f"{name}={value}", reason, "the image")
-        elif name in LOG_VARIABLES and not re.fullmatch(LOG_VARIABLES[name], value):
+        elif name in LOG_VARIABLES and not LOG_VARIABLES[name](value):
             yield Override(name, f"{name}={value}", "no log would say which network NCCL used", "facts/launchers.yaml")
         elif name == "NCCL_NET" and value.lower() == "socket":
             yield Override(

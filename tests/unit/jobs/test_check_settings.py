@@ -29,6 +29,13 @@ from tests.support.foreign_jobs import findings, pods, rated_messages, sbatch
         ),
         ("NCCL_DEBUG=info", "", ""),
         (
+            "NCCL_DEBUG_SUBSYS=COLL",
+            "warning",
+            "NCCL_DEBUG_SUBSYS=COLL leaves INIT and NET out: no log says which network NCCL used",
+        ),
+        ("NCCL_DEBUG_SUBSYS=init,coll", "", ""),
+        ("NCCL_DEBUG_SUBSYS=^COLL", "", ""),
+        (
             "UCX_NET_DEVICES=mlx5_0",
             "warning",
             "UCX_NET_DEVICES=mlx5_0 names no port: UCX's names are as mlx5_0:1",

@@ -63,10 +63,53 @@ def test_a_mount_of_another_form_is_refused(text: str) -> None:
             Work(mounts=(work.parse_mount("/a:/x"), work.parse_mount("/b:/x"))),
             "two folders are mounted at /x, which no container can have",
         ),
+        (Work(least_nodes=5), "least-nodes 5: the job has 2 nodes"),
+        (Work(env={"A": "1"}, secrets={"A": "secret:a/b"}), "A is both a variable of env and a secret"),
     ],
 )
 def test_what_does_not_go_together_is_refused(part: Work, sentence: str) -> None:
     assert sentence in refusal("pytorchjob", part)
+
+
+@pytest.mark.parametrize(
+    "launcher", ["mpijob", "trainjob", "pytorchjob", "leaderworkerset", "rayjob", "arena", "skypilot"]
+)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"node_selector": {"a b": "c d"}},
+        {"node_selector": {"pool": "two words"}},
+        {"tolerations": ("-a=b",)},
+        {"pull_secrets": ("A B",)},
+        {"service_account": "Sam"},
+        {"priority": "High"},
+        {"topology": "1@10:00"},
+    ],
+)
+def test_what_no_launcher_on_kubernetes_takes_is_refused(launcher: str, changes: dict[str, Any]) -> None:
+    fields = jobs.load_project().facts.launchers.launchers[launcher].fields
+    (name,) = changes
+    if name.replace("_", "-") in fields:
+        fabric, starter = "erdma" if launcher == "arena" else "efa", "mpirun" if launcher == "mpijob" else "torchrun"
+        with pytest.raises(RefusedError, match=rf"^{name.replace('_', '-')} .*not of a form that this launcher takes"):
+            jobs.job(launcher, fabric, starter, work=Work(**changes))
+
+
+@pytest.mark.parametrize(("topology", "is_taken"), [("1", True), ("2@1-00", True), ("topology.k8s.aws/x", False)])
+def test_slurm_takes_a_number_of_switches(topology: str, is_taken: bool) -> None:
+    if is_taken:
+        assert f"--switches={topology}" in files("slurm", Work(topology=topology))["job.sbatch"]
+    else:
+        assert "write how many switches" in refusal("slurm", Work(topology=topology))
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "NOTE", "WANDB_API_KEY"])
+def test_a_secret_among_the_variables_is_refused_without_its_value(name: str) -> None:
+    token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh"
+    refusal_text = refusal("slurm", Work(env={name: token}))
+    assert f"--secret {name}" in refusal_text
+    assert f"--allow {name}" in refusal_text
+    assert token not in refusal_text
 
 
 def test_tcp_is_refused_in_an_image_that_sets_no_network() -> None:
@@ -137,6 +180,10 @@ def test_a_job_of_jobs_yaml_with_options_over_it(tmp_path: Path, monkeypatch: py
         ("nodes: two", "jobs.yaml:4: jobs.a.nodes is 'two', but must be a whole number"),
         ("spot: maybe", "jobs.yaml:4: jobs.a.spot is 'maybe', but must be true or false"),
         ("service-account: a b", "jobs.yaml:4: jobs.a.service-account: 'a b' is no name: write it without spaces"),
+        ("nodes: 1000000000", "jobs.a.nodes is '1000000000', but must be 100000 or less"),
+        ("restarts: 1000000000", "jobs.a.restarts is '1000000000', but must be 10000 or less"),
+        ("time: 99999d", "time 99999d: more than 365d"),
+        ("time: 30", "time 30: has no unit"),
         ('replicas: "two"', "jobs.yaml:4: unknown key 'replicas' in jobs.a"),
         ('roles: {p: {command: x, replicas: "two"}}', "jobs.a.roles.p.replicas is 'two', but must be a whole number"),
     ],
@@ -160,6 +207,24 @@ def test_a_folder_of_code_whose_name_ends_a_mount_is_refused(tmp_path: Path, mon
     entry = jobs_file.with_options(entry, {"code": "my cöde"})
     request = jobs_file.request(entry, (), "training")
     assert request.work.code == Code(str(tmp_path / "my cöde"), work.CODE)
+
+
+def test_a_file_in_place_of_a_folder_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, JOB, monkeypatch)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    entry = jobs_file.with_options(jobs_file.load("training"), {"code": "src/train.py"})
+    with pytest.raises(RefusedError, match=r"train\.py is a file\nwrite code: src, and train\.py in the command"):
+        jobs_file.request(entry, (), "training")
+
+
+def test_code_with_the_project_in_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "team"
+    folder.mkdir()
+    write(folder, "jobs: {}", monkeypatch)
+    job = jobs.job("slurm", "efa", "torchrun", work=Work(code=Code(str(tmp_path), work.CODE)))
+    (why,) = [value.why for value in job.values if value.name == "code"]
+    assert why.endswith("; this project's whole folder is in it")
 
 
 def test_a_job_that_is_not_there_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,6 +260,8 @@ def test_what_a_launcher_cannot_do_is_refused_by_name() -> None:
         (Work(env={"NCCL_NET": "Socket"}), "NCCL_NET", "the image sets NCCL_NET=Libfabric"),
         (Work(env={"NCCL_IB_DISABLE": "1", "NCCL_NET_PLUGIN": "none"}), "NCCL_NET_PLUGIN", "facts"),
         (Work(env={"NCCL_DEBUG": "WARN"}), "NCCL_DEBUG", "no log would say"),
+        (Work(env={"NCCL_DEBUG_SUBSYS": "COLL"}), "NCCL_DEBUG_SUBSYS", "no log would say"),
+        (Work(env={"NCCL_DEBUG_SUBSYS": "^INIT,NET"}), "NCCL_DEBUG_SUBSYS", "no log would say"),
         (Work(mounts=(work.parse_mount("/x:/dev/infiniband"),)), "/dev/infiniband", "it hides or changes /dev"),
         (Work(mounts=(work.parse_mount("/x:/opt"),)), "/opt", "it hides or changes /opt/amazon"),
         (Work(code=Code("/x", "/usr/lib/x")), "/usr/lib/x", "it hides /usr/lib"),
@@ -249,7 +316,7 @@ def test_what_is_allowed_must_be_there() -> None:
     assert "--allow NCCL_NET" in refusal("slurm", Work(allow=("NCCL_NET",)))
 
 
-@pytest.mark.parametrize("variable", ["WANDB_PROJECT", "OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME"])
+@pytest.mark.parametrize("variable", ["WANDB_PROJECT", "OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME", "MAX_TOKENS"])
 def test_other_variables_stay_as_they_are(variable: str) -> None:
     assert f"export {variable}=ens" in files("slurm", Work(env={variable: "ens"}))["job.sbatch"]
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from rdma_images.jobs.check import image_reports
 from rdma_images.jobs.check.foreign_job import JobPart, Launch
 from rdma_images.jobs.check.rules.rule import CheckContext, RuleFinding, is_placeholder, rule
+from rdma_images.nccl_logs.verdict import logs_channels
 from rdma_images.validate.probes.tree import LISTED
 
 # What decides how ranks reach each other, and is of no use where mpirun or docker alone reads it.
@@ -192,6 +193,9 @@ def values_of_another_type(part: JobPart, _: CheckContext) -> Iterator[RuleFindi
         elif name == "NCCL_DEBUG" and value.upper() not in DEBUG_LEVELS:
             problem = f"NCCL_DEBUG={value[:40]} is none of {', '.join(DEBUG_LEVELS)}: NCCL prints nothing"
             yield word, problem, "write INFO", "warning"
+        elif name == "NCCL_DEBUG_SUBSYS" and not logs_channels(value):
+            problem = f"NCCL_DEBUG_SUBSYS={value[:40]} leaves INIT and NET out: no log says which network NCCL used"
+            yield word, problem, "add INIT,NET, or remove it", "warning"
         elif name == "UCX_NET_DEVICES" and re.fullmatch(r"(mlx|erdma|bnxt|irdma|rocep|ib)[^:,]*", value):
             problem = f"UCX_NET_DEVICES={value[:40]} names no port: UCX's names are as mlx5_0:1"
             yield word, problem, "write the port, as :1, behind each device", "warning"
