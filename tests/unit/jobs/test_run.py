@@ -1,8 +1,10 @@
 """What the generated scripts call, word by word: run with programs in the path that say how they were called."""
 
+import contextlib
 import json
 import os
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,6 +220,33 @@ def test_a_pod_leaves_commands_and_variables_as_they_are_told() -> None:
     assert "--pw 'a$$b' --x '$(A)'" in expand(text, variables)
     before = text.partition("train.py")[0]
     assert expand(before, variables) == before
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_what_follows_the_logs_of_nccl_ends_with_a_shell_that_ends_at_once(tmp_path: Path, shell: str) -> None:
+    """The follower is made to start after its parent's end, when its parent is process 1."""
+    containers = [pod["spec"]["containers"][0] for pod in jobs.pods(jobs.job("rayjob", "efa", "torchrun"))]
+    command = next(container["command"] for container in containers if container["name"] == "ray")
+    text = expand(command[-1], {}).replace("/tmp/nccl", str(tmp_path / "nccl"))
+    start, end = text.rindex("mkdir -p", 0, text.index("follower=$!")), text.index("follower=$!")
+    (tmp_path / "sh").write_text('#!/bin/dash\nsleep 0.3\nexec /bin/sh "$@"\n')
+    (tmp_path / "sh").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run([shell, "-c", text[start:end]], env=environment, check=True, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 10
+    while followers(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not followers(tmp_path)
+
+
+def followers(folder: Path) -> list[int]:
+    """Return the processes whose command line has a folder."""
+    processes = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in path.read_bytes():
+                processes.append(int(path.parent.name))
+    return processes
 
 
 def test_the_logs_of_nccl_are_printed_while_a_pod_runs(tmp_path: Path) -> None:

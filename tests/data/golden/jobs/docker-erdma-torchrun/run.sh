@@ -43,12 +43,13 @@ else
   echo "$(hostname): no python3, so the node was not checked" >&2
 fi) || exit 1
 mkdir -p /tmp/nccl
+read -r shell rest < /proc/self/stat  # before it can end, and its child belong to another
 sh -c '"'"'read -r process rest < /proc/self/stat
-while kill -0 "$PPID" && sleep 1; do
+while kill -0 "$1" && sleep 1; do
   for log in /tmp/nccl/*.log; do
     [ -e "$log" ] && mkdir "$log.read" && tail -n +1 -f --pid="$process" "$log" | sed -u "" &
   done
-done'"'"' 2>/dev/null &
+done'"'"' follow "$shell" 2>/dev/null &
 follower=$!
 torchrun --nnodes=2 --nproc-per-node=8 --node-rank="$1" \
   --master-addr="$2" --master-port=29500 --max-restarts=0 \
