@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rdma_images.core import files, yaml_file
 from rdma_images.core.errors import RefusedError
+from rdma_images.core.paths import COMMAND
 from rdma_images.jobs.check import compose_file, docker, kubernetes, sagemaker_request, sbatch_scripts
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, Trait
 
@@ -29,7 +30,7 @@ DOCUMENT = re.compile(r"^---.*$", re.MULTILINE)
 
 
 class TemplateError(Exception):
-    """A file from which a program makes manifests, or which defines kinds of them: no job is in it. Says which."""
+    """A file from which a program makes jobs, or which defines kinds of them: no job is in it. Says which."""
 
 
 def parts(path: Path) -> Iterator[JobPart]:
@@ -90,6 +91,9 @@ def _manifests(text: str, name: str) -> Iterator[JobPart]:
             raise
         documents = yaml_file.documents(OPEN_VALUE.sub(_plain_word, manifests), name, MAX_DEPTH)
     for document in documents:
+        jobs = document.data.get("jobs") if isinstance(document.data, dict) else None
+        if isinstance(jobs, dict) and any(isinstance(job, dict) and "launcher" in job for job in jobs.values()):
+            raise TemplateError(f"jobs of this tool: `{COMMAND} job --job NAME` checks one as it writes it")
         yield from kubernetes.parts(document)
         yield from compose_file.parts(document)
 

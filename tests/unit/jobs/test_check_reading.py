@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdma_images.core import paths
+from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.check import check_files, findings_table
 from tests.support.foreign_jobs import EFA, RUNTIME, checked, findings, pods
 from tests.unit.core.test_files import UNPRIVILEGED
@@ -161,3 +162,12 @@ def test_a_script_in_the_text_of_a_python_program_is_no_job(tmp_path: Path, text
     """As in stas00/ml-engineering, debug/torch-distributed-gpu-test.py."""
     (tmp_path / "job.yaml").write_text(pods())
     assert [part.title for part in checked(tmp_path, train_py=text).parts if "train.py" in part.file] == titles
+
+
+def test_jobs_of_this_tool_are_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text("jobs:\n  training: {launcher: slurm, nodes: two}\n")
+    (tmp_path / "workflow.yaml").write_text("jobs:\n  build: {runs-on: ubuntu-latest}\n")
+    with pytest.raises(RefusedError, match=r"no job in it\n.*/jobs.yaml: jobs of this tool: `invoke job --job NAME`"):
+        check_files([tmp_path])
+    with pytest.raises(RefusedError, match="no job in it\ngive a Kubernetes manifest"):
+        check_files([tmp_path / "workflow.yaml"])
