@@ -94,7 +94,7 @@ def job_watch(_: Context, log: str = "", timeout: str = "24h", json: bool = Fals
     else:
         last_verdict, code = watch.watch_log(Path("/dev/stdin" if log == "-" else log), limit, progress), 0
     show(dumps(asdict(last_verdict), indent=2) if json else f"{last_verdict.network}: {last_verdict.sentence}")
-    if code and last_verdict.good:
+    if code:
         raise Exit(f"{command[0]} ended with exit code {code}", code=1)
     if last_verdict.exit_code:
         raise Exit(code=last_verdict.exit_code)

@@ -18,6 +18,7 @@ class Wording(VersionedRow):
     component: Literal["nccl", "aws-ofi-nccl"] = Field(default="nccl", alias="of")
     requires_line: Pattern = ""  # found in some other line of the log, or this one means nothing
     stops: bool = False  # no job gets over it, whatever its channels use
+    started: bool = False  # only an NCCL that has started writes it
     degrades: bool = False  # the job goes on, much slower than it should
     anywhere: bool = False  # also in lines that are not NCCL's
     instead_of: tuple[str, ...] = ()  # causes that say nothing beside it

@@ -34,7 +34,9 @@ class LiveVerdict:
             self._parser.feed(block)
             summary = self._parser.summary()
             self.verdict = judge_summary(summary, self._wordings)
-            self.has_ended = bool(summary.fatal_faults)
+            failure = summary.failure
+            is_hopeless = failure and failure.has_ended and failure.network is False and not failure.is_effect
+            self.has_ended = bool(summary.fatal_faults or (self.verdict.network == "refused" and is_hopeless))
         return self.verdict.network != "unknown" and _outcome(earlier_verdict) != _outcome(self.verdict)
 
 

@@ -68,6 +68,7 @@ class LogSummary:
     causes: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()  # those of the causes that leave no job good, whatever its channels use
     fatal_faults: tuple[str, ...] = ()  # those of the faults that no job gets over
+    transfer_faults: tuple[str, ...] = ()  # those of them that end a job in which NCCL has started
     notes: tuple[str, ...] = ()
     failure: JobFailure | None = None  # what ended the job, whichever part it was
     has_ended: bool = False  # after one of them no job goes on, and this one has not
@@ -168,6 +169,7 @@ class LogParser:
         summary.causes = self._meanings(causes)
         summary.faults = self._meanings(row for row in causes if row.stops or row.degrades)
         summary.fatal_faults = self._meanings(row for row in causes if row.stops)
+        summary.transfer_faults = self._meanings(row for row in causes if row.stops and row.started)
         summary.differences = self._differences.sentence()
         summary.notes = self._meanings(self._wordings.notes.values())
         summary.failure = self.failure_reader.failure(summary.nccl, summary.ranks)

@@ -18,6 +18,7 @@ NetworkSentence = tuple[Network, str]  # and the sentence
 GOOD_NETWORKS = ("efa", "eRDMA", "InfiniBand", "one node")
 EFA = re.compile(r"efa(?:;.*)?")  # libfabric's name of a provider, with those layered over it
 MAX_FAULTS = 3  # in a sentence
+WHILE_RUNNING = "the transport failed while the job ran"
 ALL_RANKS = "give the log of all ranks, with NCCL_DEBUG=INFO and no NCCL_DEBUG_SUBSYS"
 
 
@@ -86,6 +87,8 @@ def judge_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     good = network in GOOD_NETWORKS and not summary.faults
     if network in GOOD_NETWORKS and summary.faults:
         sentence = f"{sentence}, but {'; '.join(summary.faults[-MAX_FAULTS:])}"
+    elif summary.channels and summary.transfer_faults and summary.transfer_faults[-1] not in sentence:
+        sentence = f"{sentence}; {WHILE_RUNNING}: {summary.transfer_faults[-1]}"
     if summary.differences:
         parts = (sentence, summary.differences) if network in GOOD_NETWORKS else (summary.differences, sentence)
         sentence = "; ".join(parts)
@@ -112,7 +115,9 @@ def _judge(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
         and not summary.channels
         and not (failure and failure.has_ended and failure.network is False)
     ):
-        return "refused", f"NCCL did not start: {summary.fatal_faults[-1]}"
+        fault = summary.fatal_faults[-1]
+        lead = WHILE_RUNNING if fault in summary.transfer_faults else "NCCL did not start"
+        return "refused", f"{lead}: {fault}"
     if failure and failure.has_ended and not summary.channels:
         return "refused", f"the job ended before NCCL had a channel: {failure.sentence}"
     if _on_one_node(summary):

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rdma_images.core.errors import RdmaImagesError
 from rdma_images.core.plain import plain
-from rdma_images.jobs.run.runner import CommandError
+from rdma_images.jobs.run.runner import CommandError, ProgramMissingError
 
 LIMIT = 60.0  # seconds
 TERMINATION_SECONDS = 15.0  # seconds for a program to end by itself
@@ -30,7 +29,7 @@ def output(
 
     Raises:
         CommandError: The program failed; the error has its own words.
-        RdmaImagesError: The program is not on the PATH.
+        ProgramMissingError: The program is not on the PATH.
     """
     with start(words, folder, stdout_file, subprocess.PIPE if stdin is not None else subprocess.DEVNULL) as process:
         try:
@@ -54,7 +53,7 @@ def start(
     errors: int = subprocess.PIPE,
     environment: Mapping[str, str] | None = None,
 ) -> "subprocess.Popen[str]":
-    """Return a program started in a session of its own. Raises RdmaImagesError where it is not on the PATH."""
+    """Return a program started in a session of its own. Raises ProgramMissingError where it is not on the PATH."""
     stdout = stdout_file.open("wb") if stdout_file else None
     try:
         return subprocess.Popen(
@@ -71,7 +70,7 @@ def start(
     except FileNotFoundError as error:
         if error.filename != str(words[0]):
             raise
-        raise RdmaImagesError(
+        raise ProgramMissingError(
             f"{words[0]} is not on the PATH, and this job is submitted with it\n"
             "install it, or submit the job elsewhere as its README.md says; then `job.result` reads its logs"
         ) from None

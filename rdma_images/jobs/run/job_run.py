@@ -21,7 +21,7 @@ from rdma_images.jobs.run import kubernetes, record, sagemaker, script, slurm
 from rdma_images.jobs.run.follow import JobOutcome, LogWatch, StopRequest, follow, remove, stoppable
 from rdma_images.jobs.run.node_output import NodeOutput
 from rdma_images.jobs.run.record import SubmissionRecord
-from rdma_images.jobs.run.runner import CommandError, Runner, Submission
+from rdma_images.jobs.run.runner import CommandError, ProgramMissingError, Runner, Submission
 from rdma_images.jobs.write import compose, create, folder
 from rdma_images.jobs.write.job import Job
 from rdma_images.selection.project import Project
@@ -156,7 +156,8 @@ class _JobRun:
             runner.submit()
         except RdmaImagesError as error:
             with contextlib.suppress(RdmaImagesError):
-                runner.delete()  # a part of it may be there
+                if not isinstance(error, ProgramMissingError):
+                    runner.delete()  # a part of it may be there
                 entry = replace(entry, cleanup="removed")
             self._record(replace(entry, ended=_now(), how="not submitted", why=str(error)))
             explanation = troubleshooting.fitting_entries([str(error)], submission.job.fabric, self.troubleshooting)

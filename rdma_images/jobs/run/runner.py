@@ -56,5 +56,9 @@ class Runner(Protocol):
         """Remove what was submitted and nothing else; return when it is gone. Callable before `submit`, too."""
 
 
+class ProgramMissingError(RdmaImagesError):
+    """A program is not on the PATH: nothing was started."""
+
+
 class CommandError(RdmaImagesError):
     """A program that failed, or did not answer in its time. It may do better a moment later."""

@@ -107,7 +107,7 @@ def test_a_job_ends_after_a_line_after_which_none_goes_on(
     assert (submission.how, "did not answer over RDMA" in submission.why) == (
         ("succeeded", False) if wait else ("failed", True)
     )
-    assert any("refused: NCCL did not start: a peer did not answer over RDMA" in line for line in lines)
+    assert any("refused: the transport failed while the job ran: a peer did not answer" in line for line in lines)
     assert calls.read_text().splitlines()[-1].startswith("docker rm --force j-")
 
 
@@ -162,8 +162,9 @@ def test_a_folder_that_is_no_jobs(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job_folder = write_job(tmp_path, "slurm")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RdmaImagesError, match=r"j was not submitted: sbatch is not on the PATH.*\ninstall it"):
-        start(job_folder)
+    for _ in range(2):  # nothing of the first try is there to be removed
+        with pytest.raises(RdmaImagesError, match=r"j was not submitted: sbatch is not on the PATH.*\ninstall it"):
+            start(job_folder)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

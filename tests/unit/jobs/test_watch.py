@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rdma_images.core import paths
 from rdma_images.core.errors import RdmaImagesError
 from rdma_images.jobs.run import follow, watch
 from rdma_images.nccl_logs import live
@@ -54,6 +55,29 @@ def test_a_command_keeps_its_output_and_its_exit_code(capfdbinary: pytest.Captur
     answer, code = watch.watch_command(["sh", "-c", "printf 'a\\377b\\n'; echo err >&2; exit 7"], 60, lambda _: None)
     assert (answer.network, code) == ("unknown", 7)
     assert capfdbinary.readouterr().out == b"a\xffb\nerr\n"
+
+
+def test_a_command_that_failed_is_said_to_have_failed() -> None:
+    words = [sys.executable, "-m", "invoke", "job.watch", "--", "sh", "-c", "exit 7"]
+    completed = subprocess.run(words, cwd=paths.PROJECT, capture_output=True, text=True)
+    assert completed.returncode == 1
+    assert "sh ended with exit code 7" in completed.stderr
+
+
+def test_a_command_is_ended_after_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "GRACE", 0.2)
+    line = "ImportError: /lib/libfabric.so.1: version `FABRIC_1.7' not found (required by /opt/x/libnccl-net.so)"
+    answer, _ = watch.watch_command(["sh", "-c", 'echo "$1"; exec sleep 600', "sh", line], 20, lambda _: None)
+    assert answer.network == "refused"
+
+
+def test_a_rank_that_may_start_again_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "GRACE", 0.2)
+    words = ["sh", "-c", "echo 'Signal 11 (SIGSEGV) received by PID 7'; sleep 1; echo again"]
+    said: list[bytes] = []
+    monkeypatch.setattr(watch, "_pass_on", said.append)
+    watch.watch_command(words, 20, lambda _: None)
+    assert b"again\n" in b"".join(said)
 
 
 def test_no_program() -> None:

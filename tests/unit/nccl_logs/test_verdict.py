@@ -771,6 +771,16 @@ def test_an_event_of_an_adapter_is_told(line: str, reason: str) -> None:
     assert reason in verdict_on("Using network IB", line).sentence
 
 
+def test_a_transfer_that_failed_is_told_as_one_of_a_job_that_ran() -> None:
+    unanswered = WARN + "NET/IB : Got completion from peer 10.0.0.1<1> with error 12, opcode 0, len 0, vendor err 129"
+    told = "the transport failed while the job ran: a peer did not answer over RDMA (status 12)"
+    assert verdict_on(unanswered).sentence.startswith(told)
+    after_channels = [*(LOGS / "gpu-two-nodes.log").read_text().splitlines(), unanswered]
+    result = judge_lines(after_channels, load_wordings())
+    assert (result.network, result.exit_code) == ("fallback", 1)
+    assert f"not EFA (8 NET/Libfabric); {told}" in result.sentence
+
+
 def test_a_link_that_went_down_is_why_a_transfer_had_no_answer() -> None:
     """As in NVIDIA/nccl 905. A link that comes back leaves the job slower, and does not end it."""
     unanswered = WARN + "NET/IB : Got completion from peer 10.0.0.1<1> with error 12, opcode 0, len 0, vendor err 129"
