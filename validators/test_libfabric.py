@@ -6,6 +6,7 @@ import pytest
 
 from rdma_images.core import versions
 from rdma_images.facts import facts_file
+from rdma_images.facts.efa_installer import NAME as EFA_INSTALLER
 from rdma_images.facts.efa_installer import Efa
 from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries, missing_in
 from rdma_images.inspection.measurements import Files, Libraries, MeasuredPackages
@@ -105,7 +106,7 @@ def test_libfabric_version(
     inspection: Inspection, libraries: Libraries, packages: MeasuredPackages, require: Requirement
 ) -> None:
     """The libfabric under /opt/amazon/efa is the EFA installer's, and no libefa or libibverbs is older than its own."""
-    if inspection.stand_in_id("efa-installer"):
+    if inspection.stand_in_id(EFA_INSTALLER):
         pytest.skip("a stand-in took the place of the EFA installer")
     installer = packages.efa_installer or pytest.skip("the image does not say which EFA installer made it")
     row = facts_file.read(Efa).releases.get(installer)

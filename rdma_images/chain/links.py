@@ -7,7 +7,9 @@ from rdma_images.chain.nccl_environment import DEFAULT_VERSION, nccl_environment
 from rdma_images.chain.verbs import PROVIDER, VERBS, opened_providers, provider_suffixes
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.facts import facts_file
+from rdma_images.facts.aws_ofi_nccl import NAME as OFI_PLUGIN
 from rdma_images.facts.aws_ofi_nccl import Plugin
+from rdma_images.facts.efa_installer import NAME as EFA_INSTALLER
 from rdma_images.facts.instances import Instances
 from rdma_images.inspection.chain import Evidence, Link
 from rdma_images.inspection.inspection import (
@@ -48,7 +50,6 @@ NO_SUCH_FILE = "cannot open shared object file: No such file or directory"  # dl
 OFI_VERSION = re.compile(r"Initializing aws-ofi-nccl (\S+)")
 WARNING = 2
 PLUGIN_VARIABLE, START_SCRIPTS = "NCCL_NET_PLUGIN", "/opt/nvidia/entrypoint.d/"  # that NVIDIA's entry point sources
-OFI_PLUGIN = "aws-ofi-nccl"
 EFA_PLUGINS = (OFI_PLUGIN, "uccl-efa")
 
 
@@ -248,7 +249,7 @@ def _judge_start(inspection: Inspection, run: StartedLibrary, libraries: Librari
         offered = plugin.exports.get(NET, []) if plugin else []
         return _interface_mismatch(run.path, offered, nccl_library.looks_for.get(NET, []) if nccl_library else []), ""
     network = nccl_environment(inspection.subject, inspection.measured).get("NCCL_NET", "")
-    stand_in = inspection.stand_in_id(OFI_PLUGIN) or inspection.stand_in_id("efa-installer")
+    stand_in = inspection.stand_in_id(OFI_PLUGIN) or inspection.stand_in_id(EFA_INSTALLER)
     # Loaded, the plugin takes the name in NCCL_NET where it is one of its own; a stand-in has one name.
     version = inspection.subject.label(f"component.{OFI_PLUGIN}") or None
     names = facts_file.read(Plugin).network_names(version) if stand_in else [run.network]

@@ -18,8 +18,8 @@ from rdma_images.core.source import Source
 from rdma_images.core.versions import at_least
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
+from rdma_images.facts.efa_installer import NAME
 
-NAME = "efa-installer"
 PLUGIN_PACKAGE = "libnccl-ofi"
 OPEN_MPI = "/opt/amazon/openmpi"  # the folder of the Open MPI that it brings
 FIRST_WITH_EFA = "2.0"  # of Debian's libfabric: trixie's 2.1.0 lists the provider efa, bookworm's 1.17.0 does not

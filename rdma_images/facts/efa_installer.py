@@ -3,6 +3,8 @@
 from rdma_images.core.image import Platform
 from rdma_images.facts.origin import FactsFile, Row, Version, VersionedRow, VersionUrl
 
+NAME = "efa-installer"
+
 
 class InstallerRelease(Row):
     """One release, with what it brings. What is not stated is not known."""
@@ -51,7 +53,7 @@ class InstallerDownload(Row):
 class Efa(FactsFile):
     """facts/efa-installer.yaml."""
 
-    FILE = "efa-installer.yaml"
+    FILE = f"{NAME}.yaml"
 
     releases: dict[Version, InstallerRelease]
     supported: tuple[SupportedDistribution, ...]

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rdma_images.components.aws_ofi_nccl import PluginDetails
+from rdma_images.components.efa_installer import LIBFABRIC, RDMA_CORE, InstallerDetails
 from rdma_images.components.efa_installer import NAME as INSTALLER
-from rdma_images.components.efa_installer import RDMA_CORE, InstallerDetails
 from rdma_images.components.erdma_apt import NAME as ERDMA
 from rdma_images.core import versions
 from rdma_images.core.errors import RefusedError
@@ -174,7 +174,8 @@ def _environment(image: Image, base: ExistingImage, hidden: tuple[str, ...]) -> 
 
 def _changes(image: Image, base: ExistingImage) -> Iterator[ImageChange]:
     if INSTALLER in image.components:
-        with_ = f"libfabric {image.components['libfabric'].version}" if "libfabric" in image.components else "libfabric"
+        libfabric = image.components.get(LIBFABRIC.name)
+        with_ = f"libfabric {libfabric.version}" if libfabric else "libfabric"
         reason = f"{with_}, rdma-core and Open MPI of EFA"
         if base.installer:
             yield ImageChange("replaced", f"EFA installer {base.installer}", f"by {image.version(INSTALLER)}: {reason}")

@@ -1,6 +1,5 @@
 """What a user types: exit codes, sentences, JSON; never a traceback."""
 
-import inspect
 import json
 import os
 import signal
@@ -9,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from invoke.exceptions import Exit
@@ -197,13 +195,6 @@ def test_a_short_option_is_a_letter_and_h_asks_for_help(invoke: Invoke) -> None:
     assert {option for option in short if not option[-1].isalpha() or option.endswith("-h")} == set()
     for words in (["build", "-h"], ["verdict", "-h"], ["job", "--help"], ["job.check", "--json", "--help"]):
         assert "Example: invoke" in invoke(*words).stdout
-
-
-def test_every_parameter_of_a_task_is_typed() -> None:
-    for name, task in all_tasks():
-        types = [parameter.annotation for parameter in inspect.signature(task.body).parameters.values()]
-        assert Any not in types, name
-        assert inspect.Parameter.empty not in types, name
 
 
 def test_changes_are_read_as_axis_and_value() -> None:

@@ -28,19 +28,13 @@ EDITS = {
     "matrix.yaml": (("    default:\n", "      gdrcopy: 2.5\n"),),
 }
 # Where the name of a component may be beside its own module: the loaders of the facts, which are files of that name;
-# the rules, which relate components; the probes, which travel into images and import nothing, and the chain, which
-# reads the projects that they name; the reader of source trees, each with its own way to read variables.
-COMPONENT_FOLDERS = (
-    "components/",
-    "facts/",
-    "plan/rules/",
-    "validate/probes/",
-    "chain/links.py",
-    "maintain/variable_names.py",
-)
-# Words that mean more than the component: the role and kind of a base, python's folder of the locks, torch's probe, the
-# library that a log and a probe name.
-AMBIGUOUS = frozenset({"base", "python", "pytorch", "cuda", "nccl", "cudnn", "libfabric"})
+# the rules, which relate components; the probes, which travel into images and import nothing; and the
+# reader of the package index, which fills the columns of their names.
+COMPONENT_FOLDERS = ("components/", "facts/", "plan/rules/", "validate/probes/", "maintain/facts_update/")
+# What every image stands on: what decides its wheels.
+FOUNDATION = frozenset({"base", "python", "pytorch", "cuda", "nccl"})
+# Words that mean more than the component: a log and a probe name the library, too.
+AMBIGUOUS = frozenset({"libfabric"})
 
 SCRIPT = """
 import json, sys
@@ -69,13 +63,26 @@ def literals(path: Path) -> set[str]:
     return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
-@pytest.mark.parametrize("name", sorted(components.BY_NAME.keys() - AMBIGUOUS))
+def looked_up(path: Path) -> set[str]:
+    """Return the components that a module looks up in an image: `components["nccl"]`, `components.get("nccl")`."""
+    lookup = re.compile(r"""components(?:\[|\.get\()['"]([\w-]+)""")
+    return set(lookup.findall(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", sorted(components.BY_NAME.keys() - FOUNDATION - AMBIGUOUS))
 def test_the_name_of_a_component_is_written_where_it_is_defined_and_nowhere_else(name: str) -> None:
     modules = {str(path.relative_to(PROJECT / "rdma_images")): path for path in PROJECT.glob("rdma_images/**/*.py")}
     modules_with_name = {module for module, path in modules.items() if name in literals(path)}
     defining = {module for module in modules_with_name if module.startswith(("components/", "facts/"))}
     assert len(defining - {"facts/nccl_logs.py"}) == 1
     assert not [module for module in modules_with_name if not module.startswith(COMPONENT_FOLDERS)]
+
+
+def test_only_what_every_image_stands_on_is_looked_up_by_its_name() -> None:
+    modules = [path for path in PROJECT.glob("rdma_images/**/*.py") if path.parent.name != "components"]
+    names = set().union(*map(looked_up, modules))
+    assert names
+    assert names <= FOUNDATION
 
 
 def test_faults_in_the_facts_are_of_what_has_a_version() -> None:

@@ -1,6 +1,5 @@
 """A lock answers one question, says nothing of where it was made, and is not believed when it no longer fits."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -154,10 +153,6 @@ def test_a_damaged_lock_is_named_with_its_line(tmp_path: Path, damage: Callable[
         lock.load(planned_image(), tmp_path)
 
 
-def test_there_are_committed_locks() -> None:
-    assert len(COMMITTED) > 8
-
-
 @pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.stem)
 def test_committed_locks(file: Path) -> None:
     text = file.read_text()
@@ -210,11 +205,6 @@ def test_tools_of_different_versions_are_refused(tmp_path: Path) -> None:
         file.write_text(Lock(request=question, wheels=tuple(make_wheel(name, version) for name in names)).text())
     with pytest.raises(RefusedError, match=r"not the same versions\nrun `invoke lock`"):
         lock.tools(tmp_path)
-
-
-def test_lock_files_are_json() -> None:
-    for file in COMMITTED:
-        json.loads(file.read_text())
 
 
 def test_a_source_package_that_is_not_installed_is_refused(tmp_path: Path) -> None:

@@ -158,15 +158,19 @@ def test_refused_once_whatever_the_rows_that_come_to_it() -> None:
 
 
 @pytest.mark.parametrize("target", OURS.targets)
-def test_every_value_of_every_axis_gets_an_answer(target: str) -> None:
+def test_every_value_of_every_axis_is_planned_or_refused_with_a_reason(target: str) -> None:
     for axis in axes.AXES:
         for value in axes.values(axis, FACTS):
             answer = planner.plan(OURS, FACTS, [target], changes={axis.name: value})
-            assert len(answer.images) + len(answer.refusals) == 1
+            (image_or_refusal,) = (*answer.images, *answer.refusals)
+            assert image_or_refusal.axes[axis.name] == value
+            for refusal in answer.refusals:
+                assert refusal.broken
+                assert all(broken.reason and broken.source for broken in refusal.broken)
 
 
 @pytest.mark.parametrize("fabric", ["efa", "erdma"])
-def test_every_target_that_can_be_written_gets_an_answer(fabric: Fabric) -> None:
+def test_every_target_that_can_be_written_is_described_or_refused_with_a_reason(fabric: Fabric) -> None:
     newest = {axis.name: list(axis.values(FACTS))[-1] for axis in axes.AXES} | {"base": "debian13", "python": "3.13"}
     optional_axes = [axis for axis in newest if axis != "base" and axes.BY_NAME[axis].default is None]
     for count in range(len(optional_axes) + 1):
@@ -175,7 +179,9 @@ def test_every_target_that_can_be_written_gets_an_answer(fabric: Fabric) -> None
             for change in ({}, {"variant": "devel"}, {"aws-ofi-nccl": "1.20.0"}):
                 mine = matrix.Target(summary="mine", fabric=fabric, default=row | change)
                 answer = candidate("mine", mine, FACTS)
-                if not rules.check(answer, FACTS):
+                if broken_rules := rules.check(answer, FACTS):
+                    assert all(broken.reason and broken.source for broken in broken_rules)
+                else:
                     words = [components.BY_NAME[name].details(answer, FACTS).words() for name in answer.components]
                     assert all(isinstance(word, str) for part in words for word in part.values())
 
