@@ -35,13 +35,13 @@ def build(
             f"--cache-to {shared_cache}: {len(specs)} images would overwrite each other's cache\n"
             f"put {IMAGE} into the address, for each image's id"
         )
-    ready = _up_to_date(specs, engine)
+    ready = up_to_date_builds(specs, engine)
     if len(ready) == len(specs):
         _report_up_to_date(ready, progress)
     else:
         with locking.hold("build", f"building {', '.join(spec.image.id for spec in specs)}", progress) as lock:
             # Asked again: while this run waited for the lock, another may have built the same images.
-            ready = _up_to_date(specs, engine)
+            ready = up_to_date_builds(specs, engine)
             _report_up_to_date(ready, progress)
             if missing := [spec for spec in specs if spec.image.id not in ready]:
                 # Here, because its imports take as long as having nothing to do.
@@ -56,7 +56,7 @@ def ref(image: Image, stood_in: Sequence[str]) -> str:
     return f"{REPOSITORY}/{image.target}:{image.tag}{'-rehearsal' if stood_in else ''}"
 
 
-def _up_to_date(specs: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
+def up_to_date_builds(specs: Sequence[BuildSpec], engine: Engine) -> dict[str, Build]:
     """Return the images that need not be built, by id: built before from the same inputs, and still in the engine."""
     recorded_builds = {
         spec.image.id: recorded

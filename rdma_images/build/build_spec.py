@@ -83,7 +83,7 @@ def build_spec(
         "settings": {setting.name: setting.value for setting in image.settings},
         "compression": compression,
         "layers": [layer_recipe(layer, compression).key for layer in wheel_layers.wheel_layers(wheels)],
-        "stand-ins": stand_ins.combined_digest(_replaceable(pinned)) if rehearse else None,
+        "stand-ins": stand_ins.combined_digest(replaceable_folders(pinned)) if rehearse else None,
     }
     if packed_files := added_files.pack(image):
         input_values["files"] = packed_files
@@ -145,6 +145,6 @@ def _read_or_lock(
     return locked
 
 
-def _replaceable(pinned: Sequence[Source]) -> set[str]:
+def replaceable_folders(pinned: Sequence[Source]) -> set[str]:
     """Return the folders of the stand-ins that exist for these sources."""
     return {stand_ins.folder_name(source) for source in pinned if preflight.has_stand_in(source)}

@@ -60,7 +60,7 @@ def build(
     revision = labels.project_revision()
     supplies, wheels = _bake(specs, project, engine, options, revision, progress, lock)
     seconds = round(time.monotonic() - start, 1)
-    programs = _programs(engine, options.builder)
+    programs = builder_versions(engine, options.builder)
     return {
         spec.image.id: _record_and_remove_replaced(
             spec, supplies[spec.image.id], engine, seconds, revision, programs, wheels
@@ -189,7 +189,7 @@ def _provide_existing(specs: Sequence[BuildSpec], engine: Engine, options: Optio
             docker_command.provide(engine, spec.image.onto.base.ref, progress)
 
 
-def _stood_in(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
+def replaced_sources(image: Image, supplies: Sequence[Supply]) -> tuple[str, ...]:
     """Return the ids of the sources that stand-ins replace in an image, and in the one that it is added to.
 
     A stand-in of another version for the same source is in the place of that one's.
@@ -230,7 +230,7 @@ def _targets(
     """Return the images of the bake file."""
     targets = []
     for spec in specs:
-        stood_in = _stood_in(spec.image, supplies[spec.image.id])
+        stood_in = replaced_sources(spec.image, supplies[spec.image.id])
         targets.append(
             bake.ImageTarget(
                 image=spec.image,
@@ -253,7 +253,7 @@ def _targets(
     return targets
 
 
-def _programs(engine: Engine, builder: str | None) -> dict[str, str]:
+def builder_versions(engine: Engine, builder: str | None) -> dict[str, str]:
     """Return the versions of the programs that built. The engine's BuildKit is Docker's; buildx knows a builder's."""
     versions_of_tool = {TOOL: version(TOOL)}
     if not builder:
@@ -274,7 +274,7 @@ def _record_and_remove_replaced(
 ) -> Build:
     """Write build.json, and remove the image that the new one replaces from the engine."""
     earlier_build = BUILD.read_if_valid(spec.image.id)
-    stood_in = _stood_in(spec.image, supplies)
+    stood_in = replaced_sources(spec.image, supplies)
     name = ref(spec.image, stood_in)
     digest = image_digests([name], engine).get(name)
     if digest is None:

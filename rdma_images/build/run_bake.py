@@ -146,7 +146,7 @@ class Bake:
                 (Path(folder) / name).write_text(bake.bake_text(content), encoding="utf-8")
             command = ["buildx", "bake", "--provenance=false"]
             command += ["--builder", self.options.builder] if self.options.builder else []
-            command += _network_entitlement(self.engine, self.options.builder)
+            command += network_entitlement(self.engine, self.options.builder)
             command += ["--no-cache"] if self.options.no_cache else []
             command += [part for name in files for part in ("--file", str(Path(folder) / name))]
             # buildx 0.13 leaves files in its temporary folder: they go away with ours.
@@ -166,7 +166,7 @@ def _run(
         if not code or not any(map(PASSING.search, lines)):
             break
     if code:
-        raise _failed(ids, lines)
+        raise build_error(ids, lines)
 
 
 def _show_lines(engine: Engine, command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
@@ -211,7 +211,7 @@ def _cache_from(ids: Sequence[str], bake_options: Options) -> list[str]:
     return [f"--set=*.cache-from={cache}" for cache in caches]
 
 
-def _failed(ids: Sequence[str], lines: Sequence[str]) -> RdmaImagesError:
+def build_error(ids: Sequence[str], lines: Sequence[str]) -> RdmaImagesError:
     """Return the error of a build, with what the failed step said itself: its first complaint is the cause."""
     failure = f"BuildKit could not build {', '.join(ids)}"
     if full := next((match[1] for line in lines if (match := _FULL.match(line))), ""):
@@ -224,7 +224,7 @@ def _failed(ids: Sequence[str], lines: Sequence[str]) -> RdmaImagesError:
     return RdmaImagesError(f"{failure}{complaint}\nits last lines above name the step that failed")
 
 
-def _network_entitlement(engine: Engine, builder: str | None) -> list[str]:
+def network_entitlement(engine: Engine, builder: str | None) -> list[str]:
     """Return the option that allows a RUN to use the host's network.
 
     None for a buildx that does not ask (see FIRST_WITH_ALLOW).

@@ -22,7 +22,7 @@ def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTar
         name=bake_name(f"stand-in-{source.id}-{image.axes['base']}-{image.platform.rpartition('/')[2]}"),
         folder=_folder(source.component),
         platform=image.platform,
-        arguments=_arguments(image, facts),
+        arguments=build_arguments(image, facts),
         contexts={"base": base, SHARED: paths.display_path(_folder(SHARED))},
     )
 
@@ -39,7 +39,7 @@ def base_target(source: Source, image: Image, facts: Facts, tar: Path) -> Helper
         folder=tar.parent,
         platform=image.platform,
         inline=(laid_over / "Dockerfile").read_text(encoding="utf-8"),
-        arguments={**_arguments(image, facts), "TAR": tar.name},
+        arguments={**build_arguments(image, facts), "TAR": tar.name},
         contexts={LAID_OVER: paths.display_path(laid_over)},
     )
 
@@ -63,7 +63,7 @@ def _folder(name: str) -> Path:
     return paths.find_data(f"dockerfiles/stand-ins/{name}")
 
 
-def _arguments(image: Image, facts: Facts) -> dict[str, str]:
+def build_arguments(image: Image, facts: Facts) -> dict[str, str]:
     """Return build arguments: versions and facts of the components. A Dockerfile uses those that it declares."""
     arguments = dict(facts.bases.bases[image.axes["base"]].environment)
     for name, part in image.components.items():

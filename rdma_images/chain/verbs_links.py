@@ -7,6 +7,7 @@ from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import nccl_environment
 from rdma_images.chain.verbs import VERBS
 from rdma_images.facts import facts_file
+from rdma_images.facts.aws_ofi_nccl import NAME as OFI_PLUGIN
 from rdma_images.facts.erdma import Erdma
 from rdma_images.inspection.chain import Link
 from rdma_images.inspection.inspection import Inspection, base_name, describe_missing_libraries, missing_in, nccl_in_use
@@ -57,7 +58,7 @@ def _is_set(environment: dict[str, str], name: str) -> bool:
 
 def _project(inspection: Inspection, file: str) -> str:
     plugin = inspection.measured.tree.libraries.plugins.get(file) if inspection.measured.tree else None
-    return plugin.project or (links.OFI_PLUGIN if plugin.version else "") if plugin else ""
+    return plugin.project or (OFI_PLUGIN if plugin.version else "") if plugin else ""
 
 
 def _nccl_link(inspection: Inspection, fabric: str) -> Link:

@@ -18,6 +18,7 @@ from rdma_images.core.image import UNWRITTEN, Details, Fabric, Image
 from rdma_images.core.source import UNPINNED, Source
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME
+from rdma_images.facts.efa_installer import NAME as INSTALLER
 
 # The oldest net ABI that any release since 1.7 exports, and every NCCL since 2.18 takes.
 # Source: aws-ofi-nccl src/nccl_ofi_interface_nvidia.cpp @02a874dc.
@@ -99,8 +100,8 @@ AWS_OFI_NCCL = ComponentDefinition(
     axis=Axis(
         NAME,
         lambda facts: sorted_versions(facts.plugin.releases),
-        decided_by=efa_installer.NAME,
-        implied=lambda facts, values: facts.efa.releases[values[efa_installer.NAME]].plugin,
+        decided_by=INSTALLER,
+        implied=lambda facts, values: facts.efa.releases[values[INSTALLER]].plugin,
     ),
     tag="ofi",
     is_bumped=True,

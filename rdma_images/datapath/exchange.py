@@ -59,7 +59,7 @@ def _attempt(lab: Lab, exchange: Exchange) -> str:
     """Run the exchange and return why it failed, in one line; empty where it passed."""
     packets_before = packets(lab.server)
     server, client = _run_both_sides(lab, exchange)
-    return _fault(exchange, server, client, packets(lab.server) - packets_before)
+    return find_fault(exchange, server, client, packets(lab.server) - packets_before)
 
 
 def packets(guest: Guest) -> int:
@@ -81,7 +81,7 @@ def _run_both_sides(lab: Lab, exchange: Exchange) -> tuple[TaskResult, TaskResul
     return lab.server.wait_for_result(server, exchange.seconds), client
 
 
-def _fault(exchange: Exchange, server: TaskResult, client: TaskResult | None, packet_count: int) -> str:
+def find_fault(exchange: Exchange, server: TaskResult, client: TaskResult | None, packet_count: int) -> str:
     """Return why the exchange failed, in one line; empty where it passed."""
     outputs = {end: result for end, result in (("server", server), ("client", client)) if result}
     for end, result in outputs.items():

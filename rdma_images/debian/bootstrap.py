@@ -121,7 +121,11 @@ def namespace_obstacle() -> str | None:
     with tempfile.TemporaryFile("w+") as errors:
         try:
             trial = subprocess.Popen(
-                [*_namespace(), "true"], stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True
+                [*namespace_command(), "true"],
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                start_new_session=True,
             )
         except OSError as error:
             return f"unshare does not start: {error.strerror}"
@@ -139,7 +143,7 @@ def namespace_obstacle() -> str | None:
     return f"bootstrapping without root needs {requirements} ({error_line})"
 
 
-def _namespace() -> tuple[str, ...]:
+def namespace_command() -> tuple[str, ...]:
     """Return the command that starts mmdebstrap as root in a mount namespace of its own.
 
     The mounts of a killed run end with the namespace. A user is root in a user namespace, and owns the rest of its
@@ -212,7 +216,7 @@ def last_bootstrapped(name: str, platform: str = "", locked: str = "") -> Bootst
         record = BootstrapRecord(**json.loads(_record(key(name, platform), locked).read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return record if record.recipe == _recipe(name, platform) and (cache_folder() / record.tar).exists() else None
+    return record if record.recipe == recipe_digest(name, platform) and (cache_folder() / record.tar).exists() else None
 
 
 def _record(label: str, locked: str) -> Path:
@@ -241,7 +245,7 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
         archive = apt.state()
         if (work / "archive").read_text(encoding="utf-8").split()[0] != archive:
             raise RdmaImagesError(f"Debian's archive changed while {label} was made from it\nrun the command again")
-        recipe = _recipe(name, platform)
+        recipe = recipe_digest(name, platform)
         tar = f"{label}-{archive[:12]}-{recipe[:8]}.tar"
         (work / "root.tar").replace(cache_folder() / tar)
         record = BootstrapRecord(label, apt.suite, archive, recipe, unpacked.fetched_packages(tool)["mmdebstrap"], tar)
@@ -251,7 +255,7 @@ def _bootstrap(name: str, platform: str, apt: unpacked.Apt, tool: Path, progress
     return cache_folder() / tar
 
 
-def _recipe(name: str, platform: str = "") -> str:
+def recipe_digest(name: str, platform: str = "") -> str:
     """Return a digest of mmdebstrap's options for `name`."""
     return unpacked.digest("\n".join((*_options(name, platform), *OPTIONS, *DPKG_OPTIONS, *HOOKS, str(EPOCH))).encode())
 
@@ -271,7 +275,7 @@ def _mmdebstrap(apt: unpacked.Apt, options: Sequence[str], tool: Path, work: Pat
     default = _default_sources(apt.suite, progress).sources(apt.suite)
     (work / "default.sources").write_text(default, encoding="utf-8")
     (work / "network.conf").write_text(host_apt.acquire_settings(), encoding="utf-8")
-    argv = [*_namespace(), str(tool / "usr/bin/mmdebstrap"), "--mode=root", *OPTIONS, "--quiet"]
+    argv = [*namespace_command(), str(tool / "usr/bin/mmdebstrap"), "--mode=root", *OPTIONS, "--quiet"]
     argv += [option.format(hooks=tool / "usr/share/mmdebstrap/hooks") for option in options]
     argv += [f"--aptopt={work / 'network.conf'}", *(f"--dpkgopt={option}" for option in DPKG_OPTIONS)]
     argv += [f"--customize-hook={hook}" for hook in HOOKS]

@@ -50,7 +50,7 @@ def start(layout: Layout, path: str) -> None:
             log.replace(log.with_suffix(".log.1"))
         argv = [str(layout.program(name)), flag, str(layout.root / configuration)]
         daemon = process.start(argv, log, environ, layout.run / f"{name}.json")
-        _wait_until_ready(ready[name], daemon, name, log)
+        wait_until_ready(ready[name], daemon, name, log)
 
 
 def is_answering(layout: Layout) -> bool:
@@ -91,7 +91,7 @@ def end(layout: Layout) -> bool:
     return bool(recorded or processes)
 
 
-def _wait_until_ready(ready: Callable[[], bool], daemon: process.Process, name: str, log: Path) -> None:
+def wait_until_ready(ready: Callable[[], bool], daemon: process.Process, name: str, log: Path) -> None:
     """Wait until `ready`. Raises RdmaImagesError with the end of the log where the process ends or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():

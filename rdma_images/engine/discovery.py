@@ -41,7 +41,7 @@ def find() -> tuple[Engine | None, str]:
     if shutil.which("docker") is None:
         reason = "there is no docker command on PATH"
     else:
-        engine, reason = _inspect_engine()
+        engine, reason = inspect_engine()
         if engine:
             return engine, ""
     if variable:
@@ -83,7 +83,7 @@ def _docker(*arguments: str) -> tuple[str, str]:
     return ("" if result.returncode else result.stdout.strip()), " ".join(complaint)
 
 
-def _inspect_engine() -> tuple[Engine | None, str]:
+def inspect_engine() -> tuple[Engine | None, str]:
     """Return the engine of the docker client as it is set up, or why it cannot be used."""
     host, complaint = _docker("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")  # asks no engine
     if not host:

@@ -79,7 +79,7 @@ def up(progress: Progress = silent) -> Engine:
         write_configuration(folders)
         env = _env(folders)
         daemons.start(folders, env["PATH"])
-        return _describe(folders, env)
+        return describe(folders, env)
 
 
 def down(purge: bool = False, progress: Progress = silent) -> bool:
@@ -117,7 +117,7 @@ def _wait_for_daemons(folders: Layout, progress: Progress) -> Engine | None:
     reported = False
     while len(daemons.running(folders)) == len(daemons.DAEMONS):
         if daemons.is_answering(folders):
-            return running() or _describe(folders, _env(folders))
+            return running() or describe(folders, _env(folders))
         if time.monotonic() > deadline:
             raise RdmaImagesError(
                 f"the private engine runs but has not answered for {daemons.START_SECONDS:.0f} s\n"
@@ -138,7 +138,7 @@ def _unpack(folders: Layout, progress: Progress) -> None:
         unpacked.fetch(bundle.packages, bundle.suite or host_apt.debian().codename, bundle.folder, progress)
 
 
-def _describe(folders: Layout, env: dict[str, str]) -> Engine:
+def describe(folders: Layout, env: dict[str, str]) -> Engine:
     """Return the running engine, described by what it answers, and write that description for `running`."""
     _output(env, "runc", "--version")  # a library that the host lacks shows here, not in the middle of a build
     try:

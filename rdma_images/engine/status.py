@@ -81,9 +81,9 @@ def status(layers_limit: int) -> Status:
         private_engine,
         versions={"docker": private_engine.version, "buildx": private_engine.buildx, **_components(private_engine)},
         pids={name: running_process.pid for name, running_process in daemons.running(folders).items()},
-        cache_used=(cache_used := _cache_used(folders)),
+        cache_used=(cache_used := build_cache_bytes(folders)),
         cache_limit=cache_limit(folders),
-        space=_space(folders, cache_used, layers_limit),
+        space=freeable_space(folders, cache_used, layers_limit),
         **common,
     )
 
@@ -119,7 +119,7 @@ def table(state: Status) -> Table:
     return rows
 
 
-def _space(folders: Layout, cache_used: int | None, layers_limit: int) -> tuple[FreeableSpace, ...]:
+def freeable_space(folders: Layout, cache_used: int | None, layers_limit: int) -> tuple[FreeableSpace, ...]:
     """Return what can be freed, each with the command, the largest first."""
     try:
         images = int(daemon_api.get(folders.socket, "/system/df?type=image", COUNTING)["LayersSize"] or 0)
@@ -145,7 +145,7 @@ def _space(folders: Layout, cache_used: int | None, layers_limit: int) -> tuple[
     return tuple(sorted((space for space in spaces if space.bytes), key=lambda space: -space.bytes))
 
 
-def _cache_used(folders: Layout) -> int | None:
+def build_cache_bytes(folders: Layout) -> int | None:
     """Return bytes of the private engine's build cache; None where the builder, at work, does not say in time."""
     try:
         df = daemon_api.get(folders.socket, "/system/df?type=build-cache", COUNTING)

@@ -96,12 +96,13 @@ def _index_packages(address: str, mirrors: Mirrors, progress: Progress) -> list[
             if not earlier_file.name.endswith(f"-{day}.txt"):
                 earlier_file.unlink(missing_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
-        atomic.write(path, "".join(f"{name} {version}\n" for name, version in _parse_index(text)))
+        atomic.write(path, "".join(f"{name} {version}\n" for name, version in parse_index(text)))
     lines = (line.partition(" ") for line in path.read_text(encoding="utf-8").splitlines())
     return [(name, version) for name, _, version in lines]
 
 
-def _parse_index(text: str) -> Iterator[tuple[str, str]]:
+def parse_index(text: str) -> Iterator[tuple[str, str]]:
+    """Yield name and version of each package in an index of an archive."""
     name = version = ""
     for field, value in FIELDS.findall(text):
         if field == "Package":

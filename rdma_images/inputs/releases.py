@@ -82,7 +82,7 @@ def locked_releases(lock: Lock, packages: Iterable[str], index: str, mirrors: Mi
         wheel = wheels.get(canonicalize_name(requirement.name))
         if wheel is None or wheel.origin:  # of a marker that is not so here; of no index
             continue
-        release = _compare(wheel.name, wheel.version, wheel.size, _files(wheel.name, index, mirrors))
+        release = compare_releases(wheel.name, wheel.version, wheel.size, listed_files(wheel.name, index, mirrors))
         if not requirement.specifier:
             _require_plausible(release)
         releases.append(release)
@@ -107,7 +107,8 @@ def _require_plausible(release: PackageRelease) -> None:
     )
 
 
-def _compare(name: str, version: str, size: int, index_files: Iterable[dict[str, Any]]) -> PackageRelease:
+def compare_releases(name: str, version: str, size: int, index_files: Iterable[dict[str, Any]]) -> PackageRelease:
+    """Return what the index has of a package beside the version of an image."""
     files: dict[Version, list[dict[str, Any]]] = {}
     for release, file in _versions(index_files):
         files.setdefault(release, []).append(file)
@@ -148,7 +149,7 @@ def _versions(index_files: Iterable[dict[str, Any]]) -> Iterator[tuple[Version, 
             yield parsed, file
 
 
-def _files(name: str, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
+def listed_files(name: str, index: str, mirrors: Mirrors) -> list[dict[str, Any]]:
     """Return the index's files of a package; of an index without JSON their names alone; none where it fails."""
     try:
         with web.request("GET", f"{index.rstrip('/')}/{name}/", mirrors, TIMEOUT, ACCEPT) as response:

@@ -63,7 +63,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
     packages = [package for package in pylock if not _is_local(package)]
     chosen_wheels = _files(packages, request)
     with ThreadPoolExecutor(PARALLEL) as pool:
-        sizes = pool.map(lambda wheel: _size(wheel, mirrors), chosen_wheels)
+        sizes = pool.map(lambda wheel: wheel_size(wheel, mirrors), chosen_wheels)
         wheels = [
             Wheel(
                 name=package["name"],
@@ -101,7 +101,7 @@ def _files(packages: Sequence[dict[str, Any]], request: LockRequest) -> list[dic
     return [
         package["sdist"]
         if canonicalize_name(package["name"]) in request.sources and not package.get("wheels")
-        else _best(package, ranks)
+        else best_wheel(package, ranks)
         for package in packages
     ]
 
@@ -335,7 +335,7 @@ def _refuse_undeclared_import(complaint: str) -> None:
         )
 
 
-def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
+def best_wheel(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
     """Return the wheel of a package that an installer would take: best tag, then highest build number."""
 
     def preference(wheel: dict[str, Any]) -> tuple[int, tuple[int, BuildTag]]:
@@ -353,7 +353,7 @@ def _best(package: dict[str, Any], ranks: dict[Tag, int]) -> dict[str, Any]:
     return best
 
 
-def _size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
+def wheel_size(wheel: dict[str, Any], mirrors: Mirrors) -> int:
     """Return the size of a wheel in bytes: from the index where it has it, else from a HEAD request to its address."""
     if "size" in wheel:
         return int(wheel["size"])
@@ -381,7 +381,7 @@ def source_requirements(name: str, version: str, index: str, mirrors: Mirrors) -
         raise RdmaImagesError(f"{name} {version}: the package index has no source of it\nname another version")
     try:
         with web.request("GET", address, mirrors, SOURCE_TIMEOUT) as response:
-            return _read_requirements(io.BytesIO(response.content))
+            return read_requirements(io.BytesIO(response.content))
     except (web.StatusError, requests.RequestException) as error:
         raise RdmaImagesError(f"{address}: {web.describe_error(error, mirrors)}\ntry again") from None
     except (tarfile.TarError, OSError, StopIteration):
@@ -399,7 +399,7 @@ def _source_addresses(name: str, version: str, addresses: Iterable[str]) -> Iter
                 yield address
 
 
-def _read_requirements(archive: io.BytesIO) -> tuple[str, ...]:
+def read_requirements(archive: io.BytesIO) -> tuple[str, ...]:
     """Return the requirements in a source's PKG-INFO, or of older setuptools in the list beside it."""
     with tarfile.open(fileobj=archive, mode="r:gz") as source:
         texts = {

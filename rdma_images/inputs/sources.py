@@ -42,7 +42,7 @@ def sources(image: Image, facts: Facts) -> tuple[Source, ...]:
 
     Debian's archive and the package index are the ones this machine is configured with.
     """
-    return (*pinned(image, facts), _index())
+    return (*pinned(image, facts), index_source())
 
 
 def pinned(image: Image, facts: Facts) -> tuple[Source, ...]:
@@ -132,7 +132,8 @@ def _debian() -> tuple[str, str]:
     return split_login(host.main.uri)[0], security
 
 
-def _index() -> Source:
+def index_source() -> Source:
+    """Return the source of all wheels: the package index."""
     # Each wheel has its own hash in the image's lock.
     return Source(
         id="package-index",
@@ -145,7 +146,7 @@ def _index() -> Source:
 
 def index_for(mirror_settings: Mirrors) -> tuple[str, Mirrors]:
     """Return the package index of this run, and mirrors that have its login where this machine's settings have it."""
-    if address := mirror_settings.address(_index()):
+    if address := mirror_settings.address(index_source()):
         return address, mirror_settings
     address, login = split_login(package_index.index_address())
     return address, mirror_settings.with_login_for(address, login) if login else mirror_settings

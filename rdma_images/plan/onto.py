@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from rdma_images.components.aws_ofi_nccl import PluginDetails
 from rdma_images.components.efa_installer import LIBFABRIC, RDMA_CORE, InstallerDetails
-from rdma_images.components.efa_installer import NAME as INSTALLER
 from rdma_images.components.erdma_apt import NAME as ERDMA
 from rdma_images.core import versions
 from rdma_images.core.errors import RefusedError
@@ -14,6 +13,7 @@ from rdma_images.core.image import Component, Details, ExistingImage, Image, Ima
 from rdma_images.core.image_plan import BrokenRule
 from rdma_images.facts import Facts
 from rdma_images.facts.aws_ofi_nccl import NAME as PLUGIN
+from rdma_images.facts.efa_installer import NAME as INSTALLER
 from rdma_images.plan.candidate import Candidate
 from rdma_images.plan.matrix import IMAGE_AXES, ONTO_AXES, Target
 from rdma_images.plan.rules import nccl as nccl_rules

@@ -149,14 +149,14 @@ class Cosign:
         if process.returncode == 0:
             return process.stdout
         secrets = self._login.secrets() if self._login else ()
-        raise _fault(verb, arguments[-1], registry_errors.mask_secrets(process.stderr, secrets))
+        raise cosign_error(verb, arguments[-1], registry_errors.mask_secrets(process.stderr, secrets))
 
 
 class _NoSignatureError(registry_errors.PublishError):
     """cosign did its work, and there is no signature that counts."""
 
 
-def _fault(verb: str, ref: str, output: str) -> registry_errors.PublishError:
+def cosign_error(verb: str, ref: str, output: str) -> registry_errors.PublishError:
     """Return cosign's complaint as an error: its line with the error, or what it printed at all but warnings."""
     lines = [line.strip() for line in output.splitlines()]
     errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]

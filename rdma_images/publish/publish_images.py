@@ -56,7 +56,7 @@ def approved_images(
     reports = {image.id: REPORT.read(image.id) for image in images}
     gate.check_exceptions([report for report in reports.values() if report], allow_red)
     for image in images:
-        _require_licenses(image, reports[image.id], matrix)
+        require_licenses(image, reports[image.id], matrix)
     approved = tuple(_approve(image, reports[image.id], all_images, matrix, suite, allow_red) for image in images)
     return with_decisions(approved, policy)
 
@@ -88,7 +88,7 @@ def _approve(
     )
 
 
-def _require_licenses(image: Image, report: Report | None, matrix: Matrix) -> None:
+def require_licenses(image: Image, report: Report | None, matrix: Matrix) -> None:
     """Raise RefusedError where a package is under a licence that the image's target denies."""
     target = matrix.targets.get(image.target)
     if report is None or target is None or target.licenses is None:

@@ -125,7 +125,7 @@ def ask_index(server: _Server, folder: Path) -> None:
     mirrors, index = Mirrors(folder), f"http://{server.host}/simple"
     with suppress(RdmaImagesError):
         wheel_files.file_addresses("a", index, mirrors)
-    releases._compare("a", "1.0", 3, releases._files("a", index, mirrors))
+    releases.compare_releases("a", "1.0", 3, releases.listed_files("a", index, mirrors))
 
 
 def read_wheel(content: bytes, folder: Path) -> None:

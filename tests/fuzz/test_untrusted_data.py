@@ -235,7 +235,7 @@ def read_wheel(content: bytes) -> None:
 
 def read_source(content: bytes) -> None:
     with suppress(tarfile.TarError, OSError, EOFError, ValueError, StopIteration):
-        resolve._read_requirements(io.BytesIO(content))
+        resolve.read_requirements(io.BytesIO(content))
 
 
 PROVENANCE = {
@@ -360,7 +360,7 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
     "a source's archive": (edited_bytes(a_source()), read_source),
     "an index of packages": (
         edited("Package: bash\nVersion: 5.2-1\n\nPackage: libc6\nVersion: 2.41-12\n"),
-        lambda text: list(debian_index._parse_index(text)),
+        lambda text: list(debian_index.parse_index(text)),
     ),
     "a copyright file": (edited(COPYRIGHT) | words, read_licenses),
     "a version": (edited("1:2.41-12+deb13u1") | words, advisories.debian_key),

@@ -48,7 +48,7 @@ def readings(index: IndexClient, facts: Facts, mirrors: Mirrors, reread: Iterabl
             majors.setdefault(version, set(recorded_majors)).add(major)
     for version in versions.newest_first(majors):
         if row := _read_values(index, mirrors, version, sorted(majors[version])):
-            yield Reading(FILE, version, row, _row(releases[version]) if version in releases else None)
+            yield Reading(FILE, version, row, row_values(releases[version]) if version in releases else None)
 
 
 def _read_values(index: IndexClient, mirrors: Mirrors, version: str, majors: list[int]) -> dict[str, Value]:
@@ -69,7 +69,7 @@ def _read_values(index: IndexClient, mirrors: Mirrors, version: str, majors: lis
     return row | {name: _join(interfaces[0][name]) for name in INTERFACES if name in interfaces[0]}
 
 
-def _row(release: NcclRelease) -> Mapping[str, Value]:
+def row_values(release: NcclRelease) -> Mapping[str, Value]:
     """Return what the facts say of a release, in the same shape."""
     row: dict[str, Value] = {"cuda": _join(release.cuda)}
     return row | {name: _join(numbers) for name in INTERFACES if (numbers := getattr(release, name))}

@@ -28,7 +28,7 @@ def readings(index: IndexClient, facts: Facts, reread: Iterable[str]) -> Iterato
     for version in index.unknown("torch", floor, releases, base_pythons(facts)):
         yield Reading(FILE, version, _read_values(index, version), None)
     for version in reread:
-        yield Reading(FILE, version, _read_values(index, version), _row(releases[version]))
+        yield Reading(FILE, version, _read_values(index, version), row_values(releases[version]))
 
 
 def _read_values(index: IndexClient, version: str) -> dict[str, Value]:
@@ -51,7 +51,7 @@ def _read_values(index: IndexClient, version: str) -> dict[str, Value]:
     }
 
 
-def _row(release: TorchRelease) -> Mapping[str, Value]:
+def row_values(release: TorchRelease) -> Mapping[str, Value]:
     """Return what the facts say of a release, in the same shape."""
     return {
         "cuda": release.cuda,

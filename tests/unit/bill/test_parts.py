@@ -171,5 +171,5 @@ def test_publishing_refuses_a_denied_licence_of_any_package(report: Report, imag
     target = matrix.load().target(image.target).model_copy(update={"licenses": rules})
     denying = matrix.load().model_copy(update={"targets": {image.target: target}})
     with pytest.raises(RefusedError, match=r"libc6 is under LGPL-2\.1-or-later, which the target denies"):
-        publish_images._require_licenses(image, report, denying)
-    publish_images._require_licenses(image, report, matrix.load())
+        publish_images.require_licenses(image, report, denying)
+    publish_images.require_licenses(image, report, matrix.load())

@@ -63,14 +63,14 @@ def order(image_id: str) -> BuildSpec:
 
 
 def test_the_engines_own_buildkit_is_dockers(engine: Callable[..., docker_command.Engine]) -> None:
-    assert execute._programs(engine(), None) == {**THIS, "buildx": "0.24", "docker": "28.2"}
+    assert execute.builder_versions(engine(), None) == {**THIS, "buildx": "0.24", "docker": "28.2"}
 
 
 @pytest.mark.parametrize(("answer", "version"), [(INSPECTED, "v0.12.5 and v0.13.2"), ("", "unknown")])
 def test_a_named_builder_has_a_buildkit_version_and_no_docker_version(
     answer: str, version: str, engine: Callable[..., docker_command.Engine]
 ) -> None:
-    assert execute._programs(engine(answer), "team") == {**THIS, "buildx": "0.24", "buildkit": version}
+    assert execute.builder_versions(engine(answer), "team") == {**THIS, "buildx": "0.24", "buildkit": version}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     monkeypatch.setattr(labels, "project_revision", lambda: labels.Revision(now, 0, None))
     build = built(order("efa-1"), then)
-    current = build_images._up_to_date([order("efa-1")], engine(f"{build.digest} {build.ref}\n"))
+    current = build_images.up_to_date_builds([order("efa-1")], engine(f"{build.digest} {build.ref}\n"))
     assert current == ({} if again else {"efa-1": build})
 
 
@@ -124,9 +124,9 @@ def test_the_first_build_of_a_machine_which_makes_the_base_is_up_to_date_after_i
     base = bootstrap.BootstrapRecord("debian13", "trixie", "", "", "", "debian13-1.tar")
     monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: base)
     build = built(first, "")
-    assert build_images._up_to_date([first], engine(f"{build.digest} {build.ref}\n")) == {"efa-1": build}
+    assert build_images.up_to_date_builds([first], engine(f"{build.digest} {build.ref}\n")) == {"efa-1": build}
     monkeypatch.setattr(bootstrap, "last_bootstrapped", lambda *_: dataclasses.replace(base, tar="debian13-2.tar"))
-    assert not build_images._up_to_date([first], engine(f"{build.digest} {build.ref}\n"))
+    assert not build_images.up_to_date_builds([first], engine(f"{build.digest} {build.ref}\n"))
 
 
 def test_two_images_cannot_share_one_cache_address(engine: Callable[..., docker_command.Engine]) -> None:
@@ -173,4 +173,4 @@ def test_bake_is_granted_the_hosts_network_where_it_asks(
     granted: list[str],
 ) -> None:
     running = dataclasses.replace(engine(), build_network=network, buildx=buildx)
-    assert run_bake._network_entitlement(running, builder) == granted
+    assert run_bake.network_entitlement(running, builder) == granted

@@ -140,7 +140,7 @@ def test_a_cuda_base_is_stood_in_for_with_what_an_image_meets_of_it(project: Pro
     }
     assert arguments.items() <= helper.arguments.items()
     assert build_contexts.users[base] == image.id
-    assert "cuda-base" in build_spec._replaceable(sources.pinned(image, FACTS))
+    assert "cuda-base" in build_spec.replaceable_folders(sources.pinned(image, FACTS))
 
 
 def test_what_is_laid_over_a_base_is_laid_over_a_stand_in_alone(

@@ -72,7 +72,7 @@ ERROR: failed to solve: process "/bin/sh -c apt-get install" did not complete su
     ],
 )
 def test_a_failed_build_ends_with_its_cause(output: str, cause: str, fix: str) -> None:
-    first, second = str(run_bake._failed(["efa-1"], output.splitlines())).split("\n")
+    first, second = str(run_bake.build_error(["efa-1"], output.splitlines())).split("\n")
     assert first == f"BuildKit could not build efa-1{cause}"
     assert second.startswith(fix)
 

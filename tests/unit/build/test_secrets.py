@@ -153,7 +153,7 @@ def test_apt_understands_its_configuration(mirrors: Mirrors, tmp_path: Path) -> 
 
 def test_the_login_of_this_machines_own_index_is_known_to_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdma_images.inputs.package_index.index_address", lambda: "https://me:own@index.example/simple")
-    assert sources._index().upstream == "https://index.example/simple"
+    assert sources.index_source().upstream == "https://index.example/simple"
     texts = build_secrets.secret_texts([index("https://index.example/simple")], Mirrors(BUNDLE))
     assert texts["netrc"] == "machine index.example login me password own\n"
     assert "own" not in texts["uv-config"]

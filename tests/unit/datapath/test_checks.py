@@ -174,13 +174,13 @@ OK = TaskResult(0, "done")
 def test_an_exchange_is_believed_only_with_good_ends_good_data_and_packets(
     server: TaskResult, client: TaskResult | None, moved: int, fault: str
 ) -> None:
-    assert fault in exchange._fault(steps.RC, server, client, moved)
-    assert bool(fault) == bool(exchange._fault(steps.RC, server, client, moved))
+    assert fault in exchange.find_fault(steps.RC, server, client, moved)
+    assert bool(fault) == bool(exchange.find_fault(steps.RC, server, client, moved))
 
 
 def test_the_control_over_tcp_must_not_touch_the_adapter() -> None:
-    assert exchange._fault(steps.TCP, OK, OK, 0) == ""
-    assert "the control went through the RDMA adapter" in exchange._fault(steps.TCP, OK, OK, 3)
+    assert exchange.find_fault(steps.TCP, OK, OK, 0) == ""
+    assert "the control went through the RDMA adapter" in exchange.find_fault(steps.TCP, OK, OK, 3)
 
 
 # What ib_write_bw says on standard error. Source: linux-rdma/perftest, src/perftest_resources.c and write_bw.c

@@ -103,7 +103,7 @@ def test_a_complaint_of_several_lines_is_one(monkeypatch: pytest.MonkeyPatch) ->
     """As of an engine over TCP whose host does not answer."""
     answer = json.dumps({"ServerErrors": ["error during connect: exit status 255\n\nstderr=refused\n"]})
     monkeypatch.setattr(discovery, "_docker", lambda *_: (answer, ""))
-    assert discovery._inspect_engine() == (None, "error during connect: exit status 255 stderr=refused")
+    assert discovery.inspect_engine() == (None, "error during connect: exit status 255 stderr=refused")
 
 
 def test_a_chosen_context_is_named(no_choice: pathlib.Path) -> None:
@@ -157,7 +157,7 @@ def test_the_status_says_what_removing_layers_frees_and_when_a_build_does(
 ) -> None:
     monkeypatch.setattr(disk_space, "bytes_freed", lambda folder: 14_800_000_000 if folder.name == "layers" else 0)
     monkeypatch.setattr(daemon_api, "get", lambda *_: {"LayersSize": 0})
-    (space,) = status._space(folders, None, 12 * disk_space.GB)
+    (space,) = status.freeable_space(folders, None, 12 * disk_space.GB)
     assert space.bytes == 14_800_000_000
     assert space.command == (
         f"`rm -r {tmp_path}/layers`: made again when needed; above 12.0 GB a build removes those unused for an hour"
@@ -282,7 +282,7 @@ def test_a_base_made_by_another_recipe_is_not_taken(tmp_path: pathlib.Path, monk
     (tmp_path / "bases" / "x.tar").touch()
     card = {"name": "debian13", "suite": "trixie", "archive": "a", "mmdebstrap": "1", "tar": "x.tar"}
     path = tmp_path / "bases" / "debian13.json"
-    path.write_text(json.dumps(card | {"recipe": bootstrap._recipe("debian13")}))
+    path.write_text(json.dumps(card | {"recipe": bootstrap.recipe_digest("debian13")}))
     recorded = bootstrap.last_bootstrapped("debian13")
     assert recorded
     assert recorded.tar == "x.tar"
@@ -312,7 +312,7 @@ def test_what_images_and_cache_take_is_the_most_that_can_be_freed(
 ) -> None:
     """They share layers, and the engine counts these for both."""
     monkeypatch.setattr(daemon_api, "get", lambda *_: {"LayersSize": 2 * disk_space.GB})
-    spaces = status._space(folders, disk_space.GB, 0)
+    spaces = status.freeable_space(folders, disk_space.GB, 0)
     console = Console(width=150, record=True, file=io.StringIO())
     console.print(status.table(status.Status(None, space=spaces)))
     text = console.export_text()
@@ -354,8 +354,8 @@ def test_a_silent_daemon_is_no_crash(folders: layout.Layout, monkeypatch: pytest
         monkeypatch.setattr(private, "INFO_SECONDS", 0.05)
         monkeypatch.setattr(private, "_output", lambda *_: "")
         with pytest.raises(RdmaImagesError, match=r"does not say what it is: .*\ntry again"):
-            private._describe(folders, {})
-        assert status._cache_used(folders) is None
+            private.describe(folders, {})
+        assert status.build_cache_bytes(folders) is None
 
 
 def test_images_are_listed_and_removed_by_the_engines_socket(
@@ -399,7 +399,7 @@ def test_a_base_is_bootstrapped_in_the_namespace_of_its_user(
     uid: int, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdma_images.debian.bootstrap.os.geteuid", lambda: uid)
-    assert list(bootstrap._namespace())[1 : len(options) + 1] == options
+    assert list(bootstrap.namespace_command())[1 : len(options) + 1] == options
 
 
 def test_a_user_without_a_namespace_is_told_before_anything_is_fetched(
@@ -475,16 +475,16 @@ def test_podman_in_place_of_docker_is_called_podman(monkeypatch: pytest.MonkeyPa
         "version": "Podman Engine\nConmon\nOCI Runtime",
     }
     monkeypatch.setattr(discovery, "_docker", lambda command, *_: (answers[command], ""))
-    assert discovery._inspect_engine() == (None, "it is Podman 4.3.1, which has no BuildKit, and Docker is needed")
+    assert discovery.inspect_engine() == (None, "it is Podman 4.3.1, which has no BuildKit, and Docker is needed")
     answers["version"] = "Engine"
-    assert discovery._inspect_engine() == (None, "Docker is 4.3.1, and 24.0 or later is needed")
+    assert discovery.inspect_engine() == (None, "Docker is 4.3.1, and 24.0 or later is needed")
 
 
 def test_an_engine_over_ssh_is_refused_before_its_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host may answer only after a question, as of its key, and the answer is the same."""
     answers = {"context": "ssh://user@host"}
     monkeypatch.setattr(discovery, "_docker", lambda command, *_: (answers[command], ""))
-    assert discovery._inspect_engine() == (None, discovery.SSH)
+    assert discovery.inspect_engine() == (None, discovery.SSH)
 
 
 @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ def test_a_daemon_that_ended_is_told_by_its_last_line(tmp_path: pathlib.Path, la
     log = tmp_path / "dockerd.log"
     daemon = process.start(["/bin/sh", "-c", f"echo first; echo '{last}'"], log, {}, tmp_path / "dockerd.json")
     with pytest.raises(RdmaImagesError) as caught:
-        daemons._wait_until_ready(lambda: False, daemon, "dockerd", log)
+        daemons.wait_until_ready(lambda: False, daemon, "dockerd", log)
     line, advice = str(caught.value).splitlines()
     assert line == f"the private engine's dockerd ended, and last wrote: {last}"
     assert advice.startswith(fix)

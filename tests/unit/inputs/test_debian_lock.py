@@ -105,7 +105,7 @@ def test_a_step_of_another_state_comes_from_no_cache() -> None:
     before, after = installing_scripts("e9" * 32), installing_scripts("1f" * 32)
     assert len(before) == len(after) >= 5
     assert not set(before) & set(after)
-    assert stand_ins._arguments(planned(), facts.load())["ARCHIVE"] == f"sha256:{'1f' * 32}"
+    assert stand_ins.build_arguments(planned(), facts.load())["ARCHIVE"] == f"sha256:{'1f' * 32}"
 
 
 def test_without_an_address_the_fix_is_a_mirror() -> None:

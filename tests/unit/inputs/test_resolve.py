@@ -119,13 +119,13 @@ def test_an_index_behind_a_login(index: Site, tmp_path: Path) -> None:
 def test_a_size_that_gets_lost_is_asked_for_again(index: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve, "RETRY_POLICY", dataclasses.replace(resolve.RETRY_POLICY, first_wait=0.0))
     index.answers["/files/x-1.0-py3-none-any.whl"] = [Answer(status=502), Answer(b"1234567")]
-    assert resolve._size({"url": f"{index.address}/files/x-1.0-py3-none-any.whl"}, mirrors(index)) == 7
+    assert resolve.wheel_size({"url": f"{index.address}/files/x-1.0-py3-none-any.whl"}, mirrors(index)) == 7
 
 
 def test_a_size_that_nobody_tells_is_an_error(index: Site) -> None:
     listed = {"url": f"{index.address}/files/x-1.0-py3-none-any.whl"}
     with pytest.raises(RdmaImagesError, match="answered 404"):
-        resolve._size(listed, mirrors(index))
+        resolve.wheel_size(listed, mirrors(index))
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_a_size_that_nobody_tells_is_an_error(index: Site) -> None:
 def test_the_best_wheel_is_taken(files: list[str], best: int) -> None:
     ranks = {tag: rank for rank, tag in enumerate(resolve.accepted_tags(REQUEST))}
     wheels = [{"name": f"{file}.whl"} for file in files]
-    assert resolve._best({"name": "a", "wheels": wheels}, ranks) is wheels[best]
-    assert resolve._best({"name": "a", "wheels": wheels[::-1]}, ranks) is wheels[best]
+    assert resolve.best_wheel({"name": "a", "wheels": wheels}, ranks) is wheels[best]
+    assert resolve.best_wheel({"name": "a", "wheels": wheels[::-1]}, ranks) is wheels[best]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_the_best_wheel_is_taken(files: list[str], best: int) -> None:
 def test_a_package_without_a_wheel_for_us(files: list[str]) -> None:
     ranks = {tag: rank for rank, tag in enumerate(resolve.accepted_tags(REQUEST))}
     with pytest.raises(RdmaImagesError, match=r"a 1 has no wheel for this python and platform\nname another"):
-        resolve._best({"name": "a", "version": "1", "wheels": [{"name": file} for file in files]}, ranks)
+        resolve.best_wheel({"name": "a", "version": "1", "wheels": [{"name": file} for file in files]}, ranks)
 
 
 def test_the_index_is_the_one_that_the_clients_are_configured_with(tmp_path: Path) -> None:

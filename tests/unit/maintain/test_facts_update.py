@@ -196,16 +196,16 @@ def test_rows_are_written_as_they_stand_in_our_files() -> None:
     for name in ("torch.yaml", "nccl.yaml"):
         text = (paths.FACTS / name).read_text()
         row_text = (
-            {version: torch._row(release) for version, release in FACTS.torch.releases.items()}
+            {version: torch.row_values(release) for version, release in FACTS.torch.releases.items()}
             if name == "torch.yaml"
-            else {version: nccl._row(release) for version, release in FACTS.nccl.releases.items()}
+            else {version: nccl.row_values(release) for version, release in FACTS.nccl.releases.items()}
         )
         for version, values in row_text.items():
             assert yaml_row(version, dict(values)) in text
 
 
 def _values(version: str) -> dict[str, str | tuple[str, ...]]:
-    return dict(torch._row(FACTS.torch.releases[version]))
+    return dict(torch.row_values(FACTS.torch.releases[version]))
 
 
 def test_versions_on_the_makers_pages() -> None:

@@ -162,8 +162,8 @@ def test_every_value_of_every_axis_is_planned_or_refused_with_a_reason(target: s
     for axis in axes.AXES:
         for value in axes.values(axis, FACTS):
             answer = planner.plan(OURS, FACTS, [target], changes={axis.name: value})
-            (image_or_refusal,) = (*answer.images, *answer.refusals)
-            assert image_or_refusal.axes[axis.name] == value
+            images, refusals = ([part.axes[axis.name] for part in parts] for parts in (answer.images, answer.refusals))
+            assert images + refusals == [value]
             for refusal in answer.refusals:
                 assert refusal.broken
                 assert all(broken.reason and broken.source for broken in refusal.broken)

@@ -68,13 +68,13 @@ class TestTrust:
         ],
     )
     def test_its_complaints_are_told_apart(self, verb: str, output: str, kind: str) -> None:
-        assert type(cosign._fault(verb, "r", output)).__name__ == kind
+        assert type(cosign.cosign_error(verb, "r", output)).__name__ == kind
 
     def test_its_warnings_are_not_the_complaint(self) -> None:
         warnings = "Flag --tlog-upload has been deprecated, prefer another\nSigning artifact...\nWARNING: an image\n"
-        message = str(cosign._fault("sign", "r", f"{warnings}Error: the cause\nerror during command"))
+        message = str(cosign.cosign_error("sign", "r", f"{warnings}Error: the cause\nerror during command"))
         assert message.splitlines()[0].endswith(": the cause")
-        without = str(cosign._fault("sign", "r", f"{warnings}main.go:1: x"))
+        without = str(cosign.cosign_error("sign", "r", f"{warnings}main.go:1: x"))
         assert without.splitlines()[0].endswith(": Signing artifact...")
 
 
