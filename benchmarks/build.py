@@ -66,7 +66,7 @@ def main() -> None:
             if "six" in options.only:
                 six(room, options, results, run)
     if "nothing" in options.only:
-        nothing_to_do(options.runs, results, run)
+        measure_up_to_date(options.runs, results, run)
     results.save()
     build_page.write(results)
 
@@ -119,7 +119,7 @@ def builds(room: BuildLab, options: argparse.Namespace, results: Results, run: B
             if "pull" in options.only:
                 measure_pull(room, way, NEW if "next" in options.only else OLD, options.containerd, results)
             if "kept" in options.only and way == "ours":
-                measure_kept(room, results)
+                measure_reused_layers(room, results)
             if "resident" in options.only and way == "ours":
                 measure_resident(room, results)
             results.save()
@@ -209,7 +209,7 @@ def measure_pull(room: BuildLab, way: Way, torch: str, programs: Path | None, re
             results.rows[node.name].add(way, round(seconds, 2), round(os.getloadavg()[0], 1))
 
 
-def measure_kept(room: BuildLab, results: Results) -> None:
+def measure_reused_layers(room: BuildLab, results: Results) -> None:
     """Build in an empty engine, on a machine that has made the wheels' layers before."""
     room.empty(layers=False)
     run = room.time("ours-kept", command("ours", OLD))
@@ -229,7 +229,7 @@ def measure_resident(room: BuildLab, results: Results) -> None:
     results.rows["wheel layers made then"].add("ours", sum(map(int, re.findall(r"making (\d+) layers", log))), run.load)
 
 
-def nothing_to_do(repetitions: int, results: Results, run: BenchmarkRun) -> None:
+def measure_up_to_date(repetitions: int, results: Results, run: BenchmarkRun) -> None:
     """Measure the whole matrix again, with everything built: in the user's own engine, where it is."""
     row = results.start("nothing to do", "s", ["ours"], run)
     again = [*INVOKE, "build", "--all", "--rehearse"]

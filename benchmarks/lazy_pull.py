@@ -102,7 +102,7 @@ def processor_seconds(processes: list[int]) -> float:
     return sum(int(row[11]) + int(row[12]) for row in fields) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(node: Node, images: Sequence[str], way: str, rest: bool) -> None:
+def measure(node: Node, images: Sequence[str], way: str, reads_rest: bool) -> None:
     """Pull and run the images on an empty node; print a row for each. With `rest`, wait for all their bytes."""
     host, folder = images[0].partition("/")[0], node.folder
     (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder, snapshotter=SNAPSHOTTERS[way]))
@@ -123,11 +123,11 @@ def measure(node: Node, images: Sequence[str], way: str, rest: bool) -> None:
         subprocess.run([*ctr, "version"], check=True, capture_output=True)
         for image in images:
             row = {"way": way, "node": node.namespace, "image": image, "load": round(os.getloadavg()[0], 1)}
-            print(json.dumps(row | pull_and_run(node, ctr, image, processes, way, rest)), flush=True)
+            print(json.dumps(row | pull_and_run(node, ctr, image, processes, way, reads_rest)), flush=True)
 
 
 def pull_and_run(
-    node: Node, ctr: Sequence[str], image: str, processes: list[int], way: str, rest: bool
+    node: Node, ctr: Sequence[str], image: str, processes: list[int], way: str, reads_rest: bool
 ) -> dict[str, object]:
     """Return for each event the seconds, bytes and daemons' processor seconds since the pull began."""
     snapshotter = f"--snapshotter={SNAPSHOTTERS[way]}"
@@ -147,7 +147,7 @@ def pull_and_run(
         assert running.stdout
         for line in running.stdout:
             note(line.strip())
-    if rest and way != "whole":
+    if reads_rest and way != "whole":
         wait_until_quiet(node, lambda: note("everything"))
     return row
 
@@ -190,9 +190,9 @@ def main() -> None:
     for way in options.ways * options.rounds:
         with ExitStack() as stack, ThreadPoolExecutor(len(options.namespaces)) as pool:
             nodes = [stack.enter_context(empty_node(options, name)) for name in options.namespaces]
-            rest = not options.no_rest
+            reads_rest = not options.no_rest
             images = options.soci if way == "soci" else options.images
-            for run in [pool.submit(measure, node, images, way, rest) for node in nodes]:
+            for run in [pool.submit(measure, node, images, way, reads_rest) for node in nodes]:
                 run.result()
 
 

@@ -95,8 +95,8 @@ def processor_time() -> float:
 
 def print_times(name: str, seconds: list[float]) -> None:
     """Print a line: the median, the spread, what it was."""
-    middle, least, most = (1000 * value for value in (median(seconds), min(seconds), max(seconds)))
-    print(f"{middle:8.1f} ms  ({least:.1f} to {most:.1f})  {name}")
+    middle, shortest, longest = (1000 * value for value in (median(seconds), min(seconds), max(seconds)))
+    print(f"{middle:8.1f} ms  ({shortest:.1f} to {longest:.1f})  {name}")
 
 
 if __name__ == "__main__":

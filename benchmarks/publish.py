@@ -34,7 +34,7 @@ from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.send import Publisher
 from rdma_images.registry.registries import Oci
 from tests.support.case_parts import (
-    report_of,  # the checkout is installed with `pip install -e .`, so its root is on the path
+    report_on,  # the checkout is installed with `pip install -e .`, so its root is on the path
 )
 
 # Shares of torch 2.15's wheels: torch, cuDNN, cuBLAS, NCCL, cuSPARSE, cuSOLVER, cuFFT, and the small ones together.
@@ -58,7 +58,7 @@ def main(mebibytes: int) -> None:
         try:
             against_docker(running, folder, old, mebibytes)
             changed_torch(running, folder, old, new)
-            nothing_to_do(running, folder, context)
+            measure_up_to_date(running, folder, context)
         finally:
             remove(running, old, new)
 
@@ -95,7 +95,7 @@ def changed_torch(running: Engine, folder: Path, old: str, new: str) -> None:
     print(f"full push {full:.2f} s, with a changed torch {change:.2f} s ({change / full:.0%})")
 
 
-def nothing_to_do(running: Engine, folder: Path, context: Path) -> None:
+def measure_up_to_date(running: Engine, folder: Path, context: Path) -> None:
     """Six images that are all there: in this process, and as a whole process."""
     with registry(folder) as host:
         digests = []
@@ -147,7 +147,7 @@ def prepared(target: str, digest: str, number: int = 0) -> ApprovedImage:
     check = Check("bench", "it is measured", "static", "error", "passed")
     now = "2026-11-21T08:00:00+00:00"
     build = Build(image.id, digest, digest, digest, (), now, 1.0)
-    report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), report_of(image).inspection)
+    report = Report(digest, digest, SUITE, image.id, (), now, 1.0, (check,), report_on(image).inspection)
     folder = paths.image_folder(image.id)
     atomic.write(folder / "build.json", json.dumps(asdict(build)))
     atomic.write(folder / "report.json", json.dumps(encode_report(report)))

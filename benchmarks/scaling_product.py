@@ -54,7 +54,7 @@ def build(clone: Path, target: str, option: str) -> tuple[float, int, int]:
     process = subprocess.run(command, cwd=clone, check=True, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
     seconds = time.perf_counter() - begun
     ends = dict(re.findall(r"^#(\d+) (DONE|CACHED)", process.stderr, re.MULTILINE))  # BuildKit's plain progress
-    return seconds, len(ends), sum(end == "CACHED" for end in ends.values())
+    return seconds, len(ends), sum(ending == "CACHED" for ending in ends.values())
 
 
 if __name__ == "__main__":

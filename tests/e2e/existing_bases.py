@@ -55,9 +55,9 @@ SYSTEM = "debian13"
 START = f"{validated.REPOSITORY}:{SYSTEM}"
 
 
-def _docker(*words: str, given: str | None = None) -> str:
+def _docker(*words: str, stdin: str | None = None) -> str:
     done = subprocess.run(
-        ["docker", *words], input=given, text=True, env=validated.engine().environ(), capture_output=True, check=False
+        ["docker", *words], input=stdin, text=True, env=validated.engine().environ(), capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -83,9 +83,9 @@ def base(name: str, steps: str, folder: Path) -> Iterator[str]:
     image = images.planned_image(axes={**images.planned().axes, "base": SYSTEM})
     supplies = preflight.find_supplies(sources.sources(image, facts.load()), mirrors.load())
     with provide_secrets(supplies, mirrors.load()) as files:
-        given = [word for secret in SECRETS for word in ("--secret", f"id={secret},src={files[secret]}")]
+        secret_options = [word for secret in SECRETS for word in ("--secret", f"id={secret},src={files[secret]}")]
         build = ["buildx", "build", "--quiet", *validated.into_engine(tag), "--provenance=false", "--network=host"]
-        _docker(*build, *given, str(folder), "--file", "-", given=f"FROM {START}\n{steps}")
+        _docker(*build, *secret_options, str(folder), "--file", "-", stdin=f"FROM {START}\n{steps}")
     try:
         yield f"{validated.REPOSITORY}/{name}@{_docker('image', 'inspect', tag, '--format', '{{.Id}}')}"
     finally:

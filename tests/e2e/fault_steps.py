@@ -36,16 +36,16 @@ class ImageFault:
     instance: str = ""  # the instance type that is asked for
 
 
-def rename(plugin_symbol: str, keep_one_as: str, file: str = f"{OFI}/lib/libnccl-net-ofi.so") -> str:
+def rename(plugin_symbol: str, kept_symbol: str, file: str = f"{OFI}/lib/libnccl-net-ofi.so") -> str:
     """Return a step that renames every versioned symbol of a plugin.
 
-    To what nobody looks for, and v6 to `keep_one_as`.
+    To what nobody looks for, and v6 to `kept_symbol`.
     """
     code = (
         "import re;"
         f"p='{file}';d=open(p,'rb').read();"
         f"d=re.sub(rb'\\bnccl({plugin_symbol[4:]}\\d+)(?=\\0)',rb'xccl\\1',d);"
-        f"d=re.sub(rb'\\bxccl{plugin_symbol[4:]}6(?=\\0)',b'{keep_one_as}',d);"
+        f"d=re.sub(rb'\\bxccl{plugin_symbol[4:]}6(?=\\0)',b'{kept_symbol}',d);"
         "open(p,'wb').write(d)"
     )
     return f'RUN python3 -c "{code}"'

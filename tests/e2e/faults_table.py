@@ -24,7 +24,7 @@ LONGEST = 170  # characters of a cell
 def main(chosen: Collection[str]) -> None:
     """Write one row a fault, in the order of the faults. Without `chosen`, of every validator."""
     head, _, after = DOCS.read_text(encoding="utf-8").partition(BEGIN)
-    table, _, rest = after.partition(END)
+    table, _, after_table = after.partition(END)
     rows_by_key = {tuple(line.split(" | ")[:2]): line for line in table.splitlines()}
     rows = ["| validator | fault | what it says |", "|---|---|---|"]
     with tempfile.TemporaryDirectory() as parts, validated.reports_in(Path(parts) / "reports"):
@@ -35,7 +35,7 @@ def main(chosen: Collection[str]) -> None:
                 continue
             rows.append(f"{start[0]} | {start[1]} | {message(run_check(fault, Path(parts)))} |")
             print(rows[-1], flush=True)
-    atomic.write(DOCS, head + BEGIN + "\n".join(rows) + "\n" + END + rest)
+    atomic.write(DOCS, head + BEGIN + "\n".join(rows) + "\n" + END + after_table)
 
 
 def message(check: Check) -> str:

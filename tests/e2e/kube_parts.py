@@ -59,8 +59,8 @@ def programs() -> Path:
     subprocess.run(["tar", "-xzf", tarball, "--strip-components=1"], cwd=source, check=True)
     _compile(source, root, ready)
     shutil.copy(root / "root" / "usr" / "bin" / "etcd", ready)
-    rest = [path for path in root.iterdir() if path != ready]
-    subprocess.run(["rm", "-rf", *rest], check=True)
+    leftovers = [path for path in root.iterdir() if path != ready]
+    subprocess.run(["rm", "-rf", *leftovers], check=True)
     return ready
 
 

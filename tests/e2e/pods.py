@@ -64,7 +64,7 @@ class Pod:
         return True
 
 
-def pods_of(manifest: Any) -> Iterator[Pod]:
+def manifest_pods(manifest: Any) -> Iterator[Pod]:
     """Yield the pods that a controller makes of a manifest.
 
     LeaderWorkerSet: kubernetes-sigs/lws pkg/utils/pod/pod_utils.go and pkg/webhooks/pod_webhook.go, 060ab4d.
@@ -96,7 +96,7 @@ def pods_of(manifest: Any) -> Iterator[Pod]:
 @contextmanager
 def running(manifests: Sequence[Any], folder: Path, path: str) -> Iterator[list[Pod]]:
     """Yield the pods of the manifests, started; `path` is the PATH of their image. They end with the block."""
-    pods = [pod for manifest in manifests for pod in pods_of(manifest)]
+    pods = [pod for manifest in manifests for pod in manifest_pods(manifest)]
     configs = {item["metadata"]["name"]: item for item in manifests if item["kind"] == "ConfigMap"}
     bridge, namespace = f"pods{os.getpid()}", manifests[0]["metadata"]["namespace"]
     for number, pod in enumerate(pods, 1):
@@ -147,16 +147,16 @@ def _name_server(addresses: Mapping[str, str]) -> Iterator[None]:
 
 
 def _answer(query: bytes, addresses: Mapping[str, str]) -> bytes:
-    end = query.index(0, 12) + 5
+    question_end = query.index(0, 12) + 5
     labels, position = [], 12
     while length := query[position]:
         labels.append(query[position + 1 : position + 1 + length].decode())
         position += 1 + length
     address = addresses.get(".".join(labels).lower())
-    is_wanted = query[end - 4 : end - 2] == b"\0\1"  # A
-    record = b"\xc0\x0c\0\1\0\1\0\0\0\5\0\4" + socket.inet_aton(address) if address and is_wanted else b""
+    asks_for_address = query[question_end - 4 : question_end - 2] == b"\0\1"  # A
+    record = b"\xc0\x0c\0\1\0\1\0\0\0\5\0\4" + socket.inet_aton(address) if address and asks_for_address else b""
     header = struct.pack(">5H", 0x8580 if address else 0x8583, 1, bool(record), 0, 0)
-    return query[:2] + header + query[12:end] + record
+    return query[:2] + header + query[12:question_end] + record
 
 
 def ip(*words: str) -> None:

@@ -35,7 +35,7 @@ from rdma_images.publish import cosign
 from rdma_images.publish.publication import PublishedCopy
 from rdma_images.publish.publish_images import PublishResult
 from rdma_images.registry.registries import Credentials, Oci
-from tests.support.case_parts import report_of
+from tests.support.case_parts import report_on
 from tests.support.loopback import free_port
 
 SUITE = "sha256:" + "2" * 64
@@ -153,9 +153,9 @@ class SlowLink:
                 target.sendall(chunk)
         except OSError:
             pass
-        for end in (source, target):
+        for connection in (source, target):
             with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _wait_for(self, size: int) -> None:
         with self._turn:
@@ -254,7 +254,7 @@ def green(image: Image, small: Small, rehearsal: tuple[str, ...] = ()) -> tuple[
         seconds=12.5,
     )
     report = replace(
-        report_of(image, digest=small.digest), ref=small.ref, suite=SUITE, rehearsal=rehearsal, seconds=3.0
+        report_on(image, digest=small.digest), ref=small.ref, suite=SUITE, rehearsal=rehearsal, seconds=3.0
     )
     return build, report
 
@@ -284,14 +284,14 @@ def second_engine() -> Iterator[Engine]:
 
     It has what comes from Debian's archive, so that it starts in seconds, and no image, layer or cache.
     """
-    state = paths.state_folder()
+    state_folder = paths.state_folder()
     # pytest's own folders are too deep: a socket's path has at most 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="rdma-images-"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDMA_IMAGES_STATE", str(folder))
         for name in ("bases", "debian", "engine/packages"):
-            if (state / name).exists():
-                shutil.copytree(state / name, folder / name, symlinks=True, ignore=UNFINISHED)
+            if (state_folder / name).exists():
+                shutil.copytree(state_folder / name, folder / name, symlinks=True, ignore=UNFINISHED)
         try:
             yield private.up(print)
         finally:

@@ -51,9 +51,9 @@ def wait_for(engine: Engine, count: int) -> None:
         time.sleep(0.1)
 
 
-def run(*words: str, given: str = "", options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def run(*words: str, stdin: str = "", options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*RUN, *options, "--", *words], cwd=paths.PROJECT, input=given, capture_output=True, text=True
+        [*RUN, *options, "--", *words], cwd=paths.PROJECT, input=stdin, capture_output=True, text=True
     )
 
 
@@ -66,7 +66,7 @@ def test_the_exit_code_is_the_commands(engine: Engine, words: list[str], code: i
 
 
 def test_words_and_standard_input_arrive_as_they_are(engine: Engine) -> None:
-    done = run("sh", "-c", 'printf "%s|" "$@"; cat', "sh", "a b", "$HOME", "--", "", given="one\r\ntwo")
+    done = run("sh", "-c", 'printf "%s|" "$@"; cat', "sh", "a b", "$HOME", "--", "", stdin="one\r\ntwo")
     assert done.stdout == "a b|$HOME|--||one\ntwo"  # text=True reads \r\n as one end of a line
     assert containers(engine) == []
 

@@ -22,7 +22,7 @@ def test_the_guide_leads_from_an_empty_folder_to_a_judged_job(tmp_path: Path) ->
     page = (paths.PROJECT / "docs" / "guides" / "first-job.md").read_text(encoding="utf-8")
     bundle, runs, images = tmp_path / "bundle", tmp_path / "shared" / "runs", tmp_path / "images"
     page = page.replace("/images/my-training", str(bundle)).replace("/shared/runs", str(runs))
-    first, *rest = [match.groupdict() for match in BLOCK.finditer(page)]
+    first, *commands = [match.groupdict() for match in BLOCK.finditer(page)]
     runs.mkdir(parents=True)
     environ = {
         "PATH": f"{command.parent}:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -38,7 +38,7 @@ def test_the_guide_leads_from_an_empty_folder_to_a_judged_job(tmp_path: Path) ->
         environ["PATH"] = f"{programs}:{environ['PATH']}"
         (images / "src").mkdir()
         printed = ""
-        for block in rest:
+        for block in commands:
             if name := FILES.get(block["language"]):
                 (images / name).write_text(block["text"], encoding="utf-8")
             elif block["language"] == "sh":

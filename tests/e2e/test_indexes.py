@@ -79,8 +79,8 @@ def public_requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
         "our-app": wheel("our-app", "1.2", "from our_models import ORIGIN\n", requires="our-models"),
     }
     with (
-        source_index.index_of(evil) as (public, requests),
-        source_index.index_of(ours, is_public=False) as (company, _),
+        source_index.serve_index(evil) as (public, requests),
+        source_index.serve_index(ours, is_public=False) as (company, _),
     ):
         matrix = folder / "matrix.yaml"
         matrix.write_text(matrix.read_text().replace("\ntargets:\n", INDEXES.format(address=company)) + ROWS)

@@ -102,10 +102,10 @@ def test_a_job_runs_and_leaves_its_logs_and_nothing_in_the_cluster(
 def test_a_rayjob_ends_as_kuberay_says(
     store: kube_api.ClusterState, tmp_path: Path, status: dict[str, str], ending: str
 ) -> None:
-    def end(store: kube_api.ClusterState) -> None:
+    def finish_job(store: kube_api.ClusterState) -> None:
         store.objects["rayjobs", "j"]["status"] = status
 
-    store.steps = [pods("Running"), end]
+    store.steps = [pods("Running"), finish_job]
     (entry,) = record.load(start(job(tmp_path, "rayjob"), []))
     assert (entry.how, entry.cleanup) == (ending, "removed")
     assert not store.objects
@@ -176,8 +176,8 @@ def test_a_drained_node_and_a_killed_rank_are_failures(store: kube_api.ClusterSt
     assert not [key for key in store.objects if key[0] != "events"]
 
 
-@pytest.mark.parametrize("is_gone", [False, True])
-def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_path: Path, is_gone: bool) -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_path: Path, is_deleted: bool) -> None:
     """Its kubelet removes its containers, and their logs: what it printed is there only while it runs."""
     message = "The node was low on resource: ephemeral-storage. "
 
@@ -187,7 +187,7 @@ def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_p
             time.sleep(0.02)
         store.logs["j-1"] = "unable to retrieve container logs for containerd://5f1c"
         store.pod("j-1", LABELS, phase="Failed", reason="Evicted", message=message)
-        if is_gone:
+        if is_deleted:
             del store.objects["pods", "j-1"]
             store.warns("j-1", "Evicted", message)
 
@@ -197,7 +197,7 @@ def test_what_an_evicted_pod_printed_is_kept(store: kube_api.ClusterState, tmp_p
         "j-0.log": "the log of j-0\n",
         "j-1.log": "the log of j-1\n",
     }
-    expected = "pod j-1 was deleted while it ran" if is_gone else "pod j-1 on node failed"
+    expected = "pod j-1 was deleted while it ran" if is_deleted else "pod j-1 on node failed"
     assert f"{expected}: Evicted: {message.strip()}" in record.load(run_folder)[0].why
     assert not [key for key in store.objects if key[0] != "events"]
 

@@ -127,11 +127,11 @@ def test_who_stops_leaves_nothing_and_touches_no_job_of_another(tmp_path: Path, 
     folder = job(tmp_path, "sleep 60")
     threading.Timer(2, os.kill, (os.getpid(), number)).start()
 
-    def terminal_is_gone(_: str) -> None:
+    def lose_terminal(_: str) -> None:
         raise OSError("EIO")
 
     with pytest.raises(job_run.JobEndedError) as raised:
-        job_run.run_job(folder, jobs.load_project(), job_run.JobRunOptions(), terminal_is_gone)
+        job_run.run_job(folder, jobs.load_project(), job_run.JobRunOptions(), lose_terminal)
     assert raised.value.exit_code == 128 + number
     assert queue() == ["other"]
     assert ended(folder).cleanup == "removed"

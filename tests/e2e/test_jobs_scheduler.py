@@ -88,8 +88,8 @@ def test_every_type_gives_what_its_job_asks_for(cluster: RunningCluster, fabric:
             continue
         for number in range(2):
             node(cluster, f"n{number}", instance)
-        places = bound(cluster, jobs.job("mpijob", fabric, "mpirun", instance=instance))
-        assert {where for where, _ in places} == {"n0", "n1"}, (instance, places)
+        node_names = bound(cluster, jobs.job("mpijob", fabric, "mpirun", instance=instance))
+        assert {where for where, _ in node_names} == {"n0", "n1"}, (instance, node_names)
         cluster.clear()
 
 

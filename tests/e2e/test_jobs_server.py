@@ -127,7 +127,7 @@ def manifests(job: Job) -> list[Any]:
     return jobs.documents(create.render_job_files(job, jobs.load_project())["server.yaml"])
 
 
-def ask(pod: pods.Pod, path: str, body: Any = None, method: str = "") -> Any:
+def request_json(pod: pods.Pod, path: str, body: Any = None, method: str = "") -> Any:
     """Return what a pod answers to a request."""
     data = json.dumps(body).encode() if body else None
     request = urllib.request.Request(f"http://{pod.address}:{pod.port}{path}", data, method=method or None)
@@ -138,9 +138,9 @@ def ask(pod: pods.Pod, path: str, body: Any = None, method: str = "") -> Any:
 
 def wait_for_workers(router: pods.Pod, count: int) -> None:
     """Wait until SGLang's router, which answers before it has found its servers, has all of them healthy."""
-    end = time.monotonic() + 120
-    while sum(worker["is_healthy"] for worker in ask(router, "/workers")["workers"]) < count:
-        assert time.monotonic() < end, router.log.read_text()[-4000:]
+    deadline = time.monotonic() + 120
+    while sum(worker["is_healthy"] for worker in request_json(router, "/workers")["workers"]) < count:
+        assert time.monotonic() < deadline, router.log.read_text()[-4000:]
         time.sleep(0.2)
 
 
@@ -166,17 +166,17 @@ def test_a_request_goes_through_the_router_prefill_and_decode(tmp_path: Path) ->
         assert service["spec"]["ports"] == [{"port": router.port}]
         wait_for_workers(router, 3)
         sampling = {"sampling_params": {"max_new_tokens": 1}}
-        answers = [ask(router, "/generate", {"text": "a question", **sampling}) for _ in range(12)]
+        answers = [request_json(router, "/generate", {"text": "a question", **sampling}) for _ in range(12)]
         (decode,) = [pod for pod in started if pod.name.startswith("sglang-decode")]
         prefills = [pod for pod in started if pod.name in ("sglang-prefill-0", "sglang-prefill-1")]
         assert {answer["meta_info"]["server"] for answer in answers} == {decode.name}
         assert {answer["meta_info"]["bootstrap_host"] for answer in answers} <= {
             f"{pod.name}.sglang-prefill.default.svc" for pod in prefills
         }
-        states = [ask(pod, "/state") for pod in prefills]
+        states = [request_json(pod, "/state") for pod in prefills]
         assert [(state["mode"], state["ranks"], state["tp"]) for state in states] == [("prefill", [0, 1], 16)] * 2
         assert sum(state["asked"] for state in states) == 12
-        assert {state["backend"] for state in [*states, ask(decode, "/state")]} == {"LIBFABRIC"}
+        assert {state["backend"] for state in [*states, request_json(decode, "/state")]} == {"LIBFABRIC"}
 
 
 @pytest.mark.exhaustive  # over a minute, in which a worker notices that its head is gone, and 300 MB of Ray
@@ -193,8 +193,8 @@ def test_a_server_on_ray_has_both_nodes_and_ends_on_both(tmp_path: Path) -> None
     with pods.running(manifests(job), tmp_path, f"{CODE}:{path}") as started:
         pods.wait_until_ready(started, 300)
         leader, worker = started
-        assert sorted(ask(leader, "/")) == ["vllm-0", "vllm-0-1"]
-        ask(leader, "/", method="DELETE")
+        assert sorted(request_json(leader, "/")) == ["vllm-0", "vllm-0-1"]
+        request_json(leader, "/", method="DELETE")
         for pod in (leader, worker):
             assert pod.process
             assert pod.process.wait(180) == 0, pod.log.read_text()

@@ -31,8 +31,8 @@ def bundle(folder: Path, shared: Path) -> None:
     program = folder / "rootfs" / "opt" / "torchrun"
     program.write_text(TORCHRUN)
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    places = {f"/{name}": os.path.realpath(f"/{name}") for name in SYSTEM}
-    places |= {str(shared): str(shared), "/dev": "/dev"}
+    mounts = {f"/{name}": os.path.realpath(f"/{name}") for name in SYSTEM}
+    mounts |= {str(shared): str(shared), "/dev": "/dev"}
     (folder / "config.json").write_text(
         json.dumps(
             {
@@ -48,7 +48,7 @@ def bundle(folder: Path, shared: Path) -> None:
                     {"destination": "/proc", "type": "proc", "source": "proc"},
                     *(
                         {"destination": destination, "type": "none", "source": source, "options": ["rbind"]}
-                        for destination, source in places.items()
+                        for destination, source in mounts.items()
                     ),
                 ],
                 "linux": {"namespaces": [{"type": "mount"}]},

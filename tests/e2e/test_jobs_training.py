@@ -67,7 +67,7 @@ def printed(job: Path) -> str:
     return log.read_text()
 
 
-def assert_no_secret_was_kept(folder: Path) -> None:
+def assert_no_secret_in_files(folder: Path) -> None:
     for path in (path for path in folder.rglob("*") if path.is_file()):
         assert SECRET not in path.read_text(errors="replace"), path
 
@@ -81,19 +81,19 @@ def test_a_killed_rank_and_a_killed_node_go_on_from_the_checkpoint(tmp_path: Pat
         assert f"rank 1 of 2 begins at step {start}, token of {len(SECRET)}" in lines
     assert re.search(r"attempt 1: exit code \d+; the job is queued again", lines)
     assert "rank 1 ends at step 8" in lines
-    assert_no_secret_was_kept(job)
+    assert_no_secret_in_files(job)
 
 
 def test_before_its_time_ends_the_job_is_queued_again(tmp_path: Path, bundle: Path) -> None:
     """The signal is sent by hand: Slurm sends it two minutes before the end of the job's hour."""
     job = training(tmp_path, bundle, "4=wait")
 
-    def end_the_time() -> None:
+    def let_time_run_out() -> None:
         while not (tmp_path / "runs" / "failed-at-4").exists():
             time.sleep(0.2)
         subprocess.run(["scancel", "--batch", "--signal=USR1", "--name=training"], check=True)
 
-    threading.Thread(target=end_the_time, daemon=True).start()
+    threading.Thread(target=let_time_run_out, daemon=True).start()
     job_run.run_job(job, jobs.load_project(), job_run.JobRunOptions(limit=300), lambda _: None)
     lines = printed(job)
     assert "attempt 1: its time ends; the job is queued again" in lines

@@ -276,9 +276,9 @@ def test_gzip_layers_are_kept_as_they_were_made(small: SmallBuild) -> None:
     order = small.order([wheel(name, NEW, "debian13") for name in ("fsspec", "filelock")])
     (layer,) = wheel_layers.wheel_layers(order.lock)
     engine_digests = small.layers(small.build(order, compression="gzip"))
-    kept_layer = layer_store.find(layer_recipe(layer, "gzip"))
-    assert kept_layer is not None
-    assert engine_digests[0] == kept_layer.runtime.digest
+    stored_layer = layer_store.find(layer_recipe(layer, "gzip"))
+    assert stored_layer is not None
+    assert engine_digests[0] == stored_layer.runtime.digest
 
 
 def test_another_version_of_a_wheel_is_one_layer_and_no_step(

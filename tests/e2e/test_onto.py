@@ -63,7 +63,7 @@ def blobs(name: str, folder: Path) -> list[str]:
     return [layer["digest"] for layer in manifest["layers"]]
 
 
-def report_of(built: list[str]) -> dict[str, Any]:
+def report_document(built: list[str]) -> dict[str, Any]:
     """Return the report that a build names in its lines."""
     report: dict[str, Any] = json.loads((paths.PROJECT / built[2].split()[-1]).with_suffix(".json").read_text())
     return report
@@ -84,7 +84,7 @@ def test_an_image_with_a_user_and_without_bash(folder: Path, tmp_path: Path) -> 
             base = blobs(local_name(ref), below)
             assert blobs(name, above)[: len(base)] == base
             assert f"its {len(base)} layers are unchanged" in built[-1]
-            assert report_of(built)["passed"]
+            assert report_document(built)["passed"]
         finally:
             docker("image", "rm", "--force", name, local_name(ref))
 
@@ -98,7 +98,7 @@ def test_a_plugin_that_comes_first_and_then_an_older_efa_are_replaced(folder: Pa
             names.append(local_name(ref))
             built = invoke(f"{build} --set efa-installer=1.47.0", REF=ref).splitlines()
             names.append(built[0])
-        report = report_of(built)
+        report = report_document(built)
         checks_by_id = {check["id"]: check for check in report["checks"]}
         assert checks_by_id["plugin.found"]["actual"].startswith("/opt/amazon/ofi-nccl/")
         assert report["passed"]
@@ -111,7 +111,7 @@ def test_a_plugin_that_comes_first_and_then_an_older_efa_are_replaced(folder: Pa
         assert "replaced EFA installer 1.47.0: by 1.50.0" in planned, planned
         built = invoke(build, REF=older).splitlines()
         names.append(built[0])
-        assert report_of(built)["passed"]
+        assert report_document(built)["passed"]
     finally:
         docker("image", "rm", "--force", *names)
 

@@ -84,11 +84,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
         (top / name).write_text(text)
     program = wheel.installed(tmp_path_factory.mktemp("wheel"))
     Folder(top, program).typed(START)
-    own_folder = Folder(top / "images", program)
-    (own_folder.path / "matrix.yaml").write_text(MATRIX)
+    project_folder = Folder(top / "images", program)
+    (project_folder.path / "matrix.yaml").write_text(MATRIX)
     *_, build, _imports, _run = BUILD.splitlines()
-    own_folder.typed(build)
-    yield own_folder
+    project_folder.typed(build)
+    yield project_folder
     listing = ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", f"rdma-images/{TARGET}"]
     environ = engines.ensure().environ()
     names = subprocess.run(listing, env=environ, capture_output=True, text=True, check=True).stdout.split()

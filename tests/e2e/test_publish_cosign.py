@@ -167,13 +167,13 @@ def test_a_jobs_result_is_signed_and_another_s_is_not_believed(
     """Whoever may push can attach a newer one; with the key it is the signed one that is read."""
     client(release(SUITES[0]), connection, monkeypatch)
     private, public = cosign_key(tmp_path / "key")
-    host, _, rest = image.partition("/")
+    host, _, path = image.partition("/")
     login = "{username: 'env:TEST_REGISTRY_USER', password: 'env:TEST_REGISTRY_PASSWORD'}"
     (tmp_path / "registries.yaml").write_text(
         f"registries:\n  here: {{kind: oci, host: '{host}', credentials: {login}}}\n"
     )
     monkeypatch.setenv("RDMA_IMAGES_REGISTRIES", str(tmp_path / "registries.yaml"))
-    signed = replace(test_job_evidence.GOOD, digest=rest.partition("@")[2])
+    signed = replace(test_job_evidence.GOOD, digest=path.partition("@")[2])
     forged = replace(signed, sentence="the channels use EFA at 9,000 GB/s")
     unsigned = test_job_evidence.publisher()
     evidence.publish(signed, image, replace(unsigned, signer=Signer(str(private))))

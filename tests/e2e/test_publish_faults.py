@@ -155,7 +155,7 @@ def complete(registry: Registry, digest: str) -> bool:
     return all(digest_of(repository.blob(blob)) == blob for blob in blobs)
 
 
-def assert_all_there_once(registry: Registry, item: ApprovedImage) -> None:
+def assert_complete_and_single(registry: Registry, item: ApprovedImage) -> None:
     assert registry.tags(REPOSITORY) == {item.tags.full, *item.tags.short}
     assert complete(registry, item.build.digest)
     repository = open_destination("local", registry.entry()).repository("efa-pytorch")
@@ -183,7 +183,7 @@ def test_a_registry_killed_in_the_middle_ends_with_everything_there_once(
         assert "Traceback" not in first.error
         second = run(engine, item, registry, Trap(1 << 40, never))
         assert second.error == ""
-        assert_all_there_once(registry, item)
+        assert_complete_and_single(registry, item)
     finally:
         registry.kill()
 
@@ -209,7 +209,7 @@ def test_a_registry_killed_after_the_image_arrived_gets_its_evidence_in_the_next
         second = run(engine, item, registry, Trap(1 << 40, never))
         assert second.error == ""
         assert placed(second).result == "present"
-        assert_all_there_once(registry, item)
+        assert_complete_and_single(registry, item)
     finally:
         registry.kill()
 
@@ -246,7 +246,7 @@ def test_a_registry_that_comes_back_is_waited_for(
         outcome = run(engine, item, registry, trap, attempts=6)
         assert outcome.error == ""
         assert any("trying again" in line for line in trap.lines)
-        assert_all_there_once(registry, item)
+        assert_complete_and_single(registry, item)
     finally:
         registry.kill()
 
@@ -289,7 +289,7 @@ def test_a_full_disk_is_told_and_the_next_run_goes_on(
         subprocess.run(["mount", "-o", "remount,size=300m", disk], check=True)
         second = run(engine, item, registry, Trap(1 << 40, never))
         assert second.error == ""
-        assert_all_there_once(registry, item)
+        assert_complete_and_single(registry, item)
     finally:
         registry.kill()
         subprocess.run(["umount", disk], check=True)
@@ -309,7 +309,7 @@ def test_a_stalled_registry_is_given_up_and_tried_again(
         outcome = run(engine, item, registry, trap, attempts=4, stall=3)
         assert outcome.error == "", outcome.error
         assert any("stalled" in line for line in trap.lines), trap.lines
-        assert_all_there_once(registry, item)
+        assert_complete_and_single(registry, item)
     finally:
         registry.kill()
 
@@ -327,7 +327,7 @@ def test_a_slow_link_that_is_cut_is_not_taken_for_a_stall(
         assert link.was_cut
         assert not any("stalled" in line for line in trap.lines), trap.lines
         assert placed(outcome).traffic.pushed == placed(outcome).bytes
-        assert_all_there_once(registry, item)
+        assert_complete_and_single(registry, item)
     finally:
         link.close()
         registry.kill()
@@ -350,7 +350,7 @@ def test_ctrl_c_leaves_no_tag_and_the_next_run_goes_on(
         assert raised.traceback
         assert registry.tags(REPOSITORY) == set()
         assert run(engine, item, registry, Trap(1 << 40, never)).error == ""
-        assert_all_there_once(registry, item)
+        assert_complete_and_single(registry, item)
     finally:
         registry.kill()
 

@@ -15,7 +15,7 @@ from tests.e2e.publish_parts import Registry, placed
 from tests.e2e.test_publish_faults import (  # the fixtures are found by their names here
     REPOSITORY,
     Trap,
-    assert_all_there_once,
+    assert_complete_and_single,
     engine,
     item,
     never,
@@ -57,7 +57,7 @@ def published(engine: Engine, item: ApprovedImage, program: Path, tmp_path: Path
         registry.kill()
 
 
-def note_of(registry: Registry, item: ApprovedImage, name: str, turn: int = 0) -> Path:
+def publication_note(registry: Registry, item: ApprovedImage, name: str, turn: int = 0) -> Path:
     """Return of the notes of the repository whose path matches `name`, the one that was written at that turn."""
     tags = {"full": item.tags.full, "short": item.tags.short[0], "list": fallback_tag(item.build.digest)}
     return [path for path in stored_files(registry) if path.match(f"{REPOSITORY}/{name.format(**tags)}/link")][turn]
@@ -83,11 +83,11 @@ def first_layer(engine: Engine, registry: Registry, item: ApprovedImage) -> Path
 def test_what_is_half_noted_is_sent_again(
     name: str, turn: int, engine: Engine, item: ApprovedImage, published: Registry
 ) -> None:
-    half_note(published, note_of(published, item, name, turn))
+    half_note(published, publication_note(published, item, name, turn))
     published.start()
     outcome = run(engine, item, published, Trap(1 << 40, never))
     assert outcome.error == "", outcome.error
-    assert_all_there_once(published, item)
+    assert_complete_and_single(published, item)
 
 
 def test_what_was_sent_again_is_told_and_counted(engine: Engine, item: ApprovedImage, published: Registry) -> None:
@@ -113,7 +113,7 @@ def test_whichever_note_is_half_written(engine: Engine, item: ApprovedImage, pub
         published.start()
         outcome = run(engine, item, published, Trap(1 << 40, never))
         assert outcome.error == "", f"{note}: {outcome.error}"
-        assert_all_there_once(published, item)
+        assert_complete_and_single(published, item)
         published.kill()
 
 

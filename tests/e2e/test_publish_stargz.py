@@ -31,7 +31,7 @@ from tests.e2e.publish_parts import (
     planned,
     registry_program,
 )
-from tests.unit.layers.test_tar_layer import MEMBERS, member, tar_of
+from tests.unit.layers.test_tar_layer import MEMBERS, make_tar, member
 
 obstacle = private.obstacle()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(obstacle is not None, reason=str(obstacle))]
@@ -75,7 +75,7 @@ def test_the_converted_image_is_signed_and_names_the_original(
     assert same.detail.endswith("has the same config; 2 of its 2 layers have a table, and the same tar")
 
 
-BELOW = tar_of(
+BELOW = make_tar(
     (member("etc/machine-id", content=b"1"), b"1"),
     (member("var/cache/old", content=b"2"), b"2"),
     (member("usr/lib/kept", content=b"3"), b"3"),
@@ -104,7 +104,7 @@ def test_a_node_sees_the_same_files_in_part_and_whole(tmp_path: Path) -> None:
     server = Registry(registry_program(), tmp_path / "registry", password=False).start()
     try:
         repository = Repository(Connection(server.host, lambda: None), "training/all-files")
-        original = put_image(repository, (BELOW, tar_of(*MEMBERS)))
+        original = put_image(repository, (BELOW, make_tar(*MEMBERS)))
         repository.put_manifest("whole", original)
         (tmp_path / "scratch").mkdir()
         converted = StargzConverter().convert(original, repository, lambda: engines.ensure(print), tmp_path / "scratch")
@@ -121,19 +121,19 @@ def test_a_node_sees_the_same_files_in_part_and_whole(tmp_path: Path) -> None:
             content = run(*ctr, "content", "list", "--quiet").split()
             assert not set(converted.files) & set(content)  # nothing of the layers was downloaded
             with mounted(ctr, "stargz", lazy, tmp_path / "view") as view:
-                in_part = files_of(view)
+                in_part = file_digests(view)
             run(*ctr, "images", "pull", "--plain-http", "--snapshotter", "overlayfs", whole)
             with mounted(ctr, "overlayfs", whole, tmp_path / "whole") as view:
-                assert in_part == files_of(view)
+                assert in_part == file_digests(view)
     finally:
         server.kill()
     assert "usr/bin/ping" in in_part
     assert not {"etc/machine-id", "var/cache/old"} & in_part.keys()
 
 
-def files_of(root: Path) -> dict[str, Any]:
+def file_digests(root: Path) -> dict[str, Any]:
     """Return all that a program sees of each file, by path; of a folder in no layer, only that it is there."""
-    seen: dict[str, Any] = {}
+    digests: dict[str, Any] = {}
     inodes: dict[tuple[int, int], str] = {}
     # containerd takes a time before 1970 for 1970 when it unpacks.
     described = {info.name.strip("./") for info, _ in MEMBERS if info.mtime >= 0} | {"usr/lib/kept"}
@@ -145,6 +145,6 @@ def files_of(root: Path) -> dict[str, Any]:
         attributes = {key: os.getxattr(path, key, follow_symlinks=False) for key in names}
         same_as = inodes.setdefault((status.st_dev, status.st_ino), name) if stat.S_ISREG(status.st_mode) else name
         time = status.st_mtime_ns if name in described else None
-        seen[name] = (status.st_mode, status.st_uid, status.st_gid, status.st_rdev, time, link, attributes, same_as)
-        seen[name] += (digest_of(content) if content is not None else None,)
-    return seen
+        digests[name] = (status.st_mode, status.st_uid, status.st_gid, status.st_rdev, time, link, attributes, same_as)
+        digests[name] += (digest_of(content) if content is not None else None,)
+    return digests

@@ -71,14 +71,14 @@ def building() -> str:
     return holder.purpose if holder else ""
 
 
-def folder_of(clone: Path, start: str = IMAGE) -> Path:
+def image_folder(clone: Path, start: str = IMAGE) -> Path:
     folders = list((clone / "build" / "images").glob(f"{start}*"))
     assert len(folders) == 1
     return folders[0]
 
 
 def test_the_first_command_ends_with_a_validated_image(first: str, clone: Path) -> None:
-    report = json.loads((folder_of(clone) / "report.json").read_text(encoding="utf-8"))
+    report = json.loads((image_folder(clone) / "report.json").read_text(encoding="utf-8"))
     failed = [
         check["id"] for check in report["checks"] if check["outcome"] == "failed" and check["severity"] == "error"
     ]
@@ -89,8 +89,8 @@ def test_the_first_command_ends_with_a_validated_image(first: str, clone: Path) 
 
 
 def test_a_rehearsal_says_so_everywhere(first: str, clone: Path) -> None:
-    build = json.loads((folder_of(clone) / "build.json").read_text(encoding="utf-8"))
-    report = json.loads((folder_of(clone) / "report.json").read_text(encoding="utf-8"))
+    build = json.loads((image_folder(clone) / "build.json").read_text(encoding="utf-8"))
+    report = json.loads((image_folder(clone) / "report.json").read_text(encoding="utf-8"))
     if not build["rehearsal"]:
         pytest.skip("every source is within reach here: this was no rehearsal")
     assert build["ref"].endswith("-rehearsal")
@@ -100,11 +100,11 @@ def test_a_rehearsal_says_so_everywhere(first: str, clone: Path) -> None:
 
 @pytest.mark.usefixtures("first")
 def test_the_same_command_again_does_nothing(clone: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in folder_of(clone).glob("build.json")}
+    before = {path: path.stat().st_mtime_ns for path in image_folder(clone).glob("build.json")}
     output = run_command("invoke build --target efa-pytorch --rehearse", clone)
     assert "nothing to build" in output
     assert "load build definition" not in output
-    assert before == {path: path.stat().st_mtime_ns for path in folder_of(clone).glob("build.json")}
+    assert before == {path: path.stat().st_mtime_ns for path in image_folder(clone).glob("build.json")}
 
 
 @pytest.mark.usefixtures("first")
@@ -137,8 +137,8 @@ def test_the_wheel_builds_in_a_folder_of_ones_own(clone: Path) -> None:
     subprocess.run(wheel, cwd=clone, check=True, capture_output=True)
     output = run_command(f"set -e\n{commands()[1]}", outside)
     assert " passed" in output.splitlines()[-2]
-    build = json.loads((folder_of(outside / "images", "my-training") / "build.json").read_text(encoding="utf-8"))
-    report = json.loads((folder_of(outside / "images", "my-training") / "report.json").read_text(encoding="utf-8"))
+    build = json.loads((image_folder(outside / "images", "my-training") / "build.json").read_text(encoding="utf-8"))
+    report = json.loads((image_folder(outside / "images", "my-training") / "report.json").read_text(encoding="utf-8"))
     assert report["rehearsal"] == build["rehearsal"]
     assert {"nccl.single", "plugin.found"} <= {
         check["id"] for check in report["checks"] if check["outcome"] == "passed"

@@ -40,7 +40,7 @@ def plugins() -> list[object]:
     return [*few, *((name, available[-1]) for name in efa if name != "efa-nccl-tests")]
 
 
-def own_project(folder: Path, component: str, version: str) -> dict[str, str]:
+def write_project(folder: Path, component: str, version: str) -> dict[str, str]:
     """Return a copy of this checkout that pins the real file by its digest; the environment to run it in."""
     tarball = real_parts.tarballs(component)[version]
     checkout.copied(folder)
@@ -77,7 +77,7 @@ def stand_ins(folder: Path, environ: dict[str, str], *arguments: str) -> list[st
 
 @pytest.mark.parametrize(("target", "version"), plugins())
 def test_the_plugin_compiles_and_validates(target: str, version: str, tmp_path: Path) -> None:
-    environ = own_project(tmp_path / "project", "aws-ofi-nccl", version)
+    environ = write_project(tmp_path / "project", "aws-ofi-nccl", version)
     chosen = ["--set", f"aws-ofi-nccl={version}"]
     bundles = FACTS.efa.releases[TARGETS[target].default["efa-installer"]].plugin
     if bundles == version:  # of the installer's own version the installer's own one is taken
@@ -89,6 +89,6 @@ def test_the_plugin_compiles_and_validates(target: str, version: str, tmp_path: 
 @pytest.mark.parametrize("version", real_parts.parameters("nccl-tests")[-1:])
 @pytest.mark.parametrize("target", [name for name in TARGETS if name.endswith("nccl-tests")])
 def test_nccl_tests_compile_and_validate(target: str, version: str, tmp_path: Path) -> None:
-    environ = own_project(tmp_path / "project", "nccl-tests", version)
+    environ = write_project(tmp_path / "project", "nccl-tests", version)
     chosen = ["--target", target, "--set", f"nccl-tests={version}"]
     assert f"nccl-tests-{version}" not in stand_ins(tmp_path / "project", environ, *chosen)

@@ -176,7 +176,7 @@ VARIANTS = st.builds(
 )
 
 
-def machine_of(world: World) -> type[RuleBasedStateMachine]:
+def state_machine(world: World) -> type[RuleBasedStateMachine]:
     """Return the sequences on this world; each build checks its own layers.
 
     What a sequence does depends on what those before it left: none is tried again to find a shorter one.
@@ -240,7 +240,7 @@ def test_a_machine_that_is_used_builds_as_a_fresh_one(world: World) -> None:
 @pytest.mark.exhaustive
 def test_whatever_came_before(world: World) -> None:
     run_state_machine_as_test(
-        machine_of(world),
+        state_machine(world),
         settings=settings(
             max_examples=15,
             stateful_step_count=20,

@@ -43,27 +43,27 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def report_of(
+def checked(
     dockerfile: str, context: Path, *, base: str = "FROM scratch AS base\nADD base.tar /\nFROM base\n"
 ) -> Report:
     with validated.derived(base + dockerfile, "any", context) as ref:
         return validated.measure(ref)
 
 
-def inspection_of(report: Report) -> Inspection:
+def inspection(report: Report) -> Inspection:
     assert report.inspection
     return report.inspection
 
 
 def test_an_image_that_is_for_no_fabric_is_not_blamed(context: Path) -> None:
-    report = report_of('ENTRYPOINT ["/usr/bin/env", "NCCL_NET=Socket"]\n', context)
+    report = checked('ENTRYPOINT ["/usr/bin/env", "NCCL_NET=Socket"]\n', context)
     assert validated.failed(report) == set()
-    assert inspection_of(report).expected.fabric is None
-    assert inspection_of(report).measured.entry == EntryPointChanges(given={"NCCL_NET": "Socket"})
+    assert inspection(report).expected.fabric is None
+    assert inspection(report).measured.entry == EntryPointChanges(given={"NCCL_NET": "Socket"})
     reasons = {c.id: c.reason for c in report.checks if c.outcome == "skipped"}
     assert "no sign of EFA" in reasons["plugin.found"]
-    assert "no Python" in inspection_of(report).measured.missing["torch"]
-    packages = inspection_of(report).measured.packages
+    assert "no Python" in inspection(report).measured.missing["torch"]
+    packages = inspection(report).measured.packages
     assert packages
     assert "libc6" in packages.dpkg
 
@@ -72,13 +72,13 @@ def test_an_image_of_nothing_but_files(context: Path) -> None:
     only = (
         "FROM scratch AS debian\nADD base.tar /\nFROM scratch\nCOPY --from=debian /etc/os-release /etc/passwd /etc/\n"
     )
-    report = report_of("", context, base=only)
+    report = checked("", context, base=only)
     assert validated.failed(report) == set()
-    assert inspection_of(report).measured.tools is None
-    system = inspection_of(report).measured.system
+    assert inspection(report).measured.tools is None
+    system = inspection(report).measured.system
     assert system
     assert system.os["ID"] == "debian"
-    assert "can be started" in inspection_of(report).measured.missing["tools"]
+    assert "can be started" in inspection(report).measured.missing["tools"]
 
 
 def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
@@ -92,13 +92,13 @@ def test_an_image_without_python_is_read_like_one_with(context: Path) -> None:
     steps += "ENV PATH=/opt/amazon/efa/bin:/usr/bin:/bin\n"
     steps += "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility\n"
     base = f"FROM {ref} AS good\nFROM scratch AS base\nADD base.tar /\nFROM base\n"
-    report = report_of(steps, context, base=base)
-    measured = inspection_of(report).measured
+    report = checked(steps, context, base=base)
+    measured = inspection(report).measured
     assert measured.tree
     assert measured.tools
     assert measured.tree.libraries.method == "the image's ld.so.cache, read without running it"
     assert measured.tools["fi_info -p efa"].rc == 61
-    assert inspection_of(report).expected.because.startswith("guessed: the EFA installer was here")
+    assert inspection(report).expected.because.startswith("guessed: the EFA installer was here")
     passed = {c.id for c in report.checks if c.outcome == "passed"}
     assert {
         "plugin.found",
@@ -120,10 +120,10 @@ def test_a_tool_that_hangs_is_red() -> None:
 
 
 def test_a_user_and_an_entry_point_that_are_not_there(context: Path) -> None:
-    report = report_of('USER nobody-such\nWORKDIR /gone\nENTRYPOINT ["/no/such/program"]\n', context)
+    report = checked('USER nobody-such\nWORKDIR /gone\nENTRYPOINT ["/no/such/program"]\n', context)
     assert validated.failed(report) == {"programs.entry-point"}
-    assert inspection_of(report).measured.tree
-    assert "the entry point ended with" in inspection_of(report).measured.missing["entry"]
+    assert inspection(report).measured.tree
+    assert "the entry point ended with" in inspection(report).measured.missing["entry"]
 
 
 @pytest.mark.exhaustive
@@ -135,24 +135,24 @@ def test_an_entry_point_that_sleeps_costs_its_limit(context: Path) -> None:
         seconds = time.monotonic() - started
         assert validate(ref, validated.engine()).reused
     assert validated.failed(report) == set()
-    assert "did not start another command in 10 s" in inspection_of(report).measured.missing["entry"]
+    assert "did not start another command in 10 s" in inspection(report).measured.missing["entry"]
     assert seconds < 20
 
 
 @pytest.mark.exhaustive
 def test_a_python_that_never_starts_costs_seconds(context: Path) -> None:
     started = time.monotonic()
-    report = report_of(f"RUN printf '{SH}exec sleep 600' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
+    report = checked(f"RUN printf '{SH}exec sleep 600' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
     assert validated.failed(report) == {"measured.complete"}
-    assert "did not start in time" in inspection_of(report).measured.missing["tree"]
+    assert "did not start in time" in inspection(report).measured.missing["tree"]
     assert time.monotonic() - started < 60
 
 
 @pytest.mark.exhaustive
 def test_a_container_that_ends_by_itself_is_read_out(context: Path) -> None:
-    report = report_of("RUN rm /bin/sleep && ln -s /bin/true /bin/sleep && ln -sf /bin/true /usr/bin/sleep\n", context)
+    report = checked("RUN rm /bin/sleep && ln -s /bin/true /bin/sleep && ln -sf /bin/true /usr/bin/sleep\n", context)
     assert validated.failed(report) == set()
-    measured = inspection_of(report).measured
+    measured = inspection(report).measured
     assert measured.tree
     assert measured.tree.libraries.method == "the image's ld.so.cache, read without running it"
     assert "ended as soon as it had started" in measured.missing["torch"]
@@ -161,7 +161,7 @@ def test_a_container_that_ends_by_itself_is_read_out(context: Path) -> None:
 @pytest.mark.exhaustive
 def test_a_pipe_in_the_place_of_a_library_is_told_at_once(context: Path) -> None:
     started = time.monotonic()
-    report = report_of("RUN mkfifo /usr/lib/libnccl.so.2\n", context)
+    report = checked("RUN mkfifo /usr/lib/libnccl.so.2\n", context)
     assert validated.failed(report) == {"libraries.intact"}
     assert time.monotonic() - started < 30
 
@@ -169,8 +169,8 @@ def test_a_pipe_in_the_place_of_a_library_is_told_at_once(context: Path) -> None
 def test_a_python_that_never_stops_printing(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdma_images.validate.measuring.PROBE_LIMIT", 20.0)
     started = time.monotonic()
-    report = report_of(f"RUN printf '{SH}exec yes' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
-    assert "did not stop printing" in inspection_of(report).measured.missing["torch"]
+    report = checked(f"RUN printf '{SH}exec yes' > /usr/bin/python3 && chmod +x /usr/bin/python3\n", context)
+    assert "did not stop printing" in inspection(report).measured.missing["torch"]
     assert time.monotonic() - started < 60
 
 
@@ -311,6 +311,6 @@ def test_an_image_with_python_and_no_shell(context: Path) -> None:
     ref = validated.good_image()
     shells = "import os; [os.remove(f'/bin/{name}') for name in ('sh', 'bash', 'dash', 'rbash')]"
     steps = f'FROM {ref}\nRUN ["python3", "-c", "{shells}"]\n'
-    report = report_of("", context, base=steps)
-    assert inspection_of(report).measured.torch
+    report = checked("", context, base=steps)
+    assert inspection(report).measured.torch
     assert validated.failed(report) - {"libfabric.device"} == {"programs.entry-point"}

@@ -30,8 +30,8 @@ def test_the_nccl_of_an_environment_is_the_one_that_its_programs_open(tmp_path: 
     opened = subprocess.run(
         [environment / "bin" / "python", "-c", OPEN, path], capture_output=True, text=True, check=True
     )
-    major, rest = divmod(int(opened.stdout), 10000)
-    assert version == f"{major}.{rest // 100}.{rest % 100}"
+    major, minor_and_patch = divmod(int(opened.stdout), 10000)
+    assert version == f"{major}.{minor_and_patch // 100}.{minor_and_patch % 100}"
     assert "NCCL finds no libnccl-net.so" in json.dumps(report["chain"])
     assert done.returncode == 1  # on p5.48xlarge, which was asked for, it would be TCP
     assert "plugin.found" in [check["id"] for check in report["checks"] if check["outcome"] == "failed"]

@@ -14,8 +14,8 @@ def none_stays(client: DockerClient) -> Iterator[None]:
     """Fail where containers that end in its body leave a volume that no container has."""
     before = _unused(client)
     yield
-    end = time.monotonic() + WAIT
-    while (remaining := _unused(client) - before) and time.monotonic() < end:
+    deadline = time.monotonic() + WAIT
+    while (remaining := _unused(client) - before) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not remaining
 

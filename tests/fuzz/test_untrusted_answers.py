@@ -99,7 +99,7 @@ def answers(text: bytes) -> st.SearchStrategy[bytes]:
     return st.builds(lambda status, answer: answer.replace(b"STATUS", status), st.sampled_from(STATUSES), texts)
 
 
-def ask_registry(server: _Server, folder: Path) -> None:
+def read_registry(server: _Server, folder: Path) -> None:
     login = Login("name", "word")
     repository = Repository(
         Connection(server.host, lambda: login, timeout=(5, 5), retry_policy=http.RetryPolicy(0)), "a"
@@ -121,7 +121,7 @@ def ask_registry(server: _Server, folder: Path) -> None:
             question()
 
 
-def ask_index(server: _Server, folder: Path) -> None:
+def read_index(server: _Server, folder: Path) -> None:
     mirrors, index = Mirrors(folder), f"http://{server.host}/simple"
     with suppress(RdmaImagesError):
         wheel_files.file_addresses("a", index, mirrors)
@@ -159,9 +159,9 @@ def read_layer(content: bytes, folder: Path) -> None:
 
 
 ANSWERS: dict[str, tuple[bytes, Callable[[_Server, Path], None]]] = {
-    "an answer of a registry": (REGISTRY, ask_registry),
-    "an index in JSON": (INDEX, ask_index),
-    "an index as a page": (PAGE, ask_index),
+    "an answer of a registry": (REGISTRY, read_registry),
+    "an index in JSON": (INDEX, read_index),
+    "an index as a page": (PAGE, read_index),
 }
 FILES: dict[str, tuple[Callable[[Path], bytes], Callable[[bytes, Path], None]]] = {
     "a layer in frames of zstd": (lambda _: a_zstd_layer(), read_layer),
@@ -174,12 +174,12 @@ def read_damaged(kind: str, folder: Path, count: int) -> None:
         make, read = FILES[kind]
         generated(edited_bytes(make(folder / "original")), lambda content: read(content, folder), count)
         return
-    text, ask = ANSWERS[kind]
+    text, query = ANSWERS[kind]
     with serving() as server:
 
         def run(answer: Any) -> None:
             server.answer = answer
-            ask(server, folder)
+            query(server, folder)
 
         generated(answers(text), run, count)
 

@@ -44,7 +44,7 @@ from rdma_images.validate.probes import contents, elf, fatbin, libraries, packag
 from rdma_images.validate.probes.rootfs import Root
 from tests.support import job_parts, scan_parts
 from tests.support.odd_input import edited, edited_bytes, generated, words
-from tests.unit.layers.test_tar_layer import MEMBERS, tar_of
+from tests.unit.layers.test_tar_layer import MEMBERS, make_tar
 from tests.unit.scan import test_advisories
 
 USUAL, EXHAUSTIVE = 15, 5_000
@@ -66,7 +66,7 @@ services:
     environment: [NCCL_DEBUG=INFO]
     deploy: {resources: {reservations: {devices: [{capabilities: [gpu], count: 8}]}}}
 """
-SMALL = [(info, content) for info, content in MEMBERS if len(content) < 100 and "large" not in info.linkname]
+SMALL = [(member, content) for member, content in MEMBERS if len(content) < 100 and "large" not in member.linkname]
 SCONTROL = "JobId=7 JobName=x JobState=PENDING Reason=Resources ExitCode=0:0 NodeList=(null) BatchHost=n1\n"
 POD = {
     "metadata": {"name": "x-0", "uid": "u", "creationTimestamp": "2026-11-24T00:00:00Z"},
@@ -332,8 +332,8 @@ KINDS: dict[str, tuple[st.SearchStrategy[Any], Callable[..., object]]] = {
         in_file(lambda path: list(job_files.parts(path)), job_files.TemplateError),
     ),
     "a layer": (edited_bytes(a_layer()), read_layer),
-    "a layer's tar": (edited_bytes(tar_of(*SMALL)), write_with_table),
-    "a layer's table": (edited_bytes(with_table(tar_of(*SMALL))), read_table),
+    "a layer's tar": (edited_bytes(make_tar(*SMALL)), write_with_table),
+    "a layer's table": (edited_bytes(with_table(make_tar(*SMALL))), read_table),
     "a layer to compare": (edited_bytes(a_layer()), in_file(reproduce.read_entries)),
     "a provenance": (edited_bytes(as_bytes(PROVENANCE)), read_provenance),
     "a provenance to judge": (edited_bytes(as_bytes(PROVENANCE["predicate"])), read_origin),

@@ -7,12 +7,12 @@ from pydantic import RootModel
 
 from rdma_images.core import yaml_file
 from rdma_images.core.errors import RefusedError
-from tests.incidents.image import Data, ImageChange, IncidentImage
+from tests.incidents.image import ImageChange, IncidentData, IncidentImage
 
 FOLDER = Path(__file__).parent
 
 
-class ExpectedReport(Data):
+class ExpectedReport(IncidentData):
     """What must be reported: the check, "" for any, and words that its first line has to have."""
 
     check: str = ""
@@ -58,7 +58,7 @@ class Incident(ImageChange):
         return fixed.model_copy(update={"files": {**fixed.files, **good}})
 
 
-class BaseImages(Data):
+class BaseImages(IncidentData):
     """The file bases.yaml: changes by name, and images as the changes that make them, in order."""
 
     parts: dict[str, ImageChange]

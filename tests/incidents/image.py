@@ -30,7 +30,7 @@ RANGE = re.compile(r"(.*_v)(\d+)\.\.(\d+)")
 KINDS = {"folder": tarfile.DIRTYPE, "fifo": tarfile.FIFOTYPE, "device": tarfile.CHRTYPE}
 
 
-class Data(BaseModel):
+class IncidentData(BaseModel):
     """Base of what a case has. Frozen; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,7 +50,7 @@ def _expand_ranges(names: object) -> object:
 Names = Annotated[tuple[str, ...], BeforeValidator(_expand_ranges)]
 
 
-class ElfLibrary(Data):
+class ElfLibrary(IncidentData):
     """A shared library; see elf_files.library."""
 
     soname: str = ""
@@ -67,7 +67,7 @@ class ElfLibrary(Data):
     codes: tuple[int, ...] = ()
 
 
-class ImageFile(Data):
+class ImageFile(IncidentData):
     """One file: text, bytes, a library, a link, or what is no file; `mode` are its permissions in octal."""
 
     text: str = ""
@@ -98,14 +98,14 @@ class LinkRoot(Root):
         return RootEntry(path, 0, 0, "", self.files[path].link or "") if path in self.files else None
 
 
-def _file(given: object) -> object:
-    return {"text": given} if isinstance(given, str) else given
+def _file(value: object) -> object:
+    return {"text": value} if isinstance(value, str) else value
 
 
 ImageFiles = dict[str, Annotated[ImageFile, BeforeValidator(_file)] | None]
 
 
-class OtherInstaller(Data):
+class OtherInstaller(IncidentData):
     """Another EFA installer than the base's: its version, and those in the names of its files; "" for the base's."""
 
     version: str = ""
@@ -139,7 +139,7 @@ def _versioned(link: str, version: str, needed: tuple[str, ...], words: tuple[st
     return {link: ImageFile(link=name), posixpath.join(posixpath.dirname(link), name): ImageFile(library=library)}
 
 
-class ImageChange(Data):
+class ImageChange(IncidentData):
     """What a Dockerfile adds to an image: a value of None takes away what was there.
 
     A library in the place of one that is there keeps what it does not say of itself.
@@ -166,7 +166,7 @@ class ImageChange(Data):
     ldconfig: bool = True  # whether the loader's cache was made anew
 
 
-class IncidentImage(Data):
+class IncidentImage(IncidentData):
     """An image: `cache` is its ld.so.cache where that is older than its files."""
 
     files: dict[str, ImageFile] = {}

@@ -145,8 +145,8 @@ def survivors(names: list[str]) -> Iterator[tuple[Mutation, bool]]:
 
     Raises RuntimeError where the tests fail without a mutation: they would tell nothing.
     """
-    cases = {name: run.case_of(name, case.image) for name, case in incidents().items()}
-    cases |= {f"{name}, fixed": run.case_of(name, case.fixed) for name, case in incidents().items() if case.fixed}
+    cases = {name: run.read_image(name, case.image) for name, case in incidents().items()}
+    cases |= {f"{name}, fixed": run.read_image(name, case.fixed) for name, case in incidents().items() if case.fixed}
     cases |= {"efa-pytorch": Inspection.model_validate_json(REAL.read_bytes())}
     sources = {path.stem: path.read_text(encoding="utf-8") for path in sorted(VALIDATORS.glob("*.py"))}
     for module in names or sources:

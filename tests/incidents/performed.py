@@ -127,11 +127,11 @@ def perform(report: dict[str, Any], folder: Path, number: int) -> str:
         readers = [threading.Thread(target=log.copy_from, args=item, daemon=True) for item in processes.items()]
         for reader in readers:
             reader.start()
-        end = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + LIMIT_S
         codes = {}
         for label, process in processes.items():
             try:
-                codes[label] = str(process.wait(max(0.1, end - time.monotonic())))
+                codes[label] = str(process.wait(max(0.1, deadline - time.monotonic())))
             except subprocess.TimeoutExpired:
                 codes[label] = "ended by the limit"
             log.write(label, f"== exit: {codes[label]}")

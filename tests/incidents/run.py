@@ -18,7 +18,7 @@ from tests.incidents.case import ExpectedReport, Incident
 from tests.incidents.image import IncidentImage
 from tests.support import validators_called
 
-NEEDS_A_PROCESS = "torch.imports"  # nothing of an image is started here
+RUN_CHECK = "torch.imports"  # nothing of an image is started here
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # to delete folders on a disk takes longer than to read them
 
 
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
         return self.reported == bool(incident.reported) and not self.alarms and not self.unfixed
 
 
-def case_of(name: str, image: IncidentImage) -> Inspection:
+def read_image(name: str, image: IncidentImage) -> Inspection:
     """Return all that is known of the image without an engine: read from its files, nothing of it started."""
     subject = image.subject(name)
     with tempfile.TemporaryDirectory(prefix="rdma-images-incident-", dir=MEMORY) as folder:
@@ -58,8 +58,8 @@ def run_checks(
     return {
         name: [
             check
-            for check in validators_called.checks(case_of(name, image), only.get(name) if only else None)
-            if check.id != NEEDS_A_PROCESS
+            for check in validators_called.checks(read_image(name, image), only.get(name) if only else None)
+            if check.id != RUN_CHECK
         ]
         for name, image in images.items()
     }
@@ -73,7 +73,7 @@ def outcomes(incidents: Mapping[str, Incident]) -> dict[str, Outcome]:
     ids = {name: {check.id for check in _reporting(incidents[name], before[name])} for name in fixed}
     after = run_checks(fixed, ids) if fixed else {}
     unfixed = {
-        name: tuple(check for check in checks if check.outcome == "failed" and not _ends_one(check, before[name]))
+        name: tuple(check for check in checks if check.outcome == "failed" and not _fixes_fault(check, before[name]))
         for name, checks in after.items()
     }
     return {name: result._replace(unfixed=unfixed.get(name, ())) for name, result in results.items()}
@@ -87,7 +87,7 @@ def outcome(incident: Incident, checks: Iterable[Check]) -> Outcome:
     return Outcome(bool(reporting), alarms)
 
 
-def _ends_one(remaining: Check, before: Iterable[Check]) -> bool:
+def _fixes_fault(remaining: Check, before: Iterable[Check]) -> bool:
     """Return whether a check that still fails names a known fault less than before.
 
     A version can have several, and the one that takes its place others: a fix ends one of those that were reported.

@@ -18,7 +18,7 @@ def first_lines(name: str, incident: Incident) -> list[str]:
 
     Notes are none: they are folded.
     """
-    case = run.case_of(name, incident.image)
+    case = run.read_image(name, incident.image)
     chain = compute(case, incident.fabric)
     checks = run.run_checks({name: incident.image})[name]
     failed = [check for check in checks if check.outcome == "failed" and check.severity != "note"]
@@ -27,7 +27,7 @@ def first_lines(name: str, incident: Incident) -> list[str]:
     return [*answer, *lines]
 
 
-def is_told(incident: Incident, lines: list[str]) -> bool:
+def is_reported(incident: Incident, lines: list[str]) -> bool:
     """Return whether one line has every word of the cause."""
     words = incident.reported.words if incident.reported else ()
     return any(all(word in line for word in words) for line in lines)
@@ -38,10 +38,10 @@ def main() -> None:
     cases = yaml_file.load(Path(sys.argv[1]), Cases).root
     lines = {name: first_lines(name, incident) for name, incident in cases.items()}
     for name, incident in cases.items():
-        outcome = "told" if is_told(incident, lines[name]) else "NOT TOLD"
+        outcome = "told" if is_reported(incident, lines[name]) else "NOT TOLD"
         print(outcome if incident.reported else "good image", name, *lines[name], sep="\n    ")
     reports = {name: incident for name, incident in cases.items() if incident.reported}
-    print(f"{sum(is_told(incident, lines[name]) for name, incident in reports.items())} of {len(reports)}")
+    print(f"{sum(is_reported(incident, lines[name]) for name, incident in reports.items())} of {len(reports)}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def recorded() -> Inspection:
     return Inspection.model_validate_json(RECORDED.read_bytes())
 
 
-def case_of(image: Image, packages: MeasuredPackages = PACKAGES, versions: Mapping[str, str] = NOTHING) -> Inspection:
+def case_like(image: Image, packages: MeasuredPackages = PACKAGES, versions: Mapping[str, str] = NOTHING) -> Inspection:
     """Return the recorded case as if it were of `image`.
 
     With its versions (but for those given), platform and labels.
@@ -54,7 +54,7 @@ def case_of(image: Image, packages: MeasuredPackages = PACKAGES, versions: Mappi
     )
 
 
-def report_of(image: Image, *checks: Check, facts: Inspection | None = None, digest: str = "sha256:1") -> Report:
+def report_on(image: Image, *checks: Check, facts: Inspection | None = None, digest: str = "sha256:1") -> Report:
     """Return the report of `image`, in which one check passed where none are given."""
     return Report(
         ref="r",
@@ -65,5 +65,5 @@ def report_of(image: Image, *checks: Check, facts: Inspection | None = None, dig
         started="2026-11-21T08:00:00+00:00",
         seconds=1.0,
         checks=checks or (GREEN,),
-        inspection=facts or case_of(image),
+        inspection=facts or case_like(image),
     )

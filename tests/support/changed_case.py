@@ -12,31 +12,31 @@ Changes = dict[str, Any]  # by name: a dictionary changes the known one, None ta
 
 def changed(**changes: Changes) -> Inspection:
     """Return the case of efa-pytorch with changes in its places, see `_places`."""
-    data = json.loads(case_parts.RECORDED.read_text())
+    case = json.loads(case_parts.RECORDED.read_text())
     for path, values in changes.items():
-        target = _places(data)[path]
+        target = _parts_by_name(case)[path]
         for name, value in values.items():
             merge = isinstance(target.get(name), dict) and isinstance(value, dict)
             target[name] = {**target[name], **value} if merge else value
             if value is None:
                 del target[name]
-    return Inspection.model_validate(data)
+    return Inspection.model_validate(case)
 
 
-def outcome_of(check: str, **changes: Changes) -> str:
+def check_outcome(check: str, **changes: Changes) -> str:
     """Return what becomes of a check for the changed case: "passed", or the outcome with its words."""
     (result,) = validators_called.checks(changed(**changes), {check})
     return result.outcome if result.outcome == "passed" else f"{result.outcome}: {result.reason or result.actual}"
 
 
-def _places(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    subject, measured = data["subject"], data["measured"]
+def _parts_by_name(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    subject, measured = case["subject"], case["measured"]
     tree = measured.get("tree") or {"files": {}, "libraries": {}}
     return {
         "subject": subject,
         "environment": subject["environment"],
         "labels": subject["labels"],
-        "planned": data["expected"]["components"],
+        "planned": case["expected"]["components"],
         "measured": measured,
         "torch": measured.get("torch") or {},
         "tools": measured["tools"],

@@ -21,7 +21,7 @@ from rdma_images.publish import publication
 from rdma_images.publish.push import LayerTraffic
 from rdma_images.report import report_files as reports
 from tests.support import results_parts, scan_parts
-from tests.support.case_parts import recorded, report_of
+from tests.support.case_parts import recorded, report_on
 from tests.unit.bill.test_parts import CONTENTS, PACKAGES
 
 DATA = paths.PROJECT / "tests" / "data"
@@ -37,7 +37,7 @@ def write(folder: Path) -> None:
     _record(nccl_tests, f"sha256:{'b' * 64}")
     case = recorded()
     measured = case.measured.model_copy(update={"packages": PACKAGES, "contents": CONTENTS})
-    report = report_of(pytorch, facts=case.model_copy(update={"measured": measured}), digest=DIGEST)
+    report = report_on(pytorch, facts=case.model_copy(update={"measured": measured}), digest=DIGEST)
     reports.write(report, paths.image_folder(pytorch.id))
     _jobs(folder)
     _results(folder)

@@ -23,7 +23,7 @@ TARGETS = {
     ("erdma", "torchrun"): "erdma-pytorch",
 }
 SCRIPT = ("train.py", "--data", "it's a test")
-GIVEN = {
+PARAMETERS = {
     "mtu": "8500",
     "cidr": "10.0.0.0/8",
     "region": "us-west-2",
@@ -53,9 +53,9 @@ def job_request(launcher: str, fabric: str, starter: str, **changes: Any) -> Job
     all_facts = {**load_project().facts.launchers.parameters, **row.parameters}
     several = load_project().facts.instances.find(changes.get("instance", NODE[fabric])).interfaces > 1
     extra = changes.pop("parameters", {})
-    given = {
+    parameters = {
         name: value
-        for name, value in GIVEN.items()
+        for name, value in PARAMETERS.items()
         if name in all_facts and all_facts[name].only in (None, fabric) and (several or not all_facts[name].several)
     }
     usual = {
@@ -65,7 +65,7 @@ def job_request(launcher: str, fabric: str, starter: str, **changes: Any) -> Job
         "nodes": 2,
         "image": IMAGE,
         "command": SCRIPT if starter == "torchrun" else (),
-        "parameters": {**given, **extra},
+        "parameters": {**parameters, **extra},
     }
     return JobRequest(**{**usual, **changes})
 

@@ -13,7 +13,7 @@ FOOTER = struct.Struct("<4Q8s")
 MAGIC = b"GnUlInUx"
 
 
-class NotWhatTheTableSaysError(Exception):
+class DigestMismatchError(Exception):
     """A piece of a file, or the table itself, has other bytes than its digest says."""
 
 
@@ -21,7 +21,7 @@ class NotWhatTheTableSaysError(Exception):
 class LazyReader:
     """A layer of which only ranges are read; `fetched` counts their bytes.
 
-    Raises NotWhatTheTableSaysError for a table whose digest is not `toc`.
+    Raises DigestMismatchError for a table whose digest is not `toc`.
     """
 
     size: int
@@ -36,7 +36,7 @@ class LazyReader:
         table = zstandard.ZstdDecompressor().decompress(self._range(offset, packed))
         assert len(table) == raw
         self._check(table, self.toc)
-        self.end = offset - 8  # of the files; a skippable frame's header has 8 bytes
+        self.files_end = offset - 8  # of the files; a skippable frame's header has 8 bytes
         self.entries: list[dict[str, Any]] = json.loads(table)["entries"]
 
     def entry(self, path: str) -> dict[str, Any]:
@@ -53,22 +53,22 @@ class LazyReader:
         row = self.entry(path)
         if row["type"] == "hardlink":
             return self.read(row["linkName"], begin, length)
-        end = row.get("size", 0) if length is None else begin + length
+        stop = row.get("size", 0) if length is None else begin + length
         content, first = b"", 0
         for piece in self.pieces(path):
             offset = piece.get("chunkOffset", 0)
-            if offset < end and offset + piece["chunkSize"] > begin:
+            if offset < stop and offset + piece["chunkSize"] > begin:
                 first = first if content else offset
                 content += self._piece(piece)
-        return content[begin - first : end - first]
+        return content[begin - first : stop - first]
 
     def _piece(self, piece: dict[str, Any]) -> bytes:
         later = [row["offset"] for row in self.entries if row.get("offset", 0) > piece["offset"]]
-        packed = self._range(piece["offset"], min([*later, self.end]) - piece["offset"])
+        packed = self._range(piece["offset"], min([*later, self.files_end]) - piece["offset"])
         try:
             content = zstandard.ZstdDecompressor().decompressobj().decompress(packed)[: piece["chunkSize"]]
         except zstandard.ZstdError as error:
-            raise NotWhatTheTableSaysError(str(error)) from None
+            raise DigestMismatchError(str(error)) from None
         self._check(content, piece["chunkDigest"])
         return content
 
@@ -79,4 +79,4 @@ class LazyReader:
     @staticmethod
     def _check(content: bytes, digest: str) -> None:
         if f"sha256:{hashlib.sha256(content).hexdigest()}" != digest:
-            raise NotWhatTheTableSaysError(digest)
+            raise DigestMismatchError(digest)

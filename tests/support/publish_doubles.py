@@ -87,7 +87,7 @@ class Store:
                 body = self.body()
                 store.requests.append((self.command, url.path))
                 if url.path == "/token":
-                    return store.give_token(self, url, body)
+                    return store.send_token(self, url, body)
                 if not store.allowed(self.headers.get("Authorization", "")):
                     challenge = 'Basic realm="test"'
                     if store.auth == "bearer":
@@ -104,7 +104,7 @@ class Store:
             return authorization == "Basic " + base64.b64encode(f"ci:{self.password}".encode()).decode()
         return self.auth == "none" or authorization == f"Bearer {self.token}"
 
-    def give_token(self, request: Handler, url: SplitResult, body: bytes) -> None:
+    def send_token(self, request: Handler, url: SplitResult, body: bytes) -> None:
         self.tokens.append({**parse_qs(url.query), **parse_qs(body.decode())})
         pair = "Basic " + base64.b64encode(f"ci:{self.password}".encode()).decode()
         form = parse_qs(body.decode())

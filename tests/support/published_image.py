@@ -11,7 +11,7 @@ from rdma_images.publish.approved_image import ApprovedImage, artifacts
 from rdma_images.publish.attach import Artifact
 from rdma_images.publish.tags import Tags
 from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical
-from tests.support.case_parts import case_of, report_of
+from tests.support.case_parts import case_like, report_on
 
 RED = Check("plugin.found", "the plugin is found", "static", "error", "failed")
 PACKAGES = MeasuredPackages(
@@ -25,16 +25,16 @@ PACKAGES = MeasuredPackages(
 
 
 def validated(image: Image, digest: str, *checks: Check) -> Report:
-    return report_of(image, *checks, facts=case_of(image, PACKAGES), digest=digest)
+    return report_on(image, *checks, facts=case_like(image, PACKAGES), digest=digest)
 
 
-def item_of(image: Image, digest: str, *checks: Check, allowed: Sequence[str] = ()) -> ApprovedImage:
+def approve(image: Image, digest: str, *checks: Check, allowed: Sequence[str] = ()) -> ApprovedImage:
     by = {"buildx": "0.13", "docker": "26.1"}
     build = Build(image.id, "r", digest, "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0, builder=by)
     return ApprovedImage(image, build, validated(image, digest, *checks), Tags(image.tag), tuple(allowed), {})
 
 
-def artifacts_of(item: ApprovedImage, revision: str = "a" * 40) -> tuple[Artifact, ...]:
+def make_artifacts(item: ApprovedImage, revision: str = "a" * 40) -> tuple[Artifact, ...]:
     return artifacts(item, {"org.opencontainers.image.revision": revision})
 
 
@@ -50,7 +50,7 @@ def put_image(repository: Repository, image: Image, platform: str = "linux/amd64
     return manifest
 
 
-def index_of(*members: tuple[Manifest, str]) -> Manifest:
+def make_index(*members: tuple[Manifest, str]) -> Manifest:
     """Return an index over manifests, each with the platform that it is said to be for."""
     entries = [
         Descriptor(

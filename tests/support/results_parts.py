@@ -55,11 +55,11 @@ class LoggedNode:
 TWO = (LoggedNode("one"), LoggedNode("two"))
 TCP = tuple(replace(node, network="Socket", gdr=False, used=1) for node in TWO)
 P5_TWO = job_expectations(None, "p5.48xlarge", 2)
-ASKED_NOTHING = Expectations()
+NO_EXPECTATIONS = Expectations()
 
 
 def write(
-    folder: Path, nodes: Sequence[LoggedNode] = TWO, rows: Sequence[text.Row] = P5, end: bool = True
+    folder: Path, nodes: Sequence[LoggedNode] = TWO, rows: Sequence[text.Row] = P5, is_complete: bool = True
 ) -> list[Path]:
     """Return a log for each rank; rank 0's has the rows."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,24 +71,24 @@ def write(
             lines = node.lines(rank, local, ranks, len(nodes))
             if rank == 0 and rows:
                 measured = text.from_2_13(rows)
-                lines.append(measured if end else measured[: measured.index("# Out of bounds")])
+                lines.append(measured if is_complete else measured[: measured.index("# Out of bounds")])
             paths.append(folder / f"{rank}.log")
             paths[-1].write_text("\n".join(lines) + "\n")
     return paths
 
 
-def result_of(
+def judged(
     folder: Path,
     nodes: Sequence[LoggedNode] = TWO,
     rows: Sequence[text.Row] = P5,
     against: Expectations = P5_TWO,
     tcp: Sequence[LoggedNode] = (),
     job: Job | None = None,
-    end: bool = True,
+    is_complete: bool = True,
 ) -> Result:
     """Return the result of such a job."""
     over_tcp = write(folder / "tcp", tcp, ((1 << 30, 1.0, 2.0, 3.75, 0),)) if tcp else ()
-    return from_logs.job_result(write(folder / "logs", nodes, rows, end), job, over_tcp, folder, against)
+    return from_logs.job_result(write(folder / "logs", nodes, rows, is_complete), job, over_tcp, folder, against)
 
 
 def sentences(result: Result) -> list[str]:

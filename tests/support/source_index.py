@@ -82,12 +82,12 @@ def sdist() -> bytes:
 @contextmanager
 def source_index() -> Iterator[str]:
     """Yield the address of the index."""
-    with index_of({NAME: (FILE, sdist())}) as (address, _):
+    with serve_index({NAME: (FILE, sdist())}) as (address, _):
         yield address
 
 
 @contextmanager
-def index_of(packages: Mapping[str, tuple[str, bytes]], is_public: bool = True) -> Iterator[tuple[str, list[str]]]:
+def serve_index(packages: Mapping[str, tuple[str, bytes]], is_public: bool = True) -> Iterator[tuple[str, list[str]]]:
     """Yield the address of an index, and the paths that it was asked for.
 
     Args:

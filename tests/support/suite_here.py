@@ -18,9 +18,9 @@ def checks(inspection: Inspection, *tiers: str) -> dict[str, Check]:
     """Return the checks of `tiers` (static where none is named) by id, as `suite.run` returns them."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-        given, answer = Path(folder) / "case.json", Path(folder) / "checks.json"
-        given.write_text(inspection.model_dump_json(), encoding="utf-8")
+        inspection_file, checks_file = Path(folder) / "case.json", Path(folder) / "checks.json"
+        inspection_file.write_text(inspection.model_dump_json(), encoding="utf-8")
         with contextlib.redirect_stdout(io.StringIO()) as stdout:
-            ended = pytest.main([str(VALIDATORS), *suite.options(given, answer, tiers or ("static",))])
+            ended = pytest.main([str(VALIDATORS), *suite.options(inspection_file, checks_file, tiers or ("static",))])
         assert ended in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), stdout.getvalue()
-        return {fields["id"]: Check(**fields) for fields in json.loads(answer.read_text(encoding="utf-8"))}
+        return {fields["id"]: Check(**fields) for fields in json.loads(checks_file.read_text(encoding="utf-8"))}

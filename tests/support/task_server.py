@@ -47,14 +47,14 @@ class TaskServer:
     environ: Mapping[str, str]
 
     def run(
-        self, *words: str, cwd: Path | None = None, environ: Mapping[str, str] | None = None, given: str = ""
+        self, *words: str, cwd: Path | None = None, environ: Mapping[str, str] | None = None, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Return a task's exit code and outputs; `given` is its standard input."""
         assert self.process.stdin
         assert self.process.stdout
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            for stream, text in (("in", given), ("out", ""), ("err", "")):
+            for stream, text in (("in", stdin), ("out", ""), ("err", "")):
                 (folder / stream).write_text(text, encoding="utf-8")
             call = {"words": words, "cwd": str(cwd or self.project), "environ": dict(environ or self.environ)}
             self.process.stdin.write(json.dumps({**call, "folder": name}) + "\n")

@@ -89,21 +89,21 @@ def _check(validator: Validator, inspection: Inspection) -> Check:
     )
 
 
-def _call(validator: Validator, given: dict[str, object]) -> None:
-    """Call a validator; `given` are values of fixtures by name."""
+def _call(validator: Validator, values: dict[str, object]) -> None:
+    """Call a validator; `values` are those of fixtures by name."""
     for name in validator.uses:
-        _value(validator.module, name, given)
-    validator.function(**{name: _value(validator.module, name, given) for name in _parameters(validator.function)})
+        _value(validator.module, name, values)
+    validator.function(**{name: _value(validator.module, name, values) for name in _parameters(validator.function)})
 
 
-def _value(module: ModuleType, name: str, given: dict[str, object]) -> object:
+def _value(module: ModuleType, name: str, values: dict[str, object]) -> object:
     """Return the value of a fixture, of the module or of the validators' own plugin; it is made once."""
-    if name not in given:
+    if name not in values:
         fixture = getattr(module, name, None) or getattr(pytest_plugin, name)
         assert isinstance(fixture, FixtureFunctionDefinition), name
         function = fixture._get_wrapped_function()
-        given[name] = function(**{parameter: _value(module, parameter, given) for parameter in _parameters(function)})
-    return given[name]
+        values[name] = function(**{parameter: _value(module, parameter, values) for parameter in _parameters(function)})
+    return values[name]
 
 
 @functools.cache

@@ -19,9 +19,9 @@ def installed(folder: Path) -> Path:
     venv = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     (site,) = venv.glob("lib/python*/site-packages")
-    given = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"), "install", "--quiet"]
-    given += ["--ignore-installed"]  # whatever metadata lies on the path of the tests
-    subprocess.run([*given, "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
+    pip_install = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"), "install", "--quiet"]
+    pip_install += ["--ignore-installed"]  # whatever metadata lies on the path of the tests
+    subprocess.run([*pip_install, "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
     (site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     for path in (folder, *folder.parents):  # pytest's own folders are for their user alone
         if path == Path("/tmp"):

@@ -97,19 +97,19 @@ def test_an_image_of_uncommitted_files_is_built_again_after_the_commit(
     assert current == ({} if again else {"efa-1": build})
 
 
-def built(made_of: BuildSpec, revision: str) -> Build:
+def built(spec: BuildSpec, revision: str) -> Build:
     """Return the record of a build, as that build leaves it."""
     build = Build(
-        image_id=made_of.image.id,
+        image_id=spec.image.id,
         ref="rdma-images/efa:1",
         digest="sha256:1",
-        inputs=made_of.inputs,
+        inputs=spec.inputs,
         rehearsal=(),
         finished="2026-11-21T08:00:00+00:00",
         seconds=1.0,
         revision=revision,
     )
-    file = paths.image_folder(made_of.image.id) / "build.json"
+    file = paths.image_folder(spec.image.id) / "build.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(asdict(build)))
     return build

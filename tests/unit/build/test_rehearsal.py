@@ -115,8 +115,8 @@ def test_a_mirror_is_asked_before_a_stand_in(project: Project) -> None:
     address = "http://mirrors.cloud.aliyuncs.com/erdma/apt/ubuntu"
     inside = replace(project.mirrors, addresses={mirrors.variable_suffix("erdma-apt"): (address, "mirrors.yaml:2")})
     (image,) = planned("erdma-pytorch")
-    wanted_sources = [s for s in sources.sources(image, FACTS) if s.component == "erdma-apt"]
-    (supply,) = preflight.find_supplies(wanted_sources, inside, rehearse=False)
+    repository_sources = [s for s in sources.sources(image, FACTS) if s.component == "erdma-apt"]
+    (supply,) = preflight.find_supplies(repository_sources, inside, rehearse=False)
     assert (supply.via, supply.address) == ("mirror", address)
 
 

@@ -70,10 +70,10 @@ def test_kin_read_each_others_caches(all_images: tuple[Image, ...], project: Pro
         assert job.caches.split()[0] == job.cache
     cache_names = {image.id: jobs.cache_name(image) for image in all_images}
     assert len(set(cache_names.values())) == len(all_images)
-    changed_one = all_images[0]
-    (job_alone,) = jobs.jobs([changed_one], all_images, project.matrix)
+    changed_image = all_images[0]
+    (job_alone,) = jobs.jobs([changed_image], all_images, project.matrix)
     kindred = {
-        cache_names[image.id] for image in all_images if jobs.wheel_group(image) == jobs.wheel_group(changed_one)
+        cache_names[image.id] for image in all_images if jobs.wheel_group(image) == jobs.wheel_group(changed_image)
     }
     assert set(job_alone.caches.split()) == kindred, "also of kin that did not change"
 

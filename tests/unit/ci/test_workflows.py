@@ -104,7 +104,7 @@ def evaluate(text: str, **values: str) -> bool | str:
     return result
 
 
-def run_of(event: str, ref: str) -> dict[str, str]:
+def workflow_run(event: str, ref: str) -> dict[str, str]:
     """Return what the expressions of images.yml see of a run, on a repository that publishes."""
     return {
         "github.event_name": event,
@@ -136,7 +136,7 @@ TRIES = [
 )
 def test_only_main_and_tags_ship(event: str, ref: str, ships: bool) -> None:
     job_map = dict(jobs(FOLDER / "images.yml"))
-    context = run_of(event, ref)
+    context = workflow_run(event, ref)
     assert bool(evaluate(job_map["ship"]["if"], **context)) is ships
     assert bool(evaluate(job_map["join"]["if"], **context)) is ships
     assert bool(evaluate(job_map["try"]["if"], **context)) is not ships
@@ -146,9 +146,9 @@ def test_only_main_and_tags_ship(event: str, ref: str, ships: bool) -> None:
 def test_one_run_ships_at_a_time_and_none_is_lost() -> None:
     concurrency = read(FOLDER / "images.yml")["concurrency"]
     (expression,) = re.findall(r"\$\{\{(.*)\}\}", concurrency["group"])
-    groups = {evaluate(expression, **run_of(*ship)) for ship in SHIPS}
+    groups = {evaluate(expression, **workflow_run(*ship)) for ship in SHIPS}
     assert groups == {"ship"}
-    assert len({evaluate(expression, **run_of(*event)) for event in TRIES}) == len(TRIES)
+    assert len({evaluate(expression, **workflow_run(*event)) for event in TRIES}) == len(TRIES)
     assert (concurrency["cancel-in-progress"], concurrency["queue"]) == (False, "max")
 
 

@@ -87,7 +87,7 @@ def test_an_example_is_taken_by_the_parser_and_names_what_exists(example: str) -
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if not NEEDS_MORE.match(f"{example} ")])
 def test_an_example_runs(example: str, workplace: Path, server: task_server.TaskServer) -> None:
     words = (SHORTER.get(word, word) for word in shlex.split(example))
-    completed = server.run(*words, given=(workplace / "job.yaml").read_text(encoding="utf-8"))
+    completed = server.run(*words, stdin=(workplace / "job.yaml").read_text(encoding="utf-8"))
     assert completed.returncode == 0, completed.stderr
     assert completed.stdout
 

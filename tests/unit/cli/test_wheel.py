@@ -57,7 +57,7 @@ def typed(command: Path, folder: Path, *words: str) -> "subprocess.CompletedProc
     )
 
 
-def output_of(command: Path, folder: Path, *words: str) -> str:
+def command_output(command: Path, folder: Path, *words: str) -> str:
     completed = typed(command, folder, *words)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     return completed.stdout
@@ -73,15 +73,15 @@ def files(folder: Path) -> Sequence[str]:
 
 
 def test_a_folder_of_ones_own_is_planned_and_rendered(command: Path, folder: Path) -> None:
-    assert "next: rdma-images build" in output_of(command, folder, "init")
+    assert "next: rdma-images build" in command_output(command, folder, "init")
     wheel_name = "rdma_images-0.1.0-py3-none-any.whl"  # which is what is installed here
     schemas = [f"schemas/{name}.json" for name in ("jobs", "matrix", "mirrors", "policy", "registries")]
     assert files(folder) == [".github/workflows/images.yml", ".gitignore", "matrix.yaml", wheel_name, *schemas]
     workflow = yaml.safe_load((folder / ".github/workflows/images.yml").read_text(encoding="utf-8"))
     runs = [step["run"] for step in workflow["jobs"]["build"]["steps"] if "run" in step]
     assert runs[:3] == [f"pip install ./{wheel_name}", "rdma-images plan", "rdma-images build"]
-    assert "my-training" in output_of(command, folder, "plan")
-    dockerfile_lines = output_of(command, folder, "render").splitlines()
+    assert "my-training" in command_output(command, folder, "plan")
+    dockerfile_lines = command_output(command, folder, "render").splitlines()
     assert all(Path(line).is_relative_to(folder / "build") for line in dockerfile_lines)
     again = typed(command, folder, "init")
     assert again.returncode == 2
@@ -132,7 +132,7 @@ def test_the_workflow_installs_what_is_installed_here(
     command: Path, folder: Path, origin: Path, direct_url: dict[str, object], line: str, note: str
 ) -> None:
     origin.write_text(json.dumps(direct_url), encoding="utf-8")
-    init_output = output_of(command, folder, "init")
+    init_output = command_output(command, folder, "init")
     assert f"- run: pip install {line}\n" in (folder / ".github/workflows/images.yml").read_text(encoding="utf-8")
     assert note.format(folder=folder) in init_output
     assert ("the workflow cannot install" in init_output) == line.startswith("./")
@@ -161,7 +161,7 @@ def test_a_home_that_is_no_folder_is_a_sentence(command: Path, folder: Path) -> 
 
 
 def test_own_templates_facts_and_subfolders_extend_what_the_wheel_brings(command: Path, folder: Path) -> None:
-    output_of(command, folder, "init")
+    command_output(command, folder, "init")
     stages = '"base", "python", "efa-installer", "aws-ofi-nccl", "wheels", "hello", "environment"'
     write_file(folder, "dockerfiles/targets/my-training.j2", f"{{{{ stages({stages}) }}}}\n")
     write_file(folder, "dockerfiles/stages/hello.j2", "FROM {{ previous }} AS {{ stage }}\nRUN echo hello > /hello\n")
@@ -176,17 +176,17 @@ def test_own_templates_facts_and_subfolders_extend_what_the_wheel_brings(command
     # A mistake in an own file is told with that file and line; the wheel's rows are not repeated in it.
     assert f"{folder}/facts/gpus.yaml:1: no row names the source 'mine'" in refused.stderr
     (folder / "facts/gpus.yaml").unlink()
-    dockerfile = output_of(command, folder / "notes", "render").splitlines()[0]
+    dockerfile = command_output(command, folder / "notes", "render").splitlines()[0]
     assert "RUN echo hello > /hello" in Path(dockerfile).read_text(encoding="utf-8")
     assert Path(dockerfile).is_relative_to(folder / "build")
 
 
 def test_a_plan_for_programs_has_the_users_own_templates_and_every_problem(command: Path, folder: Path) -> None:
-    output_of(command, folder, "init")
+    command_output(command, folder, "init")
     template = "jobs/slurm/job.sbatch.j2"
     write_file(folder, template, "#!/bin/bash\n")
-    assert f"own, in place of the tool's: {template}" in output_of(command, folder, "plan")
-    planned = json.loads(output_of(command, folder, "plan", "--json"))
+    assert f"own, in place of the tool's: {template}" in command_output(command, folder, "plan")
+    planned = json.loads(command_output(command, folder, "plan", "--json"))
     assert (planned["overrides"], planned["problems"]) == ([template], [])
     matrix = (folder / "matrix.yaml").read_text(encoding="utf-8")
     write_file(folder, "matrix.yaml", matrix.replace("template: efa-pytorch ", "template: efa-pytorhc "))
@@ -197,12 +197,12 @@ def test_a_plan_for_programs_has_the_users_own_templates_and_every_problem(comma
 
 
 def test_a_release_of_ones_own_facts_is_known(command: Path, folder: Path) -> None:
-    output_of(command, folder, "init")
+    command_output(command, folder, "init")
     table = yaml.safe_load((paths.FACTS / "efa-installer.yaml").read_text(encoding="utf-8"))["releases"]
     newest = str(next(iter(table)))
     row = {**table[next(iter(table))]}
     write_file(folder, "facts/efa-installer.yaml", yaml.safe_dump({"releases": {"99.0.0": row}}))
-    assert newest in output_of(command, folder, "plan", "--set", f"efa-installer={newest}")
+    assert newest in command_output(command, folder, "plan", "--set", f"efa-installer={newest}")
     assert "99.0.0" in typed(command, folder, "plan", "--set", "efa-installer=99.0.0").stdout
 
 
@@ -221,16 +221,16 @@ def test_without_a_matrix_the_message_says_how_to_get_one(command: Path, folder:
 
 
 def test_help_and_completion_name_the_command(command: Path, folder: Path) -> None:
-    assert "Example: rdma-images build --target" in output_of(command, folder, "--help", "build")
-    assert "invoke build" not in output_of(command, folder, "--help", "build")
-    assert "Example: rdma-images validate --image" in output_of(command, folder, "--help", "validate")
-    assert "complete" in output_of(command, folder, "--print-completion-script", "bash")
-    listed = output_of(command, folder, "--complete", "--", "rdma-images plan").split()
+    assert "Example: rdma-images build --target" in command_output(command, folder, "--help", "build")
+    assert "invoke build" not in command_output(command, folder, "--help", "build")
+    assert "Example: rdma-images validate --image" in command_output(command, folder, "--help", "validate")
+    assert "complete" in command_output(command, folder, "--print-completion-script", "bash")
+    listed = command_output(command, folder, "--complete", "--", "rdma-images plan").split()
     assert {"init", "build", "engine.up"} <= set(listed)
 
 
 def test_the_tasks_are_those_of_a_checkout(command: Path, folder: Path) -> None:
     import tasks
 
-    listed = output_of(command, folder, "--complete", "--", "rdma-images plan").split()
+    listed = command_output(command, folder, "--complete", "--", "rdma-images plan").split()
     assert {name for name in listed if not name.startswith("-")} ^ set(tasks.ns.task_names) <= {"init", "test", "job"}

@@ -45,14 +45,16 @@ def test_a_server_that_stays_busy_has_the_last_word(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("retry_after", "least", "most"),
+    ("retry_after", "shortest", "longest"),
     [("3", 3.0, 3.0), ("99999999", 4.0, 4.0), ("soon", 0.5, 0.625), ("-5", 0.5, 0.625), ("", 0.5, 0.625)],
 )
-def test_a_server_says_how_long_to_wait_within_limits(site: Site, retry_after: str, least: float, most: float) -> None:
+def test_a_server_says_how_long_to_wait_within_limits(
+    site: Site, retry_after: str, shortest: float, longest: float
+) -> None:
     site.answers["/x"] = [Answer(status=503, headers={"Retry-After": retry_after}), Answer(b"content")]
     waits = Waits(http.RetryPolicy(longest_wait=4.0))
     assert waits.request("GET", f"{site.address}/x").ok
-    assert least <= waits[0] <= most
+    assert shortest <= waits[0] <= longest
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST"])
@@ -113,8 +115,8 @@ def test_a_connection_that_is_not_secure_says_why(
     tmp_path: Path, scheme: str, name: str, days: int, trusted: bool, expected: str
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    end = datetime.now(UTC) + timedelta(days=days)
-    (AUTHORITY if trusted else trustme.CA()).issue_cert(name, not_after=end).configure_cert(context)
+    expiry = datetime.now(UTC) + timedelta(days=days)
+    (AUTHORITY if trusted else trustme.CA()).issue_cert(name, not_after=expiry).configure_cert(context)
     AUTHORITY.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     with serve(context if scheme == "https" else None) as site, http.session() as session:
         address = site.address.replace("http://127.0.0.1", "https://localhost")

@@ -224,13 +224,13 @@ def test_an_image_without_a_tool_or_a_provider_skips_and_says_so() -> None:
 
 
 def test_a_session_runs_a_command_with_the_images_environment_and_limit() -> None:
-    given = {"PATH": "/opt/venv/bin:/usr/bin", "WORDS": "it's two", "my.setting": "1"}
-    limit, program = GuestSession(given, uid=1000, gid=1001, memlock="64").script("exec fi_info -l").splitlines()
+    environment = {"PATH": "/opt/venv/bin:/usr/bin", "WORDS": "it's two", "my.setting": "1"}
+    limit, program = GuestSession(environment, uid=1000, gid=1001, memlock="64").script("exec fi_info -l").splitlines()
     assert limit == "ulimit -l 64"
     entered, _, run = program.partition(" -- ")
     assert entered.startswith("exec /bin/capsh --chroot=/image --drop=cap_ipc_lock,")
     assert "--gid=1001 --groups= --uid=1000 --shell=/.datapath/bin/busybox" in entered
-    variables = [f"{name}={value}" for name, value in given.items()]
+    variables = [f"{name}={value}" for name, value in environment.items()]
     assert shlex.split(run) == ["env", "-i", "--", *variables, "/.datapath/bin/sh", "-c", "exec fi_info -l"]
 
 

@@ -117,22 +117,22 @@ def test_a_network_that_the_image_asks_for_is_named_once() -> None:
     assert [word for word in arguments if word.startswith("--network")] == ["--network=host"]
 
 
-INFO = """{"Name": "other", "Runtimes": {"runc": {}%s}, "SecurityOptions": [%s], "InitCommit": {"ID": "%s"}}"""
+DAEMON = """{"Name": "other", "Runtimes": {"runc": {}%s}, "SecurityOptions": [%s], "InitCommit": {"ID": "%s"}}"""
 
 
 @pytest.mark.parametrize(
-    ("info", "missing", "init"),
+    ("daemon_info", "missing", "init"),
     [
-        (INFO % (', "nvidia": {}', "", "x"), {"devices"}, True),
-        (INFO % ("", "", "N/A"), {"devices", "gpus"}, False),
-        (INFO % (', "nvidia": {}', '"name=rootless"', ""), {"devices", "ulimits"}, True),
+        (DAEMON % (', "nvidia": {}', "", "x"), {"devices"}, True),
+        (DAEMON % ("", "", "N/A"), {"devices", "gpus"}, False),
+        (DAEMON % (', "nvidia": {}', '"name=rootless"', ""), {"devices", "ulimits"}, True),
     ],
 )
 def test_an_engine_elsewhere_is_asked_what_it_has(
-    info: str, missing: set[str], init: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    daemon_info: str, missing: set[str], init: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "docker"
-    program.write_text(f"#!/bin/sh\ncat <<'E'\n{info}\nE\n")
+    program.write_text(f"#!/bin/sh\ncat <<'E'\n{daemon_info}\nE\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     host = container_run.measure_host(Engine("x", "existing", "tcp://x", "26", "0.13", "classic", "default"), SETTINGS)
@@ -157,7 +157,9 @@ def test_an_engine_that_may_not_raise_limits_is_known_by_its_process(
     (process / "limits").write_text(f"Max locked memory         8388608              {hard_limit}            bytes\n")
     monkeypatch.setattr(container_run, "PROC", tmp_path / "proc")
     program = tmp_path / "docker"
-    program.write_text("#!/bin/sh\ncat <<'E'\n" + INFO.replace("other", socket.gethostname()) % ("", "", "x") + "\nE\n")
+    program.write_text(
+        "#!/bin/sh\ncat <<'E'\n" + DAEMON.replace("other", socket.gethostname()) % ("", "", "x") + "\nE\n"
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)  # a socket's path is short
@@ -211,16 +213,16 @@ def test_several_targets_are_listed_the_built_ones_alone() -> None:
     assert str(refused.value).splitlines()[1:] == ["  --target erdma-pytorch"]
 
 
-def options_of(settings: Sequence[RunSetting]) -> set[str]:
+def option_names(settings: Sequence[RunSetting]) -> set[str]:
     return set(container_run.command("", settings)[2:-1])
 
 
 def test_an_image_says_by_its_label_what_it_needs() -> None:
     efa = built_image.settings_by_label({"io.rdma-images.fabric": "efa"}, FACTS)
     assert efa == list(SETTINGS)
-    assert "--network=host" in options_of(built_image.settings_by_label({"io.rdma-images.fabric": "erdma"}, FACTS))
-    assert options_of(built_image.settings_by_label({"io.rdma-images.fabric": "none"}, FACTS)) == {"--gpus=all"}
+    assert "--network=host" in option_names(built_image.settings_by_label({"io.rdma-images.fabric": "erdma"}, FACTS))
+    assert option_names(built_image.settings_by_label({"io.rdma-images.fabric": "none"}, FACTS)) == {"--gpus=all"}
 
 
 def test_an_image_without_the_label_gets_what_both_fabrics_ask_for() -> None:
-    assert options_of(built_image.settings_by_label({}, FACTS)) == {"--gpus=all", *NEEDS}
+    assert option_names(built_image.settings_by_label({}, FACTS)) == {"--gpus=all", *NEEDS}

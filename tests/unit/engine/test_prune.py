@@ -102,8 +102,8 @@ def test_an_image_that_stays_for_another_reason_is_an_error(monkeypatch: pytest.
 class Client:
     """An engine's client that notes what is asked of it, or answers with an error."""
 
-    def __init__(self, asked: list[str], error: Exception | None = None) -> None:
-        self.api, self.asked, self.error, self.timeout = self, asked, error, 60
+    def __init__(self, requests: list[str], error: Exception | None = None) -> None:
+        self.api, self.asked, self.error, self.timeout = self, requests, error, 60
 
     def prune_builds(self, all: bool) -> dict[str, int]:
         self.asked.append(f"all={all} timeout={self.timeout}")

@@ -16,8 +16,8 @@ from rdma_images.inspection.report import Report
 from rdma_images.jobs.check import check_files
 from rdma_images.jobs.check.foreign_job import JobFinding
 
-DATA = Path(__file__).parents[2] / "data"
-GOLDEN = DATA / "golden" / "jobs"
+TEST_DATA = Path(__file__).parents[2] / "data"
+GOLDEN = TEST_DATA / "golden" / "jobs"
 CHECKED = sorted(GOLDEN.iterdir())
 WORKER = (GOLDEN / "mpijob-efa-mpirun" / "mpijob.yaml").read_text()
 TRAIN_JOB = """
@@ -155,8 +155,8 @@ def test_a_planted_fault_is_found(tmp_path: Path, text: str, old: str, new: str,
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write a report of the image that WORKER runs: what was measured in an efa-pytorch."""
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
-    found_out = Inspection.model_validate_json((DATA / "cases" / "efa-pytorch.json").read_bytes())
-    report = Report("x", f"sha256:{'5e' * 32}", "", "efa-nccl-tests", (), "", 1.0, (), found_out)
+    inspection = Inspection.model_validate_json((TEST_DATA / "cases" / "efa-pytorch.json").read_bytes())
+    report = Report("x", f"sha256:{'5e' * 32}", "", "efa-nccl-tests", (), "", 1.0, (), inspection)
     reports.write(report, paths.image_folder("efa-nccl-tests"))
 
 
@@ -248,7 +248,7 @@ def test_the_line_is_that_of_the_fault(tmp_path: Path) -> None:
 
 def test_the_manifest_of_a_document_on_eks() -> None:
     """Its text asks for four EFA, its file for the 32 that p5.48xlarge has: the counts are right, the variables not."""
-    findings = check_files([DATA / "jobs" / "eks-nccl-tests.yaml"]).findings
+    findings = check_files([TEST_DATA / "jobs" / "eks-nccl-tests.yaml"]).findings
     assert {(finding.rule, int(location.rpartition(":")[2])) for finding in findings for location in finding.where} == {
         ("image.tag", 18),
         ("image.tag", 38),
@@ -263,7 +263,7 @@ def test_the_manifest_of_a_document_on_eks() -> None:
 
 
 def test_the_command_line_of_a_document_on_ack() -> None:
-    findings = check_files([DATA / "jobs" / "ack-arena.sh"]).findings
+    findings = check_files([TEST_DATA / "jobs" / "ack-arena.sh"]).findings
     named = {
         word
         for finding in findings
@@ -353,11 +353,11 @@ def test_more_ranks_than_a_containers_gpus(tmp_path: Path, gpus: str) -> None:
 )
 def test_an_address_that_is_each_containers_own(tmp_path: Path, options: str, command: str, count: int) -> None:
     line = f"docker run --gpus all {options} image {command}\n"
-    found = [finding.rule for finding in findings_in(tmp_path, f"#!/bin/sh\n{line}", "run.sh")]
-    assert found.count("rendezvous.address") == count
-    two_on_one_host = line.replace(" image", " --network host image") * 2
-    found = [finding.rule for finding in findings_in(tmp_path, f"#!/bin/sh\n{two_on_one_host}", "run.sh")]
-    assert "rendezvous.address" not in found
+    rules = [finding.rule for finding in findings_in(tmp_path, f"#!/bin/sh\n{line}", "run.sh")]
+    assert rules.count("rendezvous.address") == count
+    sharing_host = line.replace(" image", " --network host image") * 2
+    rules = [finding.rule for finding in findings_in(tmp_path, f"#!/bin/sh\n{sharing_host}", "run.sh")]
+    assert "rendezvous.address" not in rules
 
 
 def test_sockets_that_are_chosen_on_nodes_with_a_fabric(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def test_an_address_that_is_each_containers_own(tmp_path: Path, address: str) ->
     service = f"{HEAD}{GPUS}    command: torchrun --nnodes=2 --node-rank=$RANK {address} train.py\n"
     assert fixes_in(tmp_path, service) == {"rendezvous.address": "write the first node's name"}
     assert fixes_in(tmp_path, service.replace("--nnodes=2", "--nnodes=1")) == {}
-    two_on_one_host = service + "    network_mode: host\n"
-    two_on_one_host += two_on_one_host.partition("postgres:16\n")[2].replace("train:", "other:", 1)
-    assert fixes_in(tmp_path, two_on_one_host) == {}
+    sharing_host = service + "    network_mode: host\n"
+    sharing_host += sharing_host.partition("postgres:16\n")[2].replace("train:", "other:", 1)
+    assert fixes_in(tmp_path, sharing_host) == {}
 
 
 def test_an_image_by_tag(tmp_path: Path) -> None:

@@ -338,8 +338,8 @@ def test_our_own_docker_job_is_read(tmp_path: Path) -> None:
 )
 def test_an_address_that_is_each_nodes_own(tmp_path: Path, line: str, expected: list[str]) -> None:
     assert severities(tmp_path, "rendezvous.address", job_sbatch=sbatch("FIRST=localhost", line)) == expected
-    one_node = sbatch("FIRST=localhost", line).replace("--nodes=2", "--nodes=1").replace("--nnodes=2", "--nnodes=1")
-    assert severities(tmp_path, "rendezvous.address", job_sbatch=one_node) == []
+    single_node = sbatch("FIRST=localhost", line).replace("--nodes=2", "--nodes=1").replace("--nnodes=2", "--nnodes=1")
+    assert severities(tmp_path, "rendezvous.address", job_sbatch=single_node) == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from rdma_images.jobs.check.commands import ShellWord
 
 
 @pytest.mark.parametrize(
-    ("program", "command", "options", "rest"),
+    ("program", "command", "options", "program_start"),
     [
         ("torchrun", "--nnodes=2 --node_rank $R -m train --lr 1", {"nnodes": "2", "node_rank": "$R", "m": ""}, "train"),
         ("torchrun", "--nproc-per-node 8 $ARGS train.py", {"nproc_per_node": "8"}, "$ARGS"),
@@ -36,11 +36,11 @@ from rdma_images.jobs.check.commands import ShellWord
         ("docker run", "--rm -it --net host --gpus all -e=A=1 image sh", {"network": "host", "gpus": "all"}, "image"),
     ],
 )
-def test_options_before_a_program(program: str, command: str, options: dict[str, str], rest: str) -> None:
+def test_options_before_a_program(program: str, command: str, options: dict[str, str], program_start: str) -> None:
     words = [ShellWord(word, 1) for word in command.split()]
     parsed = option_parser.parse(program, words)
     assert {name: word.text for name, word in parsed.options.items()}.items() >= options.items()
-    assert [word.text for word in words[parsed.position :]][:1] == ([rest] if rest else [])
+    assert [word.text for word in words[parsed.position :]][:1] == ([program_start] if program_start else [])
 
 
 def test_an_option_that_is_given_twice_has_each_value() -> None:

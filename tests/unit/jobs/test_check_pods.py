@@ -63,9 +63,9 @@ def messages(folder: Path, rule: str, **texts: str) -> list[str]:
     ],
 )
 def test_devices_that_a_container_may_not_open(tmp_path: Path, texts: dict[str, str], count: int) -> None:
-    found = messages(tmp_path, "pod.rdma", **texts)
+    lines = messages(tmp_path, "pod.rdma", **texts)
     assert [
-        text.startswith("/dev/infiniband is mounted by its path, and the container is not privileged") for text in found
+        text.startswith("/dev/infiniband is mounted by its path, and the container is not privileged") for text in lines
     ] == [True] * count
 
 
@@ -93,8 +93,8 @@ def test_functions_of_sriov_have_a_network(tmp_path: Path, texts: dict[str, str]
     ],
 )
 def test_shared_memory_on_a_disk(tmp_path: Path, volume: str, count: int) -> None:
-    found = messages(tmp_path, "shm.small", volumes=volume, mounts="{name: shm, mountPath: /dev/shm}")
-    assert [text.startswith("/dev/shm is a folder on the node's disk") for text in found] == [True] * count
+    lines = messages(tmp_path, "shm.small", volumes=volume, mounts="{name: shm, mountPath: /dev/shm}")
+    assert [text.startswith("/dev/shm is a folder on the node's disk") for text in lines] == [True] * count
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ spec:
 
 
 @pytest.mark.parametrize(
-    ("address", "network", "told"),
+    ("address", "network", "is_bad"),
     [
         ("pytorch-workers-0-0.pytorch-workers", "enableDNSHostnames: true", True),
         ("pytorch-workers-0-0", "enableDNSHostnames: true", True),
@@ -167,11 +167,11 @@ spec:
         ("$(FIRST)", "enableDNSHostnames: true", False),
     ],
 )
-def test_an_address_that_no_pod_has(tmp_path: Path, address: str, network: str, told: bool) -> None:
+def test_an_address_that_no_pod_has(tmp_path: Path, address: str, network: str, is_bad: bool) -> None:
     """As in kubernetes-sigs/jobset issue 603."""
     text = JOBSET.format(address=address, network=network)
-    found = [row.message for row in findings(tmp_path, "rendezvous.pod-name", job_yaml=text)]
-    assert [message.startswith(f"{address} is no name of the first pod") for message in found] == [True] * told
+    lines = [row.message for row in findings(tmp_path, "rendezvous.pod-name", job_yaml=text)]
+    assert [message.startswith(f"{address} is no name of the first pod") for message in lines] == [True] * is_bad
 
 
 def test_an_address_with_another_service_than_the_pods(tmp_path: Path) -> None:

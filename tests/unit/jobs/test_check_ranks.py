@@ -7,7 +7,7 @@ import pytest
 from tests.support.foreign_jobs import findings, pods, rated_messages, sbatch
 
 
-def messages_of(folder: Path, rule: str, text: str) -> list[str]:
+def messages(folder: Path, rule: str, text: str) -> list[str]:
     return [message for _, message in rated_messages(folder, rule, job_sh=f"#!/bin/bash\n{text}\n")]
 
 
@@ -28,7 +28,7 @@ def messages_of(folder: Path, rule: str, text: str) -> list[str]:
     ],
 )
 def test_ranks_have_visible_gpus(tmp_path: Path, text: str, problem: str) -> None:
-    assert messages_of(tmp_path, "ranks.visible", text) == ([problem] if problem else [])
+    assert messages(tmp_path, "ranks.visible", text) == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_server_has_the_gpus_of_its_groups(tmp_path: Path, command: str, probl
     ],
 )
 def test_variables_reach_the_ranks(tmp_path: Path, text: str, problem: str) -> None:
-    reported = messages_of(tmp_path, "environment.passed", text)
+    reported = messages(tmp_path, "environment.passed", text)
     assert [message.startswith(problem) for message in reported] == ([True] if problem else [])
 
 
@@ -211,7 +211,7 @@ def test_an_address_of_a_node_is_its_own(tmp_path: Path) -> None:
 )
 def test_shared_memory_of_a_container(tmp_path: Path, options: str, is_small: bool) -> None:
     text = f"docker run {options} image train"
-    assert bool(messages_of(tmp_path, "shm.small", text)) == is_small
+    assert bool(messages(tmp_path, "shm.small", text)) == is_small
 
 
 def test_pods_for_rdma(tmp_path: Path) -> None:
@@ -278,8 +278,8 @@ def test_other_programs_that_are_one_rank(tmp_path: Path, options: str, command:
 def test_tasks_with_own_gpus_outside_of_a_batch_script(tmp_path: Path) -> None:
     """As in NVIDIA/nccl-tests issue 300."""
     command = "srun -n 2 --tres-bind=gres/gpu:per_task:1 all_reduce_perf -g 1"
-    assert len(messages_of(tmp_path, "ranks.binding", command)) == 1
-    assert not messages_of(tmp_path, "ranks.binding", command.replace("per_task:1", "none"))
+    assert len(messages(tmp_path, "ranks.binding", command)) == 1
+    assert not messages(tmp_path, "ranks.binding", command.replace("per_task:1", "none"))
 
 
 @pytest.mark.parametrize(
@@ -386,5 +386,5 @@ def test_tasks_that_see_one_gpu(tmp_path: Path, options: str, count: int) -> Non
 )
 def test_a_word_for_a_number(tmp_path: Path, directive: str, command: str, name: str | None) -> None:
     text = f"#!/bin/bash\n#SBATCH {directive}\n{command}\n"
-    found = findings(tmp_path, "ranks.number", job_sbatch=text)
-    assert [row.message.partition(" is ")[0] for row in found] == ([name] if name else [])
+    reported = findings(tmp_path, "ranks.number", job_sbatch=text)
+    assert [row.message.partition(" is ")[0] for row in reported] == ([name] if name else [])

@@ -50,8 +50,8 @@ torchrun --nproc_per_node=8 \\
     ],
 )
 def test_what_a_shell_reads_as_other_commands(tmp_path: Path, middle: str, line: int, problem: str) -> None:
-    found = findings(tmp_path, "shell.broken", job_sh=SCRIPT.format(middle=middle))
-    assert [(row.severity, row.where[0].rpartition(":")[2], row.message) for row in found] == (
+    reported = findings(tmp_path, "shell.broken", job_sh=SCRIPT.format(middle=middle))
+    assert [(row.severity, row.where[0].rpartition(":")[2], row.message) for row in reported] == (
         [("error", str(line), problem)] if problem else []
     )
 
@@ -206,8 +206,8 @@ DIRECTIVES = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n"
     ],
 )
 def test_commands_in_heredocs_and_options(tmp_path: Path, text: str, line: int) -> None:
-    found = findings(tmp_path, "ranks.tasks", job_sh=text)
-    assert [row.where[0].rpartition(":")[2] for row in found] == ([str(line)] if line else [])
+    reported = findings(tmp_path, "ranks.tasks", job_sh=text)
+    assert [row.where[0].rpartition(":")[2] for row in reported] == ([str(line)] if line else [])
 
 
 @pytest.mark.parametrize(("export", "count"), [("", 1), ("export ", 0)])
@@ -240,8 +240,8 @@ def test_nodes_of_which_some_do_something_else(tmp_path: Path) -> None:
 )
 def test_a_script_beside_that_srun_starts(tmp_path: Path, command: str, count: int) -> None:
     script = f"#!/bin/bash\n\n{BAD_TASKS.removeprefix('srun ')}\n"
-    found = findings(tmp_path, "ranks.tasks", job_sbatch=f"{DIRECTIVES}{command}\n", run_sh=script)
-    assert [row.where for row in found] == [(f"{tmp_path / 'job.sbatch'}:4",)] * count
+    reported = findings(tmp_path, "ranks.tasks", job_sbatch=f"{DIRECTIVES}{command}\n", run_sh=script)
+    assert [row.where for row in reported] == [(f"{tmp_path / 'job.sbatch'}:4",)] * count
 
 
 @pytest.mark.parametrize(
@@ -268,8 +268,8 @@ def test_a_script_beside_that_srun_starts(tmp_path: Path, command: str, count: i
 )
 def test_variables_that_another_shell_lacks(tmp_path: Path, before: str, script: str, problem: str) -> None:
     """As in PrimeIntellect-ai/prime-rl pull request 3225 and Lumi-supercomputer/LUMI-AI-Guide pull request 115."""
-    found = findings(tmp_path, "launch.unset", job_sbatch=f"#!/bin/bash\n#SBATCH --nodes=2\n{before}\n{script}\n")
-    assert [row.message for row in found] == ([problem] if problem else [])
+    reported = findings(tmp_path, "launch.unset", job_sbatch=f"#!/bin/bash\n#SBATCH --nodes=2\n{before}\n{script}\n")
+    assert [row.message for row in reported] == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tests.support.node_files import LOCAL, MAPPED, run_check, write_device, wri
 
 
 @pytest.mark.parametrize(
-    ("places", "setting", "count"),
+    ("pci_addresses", "setting", "count"),
     [
         (("0000:01:00.0", "0002:01:00.0"), "mlx5_0", 1),
         (("0000:01:00.0", "0002:01:00.0"), "mlx5", 0),
@@ -17,14 +17,14 @@ from tests.support.node_files import LOCAL, MAPPED, run_check, write_device, wri
         (("0000:01:00.0", "0000:01:00.1"), "mlx5_0", 0),  # another port
     ],
 )
-def test_half_of_a_port(tmp_path: Path, places: tuple[str, str], setting: str, count: int) -> None:
+def test_half_of_a_port(tmp_path: Path, pci_addresses: tuple[str, str], setting: str, count: int) -> None:
     """As in NVIDIA/dgx-spark-playbooks pull request 103."""
     for number in range(2):
         write_device(tmp_path, f"mlx5_{number}", "mlx5_core")
         write_file(tmp_path / f"sys/class/infiniband/mlx5_{number}/sys_image_guid", "3c6d:6603:00a1:b2c4")
     devices = rdma_devices.read_devices(str(tmp_path))
-    for half, place in zip(devices, places, strict=True):
-        half.pci = place
+    for half, pci_address in zip(devices, pci_addresses, strict=True):
+        half.pci = pci_address
     assert len(list(device_settings.check_names_of_devices(str(tmp_path), devices, "NCCL_IB_HCA", setting))) == count
 
 
@@ -75,8 +75,8 @@ def test_settings_of_each_library(tmp_path: Path, variables: dict[str, str], lin
     write_device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, LOCAL, MAPPED, MAPPED))
     write_device(tmp_path, "mlx5_1", "mlx5_core", (MAPPED, MAPPED, MAPPED, MAPPED, MAPPED, MAPPED))
     write_file(tmp_path / "sys/class/infiniband/mlx5_0/tc/1/traffic_class", "Global tclass=106\n")
-    found = [line for line in run_check(tmp_path, **variables) if " gids: " in line or " devices: " in line]
-    assert [line[: len(start)] for line, start in zip(found, lines, strict=True)] == lines
+    reported = [line for line in run_check(tmp_path, **variables) if " gids: " in line or " devices: " in line]
+    assert [line[: len(start)] for line, start in zip(reported, lines, strict=True)] == lines
 
 
 @pytest.mark.parametrize(

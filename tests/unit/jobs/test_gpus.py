@@ -107,8 +107,8 @@ def test_states_of_gpus(states: dict[str, str], expected: list[tuple[str, str]])
     text = SMI.format(
         **{"mig": "Disabled", "fabric": "Completed", "status": "Success", "rows": "No", "processes": "None", **states}
     )
-    found = [(severity, sentence) for severity, _, sentence in gpus.gpu_states(text)]
-    assert found == expected
+    reported = [(severity, sentence) for severity, _, sentence in gpus.gpu_states(text)]
+    assert reported == expected
 
 
 def test_errors_of_gpus_in_the_kernels_log(tmp_path: Path) -> None:

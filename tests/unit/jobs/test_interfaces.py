@@ -158,14 +158,14 @@ def test_a_service_mesh_in_the_pod(tmp_path: Path) -> None:
 
 def test_addresses_that_nodes_share() -> None:
     """As in NVIDIA/nccl issue 697: NCCL's sockets take the bridges of Docker, too."""
-    own = [("bond0", "10.0.0.1", True), ("br-1", "172.18.0.1", True)]
+    local_rows = [("bond0", "10.0.0.1", True), ("br-1", "172.18.0.1", True)]
     peer = [["bond0", "10.0.0.2", True], ["br-1", "172.18.0.1", True]]
-    ((severity, _, sentence),) = interfaces.check_shared_addresses(own, "n2", peer, "10.0.0.2")
+    ((severity, _, sentence),) = interfaces.check_shared_addresses(local_rows, "n2", peer, "10.0.0.2")
     assert severity == "warning"
     assert sentence == (
         "NCCL's sockets use br-1 (172.18.0.1), too, and n2 has the same addresses: set NCCL_SOCKET_IFNAME=bond0"
     )
-    assert not list(interfaces.check_shared_addresses(own[:1], "n2", peer, "10.0.0.2"))
+    assert not list(interfaces.check_shared_addresses(local_rows[:1], "n2", peer, "10.0.0.2"))
 
 
 def test_the_address_of_a_containers_network_on_both_nodes() -> None:

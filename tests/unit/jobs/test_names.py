@@ -28,9 +28,9 @@ def test_names_of_nodes(
     monkeypatch.setattr(names, "resolve", addresses.__getitem__)
     monkeypatch.setattr(names, "first_address", addresses.__getitem__)
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    found = list(names.check_names([("eth0", "10.0.0.2", True)], 2, rank, "first"))
+    actual = list(names.check_names([("eth0", "10.0.0.2", True)], 2, rank, "first"))
     assert [
-        (severity, sentence[: len(start)]) for (severity, _, sentence), (_, start) in zip(found, expected, strict=True)
+        (severity, sentence[: len(start)]) for (severity, _, sentence), (_, start) in zip(actual, expected, strict=True)
     ] == expected
 
 

@@ -19,15 +19,15 @@ def meet(monkeypatch: pytest.MonkeyPatch, *facts: dict[str, str]) -> list[list[s
         monkeypatch.setattr(neighbours, "PORT", free.getsockname()[1])
     readers = []
     for rank, node in enumerate(facts):
-        read_end, write_end = os.pipe()
+        reader, writer = os.pipe()
         if not os.fork():
             meeting = neighbours.Meeting(node, "127.0.0.1", len(facts), rank, "127.0.0.1")
-            os.write(write_end, "".join(f"{sentence}\n" for _, _, sentence in meeting.findings()).encode())
+            os.write(writer, "".join(f"{sentence}\n" for _, _, sentence in meeting.findings()).encode())
             meeting.wait_for_neighbour()
             os._exit(0)
-        os.close(write_end)
-        readers.append(read_end)
-    texts = [os.fdopen(read_end).read().splitlines() for read_end in readers]
+        os.close(writer)
+        readers.append(reader)
+    texts = [os.fdopen(reader).read().splitlines() for reader in readers]
     for _ in facts:
         os.wait()
     return texts
@@ -244,8 +244,8 @@ def test_a_first_node_whose_name_is_not_resolved(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     meeting = neighbours.Meeting({"node": "n2"}, "127.0.0.1", 2, 1, "n1.invalid")
-    ((found_severity, name, sentence),) = meeting.findings()
-    assert (found_severity, name) == (severity, "names")
+    ((actual_severity, name, sentence),) = meeting.findings()
+    assert (actual_severity, name) == (severity, "names")
     assert sentence.startswith("the name of the first node, n1.invalid, is not resolved here (")
 
 

@@ -55,7 +55,7 @@ VARIABLES = {
     "NONE": "",
     "BREAKS": "a\u2028b\x7fc\rd",
 }
-SAYS = """#!/usr/bin/env python3
+PRINTS_ARGUMENTS = """#!/usr/bin/env python3
 import json, os, sys
 try:
     with open("CALLS", "x") as file:
@@ -85,8 +85,8 @@ case $* in *"'container' 'inspect'"*) exit 1 ;; esac
 exec sh -c "$*"
 """
 PROGRAMS = {
-    "torchrun": SAYS,
-    "mpirun": SAYS,
+    "torchrun": PRINTS_ARGUMENTS,
+    "mpirun": PRINTS_ARGUMENTS,
     "docker": DOCKER,
     "srun": SRUN,
     "ssh": SSH,

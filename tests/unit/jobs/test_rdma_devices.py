@@ -191,5 +191,5 @@ def test_no_adapter_is_an_error_where_a_fabric_is_named(
     tmp_path: Path, arguments: tuple[str, ...], lines: list[str]
 ) -> None:
     write_file(tmp_path / "dev/nvidia0")
-    found = [line for line in run_check(tmp_path, *arguments) if " devices: " in line]
-    assert [line[: len(start)] for line, start in zip(found, lines, strict=True)] == lines
+    reported = [line for line in run_check(tmp_path, *arguments) if " devices: " in line]
+    assert [line[: len(start)] for line, start in zip(reported, lines, strict=True)] == lines

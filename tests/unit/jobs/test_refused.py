@@ -224,7 +224,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def published(refs: Sequence[str], rehearsal: tuple[str, ...] = ()) -> None:
     image = jobs.planned("efa-nccl-tests")
-    places = {
+    copies = {
         str(number): publication.PublishedCopy(
             registry=str(number),
             ref=ref,
@@ -250,7 +250,7 @@ def published(refs: Sequence[str], rehearsal: tuple[str, ...] = ()) -> None:
             suite="",
             allowed_red=(),
             rehearsal=rehearsal,
-            copies=places,
+            copies=copies,
         )
     )
 

@@ -7,13 +7,13 @@ import pytest
 
 from rdma_images.core.errors import RefusedError
 from rdma_images.jobs.results import compare, from_logs, run_folder
-from tests.support.results_parts import P5, TWO, result_of
+from tests.support.results_parts import P5, TWO, judged
 
 SLOWER = ((8, 29.1, 0.0, 0.0, 0), (1 << 30, 4607.6, 200.0, 375.0, 0), (1 << 34, 66132.0, 252.0, 472.5, 0))
 
 
 def test_each_size_has_its_ratio_and_the_largest_is_the_sentence(tmp_path: Path) -> None:
-    first, second = result_of(tmp_path / "a"), result_of(tmp_path / "b", rows=SLOWER)
+    first, second = judged(tmp_path / "a"), judged(tmp_path / "b", rows=SLOWER)
     result = compare.compare(first, second)
     assert [line.ratio and round(line.ratio, 3) for line in result.lines] == [None, 0.858, 0.97]
     assert result.sentence == (
@@ -23,8 +23,8 @@ def test_each_size_has_its_ratio_and_the_largest_is_the_sentence(tmp_path: Path)
 
 
 def test_what_else_differs_is_told(tmp_path: Path) -> None:
-    first = result_of(tmp_path / "a")
-    second = result_of(tmp_path / "b", [replace(node, plugin="1.20.0", gdr=False) for node in TWO])
+    first = judged(tmp_path / "a")
+    second = judged(tmp_path / "b", [replace(node, plugin="1.20.0", gdr=False) for node in TWO])
     differences = {name: (difference, other) for name, difference, other in compare.compare(first, second).differences}
     assert differences["plugin"] == ("1.21.1", "1.20.0")
     assert differences["GPUDirect"] == ("yes", "no")
@@ -33,16 +33,16 @@ def test_what_else_differs_is_told(tmp_path: Path) -> None:
 
 def test_results_without_a_common_size_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="-b, -e and -f"):
-        compare.compare(result_of(tmp_path / "a", rows=P5[:1]), result_of(tmp_path / "b", rows=P5[1:]))
+        compare.compare(judged(tmp_path / "a", rows=P5[:1]), judged(tmp_path / "b", rows=P5[1:]))
 
 
 def test_a_result_and_logs_can_be_compared(tmp_path: Path) -> None:
-    first = result_of(tmp_path / "a")
+    first = judged(tmp_path / "a")
     run_folder.write(first, tmp_path / "a")
     (tmp_path / "a" / "logs" / "0.log").unlink()
     loaded, read = (
         from_logs.read_result(tmp_path / "a"),
-        from_logs.read_result(tmp_path / "b" if result_of(tmp_path / "b") else tmp_path),
+        from_logs.read_result(tmp_path / "b" if judged(tmp_path / "b") else tmp_path),
     )
     assert loaded == first
     assert compare.compare(loaded, read).lines

@@ -18,7 +18,7 @@ from rdma_images.jobs.results.nccl_tests import SizesParser
 from rdma_images.nccl_logs import parser, verdict
 from tests.support import nccl_tests_text as text
 
-DATA = Path(__file__).parents[2] / "data" / "results"
+RESULTS = Path(__file__).parents[2] / "data" / "results"
 WORDINGS = verdict.load_wordings()
 
 
@@ -115,7 +115,7 @@ def test_a_table_as_people_paste_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["2.19.6-socket", "2.18.3-socket"])
 def test_the_json_of_a_real_run(name: str) -> None:
-    table = nccl_tests_json.read_report(DATA / f"{name}.json", name)
+    table = nccl_tests_json.read_report(RESULTS / f"{name}.json", name)
     assert len(table.rows) == 28
     assert table.rows[-1].size == 1 << 30
     assert table.rows[-1].collective == "all_reduce"
@@ -123,8 +123,8 @@ def test_the_json_of_a_real_run(name: str) -> None:
 
 
 def test_text_and_json_of_a_real_run_say_the_same() -> None:
-    (table,) = logs.read_run_logs([DATA / "2.19.6-socket.txt"], WORDINGS).tables
-    from_json = nccl_tests_json.read_report(DATA / "2.19.6-socket.json", "json")
+    (table,) = logs.read_run_logs([RESULTS / "2.19.6-socket.txt"], WORDINGS).tables
+    from_json = nccl_tests_json.read_report(RESULTS / "2.19.6-socket.json", "json")
     for row, other in zip(table.rows, from_json.rows, strict=True):
         assert row.out_of_place
         assert other.out_of_place
@@ -140,7 +140,7 @@ def test_text_and_json_of_a_real_run_say_the_same() -> None:
 
 
 def test_the_misspelt_keys_before_2_17_9_change_nothing(tmp_path: Path) -> None:
-    data = json.loads((DATA / "2.19.6-socket.json").read_text())
+    data = json.loads((RESULTS / "2.19.6-socket.json").read_text())
     data["average_bus_bandwidith"] = {"bandwidith": data.pop("average_bus_bandwidth")["bandwidth"]}
     data["version"] = 1
     (tmp_path / "out.json").write_text(json.dumps(data))
@@ -149,14 +149,14 @@ def test_the_misspelt_keys_before_2_17_9_change_nothing(tmp_path: Path) -> None:
 
 def test_json_that_is_laid_out_names_the_line_of_each_row(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    path.write_text(json.dumps(json.loads((DATA / "2.19.6-socket.json").read_text()), indent=2))
+    path.write_text(json.dumps(json.loads((RESULTS / "2.19.6-socket.json").read_text()), indent=2))
     lines = path.read_text().split("\n")
     for row in nccl_tests_json.read_report(path, "out.json").rows:
         assert f'"size": {row.size},' in lines[int(row.where.rpartition(":")[2]) - 1]
 
 
 def test_json_of_a_job_that_was_killed_has_the_rows_before_it(tmp_path: Path) -> None:
-    content = (DATA / "2.19.6-socket.json").read_bytes()
+    content = (RESULTS / "2.19.6-socket.json").read_bytes()
     path = tmp_path / "out.json"
     path.write_bytes(content[: content.index(b'"size":16777216')])
     table = nccl_tests_json.read_report(path, "out.json")
@@ -166,12 +166,12 @@ def test_json_of_a_job_that_was_killed_has_the_rows_before_it(tmp_path: Path) ->
 
 def test_per_process_times_name_who_is_late(tmp_path: Path) -> None:
     """-I 1 -J of 2.19.2 and later: the slowest process of a collective, without another run."""
-    data = json.loads((DATA / "2.19.6-socket.json").read_text())
+    data = json.loads((RESULTS / "2.19.6-socket.json").read_text())
     data["results"][-1]["out_of_place_per_iter"] = {"per_process_max_times_us": [[100.0, 101.0], [130.0, 131.0]]}
     (tmp_path / "out.json").write_text(json.dumps(data))
     (late,) = nccl_tests_json.read_report(tmp_path / "out.json", "out.json").late
     assert late.value == "1 13%"
-    assert nccl_tests_json.read_report(DATA / "2.19.6-socket.json", "json").late == []
+    assert nccl_tests_json.read_report(RESULTS / "2.19.6-socket.json", "json").late == []
 
 
 @pytest.mark.exhaustive
@@ -195,20 +195,20 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 
 
 def test_the_line_of_every_row_is_named() -> None:
-    path = DATA / "2.19.6-tcp-provider.txt"
+    path = RESULTS / "2.19.6-tcp-provider.txt"
     lines = path.read_text().split("\n")
-    (table,) = logs.read_run_logs([path], WORDINGS, DATA).tables
+    (table,) = logs.read_run_logs([path], WORDINGS, RESULTS).tables
     assert all(re.search(rf"^ *{row.size} ", lines[int(row.where.rpartition(":")[2]) - 1]) for row in table.rows)
 
 
 def test_json_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl_tests_json, "MAX_FILE_BYTES", 1000)
     with pytest.raises(RdmaImagesError, match="give the text"):
-        nccl_tests_json.read_report(DATA / "2.19.6-socket.json", "json")
+        nccl_tests_json.read_report(RESULTS / "2.19.6-socket.json", "json")
 
 
-REAL = (DATA / "2.19.6-tcp-provider.txt").read_bytes()
-JSON = (DATA / "2.19.6-socket.json").read_bytes()
+REAL = (RESULTS / "2.19.6-tcp-provider.txt").read_bytes()
+JSON = (RESULTS / "2.19.6-socket.json").read_bytes()
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -222,7 +222,7 @@ def test_cut_torn_and_binary_logs_are_read_for_what_they_have(
     tmp_path: Path, content: bytes, cuts: list[tuple[float, float]], noise: list[tuple[float, bytes]], swapped: bool
 ) -> None:
     """Whatever happens to a log on its way: no traceback, and no row that was not measured."""
-    real = {(row.size, row.type) for row in nccl_tests_json.read_report(DATA / "2.19.6-socket.json", "json").rows}
+    real = {(row.size, row.type) for row in nccl_tests_json.read_report(RESULTS / "2.19.6-socket.json", "json").rows}
     for position, share in cuts:
         start = int(position * len(content))
         content = content[:start] + content[start + int(share * len(content)) :]
@@ -245,11 +245,11 @@ def test_cut_torn_and_binary_logs_are_read_for_what_they_have(
 def test_each_message_of_a_long_line_is_looked_at_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An expression takes the square of a text's length, and a launcher may write 28,000 messages in a line."""
     lengths: list[int] = []
-    looked_at = Wording.meaning
+    meaning_of_line = Wording.meaning
 
     def meaning(row: Wording, line: str) -> str | None:
         lengths.append(len(line))
-        return looked_at(row, line)
+        return meaning_of_line(row, line)
 
     monkeypatch.setattr(Wording, "meaning", meaning)
     log = tmp_path / "long.log"

@@ -18,9 +18,9 @@ from rdma_images.jobs.results import (
 from rdma_images.jobs.results.expectations import Expectations, job_expectations
 from rdma_images.jobs.results.result import Measurement, RunResult, Timing
 from tests.support import results_parts as parts
-from tests.support.results_parts import ASKED_NOTHING, P5, TCP, TWO, LoggedNode, result_of, sentences
+from tests.support.results_parts import NO_EXPECTATIONS, P5, TCP, TWO, LoggedNode, judged, sentences
 
-DATA = Path(__file__).parents[2] / "data" / "results"
+RESULTS = Path(__file__).parents[2] / "data" / "results"
 ERDMA = job_expectations(None, "ecs.ebmgn9gc.64xlarge", 2)
 
 
@@ -29,7 +29,7 @@ def verbs(name: str, devices: tuple[str, ...] = ("erdma_0", "erdma_1"), used: in
 
 
 def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
-    result = result_of(tmp_path, tcp=TCP)
+    result = judged(tmp_path, tcp=TCP)
     assert sentences(result) == []
     assert result.exit_code == 0
     assert result.sentence.split("; ") == [
@@ -46,7 +46,7 @@ def test_a_job_that_is_as_it_should_be(tmp_path: Path) -> None:
 
 
 def test_one_line_says_network_adapters_and_versions(tmp_path: Path) -> None:
-    line = result_table.summary_line(result_of(tmp_path).runs[0])
+    line = result_table.summary_line(judged(tmp_path).runs[0])
     assert line.startswith("network: efa, 32 of 32 adapters on each of 2 nodes, GPUDirect yes, NCCL 2.")
     assert ", plugin 1." in line
     assert ", libfabric " in line
@@ -54,7 +54,7 @@ def test_one_line_says_network_adapters_and_versions(tmp_path: Path) -> None:
 
 def test_one_of_four_adapters_is_told(tmp_path: Path) -> None:
     """github.com/skypilot-org/skypilot/issues/8391: 20 GB/s on two p4d, and every line of the test was OK."""
-    result = result_of(
+    result = judged(
         tmp_path, [replace(node, adapters=1) for node in TWO], against=job_expectations(None, "p4d.24xlarge", 2)
     )
     assert result.exit_code == 1
@@ -64,18 +64,18 @@ def test_one_of_four_adapters_is_told(tmp_path: Path) -> None:
 
 def test_one_node_of_many_with_fewer_adapters_is_named(tmp_path: Path) -> None:
     nodes = [LoggedNode("one"), replace(LoggedNode("two"), adapters=31)]
-    assert sentences(result_of(tmp_path, nodes)) == ["two: only 31 of the 32 adapters of p5.48xlarge"]
+    assert sentences(judged(tmp_path, nodes)) == ["two: only 31 of the 32 adapters of p5.48xlarge"]
 
 
 def test_sockets_in_silence(tmp_path: Path) -> None:
     """github.com/NVIDIA/aicr/issues/2275, skypilot #10055: pods without EFA, and the job ended well."""
-    result = result_of(tmp_path, TCP)
+    result = judged(tmp_path, TCP)
     assert result.exit_code == 1
     assert result.sentence.startswith("the channels use TCP sockets")
 
 
 def test_one_node_on_sockets_among_others(tmp_path: Path) -> None:
-    result = result_of(tmp_path, [LoggedNode("one"), TCP[1]])
+    result = judged(tmp_path, [LoggedNode("one"), TCP[1]])
     assert result.exit_code == 1
     assert result.runs[0].nodes[1].adapters is None
 
@@ -88,7 +88,7 @@ def test_ranks_that_nobody_heard_of_leave_it_open(tmp_path: Path) -> None:
 
 
 def test_fewer_nodes_than_were_asked_for(tmp_path: Path) -> None:
-    result = result_of(tmp_path, [LoggedNode("one", gpus=16)])
+    result = judged(tmp_path, [LoggedNode("one", gpus=16)])
     assert "1 node, not the 2 asked for: one" in sentences(result)
     assert result.exit_code == 1
 
@@ -118,19 +118,19 @@ def test_a_training_whose_groups_have_ranks_of_their_own(tmp_path: Path, expecta
 
 def test_rows_of_one_node_that_were_published_as_two(tmp_path: Path) -> None:
     """The table of awslabs/awsome-distributed-ai, micro-benchmarks/nccl-tests/aws-batch: busbw is 1.75 algbw."""
-    result = result_of(tmp_path, rows=((1 << 34, 62239.0, 276.03, 483.05, 0),))
+    result = judged(tmp_path, rows=((1 << 34, 62239.0, 276.03, 483.05, 0),))
     assert sentences(result) == ["8 ranks measured, and not 16: busbw / algbw of 16 GiB says so"]
 
 
 def test_two_ranks_on_one_gpu_are_told() -> None:
     """A job that set CUDA_VISIBLE_DEVICES for all ranks alike: 0.9 GB/s, and nccl-tests said OK."""
-    result = sentences(from_logs.read_logs([DATA / "one-gpu-two-nodes.txt"]))
+    result = sentences(from_logs.read_logs([RESULTS / "one-gpu-two-nodes.txt"]))
     assert "ranks 0, 1 share GPU 0000:00:06 of vm" in result
 
 
 def test_several_tests_in_one_log_share_no_gpu(tmp_path: Path) -> None:
     """A sweep of collectives writes the list of devices each time, and may place its ranks otherwise."""
-    log, real = tmp_path / "log", (DATA / "2.19.6-one-node.txt").read_text()
+    log, real = tmp_path / "log", (RESULTS / "2.19.6-one-node.txt").read_text()
     other = real.replace("device  0 [0000:00:06]", "device  0 [0000:00:99]").replace("[0000:00:07]", "[0000:00:06]")
     log.write_text(real + real + other)
     result = from_logs.read_logs([log])
@@ -139,7 +139,7 @@ def test_several_tests_in_one_log_share_no_gpu(tmp_path: Path) -> None:
 
 def test_a_job_of_fewer_gpus_is_not_held_beside_one_of_all(tmp_path: Path) -> None:
     """Bus bandwidth over two nodes mixes NVLink and the network: it depends on the GPUs of a node."""
-    result = result_of(tmp_path, [replace(node, gpus=4) for node in TWO], rows=((1 << 34, 66132.0, 259.78, 454.6, 0),))
+    result = judged(tmp_path, [replace(node, gpus=4) for node in TWO], rows=((1 << 34, 66132.0, 259.78, 454.6, 0),))
     assert (result.exit_code, result.expected.published) == (0, ())
 
 
@@ -157,7 +157,7 @@ def test_an_mtu_that_is_not_the_jobs(tmp_path: Path) -> None:
 
 
 def test_wrong_elements_name_their_line(tmp_path: Path) -> None:
-    result = result_of(tmp_path, rows=(*P5[:2], (1 << 34, 66132.0, 259.78, 487.09, 3)))
+    result = judged(tmp_path, rows=(*P5[:2], (1 << 34, 66132.0, 259.78, 487.09, 3)))
     assert result.exit_code == 1
     (problem,) = result.runs[0].problems
     assert problem.sentence == "wrong elements at 16 GiB"
@@ -165,7 +165,7 @@ def test_wrong_elements_name_their_line(tmp_path: Path) -> None:
 
 
 def test_a_log_that_stops_before_the_test_did(tmp_path: Path) -> None:
-    result = result_of(tmp_path, end=False)
+    result = judged(tmp_path, is_complete=False)
     assert result.exit_code == 3
     assert sentences(result) == ["the measurement is not complete: the log stops after 16 GiB"]
 
@@ -173,51 +173,51 @@ def test_a_log_that_stops_before_the_test_did(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("plugin", "image", "wrong"), [("1.21.1", "1.21.1", False), ("1.14.0", "1.21.1", True)])
 def test_a_plugin_that_is_not_the_images(tmp_path: Path, plugin: str, image: str, wrong: bool) -> None:
     against = replace(parts.P5_TWO, versions={"plugin": image, "libfabric": "2.6.0amzn1.0", "nccl": "2.28.9"})
-    result = result_of(tmp_path, [replace(node, plugin=plugin) for node in TWO], against=against)
+    result = judged(tmp_path, [replace(node, plugin=plugin) for node in TWO], against=against)
     assert sentences(result) == (
         ["every node: aws-ofi-nccl is 1.14.0, and the image's report says 1.21.1"] if wrong else []
     )
 
 
 def test_nodes_of_different_versions(tmp_path: Path) -> None:
-    result = result_of(tmp_path, [LoggedNode("one"), LoggedNode("two", plugin="1.20.0")])
+    result = judged(tmp_path, [LoggedNode("one"), LoggedNode("two", plugin="1.20.0")])
     assert sentences(result) == ["aws-ofi-nccl differs between the nodes: 1.20.0, 1.21.1"]
 
 
 def test_erdma_on_both_devices(tmp_path: Path) -> None:
-    result = result_of(tmp_path, [verbs("one"), verbs("two")], against=ERDMA)
+    result = judged(tmp_path, [verbs("one"), verbs("two")], against=ERDMA)
     assert (result.exit_code, sentences(result)) == (0, [])
     assert result.runs[0].nodes[0].devices == ("erdma_0", "erdma_1")
 
 
 def test_a_pod_that_was_given_one_of_two_erdma_devices(tmp_path: Path) -> None:
-    result = result_of(tmp_path, [verbs("one"), verbs("two", ("erdma_0",), 1)], against=ERDMA)
+    result = judged(tmp_path, [verbs("one"), verbs("two", ("erdma_0",), 1)], against=ERDMA)
     assert sentences(result) == ["two: only 1 of the 2 adapters of ecs.ebmgn9gc.64xlarge"]
     assert "allocateAllDevices" in result.runs[0].problems[0].fix
 
 
 def test_gpus_that_all_take_the_first_device(tmp_path: Path) -> None:
     """alibabacloud-erdma-controller, docs/erdma-benchmark: without NVLink and a graph file."""
-    result = result_of(tmp_path, [verbs("one", used=1), verbs("two", used=1)], against=ERDMA)
+    result = judged(tmp_path, [verbs("one", used=1), verbs("two", used=1)], against=ERDMA)
     assert sentences(result) == ["every node: channels use 1 of its 2 devices"]
 
 
 def test_a_tcp_leg_that_ran_over_the_fabric(tmp_path: Path) -> None:
     """pyxis: the image's NCCL_NET has precedence over the job's, so that EFA is measured twice."""
-    result = result_of(tmp_path, tcp=TWO)
+    result = judged(tmp_path, tcp=TWO)
     assert result.exit_code == 1
     assert result.sentence.startswith("the TCP leg is not TCP alone: the channels use EFA")
     assert "--container-env=NCCL_NET" in result.runs[1].problems[0].fix
 
 
 def test_the_tcp_leg_gives_the_speed_up(tmp_path: Path) -> None:
-    result = result_of(tmp_path, rows=P5[:2], tcp=TCP)
+    result = judged(tmp_path, rows=P5[:2], tcp=TCP)
     assert result.sentence.endswith("116.5 times TCP")
 
 
 def test_what_is_published_is_a_band_and_no_gate(tmp_path: Path) -> None:
     slow = ((8, 29.1, 0.0, 0.0, 0), (1 << 34, 132264.0, 129.89, 243.54, 0))
-    result = result_of(tmp_path, [replace(node, gdr=False) for node in TWO], rows=slow)
+    result = judged(tmp_path, [replace(node, gdr=False) for node in TWO], rows=slow)
     assert result.exit_code == 0
     assert result.sentence.endswith("243.5 GB/s, 61% of the line rate, below what is published")
     assert next(iter(result.expected.causes)) == "GPUDirect RDMA is off: one, two"
@@ -226,7 +226,7 @@ def test_what_is_published_is_a_band_and_no_gate(tmp_path: Path) -> None:
 
 def test_a_job_is_measured_by_its_largest_size_and_never_by_the_average(tmp_path: Path) -> None:
     """github.com/aws/aws-k8s-tester/pull/503: is "Avg bus bandwidth : 92.3405" right? It depends on -b and -e."""
-    result = result_of(tmp_path)
+    result = judged(tmp_path)
     assert "92.3405" in (tmp_path / "logs/0.log").read_text()
     assert expected_bandwidth.best_busbw(result.runs[0].largest) == 487.09
     assert "92.3" not in run_folder.RESULT.text(result)
@@ -247,7 +247,7 @@ def test_the_table_of_the_sky_pilot_documentation(tmp_path: Path) -> None:
     """Size, EFA, TCP, speed-up of two p4d, as its page has them."""
     efa = {8: 0.0, 512: 0.01, 8 << 10: 0.08, 1 << 20: 4.61, 32 << 20: 31.85, 1 << 30: 75.34, 2 << 30: 77.35}
     tcp = {8: 0.0, 512: 0.01, 8 << 10: 0.06, 1 << 20: 1.65, 32 << 20: 3.58, 1 << 30: 4.08, 2 << 30: 4.13}
-    result = replace(result_of(tmp_path), runs=(leg("fabric", efa), leg("tcp", tcp)))
+    result = replace(judged(tmp_path), runs=(leg("fabric", efa), leg("tcp", tcp)))
     ratios = [f"{line.ratio:.1f}" if line.ratio else "-" for line in tables.compare_sizes(result.runs)]
     assert ratios == ["-", "1.0", "1.3", "2.8", "8.9", "18.5", "18.7"]
 
@@ -268,7 +268,7 @@ def test_ranks_and_devices_of_a_node_name_their_lines(tmp_path: Path) -> None:
 
 def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
     logs = parts.write(tmp_path / "logs")
-    document = json.loads((DATA / "2.19.6-socket.json").read_text())
+    document = json.loads((RESULTS / "2.19.6-socket.json").read_text())
     secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
     document["env"] = [f"AWS_SECRET_ACCESS_KEY={secret}"]
     document["args"].append(f"--token={secret}")
@@ -283,7 +283,7 @@ def test_no_secret_of_the_environment_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
-    result = result_of(tmp_path, against=ASKED_NOTHING)
+    result = judged(tmp_path, against=NO_EXPECTATIONS)
     assert (result.exit_code, result.expected.share) == (0, None)
 
 
@@ -298,7 +298,7 @@ def test_a_run_without_any_expectation_is_told_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_real_logs(name: str, exit_code: int, sentence: str) -> None:
-    result = from_logs.read_logs([DATA / name])
+    result = from_logs.read_logs([RESULTS / name])
     assert result.exit_code == exit_code
     assert result.sentence.startswith(sentence)
 
@@ -325,11 +325,11 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_real_log_says_the_same_in_every_form(tmp_path: Path, form: str) -> None:
-    lines = (DATA / "2.19.6-tcp-provider.txt").read_text().split("\n")
+    lines = (RESULTS / "2.19.6-tcp-provider.txt").read_text().split("\n")
     (tmp_path / "0.log").write_text("\n".join(map(FORMS[form], lines)))
     (read,), (real,) = (
         from_logs.read_logs([tmp_path]).runs,
-        from_logs.read_logs([DATA / "2.19.6-tcp-provider.txt"]).runs,
+        from_logs.read_logs([RESULTS / "2.19.6-tcp-provider.txt"]).runs,
     )
     assert (read.sentence, read.channels, read.ranks) == (real.sentence, real.channels, real.ranks)
     assert [size_and_timing(row) for row in read.measurements] == [size_and_timing(row) for row in real.measurements]
@@ -343,7 +343,7 @@ def size_and_timing(row: Measurement) -> tuple[int, Timing | None]:
 
 
 def test_the_page_has_both_curves_the_band_and_the_line_rate(tmp_path: Path) -> None:
-    output = result_page.result_html(result_of(tmp_path, tcp=TCP))
+    output = result_page.result_html(judged(tmp_path, tcp=TCP))
     assert output.count("<polyline") == 2
     assert '<polygon class="band"' in output
     assert output.count('class="rate"') == 2  # in the chart and its legend
@@ -355,5 +355,5 @@ def test_the_terminal_says_where_everything_was_read(tmp_path: Path) -> None:
 
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(result_table.result_table(result_of(tmp_path, against=Expectations(nodes=2))))
+        console.print(result_table.result_table(judged(tmp_path, against=Expectations(nodes=2))))
     assert "logs/0.log:4" in captured.get()

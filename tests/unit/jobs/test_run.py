@@ -252,8 +252,8 @@ def followers(folder: Path) -> list[int]:
 def test_the_logs_of_nccl_are_printed_while_a_pod_runs(tmp_path: Path) -> None:
     container = jobs.pods(jobs.job("pytorchjob", "efa", "torchrun", node_check=False))[0]["spec"]["containers"][0]
     text = expand(container["command"][-1], {}).replace("/tmp/nccl", str(tmp_path / "nccl"))
-    start, end = text.index("mkdir -p"), text.index("follower=$!")
+    start, stop = text.index("mkdir -p"), text.index("follower=$!")
     log = tmp_path / "nccl" / "a.log"
-    script = f"{text[start:end]}follower=$!\necho NCCL INFO > {log}; sleep 4; kill $follower; wait $follower"
+    script = f"{text[start:stop]}follower=$!\necho NCCL INFO > {log}; sleep 4; kill $follower; wait $follower"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
     assert "NCCL INFO" in done.stdout

@@ -31,17 +31,17 @@ def test_a_log_in_small_pieces_has_the_verdict_of_the_whole(log: Path) -> None:
 def test_the_verdict_is_said_while_the_job_runs(tmp_path: Path) -> None:
     """The command prints a real log, and ends when the verdict was said."""
     text = (LOGS / "net-socket.log").read_text()
-    seen_file = tmp_path / "heard"
+    stop_file = tmp_path / "heard"
     program = (
-        f"import os, time; print({text!r}, flush=True)\nwhile not os.path.exists({str(seen_file)!r}): time.sleep(0.05)"
+        f"import os, time; print({text!r}, flush=True)\nwhile not os.path.exists({str(stop_file)!r}): time.sleep(0.05)"
     )
 
     def say(line: str) -> None:
         if "fallback: the channels use TCP sockets" in line:
-            seen_file.touch()
+            stop_file.touch()
 
     assert watch.watch_command([sys.executable, "-c", program], 60, say) == (verdict(LOGS / "net-socket.log"), 0)
-    assert seen_file.exists()
+    assert stop_file.exists()
 
 
 def test_a_command_is_ended_after_a_line_after_which_no_job_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,11 +157,11 @@ def test_a_registry_is_asked_for_locked_digests_alone(
     wheel_image: WheelImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel_image.lock()
-    kept_layer = layer_store.find(wheel_image.recipe)
-    assert kept_layer
+    stored_layer = layer_store.find(wheel_image.recipe)
+    assert stored_layer
     registry = Store()
     # As a published image leaves it there: a blob, and no tag of ours.
-    registry.blobs[kept_layer.runtime.digest] = kept_layer.file("runtime").read_bytes()
+    registry.blobs[stored_layer.runtime.digest] = stored_layer.file("runtime").read_bytes()
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "other"))
     with served(registry.handler()) as host:
         repository = layers_repository(f"{host}/team/efa-pytorch")
@@ -171,9 +171,9 @@ def test_a_registry_is_asked_for_locked_digests_alone(
         assert remote_layer_set.missing == ()
         with LayerMaker(remote_layer_set.missing, "file:///nothing", MIRRORS) as maker:
             remote = remote_layers.complete_registry(remote_layer_set, maker, repository)
-        assert remote.blobs == (kept_layer.runtime,)
+        assert remote.blobs == (stored_layer.runtime,)
         (layer,) = repository.manifest(remote.ref.rpartition("@")[2]).layers()
-    assert (layer.digest, layer.size) == (kept_layer.runtime.digest, kept_layer.runtime.size)
+    assert (layer.digest, layer.size) == (stored_layer.runtime.digest, stored_layer.runtime.size)
     assert not layer_store.root().exists()
 
 

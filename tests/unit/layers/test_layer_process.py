@@ -41,8 +41,8 @@ def test_they_end_with_a_build_that_is_killed() -> None:
         assert build.stdout
         process = int(build.stdout.readline())
         build.kill()
-    end = time.monotonic() + PATIENCE
-    while _runs(process) and time.monotonic() < end:
+    deadline = time.monotonic() + PATIENCE
+    while _runs(process) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _runs(process)
 

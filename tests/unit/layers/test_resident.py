@@ -25,8 +25,8 @@ def recipes(folder: Path) -> tuple[tuple[Recipe, ...], str]:
     return tuple(layer_recipes), layer_wheels.index(folder / "index", *wheels)
 
 
-def complete(wanted: tuple[Recipe, ...], index: str, repository: Repository, lines: list[str]) -> str:
-    remote = remote_layers.query_registry(LayerSet(wanted, "runtime", "linux/amd64"), repository)
+def complete(recipes: tuple[Recipe, ...], index: str, repository: Repository, lines: list[str]) -> str:
+    remote = remote_layers.query_registry(LayerSet(recipes, "runtime", "linux/amd64"), repository)
     with LayerMaker(remote.missing, index, MIRRORS) as maker:
         return remote_layers.complete_registry(remote, maker, repository, lines.append).ref
 
@@ -41,9 +41,9 @@ def test_another_machine_takes_the_layers_without_a_wheel(
     assert first.startswith(f"{repository.ref}@sha256:")
     image = json.loads(registry.manifests[first.rpartition("@")[2]][1])
     for layer, recipe in zip(image["layers"], layer_recipes, strict=True):
-        kept_layer = layer_store.find(recipe)
-        assert kept_layer
-        assert (layer["digest"], layer["size"]) == (kept_layer.runtime.digest, kept_layer.runtime.size)
+        stored_layer = layer_store.find(recipe)
+        assert stored_layer
+        assert (layer["digest"], layer["size"]) == (stored_layer.runtime.digest, stored_layer.runtime.size)
         assert f"sha256:{hashlib.sha256(registry.blobs[layer['digest']]).hexdigest()}" == layer["digest"]
     registry.requests.clear()
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "two"))

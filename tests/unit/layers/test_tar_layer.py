@@ -56,7 +56,7 @@ MEMBERS = [
 ]
 
 
-def tar_of(*members: tuple[tarfile.TarInfo, bytes], format: int = tarfile.PAX_FORMAT) -> bytes:
+def make_tar(*members: tuple[tarfile.TarInfo, bytes], format: int = tarfile.PAX_FORMAT) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=format) as archive:
         for info, content in members:
@@ -64,7 +64,7 @@ def tar_of(*members: tuple[tarfile.TarInfo, bytes], format: int = tarfile.PAX_FO
     return out.getvalue()
 
 
-def layer_of(tar: bytes) -> tuple[blob.Blob, bytes, LazyReader]:
+def make_layer(tar: bytes) -> tuple[blob.Blob, bytes, LazyReader]:
     out = io.BytesIO()
     layer = tar_layer.write(io.BytesIO(tar), out)
     raw = out.getvalue()
@@ -73,13 +73,13 @@ def layer_of(tar: bytes) -> tuple[blob.Blob, bytes, LazyReader]:
 
 @pytest.fixture(scope="module")
 def reader() -> LazyReader:
-    return layer_of(tar_of(*MEMBERS))[2]
+    return make_layer(make_tar(*MEMBERS))[2]
 
 
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_the_tar_stays_as_it_is(format: int) -> None:
-    tar = tar_of(*MEMBERS, format=format) + bytes(3 * tarfile.RECORDSIZE)
-    layer, raw, _ = layer_of(tar)
+    tar = make_tar(*MEMBERS, format=format) + bytes(3 * tarfile.RECORDSIZE)
+    layer, raw, _ = make_layer(tar)
     with zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as stream:
         assert stream.read() == tar
     assert [layer.digest, layer.diff_id] == [digest_of(raw), digest_of(tar)]
@@ -126,17 +126,17 @@ def test_extended_attributes_are_in_the_table_as_bytes(reader: LazyReader) -> No
 @pytest.mark.parametrize(
     ("tar", "reason"),
     [
-        (tar_of((member("a/\udcff"), b"")), "no UTF-8"),
-        (tar_of((member("a", tarfile.LNKTYPE, linkname="b"), b"")), "a is a link to b, which is not in it"),
-        (tar_of((member("a", content=b"1"), b"1"), (member("a", content=b"2"), b"2")), "a twice"),
-        (tar_of((member("a", tarfile.CONTTYPE), b"")), "type '7'"),
+        (make_tar((member("a/\udcff"), b"")), "no UTF-8"),
+        (make_tar((member("a", tarfile.LNKTYPE, linkname="b"), b"")), "a is a link to b, which is not in it"),
+        (make_tar((member("a", content=b"1"), b"1"), (member("a", content=b"2"), b"2")), "a twice"),
+        (make_tar((member("a", tarfile.CONTTYPE), b"")), "type '7'"),
         (
-            tar_of((member("a", pax_headers={"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}), b"")),
+            make_tar((member("a", pax_headers={"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}), b"")),
             "of the type|cannot be read",
         ),
-        (tar_of((member("a"), b""), (member("b"), b""))[:700], "is damaged after 512 bytes"),
-        (tar_of((member("a", content=b"1" * 9999), b"1" * 9999))[:4096], "it ends after 4096 bytes|cannot be read"),
-        (tar_of((member("a"), b""))[:512] + b"x" * 512 + tar_of((member("b"), b"")), "is damaged after 512 bytes"),
+        (make_tar((member("a"), b""), (member("b"), b""))[:700], "is damaged after 512 bytes"),
+        (make_tar((member("a", content=b"1" * 9999), b"1" * 9999))[:4096], "it ends after 4096 bytes|cannot be read"),
+        (make_tar((member("a"), b""))[:512] + b"x" * 512 + make_tar((member("b"), b"")), "is damaged after 512 bytes"),
         (b"no tar", "cannot be read"),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_tar_without_a_true_table_is_refused(tar: bytes, reason: str) -> None:
 
 
 def test_the_table_is_read_back_from_the_layer() -> None:
-    layer, raw, reader = layer_of(tar_of(*MEMBERS))
+    layer, raw, reader = make_layer(make_tar(*MEMBERS))
     table = seekable_layer.read_table(io.BytesIO(raw))
     assert table == seekable_layer.ContentsTable(layer.toc, tuple(reader.entries))
 

@@ -36,12 +36,12 @@ def test_an_image_that_was_not_imported_has_its_reason_in_a_later_line() -> None
     """From pyxis issue 53: the first line says what was not done, and not why."""
     prefix = "slurmstepd: error: pyxis: "
     lines = ("failed to import docker image", "    [INFO] Creating", "    Write failed because No space left on device")
-    assert "No space left on device" in failure_of(*(f"{prefix}{line}" for line in lines)).why
+    assert "No space left on device" in job_failure(*(f"{prefix}{line}" for line in lines)).why
 
 
 def test_an_error_number_of_libfabric_is_not_the_systems() -> None:
     """From aws-ofi-nccl issue 20; FI_EIO has the words of EIO."""
-    failure = failure_of("Unable to write to EQ: Missing or unavailable event queue. err: Input/output error (5)")
+    failure = job_failure("Unable to write to EQ: Missing or unavailable event queue. err: Input/output error (5)")
     assert failure.why.startswith("a call of libfabric failed")
 
 
@@ -55,8 +55,8 @@ def test_an_interface_that_other_nodes_do_not_reach_is_named_before_what_is_not_
 
 def test_words_of_any_program_are_probable_unless_an_exception_has_them() -> None:
     line = "error: Domain socket directory /var/spool/slurmd: No such file or directory"
-    assert failure_of(line).sentence.startswith("probably a file or folder is not there")
-    assert failure_of(f"OSError: {line}").sentence.startswith("a file or folder is not there")
+    assert job_failure(line).sentence.startswith("probably a file or folder is not there")
+    assert job_failure(f"OSError: {line}").sentence.startswith("a file or folder is not there")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_no_certain_end_is_read_from_words_with_another_meaning(line: str) -> No
 
 def test_a_message_between_lines_of_dashes_is_read_as_one() -> None:
     text = ("No components were able to be", "opened in the pml framework.", "", "  Host:      n1")
-    assert failure_of("-" * 74, *text, "-" * 74).quote == "No components were able to be opened in the pml framework."
+    assert job_failure("-" * 74, *text, "-" * 74).quote == "No components were able to be opened in the pml framework."
     assert verdict_on("-" * 74, "all is well", "-" * 74).failure is None
 
 
@@ -83,20 +83,20 @@ LIBRARY = '  File "/venv/lib/python3.12/site-packages/datasets/builder.py", line
 TRACEBACK = "Traceback (most recent call last):"
 
 
-def failure_of(*lines: str) -> JobFailure:
+def job_failure(*lines: str) -> JobFailure:
     failure = verdict_on(*lines).failure
     assert failure
     return failure
 
 
 def test_the_jobs_own_code_is_not_the_network() -> None:
-    failure = failure_of(TRACEBACK, FRAME, "    x = batch['labels']", "KeyError: 'labels'")
+    failure = job_failure(TRACEBACK, FRAME, "    x = batch['labels']", "KeyError: 'labels'")
     assert (failure.quote, failure.network) == ("KeyError: 'labels'", False)
     assert failure.layer == "the job's own code, train.py, line 12"
 
 
 def test_a_library_is_named_with_the_line_that_called_it() -> None:
-    failure = failure_of(TRACEBACK, FRAME, LIBRARY, "ValueError: bad config")
+    failure = job_failure(TRACEBACK, FRAME, LIBRARY, "ValueError: bad config")
     assert failure.layer == "the library datasets, called by train.py, line 12"
 
 
@@ -109,14 +109,14 @@ def test_a_library_is_named_with_the_line_that_called_it() -> None:
 )
 def test_of_a_chain_the_exception_counts_that_says_why(link: str, quote: str) -> None:
     chain = (TRACEBACK, FRAME, "LookupError: first", "", link, "", TRACEBACK, FRAME, "RuntimeError: second")
-    assert failure_of(*chain).quote == quote
-    known = (*chain[:2], "socket.gaierror: [Errno -2] Name or service not known", *chain[3:])
-    assert failure_of(*known).quote.startswith("socket.gaierror")
+    assert job_failure(*chain).quote == quote
+    resolver_chain = (*chain[:2], "socket.gaierror: [Errno -2] Name or service not known", *chain[3:])
+    assert job_failure(*resolver_chain).quote.startswith("socket.gaierror")
 
 
 def test_a_traceback_in_a_message_is_its_cause() -> None:
     lines = ("RuntimeError: the actor did not start:", "", TRACEBACK, FRAME, "ModuleNotFoundError: No module named 'x'")
-    assert "the Python module x is not in the image" in failure_of(TRACEBACK, LIBRARY, *lines).why
+    assert "the Python module x is not in the image" in job_failure(TRACEBACK, LIBRARY, *lines).why
 
 
 def test_what_a_child_of_torch_multiprocessing_raised_is_the_cause() -> None:
@@ -127,27 +127,27 @@ def test_what_a_child_of_torch_multiprocessing_raised_is_the_cause() -> None:
         FRAME,
         "OSError: [Errno 28] No space left on device",
     )
-    failure = failure_of(TRACEBACK, FRAME, *lines, *report)
+    failure = job_failure(TRACEBACK, FRAME, *lines, *report)
     assert "a disk is full" in failure.why
 
 
 def test_tracebacks_of_ranks_that_are_mixed_are_read_apart() -> None:
-    one = [f"[rank1]: {line}" for line in (TRACEBACK, FRAME, "ValueError: of one")]
-    two = [f"[rank2]: {line}" for line in (TRACEBACK, LIBRARY, "TypeError: of two")]
-    mixed = [line for pair in zip(two, one, strict=True) for line in pair]
-    failure = failure_of(*mixed)
+    rank_1_lines = [f"[rank1]: {line}" for line in (TRACEBACK, FRAME, "ValueError: of one")]
+    rank_2_lines = [f"[rank2]: {line}" for line in (TRACEBACK, LIBRARY, "TypeError: of two")]
+    mixed = [line for pair in zip(rank_2_lines, rank_1_lines, strict=True) for line in pair]
+    failure = job_failure(*mixed)
     assert (failure.rank, failure.quote) == ("2", "TypeError: of two")
 
 
 def test_torchruns_first_failure_decides_which_rank_counts() -> None:
-    one = [f"[rank1]: {line}" for line in (TRACEBACK, FRAME, "ValueError: of one")]
-    two = [f"[rank2]: {line}" for line in (TRACEBACK, FRAME, "ValueError: of two")]
+    rank_1_lines = [f"[rank1]: {line}" for line in (TRACEBACK, FRAME, "ValueError: of one")]
+    rank_2_lines = [f"[rank2]: {line}" for line in (TRACEBACK, FRAME, "ValueError: of two")]
     block = [
         *("Root Cause (first observed failure):", "[0]:", "  time      : 2026-03-25_20:57:27", "  host      : node7"),
         *("  rank      : 2 (local_rank: 2)", "  exitcode  : 1 (pid: 2630)", "  error_file: <N/A>"),
         *("  traceback : To enable traceback see: https://pytorch.org", "=========="),
     ]
-    failure = failure_of(*one, *two, *block)
+    failure = job_failure(*rank_1_lines, *rank_2_lines, *block)
     assert (failure.rank, failure.node, failure.quote) == ("2", "node7", "ValueError: of two")
 
 
@@ -164,7 +164,7 @@ def test_of_torchruns_blocks_the_earliest_counts() -> None:
             f"  rank      : {rank} (local_rank: 0)",
         ]
         lines += [f"  exitcode  : {code} (pid: 1)", "  error_file: <N/A>", "  traceback : -", "====="]
-    failure = failure_of(*lines)
+    failure = job_failure(*lines)
     assert (failure.rank, failure.node) == ("4", "gpu187")
     assert "SIGKILL" in failure.why
 
@@ -183,24 +183,24 @@ def test_a_hang_names_who_waited(works: dict[int, tuple[int, str]], sentence: st
         f"WorkNCCL(SeqNum={number}, OpType={name}, NumelIn=1, Timeout(ms)=600000) ran for 600020 milliseconds"
         for rank, (number, name) in works.items()
     ]
-    assert sentence in failure_of(*lines).why
+    assert sentence in job_failure(*lines).why
     size = "node:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 3 cudaDev 0 - Init START"
     if "waited" in sentence[-6:]:
-        assert "and rank 2 did not report" in failure_of(size, *lines).why
+        assert "and rank 2 did not report" in job_failure(size, *lines).why
 
 
 def test_what_ended_first_counts_before_its_effects() -> None:
     effects = ("RuntimeError: Connection reset by peer", "srun: error: n1: task 3: Exited with exit code 1")
-    failure = failure_of(*effects, "[rank0]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
+    failure = job_failure(*effects, "[rank0]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB")
     assert (failure.rank, failure.network) == ("0", False)
     assert "a GPU has not enough memory" in failure.why
-    assert failure_of(*effects).is_effect
+    assert job_failure(*effects).is_effect
 
 
 def test_an_exception_long_before_the_end_was_caught() -> None:
     caught = (TRACEBACK, FRAME, "ImportError: cannot import name 'fast' from 'kernels'")
     quiet = [f"step {n}" for n in range(300)]
-    failure = failure_of(*caught, *quiet, TRACEBACK, FRAME, "ValueError: loss is nan")
+    failure = job_failure(*caught, *quiet, TRACEBACK, FRAME, "ValueError: loss is nan")
     assert failure.quote == "ValueError: loss is nan"
 
 
@@ -209,8 +209,8 @@ def test_warnings_are_no_cause_where_something_failed() -> None:
         "[W socket.cpp:601] [c10d] The client socket has failed to connect to [node-0]:29500 "
         "(errno: 111 - Connection refused)."
     )
-    assert "does not reach the first one at node-0, port 29500" in failure_of(warning).why
-    assert failure_of(warning, TRACEBACK, FRAME, "KeyError: 'x'").quote == "KeyError: 'x'"
+    assert "does not reach the first one at node-0, port 29500" in job_failure(warning).why
+    assert job_failure(warning, TRACEBACK, FRAME, "KeyError: 'x'").quote == "KeyError: 'x'"
 
 
 @pytest.mark.parametrize(
@@ -245,14 +245,14 @@ def test_a_job_on_a_good_network_that_ended_says_why() -> None:
 
 def test_a_closed_rendezvous_is_no_unreachable_node() -> None:
     """torch/distributed/elastic/rendezvous/dynamic_rendezvous.py raises it for a rendezvous that an agent closed."""
-    failure = failure_of("torch.distributed.elastic.rendezvous.api.RendezvousClosedError")
+    failure = job_failure("torch.distributed.elastic.rendezvous.api.RendezvousClosedError")
     assert failure.why.startswith("torchrun's rendezvous was closed before this node joined")
 
 
 def test_a_name_that_torchruns_first_node_gives_and_others_do_not_resolve() -> None:
     """The words are those of torch/csrc/distributed/c10d/socket.cpp; pytorch issue 150532 is such a job."""
     name = "[W socket.cpp:752] [c10d] The IPv4 network addresses of (node-0.internal, 36123) cannot be retrieved"
-    failure = failure_of(f"{name} (gai error: -2 - Name or service not known).")
+    failure = job_failure(f"{name} (gai error: -2 - Name or service not known).")
     assert failure.why.startswith("a node does not resolve node-0.internal, ")
     assert "--local-addr" in failure.why
 
@@ -296,7 +296,7 @@ def test_what_jobs_that_succeed_print_ends_none(line: str) -> None:
 )
 def test_an_address_inside_a_node_is_named(address: str, description: str) -> None:
     assert (
-        failure_of(f"ConnectionError: {address}: Connection refused").why.rpartition("; ")[2] == description
+        job_failure(f"ConnectionError: {address}: Connection refused").why.rpartition("; ")[2] == description
         or not description
     )
 
@@ -304,9 +304,9 @@ def test_an_address_inside_a_node_is_named(address: str, description: str) -> No
 def test_an_error_of_the_network_before_an_unknown_exception_is_the_cause() -> None:
     error = "[1.9] [n1:6274 :0]     ib_mlx5_log.c:179  UCX  ERROR Local protection error on mlx5_0:1/RoCE"
     raised = (TRACEBACK, FRAME, "SomeError: transfer failed")
-    assert failure_of(error, *raised).layer == "UCX"
+    assert job_failure(error, *raised).layer == "UCX"
     later = [f"error: {n}" for n in range(20)]  # the message of an exception is no longer
-    assert failure_of(*raised, *later, error).quote == "SomeError: transfer failed"
+    assert job_failure(*raised, *later, error).quote == "SomeError: transfer failed"
 
 
 def test_lines_that_state_no_cause_are_given_none() -> None:
@@ -316,8 +316,8 @@ def test_lines_that_state_no_cause_are_given_none() -> None:
 
 def test_no_kind_is_certain_where_the_lines_state_no_cause() -> None:
     failures = {report["source"]: verdict_on(*report["lines"]).failure for report in HELD_OUT_3 if not report["cause"]}
-    known = {source: failure for source, failure in failures.items() if failure and failure.why}
-    assert [source for source, failure in known.items() if not failure.is_effect] == []
+    certain_failures = {source: failure for source, failure in failures.items() if failure and failure.why}
+    assert [source for source, failure in certain_failures.items() if not failure.is_effect] == []
 
 
 @pytest.mark.parametrize(
@@ -334,14 +334,14 @@ def test_no_kind_is_certain_where_the_lines_state_no_cause() -> None:
 )
 def test_a_line_of_a_held_out_log_is_told(line: str, why: str) -> None:
     """From OpenRLHF 732, sagemaker-python-sdk 134, open-mpi/ompi 8090 and determined 8915."""
-    failure = failure_of(line)
+    failure = job_failure(line)
     assert failure.why.startswith(why)
     assert not failure.is_warning
 
 
 def test_reasons_that_a_message_guesses_are_no_facts() -> None:
     line = "Task failed because its node is dead or unavailable. This can happen if it was preempted or OOMKilled."
-    assert failure_of(line).why.startswith("a node failed or was lost")
+    assert job_failure(line).why.startswith("a node failed or was lost")
 
 
 @pytest.mark.parametrize(
@@ -355,13 +355,13 @@ def test_reasons_that_a_message_guesses_are_no_facts() -> None:
     ],
 )
 def test_an_error_is_quoted_in_whatever_form_it_comes(line: str, quote: str) -> None:
-    failure = failure_of("all is well", line)
+    failure = job_failure("all is well", line)
     assert failure.quote.endswith(quote)
     assert "quoted and not judged" in failure.sentence
 
 
 def test_of_a_line_that_is_too_long_the_part_is_quoted_that_says_the_kind() -> None:
-    failure = failure_of(f"Error: {'x' * 500} nvidia-container-cli: initialization error: driver error: timed out")
+    failure = job_failure(f"Error: {'x' * 500} nvidia-container-cli: initialization error: driver error: timed out")
     assert failure.quote.endswith("nvidia-container-cli: initialization error: driver error: timed out")
 
 
@@ -385,10 +385,10 @@ def test_a_log_of_a_job_that_runs_well_has_no_failure(source: str) -> None:
     ],
 )
 def test_a_line_that_no_program_marks_is_quoted_where_nothing_else_is_known(line: str) -> None:
-    failure = failure_of("all is well", line)
+    failure = job_failure("all is well", line)
     assert failure.sentence == f'probably: "{line}"'
     assert verdict_on(line).exit_code == 3
-    assert failure_of(line, "ValueError: bad").quote == "ValueError: bad"
+    assert job_failure(line, "ValueError: bad").quote == "ValueError: bad"
     assert verdict_on(line, "step 1 loss 2.0").failure is None
 
 
@@ -409,10 +409,10 @@ def test_words_of_failing_are_no_failure_by_themselves(line: str) -> None:
 
 def test_a_job_that_goes_on_after_a_failure_has_got_over_it() -> None:
     raised = (TRACEBACK, FRAME, "ValueError: bad sample")
-    assert not failure_of(*raised).is_warning
-    assert failure_of(*raised, *(f"step {n} loss 2.{n}" for n in range(5))).is_warning
+    assert not job_failure(*raised).is_warning
+    assert job_failure(*raised, *(f"step {n} loss 2.{n}" for n in range(5))).is_warning
     ended = "srun: error: n1: task 3: Exited with exit code 1"
-    assert not failure_of(*raised, *(f"step {n} loss 2.{n}" for n in range(5)), ended).is_warning
+    assert not job_failure(*raised, *(f"step {n} loss 2.{n}" for n in range(5)), ended).is_warning
 
 
 @pytest.mark.parametrize(
@@ -434,16 +434,16 @@ def test_a_job_that_goes_on_after_a_failure_has_got_over_it() -> None:
     ],
 )
 def test_the_lines_after_a_colon_belong_to_the_message(lines: tuple[str, ...], quote: str) -> None:
-    assert failure_of(*lines).quote == quote
+    assert job_failure(*lines).quote == quote
 
 
 def test_an_unknown_error_beside_an_effect_is_quoted_with_it() -> None:
     effect = "RuntimeError: Connection reset by peer"
-    failure = failure_of("[rank3]: n1 PSM2 can't open hfi unit", effect)
+    failure = job_failure("[rank3]: n1 PSM2 can't open hfi unit", effect)
     assert failure.is_effect
     assert failure.nearby_line == "[rank3]: n1 PSM2 can't open hfi unit"
     assert (
-        failure_of("[rank3]: n1 PSM2 can't open hfi unit", *(f"line {n}" for n in range(60)), effect).nearby_line == ""
+        job_failure("[rank3]: n1 PSM2 can't open hfi unit", *(f"line {n}" for n in range(60)), effect).nearby_line == ""
     )
 
 
@@ -458,21 +458,21 @@ def test_an_unknown_error_beside_an_effect_is_quoted_with_it() -> None:
     ],
 )
 def test_an_option_taken_for_a_command_is_a_broken_line(line: str) -> None:
-    assert failure_of(line).why.startswith("the line before --num_machines does not go on in it")
+    assert job_failure(line).why.startswith("the line before --num_machines does not go on in it")
 
 
 def test_an_empty_address_of_the_first_node_is_told() -> None:
-    failure = failure_of(
+    failure = job_failure(
         "[INFO] [runner.py:508:main] cmd = pdsh -w a,b launch --node_rank=%n --master_addr= --master_port=29500"
     )
     assert failure.why.startswith("the launcher's master_addr is empty")
 
 
 def test_an_xid_of_code_is_no_broken_gpu() -> None:
-    assert failure_of("NVRM: Xid (PCI:0000:dc:00): 79, pid=1, GPU has fallen off the bus.").why.startswith(
+    assert job_failure("NVRM: Xid (PCI:0000:dc:00): 79, pid=1, GPU has fallen off the bus.").why.startswith(
         "a GPU or its NVLink"
     )
-    assert failure_of("NVRM: Xid (PCI:0000:dc:00): 45, pid=1, name=python3, Ch 1 caused by previous").is_effect
+    assert job_failure("NVRM: Xid (PCI:0000:dc:00): 45, pid=1, name=python3, Ch 1 caused by previous").is_effect
 
 
 @pytest.mark.parametrize(
@@ -486,7 +486,7 @@ def test_an_xid_of_code_is_no_broken_gpu() -> None:
     ],
 )
 def test_other_vendors_and_runtimes_have_the_same_kinds(line: str, why: str) -> None:
-    assert failure_of(line).why.startswith(why)
+    assert job_failure(line).why.startswith(why)
 
 
 def test_a_line_of_a_message_that_names_the_reason_is_quoted() -> None:
@@ -495,11 +495,11 @@ def test_a_line_of_a_message_that_names_the_reason_is_quoted() -> None:
         "RuntimeError: OPS function error: HcclAllreduce, error code is 6",
         "EI0006: Getting socket times out. Reason: no data",
     )
-    assert failure_of(TRACEBACK, FRAME, *message).quote == message[1]
+    assert job_failure(TRACEBACK, FRAME, *message).quote == message[1]
 
 
 def test_a_part_that_goes_over_tcp_instead_of_rdma_is_told() -> None:
-    failure = failure_of("Init RDMA failed! Invalid RDMA endpoint: Fall back to TCP.")
+    failure = job_failure("Init RDMA failed! Invalid RDMA endpoint: Fall back to TCP.")
     assert failure.why.startswith("RDMA did not start, and the transfers go over TCP")
 
 
@@ -518,7 +518,7 @@ def test_of_the_logs_of_two_ranks_the_earlier_failure_counts(tmp_path: Path, fir
 
 def test_a_peer_that_went_away_is_named() -> None:
     line = "n1:1:1 [1] misc/socket.cc:538 NCCL WARN Net : Connection closed by remote peer draw4<59227>"
-    assert failure_of(line).why.startswith("draw4 went away")
+    assert job_failure(line).why.startswith("draw4 went away")
 
 
 @pytest.mark.parametrize(
@@ -558,7 +558,7 @@ def test_a_peer_that_went_away_is_named() -> None:
     ],
 )
 def test_of_two_kinds_the_one_counts_that_says_why(lines: tuple[str, ...], why: str) -> None:
-    assert failure_of(*lines).why.startswith(why)
+    assert job_failure(*lines).why.startswith(why)
 
 
 PERFORMED = paths.PROJECT / "tests" / "data" / "preflight-logs"

@@ -129,7 +129,7 @@ def verdict_on(text: str) -> Verdict:
     return judge_lines(text.splitlines(), load_wordings())
 
 
-def beginning_of(name: str) -> str:
+def first_lines(name: str) -> str:
     """Return what a row's sentence begins with, up to what the line fills in."""
     return FACTS.failures[name].why.partition("{")[0]
 
@@ -138,7 +138,7 @@ def beginning_of(name: str) -> str:
 def test_a_message_is_told_by_its_part(name: str) -> None:
     failure = verdict_on(LINES[name]).failure
     assert failure is not None
-    assert beginning_of(name) in failure.why
+    assert first_lines(name) in failure.why
 
 
 def test_every_part_has_a_message() -> None:
@@ -151,7 +151,7 @@ def test_a_message_that_torch_repeats_is_told_by_its_words(name: str) -> None:
     message = LINES[name].partition("NCCL WARN ")[2]
     failure = verdict_on(RAISED + message).failure
     assert failure is not None
-    assert beginning_of(name) in failure.why
+    assert first_lines(name) in failure.why
     assert failure.rank == "3"
 
 

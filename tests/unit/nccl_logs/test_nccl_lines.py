@@ -37,7 +37,7 @@ def test_every_failure_begins_with_plain_text(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wording", "line", "is_found"),
+    ("wording", "line", "matches"),
     [
         ("one two", "one two", True),
         ("one 2a?", "one 2", True),
@@ -48,10 +48,10 @@ def test_every_failure_begins_with_plain_text(name: str) -> None:
         ("[Oo]ne", "anything", True),
     ],
 )
-def test_a_line_that_may_have_a_wording_is_never_missed(wording: str, line: str, is_found: bool) -> None:
+def test_a_line_that_may_have_a_wording_is_never_missed(wording: str, line: str, matches: bool) -> None:
     row = ROWS[0].model_copy(update={"pattern": wording, "anywhere": True})
     (shape,) = LineClassifier([row], ()).classify_lines(line)
-    assert (shape.wordings == (row,)) is is_found
+    assert (shape.wordings == (row,)) is matches
 
 
 def test_a_wording_of_nccl_is_looked_for_in_its_lines_alone() -> None:
@@ -130,8 +130,8 @@ def test_colours_of_a_launcher_hide_nothing(tmp_path: Path) -> None:
 def test_a_log_that_is_cut_in_a_channel_does_not_deny_gpudirect(tmp_path: Path) -> None:
     """Wherever a log of limited size ends, its last line says nothing about GPUDirect."""
     path = tmp_path / "0.log"
-    for end in range(CHANNEL.index("NET/"), len(CHANNEL)):
-        path.write_text(f"{RANK}comm 0x1 rank 0 nranks 16\n{CHANNEL}\n{CHANNEL[:end]}")
+    for length in range(CHANNEL.index("NET/"), len(CHANNEL)):
+        path.write_text(f"{RANK}comm 0x1 rank 0 nranks 16\n{CHANNEL}\n{CHANNEL[:length]}")
         (run,) = from_logs.read_logs([path]).runs
         assert [node.gpudirect.value for node in run.nodes if node.gpudirect] == ["yes"]
         assert {name for name in run.channels if "GDRDMA" not in name} == set()

@@ -11,7 +11,7 @@ def verdict_on(**lines_by_host: tuple[str, ...]) -> Verdict:
 
 
 IB = "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>"
-ONE_IB = "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>"
+INFINIBAND = "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>"
 LOADED = "NET/Plugin: Loaded net plugin NCCL RDMA Plugin v6 (v6)"
 MISSING = "NET/Plugin : No plugin found (libnccl-net.so), using internal implementation"
 
@@ -25,7 +25,7 @@ MISSING = "NET/Plugin : No plugin found (libnccl-net.so), using internal impleme
             "NCCL: 2.18.3+cuda12.2 on a; 2.20.5+cuda12.4 on b",
         ),
         (LOADED, MISSING, "the plugin: NCCL RDMA Plugin v6 on a; none on b"),
-        (IB, ONE_IB, "the number of adapters: 1 on b; 2 on a"),
+        (IB, INFINIBAND, "the number of adapters: 1 on b; 2 on a"),
         (IB, "NET/IB : No device found.", "the number of adapters: 0 on b; 2 on a"),
         ("Using network IB", "Using network Socket", "the network: IB on a; Socket on b"),
         ("cudaDriverVersion 12040", "cudaDriverVersion 12020", "CUDA's driver: 12020 on b; 12040 on a"),
@@ -38,7 +38,7 @@ def test_a_difference_is_told_with_the_nodes_of_each_value(first_line: str, seco
 
 
 def test_the_rarest_value_comes_first() -> None:
-    nodes = {f"n{number}": (IB,) for number in range(6)} | {"n9": (ONE_IB,)}
+    nodes = {f"n{number}": (IB,) for number in range(6)} | {"n9": (INFINIBAND,)}
     assert "1 on n9; 2 on n0, n1, n2 and 3 others" in verdict_on(**nodes).sentence
 
 

@@ -339,10 +339,12 @@ def test_gpudirect_that_is_off_over_verbs_is_not_good() -> None:
 
 
 @pytest.mark.parametrize(
-    "end", ["Ignoring due to NCCL_IGNORE_NET_MISMATCH.", "Set NCCL_IGNORE_NET_MISMATCH=1 to continue."]
+    "ending", ["Ignoring due to NCCL_IGNORE_NET_MISMATCH.", "Set NCCL_IGNORE_NET_MISMATCH=1 to continue."]
 )
-def test_nodes_with_different_numbers_of_adapters_are_not_good(end: str) -> None:
-    line = f"node:1:1 [0] init.cc:1 NCCL INFO Detected mixed local Net device counts across ranks (min 1, max 2). {end}"
+def test_nodes_with_different_numbers_of_adapters_are_not_good(ending: str) -> None:
+    line = (
+        f"node:1:1 [0] init.cc:1 NCCL INFO Detected mixed local Net device counts across ranks (min 1, max 2). {ending}"
+    )
     result = verdict_on(ROCE, IB, line, nccl="2.30.7")
     assert (result.network, result.exit_code) == ("InfiniBand", 1)
     assert "different numbers of usable adapters (1 and 2)" in result.sentence
@@ -701,10 +703,10 @@ def test_the_logs_of_many_ranks_give_one_verdict_wherever_they_are_cut(monkeypat
     assert result.channels == {name: 2 * count for name, count in expected.channels.items()}
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_lines_end_as_terminals_and_other_systems_end_them(tmp_path: Path, end: str) -> None:
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_terminals_and_other_systems_end_them(tmp_path: Path, line_end: str) -> None:
     path = tmp_path / "log"
-    path.write_bytes(end.join(log_lines(EFA, LIBFABRIC)).encode())
+    path.write_bytes(line_end.join(log_lines(EFA, LIBFABRIC)).encode())
     assert verdict(path).network == "efa"
 
 
@@ -796,8 +798,8 @@ def test_a_link_that_went_down_is_why_a_transfer_had_no_answer() -> None:
 def test_a_warning_that_no_row_knows_is_quoted_beside_a_cause_that_ends_no_job() -> None:
     result = verdict_on("NET/IB : No device found.", "node:1:1 [0] NCCL WARN The moon is full")
     assert 'quoted and not judged: "The moon is full"' in result.sentence
-    known = verdict_on("NET/IB : No device found.", WARN + "Failed to open libibverbs.so[.1]")
-    assert "not judged" not in known.sentence
+    explained = verdict_on("NET/IB : No device found.", WARN + "Failed to open libibverbs.so[.1]")
+    assert "not judged" not in explained.sentence
 
 
 EFA_CHANNEL = (

@@ -11,7 +11,7 @@ from rdma_images.inspection.measurements import Measured, MeasuredPackages, Nccl
 from rdma_images.inspection.report import Report
 from rdma_images.plan import matrix, planner
 from rdma_images.publish.tags import Tags, image_tags, measured_versions, tag_matches, unique_tag
-from tests.support.case_parts import PACKAGES, case_of, recorded, report_of
+from tests.support.case_parts import PACKAGES, case_like, recorded, report_on
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_platforms_have_their_own_tags_and_the_index_the_plain_one(default: Imag
 
 
 def test_what_was_measured_confirms_the_tag(default: Image) -> None:
-    measured = measured_versions(default, report_of(default))
+    measured = measured_versions(default, report_on(default))
     assert measured["pytorch"] == default.version("pytorch")
     assert measured["python"] == f"{default.version('python')}.7"
 
@@ -96,14 +96,14 @@ LIES = {"pytorch": "1.0", "cuda": "1.0", "nccl": "1.0", "python": "1.0", "base":
 @pytest.mark.parametrize("component", LIES)
 def test_a_tag_that_would_lie_is_refused(default: Image, component: str) -> None:
     with pytest.raises(RefusedError, match=f"the tag would say {component}"):
-        measured_versions(default, report_of(default, facts=case_of(default, versions={component: LIES[component]})))
+        measured_versions(default, report_on(default, facts=case_like(default, versions={component: LIES[component]})))
 
 
 def test_what_was_not_measured_is_not_tagged(default: Image) -> None:
-    measured = case_of(default)
+    measured = case_like(default)
     empty = measured.model_copy(update={"measured": Measured()})
     with pytest.raises(RefusedError, match="not measured"):
-        measured_versions(default, report_of(default, facts=empty))
+        measured_versions(default, report_on(default, facts=empty))
 
 
 def with_plugin(version: str) -> MeasuredPackages:
@@ -112,19 +112,19 @@ def with_plugin(version: str) -> MeasuredPackages:
 
 def test_the_plugin_is_measured_where_the_installer_brought_it(default: Image) -> None:
     version = default.version("aws-ofi-nccl")
-    report = report_of(default, facts=case_of(default, with_plugin(f"{version}-1")))
+    report = report_on(default, facts=case_like(default, with_plugin(f"{version}-1")))
     assert measured_versions(default, report)["aws-ofi-nccl"] == version
     with pytest.raises(RefusedError, match="the tag would say aws-ofi-nccl"):
-        measured_versions(default, report_of(default, facts=case_of(default, with_plugin("1.0.0-1"))))
+        measured_versions(default, report_on(default, facts=case_like(default, with_plugin("1.0.0-1"))))
 
 
 def test_another_platform_than_was_measured_is_not_tagged(default: Image) -> None:
     arm = with_axes(default, platform="linux/arm64")
     with pytest.raises(RefusedError, match="is for linux/amd64, but linux/arm64 was measured"):
-        measured_versions(default, report_of(arm))
-    measured = case_of(arm)
+        measured_versions(default, report_on(arm))
+    measured = case_like(arm)
     variant = measured.subject.model_copy(update={"platform": "linux/arm64/v8"})
-    assert measured_versions(arm, report_of(arm, facts=measured.model_copy(update={"subject": variant})))
+    assert measured_versions(arm, report_on(arm, facts=measured.model_copy(update={"subject": variant})))
 
 
 FULL = "2.15.0-cu13.2-nccl2.30.7-py3.13-debian13"
@@ -169,13 +169,13 @@ def measurements() -> Image:
 
 def without_torch(image: Image, *banners: str) -> Report:
     """Return a report of an image that has libraries of NCCL, and no torch that would say which."""
-    inspection = case_of(image)
+    inspection = case_like(image)
     tree = recorded().measured.tree
     assert tree
     nccl_files = {f"/{number}/libnccl.so.2": NcclFile(banner=text) for number, text in enumerate(banners)}
     libraries = tree.libraries.model_copy(update={"nccl": nccl_files})
     measured = inspection.measured.model_copy(update={"tree": tree.model_copy(update={"libraries": libraries})})
-    return report_of(image, facts=inspection.model_copy(update={"measured": measured}))
+    return report_on(image, facts=inspection.model_copy(update={"measured": measured}))
 
 
 def test_without_torch_nccl_tells_its_version_and_cudas_major(measurements: Image) -> None:

@@ -12,7 +12,7 @@ from tests.support.images import planned_image
 
 
 @pytest.fixture
-def own_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def user_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of templates of a user's own."""
     folder = tmp_path / "dockerfiles"
     (folder / "targets").mkdir(parents=True)
@@ -24,8 +24,8 @@ def with_template(template: str) -> Image:
     return replace(planned_image(), template=template)
 
 
-def test_a_target_without_a_template_is_offered_those_of_targets(own_templates: Path) -> None:
-    (own_templates / "targets" / "mine.j2").touch()
+def test_a_target_without_a_template_is_offered_those_of_targets(user_templates: Path) -> None:
+    (user_templates / "targets" / "mine.j2").touch()
     problem = template_problem(with_template("efa-pytorhc")) or ""
     assert "targets/efa-pytorhc.j2: no such template, for target efa-pytorch\n" in problem
     assert "did you mean efa-pytorch or " in problem
@@ -33,8 +33,8 @@ def test_a_target_without_a_template_is_offered_those_of_targets(own_templates: 
     assert "onto-efa" not in problem  # of --onto, and no target's
 
 
-def test_a_stage_that_is_missing_is_named_with_the_template(own_templates: Path) -> None:
-    target = own_templates / "targets" / "mine.j2"
+def test_a_stage_that_is_missing_is_named_with_the_template(user_templates: Path) -> None:
+    target = user_templates / "targets" / "mine.j2"
     target.write_text('{{ stages("base", "wheelz", "environment") }}\n', encoding="utf-8")
     problem = template_problem(with_template("mine")) or ""
     assert problem.startswith(f"{target}: names the stage wheelz, which has no template\nwrite ")
@@ -42,6 +42,6 @@ def test_a_stage_that_is_missing_is_named_with_the_template(own_templates: Path)
 
 
 @pytest.mark.parametrize("text", ['{{ stages(*["base", first]) }}', '{{ stages("base" if has("x") else "y") }}'])
-def test_stages_that_are_computed_are_left_to_the_build(own_templates: Path, text: str) -> None:
-    (own_templates / "targets" / "mine.j2").write_text(text, encoding="utf-8")
+def test_stages_that_are_computed_are_left_to_the_build(user_templates: Path, text: str) -> None:
+    (user_templates / "targets" / "mine.j2").write_text(text, encoding="utf-8")
     assert template_problem(with_template("mine")) is None

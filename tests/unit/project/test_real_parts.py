@@ -23,7 +23,7 @@ def rows(component: str, file: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
 
 
-def known_switches(version: str) -> set[str]:
+def configure_switches(version: str) -> set[str]:
     """Return the switches that the stand-in's configure of this version takes, as autoconf names them: enable_tests."""
     switches = [
         name
@@ -40,7 +40,7 @@ def test_configure_takes_the_switches_of_the_real_one(version: str) -> None:
     configure = real_parts.member(real_parts.tarballs("aws-ofi-nccl")[version], "configure")
     options = re.search(r"^ac_user_opts='([^']*)'", configure, re.MULTILINE)
     assert options, "this is no configure as autoconf makes it"
-    assert known_switches(version) == set(options[1].split()) - OF_AUTOTOOLS
+    assert configure_switches(version) == set(options[1].split()) - OF_AUTOTOOLS
 
 
 @pytest.mark.parametrize("version", real_parts.parameters("nccl-tests"))

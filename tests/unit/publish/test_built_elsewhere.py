@@ -12,7 +12,7 @@ from rdma_images.publish.approved_image import ApprovedImage, artifacts
 from rdma_images.report.report_files import REPORT, report_folder
 from tests.support.case_parts import GREEN
 from tests.support.images import planned
-from tests.support.published_image import RED, item_of, validated
+from tests.support.published_image import RED, approve, validated
 
 pytestmark = pytest.mark.usefixtures("folders")
 
@@ -97,5 +97,5 @@ def test_an_image_that_was_not_validated() -> None:
 
 
 def test_an_image_of_ours_has_its_provenance() -> None:
-    origin, *_ = artifacts(item_of(planned(), DIGEST), {})
+    origin, *_ = artifacts(approve(planned(), DIGEST), {})
     assert origin.title == "provenance.json"

@@ -14,8 +14,8 @@ from rdma_images.core.image import Image
 from rdma_images.inspection.report import Report, decode_report, encode_report
 from rdma_images.publish import attachment_checks, statement
 from rdma_images.publish.approved_image import artifacts
-from tests.support.case_parts import GREEN, NOTHING, report_of
-from tests.support.published_image import RED, artifacts_of, item_of, validated
+from tests.support.case_parts import GREEN, NOTHING, report_on
+from tests.support.published_image import RED, approve, make_artifacts, validated
 
 pytestmark = pytest.mark.usefixtures("folders")
 
@@ -49,11 +49,11 @@ class TestBill:
 
     def test_nothing_measured_is_no_empty_bill(self, image: Image) -> None:
         with pytest.raises(RdmaImagesError, match="has measured no packages"):
-            bill("t", dataclasses.replace(report_of(image), inspection=None))
+            bill("t", dataclasses.replace(report_on(image), inspection=None))
 
 
 def test_statements_name_their_subject_and_forms(image: Image) -> None:
-    provenance, _, _, proof = (json.loads(artifact.content) for artifact in artifacts_of(item_of(image, "sha256:ab")))
+    provenance, _, _, proof = (json.loads(artifact.content) for artifact in make_artifacts(approve(image, "sha256:ab")))
     assert provenance["subject"] == [{"name": "efa-pytorch", "digest": {"sha256": "ab"}}]
     assert provenance["predicateType"] == "https://slsa.dev/provenance/v1"
     assert provenance["predicate"]["runDetails"]["builder"]["version"] == {"docker": "26.1", "buildx": "0.13"}
@@ -61,23 +61,23 @@ def test_statements_name_their_subject_and_forms(image: Image) -> None:
 
 
 def test_a_provenance_has_the_files_that_the_image_was_built_from(image: Image) -> None:
-    item = item_of(image, "sha256:ab")
+    item = approve(image, "sha256:ab")
     build = dataclasses.replace(item.build, files={"matrix.yaml": "c" * 64})
-    provenance, *_ = artifacts_of(dataclasses.replace(item, build=build))
+    provenance, *_ = make_artifacts(dataclasses.replace(item, build=build))
     dependencies = json.loads(provenance.content)["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert {"name": "matrix.yaml", "digest": {"sha256": "c" * 64}} in dependencies
 
 
 def test_artifacts_are_made_once_an_image(image: Image) -> None:
-    item = item_of(image, "sha256:ab")
-    first = artifacts_of(item)
+    item = approve(image, "sha256:ab")
+    first = make_artifacts(item)
     assert artifacts(item, {}) == first, "it is written down"
 
 
 def test_the_summary_has_a_row_for_each_image(image: Image) -> None:
     folder = paths.image_folder(image.id)
     folder.mkdir(parents=True)
-    item = item_of(image, "sha256:" + "a" * 64, GREEN, RED)
+    item = approve(image, "sha256:" + "a" * 64, GREEN, RED)
     (folder / "build.json").write_text(json.dumps(dataclasses.asdict(item.build)))
     (folder / "report.json").write_text(json.dumps(encode_report(item.report)))
     text = job_summary.summary()

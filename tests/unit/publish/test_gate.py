@@ -14,7 +14,7 @@ from rdma_images.publish import gate
 from tests.support.case_parts import GREEN, REVISION, recorded
 
 
-def made_from(revision: str) -> Inspection:
+def committed(revision: str) -> Inspection:
     """Return what was measured of an image that says that it was made from `revision`."""
     inspection = recorded()
     return inspection.model_copy(
@@ -26,7 +26,7 @@ SUITE = "sha256:5"
 BUILD = Build("efa-1", "rdma-images/efa:1", "sha256:1", "sha256:2", (), "2026-11-21T08:00:00+00:00", 1.0)
 RED = Check("plugin.found", "the plugin is found", "static", "error", "failed", actual="nothing")
 WARNING = Check("size.budget", "the image is small", "static", "warning", "failed")
-COMMITTED = made_from("a" * 40)
+COMMITTED = committed("a" * 40)
 SKIPPED = Check("gpu.seen", "torch sees the GPUs", "gpu", "error", "skipped", reason="no GPU")
 
 
@@ -74,7 +74,7 @@ def test_an_exception_is_for_one_check() -> None:
     assert "verbs.abi" in refusal(validated=report(GREEN, RED, other), allow=["plugin.found"])
 
 
-@pytest.mark.parametrize("facts", [made_from("a" * 40 + "-dirty"), made_from("unknown"), made_from(""), None])
+@pytest.mark.parametrize("facts", [committed("a" * 40 + "-dirty"), committed("unknown"), committed(""), None])
 def test_what_no_commit_has_does_not_pass_unless_it_is_allowed(facts: Inspection | None) -> None:
     new_report = report(facts=facts)
     refusal_text = refusal(validated=new_report)

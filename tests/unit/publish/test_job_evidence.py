@@ -109,7 +109,7 @@ def _index(image: str) -> tuple[Repository, Manifest, dict[str, str]]:
     return repository, manifest, members
 
 
-def jobs_of(ref: str) -> dict[str, list[str]]:
+def attached_jobs(ref: str) -> dict[str, list[str]]:
     """Return the jobs' results that `invoke verify` shows of each manifest, by its digest."""
     verifications = verify.verify(ref, registries.load_if_present().for_host(ref.partition("/")[0]), None)
     shown_jobs = {
@@ -129,9 +129,9 @@ def test_a_result_of_an_index_is_found_from_it_and_from_the_image_that_ran(
     ref = f"{repository.ref}@{index_manifest.digest}"
     result = replace(GOOD, digest=index_manifest.digest)
     evidence.publish(result, ref, publisher())
-    assert jobs_of(ref).keys() == {index_manifest.digest, members["amd64"]}
-    assert jobs_of(f"{repository.ref}@{members['amd64']}").keys() == {members["amd64"]}
-    assert jobs_of(f"{repository.ref}@{members['arm64']}") == {}
+    assert attached_jobs(ref).keys() == {index_manifest.digest, members["amd64"]}
+    assert attached_jobs(f"{repository.ref}@{members['amd64']}").keys() == {members["amd64"]}
+    assert attached_jobs(f"{repository.ref}@{members['arm64']}") == {}
     assert evidence.fetch(ref) == (result,)
 
 
@@ -140,7 +140,7 @@ def test_a_result_of_one_image_is_found_from_the_index(index: tuple[Repository, 
     result = replace(GOOD, digest=members["arm64"])
     evidence.publish(result, f"{repository.ref}@{members['arm64']}", publisher())
     ref = f"{repository.ref}@{index_manifest.digest}"
-    assert jobs_of(ref).keys() == {members["arm64"]}
+    assert attached_jobs(ref).keys() == {members["arm64"]}
     assert evidence.fetch_by_reference(ref) == result
 
 

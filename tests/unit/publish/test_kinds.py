@@ -38,7 +38,7 @@ def acr(**more: object) -> AcrAliyun:
     return AcrAliyun.model_validate({**ACR, **more})
 
 
-def login_of(kind: RegistryKind) -> Login:
+def registry_login(kind: RegistryKind) -> Login:
     login = kind.login()
     assert login
     return login
@@ -117,7 +117,7 @@ class TestEcr:
     @pytest.mark.usefixtures("aws")
     def test_the_login_is_a_fresh_token_and_the_host_is_told_by_aws(self) -> None:
         kind = open_kind(ecr())
-        assert login_of(kind).username == "AWS"
+        assert registry_login(kind).username == "AWS"
         assert kind.host == "123456789012.dkr.ecr.us-east-1.amazonaws.com"
         assert open_kind(ecr(host="vpce.example")).host == "vpce.example"
 
@@ -164,7 +164,7 @@ def test_ecr_public_by_its_own_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
         stub.add_client_error("describe_repositories", "RepositoryNotFoundException")
         stub.add_response("create_repository", {}, {"repositoryName": "training/x"})
         assert kind.repository("x") == "a1b2/training/x"
-        assert login_of(kind).password == "pw"
+        assert registry_login(kind).password == "pw"
         assert kind.prepare("a1b2/training/x").created == ("public repository training/x",)
 
 
@@ -212,7 +212,7 @@ class TestAlibaba:
     def test_the_login_is_for_an_hour_and_its_password_may_have_a_colon(self) -> None:
         api = Alibaba()
         with served(api.handler()) as host:
-            login = login_of(open_kind(acr(endpoint=f"http://{host}")))
+            login = registry_login(open_kind(acr(endpoint=f"http://{host}")))
         assert (login.username, login.password) == ("cr_temp_user", "pass:word")
         assert api.requests == [("GetAuthorizationToken", {"InstanceId": "cri-1", "ExpiresInHours": "1"})]
 
@@ -254,7 +254,7 @@ class TestAlibaba:
         credentials = Credentials(username="env:U", password="env:P")
         kind = open_kind(AcrAliyun(kind="acr-aliyun", region="cn-hangzhou", namespace="me", credentials=credentials))
         assert kind.host == "registry.cn-hangzhou.aliyuncs.com"
-        assert login_of(kind).password == "secret"
+        assert registry_login(kind).password == "secret"
         assert kind.repository("efa-pytorch") == "me/efa-pytorch"
 
 
@@ -270,7 +270,7 @@ def test_azure_exchanges_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
         kind = AcrAzureKind(AcrAzure(kind="acr-azure", host=host))
         token = type("Token", (), {"token": "aad"})
         monkeypatch.setattr(kind._credential, "get_token", lambda _scope: token)
-        login = login_of(kind)
+        login = registry_login(kind)
     assert (login.username, login.password) == ("00000000-0000-0000-0000-000000000000", "refresh")
     assert requests == [
         ("/oauth2/exchange", f"grant_type=access_token&service={host.replace(':', '%3A')}&access_token=aad")
@@ -303,12 +303,12 @@ class TestDockerConfig:
         helper.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{answer}'\n")
         helper.chmod(0o755)
         (config / "config.json").write_text(json.dumps({"credHelpers": {"h.example": "vault"}}))
-        assert login_of(open_kind(Oci(kind="oci", host="h.example"))).password == "from the helper"
+        assert registry_login(open_kind(Oci(kind="oci", host="h.example"))).password == "from the helper"
 
     def test_a_plain_login_and_none(self, config: Path) -> None:
         pair = base64.b64encode(b"ci:pw").decode()
         (config / "config.json").write_text(json.dumps({"auths": {"h.example": {"auth": pair}}}))
-        assert login_of(open_kind(Oci(kind="oci", host="h.example"))).password == "pw"
+        assert registry_login(open_kind(Oci(kind="oci", host="h.example"))).password == "pw"
         assert open_kind(Oci(kind="oci", host="other.example")).login() is None
         assert open_kind(Oci(kind="oci", host="h.example", credentials="none")).login() is None
 

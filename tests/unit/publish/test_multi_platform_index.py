@@ -36,7 +36,7 @@ def remote() -> Iterator[tuple[Repository, Oci]]:
         yield Repository(Connection(host, lambda: None), "efa-pytorch"), Oci(kind="oci", host=host, credentials="none")
 
 
-def tag_of(image: Image) -> str:
+def image_tag(image: Image) -> str:
     plain = image.tag.removesuffix("-arm64")
     return f"{plain}-{image.platform.removeprefix('linux/')}"
 
@@ -44,7 +44,7 @@ def tag_of(image: Image) -> str:
 def put(repository: Repository, image: Image, created: str = "2026-11-21T08:00:00Z") -> Manifest:
     """Return the image in the registry under its tag, as whoever may push could have put it there."""
     manifest = put_image(repository, image, image.platform, created=created)
-    repository.put_manifest(tag_of(image), manifest)
+    repository.put_manifest(image_tag(image), manifest)
     return manifest
 
 
@@ -52,7 +52,7 @@ def publish(repository: Repository, image: Image, rehearsal: tuple[str, ...] = (
     """Return the same, and the publication of this machine that says so."""
     manifest = put(repository, image, **more)
     ref = f"{repository.ref}@{manifest.digest}"
-    copy = PublishedCopy("local", ref, (tag_of(image),), "pushed", manifest.media_type, 0, 0, LayerTraffic())
+    copy = PublishedCopy("local", ref, (image_tag(image),), "pushed", manifest.media_type, 0, 0, LayerTraffic())
     publication.write(
         Publication(
             image_id=image.id,

@@ -14,7 +14,7 @@ from rdma_images.publish import statement
 from rdma_images.publish.origin_policy import check_origin
 from rdma_images.scan import policy
 from rdma_images.scan.policy import OriginRules
-from tests.support.published_image import item_of
+from tests.support.published_image import approve
 
 BUILDER = "urn:rdma-images:builder"
 RULES = OriginRules(builders=(BUILDER,), sources=("github.com/team/images",), locked_inputs=True)
@@ -24,7 +24,7 @@ LOCKED = Source("base-debian13", "base", "base", "docker.io/library/debian:trixi
 def provenance(*pinned: Source, repository: str = "https://github.com/team/images.git") -> bytes:
     """Return the provenance of efa-pytorch, built from these sources."""
     (image,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
-    item = item_of(image, f"sha256:{'b' * 64}")
+    item = approve(image, f"sha256:{'b' * 64}")
     revision = {"repository": repository, "commit": "c" * 40}
     predicate = statement.provenance(image, item.build, revision, pinned)
     return statement.statement(image.target, item.build.digest, statement.PROVENANCE, predicate)

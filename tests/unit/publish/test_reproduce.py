@@ -27,7 +27,7 @@ from rdma_images.render import labels
 from rdma_images.selection import project
 from tests.support.images import planned
 from tests.support.publish_doubles import Store, served
-from tests.support.published_image import artifacts_of, item_of
+from tests.support.published_image import approve, make_artifacts
 
 pytestmark = pytest.mark.usefixtures("folders")
 
@@ -169,7 +169,7 @@ class TestEvidence:
     ) -> PublishedImage:
         config = {**CONFIG, "config": {"Labels": label}}
         before = published(repository, write_image(FILES, config, below))
-        attach(artifacts_of(item_of(image, before.digest), revision), before.manifest.descriptor, repository)
+        attach(make_artifacts(approve(image, before.digest), revision), before.manifest.descriptor, repository)
         return before
 
     def test_the_provenance_names_target_axes_and_commit(self, repository: Repository, image: Image) -> None:

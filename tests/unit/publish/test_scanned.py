@@ -26,7 +26,7 @@ from rdma_images.scan.policy import Policy
 from rdma_images.scan.scan_result import SCAN, Scan, Vulnerability
 from rdma_images.scan.scan_statements import OPENVEX, VULNERABILITIES
 from tests.support.publish_doubles import Store, served
-from tests.support.published_image import artifacts_of, index_of, item_of, put_image
+from tests.support.published_image import approve, make_artifacts, make_index, put_image
 
 pytestmark = pytest.mark.usefixtures("folders")
 
@@ -54,15 +54,15 @@ def remote() -> Iterator[tuple[Repository, Oci]]:
         yield repository, Oci(kind="oci", host=host, credentials="none", prefix="training")
 
 
-def scan_of(digest: str, *ids: str) -> Scan:
+def scan_with(digest: str, *ids: str) -> Scan:
     vulnerabilities = tuple(Vulnerability(cve, "libexample1", "1.0", "critical", "1.1", "deb") for cve in ids)
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     return Scan(digest, "trivy 0.74.0", finished, "2026-11-19", vulnerabilities)
 
 
 def scanned_item(image: Image, digest: str, *ids: str) -> ApprovedImage:
-    scan = scan_of(digest, *ids)
-    return dataclasses.replace(item_of(image, digest), scan=scan, decisions=decide(scan, POLICY, TODAY))
+    scan = scan_with(digest, *ids)
+    return dataclasses.replace(approve(image, digest), scan=scan, decisions=decide(scan, POLICY, TODAY))
 
 
 def approved(image: Image, policy: Policy | None) -> tuple[ApprovedImage, ...]:
@@ -70,16 +70,16 @@ def approved(image: Image, policy: Policy | None) -> tuple[ApprovedImage, ...]:
 
 
 def test_an_image_is_published_when_the_policy_lets_it(image: Image) -> None:
-    item = item_of(image, "sha256:1")
+    item = approve(image, "sha256:1")
     BUILD.write(image.id, item.build)
     REPORT.write(image.id, item.report)
     assert approved(image, None)[0].scan is None
     with pytest.raises(RefusedError, match="was never scanned"):
         approved(image, POLICY)
-    SCAN.write(image.id, scan_of("sha256:1", "CVE-2026-3"))
+    SCAN.write(image.id, scan_with("sha256:1", "CVE-2026-3"))
     with pytest.raises(RefusedError, match="refuses 1 critical: CVE-2026-3 in libexample1"):
         approved(image, POLICY)
-    SCAN.write(image.id, scan_of("sha256:1", "CVE-2026-1", "CVE-2026-2"))
+    SCAN.write(image.id, scan_with("sha256:1", "CVE-2026-1", "CVE-2026-2"))
     assert [decision.outcome for decision in approved(image, POLICY)[0].decisions] == ["accepted", "not affected"]
 
 
@@ -88,12 +88,12 @@ def test_scan_and_openvex_are_attached_and_read_back(image: Image, remote: tuple
     manifest = put_image(repository, image)
     repository.put_manifest("v1", manifest)
     item = scanned_item(image, manifest.digest, "CVE-2026-1", "CVE-2026-2")
-    documents = {artifact.form: artifact for artifact in artifacts_of(item)}
+    documents = {artifact.form: artifact for artifact in make_artifacts(item)}
     vex = statement.parse_predicate(documents[OPENVEX].content)
     assert [entry["status"] for entry in vex["statements"]] == ["affected", "not_affected"]
     assert vex["statements"][1]["justification"] == "vulnerable_code_not_in_execute_path"
     assert json.loads(documents[VULNERABILITIES].content)["predicateType"] == VULNERABILITIES
-    attach(artifacts_of(item), manifest.descriptor, repository)
+    attach(make_artifacts(item), manifest.descriptor, repository)
     (verification,) = verify(f"{repository.ref}:v1", registry, None)
     details = {finding.check: finding.detail for finding in verification.findings}
     assert verification.holds
@@ -106,7 +106,7 @@ def test_a_refused_vulnerability_that_is_attached_fails(image: Image, remote: tu
     repository, registry = remote
     manifest = put_image(repository, image)
     repository.put_manifest("v1", manifest)
-    attach(artifacts_of(scanned_item(image, manifest.digest, "CVE-2026-9")), manifest.descriptor, repository)
+    attach(make_artifacts(scanned_item(image, manifest.digest, "CVE-2026-9")), manifest.descriptor, repository)
     (verification,) = verify(f"{repository.ref}:v1", registry, None)
     assert [finding.check for finding in verification.findings if finding.holds is False] == ["vulnerabilities"]
 
@@ -122,9 +122,9 @@ def test_a_published_image_is_read_for_a_scan(image: Image, remote: tuple[Reposi
     assert (published.digest, list(published.layers)) == (manifest.digest, layers)
     with pytest.raises(RefusedError, match="has no report attached"):
         published.report()
-    attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
+    attach(make_artifacts(approve(image, manifest.digest)), manifest.descriptor, repository)
     assert published.report().digest == manifest.digest
-    index = index_of((manifest, "amd64"))
+    index = make_index((manifest, "amd64"))
     repository.put_manifest("several", Manifest(OCI_INDEX, index.raw))
     with pytest.raises(
         RefusedError, match=f"is an index over several platforms\nname one of them: .*{manifest.digest}"

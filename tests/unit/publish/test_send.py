@@ -14,7 +14,7 @@ from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.images import planned_image
 from tests.support.publish_doubles import Store, served
-from tests.support.published_image import item_of
+from tests.support.published_image import approve
 
 BLOBS = {digest_of(content): content for content in (b"torch", b"triton", b"nccl")}
 ALL = frozenset(BLOBS)
@@ -32,7 +32,7 @@ def destination(store: Store) -> Iterator[Destination]:
 
 
 def approved_image(layers_at: str = "") -> ApprovedImage:
-    planned = item_of(planned_image(), f"sha256:{'1' * 64}")
+    planned = approve(planned_image(), f"sha256:{'1' * 64}")
     layers = {digest: len(content) for digest, content in BLOBS.items()}
     build = replace(planned.build, layers=layers, layers_at=layers_at)
     return replace(planned, build=build, other_targets=("erdma-pytorch", "efa-nccl-tests"))

@@ -24,7 +24,7 @@ from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
 from rdma_images.scan.policy import OriginRules
 from tests.support.publish_doubles import Store, served
-from tests.support.published_image import artifacts_of, item_of, put_image
+from tests.support.published_image import approve, make_artifacts, put_image
 from tests.support.sigstore_parts import IDENTITY, ISSUER, Sigstore
 
 PUBLIC = paths.PROJECT / "tests" / "data" / "sigstore"
@@ -137,7 +137,7 @@ class TestVerify:
             repository = Repository(Connection(host, lambda: None), "training/efa-pytorch")
             manifest = put_image(repository, image)
             repository.put_manifest("v1", manifest)
-            attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
+            attach(make_artifacts(approve(image, manifest.digest)), manifest.descriptor, repository)
             yield repository, manifest, Oci(kind="oci", host=host, credentials="none")
 
     @pytest.fixture

@@ -15,7 +15,7 @@ from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repo
 from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.publish_doubles import Store, served
-from tests.support.published_image import artifacts_of, item_of, put_image
+from tests.support.published_image import approve, make_artifacts, put_image
 
 LAYER = "sha256:" + "1" * 64
 
@@ -32,20 +32,20 @@ def put_original(repository: Repository, image: Image) -> Manifest:
     layer = {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": LAYER, "size": 20 << 20}
     original = Manifest(OCI_MANIFEST, canonical(body | {"layers": [layer]}))
     repository.put_manifest("v1", original)
-    attach(artifacts_of(item_of(image, original.digest)), original.descriptor, repository)
+    attach(make_artifacts(approve(image, original.digest)), original.descriptor, repository)
     return original
 
 
 def put_converted(
     repository: Repository,
     original: Manifest,
-    table_of: str = LAYER,
+    layer_with_table: str = LAYER,
     with_table: bool = True,
     layer: str = LAYER,
 ) -> None:
     """Put what soci makes of `original` under v1-soci, with one thing changed."""
     digest = repository.put_blob(b"table") if with_table else "sha256:" + "2" * 64
-    table = Descriptor("application/octet-stream", digest, 5, {"com.amazon.soci.image-layer-digest": table_of})
+    table = Descriptor("application/octet-stream", digest, 5, {"com.amazon.soci.image-layer-digest": layer_with_table})
     tables = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
@@ -83,7 +83,7 @@ def test_a_converted_image_holds_by_the_evidence_of_its_original(repository: Rep
 
 
 def test_a_table_of_another_layer_does_not_hold(repository: Repository, image: Image) -> None:
-    put_converted(repository, put_original(repository, image), table_of="sha256:" + "3" * 64)
+    put_converted(repository, put_original(repository, image), layer_with_table="sha256:" + "3" * 64)
     assert failures(repository) == ["SOCI index"]
 
 

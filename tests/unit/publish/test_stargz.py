@@ -24,7 +24,7 @@ from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repo
 from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.publish_doubles import Store, served
-from tests.support.published_image import artifacts_of, item_of, put_image
+from tests.support.published_image import approve, make_artifacts, put_image
 
 ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
 
@@ -82,7 +82,7 @@ def put_original(repository: Repository, image: Image, diff_ids: tuple[str, ...]
     body |= {"config": {"digest": config_digest}, "layers": [layer.as_json() for layer in layers]}
     original = Manifest(OCI_MANIFEST, canonical(body))
     repository.put_manifest("v1", original)
-    attach(artifacts_of(item_of(image, original.digest)), original.descriptor, repository)
+    attach(make_artifacts(approve(image, original.digest)), original.descriptor, repository)
     return original
 
 

@@ -18,7 +18,7 @@ from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.case_parts import GREEN
 from tests.support.publish_doubles import Store, served
-from tests.support.published_image import RED, artifacts_of, index_of, item_of, put_image
+from tests.support.published_image import RED, approve, make_artifacts, make_index, put_image
 
 pytestmark = pytest.mark.usefixtures("folders")
 
@@ -39,7 +39,7 @@ class TestVerify:
 
     def test_a_validated_image_holds(self, published: tuple[Repository, Manifest, Oci], image: Image) -> None:
         repository, manifest, _ = published
-        attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
+        attach(make_artifacts(approve(image, manifest.digest)), manifest.descriptor, repository)
         (verification,) = self.verify_published(published)
         assert verification.holds
         assert {finding.check: finding.holds for finding in verification.findings} == {
@@ -78,10 +78,10 @@ class TestVerify:
         self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, _ = published
-        attach(artifacts_of(item_of(image, manifest.digest, GREEN, RED)), manifest.descriptor, repository)
+        attach(make_artifacts(approve(image, manifest.digest, GREEN, RED)), manifest.descriptor, repository)
         assert not self.verify_published(published)[0].holds
         attach(
-            artifacts_of(item_of(image, manifest.digest, GREEN, RED, allowed=["plugin.found"])),
+            make_artifacts(approve(image, manifest.digest, GREEN, RED, allowed=["plugin.found"])),
             manifest.descriptor,
             repository,
         )
@@ -94,7 +94,7 @@ class TestVerify:
         self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, _ = published
-        attach(artifacts_of(item_of(image, "sha256:" + "9" * 64)), manifest.descriptor, repository)
+        attach(make_artifacts(approve(image, "sha256:" + "9" * 64)), manifest.descriptor, repository)
         (verification,) = self.verify_published(published)
         assert [finding.check for finding in verification.findings if finding.holds is False] == [
             "report",
@@ -121,15 +121,15 @@ class TestVerify:
     ) -> None:
         repository, manifest, _ = published
         other = Artifact(cyclonedx_bill.CYCLONEDX, "other.json", b"{}", "2030-01-01T00:00:00+00:00")
-        attach([*artifacts_of(item_of(image, manifest.digest)), other], manifest.descriptor, repository)
+        attach([*make_artifacts(approve(image, manifest.digest)), other], manifest.descriptor, repository)
         assert self.verify_published(published)[0].holds
 
     def test_every_platform_of_an_index_is_looked_at(
         self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, entry = published
-        attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
-        index = index_of((manifest, "amd64"))
+        attach(make_artifacts(approve(image, manifest.digest)), manifest.descriptor, repository)
+        index = make_index((manifest, "amd64"))
         repository.put_manifest("joint", index)
         whole, verification = verify(f"{repository.ref}:joint", entry, None)
         assert whole.ref.endswith(index.digest)
@@ -143,7 +143,7 @@ class TestVerify:
 
     def test_an_index_of_nothing_does_not_hold(self, published: tuple[Repository, Manifest, Oci]) -> None:
         repository, _, entry = published
-        repository.put_manifest("joint", index_of())
+        repository.put_manifest("joint", make_index())
         (verification,) = verify(f"{repository.ref}:joint", entry, None)
         assert not verification.holds
         assert verification.findings[-1].detail == "none: the index lists no image"
@@ -152,8 +152,8 @@ class TestVerify:
         self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, entry = published
-        attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
-        repository.put_manifest("joint", index_of((manifest, "arm64")))
+        attach(make_artifacts(approve(image, manifest.digest)), manifest.descriptor, repository)
+        repository.put_manifest("joint", make_index((manifest, "arm64")))
         whole, verification = verify(f"{repository.ref}:joint", entry, None)
         assert verification.holds
         assert not whole.holds
@@ -163,7 +163,7 @@ class TestVerify:
         self, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, entry = published
-        attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
+        attach(make_artifacts(approve(image, manifest.digest)), manifest.descriptor, repository)
         lie = image.tag.replace(image.version("nccl"), "2.99.0")
         for tag in (image.tag, lie):
             repository.put_manifest(tag, manifest)
@@ -177,14 +177,14 @@ class TestVerify:
         self, revision: str, published: tuple[Repository, Manifest, Oci], image: Image
     ) -> None:
         repository, manifest, _ = published
-        attach(artifacts_of(item_of(image, manifest.digest), revision), manifest.descriptor, repository)
+        attach(make_artifacts(approve(image, manifest.digest), revision), manifest.descriptor, repository)
         (verification,) = [
             finding for finding in self.verify_published(published)[0].findings if finding.check == "provenance"
         ]
         assert verification.holds is False
         assert "and uncommitted files" in verification.detail
-        allowed = item_of(image, manifest.digest, allowed=["source.committed"])
-        attach(artifacts_of(allowed, revision), manifest.descriptor, repository)
+        allowed = approve(image, manifest.digest, allowed=["source.committed"])
+        attach(make_artifacts(allowed, revision), manifest.descriptor, repository)
         assert self.verify_published(published)[0].holds
 
     @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ class TestVerify:
         image: Image,
     ) -> None:
         repository, manifest, entry = published
-        attach(artifacts_of(item_of(image, manifest.digest)), manifest.descriptor, repository)
-        says = {"subject": manifest.descriptor.as_json(), "annotations": {FORM: statement.REPORT, CREATED: "2030"}}
-        odd = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "mediaType": OCI_MANIFEST, **says, **body}))
+        attach(make_artifacts(approve(image, manifest.digest)), manifest.descriptor, repository)
+        document = {"subject": manifest.descriptor.as_json(), "annotations": {FORM: statement.REPORT, CREATED: "2030"}}
+        odd = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "mediaType": OCI_MANIFEST, **document, **body}))
         repository.put_manifest(odd.digest, odd)
         (verification,) = self.verify_published(published)
         assert verification.holds

@@ -116,7 +116,7 @@ def test_a_web_server_is_no_registry(method: str) -> None:
 class PagesForTokens(Store):
     """A registry whose token endpoint is a web page."""
 
-    def give_token(self, request: Handler, *_: object) -> None:
+    def send_token(self, request: Handler, *_: object) -> None:
         page(request)
 
 

@@ -10,7 +10,7 @@ from rdma_images.plan import matrix, planner
 from rdma_images.render import labels
 from rdma_images.render.labels import Revision
 
-MADE_FROM = Revision("0123abc", 1_700_000_000, "https://example.org/repository.git")
+REVISION = Revision("0123abc", 1_700_000_000, "https://example.org/repository.git")
 
 
 @pytest.fixture(scope="module")
@@ -19,29 +19,29 @@ def image() -> Image:
 
 
 def test_every_component_is_named(image: Image) -> None:
-    label_values = labels.labels(image, "a summary", MADE_FROM, [])
+    label_values = labels.labels(image, "a summary", REVISION, [])
     for component in image.components.values():
         assert label_values[f"io.rdma-images.component.{component.name}"] == component.version
 
 
 def test_the_licences_are_those_of_the_content(image: Image) -> None:
     """An image holds NVIDIA's wheels and Debian's packages: the licence of its recipe is not that of its content."""
-    label_values = labels.labels(image, "a summary", MADE_FROM, [], lock.load(image))
+    label_values = labels.labels(image, "a summary", REVISION, [], lock.load(image))
     licenses = label_values["org.opencontainers.image.licenses"].split(" AND ")
     assert {"BSD-3-Clause", "LicenseRef-Debian-packages", "LicenseRef-NVIDIA-Proprietary"} <= set(licenses)
 
 
 def test_an_image_to_ship_is_no_rehearsal(image: Image) -> None:
-    assert "io.rdma-images.rehearsal" not in labels.labels(image, "", MADE_FROM, [])
+    assert "io.rdma-images.rehearsal" not in labels.labels(image, "", REVISION, [])
 
 
 def test_a_rehearsal_names_what_stood_in(image: Image) -> None:
-    label_values = labels.labels(image, "", MADE_FROM, ["nccl-tests-2", "efa-installer-1"])
+    label_values = labels.labels(image, "", REVISION, ["nccl-tests-2", "efa-installer-1"])
     assert label_values["io.rdma-images.rehearsal"] == "efa-installer-1,nccl-tests-2"
 
 
 def test_the_driver_is_a_requirement(image: Image) -> None:
-    label_values = labels.labels(image, "", MADE_FROM, [])
+    label_values = labels.labels(image, "", REVISION, [])
     assert label_values["io.rdma-images.requires.nvidia-driver"].startswith(">=")
 
 
@@ -53,6 +53,6 @@ def test_a_locked_archive_names_its_moment(image: Image) -> None:
     archive = Source(
         "debian-snapshot-trixie", "debian-snapshot", "apt", "", "", extra={"snapshot": "debian/20261124T123128Z"}
     )
-    label_values = labels.labels(image, "", MADE_FROM, [], archive=archive)
+    label_values = labels.labels(image, "", REVISION, [], archive=archive)
     assert label_values["io.rdma-images.debian-snapshot"] == "20261124T123128Z"
-    assert "io.rdma-images.debian-snapshot" not in labels.labels(image, "", MADE_FROM, [])
+    assert "io.rdma-images.debian-snapshot" not in labels.labels(image, "", REVISION, [])

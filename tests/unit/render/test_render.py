@@ -25,14 +25,14 @@ TORCH = {"pytorch": "2.15.0"}
 TESTS = {"nccl-tests": "2.20.0", "cuda": "13.0", "nccl": "2.30.7"}
 DEBIAN, JAMMY = {"base": "debian13"}, {"base": "ubuntu22.04"}
 CUDA = {"base": "cuda13.1.2-runtime-ubuntu22.04", "pytorch": "2.14.1"}
-OWN_PLUGIN = {"aws-ofi-nccl": "1.20.0"}
+USER_PLUGIN = {"aws-ofi-nccl": "1.20.0"}
 CASES = {
     "efa-pytorch": ("efa-pytorch", DEBIAN | TORCH | EFA),
-    "efa-pytorch-arm64": ("efa-pytorch", DEBIAN | TORCH | EFA | OWN_PLUGIN | {"platform": "linux/arm64"}),
+    "efa-pytorch-arm64": ("efa-pytorch", DEBIAN | TORCH | EFA | USER_PLUGIN | {"platform": "linux/arm64"}),
     "efa-pytorch-cuda": ("efa-pytorch", CUDA | EFA),
     "efa-pytorch-cuda-devel": ("efa-pytorch", CUDA | EFA | {"variant": "devel"}),
     "efa-pytorch-devel": ("efa-pytorch", DEBIAN | TORCH | EFA | {"variant": "devel", "fallback": "allow"}),
-    "efa-pytorch-own-plugin": ("efa-pytorch", DEBIAN | TORCH | EFA | OWN_PLUGIN),
+    "efa-pytorch-own-plugin": ("efa-pytorch", DEBIAN | TORCH | EFA | USER_PLUGIN),
     "efa-nccl-tests": ("efa-nccl-tests", DEBIAN | TESTS | EFA),
     "erdma-nccl-tests": ("erdma-nccl-tests", JAMMY | TESTS),
     "erdma-pytorch": ("erdma-pytorch", JAMMY | {"pytorch": "2.14.1"}),
@@ -113,11 +113,11 @@ def test_the_fabric_is_insisted_on() -> None:
 
 
 def test_one_plugin() -> None:
-    bundled, own_plugin = dockerfile("efa-pytorch"), dockerfile("efa-pytorch-own-plugin")
+    bundled, with_user_plugin = dockerfile("efa-pytorch"), dockerfile("efa-pytorch-own-plugin")
     assert "dpkg --purge" not in bundled
     assert "configure" not in bundled
-    assert "dpkg --purge libnccl-ofi\n" in own_plugin
-    assert "--disable-tests" in stage(own_plugin, "build-aws-ofi-nccl")
+    assert "dpkg --purge libnccl-ofi\n" in with_user_plugin
+    assert "--disable-tests" in stage(with_user_plugin, "build-aws-ofi-nccl")
 
 
 @pytest.mark.parametrize("version", ["1.22.0", "1.20.0", "1.17.1"])

@@ -17,7 +17,7 @@ from rdma_images.core.step_files import BUILD
 from rdma_images.plan import matrix, planner
 from rdma_images.report.report_files import REPORT
 from rdma_images.scan.scan_result import SCAN
-from tests.support.published_image import item_of
+from tests.support.published_image import approve
 from tests.support.scan_parts import DIGEST, OTHER, trivy, write_report
 
 
@@ -25,7 +25,7 @@ from tests.support.scan_parts import DIGEST, OTHER, trivy, write_report
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     monkeypatch.setattr(paths, "IMAGES", tmp_path / "images")
     (planned,) = planner.plan(matrix.load(), facts.load(), targets=["efa-pytorch"]).images
-    item = item_of(planned, DIGEST)
+    item = approve(planned, DIGEST)
     BUILD.write(planned.id, item.build)
     REPORT.write(planned.id, item.report)
     return planned

@@ -41,7 +41,7 @@ def snapshots(path: str) -> Iterator[tuple[str, str]]:
 
 @upstream.needs_repositories
 @pytest.mark.parametrize(
-    ("source", "path", "least"),
+    ("source", "path", "min_findings"),
     [
         *((TRIVY, f"integration/testdata/{name}.json.golden", 1) for name in OF_TRIVY),
         (TRIVY, "integration/testdata/alpine-310.sarif.golden", 4),
@@ -52,10 +52,10 @@ def snapshots(path: str) -> Iterator[tuple[str, str]]:
         (GRYPE, "grype/presenter/cyclonedx/testdata/snapshot/TestCycloneDxPresenterImage.golden", 2),
     ],
 )
-def test_every_finding_of_trivy_and_grype_is_read(source: tuple[str, str], path: str, least: int) -> None:
+def test_every_finding_of_trivy_and_grype_is_read(source: tuple[str, str], path: str, min_findings: int) -> None:
     text = upstream.text(*source, path)
     report = parse_report(text.encode(), path)
-    assert len(report.vulnerabilities) == len(list(vulnerabilities(json.loads(text)))) >= least
+    assert len(report.vulnerabilities) == len(list(vulnerabilities(json.loads(text)))) >= min_findings
 
 
 @upstream.needs_repositories

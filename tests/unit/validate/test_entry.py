@@ -20,13 +20,13 @@ from rdma_images.validate.probes import settings
 from tests.support import suite_here
 
 CASE = Path(__file__).parents[2] / "data" / "cases" / "efa-pytorch.json"
-GIVEN_ENVIRONMENT = {"PATH": os.environ["PATH"], "NCCL_DEBUG": "INFO", "FI_PROVIDER": "efa", "LD_LIBRARY_PATH": ""}
+START_ENVIRONMENT = {"PATH": os.environ["PATH"], "NCCL_DEBUG": "INFO", "FI_PROVIDER": "efa", "LD_LIBRARY_PATH": ""}
 
 
 def start_program(program: str) -> tuple[int, bytes, bytes]:
     """Return what is printed where a Python `program` is the entry point."""
     words = [sys.executable, "-c", program]
-    return transport.run_with_limits([*words, *entry.ECHO_COMMAND], 5.0, GIVEN_ENVIRONMENT)
+    return transport.run_with_limits([*words, *entry.ECHO_COMMAND], 5.0, START_ENVIRONMENT)
 
 
 def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
@@ -38,7 +38,7 @@ def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
     environment = entry.printed_environment(start_program(program)[1])
     assert environment
     assert environment["HOME"] == "/none"
-    assert entry.entry_point_changes(environment, GIVEN_ENVIRONMENT) == EntryPointChanges(
+    assert entry.entry_point_changes(environment, START_ENVIRONMENT) == EntryPointChanges(
         given={"FI_PROVIDER": "tcp;\n", "NCCL_NET": "Socket"}, removed=["NCCL_DEBUG"]
     )
 
@@ -46,7 +46,7 @@ def test_what_the_entry_point_sets_is_read_from_between_its_own_words() -> None:
 def test_an_entry_point_that_hands_over_what_it_got_changes_nothing() -> None:
     environment = entry.printed_environment(start_program("import os, sys; os.execvp(sys.argv[1], sys.argv[1:])")[1])
     assert environment
-    assert entry.entry_point_changes(environment, GIVEN_ENVIRONMENT) == EntryPointChanges()
+    assert entry.entry_point_changes(environment, START_ENVIRONMENT) == EntryPointChanges()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_an_entry_point_that_sleeps_or_is_not_started_is_a_reason() -> None:
 
 @pytest.mark.parametrize("words", [["/bin/sh", "-c"], ["bash", "-lc"], ["/usr/bin/env", "A=b"], ["env"]])
 def test_a_shell_is_given_one_line(words: list[str]) -> None:
-    out = subprocess.run([*words, *entry.command(words)], capture_output=True, check=True, env=GIVEN_ENVIRONMENT).stdout
+    out = subprocess.run([*words, *entry.command(words)], capture_output=True, check=True, env=START_ENVIRONMENT).stdout
     assert entry.printed_environment(out)
 
 

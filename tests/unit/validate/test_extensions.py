@@ -109,9 +109,9 @@ def test_a_module_is_loaded_after_the_library_whose_symbols_it_needs(
     assert bool(answer) == bool(fault)
 
 
-@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("exists", [True, False])
 def test_a_library_that_the_needed_one_needs_is_loaded_too_or_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
 ) -> None:
     """As libcudnn_graph and libcurand, which torch does not load and transformer_engine does."""
     site = tmp_path / "site-packages"
@@ -121,12 +121,12 @@ def test_a_library_that_the_needed_one_needs_is_loaded_too_or_reported(
     core = "int other(void); int core_symbol(void) { return other(); }"
     library(site / "core" / "libcore.so", core, f"-L{tmp_path}", "-lcurand")
     (site / "nvidia" / "cu13" / "lib").mkdir(parents=True)
-    needed.rename(site / "nvidia" / "cu13" / "lib" / needed.name if is_there else tmp_path / "elsewhere.so")
+    needed.rename(site / "nvidia" / "cu13" / "lib" / needed.name if exists else tmp_path / "elsewhere.so")
     monkeypatch.setattr(sys, "path", [str(site)])
     monkeypatch.setattr(extensions, "extensions", lambda: iter([module]))
     ((_, answer),) = extensions.loaded_extensions().items()
-    assert answer.startswith("" if is_there else "libcurand.so: cannot open shared object file")
-    assert bool(answer) != is_there
+    assert answer.startswith("" if exists else "libcurand.so: cannot open shared object file")
+    assert bool(answer) != exists
 
 
 def test_a_library_that_a_module_names_and_the_loader_does_not_find_stays_a_fault(

@@ -7,7 +7,7 @@ import pytest
 from rdma_images.validate.probes import variables
 from rdma_images.validate.probes.rootfs import Root
 from tests.incidents import elf_files
-from tests.support.changed_case import outcome_of
+from tests.support.changed_case import check_outcome
 
 HOST, TORCH = "nvshmem/lib/libnvshmem_host.so.3", "torch/lib/libtorch_cuda.so"
 ENGINE = "lib/python3.12/site-packages/mooncake/engine.so"
@@ -48,5 +48,5 @@ def test_the_names_in_a_library(
     ],
 )
 def test_a_name_that_the_library_does_not_have(name: str, outcome: str) -> None:
-    known = {"NVSHMEM_": ["NVSHMEM_DEBUG", "NVSHMEM_REMOTE_TRANSPORT"]}
-    assert outcome_of("environment.misspelt", environment={name: "ibrc"}, variables=known) == outcome
+    readable = {"NVSHMEM_": ["NVSHMEM_DEBUG", "NVSHMEM_REMOTE_TRANSPORT"]}
+    assert check_outcome("environment.misspelt", environment={name: "ibrc"}, variables=readable) == outcome

@@ -32,7 +32,7 @@ def test_of_the_recorded_case() -> None:
 
 @pytest.mark.parametrize("name", OF_A_BASE.values())
 def test_of_an_incident_of_each_base(name: str) -> None:
-    case = run.case_of(name, incidents()[name].image)
+    case = run.read_image(name, incidents()[name].image)
     assert called(case) == in_a_session(case)
 
 

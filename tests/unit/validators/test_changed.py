@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support import validators_called
-from tests.support.changed_case import Changes, changed, outcome_of
+from tests.support.changed_case import Changes, changed, check_outcome
 
 S = "/opt/venv/site-packages"
 LIB, TOOLKIT = "/usr/lib/x86_64-linux-gnu", "/usr/local/cuda-13.2/lib64"
@@ -42,7 +42,7 @@ def programs(*paths: str) -> dict[str, Changes]:
     return {"measured": settings(), "files": dict.fromkeys(paths, FILE)}
 
 
-def closure_of(name: str, target: str) -> Changes:
+def closure_change(name: str, target: str) -> Changes:
     return {name: {"libraries": {"libcudart.so.13": target}}}
 
 
@@ -82,15 +82,15 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
     ("cuda.single", {"files": {f"{TOOLKIT}/libcudart.so.12": FILE, "/opt/libcudart.so.12": FILE}}, "failed"),
     (
         "cuda.single",
-        {"files": {CUDART: FILE}, "closures": closure_of(TORCH, CUDART)},
+        {"files": {CUDART: FILE}, "closures": closure_change(TORCH, CUDART)},
         "failed",
     ),
     (
         "cuda.single",
-        {"files": {CUDART: FILE}, "closures": closure_of("/opt/a", CUDART)},
+        {"files": {CUDART: FILE}, "closures": closure_change("/opt/a", CUDART)},
         "passed",
     ),
-    ("cuda.single", {"files": {CUDART: FILE}, "closures": closure_of(f"{S}/torchvision/_C.so", CUDART)}, "passed"),
+    ("cuda.single", {"files": {CUDART: FILE}, "closures": closure_change(f"{S}/torchvision/_C.so", CUDART)}, "passed"),
     ("label.pytorch", {"measured": NO_TORCH}, "skipped: it crashed"),
     ("label.pytorch", {"measured": {"torch": None, "missing": {"torch": "the image has no torch"}}}, "failed"),
     ("label.libfabric", {"labels": {REHEARSAL: None}}, "failed: the label io.rdma-images"),
@@ -213,7 +213,7 @@ CASES: list[tuple[str, dict[str, Changes], str]] = [
 
 @pytest.mark.parametrize(("check", "changes", "outcome"), CASES, ids=[check for check, _, _ in CASES])
 def test_what_decides_a_check(check: str, changes: dict[str, Changes], outcome: str) -> None:
-    assert outcome_of(check, **changes).startswith(outcome)
+    assert check_outcome(check, **changes).startswith(outcome)
 
 
 def test_a_torch_without_nccl_is_an_error_in_an_image_for_no_fabric() -> None:

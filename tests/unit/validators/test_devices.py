@@ -30,8 +30,8 @@ def machine(**changes: Any) -> Devices:
 def erdma(**changes: Any) -> Devices:
     device = {"driver": "erdma", "state": "4: ACTIVE", "mtu": 8500, "p2p": "", **changes.pop("device", {})}
     tool = {"path": "ibv_devinfo", "rc": 0, "out": changes.pop("shown", "hca_id:\terdma_0\n\tstate: PORT_ACTIVE (4)\n")}
-    rest = {"err": "", "timed_out": False, "seconds": 0.0}
-    tools = {"ibv_devinfo": {**tool, **rest}, "fi_info -p efa": MACHINE["devices"]["tools"]["fi_info -p efa"]}
+    result_fields = {"err": "", "timed_out": False, "seconds": 0.0}
+    tools = {"ibv_devinfo": {**tool, **result_fields}, "fi_info -p efa": MACHINE["devices"]["tools"]["fi_info -p efa"]}
     data = {"instance": "", "rdma": {"erdma_0": device}, "compat_mode": "Y", "tools": tools, **changes}
     return Devices.model_validate({**MACHINE["devices"], **data})
 
@@ -90,22 +90,22 @@ def name(value: Any) -> str:
     return getattr(value, "__name__", "")
 
 
-@pytest.mark.parametrize(("validator", "given"), GOOD, ids=name)
-def test_devices_as_they_should_be(validator: Any, given: tuple[Any, ...]) -> None:
-    assert passed(validator, *given)
+@pytest.mark.parametrize(("validator", "measurements"), GOOD, ids=name)
+def test_devices_as_they_should_be(validator: Any, measurements: tuple[Any, ...]) -> None:
+    assert passed(validator, *measurements)
 
 
-@pytest.mark.parametrize(("validator", "given", "expected"), BAD, ids=name)
-def test_devices_at_fault(validator: Any, given: tuple[Any, ...], expected: str) -> None:
+@pytest.mark.parametrize(("validator", "measurements", "expected"), BAD, ids=name)
+def test_devices_at_fault(validator: Any, measurements: tuple[Any, ...], expected: str) -> None:
     require = Requirement()
     with pytest.raises(UnmetError):
-        validator(*given, require)
+        validator(*measurements, require)
     assert expected in require.expected
     assert require.actual
     assert require.fix
 
 
-@pytest.mark.parametrize(("validator", "given"), ABSENT, ids=name)
-def test_devices_that_are_absent_are_skipped(validator: Any, given: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize(("validator", "measurements"), ABSENT, ids=name)
+def test_devices_that_are_absent_are_skipped(validator: Any, measurements: tuple[Any, ...]) -> None:
     with pytest.raises(pytest.skip.Exception):
-        validator(*given, Requirement())
+        validator(*measurements, Requirement())

@@ -337,19 +337,22 @@ def test_the_provider_lies_where_libibverbs_looks(changes: list[Change], holds: 
 
 
 OPENS = library("opens", value={FABRIC: ["libcudart.so"]})
-NOT_THERE = library("resolved", "libcudart.so", value={"path": "", "file": "", "error": "it is not there"})
+NO_CUDART = library("resolved", "libcudart.so", value={"path": "", "file": "", "error": "it is not there"})
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ([], ""),
-        ([OPENS, NOT_THERE], f"{FABRIC} does not know the GPUs' memory: it opens libcudart.so"),
-        ([OPENS, NOT_THERE, library("nccl", value={})], ""),  # nothing uses GPUs over it
-        ([OPENS, NOT_THERE, library("plugins", PLUGIN, "opens", value=["libcudart.so"])], ""),  # told by chain.holds
-        ([library("opens", value={"/opt/other/libfabric.so.1.9.0": ["libcudart.so"]}), NOT_THERE], ""),
+        ([OPENS, NO_CUDART], f"{FABRIC} does not know the GPUs' memory: it opens libcudart.so"),
+        ([OPENS, NO_CUDART, library("nccl", value={})], ""),  # nothing uses GPUs over it
         (
-            [OPENS, NOT_THERE, library("closures", FABRIC, "missing", value=["libpsm2.so.2"])],
+            [OPENS, NO_CUDART, library("plugins", PLUGIN, "opens", value=["libcudart.so"])],
+            "",
+        ),  # told by chain.holds
+        ([library("opens", value={"/opt/other/libfabric.so.1.9.0": ["libcudart.so"]}), NO_CUDART], ""),
+        (
+            [OPENS, NO_CUDART, library("closures", FABRIC, "missing", value=["libpsm2.so.2"])],
             "libfabric cannot be loaded: it finds no libpsm2.so.2; /opt/amazon",
         ),
     ],

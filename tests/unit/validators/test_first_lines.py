@@ -40,7 +40,7 @@ def test_an_image_without_glibc_is_told_that_nccl_is_for_it() -> None:
 
 @pytest.mark.parametrize("name", ["prime-rl-older-libefa", "erdmas-provider-of-another-rdma-core"])
 def test_a_chain_that_was_only_read_breaks_where_the_loader_would_refuse_a_library(name: str) -> None:
-    chain = compute(run.case_of(name, incidents()[name].image))
+    chain = compute(run.read_image(name, incidents()[name].image))
     assert chain
     assert chain.outcome == "tcp"
     assert "cannot be loaded: it needs" in chain.answer

@@ -130,13 +130,13 @@ def test_without_a_plugin_the_static_check_tells() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "count", "least"),
+    ("check", "count", "reason"),
     [
         (gpus_suite.test_all_reduce, 1, "2 GPUs: there are 1"),
         (gpus_suite.test_peers, 1, "2 GPUs: there are 1"),
         (gpus_suite.test_plugin, 0, "1 GPU: there are 0"),
     ],
 )
-def test_too_few_gpus(check: Any, count: int, least: str) -> None:
-    with pytest.raises(pytest.skip.Exception, match=least):
+def test_too_few_gpus(check: Any, count: int, reason: str) -> None:
+    with pytest.raises(pytest.skip.Exception, match=reason):
         check(gpus(count=count, runs={}), Requirement())

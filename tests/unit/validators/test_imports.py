@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support import validators_called
-from tests.support.changed_case import Changes, changed, outcome_of
+from tests.support.changed_case import Changes, changed, check_outcome
 
 S = "/opt/venv/site-packages"
 HUB = "huggingface-hub>=0.34.0,<1.0 is required for a normal functioning of this module"
@@ -22,8 +22,14 @@ NAME = "cannot import name 'ScalingType' from 'torch.nn.functional' (/opt/venv/t
 
 
 def failed(package: str, words: str, **values: Any) -> dict[str, Any]:
-    known = {"version": "1.0", "module": package, "error": "ImportError", "certain": True, "through": [package]}
-    return {"package": package, "words": words, **known, **values}
+    defaults = {
+        "version": "1.0",
+        "module": package,
+        "error": "ImportError",
+        "certain": True,
+        "through": [package],
+    }
+    return {"package": package, "words": words, **defaults, **values}
 
 
 def imports(*faults: dict[str, Any]) -> Changes:
@@ -63,7 +69,7 @@ def imports(*faults: dict[str, Any]) -> Changes:
     ],
 )
 def test_the_first_line_names_the_package_at_fault(faults: tuple[dict[str, Any], ...], words: str) -> None:
-    assert outcome_of("packages.imports", measured=imports(*faults)) == f"failed: {words}"
+    assert check_outcome("packages.imports", measured=imports(*faults)) == f"failed: {words}"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +105,7 @@ def test_how_bad_it_is(faults: tuple[dict[str, Any], ...], severity: str) -> Non
 def test_a_cause_that_another_check_names_is_not_told_twice(changes: dict[str, Changes]) -> None:
     faults = imports(failed("vision", NMS), failed("timm", NMS, through=["timm", "vision"]))
     merged = {**changes, "measured": {**changes.get("measured", {}), **faults}}
-    assert outcome_of("packages.imports", **merged).startswith("skipped: what cannot be imported has its cause in")
+    assert check_outcome("packages.imports", **merged).startswith("skipped: what cannot be imported has its cause in")
 
 
 @pytest.mark.parametrize(("package", "severity"), [("vision", "error"), ("timm", "warning")])
@@ -110,9 +116,9 @@ def test_a_requirement_that_is_not_met_is_an_error_where_the_import_fails(packag
 
 
 def test_what_works_passes_and_what_was_not_tried_is_skipped() -> None:
-    assert outcome_of("packages.imports", measured=imports()) == "passed"
+    assert check_outcome("packages.imports", measured=imports()) == "passed"
     lost = {"torch": None, "lost": ["torch"], "missing": {"torch": "it crashed"}}
-    assert outcome_of("packages.imports", measured={**imports(), **lost}).startswith("skipped: torch cannot")
+    assert check_outcome("packages.imports", measured={**imports(), **lost}).startswith("skipped: torch cannot")
 
 
 def test_numpy_complains_of_torch_itself() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.changed_case import Changes, outcome_of
+from tests.support.changed_case import Changes, check_outcome
 
 EFA = "/opt/amazon/efa"
 FABRIC, TOOL, PLUGIN = (
@@ -29,7 +29,7 @@ LACKS = {"missing": ["libgone.so.9"]}
     ],
 )
 def test_what_fi_info_does(run: Changes, check: str, outcome: str) -> None:
-    assert outcome_of(check, tools=run).startswith(outcome)
+    assert check_outcome(check, tools=run).startswith(outcome)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_what_fi_info_does(run: Changes, check: str, outcome: str) -> None:
 )
 def test_a_tool_that_lacks_a_library_is_told_once(rc: int, lacks: Changes, outcome: str) -> None:
     changes = {"tools": {"fi_info --version": {"rc": rc}}, "closures": {TOOL: lacks}}
-    assert outcome_of("libfabric.fi-info", **changes).startswith(outcome)
+    assert check_outcome("libfabric.fi-info", **changes).startswith(outcome)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_tool_that_lacks_a_library_is_told_once(rc: int, lacks: Changes, outco
     ],
 )
 def test_fi_info_shows_what_is_used(changes: dict[str, Changes], outcome: str) -> None:
-    assert outcome_of("libfabric.same", **changes).startswith(outcome)
+    assert check_outcome("libfabric.same", **changes).startswith(outcome)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_fi_info_shows_what_is_used(changes: dict[str, Changes], outcome: str) -
 )
 def test_a_second_libfabric_that_another_check_reports(requester: str, outcome: str) -> None:
     closures = {requester: {"libraries": {"libfabric.so.1": OTHER}}}
-    assert outcome_of("libfabric.single", files={OTHER: FILE}, closures=closures) == outcome
+    assert check_outcome("libfabric.single", files={OTHER: FILE}, closures=closures) == outcome
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,5 @@ def test_the_providers_that_libfabric_opens(changes: dict[str, Changes], outcome
         PROVIDER.replace("x-fi", "y-fi"): {"size": 1, "target": PROVIDER},
     }
     closures = {ELSEWHERE: LACKS, beside: LACKS, PROVIDER.replace("x-fi", "y-fi"): LACKS, **changes.get("closures", {})}
-    actual = outcome_of("libfabric.providers", files=files, **{**changes, "closures": closures})
+    actual = check_outcome("libfabric.providers", files=files, **{**changes, "closures": closures})
     assert actual.startswith(outcome)

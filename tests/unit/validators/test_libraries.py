@@ -33,8 +33,8 @@ def loaded(inspection: Inspection) -> str:
     assert tree
     try:
         test_libraries.test_load(inspection, tree.files, tree.libraries, Requirement())
-    except UnmetError as unmet:
-        return str(unmet)
+    except UnmetError as failure:
+        return str(failure)
     return ""
 
 

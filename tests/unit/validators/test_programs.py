@@ -8,7 +8,7 @@ from rdma_images.inspection.measurements import Programs, StartedProgram
 from rdma_images.validate.probes import programs as probe
 from rdma_images.validate.pytest_plugin import Requirement, UnmetError
 from tests.support import validators_called
-from tests.support.changed_case import changed, outcome_of
+from tests.support.changed_case import changed, check_outcome
 from validators.test_programs import test_entry_point as check_entry_point
 
 
@@ -66,7 +66,7 @@ def test_an_entry_point_that_drops_the_command(case: dict[str, Any], severity: s
 
 
 def test_what_starts_the_command_passes_and_what_is_unknown_is_skipped() -> None:
-    assert outcome_of("programs.command", measured={"entry": {"given": {}, "removed": []}}) == "passed"
-    assert outcome_of("programs.command", measured={"entry": None}) == "skipped: the entry point was not started"
+    assert check_outcome("programs.command", measured={"entry": {"given": {}, "removed": []}}) == "passed"
+    assert check_outcome("programs.command", measured={"entry": None}) == "skipped: the entry point was not started"
     absent = ended(["/start.sh"], 127, "", {**SCRIPT, "fault": probe.NO_INTERPRETER})
-    assert outcome_of("programs.command", **absent) == "skipped: a program is not started: see programs.entry-point"
+    assert check_outcome("programs.command", **absent) == "skipped: a program is not started: see programs.entry-point"

@@ -41,13 +41,13 @@ TORCH_IN_CONDA = {**BOTH, **OF_CONDA, **wheel(IN_CONDA, "torch")}
 VENV_OVER_SYSTEM = {**BOTH, **of_venv(True), **wheel(IN_SYSTEM, "torch")}
 
 
-def check_of(check: str, files: Files, env: dict[str, str | None] | None = None, entry: tuple[str, ...] = ()) -> Check:
+def run_check(check: str, files: Files, env: dict[str, str | None] | None = None, entry: tuple[str, ...] = ()) -> Check:
     """Return what a check makes of the base for EFA with these files."""
     image = base("efa").changed(ImageChange.model_validate({"files": files, "env": env or {}, "entrypoint": entry}))
     return run.run_checks({"image": image}, {"image": {check}})["image"][0]
 
 
-def path_of(*folders: str) -> dict[str, str | None]:
+def path_variable(*folders: str) -> dict[str, str | None]:
     return {"PATH": ":".join(folders)}
 
 
@@ -88,7 +88,7 @@ def path_of(*folders: str) -> dict[str, str | None]:
     ],
 )
 def test_the_python_with_torch_comes_first(files: Files, folders: tuple[str, ...], expected: str) -> None:
-    check = check_of("environment.path", files, path_of(*folders))
+    check = run_check("environment.path", files, path_variable(*folders))
     assert check.outcome == ("failed" if expected else "passed")
     assert expected in check.actual
     assert not expected or "first in PATH" in check.fix
@@ -108,13 +108,13 @@ def test_the_python_with_torch_comes_first(files: Files, folders: tuple[str, ...
     ],
 )
 def test_what_activates_an_environment_chooses_its_python(files: Files, entry: tuple[str, ...], reported: bool) -> None:
-    check = check_of("environment.path", {**TORCH_IN_CONDA, **files}, path_of(SYSTEM, CONDA), entry)
+    check = run_check("environment.path", {**TORCH_IN_CONDA, **files}, path_variable(SYSTEM, CONDA), entry)
     assert (check.outcome == "failed") is reported
 
 
 @pytest.mark.parametrize(("folder", "reported"), [("/opt/amazon/openmpi/bin/", False), ("/opt/hpcx/ompi/bin", True)])
 def test_a_slash_at_the_end_is_the_same_folder(folder: str, reported: bool) -> None:
-    check = check_of("environment.path", {}, {**path_of(folder, SYSTEM), "OPAL_PREFIX": "/opt/amazon/openmpi"})
+    check = run_check("environment.path", {}, {**path_variable(folder, SYSTEM), "OPAL_PREFIX": "/opt/amazon/openmpi"})
     assert (check.outcome == "failed") is reported
 
 
@@ -122,7 +122,7 @@ def module(*needed: str, **more: str) -> dict[str, object]:
     return {"library": {"needed": [*needed, "libc.so.6"], **more}}
 
 
-ONE_OF_TWO = {
+TWO_TORCHES = {
     "_C": module("libtorch_cuda.so"),
     "_more_C": module("libtorch_cuda.so", "libfast.so.1"),
 }
@@ -148,7 +148,7 @@ OF_TORCH = {
             {FLASH: module("libtorch_cuda.so", "libnuma.so.1"), f"{IN_SYSTEM}/other.libs/libnuma.so.1": module()},
             "",
         ),
-        ({f"{IN_SYSTEM}/saver/{name}.abi3.so": needs for name, needs in ONE_OF_TWO.items()}, ""),
+        ({f"{IN_SYSTEM}/saver/{name}.abi3.so": needs for name, needs in TWO_TORCHES.items()}, ""),
         ({f"{IN_SYSTEM}/av/_av{n}.abi3.so": module("libtorch.so", f"libavutil.so.{50 + n}") for n in (6, 7)}, ""),
         ({f"{IN_SYSTEM}/tf/_C.abi3.so": module("libtensorflow_cc.so.2", "libmpi.so.40")}, ""),
         ({FLASH: ASKS, **OF_TORCH}, ""),
@@ -169,7 +169,7 @@ OF_TORCH = {
     ],
 )
 def test_what_modules_for_cuda_need_is_there(files: Files, expected: str) -> None:
-    check = check_of("transports.load", files)
+    check = run_check("transports.load", files)
     assert (check.outcome == "failed") is bool(expected)
     assert expected in check.actual
     assert not expected or "deep_ep" in expected or "for CUDA 12.8" in check.fix
@@ -196,7 +196,7 @@ HOOK = "/opt/hook/libhook.so"
     ],
 )
 def test_what_a_preloaded_library_needs_is_there(files: Files, env: dict[str, str | None], expected: str) -> None:
-    check = check_of("environment.files", files, env)
+    check = run_check("environment.files", files, env)
     assert (check.outcome == "failed") is bool(expected)
     assert expected in check.actual
     assert not expected or "no program starts" in check.actual
@@ -244,7 +244,7 @@ CALLS = {
 def test_torch_gets_an_nccl_that_has_what_it_calls(
     files: Files, env: dict[str, str | None], expected: str, fix: str
 ) -> None:
-    check = check_of("torch.closure", files, env)
+    check = run_check("torch.closure", files, env)
     assert (check.outcome == "failed") is bool(expected)
     assert expected in check.actual.partition("\n")[0]
     assert fix in check.fix
@@ -257,7 +257,7 @@ def test_many_symbols_are_counted() -> None:
         "undefined": [f"ncclCall{n}" for n in range(6)],
         "rpath": "$ORIGIN/../../nvidia/nccl/lib",
     }
-    check = check_of("torch.closure", {**CALLS, f"{WHEEL}/torch/lib/libtorch_cuda.so": {"library": calls}})
+    check = run_check("torch.closure", {**CALLS, f"{WHEEL}/torch/lib/libtorch_cuda.so": {"library": calls}})
     assert check.actual.startswith("torch calls ncclCall0 and 5 others, which NCCL ")
 
 
@@ -265,6 +265,6 @@ def test_a_symbol_that_two_libraries_call_is_counted_once() -> None:
     calls: dict[str, object] = {"needed": ["libnccl.so.2"], "undefined": ["ncclCall0", "ncclCall1"]}
     calls["rpath"] = "$ORIGIN/../../nvidia/nccl/lib"
     files = {f"{WHEEL}/torch/lib/{name}": {"library": calls} for name in ("libtorch_cuda.so", "libtorch_python.so")}
-    assert check_of("torch.closure", {**CALLS, **files}).actual.startswith(
+    assert run_check("torch.closure", {**CALLS, **files}).actual.startswith(
         "torch calls ncclCall0 and ncclCall1, which "
     )
