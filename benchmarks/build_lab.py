@@ -93,10 +93,10 @@ class BuildLab:
 
     def used(self) -> int:
         """Return bytes of the engine's disk."""
-        return disk_space.used_bytes(layout().data)
+        return disk_space.used_bytes(layout().data_folder)
 
     def _blob(self, digest: str) -> dict[str, Any]:
-        blobs = layout().data / "containerd" / "io.containerd.content.v1.content" / "blobs"
+        blobs = layout().data_folder / "containerd" / "io.containerd.content.v1.content" / "blobs"
         content: dict[str, Any] = json.loads((blobs / digest.replace(":", "/")).read_text(encoding="utf-8"))
         return content
 

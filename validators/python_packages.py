@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
 
-from rdma_images.chain.verbs import folder_of
+from rdma_images.chain.verbs import lib_folder
 from rdma_images.inspection.inspection import Inspection, base_name, missing_in
 from rdma_images.inspection.measurements import Closure, Files, Libraries, MeasuredPackages
 from rdma_images.validate.probes.tree import EXTENSION, MODULE
@@ -79,7 +79,7 @@ def lacking_in(files: Files, libraries: Libraries, path: str) -> list[str]:
     """
     missing = [name for name in dict.fromkeys(missing_in(libraries, path)) if not name.startswith(DOCA_LIBRARIES)]
     if WHEELS not in path:
-        folder = folder_of(path)
+        folder = lib_folder(path)
         return [n for n in missing if not (UCX_MODULE.search(path) and f"{folder}/{n}" in files.libraries)]
     bundled = {base_name(p) for p in files.libraries if WHEELS in p or base_name(p).startswith("libpython")}
     return [name for name in missing if name not in bundled and not FRAMEWORK_LIBRARY.match(name)]

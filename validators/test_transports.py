@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from rdma_images.chain.verbs import folder_of
+from rdma_images.chain.verbs import lib_folder
 from rdma_images.facts import facts_file
 from rdma_images.facts.faults import PackageFault, Packages
 from rdma_images.inspection.inspection import (
@@ -228,16 +228,18 @@ def test_own(
         home = f"{PurePosixPath(path).parent.parent}/"
         for name, file in closure(libraries, path).libraries.items():
             beside = [p for p in files.libraries if base_name(p) == name and p.startswith(home)]
-            taken = folder_of(file) in map(folder_of, (f"{folder}/x" for folder in library_path_folders))
+            taken = lib_folder(file) in map(lib_folder, (f"{folder}/x" for folder in library_path_folders))
             if taken and beside and not any(file in (p, resolve_links(files, p)) for p in beside):
-                by_path[f"{path} takes {file} for {name}, and not its own {beside[0]}"] = folder_of(file)
+                by_path[f"{path} takes {file} for {name}, and not its own {beside[0]}"] = lib_folder(file)
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS not in file:
-                by_path[f"{_stem(path)} takes {file}, and not the NVSHMEM of {wheel}: releases do not mix"] = folder_of(
-                    file
+                by_path[f"{_stem(path)} takes {file}, and not the NVSHMEM of {wheel}: releases do not mix"] = (
+                    lib_folder(file)
                 )
             if wheel and NVSHMEM_HOST.fullmatch(name) and WHEELS in file:
                 for other in another_nvshmem(files, wheel.split()[1]):
-                    by_path[f"{_stem(path)} takes {wheel}, and {other} is another: ranks never meet"] = folder_of(other)
+                    by_path[f"{_stem(path)} takes {wheel}, and {other} is another: ranks never meet"] = lib_folder(
+                        other
+                    )
     folders = ", ".join(dict.fromkeys(by_path.values()))
     copies_fix = (
         f"take {folders} out of LD_LIBRARY_PATH, or remove the other copy: of two releases of NVSHMEM the host's "
@@ -312,7 +314,7 @@ def nixl_without_cuda(files: Files, libraries: Libraries) -> str:
     plugins = [path for path in libraries.closures if base_name(path).startswith("libplugin_UCX")]
     homes = {path.rpartition("/")[0] for path in files.libraries if _unmangled(path) == "libuct_cuda"}
     taken = sorted(ucx_files(libraries, plugins))
-    return next((path for path in taken if not homes & {f"{folder_of(path)}/ucx", folder_of(path)}), "")
+    return next((path for path in taken if not homes & {f"{lib_folder(path)}/ucx", lib_folder(path)}), "")
 
 
 @pytest.mark.validator("transports.backends", source=BACKENDS, severity="warning")

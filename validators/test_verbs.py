@@ -8,7 +8,7 @@ import pytest
 from rdma_images.chain.verbs import (
     PROVIDER,
     VERBS,
-    folder_of,
+    lib_folder,
     opened_providers,
     provider_folders,
     provider_suffixes,
@@ -54,7 +54,7 @@ def drivers_named(inspection: Inspection) -> list[str]:
 
 def homes(files: Files, libraries: Libraries, fabric: str) -> set[str]:
     """Return the folders of the rdma-core whose provider of the fabric libibverbs opens."""
-    folders = {folder_of(path) for path in provider_files(files, fabric)} & provider_folders(libraries)
+    folders = {lib_folder(path) for path in provider_files(files, fabric)} & provider_folders(libraries)
     return {str(PurePosixPath(folder).parent) if base_name(folder) == "libibverbs" else folder for folder in folders}
 
 
@@ -69,7 +69,7 @@ def test_provider(
     missing = [f"no lib{fabric}-rdmav<ABI>.so"] if not provider else []
     named = fabric in drivers_named(inspection)
     missing += [f"no {fabric}.driver"] if not driver and not named else []
-    is_opened = any(not opened or folder_of(p) in opened for p in provider)
+    is_opened = any(not opened or lib_folder(p) in opened for p in provider)
     is_announced = named or any(str(PurePosixPath(p).parent) in (read or {"/etc/libibverbs.d"}) for p in driver)
     misplaced = [*(provider if not is_opened else ()), *(driver if not is_announced else ())]
     reason = f"it finds {' and '.join(missing)}" if missing else f"it does not look for {' and '.join(misplaced)}"
@@ -92,7 +92,7 @@ def test_verbs_loader(
     home = homes(files, libraries, fabric) or pytest.skip("libibverbs opens no provider: see verbs.provider")
     intended: dict[str, list[str]] = {}
     for name in ("libibverbs.so.1", *(["libefa.so.1"] if fabric == "efa" else [])):
-        beside = [p for p in inspection.libraries_named(name.removesuffix(".1")) if folder_of(p) in home]
+        beside = [p for p in inspection.libraries_named(name.removesuffix(".1")) if lib_folder(p) in home]
         intended |= {name: beside} if beside else {}
     if not intended:
         pytest.skip("the provider stands alone: there is no library beside it")
@@ -181,7 +181,7 @@ def test_verbs_single(
     paths = inspection.libraries_named("libibverbs.so") or pytest.skip("the image has no libibverbs")
     # One that the loader takes instead of the providers' own has a check of its own.
     home, used = homes(files, libraries, fabric), libraries.resolved["libibverbs.so.1"].file
-    spare, no_provider = [path for path in paths if path != used and folder_of(path) not in home], ""
+    spare, no_provider = [path for path in paths if path != used and lib_folder(path) not in home], ""
     if spare and not home and provider_files(files, fabric):
         spare, no_provider = [used], ", which opens no provider of the fabric"
     is_single = not spare or len(paths) == 1

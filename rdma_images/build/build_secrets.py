@@ -44,17 +44,17 @@ def provide_secrets(
     with _secrets_folder() as folder:
         _check_size(mirrors.ca_bundle)
         files = {"ca-bundle": mirrors.ca_bundle}
-        own_texts = {
+        texts_by_id = {
             name: resolve_secret(reference, named_in=f"matrix.yaml, secret {name}")
             for name, reference in (references or {}).items()
         }
-        for name, text in own_texts.items():
+        for name, text in texts_by_id.items():
             if len(text.encode()) > MAX_SECRET_BYTES:
                 raise RefusedError(
                     f"matrix.yaml, secret {name}: more than {MAX_SECRET_BYTES} bytes, which BuildKit does not take\n"
                     "keep only what the stage needs"
                 )
-        for secret, text in {**secret_texts(list(supplies), mirrors, indexes), **own_texts}.items():
+        for secret, text in {**secret_texts(list(supplies), mirrors, indexes), **texts_by_id}.items():
             files[secret] = folder / secret
             files[secret].touch(mode=0o600)
             files[secret].write_text(text, encoding="utf-8")
@@ -142,8 +142,8 @@ def _line(supply: Supply) -> str:
     return "".join(f"{line} {extra['components']}\n" for line in lines)
 
 
-def _apt_config(own_sources: bool) -> str:
-    """Return apt.conf(5): the CA bundle, logins, retries, and with `own_sources` this tool's sources for the base's.
+def _apt_config(has_sources: bool) -> str:
+    """Return apt.conf(5): the CA bundle, logins, retries, and with `has_sources` this tool's sources for the base's.
 
     dpkg waits for the disk at every file, so that a machine which loses its power has whole packages; of a step that
     loses it nothing is kept.
@@ -154,7 +154,7 @@ def _apt_config(own_sources: bool) -> str:
         f'Acquire::https::CaInfo "{SECRETS_FOLDER}/ca-bundle";',
         f'Dir::Etc::netrc "{SECRETS_FOLDER}/apt-auth";',
     ]
-    if own_sources:
+    if has_sources:
         lines += [f'Dir::Etc::sourcelist "{SECRETS_FOLDER}/apt-sources";', 'Dir::Etc::sourceparts "/dev/null";']
     return "\n".join(lines) + "\n"
 

@@ -100,7 +100,7 @@ def _bake(
     targets = _targets(specs, supplies, contexts, project, revision, progress)
     file = bake.bake_file(targets, list(contexts.helpers.values()))
     with _secret_files(specs, supplies, contexts, project) as secret_files:
-        baking = run_bake.Bake(engine, options, secret_files)
+        baking = run_bake.BakeCommand(engine, options, secret_files)
 
         def build_system_layers(ids: Sequence[str]) -> None:
             if not options.no_cache:  # else the image would not take them from there
@@ -111,10 +111,10 @@ def _bake(
 
         stand_ins = {image_id: preflight.rehearsed_ids(supplied) for image_id, supplied in supplies.items()}
         with _unlocked_to_compile(specs, stand_ins, lock):
-            compile_stage = partial(baking.stage, with_wheels)
+            compile_stage = partial(baking.export_stage, with_wheels)
             compiled = source_wheels.provide_contexts(specs, stand_ins, compile_stage, progress, options.layers)
         with_all = bake.with_contexts(with_wheels, compiled)
-        baking.images(with_all, targets)
+        baking.build_images(with_all, targets)
     if not wheel_contexts.are_names_kept():
         docker_command.remove_images(engine, *wheels.image_refs)  # the built images keep the layers
     return supplies, wheels
@@ -311,7 +311,7 @@ def require_space(specs: Sequence[BuildSpec], engine: Engine, handed_over: bool)
     `handed_over`: whether the wheels' layers are made before, and not by the Dockerfile's stages.
     Raises RdmaImagesError with what is needed, what is free, where, and the fix.
     """
-    data = _engine_data(engine)
+    data = _engine_data_folder(engine)
     if data is None:
         return
     new_sizes = {w.sha256: w.size for spec in specs if not _has_wheels(spec, engine) for w in spec.lock.wheels}
@@ -328,12 +328,12 @@ def _has_wheels(spec: BuildSpec, engine: Engine) -> bool:
     return bool(docker_command.labelled(engine, *wheel_labels))
 
 
-def _engine_data(engine: Engine) -> Path | None:
+def _engine_data_folder(engine: Engine) -> Path | None:
     """Return the engine's data folder, or None where its disk is another machine's or this user may not look at it."""
     if not engine.host.startswith("unix://"):
         return None
     if engine.kind == "private":
-        return layout().data
+        return layout().data_folder
     folder = docker_command.run(engine, "info", "--format", "{{.DockerRootDir}}").stdout.strip()
     try:
         return Path(folder) if folder and Path(folder).is_dir() else None

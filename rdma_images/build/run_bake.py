@@ -82,14 +82,14 @@ def options(
 
 
 @dataclass(frozen=True)
-class Bake:
+class BakeCommand:
     """Runs `docker buildx bake` in an engine. Its methods raise RdmaImagesError where a build fails."""
 
     engine: Engine
     options: Options
     secret_files: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)  # by target and name of the secret
 
-    def images(self, file: Mapping[str, Any], targets: Sequence[bake.ImageTarget]) -> None:
+    def build_images(self, file: Mapping[str, Any], targets: Sequence[bake.ImageTarget]) -> None:
         """Build images, their progress live on a terminal and in plain lines elsewhere."""
         outputs = {bake.image_name(target.image.id): self._output(target) for target in targets}
         ids = [target.image.id for target in targets]
@@ -114,7 +114,7 @@ class Bake:
             early = f"type=image,store=false,{bake.COMPRESSIONS[self.options.compression]}"
         self._build_in_plain_lines(targets, dict.fromkeys(targets["group"]["default"]["targets"], early), ids)
 
-    def stage(self, file: Mapping[str, Any], image_id: str, stage: str, folder: Path) -> None:
+    def export_stage(self, file: Mapping[str, Any], image_id: str, stage: str, folder: Path) -> None:
         """Build one stage of an image, and write its files to `folder`."""
         outputs = {bake.image_name(image_id): f"type=local,dest={folder}"}
         self._build_in_plain_lines(bake.stage_file(file, image_id, stage), outputs, [image_id])

@@ -246,7 +246,7 @@ def fetch_from_registry(key: str, repository: Repository, folder: Path, progress
     if not name or "/" in name:
         raise registry_errors.MalformedError(f"{repository.ref}:{_registry_tag(key)} is no wheel\ndelete the tag there")
     save = partial(repository.save, wheel.digest, folder / name, threading.Event())
-    registry_errors.retry_cache(save, progress)
+    registry_errors.retry_cached(save, progress)
     progress(f"{name}: compiled before, {format_megabytes(wheel.size)} taken from {repository.ref}")
     return True
 
@@ -258,7 +258,7 @@ def send_to_registry(key: str, repository: Repository, folder: Path, progress: P
         PublishError: The registry does not take it.
     """
     (wheel,) = folder.glob("*.whl")
-    registry_errors.retry_cache(partial(_send_wheel, key, repository, wheel), progress)
+    registry_errors.retry_cached(partial(_send_wheel, key, repository, wheel), progress)
     progress(f"{wheel.name}: sent to {repository.ref}")
 
 

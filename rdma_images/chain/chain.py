@@ -7,7 +7,7 @@ from typing import get_args
 from rdma_images.chain import links
 from rdma_images.chain.nccl_environment import DEFAULT_PLUGIN, nccl_environment, plugin_names
 from rdma_images.chain.verbs import opened_providers
-from rdma_images.chain.verbs_links import DRIVERS, OWN_NETWORK, rdma_links
+from rdma_images.chain.verbs_links import DRIVERS, NCCL_NETWORK, rdma_links
 from rdma_images.core.errors import RefusedError, suggestion
 from rdma_images.core.image import FABRIC_TITLES
 from rdma_images.core.plain import plain
@@ -19,7 +19,7 @@ from rdma_images.inspection.measurements import Measured
 
 FABRICS = get_args(Chain.model_fields["fabric"].annotation)
 SOCKET = "socket"
-NOT_FOR_A_PROCESS = ("HOME", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
+IGNORED_VARIABLES = ("HOME", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
 VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
@@ -103,7 +103,7 @@ def _build_chain(inspection: Inspection, fabric: str, instance: str, reached_lin
         start = f"{prefix}it" if prefix else "It"
         outcome, answer = "unknown", f"{start} cannot be said what {library} would use: {unmeasured.unknown}"
     else:
-        steps = [link for link in reached_links if link.name in links.PATH_LINKS[fabric] and link.value != OWN_NETWORK]
+        steps = [link for link in reached_links if link.name in links.PATH_LINKS[fabric] and link.value != NCCL_NETWORK]
         outcome, answer = "fabric", f"{prefix}{library} would use {FABRIC_TITLES[fabric]}: {_describe_path(steps)}"
     ref = inspection.subject.ref
     return Chain.model_validate(
@@ -158,7 +158,7 @@ def network_request(image_config: ImageConfig, measured: Measured, product: str 
         "environment": {
             name: value
             for name, value in environment.items()
-            if value != image_config.environment.get(name) and name not in NOT_FOR_A_PROCESS
+            if value != image_config.environment.get(name) and name not in IGNORED_VARIABLES
         },
         "removed": entry.removed if entry else [],
         "product": product,

@@ -10,7 +10,7 @@ PROVIDER = re.compile(r"lib(\w+)-rdmav(\d+)\.so")  # of libibverbs: the driver's
 VERBS = "libibverbs.so.1"
 
 
-def folder_of(path: str) -> str:
+def lib_folder(path: str) -> str:
     """Return the folder of a file, as it is called where /lib is a link into /usr."""
     folder = str(PurePosixPath(path).parent)
     return f"/usr{folder}" if folder.startswith("/lib") else folder
@@ -28,9 +28,9 @@ def provider_folders(libraries: Libraries) -> set[str]:
 
     Its own, then where the loader finds libibverbs itself.
     """
-    folders = {folder_of(word) for word in search_words(libraries) if "/lib%s-rdmav" in word}
+    folders = {lib_folder(word) for word in search_words(libraries) if "/lib%s-rdmav" in word}
     file = libraries.resolved[VERBS].file
-    return folders | ({folder_of(file)} if folders and file else set())
+    return folders | ({lib_folder(file)} if folders and file else set())
 
 
 def provider_suffixes(libraries: Libraries) -> set[str]:
@@ -43,4 +43,4 @@ def opened_providers(files: Files, libraries: Libraries) -> dict[str, str]:
     folders, endings = provider_folders(libraries), tuple(provider_suffixes(libraries))
     drivers = {path: m.group(1) for path in files.libraries if (m := PROVIDER.fullmatch(base_name(path)))}
     drivers = {path: driver for path, driver in drivers.items() if not endings or path.endswith(endings)}
-    return {path: driver for path, driver in drivers.items() if not folders or folder_of(path) in folders}
+    return {path: driver for path, driver in drivers.items() if not folders or lib_folder(path) in folders}

@@ -14,7 +14,7 @@ from rdma_images.inspection.inspection import Inspection, base_name, describe_mi
 
 DRIVERS = {"erdma": "erdma", "ib": "mlx5"}
 BUILT_IN = "ib"  # NCCL's name of its own network, for NCCL_NET
-OWN_NETWORK = "NCCL's own"
+NCCL_NETWORK = "NCCL's own"
 IB_DISABLE = "NCCL_IB_DISABLE"  # which NCCL reads for its own network, and no plugin of SHARP
 SHARP = "nccl-rdma-sharp-plugins"
 # Mellanox/nccl-rdma-sharp-plugins 2f5ac02 and all its releases since 2.0.0: NCCL_PARAM in src/ib_plugin.c,
@@ -106,9 +106,9 @@ def _network_link(inspection: Inspection) -> Link:
             return Link(name="network", unknown=f"{file} was not run: it may be the network of NCCL_NET={requested}")
         fault = f"NCCL_NET={requested} names a network that the image does not have"
         return Link(name="network", how="executed", fault=fault)
-    own_link = Link(name="network", value=OWN_NETWORK, how="executed" if inspection.measured.network else "read")
+    default = Link(name="network", value=NCCL_NETWORK, how="executed" if inspection.measured.network else "read")
     if not file or requested.lower() == BUILT_IN or (is_sharp and _is_set(environment, variable)):
-        return own_link
+        return default
     words = [line.text for line in run.log] if run else []
     value = f"{network} of {base_name(file)}".removeprefix(" of ")
     unread = is_sharp and _is_set(environment, IB_DISABLE)

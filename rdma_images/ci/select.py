@@ -37,7 +37,7 @@ def select_images(
     """
     selected = tuple(images)
     if since is not None:
-        earlier_digests = digests_at(since, progress)
+        earlier_digests = digests_of_commit(since, progress)
         selected = changed_images(selected, digests(progress), earlier_digests)
         progress(f"{len(selected)} of {len(images)} images have changed since {since}")
     if part is not None:
@@ -116,7 +116,7 @@ def changed_images(
     return tuple(image for image in images if earlier_digests.get(image.id) != current[image.id])
 
 
-def digests_at(commit: str, progress: Progress = silent) -> dict[str, str]:
+def digests_of_commit(commit: str, progress: Progress = silent) -> dict[str, str]:
     """Return `digests` of another commit, computed by that commit's code in a git worktree.
 
     A commit whose code cannot do that (too old, or broken) gives no digests: every image is built then. Raises

@@ -28,8 +28,8 @@ def status(_: Context, json: bool = False) -> None:
     from rdma_images.engine import status
     from rdma_images.layers import layer_store
 
-    state = status.status(layer_store.size_limit())
-    show(dumps(state.json(), indent=2) if json else status.table(state))
+    engine_status = status.status(layer_store.size_limit())
+    show(dumps(engine_status.json(), indent=2) if json else status.table(engine_status))
 
 
 @verb("engine.down --purge", help={"purge": "Also remove its data: images, caches, its own packages."})

@@ -9,12 +9,12 @@ from rdma_images.facts import Facts
 ALL = "fabric"  # the value of the axis `gpu` that stands for every GPU of the fabric
 
 
-def architecture_of(capability: str) -> str:
+def architecture_name(capability: str) -> str:
     """Return the name of the real code for a compute capability: "sm_90" for "9.0"."""
     return f"sm_{capability.replace('.', '')}"
 
 
-def capability_of(architecture: str) -> str:
+def compute_capability(architecture: str) -> str:
     """Return the compute capability of an architecture: "9.0" for "sm_90"."""
     number = architecture.removeprefix("sm_")
     return f"{number[:-1]}.{number[-1]}"
@@ -24,12 +24,12 @@ def known_architectures(facts: Facts) -> list[str]:
     """Return every architecture that a known GPU has or a known compiler can compile for, the oldest first."""
     capabilities = {gpu.capability for gpu in facts.gpus.gpus.values()}
     compiled = (cap for major in facts.cuda.majors.values() for cap in major.capabilities)
-    return [architecture_of(cap) for cap in sorted(capabilities.union(compiled), key=versions.sort_key)]
+    return [architecture_name(cap) for cap in sorted(capabilities.union(compiled), key=versions.sort_key)]
 
 
 def architectures_by_name(facts: Facts) -> dict[str, str]:
     """Return the architecture of each known GPU by its name in small letters: "h100" -> "sm_90"."""
-    return {name.lower(): architecture_of(gpu.capability) for name, gpu in facts.gpus.gpus.items()}
+    return {name.lower(): architecture_name(gpu.capability) for name, gpu in facts.gpus.gpus.items()}
 
 
 def compiler_capabilities(cuda: str, facts: Facts) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def resolve_architectures(choice: str, fabric: Fabric, cuda: str, facts: Facts) 
         return (choice,)
     supported = compiler_capabilities(cuda, facts)
     return tuple(
-        architecture_of(cap)
+        architecture_name(cap)
         for cap in _oldest_by_generation(cap for cap in fabric_capabilities(fabric, facts) if cap in supported)
     )
 
@@ -73,7 +73,7 @@ def runs_on_any(architecture: str, types: Iterable[str], facts: Facts) -> bool:
 
     Raises RefusedError for a type that facts/instances.yaml does not have.
     """
-    code = capability_of(architecture)
+    code = compute_capability(architecture)
     gpus = (facts.instances.find(name).gpu for name in types)
     capabilities = [facts.gpus.gpus[gpu].capability for gpu in gpus if gpu]
     return any(versions.major(cap) == versions.major(code) and versions.at_least(cap, code) for cap in capabilities)

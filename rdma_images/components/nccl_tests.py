@@ -6,7 +6,7 @@ from typing import get_args
 
 from rdma_images.components import cuda, efa_installer, gpus
 from rdma_images.components.definition import Axis, Combination, ComponentDefinition, download_source, sorted_versions
-from rdma_images.core.image import UNWRITTEN, Details, Fabric, Image, machine_of
+from rdma_images.core.image import UNWRITTEN, Details, Fabric, Image, machine_name
 from rdma_images.core.source import Source
 from rdma_images.facts import Facts
 from rdma_images.facts.nccl_tests import Backend
@@ -61,7 +61,9 @@ def _details(combination: Combination, facts: Facts) -> NcclTestsDetails:
         if combination["fallback"] == "refuse"
         else (),
         # Debian's and Ubuntu's place: the list of files of libopenmpi-dev.
-        mpi=efa_installer.OPEN_MPI if has_mpi else f"/usr/lib/{machine_of(combination['platform'])}-linux-gnu/openmpi",
+        mpi=efa_installer.OPEN_MPI
+        if has_mpi
+        else f"/usr/lib/{machine_name(combination['platform'])}-linux-gnu/openmpi",
         mpi_packages="" if has_mpi else "openmpi-bin",
         mpi_headers="" if has_mpi else "libopenmpi-dev",
     )

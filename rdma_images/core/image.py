@@ -10,7 +10,7 @@ Platform = Literal["linux/amd64", "linux/arm64"]
 MACHINES: Mapping[Platform, str] = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
-def machine_of(platform: str) -> str:
+def machine_name(platform: str) -> str:
     """Return the machine of a platform, with or without a variant; "" for a platform that no image is built for."""
     name = "/".join(platform.split("/")[:2])
     return next((machine for supported, machine in MACHINES.items() if supported == name), "")

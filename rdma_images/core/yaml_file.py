@@ -269,7 +269,7 @@ def _sentence(error: Any, lines: Mapping[YamlPath, tuple[str, int]], name: str, 
     inside = ".".join(map(str, _position(loc[:-1], lines))) or "the file"
     match error["type"]:
         case "extra_forbidden":
-            allowed = _known_keys(model, loc[:-1])
+            allowed = _model_keys(model, loc[:-1])
             return f"{where}: unknown key {str(loc[-1])!r} in {inside}: {suggestion(str(loc[-1]), allowed)}"
         case "missing":
             return f"{where}: {inside} has no {str(loc[-1])!r}: add it"
@@ -319,7 +319,7 @@ def _position(loc: YamlPath, lines: Mapping[YamlPath, tuple[str, int]]) -> YamlP
     return steps
 
 
-def _known_keys(model: type[BaseModel], steps: YamlPath) -> list[str]:
+def _model_keys(model: type[BaseModel], steps: YamlPath) -> list[str]:
     """Return the keys that the models at `steps` know, as they are written in the file."""
     current = [model]
     for step in steps:

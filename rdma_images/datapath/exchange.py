@@ -83,12 +83,12 @@ def _run_both_sides(lab: Lab, exchange: Exchange) -> tuple[TaskResult, TaskResul
 
 def find_fault(exchange: Exchange, server: TaskResult, client: TaskResult | None, packet_count: int) -> str:
     """Return why the exchange failed, in one line; empty where it passed."""
-    outputs = {end: result for end, result in (("server", server), ("client", client)) if result}
-    for end, result in outputs.items():
+    outputs = {side: result for side, result in (("server", server), ("client", client)) if result}
+    for side, result in outputs.items():
         if match := WRONG_DATA.search(result.output):
-            return f"the {end} received other data than was sent: {match[0]!r}"
+            return f"the {side} received other data than was sent: {match[0]!r}"
     # Where both failed, either can have failed because the other did.
-    if failures := [f"the {end} {_describe_end(result)}" for end, result in outputs.items() if result.status]:
+    if failures := [f"the {side} {_describe_result(result)}" for side, result in outputs.items() if result.status]:
         return "; ".join(failures)
     if client is None:
         return "the server ended before a client came"
@@ -99,9 +99,9 @@ def find_fault(exchange: Exchange, server: TaskResult, client: TaskResult | None
     return ""
 
 
-def _describe_end(result: TaskResult) -> str:
+def _describe_result(result: TaskResult) -> str:
     """Return how a program ended and its last lines, on one line; also what it printed of lost packets before."""
-    end = "was stopped at its time limit" if result.status == 137 else f"ended with status {result.status}"
+    side = "was stopped at its time limit" if result.status == 137 else f"ended with status {result.status}"
     lines = [line.strip() for line in result.output.splitlines() if line.strip()]
     relevant = dict.fromkeys((*filter(LOST.search, lines), *lines[-2:]))
-    return f"{end}: {' / '.join(relevant) or 'it said nothing'}"
+    return f"{side}: {' / '.join(relevant) or 'it said nothing'}"

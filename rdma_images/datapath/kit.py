@@ -104,7 +104,7 @@ def _kernel(folder: Path, progress: Progress) -> Path:
     metapackage = unpacked.fetch((packages.KERNEL,), packages.SUITE, folder / "kernel-name")
     version = unpacked.fetched_packages(metapackage)[packages.KERNEL]
     with locking.hold(f"apt-{packages.SUITE}", f"asking for the kernel {version}", progress):
-        apt = unpacked.apt(packages.SUITE, unpacked.folder_of("apt", packages.SUITE))
+        apt = unpacked.apt(packages.SUITE, unpacked.cache_path("apt", packages.SUITE))
         match = re.search(r"Depends: (linux-image-\S+)", apt.run("apt-cache", "depends", packages.KERNEL))
     if not match:
         raise RdmaImagesError(

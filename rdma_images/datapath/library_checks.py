@@ -98,7 +98,7 @@ def check_memlock(lab: Lab) -> Check:
         return skipped(MEMLOCK, "the image has no su, so no user can log in")
     allowed = parse_memlock(lab.login)
     if allowed is None:
-        return failed(MEMLOCK, f"a login of {lab.survey.user[0]} said {_one_line(lab.login)}")
+        return failed(MEMLOCK, f"a login of {lab.survey.user[0]} said {_in_one_line(lab.login)}")
     return passed(MEMLOCK, allowed) if allowed == "unlimited" else failed(MEMLOCK, f"{allowed} KiB")
 
 
@@ -110,7 +110,7 @@ def device(lab: Lab) -> Check:
         return passed(DEVICE, state[1])
     # libibverbs warns of every provider that it cannot load; this adapter's is the one that matters.
     relevant = [line for line in result.output.splitlines() if "rxe" in line]
-    output = _one_line(TaskResult(result.status, "\n".join(relevant) or result.output))
+    output = _in_one_line(TaskResult(result.status, "\n".join(relevant) or result.output))
     return failed(DEVICE, state[1] if state else f"ibv_devinfo said {output}")
 
 
@@ -121,10 +121,10 @@ def _complaint(lab: Lab, libraries: Iterable[str]) -> str:
     if match := re.search(r"cannot be preloaded \((.*)\)", result.output):
         return match[1]
     # What cannot be ignored, a missing symbol or version, ends the program before it begins.
-    return _one_line(result) if result.status else ""
+    return _in_one_line(result) if result.status else ""
 
 
-def _one_line(result: TaskResult) -> str:
+def _in_one_line(result: TaskResult) -> str:
     """Return what a program printed, on one line."""
     lines = [line.strip() for line in result.output.splitlines() if line.strip()]
     return " / ".join(lines)[:300] or f"nothing, and ended with status {result.status}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdma_images.datapath.packages import TOOLS
 
 # Tools that come only with the image: what they link to is not in every image.
-OWN_TOOLS = ("ib_write_bw", "mpirun", "su")
+IMAGE_TOOLS = ("ib_write_bw", "mpirun", "su")
 OUTSIDE = "/.datapath/bin"
 SHELL = f"{OUTSIDE}/sh"
 
@@ -36,28 +36,28 @@ class Survey:
 
 def command(user: str) -> str:
     """Return the command whose output `parse` takes; `user` as in an image's configuration."""
-    return shlex.join((f"{OUTSIDE}/survey", user.partition(":")[0], *TOOLS, *OWN_TOOLS))
+    return shlex.join((f"{OUTSIDE}/survey", user.partition(":")[0], *TOOLS, *IMAGE_TOOLS))
 
 
 def parse(text: str) -> Survey:
     """Return the survey that the guest wrote, parsed. No file name of an image stops it."""
     lines = [(word, value) for word, _, value in (line.partition(" ") for line in text.splitlines()) if value]
 
-    def all_of(kind: str) -> tuple[str, ...]:
+    def values(kind: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(value for word, value in lines if word == kind))
 
-    def pairs_of(kind: str) -> tuple[tuple[str, str], ...]:
-        return tuple((first, second) for first, _, second in (value.partition(" ") for value in all_of(kind)))
+    def pairs(kind: str) -> tuple[tuple[str, str], ...]:
+        return tuple((first, second) for first, _, second in (value.partition(" ") for value in values(kind)))
 
     return Survey(
-        copies={path: digest for digest, path in pairs_of("copy")},
-        loaded=next(iter(all_of("loaded")), None),
-        patterns=all_of("pattern"),
-        drivers=all_of("driver"),
-        providers=all_of("provider"),
-        libfabric=all_of("libfabric"),
-        tools=dict(pairs_of("tool")),
-        user=_user(next(iter(all_of("user")), "root 0 0")),
+        copies={path: digest for digest, path in pairs("copy")},
+        loaded=next(iter(values("loaded")), None),
+        patterns=values("pattern"),
+        drivers=values("driver"),
+        providers=values("provider"),
+        libfabric=values("libfabric"),
+        tools=dict(pairs("tool")),
+        user=_user(next(iter(values("user")), "root 0 0")),
     )
 
 

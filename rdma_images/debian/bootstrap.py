@@ -180,14 +180,16 @@ def base(
         if reason := obstacle(name, platform):
             raise RdmaImagesError(f"{label} cannot be bootstrapped: {reason}\n{NO_BOOTSTRAP_FIX}")
         apt = unpacked.apt(
-            SUITES[name].codename, unpacked.folder_of("apt", f"base-{label}"), snapshot.archives if snapshot else None
+            SUITES[name].codename,
+            unpacked.cache_path("apt", f"base-{label}"),
+            snapshot.archives if snapshot else None,
         )
         if snapshot and apt.state() != snapshot.archive:
             raise RdmaImagesError(
                 f"{label}: the snapshot {snapshot.archives.main.uri} has another state than the locked one\n"
                 f"find out why; `{COMMAND} lock --debian --upgrade` locks today's"
             )
-        tool = unpacked.fetch(["mmdebstrap"], TOOL_SUITE, unpacked.folder_of("packages", "mmdebstrap"), progress)
+        tool = unpacked.fetch(["mmdebstrap"], TOOL_SUITE, unpacked.cache_path("packages", "mmdebstrap"), progress)
         if existing and (existing.archive, existing.mmdebstrap) == (
             apt.state(),
             unpacked.fetched_packages(tool)["mmdebstrap"],
@@ -309,15 +311,17 @@ def _perl_library(progress: Progress) -> str:
     output = subprocess.run(["perl", "-e", 'printf "%vd", $^V'], capture_output=True, text=True, check=True).stdout
     version = output.rpartition(".")[0]
     packages = [f"perl-modules-{version}", f"libperl{version}"]
-    folder = unpacked.fetch(packages, host_apt.debian().codename, unpacked.folder_of("packages", "perl"), progress)
+    folder = unpacked.fetch(packages, host_apt.debian().codename, unpacked.cache_path("packages", "perl"), progress)
     candidates = [folder / "usr/share/perl" / version, *folder.glob(f"usr/lib/*/perl/{version}")]
     return os.pathsep.join(map(str, candidates))
 
 
 def _default_sources(suite: str, progress: Progress) -> host_apt.Debian:
     """Return Debian's default archives, from its package of apt: an image must not name this host's mirror."""
-    folder = unpacked.fetch(["apt"], suite, unpacked.folder_of("packages", f"apt-{suite}"), progress)
+    folder = unpacked.fetch(["apt"], suite, unpacked.cache_path("packages", f"apt-{suite}"), progress)
     examples = folder / "usr/share/doc/apt/examples"
     texts = [path.read_text(encoding="utf-8") for path in sorted(examples.glob("*sources*"))]
-    archives = [a for text in texts for a in (*host_apt.deb822(text), *host_apt.one_line(text.splitlines()))]
+    archives = [
+        a for text in texts for a in (*host_apt.deb822_archives(text), *host_apt.list_archives(text.splitlines()))
+    ]
     return host_apt.choose(archives, suite, str(examples))

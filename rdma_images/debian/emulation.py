@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rdma_images.core import atomic, locking
 from rdma_images.core.errors import RdmaImagesError, RefusedError
-from rdma_images.core.image import MACHINES, machine_of
+from rdma_images.core.image import MACHINES, machine_name
 from rdma_images.core.paths import COMMAND
 from rdma_images.core.progress import Progress, silent
 from rdma_images.debian import host_apt, unpacked
@@ -51,12 +51,12 @@ def is_foreign(image_platform: str) -> bool:
 
     Not so for an unknown name.
     """
-    return machine_of(image_platform) not in ("", platform.machine())
+    return machine_name(image_platform) not in ("", platform.machine())
 
 
 def obstacle(image_platform: str) -> str | None:
     """Return why this host cannot run programs of a foreign platform, as half a sentence; None where it does or can."""
-    if any(format.matches(machine_of(image_platform)) for format in formats()):
+    if any(format.matches(machine_name(image_platform)) for format in formats()):
         return None
     if os.geteuid() != 0:
         return "registering an emulator needs root"
@@ -76,7 +76,7 @@ def ensure(image_platform: str, progress: Progress = silent) -> None:
 
     Raises RefusedError where there is an obstacle, and where the kernel does not take the registration.
     """
-    machine = machine_of(image_platform)
+    machine = machine_name(image_platform)
     with locking.hold("emulation", f"registering an emulator for {image_platform}", progress):
         if any(format.matches(machine) for format in formats()):
             return
@@ -95,7 +95,7 @@ def ensure(image_platform: str, progress: Progress = silent) -> None:
 
 def unregister() -> bool:
     """Remove what `ensure` of this state folder registered and mounted; answers whether there was anything."""
-    our_formats = _own_formats()
+    our_formats = _registered_formats()
     for format in our_formats:
         (REGISTRY / format.name).write_text("-1", encoding="ascii")
     if _mounted_by_us() and not formats():
@@ -107,11 +107,11 @@ def unregister() -> bool:
 def registered() -> tuple[str, ...]:
     """Return the platforms that `ensure` of this state folder made this host run."""
     return tuple(
-        name for name, machine in MACHINES.items() if any(format.matches(machine) for format in _own_formats())
+        name for name, machine in MACHINES.items() if any(format.matches(machine) for format in _registered_formats())
     )
 
 
-def _own_formats() -> list[Format]:
+def _registered_formats() -> list[Format]:
     folder = _folder()
     return [
         format
@@ -169,7 +169,7 @@ def _header(machine: str) -> bytes:
 
 
 def _folder() -> Path:
-    return unpacked.folder_of("packages", PACKAGE)
+    return unpacked.cache_path("packages", PACKAGE)
 
 
 def _fix() -> str:
@@ -211,4 +211,4 @@ def _unmount() -> None:
 
 def _note() -> Path:
     """Return where it is written down that binfmt_misc was mounted by us."""
-    return unpacked.folder_of("binfmt_misc.mounted")
+    return unpacked.cache_path("binfmt_misc.mounted")

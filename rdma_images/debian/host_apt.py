@@ -72,16 +72,16 @@ def choose(archives: Sequence[Archive], codename: str, folder_name: str) -> Debi
 
 def read_archives(etc_apt: Path) -> Iterator[Archive]:
     """Yield every archive of binary packages in sources.list and sources.list.d, in apt's order."""
-    yield from one_line(_read_text(etc_apt / "sources.list").splitlines())
+    yield from list_archives(_read_text(etc_apt / "sources.list").splitlines())
     folder = etc_apt / "sources.list.d"
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.suffix == ".list":
-            yield from one_line(_read_text(path).splitlines())
+            yield from list_archives(_read_text(path).splitlines())
         elif path.suffix == ".sources":
-            yield from deb822(_read_text(path))
+            yield from deb822_archives(_read_text(path))
 
 
-def one_line(lines: Iterable[str]) -> Iterator[Archive]:
+def list_archives(lines: Iterable[str]) -> Iterator[Archive]:
     """Yield the archives of the one-line format, sources.list(5)."""
     for line in lines:
         match = re.match(r"\s*deb\s+(?:\[([^]]*)\]\s*)?(\S+)\s+(\S+)\s+([^#]*)", line)
@@ -91,7 +91,7 @@ def one_line(lines: Iterable[str]) -> Iterator[Archive]:
             yield Archive(uri, suite, tuple(components.split()), signed[1] if signed else KEYRING)
 
 
-def deb822(text: str) -> Iterator[Archive]:
+def deb822_archives(text: str) -> Iterator[Archive]:
     """Yield the archives of the deb822 format, sources.list(5)."""
     text = re.sub(r"^#.*\n?", "", text, flags=re.MULTILINE)
     for stanza in re.split(r"\n\s*\n", text):

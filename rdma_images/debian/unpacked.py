@@ -114,7 +114,7 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
         if fetched_packages(folder).keys() == set(packages):
             return folder
         progress(f"fetching {', '.join(packages)} of Debian {suite}")
-        private = apt(suite, folder_of("apt", suite))
+        private = apt(suite, cache_path("apt", suite))
         temporary = folder.with_name(f".{folder.name}.new")
         shutil.rmtree(temporary, ignore_errors=True)
         try:
@@ -128,7 +128,7 @@ def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress 
     return folder
 
 
-def folder_of(*parts: str) -> Path:
+def cache_path(*parts: str) -> Path:
     """Return where the state folder keeps what comes from Debian's archive on the way to something else."""
     return state_folder().joinpath("debian", *parts)
 

@@ -62,7 +62,7 @@ def is_answering(layout: Layout) -> bool:
     return any(part["Name"] == "containerd" for part in version.get("Components", ()))
 
 
-def end(layout: Layout) -> bool:
+def stop(layout: Layout) -> bool:
     """End all that runs from this engine's programs and unmount what it mounted; answers whether anything ran.
 
     Raises RdmaImagesError where something stays.
@@ -70,13 +70,13 @@ def end(layout: Layout) -> bool:
     recorded = running(layout)
     for name in reversed(DAEMONS):  # dockerd ends its containers and builds itself
         if name in recorded:
-            process.end(recorded[name], STOP_SECONDS)
+            process.terminate(recorded[name], STOP_SECONDS)
     processes = sorted(process.processes_below(layout.root), key=lambda p: p.started, reverse=True)
     for running_process in processes:
         # A shim outlives its killed daemons, and a container its killed shim: the container is the shim's child.
         for child in process.children(running_process):
-            process.end(child, 2.0)
-        process.end(running_process, 10.0)
+            process.terminate(child, 2.0)
+        process.terminate(running_process, 10.0)
     for mount in _mounts(layout.root):
         _unmount(mount)
     if survivors := [
@@ -99,7 +99,7 @@ def wait_until_ready(ready: Callable[[], bool], daemon: process.Process, name: s
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
             last_line = lines[-1] if lines else "nothing"
             event = "did not answer" if daemon.is_running() else "ended"
-            process.end(daemon, 5.0)
+            process.terminate(daemon, 5.0)
             fix = f"see {log}"
             if "no space left on device" in last_line:
                 fix = (

@@ -59,7 +59,7 @@ class Layout:
         return self.run / "tmp"
 
     @property
-    def data(self) -> Path:
+    def data_folder(self) -> Path:
         """Return the folder of images, layers and the build cache."""
         return self.root / "data"
 
@@ -124,8 +124,8 @@ def write_configuration(folders: Layout) -> None:
     """Write the files that the daemons and the docker client read."""
     # containerd makes this one at its first write, once: where the disk is full then, every later write fails as that
     # one did, until it is started again (seen with 1.7.24; content/local/store.go, ensureIngestRootOnce).
-    ingest = folders.data / "containerd" / "io.containerd.content.v1.content" / "ingest"
-    for folder in (folders.run, folders.data, folders.log, folders.docker_config, ingest):
+    ingest = folders.data_folder / "containerd" / "io.containerd.content.v1.content" / "ingest"
+    for folder in (folders.run, folders.data_folder, folders.log, folders.docker_config, ingest):
         folder.mkdir(parents=True, exist_ok=True)
     folders.run.chmod(0o700)
     atomic.write(folders.root / "daemon.json", json.dumps(_dockerd(folders), indent=1))
@@ -137,7 +137,7 @@ def _dockerd(folders: Layout) -> dict[str, object]:
     """Return daemon.json. Without a bridge and iptables: a host may have neither, and builds use the host's network."""
     limit = disk_space.cache_limit(folders.root)
     return {
-        "data-root": str(folders.data / "docker"),
+        "data-root": str(folders.data_folder / "docker"),
         "exec-root": str(folders.run / "docker"),
         "pidfile": str(folders.run / "dockerd.pid"),
         "hosts": [folders.host],
@@ -164,7 +164,7 @@ def cache_limit(folders: Layout) -> int:
 def _containerd(folders: Layout) -> str:
     """Return containerd's configuration, in version 2 of its format, without the plugin for Kubernetes."""
     return f"""version = 2
-root = "{folders.data / "containerd"}"
+root = "{folders.data_folder / "containerd"}"
 state = "{folders.run / "containerd"}"
 disabled_plugins = ["io.containerd.grpc.v1.cri"]
 [grpc]

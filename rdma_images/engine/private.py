@@ -73,7 +73,7 @@ def up(progress: Progress = silent) -> Engine:
         folders = layout()
         if engine := _wait_for_daemons(folders, progress):
             return engine
-        daemons.end(folders)  # what is left of a killed one, found by programs that may be about to be replaced
+        daemons.stop(folders)  # what is left of a killed one, found by programs that may be about to be replaced
         _unpack(folders, progress)
         progress("starting the private engine")
         write_configuration(folders)
@@ -96,11 +96,11 @@ def down(purge: bool = False, progress: Progress = silent) -> bool:
         RdmaImagesError: something cannot be ended.
     """
     folders = layout()
-    existing = [folder for folder in (folders.root, bootstrap.cache_folder(), unpacked.folder_of()) if folder.exists()]
+    existing = [folder for folder in (folders.root, bootstrap.cache_folder(), unpacked.cache_path()) if folder.exists()]
     if not existing:
         return emulation.unregister()  # it may have outlived a state folder that was removed by hand
     with locking.hold("engine", "ending the private engine", progress):
-        was_running = daemons.end(folders)
+        was_running = daemons.stop(folders)
         emulated = emulation.unregister()
         for folder in existing if purge else ():
             progress(f"removing {folder}")

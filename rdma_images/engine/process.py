@@ -96,7 +96,7 @@ def children(parent: Process) -> list[Process]:
     return processes
 
 
-def end(process: Process, seconds: float) -> None:
+def terminate(process: Process, seconds: float) -> None:
     """Ask `process` to end, and kill it when it has not after `seconds`."""
     for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
         if not process.is_running():

@@ -65,6 +65,6 @@ class NcclLogs(FactsFile):
             raise ValueError(f"instead_of names no cause: {', '.join(sorted(unknown_causes))}")
         return self
 
-    def carrier_of(self, network: str) -> Carrier | None:
+    def find_carrier(self, network: str) -> Carrier | None:
         """Return what the network of this name sends over; None for one that is not known."""
         return next((row.carrier for row in self.networks.values() if re.fullmatch(row.name, network)), None)

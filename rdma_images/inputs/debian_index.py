@@ -42,10 +42,10 @@ def require_packages(images: Iterable[Image], facts: Facts, mirrors: Mirrors, pr
             for name, version in listed:
                 versions.setdefault(name, set()).add(version)
         if versions:
-            _require_packages_of(image, versions)
+            _require_image_packages(image, versions)
 
 
-def _require_packages_of(image: Image, versions: dict[str, set[str]]) -> None:
+def _require_image_packages(image: Image, versions: dict[str, set[str]]) -> None:
     base = image.axes["base"]
     for package in image.debian_packages:
         name, _, version = package.partition("=")

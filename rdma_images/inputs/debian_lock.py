@@ -147,7 +147,7 @@ def lock(
     snapshot = current.snapshot if current else f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     suite = bootstrap.SUITES[base].codename
     progress(f"reading the archive of {base} at {snapshot}")
-    apt = unpacked.apt(suite, unpacked.folder_of("apt", f"lock-{base}"), _archives(base, snapshot, mirrors))
+    apt = unpacked.apt(suite, unpacked.cache_path("apt", f"lock-{base}"), _archives(base, snapshot, mirrors))
     releases = {_suite(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in apt.releases()}
     if current and releases != current.releases:
         raise RdmaImagesError(

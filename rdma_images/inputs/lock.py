@@ -272,9 +272,9 @@ def _require_agreement(lock: Lock, image: Image, folder: Path | None) -> None:
 
 def _require_origins(lock: Lock, image: Image, folder: Path | None) -> None:
     """Raise unless each package is from the index that is named for it, and has a hash that its files allow."""
-    index_of = {package: index.name for index in image.indexes for package in index.packages}
+    index_by_package = {package: index.name for index in image.indexes for package in index.packages}
     for wheel in lock.wheels:
-        if not wheel.origin and (expected := index_of.get(wheel.name, "")) != wheel.index:
+        if not wheel.origin and (expected := index_by_package.get(wheel.name, "")) != wheel.index:
             raise RefusedError(
                 f"{lock_path(lock.request, folder)}: has {wheel.name} from {wheel.index or 'the public index'}, and it "
                 f"is named for {expected or 'none of indexes'}\nrun `{COMMAND} lock`"

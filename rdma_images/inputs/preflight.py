@@ -208,9 +208,9 @@ def _query_all(routes: Sequence[tuple[Route, Source]], mirror_settings: Mirrors)
     threads = [threading.Thread(target=query, args=item, daemon=True) for item in queries.items()]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + DEADLINE
     for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
+        thread.join(max(0.0, deadline - time.monotonic()))
     if failed:
         raise failed[0]
     late = (False, f"no answer in {DEADLINE:.0f} s", DEADLINE)

@@ -115,8 +115,8 @@ def compare_releases(name: str, version: str, size: int, index_files: Iterable[d
     newest = max((release for release in files if not release.is_prerelease), default=None)
     if newest is None:
         return PackageRelease(name, version, size)
-    own_upload, newest_upload = (_last_upload(files.get(release, ())) for release in (Version(version), newest))
-    days = (newest_upload - own_upload).days if own_upload and newest_upload else None
+    current_upload, newest_upload = (_last_upload(files.get(release, ())) for release in (Version(version), newest))
+    days = (newest_upload - current_upload).days if current_upload and newest_upload else None
     return PackageRelease(
         name,
         version,

@@ -57,7 +57,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
     Raises RdmaImagesError with uv's reason when there is no solution, or the index does not answer.
     """
     local = _local_packages(request)
-    index_of = {package: entry.name for entry in indexes for package in entry.packages}
+    index_by_package = {package: entry.name for entry in indexes for package in entry.packages}
     pylock = _pylock_of_indexes(request, local, index, mirrors, indexes)
     local_wheels = [_lock_local(package, local) for package in pylock if _is_local(package)]
     packages = [package for package in pylock if not _is_local(package)]
@@ -71,7 +71,7 @@ def resolve(request: LockRequest, index: str, mirrors: Mirrors, indexes: Sequenc
                 file=pylock_file_name(wheel),
                 sha256=wheel["hashes"]["sha256"],
                 size=size,
-                index=index_of.get(package["name"], ""),
+                index=index_by_package.get(package["name"], ""),
             )
             for package, wheel, size in zip(packages, chosen_wheels, sizes, strict=True)
         ]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rdma_images.core.image import LABEL_PREFIX, machine_of
+from rdma_images.core.image import LABEL_PREFIX, machine_name
 from rdma_images.core.plain import plain
 from rdma_images.inspection.measurements import Files, Libraries, MappedNccl, Measured
 from rdma_images.inspection.values import MeasuredValue
@@ -63,7 +63,7 @@ class ImageConfig(MeasuredValue):
     def machine(self) -> str:
         """Return the machine of its platform as ELF files name it, such as "x86_64"; "" where it is not known."""
         architecture = self.platform.partition("/")[2].partition("/")[0]
-        return machine_of(self.platform) or architecture
+        return machine_name(self.platform) or architecture
 
     @property
     def rehearsal(self) -> tuple[str, ...]:

@@ -50,9 +50,9 @@ class Report:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return the ids of the checks that warn."""
-        return self.ids_of("warned")
+        return self.check_ids("warned")
 
-    def ids_of(self, outcome: str) -> tuple[str, ...]:
+    def check_ids(self, outcome: str) -> tuple[str, ...]:
         """Return the ids of the checks of an outcome of OUTCOMES."""
         return tuple(check.id for check in self.checks if shown_outcome(check) == outcome)
 

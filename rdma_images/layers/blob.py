@@ -73,7 +73,7 @@ def write(entries: Iterable[LayerMember], stream: IO[bytes], compression: Compre
                 continue
             member = writer.header(entry.path, tarfile.REGTYPE, entry.executable, entry.size)
             writer.content(member, pieces, entry.digest if entry.algorithm == "sha256" else "")
-    writer.end(bytes(END_BLOCKS[compression] * tarfile.BLOCKSIZE))
+    writer.finish(bytes(END_BLOCKS[compression] * tarfile.BLOCKSIZE))
     return writer.blob()
 
 
@@ -126,7 +126,7 @@ class LayerWriter:
             self._put(data)
         self._write(bytes(-member.size % tarfile.BLOCKSIZE))
 
-    def end(self, data: bytes) -> None:
+    def finish(self, data: bytes) -> None:
         """Write what comes after the last member."""
         self._write(data)
 

@@ -58,4 +58,4 @@ def engine_layers(engine: Engine, compression: Compression) -> EngineLayers:
 
 def blob_file(digest: str) -> Path:
     """Return the file in which the private engine's containerd has a blob."""
-    return layout().data / "containerd" / "io.containerd.content.v1.content" / "blobs" / digest.replace(":", "/")
+    return layout().data_folder / "containerd" / "io.containerd.content.v1.content" / "blobs" / digest.replace(":", "/")

@@ -120,5 +120,5 @@ def _completed(layer: LayerFile) -> Future[LayerFile]:
 
 def _fetch(layer: DownloadedLayer, repository: Repository, stop: threading.Event, progress: Progress) -> LayerFile:
     save = partial(repository.save, layer.content.digest, layer.path, stop)
-    registry_errors.retry_cache(save, progress, stop.wait)
+    registry_errors.retry_cached(save, progress, stop.wait)
     return layer

@@ -39,7 +39,7 @@ def matcher(patterns: str) -> IsDevel:
 
 def process_pool(count: int) -> ProcessPoolExecutor:
     """Return a pool of `count` processes for `make_layer`; they end when this process does, also when it is killed."""
-    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _end_with_build)
+    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _exit_with_build)
 
 
 def make_layer(task: LayerTask) -> None:
@@ -84,7 +84,7 @@ def describe(folder: Path, runtime: blob.Blob, devel: blob.Blob, listed: Mapping
     (folder / RECORD_FILE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def _end_with_build() -> None:
+def _exit_with_build() -> None:
     """Let Ctrl-C end this process without a traceback, and the end of its parent, after which no work comes."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = multiprocessing.parent_process()

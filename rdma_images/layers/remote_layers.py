@@ -20,7 +20,7 @@ from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.load import LayerSet, LoadedImage, check_collisions
 from rdma_images.layers.recipe import Recipe
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import Manifest, Repository, diff_ids_of
+from rdma_images.registry.client import Manifest, Repository, config_diff_ids
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ def complete_registry(
         for recipe in remote.missing:
             layer = maker.layer_future(recipe).result()
             blobs[recipe.key] = layer.blob(layer_set.part)
-            registry_errors.retry_cache(partial(_send, recipe, layer, layer_set, repository), progress)
+            registry_errors.retry_cached(partial(_send, recipe, layer, layer_set, repository), progress)
         check_collisions([local for recipe in layer_set.recipes if (local := layer_store.find(recipe))])
         complete_image = _layer_image(layer_set, blobs)
-        registry_errors.retry_cache(partial(_put_image, repository, complete_image, layer_set.tag), progress)
+        registry_errors.retry_cached(partial(_put_image, repository, complete_image, layer_set.tag), progress)
         digest = complete_image.manifest.digest
     else:
         blobs, digest = remote.blobs, remote.image_digest
@@ -148,7 +148,7 @@ def _manifest(repository: Repository, tag: str) -> Manifest | None:
 def _blobs(repository: Repository, manifest: Manifest, number: int) -> list[Blob]:
     """Return the layers of an image. Raises MalformedError where manifest or config has another number of them."""
     layers = manifest.layers()
-    diff_ids = diff_ids_of(repository.config(manifest))
+    diff_ids = config_diff_ids(repository.config(manifest))
     if not len(layers) == len(diff_ids) == number:
         raise registry_errors.MalformedError(
             f"{repository.ref}@{manifest.digest} has {len(layers)} layers where {number} are expected\n"

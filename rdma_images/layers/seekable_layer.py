@@ -75,7 +75,7 @@ class FrameCompressor:
         if not member.size:  # the next frame may hold its header, too
             yield from pieces
             return
-        yield self._end_between()
+        yield self._flush_between()
         digest = sha256 if member.size <= PIECE else ""
         position = begin = 0
         for piece in pieces:
@@ -98,15 +98,15 @@ class FrameCompressor:
 
     def finish(self) -> bytes:
         """Return the end: what was not compressed yet, the table, and the footer that says where the table is."""
-        end = self._end_between()
+        remainder = self._flush_between()
         table = json.dumps({"version": 1, "entries": self._rows}, separators=(",", ":")).encode()
         self.toc = f"sha256:{hashlib.sha256(table).hexdigest()}"
         packed = self._compressor.compress(table)
         offset = self._offset + len(_skippable(b""))
         footer = FOOTER.pack(offset, len(packed), len(table), TABLE_KIND, MAGIC)
-        return end + _skippable(packed) + _skippable(footer)
+        return remainder + _skippable(packed) + _skippable(footer)
 
-    def _end_between(self) -> bytes:
+    def _flush_between(self) -> bytes:
         data = self._compressor.compress(bytes(self._between)) if self._between else b""
         self._between.clear()
         return self._count(data)
@@ -132,9 +132,9 @@ class ContentsTable:
 def read_table(layer: IO[bytes]) -> ContentsTable:
     """Return the table of contents at the end of a layer. Raises ValueError where it has none that can be read."""
     try:
-        end = layer.seek(-FOOTER.size, io.SEEK_END)
+        footer_offset = layer.seek(-FOOTER.size, io.SEEK_END)
         offset, packed, size, kind, magic = FOOTER.unpack(layer.read(FOOTER.size))
-        if (kind, magic) != (TABLE_KIND, MAGIC) or offset + packed > end or size > MAX_TABLE:
+        if (kind, magic) != (TABLE_KIND, MAGIC) or offset + packed > footer_offset or size > MAX_TABLE:
             raise ValueError("its end says of none")
         layer.seek(offset)
         with zstandard.ZstdDecompressor().stream_reader(layer.read(packed)) as stream:

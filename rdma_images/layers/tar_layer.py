@@ -25,22 +25,22 @@ def write(tar: IO[bytes], stream: IO[bytes]) -> Blob:
 
     Raises TarError for a damaged tar, and for one that no table can describe.
     """
-    writer, names, end = LayerWriter(stream, "zstd"), set[str](), 0
+    writer, names, position = LayerWriter(stream, "zstd"), set[str](), 0
     tar.seek(0)
     try:
         with tarfile.open(fileobj=tar, mode="r:", encoding="utf-8", errors="surrogateescape") as archive:
             for member in archive:
                 _check_member(member, names)
-                writer.member(member, _time_in_table(member), b"".join(_range(tar, end, member.offset_data)))
-                end = member.offset_data
+                writer.member(member, _time_in_table(member), b"".join(_range(tar, position, member.offset_data)))
+                position = member.offset_data
                 if member.isreg():
-                    end += member.size
-                    writer.content(member, _range(tar, member.offset_data, end))
-                    end += -member.size % tarfile.BLOCKSIZE
-        for data in _range(tar, end, tar.seek(0, io.SEEK_END)):
+                    position += member.size
+                    writer.content(member, _range(tar, member.offset_data, position))
+                    position += -member.size % tarfile.BLOCKSIZE
+        for data in _range(tar, position, tar.seek(0, io.SEEK_END)):
             if data.strip(b"\0"):
-                raise TarError(f"the tar of a layer is damaged after {end} bytes{_NO_TABLE}")
-            writer.end(data)
+                raise TarError(f"the tar of a layer is damaged after {position} bytes{_NO_TABLE}")
+            writer.finish(data)
     except UnicodeEncodeError as error:
         raise TarError(f"the layer has a name that is no UTF-8: {error.object!r}{_NO_TABLE}") from None
     except (tarfile.TarError, EOFError, ValueError, OverflowError, ArithmeticError) as error:
@@ -71,11 +71,11 @@ def _time_in_table(member: tarfile.TarInfo) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix('+00:00')}{fraction}Z"
 
 
-def _range(file: IO[bytes], begin: int, end: int) -> Iterator[bytes]:
+def _range(file: IO[bytes], begin: int, stop: int) -> Iterator[bytes]:
     """Yield a part of a file in pieces of CHUNK bytes, the last one perhaps shorter. Raises EOFError."""
-    while begin < end:
+    while begin < stop:
         file.seek(begin)
-        data = file.read(min(CHUNK, end - begin))
+        data = file.read(min(CHUNK, stop - begin))
         if not data:
             raise EOFError(f"it ends after {begin} bytes")
         begin += len(data)

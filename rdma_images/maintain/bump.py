@@ -48,7 +48,7 @@ def edit_matrix(text: str, current: Matrix, bumps: tuple[AxisBump, ...]) -> str:
         target = current.target(bump.target)
         only_default = bump.new in target.values.get(bump.axis, ())
         old_value = re.compile(rf"(?<![\w.]){re.escape(bump.old)}(?![\w.])")
-        for key_path, axis, value in matrix.values_of(target):
+        for key_path, axis, value in matrix.written_values(target):
             if (axis, value) == (bump.axis, bump.old) and not (only_default and key_path[0] != "default"):
                 number = current.line("targets", bump.target, *key_path) - 1
                 content, hash_, comment = lines[number].partition("#")

@@ -7,7 +7,7 @@ from rdma_images.facts.failures import Failure
 MAX_QUOTE_LENGTH = 240  # characters of a line that is quoted
 CALL = re.compile(r"\s*\w+_\w+(?:\(\))? ")  # the name of a function that a line begins with
 MIN_WORDS = 3  # of a line that states an error and is not marked as one
-QUOTED_END = 80  # characters of its end
+QUOTED_TAIL = 80  # characters of its end
 QUOTED_BEFORE = 40  # characters before what says the kind, in a line that is too long
 
 EXCEPTION = re.compile(
@@ -116,5 +116,5 @@ def quote(text: str, rule: Failure | None = None) -> str:
     if position > MAX_QUOTE_LENGTH // 2:
         quoted = f"…{quoted[position - QUOTED_BEFORE :]}"
     if len(quoted) > MAX_QUOTE_LENGTH:
-        quoted = f"{quoted[: MAX_QUOTE_LENGTH - QUOTED_END]} … {quoted[-QUOTED_END:]}"
+        quoted = f"{quoted[: MAX_QUOTE_LENGTH - QUOTED_TAIL]} … {quoted[-QUOTED_TAIL:]}"
     return quoted.strip()

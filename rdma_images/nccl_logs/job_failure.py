@@ -176,14 +176,14 @@ class FailureReader:
         )
         self._paragraph: list[Line] | None = None  # after a line of dashes: one message over several lines
         self._paragraphs = self._block_end = 0  # how many, and the number of the line where the open one ends at last
-        self._patterns_found = {row.requires_line: False for row in facts.failures.values() if row.requires_line}
+        self._has_pattern = {row.requires_line: False for row in facts.failures.values() if row.requires_line}
 
     def feed(
         self, text: str, lines: Sequence[str], shapes: Sequence[LineShape], name: str = "", number: int = 1
     ) -> None:
         """Read lines of a log; `name` and the number of the first say where they are."""
-        for pattern, occurred in self._patterns_found.items():
-            self._patterns_found[pattern] = occurred or re.search(pattern, text) is not None
+        for pattern, occurred in self._has_pattern.items():
+            self._has_pattern[pattern] = occurred or re.search(pattern, text) is not None
         if name != self._log:
             self._log, self._time = name, ""
         progress = self._progress.setdefault(name, deque(maxlen=MIN_PROGRESS))
@@ -302,7 +302,7 @@ class FailureReader:
                 if not chosen.is_direct:
                     break
                 chosen, line = earlier
-        if not causes and not _says_why(line):
+        if not causes and not _has_reason(line):
             return None
         evidence = Evidence.ENDED if causes else Evidence.EFFECT
         return _Event(evidence, chosen.number, line, f"{block.header} {chosen.line.text}", chosen.files, self._where)
@@ -409,7 +409,7 @@ class FailureReader:
         return None
 
     def _fits(self, rule: Failure, nccl: str | None) -> bool:
-        return (not rule.requires_line or self._patterns_found[rule.requires_line]) and (not nccl or rule.holds(nccl))
+        return (not rule.requires_line or self._has_pattern[rule.requires_line]) and (not nccl or rule.holds(nccl))
 
     def _job_failure(self, event: _Event, matches: Sequence[Match], has_ended: bool, ranks: int) -> JobFailure:
         rule, why = matches[-1] if matches else (None, "")
@@ -459,10 +459,10 @@ class FailureReader:
                     return earlier_rule.layer, False
         files = [path for path, _ in event.files if not STANDARD.search(path)]
         frames = [frame for frame in event.files if frame[0] in files and not LIBRARY.search(frame[0])]
-        frames = [frame for frame in frames if not self._layer_of(frame[0])[0]]
+        frames = [frame for frame in frames if not self._code_layer(frame[0])[0]]
         job_code = f"{basename(frames[-1][0])}, line {frames[-1][1]}" if frames else ""
         if files:
-            name, is_network = self._layer_of(files[-1])
+            name, is_network = self._code_layer(files[-1])
             if not name and (library := LIBRARY.search(files[-1])):
                 name = f"the library {library['name']}"
             if not name:
@@ -473,7 +473,7 @@ class FailureReader:
                 return row.name, row.network
         return "", False
 
-    def _layer_of(self, path: str) -> tuple[str, bool]:
+    def _code_layer(self, path: str) -> tuple[str, bool]:
         """Return the part that a Python file belongs to, and whether that moves data; "" for one that is not known."""
         for row in self._facts.layers.values():
             if row.files and (match := re.search(row.files, path)):
@@ -486,9 +486,9 @@ class FailureReader:
         missing = sorted(set(range(ranks)) - self._hung_ranks.keys())
         waiting = f"{_list_ranks(sorted(self._hung_ranks))} waited"
         if len({number for number, _ in works.values()}) > 1:
-            least_number = min(int(number) for number, _ in works.values())
-            last_ranks = sorted(rank for rank, (number, _) in works.items() if int(number) == least_number)
-            return f"{waiting}, and {_list_ranks(last_ranks)} was the furthest behind, in number {least_number}"
+            lowest_number = min(int(number) for number, _ in works.values())
+            last_ranks = sorted(rank for rank, (number, _) in works.items() if int(number) == lowest_number)
+            return f"{waiting}, and {_list_ranks(last_ranks)} was the furthest behind, in number {lowest_number}"
         if len({operation for _, operation in works.values()}) > 1:
             return f"{waiting} in different operations, {', '.join(sorted({name for _, name in works.values()}))}"
         return f"{waiting}, and {_list_ranks(missing)} did not report" if missing else waiting
@@ -511,7 +511,7 @@ class _RootCause:
         elif self.is_open:
             if match := ROOT_FIELD.search(line.text):
                 self._fields.setdefault(match["name"], match["value"].strip())
-                if line.matches and _says_why(line) and (not self.time or self._fields.get("time", "~") <= self.time):
+                if line.matches and _has_reason(line) and (not self.time or self._fields.get("time", "~") <= self.time):
                     self.event = _Event(Evidence.EFFECT, 0, line)
             if "=====" in line.text or len(self._fields) >= ROOT_FIELDS:
                 self._end()
@@ -587,7 +587,7 @@ def _evidence(line: Line) -> Evidence | None:
     return None
 
 
-def _says_why(line: Line) -> bool:
+def _has_reason(line: Line) -> bool:
     return not line.matches or bool(line.matches[-1][0].why)
 
 

@@ -93,7 +93,7 @@ class LogParser:
         self._other_lines: dict[str, dict[str, None]] = {  # and the lines of others
             row.pattern: {} for row in wordings_looked_for if row.anywhere
         }
-        self._patterns_found = {
+        self._has_pattern = {
             row.requires_line: False for row in wordings_looked_for if row.requires_line
         }  # whether it was found
 
@@ -116,8 +116,8 @@ class LogParser:
         """
         self._count_channels(channels)
         self._summary.has_nccl_lines |= is_nccl and MESSAGE.search(text) is not None
-        for pattern, occurred in self._patterns_found.items():
-            self._patterns_found[pattern] = occurred or re.search(pattern, text) is not None
+        for pattern, occurred in self._has_pattern.items():
+            self._has_pattern[pattern] = occurred or re.search(pattern, text) is not None
         messages: dict[str, None] = {}
         other_lines: dict[str, None] = {}
         for line, times in Counter(line for line, _ in matching).items():
@@ -184,13 +184,13 @@ class LogParser:
         _add_messages(self._summary, "\n".join(messages))
         for lines_by_pattern, lines in ((self._nccl_lines, messages), (self._other_lines, other_lines)):
             text = "\n".join(lines)
-            for pattern, lines_found in lines_by_pattern.items():
+            for pattern, matched_lines in lines_by_pattern.items():
                 if patterns is not None and pattern not in patterns:
                     continue
                 # A search in the whole text costs a fraction of one in each line.
-                if len(lines_found) < MAX_NAMES and re.search(pattern, text, re.MULTILINE):
+                if len(matched_lines) < MAX_NAMES and re.search(pattern, text, re.MULTILINE):
                     matching = (line for line in lines if re.search(pattern, line))
-                    lines_found.update(dict.fromkeys(islice(matching, MAX_NAMES)))
+                    matched_lines.update(dict.fromkeys(islice(matching, MAX_NAMES)))
 
     def _causes(self) -> list[Wording]:
         """Return the causes that the lines show, without those that say nothing beside another."""
@@ -202,9 +202,7 @@ class LogParser:
         """Return the lines' meanings in the order of the table: later rows explain earlier ones."""
         version = self._summary.nccl
         applicable = (
-            row
-            for row in rows
-            if row.fits(version) and (not row.requires_line or self._patterns_found[row.requires_line])
+            row for row in rows if row.fits(version) and (not row.requires_line or self._has_pattern[row.requires_line])
         )
         meanings = (
             row.meaning(line)

@@ -56,9 +56,9 @@ class Traceback:
 class Tracebacks:
     """The tracebacks that have not ended, by what their lines begin with; each is given on when it ends."""
 
-    def __init__(self, on_end: Callable[[Traceback], None]) -> None:
+    def __init__(self, on_finish: Callable[[Traceback], None]) -> None:
         self.open_blocks: dict[str, Traceback] = {}
-        self._on_end = on_end
+        self._on_finish = on_finish
 
     def begin(self, text: str) -> None:
         """Begin the traceback whose header the line is, or go on with the one that it is chained to."""
@@ -125,7 +125,7 @@ class Tracebacks:
 
     def _close(self, key: str) -> None:
         if block := self.open_blocks.pop(key, None):
-            self._on_end(block)
+            self._on_finish(block)
 
 
 def _ends_with_colon(raised: RaisedException) -> bool:

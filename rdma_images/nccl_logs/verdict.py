@@ -41,8 +41,8 @@ class Verdict:
         """Return the exit code of a process that was asked for it: 0 good, 1 not good, 3 where the log does not say."""
         if self.network == "unknown":
             return 3
-        is_told = self.failure is not None and self.failure.has_ended and not self.failure.is_warning
-        return 0 if self.good and not (self.has_ended or is_told) else 1
+        is_reported = self.failure is not None and self.failure.has_ended and not self.failure.is_warning
+        return 0 if self.good and not (self.has_ended or is_reported) else 1
 
 
 def verdict(path: Path) -> Verdict:
@@ -81,8 +81,8 @@ def judge_summary(summary: LogSummary, wordings: NcclLogs) -> Verdict:
     if network == "unknown" and summary.fatal_faults:
         network, sentence = "refused", f"the job ended: {summary.fatal_faults[-1]}"
     has_no_network = network in ("unknown", "refused") or _is_announced(network, summary)
-    is_told = bool(summary.faults) or summary.first_warning in _with_failure(network, sentence, summary)
-    if has_no_network and not is_told:
+    is_reported = bool(summary.faults) or summary.first_warning in _with_failure(network, sentence, summary)
+    if has_no_network and not is_reported:
         sentence = f'{sentence}; NCCL\'s first warning, quoted and not judged: "{summary.first_warning}"'
     good = network in GOOD_NETWORKS and not summary.faults
     if network in GOOD_NETWORKS and summary.faults:
@@ -120,7 +120,7 @@ def _judge(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
         return "refused", f"{lead}: {fault}"
     if failure and failure.has_ended and not summary.channels:
         return "refused", f"the job ended before NCCL had a channel: {failure.sentence}"
-    if _on_one_node(summary):
+    if _is_single_node(summary):
         return "one node", f"no channel uses a network: all are inside one node ({_channel_counts(summary.channels)})"
     return _judge_announcements(summary, wordings)
 
@@ -155,7 +155,7 @@ def _is_announced(network: Network, summary: LogSummary) -> bool:
     return network == "fallback" and not summary.channels
 
 
-def _on_one_node(summary: LogSummary) -> bool:
+def _is_single_node(summary: LogSummary) -> bool:
     """Return whether all ranks are known to be on one node.
 
     Newer versions of NCCL log it. In the log of an older one all ranks must have lines, and channels to each other
@@ -167,7 +167,7 @@ def _on_one_node(summary: LogSummary) -> bool:
 
 
 def _judge_channels(summary: LogSummary, wordings: NcclLogs) -> NetworkSentence:
-    network_paths = {name: wordings.carrier_of(name) for name in summary.networks}
+    network_paths = {name: wordings.find_carrier(name) for name in summary.networks}
     counted = _channel_counts({name: count for name, count in summary.channels.items() if name.startswith("NET/")})
     if "tcp" in network_paths.values():
         return "fallback", f"the channels use TCP sockets ({counted}): {_causes(summary)}"
@@ -243,7 +243,7 @@ def _judge_announcements(summary: LogSummary, wordings: NcclLogs) -> NetworkSent
 
 def _announced_sockets(summary: LogSummary, wordings: NcclLogs) -> bool:
     """Return whether a rank has no other network than TCP. On one node that is healthy: none is used there."""
-    return any(wordings.carrier_of(name) == "tcp" for name in summary.announced)
+    return any(wordings.find_carrier(name) == "tcp" for name in summary.announced)
 
 
 def _not_efa(summary: LogSummary) -> list[str]:

@@ -179,7 +179,7 @@ class Matrix(Document):
         """Raise RefusedError, with file and line, for a value that the facts do not know."""
         wrong: list[str] = []
         for name, target in self.targets.items():
-            for steps, axis, value in values_of(target):
+            for steps, axis, value in written_values(target):
                 try:
                     axes.check(axis, value, facts)
                 except RefusedError as error:
@@ -201,7 +201,7 @@ def load(path: Path = paths.MATRIX) -> Matrix:
     return yaml_file.load(path, Matrix)
 
 
-def values_of(target: Target) -> Iterator[tuple[YamlPath, str, str]]:
+def written_values(target: Target) -> Iterator[tuple[YamlPath, str, str]]:
     """Yield every value written in a target: its place, its axis, itself."""
     yield from ((("default", axis), axis, value) for axis, value in target.default.items())
     for axis, values in target.values.items():
@@ -213,7 +213,7 @@ def values_of(target: Target) -> Iterator[tuple[YamlPath, str, str]]:
 
 def _problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
     """Yield what is wrong in one target, place by place."""
-    for steps, axis, _ in values_of(target):
+    for steps, axis, _ in written_values(target):
         if axis not in axes.BY_NAME:
             yield steps, f"no axis {axis!r}: {suggestion(axis, axes.BY_NAME)}"
     yield from _package_problems(target)
@@ -244,7 +244,7 @@ def _onto_problems(target: Target) -> Iterator[tuple[YamlPath, str]]:
         return
     if problem := onto_records.reference_problem(target.onto):
         yield ("onto",), problem.replace("\n", ": ")
-    for steps, axis, _ in values_of(target):
+    for steps, axis, _ in written_values(target):
         if axis in axes.BY_NAME and axis not in ONTO_AXES:
             yield steps, f"the image of `onto` decides its {axis}, or has none: remove it"
     for field in ("python_packages", "source_packages", "requirements", "constraints", "template"):

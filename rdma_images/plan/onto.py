@@ -24,7 +24,7 @@ SOURCE = "measured in the image"
 UNRELATED = frozenset({nccl_rules.has_wheel_for_cuda.id})
 # Folders that the loader searches by itself, ld.so(8); and where this tool's own plugin goes.
 SYSTEM_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
-OWN_FOLDERS = ("/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib")
+PLUGIN_FOLDERS = ("/opt/amazon/efa/lib", "/opt/amazon/ofi-nccl/lib")
 OFED = "mlnx"  # in the versions of NVIDIA's own builds of rdma-core
 GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
 
@@ -140,12 +140,12 @@ def image_onto(image: Image, base: ExistingImage) -> Image:
 
 
 def _onto(image: Image, base: ExistingImage) -> Onto:
-    foreign = tuple(folder for folder in base.loader_folders if folder not in OWN_FOLDERS)
+    foreign = tuple(folder for folder in base.loader_folders if folder not in PLUGIN_FOLDERS)
     hidden = tuple(folder for folder in foreign if not _is_system(folder))
     removed_plugins = tuple(
         path for path in base.plugins if _is_system(posixpath.dirname(path)) and image.fabric == "efa"
     )
-    environment = {**_environment(image, base, (*hidden, *OWN_FOLDERS)), **image.environment}
+    environment = {**_environment(image, base, (*hidden, *PLUGIN_FOLDERS)), **image.environment}
     changes = (*_changes(image, base), *_replaced(base, environment, hidden, removed_plugins), *_unchanged(base))
     return Onto(base, changes, environment, hidden, removed_plugins)
 

@@ -18,7 +18,7 @@ from rdma_images.publish import statement
 from rdma_images.publish.attach import Artifact
 from rdma_images.publish.from_report import REVISION
 from rdma_images.publish.tags import Tags
-from rdma_images.registry.client import canonical, digest_of
+from rdma_images.registry.client import canonical, sha256_digest
 from rdma_images.scan import scan_statements
 from rdma_images.scan.decisions import Decision
 from rdma_images.scan.scan_result import Scan
@@ -131,13 +131,13 @@ def _scan(approved: ApprovedImage) -> Iterator[Artifact]:
     for title, (form, document) in documents.items():
         if document is not None:
             content = statement.statement(name, digest, form, document)
-            yield Artifact(statement.IN_TOTO, title, content, approved.scan.finished, form, digest_of(content))
+            yield Artifact(statement.IN_TOTO, title, content, approved.scan.finished, form, sha256_digest(content))
 
 
 def _report_edition(approved: ApprovedImage) -> str:
     """Return what the report says beside its times: the suite, the outcome of each check, the allowed failures."""
     checks = sorted((check.id, check.outcome, check.severity) for check in approved.report.checks)
-    return digest_of(canonical([approved.report.suite, checks, list(approved.allowed_red)]))
+    return sha256_digest(canonical([approved.report.suite, checks, list(approved.allowed_red)]))
 
 
 def _cached_file(approved: ApprovedImage, file: str, create: Callable[[], bytes]) -> bytes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdma_images.core import locking
 from rdma_images.publish.repair import digest_under
 from rdma_images.registry import client, registry_errors
-from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Manifest, Repository, digest_of
+from rdma_images.registry.client import EMPTY, TITLE, Descriptor, Manifest, Repository, sha256_digest
 
 CREATED = "org.opencontainers.image.created"
 FORM = "io.rdma-images.predicate"
@@ -54,9 +54,9 @@ def trust_all(_entry: Descriptor, _artifact: Artifact) -> bool:
     return True
 
 
-def manifest_of(artifact: Artifact, subject: Descriptor) -> Manifest:
+def attachment_manifest(artifact: Artifact, subject: Descriptor) -> Manifest:
     """Return the manifest of `artifact` with its `subject`."""
-    file = Descriptor(artifact.type, digest_of(artifact.content), len(artifact.content), {TITLE: artifact.title})
+    file = Descriptor(artifact.type, sha256_digest(artifact.content), len(artifact.content), {TITLE: artifact.title})
     return client.artifact(file, subject=subject.as_json(), annotations=artifact.annotations)
 
 
@@ -78,7 +78,7 @@ def _attach(
     listed: Sequence[Descriptor],
     is_trusted: IsTrusted,
 ) -> Attachment:
-    manifest = manifest_of(artifact, subject)
+    manifest = attachment_manifest(artifact, subject)
     equivalent = (entry for entry in listed if _is_equivalent(entry, artifact) and is_trusted(entry, artifact))
     if manifest.digest in {entry.digest for entry in listed}:
         return Attachment(artifact.type, artifact.title, manifest.digest, new=False)

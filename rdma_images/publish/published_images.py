@@ -12,7 +12,7 @@ from rdma_images.publish import statement
 from rdma_images.publish.attach import FORM, newest_first, read_content
 from rdma_images.publish.destination import open_destination, open_repository
 from rdma_images.publish.tags import image_tags
-from rdma_images.registry.client import Manifest, Repository, diff_ids_of
+from rdma_images.registry.client import Manifest, Repository, config_diff_ids
 from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
 
@@ -60,7 +60,7 @@ def read_published(ref: str, registry: Registry) -> PublishedImage:
         raise RefusedError(f"{ref}: is an index over several platforms\nname one of them: {platforms}")
     config = repository.config(manifest)
     ref = f"{repository.ref}@{manifest.digest}"
-    return PublishedImage(ref, manifest.digest, diff_ids_of(config), repository, manifest, config)
+    return PublishedImage(ref, manifest.digest, config_diff_ids(config), repository, manifest, config)
 
 
 def published_refs(

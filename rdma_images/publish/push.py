@@ -15,7 +15,7 @@ from rdma_images.engine import Engine
 from rdma_images.publish.push_events import PushProgress
 from rdma_images.publish.repair import send_again
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import Descriptor, Manifest, Repository, diff_ids_of
+from rdma_images.registry.client import Descriptor, Manifest, Repository, config_diff_ids
 
 ProgressCallback = Callable[[PushProgress], None]
 
@@ -240,7 +240,7 @@ def read_back(repository: Repository, tag: str, digest: str) -> Manifest:
         )
     layers = manifest.layers()
     if layers:
-        diff_ids = diff_ids_of(repository.config(manifest))
+        diff_ids = config_diff_ids(repository.config(manifest))
         unusable_types = [layer.media_type for layer in layers if ".tar" not in layer.media_type]
         mixed_types = [
             layer.media_type for layer in layers if "docker" in layer.media_type and "zstd" in layer.media_type

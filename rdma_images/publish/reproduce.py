@@ -30,7 +30,7 @@ from rdma_images.publish import statement
 from rdma_images.publish.from_report import is_commit
 from rdma_images.publish.origin_policy import is_unpinned
 from rdma_images.publish.published_images import PublishedImage
-from rdma_images.registry.client import Descriptor, Manifest, labels_of
+from rdma_images.registry.client import Descriptor, Manifest, labels_in
 from rdma_images.render import labels, wheel_layers
 from rdma_images.render.bake import Compression
 from rdma_images.selection import target_options
@@ -118,7 +118,7 @@ def read_evidence(published: PublishedImage) -> BuildEvidence:
             onto=f"{base['uri']}@sha256:{base['digest']['sha256']}" if base else "",
             dependencies=_pins(dependencies),
             unpinned=tuple(sorted(str(dependency["name"]) for dependency in dependencies if is_unpinned(dependency))),
-            stand_ins=tuple(filter(None, labels_of(published.config).get(f"{LABEL_PREFIX}.rehearsal", "").split(","))),
+            stand_ins=tuple(filter(None, labels_in(published.config).get(f"{LABEL_PREFIX}.rehearsal", "").split(","))),
             tool=str(predicate["runDetails"]["builder"]["version"].get(TOOL, "")),
             compression="gzip" if "gzip" in topmost.media_type else "zstd",
         )

@@ -23,7 +23,7 @@ from rdma_images.publish.repair import digest_under
 from rdma_images.publish.signing import ImageSigner
 from rdma_images.publish.tags import advance_tags, unique_tag
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import Manifest, Repository, labels_of
+from rdma_images.registry.client import Manifest, Repository, labels_in
 
 Result = TypeVar("Result")
 
@@ -185,7 +185,7 @@ def _attach(
     archive = license_archive(approved, publisher.engine if arrival.pushed else None)
 
     def attach_all() -> tuple[tuple[Artifact, ...], tuple[Attachment, ...]]:
-        labels = labels_of(repository.config(manifest))
+        labels = labels_in(repository.config(manifest))
         files = (*artifacts(approved, labels), *archive)
         return files, attach(files, manifest.descriptor, repository, is_trusted)
 

@@ -22,7 +22,7 @@ from rdma_images.layers import seekable_layer, tar_layer
 from rdma_images.layers.blob import CHUNK, Blob
 from rdma_images.publish.conversion import ConvertedImage, LazyForm, index_over
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import Descriptor, Manifest, Repository, canonical, diff_ids_of
+from rdma_images.registry.client import Descriptor, Manifest, Repository, canonical, config_diff_ids
 
 _MAX_RATIO = 100  # of a tar to its compressed bytes; the system's layer has 4. More is a mistake, or an attack
 
@@ -111,7 +111,7 @@ def _check_layer(repository: Repository, layer: Descriptor, diff_id: str) -> Non
 
 def _diff_ids(repository: Repository, image: Manifest) -> tuple[str, ...]:
     """Return the digests of the layers' tars. Raises MalformedError where the config names another number of them."""
-    diff_ids = diff_ids_of(repository.config(image))
+    diff_ids = config_diff_ids(repository.config(image))
     if len(image.layers()) != len(diff_ids):
         raise registry_errors.MalformedError(
             f"{repository.ref}@{image.digest}: its config names {len(diff_ids)} layers"

@@ -17,7 +17,7 @@ from rdma_images.publish.keys import Trust
 from rdma_images.publish.origin_policy import check_origin
 from rdma_images.publish.sigstore_bundles import PREDICATE, Bundles, bundle_entries, is_attested, read_bundles
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import Manifest, Repository, labels_of
+from rdma_images.registry.client import Manifest, Repository, labels_in
 from rdma_images.registry.reference import parse_reference
 from rdma_images.registry.registries import Registry
 from rdma_images.scan.policy import OriginRules
@@ -248,7 +248,7 @@ def _prefer_signed(form: str, contents: list[bytes], ref: str, verifier: Verifie
 
 def _check_tag(reference: str, config: Mapping[str, Any]) -> Iterator[VerifyFinding]:
     """Check whether the tag says what the image is; no finding for a digest or another grammar's tag."""
-    version = labels_of(config).get(tags.VERSION, "")
+    version = labels_in(config).get(tags.VERSION, "")
     holds = tags.tag_matches(reference, version, _platform(config))
     if holds is not None:
         relation = "leads to" if holds else "is not true of"

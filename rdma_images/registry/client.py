@@ -87,7 +87,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """Return the digest, computed from the bytes, so that no header has to be trusted."""
-        return digest_of(self.raw)
+        return sha256_digest(self.raw)
 
     @property
     def body(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def artifact(file: Descriptor, **fields: Any) -> Manifest:
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
         "artifactType": file.media_type,
-        "config": Descriptor(EMPTY_TYPE, digest_of(EMPTY), len(EMPTY)).as_json(),
+        "config": Descriptor(EMPTY_TYPE, sha256_digest(EMPTY), len(EMPTY)).as_json(),
         "layers": [file.as_json()],
         **fields,
     }
@@ -148,21 +148,21 @@ def descriptors(body: dict[str, Any], name: str) -> tuple[Descriptor, ...]:
     return tuple(map(Descriptor.from_json, listed))
 
 
-def labels_of(config: Mapping[str, Any]) -> dict[str, str]:
+def labels_in(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the labels in an image's config; none where it has none."""
     inner = config.get("config")
     labels = inner.get("Labels") if isinstance(inner, Mapping) else None
     return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, Mapping) else {}
 
 
-def diff_ids_of(config: Mapping[str, Any]) -> tuple[str, ...]:
+def config_diff_ids(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the digests of the uncompressed layers in an image's config, lowest first; none where it has none."""
     root = config.get("rootfs")
     listed = root.get("diff_ids") if isinstance(root, Mapping) else None
     return tuple(map(str, listed)) if isinstance(listed, list) else ()
 
 
-def digest_of(raw: bytes) -> str:
+def sha256_digest(raw: bytes) -> str:
     """Return the digest by which a registry knows these bytes."""
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
@@ -260,7 +260,7 @@ class Repository:
         Raises ConflictError where the registry answers with other bytes.
         """
         raw = self._request("GET", f"blobs/{digest}", subject=digest).content
-        if digest_of(raw) != digest:
+        if sha256_digest(raw) != digest:
             raise registry_errors.ConflictError(f"{self.ref}: the registry sent other bytes than {digest}\n{DAMAGED}")
         return raw
 
@@ -301,7 +301,7 @@ class Repository:
 
     def put_blob(self, raw: bytes) -> str:
         """Store a small blob and return its digest; nothing is sent when the registry has it."""
-        digest = digest_of(raw)
+        digest = sha256_digest(raw)
         with suppress(
             registry_errors.InternalError
         ):  # where the registry cannot say it, sending repairs what can be repaired

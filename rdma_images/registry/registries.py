@@ -17,7 +17,7 @@ from rdma_images.registry.reference import HOST
 
 EXAMPLE = DATA / "registries.example.yaml"
 
-SecretPlace = Annotated[str, AfterValidator(check_reference)]
+SecretReference = Annotated[str, AfterValidator(check_reference)]
 Compression = Literal["any", "gzip", "zstd"]
 
 # The distribution specification's repository name, one or more components.
@@ -27,15 +27,15 @@ NAME = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-
 class Credentials(yaml_file.Strict):
     """Where a user name and a password, or a token, are to be found."""
 
-    username: SecretPlace | None = Field(default=None, description="env:NAME or file:PATH.")
-    password: SecretPlace | None = Field(default=None, description="env:NAME or file:PATH.")
-    token: SecretPlace | None = Field(default=None, description="A bearer token: env:NAME or file:PATH.")
-    identity_token: SecretPlace | None = Field(
+    username: SecretReference | None = Field(default=None, description="env:NAME or file:PATH.")
+    password: SecretReference | None = Field(default=None, description="env:NAME or file:PATH.")
+    token: SecretReference | None = Field(default=None, description="A bearer token: env:NAME or file:PATH.")
+    identity_token: SecretReference | None = Field(
         default=None, description="An OAuth2 refresh token: env:NAME or file:PATH."
     )
 
     @model_validator(mode="after")
-    def _one_form(self) -> "Credentials":
+    def _check_single_form(self) -> "Credentials":
         pair = self.username is not None and self.password is not None
         is_half_pair = (self.username is None) != (self.password is None)
         if is_half_pair or [pair, self.token is not None, self.identity_token is not None].count(True) != 1:

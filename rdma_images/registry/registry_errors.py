@@ -175,7 +175,7 @@ def retry(
     raise AssertionError("attempts must be at least 1")
 
 
-def retry_cache(
+def retry_cached(
     action: Callable[[], Result],
     progress: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], object] = time.sleep,

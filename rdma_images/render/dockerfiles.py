@@ -54,8 +54,8 @@ class _Stages:
     def __init__(self, image: Image, lock: Lock, toolkit: Lock, tools: Mapping[str, Tool], archive_state: str) -> None:
         self.context: dict[str, Any] = {
             "archive_state": archive_state,
-            "version": _version_of(image),
-            "details": _details_of(image),
+            "version": _image_versions(image),
+            "details": _image_details(image),
             "has": image.components.__contains__,
             "axis": image.axes.__getitem__,
             "programs": _programs(image),
@@ -65,7 +65,7 @@ class _Stages:
             "sources": lock.sources,
             "source_layers": wheel_layers.source_layers(lock),
             "source_builds": defaultdict(SourceBuild, image.source_builds),
-            "source_architectures": [gpus.capability_of(name) for name in image.source_architectures],
+            "source_architectures": [gpus.compute_capability(name) for name in image.source_architectures],
             "toolkit": toolkit,
             "tools": tools,
             "uv_platform": UV_PLATFORM[image.platform],
@@ -106,7 +106,7 @@ def _programs(image: Image) -> list[str]:
     return list(dict.fromkeys([PROGRAMS, *folders]))
 
 
-def _version_of(image: Image) -> Any:
+def _image_versions(image: Image) -> Any:
     def version(component: str) -> str:
         if component not in image.components:
             raise RdmaImagesError(
@@ -118,7 +118,7 @@ def _version_of(image: Image) -> Any:
     return version
 
 
-def _details_of(image: Image) -> Any:
+def _image_details(image: Image) -> Any:
     def details(component: str) -> Details:
         return image.components[component].details
 

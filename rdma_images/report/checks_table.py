@@ -95,7 +95,7 @@ def findings(report: Report) -> list[Check]:
 
 def counts_text(report: Report) -> str:
     """Return how many checks passed, failed, warned and were skipped; those that failed or warn by name."""
-    ids = {word: f" ({', '.join(report.ids_of(word))})" if word in NAMED_OUTCOMES else "" for word in report.counts}
+    ids = {word: f" ({', '.join(report.check_ids(word))})" if word in NAMED_OUTCOMES else "" for word in report.counts}
     return ", ".join(f"{count} {word}{ids[word]}" for word, count in report.counts.items())
 
 

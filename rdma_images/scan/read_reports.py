@@ -111,7 +111,7 @@ def parse_report(content: bytes, name: str) -> ScannerReport:
     if isinstance(document, dict) and isinstance(document.get("body"), dict):  # as Alibaba's SDKs and CLI print it
         document = document["body"]
     read_format = next(
-        (read_format for is_of, read_format in _FORMATS if isinstance(document, dict) and is_of(document)), None
+        (read_format for matches, read_format in _FORMATS if isinstance(document, dict) and matches(document)), None
     )
     if read_format is None:
         raise RefusedError(f"{name}: is no report of a scanner\nread are: {SUPPORTED}")
@@ -181,6 +181,6 @@ def run_scanner(program: str, ref: str, engine: Engine | None, folder: Path, pro
         errors.seek(0)
         complaint = errors.read(1 << 16).decode(errors="replace").strip()
     if result.returncode:
-        complaint_end = "\n".join(complaint.splitlines()[-5:]) or f"it ended with {result.returncode}"
-        raise RdmaImagesError(f"`{' '.join(command)}` failed: {complaint_end}\nsee that it scans this image by itself")
+        complaint_tail = "\n".join(complaint.splitlines()[-5:]) or f"it ended with {result.returncode}"
+        raise RdmaImagesError(f"`{' '.join(command)}` failed: {complaint_tail}\nsee that it scans this image by itself")
     return path

@@ -107,7 +107,7 @@ def _blobs(client: DockerClient, engine: Engine, image_config: ImageConfig) -> I
 
 def _engine_blobs(engine: Engine, image_config: ImageConfig) -> Open | None:
     """Return what opens a blob of the image where the private engine keeps it; None for another engine."""
-    folder = Layout(state_folder().absolute() / "engine").data / BLOBS
+    folder = Layout(state_folder().absolute() / "engine").data_folder / BLOBS
     if engine.kind != "private" or not (folder / image_config.digest.removeprefix("sha256:")).is_file():
         return None
     return lambda name: (folder / name.removeprefix("sha256:")).open("rb")

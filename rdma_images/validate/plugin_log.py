@@ -53,7 +53,7 @@ def plugin_steps(log: str, wordings: NcclLogs) -> PluginSteps:
     reader = LogParser(wordings)
     reader.feed(log.splitlines())
     summary = reader.summary()
-    over = {name for name in summary.networks if wordings.carrier_of(name) == "libfabric"}
+    over = {name for name in summary.networks if wordings.find_carrier(name) == "libfabric"}
     counted = (
         n for channel, n in summary.channels.items() if channel.split("/")[0] == "NET" and channel.split("/")[1] in over
     )

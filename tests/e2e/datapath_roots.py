@@ -18,9 +18,9 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 def bootstrap(folder: Path, packages: tuple[str, ...]) -> Path:
     """Return a root filesystem of Debian 13 with these packages in `folder`, as its package manager leaves it."""
-    tool = unpacked.fetch(("mmdebstrap",), "trixie", unpacked.folder_of("packages", "mmdebstrap"))
+    tool = unpacked.fetch(("mmdebstrap",), "trixie", unpacked.cache_path("packages", "mmdebstrap"))
     with locking.hold("apt-trixie", "a test's bootstrap"):
-        apt = unpacked.apt("trixie", unpacked.folder_of("apt", "trixie"))
+        apt = unpacked.apt("trixie", unpacked.cache_path("apt", "trixie"))
     path = os.pathsep.join((str(tool / "usr/bin"), os.environ["PATH"], "/usr/sbin", "/sbin"))
     command = [str(tool / "usr/bin/mmdebstrap"), "--quiet", "--variant=essential", f"--include={','.join(packages)}"]
     command += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*"]

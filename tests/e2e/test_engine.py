@@ -292,7 +292,7 @@ def test_a_base_holds_nothing_of_this_host() -> None:
     assert not names & {"./etc/resolv.conf", "./etc/hostname", "./etc/machine-id", "./etc/apt/sources.list"}
     assert not [n for n in names if n.startswith(("./var/lib/apt/lists/", "./var/cache/apt/", "./usr/share/man/"))]
     assert "./etc/ssl/certs/ca-certificates.crt" in names
-    assert [a.suite for a in host_apt.deb822(sources)] == ["trixie", "trixie-updates", "trixie-security"]
+    assert [a.suite for a in host_apt.deb822_archives(sources)] == ["trixie", "trixie-updates", "trixie-security"]
     assert times == {bootstrap.EPOCH}
 
 

@@ -29,7 +29,7 @@ from rdma_images.publish.push import PushPolicy
 from rdma_images.publish.push_display import LineProgress
 from rdma_images.publish.push_events import PushProgress
 from rdma_images.publish.send import Publisher
-from rdma_images.registry.client import digest_of
+from rdma_images.registry.client import sha256_digest
 from tests.e2e.publish_parts import (
     PASSWORD,
     SUITE,
@@ -152,7 +152,7 @@ def complete(registry: Registry, digest: str) -> bool:
     repository = open_destination("local", registry.entry()).repository("efa-pytorch")
     manifest = repository.manifest(digest)
     blobs = [manifest.body["config"]["digest"], *(layer.digest for layer in manifest.layers())]
-    return all(digest_of(repository.blob(blob)) == blob for blob in blobs)
+    return all(sha256_digest(repository.blob(blob)) == blob for blob in blobs)
 
 
 def assert_complete_and_single(registry: Registry, item: ApprovedImage) -> None:

@@ -21,7 +21,7 @@ from rdma_images.engine.docker_command import Engine
 from rdma_images.publish.keys import Trust
 from rdma_images.publish.stargz import StargzConverter
 from rdma_images.publish.verify import verify
-from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, digest_of
+from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, sha256_digest
 from rdma_images.registry.http import Connection
 from tests.e2e.lazy_parts import HOST, built, mounted, node, publish, registry_with_login, run
 from tests.e2e.publish_parts import (
@@ -88,7 +88,7 @@ def put_image(repository: Repository, tars: tuple[bytes, ...]) -> Manifest:
     for tar in tars:
         raw = zstandard.ZstdCompressor().compress(tar)
         layers.append(Descriptor(ZSTD, repository.put_blob(raw), len(raw)).as_json())
-    diff_ids = [digest_of(tar) for tar in tars]
+    diff_ids = [sha256_digest(tar) for tar in tars]
     config = canonical({"os": "linux", "architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": diff_ids}})
     media_type = "application/vnd.oci.image.config.v1+json"
     entry = Descriptor(media_type, repository.put_blob(config), len(config)).as_json()
@@ -146,5 +146,5 @@ def file_digests(root: Path) -> dict[str, Any]:
         same_as = inodes.setdefault((status.st_dev, status.st_ino), name) if stat.S_ISREG(status.st_mode) else name
         time = status.st_mtime_ns if name in described else None
         digests[name] = (status.st_mode, status.st_uid, status.st_gid, status.st_rdev, time, link, attributes, same_as)
-        digests[name] += (digest_of(content) if content is not None else None,)
+        digests[name] += (sha256_digest(content) if content is not None else None,)
     return digests

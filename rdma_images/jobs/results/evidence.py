@@ -26,7 +26,7 @@ from rdma_images.publish.keys import Trust
 from rdma_images.publish.send import Publisher
 from rdma_images.publish.verify import open_verifier
 from rdma_images.registry import registries, registry_errors
-from rdma_images.registry.client import Manifest, Repository, canonical, digest_of
+from rdma_images.registry.client import Manifest, Repository, canonical, sha256_digest
 from rdma_images.registry.reference import parse_reference
 
 TITLE = "job-results.json"
@@ -162,4 +162,4 @@ def _artifact(name: str, digest: str, results: list[Result]) -> Artifact:
     predicate = {"results": [run_folder.RESULT.encode(result) for result in results]}
     content = statement.statement(name, digest, statement.RESULTS, predicate)
     created = datetime.now(UTC).isoformat(timespec="microseconds")
-    return Artifact(statement.IN_TOTO, TITLE, content, created, statement.RESULTS, digest_of(canonical(predicate)))
+    return Artifact(statement.IN_TOTO, TITLE, content, created, statement.RESULTS, sha256_digest(canonical(predicate)))

@@ -77,7 +77,7 @@ def _used_devices(group: Iterable[RankProcess], wordings: NcclLogs) -> dict[tupl
     for process in group:
         for channel, line in process.first_lines.items():
             network, device, _ = channel
-            if wordings.carrier_of(network) != "tcp":
+            if wordings.find_carrier(network) != "tcp":
                 devices.setdefault((network, device), line)
     return devices
 

@@ -46,7 +46,7 @@ class AcrAliyunKind:
         if self._registry.instance is None:
             assert self._registry.credentials is not None
             return from_references(self._registry.credentials)
-        token = self._ask("GetAuthorizationToken", expires_in_hours=_HOURS).body
+        token = self._call("GetAuthorizationToken", expires_in_hours=_HOURS).body
         return Login(username=token.temp_username, password=token.authorization_token)
 
     def repository(self, target: str) -> str:
@@ -65,28 +65,28 @@ class AcrAliyunKind:
                 raise registry_errors.MissingError(
                     f"{self.host} has no namespace {namespace}\ncreate it, or set create-namespace in registries.yaml"
                 )
-            self._ask("CreateNamespace", namespace_name=namespace, auto_create_repo=False, default_repo_type="PRIVATE")
+            self._call("CreateNamespace", namespace_name=namespace, auto_create_repo=False, default_repo_type="PRIVATE")
             created.append(f"namespace {namespace}")
         if self._is_missing("GetRepository", **names):
             # tag_immutability has no exclusions, and short tags and attachments' tags have to move.
             settings = {"repo_type": "PRIVATE", "summary": "Published by rdma-images", "tag_immutability": False}
-            self._ask("CreateRepository", **names, **settings)
+            self._call("CreateRepository", **names, **settings)
             created.append(f"repository {name}")
         if self._registry.accelerated_images:
-            scope = {"scope_type": "REPOSITORY", "scope_id": self._ask("GetRepository", **names).body.repo_id}
+            scope = {"scope_type": "REPOSITORY", "scope_id": self._call("GetRepository", **names).body.repo_id}
             if self._is_missing("GetArtifactBuildRule", **scope, artifact_type=_ACCELERATED):
-                self._ask("CreateArtifactBuildRule", **scope, artifact_type=_ACCELERATED)
+                self._call("CreateArtifactBuildRule", **scope, artifact_type=_ACCELERATED)
                 created.append(f"rule for accelerated images of {name}")
         return PreparedRepository(name, tuple(created))
 
     def _is_missing(self, action: str, **fields: Any) -> bool:
         try:
-            self._ask(action, **fields)
+            self._call(action, **fields)
         except registry_errors.MissingError:
             return True
         return False
 
-    def _ask(self, action: str, **fields: Any) -> Any:
+    def _call(self, action: str, **fields: Any) -> Any:
         """Return the answer of one action; the SDK's exceptions, and answers that say "no", become PublishErrors."""
         from alibabacloud_credentials.exceptions import CredentialException
         from Tea.exceptions import TeaException

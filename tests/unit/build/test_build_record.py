@@ -144,7 +144,7 @@ def test_an_image_writes_its_own_cache_and_reads_the_caches_of_all(
     targets = [ImageTarget(image, Path("Dockerfile"), image.id, {}, {}, 0) for image in images]
     address = "type=registry,ref=host/cache:{image}"
     options = run_bake.Options(cache_from=(address, "type=local,src=/x"), cache_to=(address,))
-    run_bake.Bake(running, options).images({"target": {}}, targets)
+    run_bake.BakeCommand(running, options).build_images({"target": {}}, targets)
     typed = (tmp_path / "typed").read_text().splitlines()
     assert [word for word in typed if word.startswith("--set")] == [
         "--set=*.cache-from=type=registry,ref=host/cache:efa-1.0",

@@ -89,7 +89,7 @@ def test_a_failed_build_ends_with_its_cause_on_a_terminal(tmp_path: Path, monkey
     with os.fdopen(writing, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         with pytest.raises(RdmaImagesError, match="could not build : E: Unable to locate package nonesuch-package\n"):
-            run_bake.Bake(engine, run_bake.Options()).images({"target": {}}, ())
+            run_bake.BakeCommand(engine, run_bake.Options()).build_images({"target": {}}, ())
         output = os.read(reading, 4096).decode()
     os.close(reading)
     assert output.startswith("33 111")
@@ -110,10 +110,10 @@ def test_what_another_run_may_pass_is_run_again(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     engine = Engine("x", "existing", "unix:///x", "26.1", "0.13", "containerd", "default")
-    builds = run_bake.Bake(engine, run_bake.Options())
+    builds = run_bake.BakeCommand(engine, run_bake.Options())
     if failures < runs:
-        builds.images({"target": {}}, ())
+        builds.build_images({"target": {}}, ())
     else:
         with pytest.raises(RdmaImagesError, match="could not build"):
-            builds.images({"target": {}}, ())
+            builds.build_images({"target": {}}, ())
     assert (tmp_path / "runs").read_text() == "\n" * runs

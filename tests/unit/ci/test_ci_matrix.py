@@ -120,7 +120,7 @@ def test_what_changed_is_new_or_made_of_something_else() -> None:
 
 def test_a_commit_that_is_not_here_is_reported() -> None:
     with pytest.raises(RefusedError, match="fetch the commit"):
-        select.digests_at("0" * 40)
+        select.digests_of_commit("0" * 40)
 
 
 def test_a_commit_that_cannot_tell_builds_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_a_commit_that_cannot_tell_builds_everything(tmp_path: Path, monkeypatch
     monkeypatch.setattr("rdma_images.core.paths.PROJECT", tmp_path)
     monkeypatch.setattr("rdma_images.core.paths.PYTHON", ("/bin/false",))
     lines: list[str] = []
-    assert select.digests_at("HEAD", lines.append) == {}
+    assert select.digests_of_commit("HEAD", lines.append) == {}
     assert "every image counts as changed" in lines[0]
     worktrees = subprocess.run([*git, "worktree", "list"], capture_output=True, text=True, check=True).stdout
     assert len(worktrees.splitlines()) == 1
@@ -152,7 +152,7 @@ def test_a_commit_that_is_none_is_no_option_of_git(commit: str, all_images: tupl
 def test_no_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RefusedError, match="git: No such file or directory\ninstall it"):
-        select.digests_at("HEAD")
+        select.digests_of_commit("HEAD")
 
 
 def test_a_runner_for_a_platform_that_no_image_is_for(project: Project, all_images: tuple[Image, ...]) -> None:

@@ -38,7 +38,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("rdma_images.debian.emulation.os.geteuid", lambda: 0)
     monkeypatch.setattr(host_apt, "debian", lambda: None)
     monkeypatch.setenv("RDMA_IMAGES_STATE", str(tmp_path / "state"))
-    packages = unpacked.folder_of("packages", emulation.PACKAGE)
+    packages = unpacked.cache_path("packages", emulation.PACKAGE)
     packages.mkdir(parents=True)
     (packages / unpacked.MANIFEST).write_text(f'{{"{emulation.PACKAGE}": "1:10.0"}}')
     return folder
@@ -60,7 +60,7 @@ def test_the_registration_is_debians_with_the_emulator_kept_open(registry: Path)
     emulation.ensure(ARM, lines.append)
     ours, debians = (emulation.parse("x", text) for text in (registration_text(registry), DEBIANS))
     assert (ours.magic, ours.mask) == (debians.magic, debians.mask)
-    assert ours.interpreter == str(unpacked.folder_of("packages", "qemu-user", "usr", "bin", "qemu-aarch64"))
+    assert ours.interpreter == str(unpacked.cache_path("packages", "qemu-user", "usr", "bin", "qemu-aarch64"))
     assert lines == ["registering Debian's qemu for linux/arm64; `invoke engine.down` removes it"]
 
 

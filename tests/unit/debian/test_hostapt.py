@@ -38,7 +38,7 @@ def etc(tmp_path: Path) -> Path:
 
 
 def test_deb822_gives_every_suite_of_what_is_enabled() -> None:
-    archives = list(host_apt.deb822(DEB822))
+    archives = list(host_apt.deb822_archives(DEB822))
     assert [(a.uri, a.suite) for a in archives] == [
         ("http://archive.example/debian", "bookworm"),
         ("http://archive.example/debian", "bookworm-updates"),
@@ -51,7 +51,7 @@ def test_deb822_gives_every_suite_of_what_is_enabled() -> None:
 def test_a_key_inside_deb822_is_taken_whole() -> None:
     key = " -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mQINBF\n -----END PGP PUBLIC KEY BLOCK-----"
     text = f"Types: deb\nURIs: http://a.example/\nSuites: bookworm\nComponents: main\nSigned-By:\n{key}\n"
-    (archive,) = host_apt.deb822(text)
+    (archive,) = host_apt.deb822_archives(text)
     assert "mQINBF" in archive.signed_by
     assert archive.signed_by.endswith("-----END PGP PUBLIC KEY BLOCK-----")
 
@@ -63,7 +63,7 @@ def test_one_line_reads_options_and_leaves_out_sources_and_comments() -> None:
         "# deb http://a.example/debian sid main",
         "deb http://b.example/debian bookworm main",
     ]
-    first, second = host_apt.one_line(lines)
+    first, second = host_apt.list_archives(lines)
     assert first == host_apt.Archive("http://a.example/debian", "bookworm", ("main", "non-free"), "/k.gpg")
     assert second.signed_by == host_apt.KEYRING
 
@@ -76,13 +76,13 @@ def test_another_suite_comes_from_the_hosts_archives(etc: Path) -> None:
     assert "URIs: http://archive.example/debian\nSuites: trixie trixie-updates\n" in sources
     assert "URIs: http://archive.example/debian-security\nSuites: trixie-security\n" in sources
     assert "Signed-By: /usr/share/keyrings/own.gpg" in sources
-    assert [a.suite for a in host_apt.deb822(sources)] == ["trixie", "trixie-updates", "trixie-security"]
+    assert [a.suite for a in host_apt.deb822_archives(sources)] == ["trixie", "trixie-updates", "trixie-security"]
 
 
 @pytest.mark.parametrize("suite", ["sid", "unstable"])
 def test_a_rolling_suite_has_no_other_beside_it(etc: Path, suite: str) -> None:
     (etc / "apt" / "sources.list.d" / "debian.sources").write_text(DEB822)
-    assert [a.suite for a in host_apt.deb822(host_apt.debian(etc).sources(suite))] == [suite]
+    assert [a.suite for a in host_apt.deb822_archives(host_apt.debian(etc).sources(suite))] == [suite]
 
 
 def test_a_vendors_archive_is_not_taken_for_debians(etc: Path) -> None:

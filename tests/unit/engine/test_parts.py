@@ -218,7 +218,7 @@ def test_a_process_outlives_us_and_is_found_again(tmp_path: pathlib.Path) -> Non
         assert process.recorded(record) == sleeper
         assert os.getsid(sleeper.pid) == sleeper.pid
     finally:
-        process.end(sleeper, 5)
+        process.terminate(sleeper, 5)
     assert process.recorded(record) is None
 
 
@@ -236,7 +236,7 @@ def test_who_does_not_end_when_asked_is_killed(tmp_path: pathlib.Path) -> None:
     deaf_process = process.start([sys.executable, "-c", deaf], log, os.environ, tmp_path / "deaf.json")
     while not log.read_text():
         time.sleep(0.02)
-    process.end(deaf_process, 0.2)
+    process.terminate(deaf_process, 0.2)
     assert not deaf_process.is_running()
 
 

@@ -32,7 +32,7 @@ def test_every_gpu_of_an_instance_type_has_a_capability() -> None:
 @pytest.mark.parametrize("target", ["efa-nccl-tests", "erdma-nccl-tests"])
 def test_every_gpu_of_the_fabric_that_cuda_compiles_for_finds_real_code(target: str) -> None:
     fabric = target.partition("-")[0]
-    real = [gpus.capability_of(arch) for arch in compiled(target).architectures]
+    real = [gpus.compute_capability(arch) for arch in compiled(target).architectures]
     able = set(gpus.compiler_capabilities("13.0", FACTS))
     types = [row for row in FACTS.instances.types.values() if row.fabric == fabric and row.gpu]
     capabilities_of_fabric = {FACTS.gpus.gpus[row.gpu].capability for row in types if row.gpu} & able

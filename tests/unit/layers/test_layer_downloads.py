@@ -16,7 +16,7 @@ from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.load import LayerSet, LoadedImage
 from rdma_images.publish.destination import layers_repository
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import CHUNK, Repository, digest_of
+from rdma_images.registry.client import CHUNK, Repository, sha256_digest
 from tests.support.publish_doubles import Handler, Store, served
 from tests.unit.layers.test_layer_store import MIRRORS
 from tests.unit.layers.test_resident import recipes
@@ -157,7 +157,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_was(tmp_path: Path, ranges:
             self.wfile.write(body)
             self.close_connection = len(requests) == 1
 
-    layer = DownloadedLayer(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
+    layer = DownloadedLayer(Blob("", sha256_digest(BODY), "", len(BODY)), tmp_path / "layer")
     with served(Breaking) as host:
         _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)
     assert layer.path.read_bytes() == BODY
@@ -176,7 +176,7 @@ def test_a_partial_file_that_cannot_be_resumed_is_downloaded_anew(tmp_path: Path
                 return self.answer(416, headers={"Content-Range": f"bytes */{len(BODY)}"})
             return self.answer(200, BODY)
 
-    layer = DownloadedLayer(Blob("", digest_of(BODY), "", len(BODY)), tmp_path / "layer")
+    layer = DownloadedLayer(Blob("", sha256_digest(BODY), "", len(BODY)), tmp_path / "layer")
     layer.path.write_bytes(partial)
     with served(Ranges) as host:
         _fetch(layer, layers_repository(f"{host}/team/layers"), Event(), silent)

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from rdma_images.layers import blob, seekable_layer, tar_layer
-from rdma_images.registry.client import digest_of
+from rdma_images.registry.client import sha256_digest
 from tests.support.lazy_reader import LazyReader
 
 LARGE = random.Random(4).randbytes(seekable_layer.PIECE + 1000)
@@ -82,7 +82,7 @@ def test_the_tar_stays_as_it_is(format: int) -> None:
     layer, raw, _ = make_layer(tar)
     with zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True) as stream:
         assert stream.read() == tar
-    assert [layer.digest, layer.diff_id] == [digest_of(raw), digest_of(tar)]
+    assert [layer.digest, layer.diff_id] == [sha256_digest(raw), sha256_digest(tar)]
 
 
 def test_the_content_of_files_is_read_by_the_table(reader: LazyReader) -> None:

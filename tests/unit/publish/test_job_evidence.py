@@ -15,7 +15,15 @@ from rdma_images.publish.attach import attachments, read_content
 from rdma_images.publish.attachment_checks import check_attachment
 from rdma_images.publish.send import Publisher
 from rdma_images.registry import registries
-from rdma_images.registry.client import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, digest_of
+from rdma_images.registry.client import (
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Descriptor,
+    Manifest,
+    Repository,
+    canonical,
+    sha256_digest,
+)
 from rdma_images.registry.http import Connection
 from tests.support.publish_doubles import Store, served
 
@@ -98,7 +106,7 @@ def _index(image: str) -> tuple[Repository, Manifest, dict[str, str]]:
     for architecture in ("amd64", "arm64"):
         body = canonical({"os": "linux", "architecture": architecture, "config": {}})
         repository.put_blob(body)
-        config = Descriptor("application/vnd.oci.image.config.v1+json", digest_of(body), len(body))
+        config = Descriptor("application/vnd.oci.image.config.v1+json", sha256_digest(body), len(body))
         member = Manifest(OCI_MANIFEST, canonical({"schemaVersion": 2, "config": config.as_json(), "layers": []}))
         repository.put_manifest(member.digest, member)
         members[architecture] = member.digest

@@ -20,7 +20,7 @@ from rdma_images.publish import publication_table, reproduce
 from rdma_images.publish.attach import attach
 from rdma_images.publish.published_images import PublishedImage, read_published
 from rdma_images.publish.reproduce import Difference, Reproduction
-from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical, digest_of
+from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical, sha256_digest
 from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
 from rdma_images.render import labels
@@ -63,23 +63,23 @@ def write_image(
 ) -> dict[str, bytes]:
     """Return the blobs of an image by digest, its manifest last; `below` are the media types of layers below."""
     blobs = [layer(files), canonical(config)]
-    packed, described = map(digest_of, blobs)
+    packed, described = map(sha256_digest, blobs)
     body = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
         "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": described, "size": 1},
         "layers": [{"mediaType": kind, "digest": packed, "size": len(blobs[0])} for kind in (*below, LAYER)],
     }
-    return {digest_of(blob): blob for blob in (*blobs, canonical(body))}
+    return {sha256_digest(blob): blob for blob in (*blobs, canonical(body))}
 
 
 def published(repository: Repository, blobs: Mapping[str, bytes]) -> PublishedImage:
     *parts, manifest = blobs.values()
     for part in parts:
         repository.put_blob(part)
-    repository.put_manifest(digest_of(manifest), Manifest(OCI_MANIFEST, manifest))
+    repository.put_manifest(sha256_digest(manifest), Manifest(OCI_MANIFEST, manifest))
     host = repository.connection.host
-    return read_published(f"{repository.ref}@{digest_of(manifest)}", Oci(kind="oci", host=host, credentials="none"))
+    return read_published(f"{repository.ref}@{sha256_digest(manifest)}", Oci(kind="oci", host=host, credentials="none"))
 
 
 def layout(folder: Path, blobs: Mapping[str, bytes]) -> Path:

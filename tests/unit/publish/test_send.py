@@ -8,7 +8,7 @@ import pytest
 from rdma_images.publish.approved_image import ApprovedImage
 from rdma_images.publish.destination import Destination, open_destination
 from rdma_images.publish.send import mount_wheel_layers
-from rdma_images.registry.client import Repository, digest_of
+from rdma_images.registry.client import Repository, sha256_digest
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
@@ -16,7 +16,7 @@ from tests.support.images import planned_image
 from tests.support.publish_doubles import Store, served
 from tests.support.published_image import approve
 
-BLOBS = {digest_of(content): content for content in (b"torch", b"triton", b"nccl")}
+BLOBS = {sha256_digest(content): content for content in (b"torch", b"triton", b"nccl")}
 ALL = frozenset(BLOBS)
 
 

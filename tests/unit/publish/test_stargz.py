@@ -20,7 +20,7 @@ from rdma_images.publish.conversion import ConvertedImage, LazyForm, index_over,
 from rdma_images.publish.stargz import StargzConverter
 from rdma_images.publish.verify import verify
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, digest_of
+from rdma_images.registry.client import OCI_MANIFEST, Descriptor, Manifest, Repository, canonical, sha256_digest
 from rdma_images.registry.http import Connection
 from rdma_images.registry.registries import Oci
 from tests.support.publish_doubles import Store, served
@@ -77,7 +77,7 @@ def put_original(repository: Repository, image: Image, diff_ids: tuple[str, ...]
     ]
     body = json.loads(put_image(repository, image).raw)
     config = json.loads(repository.blob(body["config"]["digest"]))
-    config["rootfs"] = {"type": "layers", "diff_ids": diff_ids or (digest_of(WHEELS), digest_of(SYSTEM))}
+    config["rootfs"] = {"type": "layers", "diff_ids": diff_ids or (sha256_digest(WHEELS), sha256_digest(SYSTEM))}
     config_digest = repository.put_blob(canonical(config))
     body |= {"config": {"digest": config_digest}, "layers": [layer.as_json() for layer in layers]}
     original = Manifest(OCI_MANIFEST, canonical(body))
@@ -140,15 +140,15 @@ def forged_table(raw: bytes) -> tuple[bytes, str]:
     forged = zstandard.ZstdCompressor().compress(text)
     footer = seekable_layer.FOOTER.pack(offset, len(forged), len(text), kind, magic)
     ends = b"".join(seekable_layer._skippable(part) for part in (forged, footer))
-    return raw[: offset - 8] + ends, digest_of(text)
+    return raw[: offset - 8] + ends, sha256_digest(text)
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda raw: (raw, digest_of(b"another")), "has another table than the image names"),
-        (lambda _: (zstandard.ZstdCompressor().compress(SYSTEM), digest_of(b"none")), "no table of contents"),
-        (lambda _: (b"no layer", digest_of(b"none")), "does not unpack"),
+        (lambda raw: (raw, sha256_digest(b"another")), "has another table than the image names"),
+        (lambda _: (zstandard.ZstdCompressor().compress(SYSTEM), sha256_digest(b"none")), "no table of contents"),
+        (lambda _: (b"no layer", sha256_digest(b"none")), "does not unpack"),
         (lambda _: (zstandard.ZstdCompressor().compress(bytes(10**7)), ""), "unpacks to more than"),
         (forged_table, "has a table that is not of its files"),
     ],
@@ -191,7 +191,7 @@ def test_a_layer_that_did_not_arrive_does_not_hold(repository: Repository, image
 
 
 def test_another_tar_than_the_config_names_is_not_written(repository: Repository, image: Image, tmp_path: Path) -> None:
-    original = put_original(repository, image, (digest_of(WHEELS), digest_of(b"another tar")))
+    original = put_original(repository, image, (sha256_digest(WHEELS), sha256_digest(b"another tar")))
     with pytest.raises(registry_errors.MalformedError, match="the config names"):
         convert(repository, original, tmp_path / "scratch")
 

@@ -4,7 +4,7 @@ import pytest
 import requests
 
 from rdma_images.registry import registry_errors
-from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical, digest_of
+from rdma_images.registry.client import OCI_MANIFEST, Manifest, Repository, canonical, sha256_digest
 from rdma_images.registry.credentials import Login
 from rdma_images.registry.http import Connection
 from tests.support.publish_doubles import Handler, Store, served
@@ -43,13 +43,13 @@ def test_a_blob_at_which_the_registry_fails_is_sent() -> None:
     store = Store()
     with served(store.handler()) as host:
         remote = repository(host)
-        store.failing[digest_of(b"content")] = 9
+        store.failing[sha256_digest(b"content")] = 9
         assert remote.blob(remote.put_blob(b"content")) == b"content"
 
 
 def test_a_blob_that_the_registry_holds_in_part_is_told() -> None:
     store = Store()
-    store.blobs[digest_of(b"content")] = b""
+    store.blobs[sha256_digest(b"content")] = b""
     with (
         served(store.handler()) as host,
         pytest.raises(registry_errors.ConflictError, match="has 7 bytes, the registry holds 0"),
@@ -71,7 +71,7 @@ def test_a_token_that_expired_is_fetched_again() -> None:
         remote.put_blob(b"one")
         store.token = "token-2"
         remote.put_blob(b"two")
-    assert digest_of(b"two") in store.blobs
+    assert sha256_digest(b"two") in store.blobs
 
 
 def test_a_login_that_expired_is_asked_for_again() -> None:
@@ -82,7 +82,7 @@ def test_a_login_that_expired_is_asked_for_again() -> None:
         renewed.put_blob(b"one")
         store.password = "fresh"
         renewed.put_blob(b"two")
-    assert digest_of(b"two") in store.blobs
+    assert sha256_digest(b"two") in store.blobs
 
 
 @pytest.mark.parametrize("auth", ["basic", "bearer"])
