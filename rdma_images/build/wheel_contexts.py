@@ -19,10 +19,10 @@ from rdma_images.layers import digests, layer_store, load, remote_layers
 from rdma_images.layers.engine_layers import EngineLayers
 from rdma_images.layers.engine_layers import engine_layers as engine_layers_of
 from rdma_images.layers.layer_downloads import fetching
-from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.load import LayerSet, LoadedImage
 from rdma_images.layers.recipe import Recipe, layer_recipe
 from rdma_images.layers.remote_layers import RemoteLayers
+from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Repository
 from rdma_images.render import bake, wheel_layers

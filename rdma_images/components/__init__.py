@@ -1,4 +1,4 @@
-"""The components: one module each, with everything that the code knows about it, and their order here."""
+"""The components, a module each: what decides its version, what a template reads of it, what it needs of a host."""
 
 from rdma_images.components.aws_ofi_nccl import AWS_OFI_NCCL
 from rdma_images.components.base import BASE

@@ -1,4 +1,4 @@
-"""CUDA: the wheels of torch bring it; where there is no torch it is chosen."""
+"""The CUDA of an image, and what decides its version: torch's wheels; without torch, the matrix or `--set`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""NCCL: the one that torch pins, or another wheel over it."""
+"""The NCCL of an image, and what decides its version: torch's pin, unless the matrix or `--set` names another wheel."""
 
 import re
 from dataclasses import dataclass

@@ -14,8 +14,8 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.relock import LockOutcome
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import digests
-from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.recipe import Recipe, layer_recipe
+from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.render import wheel_layers
 from rdma_images.render.bake import Compression
 

@@ -15,10 +15,10 @@ from rdma_images.layers import digests, layer_store, seekable_layer
 from rdma_images.layers.blob import Blob
 from rdma_images.layers.digests import Digests
 from rdma_images.layers.layer_image import LayerImage, layer_image
-from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.load import LayerSet, LoadedImage, check_collisions
 from rdma_images.layers.recipe import Recipe
+from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.registry import registry_errors
 from rdma_images.registry.client import Manifest, Repository, config_diff_ids
 

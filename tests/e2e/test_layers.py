@@ -23,9 +23,9 @@ from rdma_images.engine.layout import cache_limit, layout
 from rdma_images.engine.prune import LAYERS
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import engine_layers, layer_store, load, pull, remote_layers
-from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.load import LayerSet
 from rdma_images.layers.recipe import Recipe, compressor, layer_recipe
+from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render import bake, wheel_layers
 from tests.e2e.layer_parts import SmallBuild, ran, remote_builder, standing, wheel

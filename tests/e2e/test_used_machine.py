@@ -23,9 +23,9 @@ from rdma_images.engine import Engine, docker_command, private, prune
 from rdma_images.engine.prune import LAYERS
 from rdma_images.layers import layer_store, load
 from rdma_images.layers.engine_layers import engine_layers
-from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.load import LayerSet
 from rdma_images.layers.recipe import Recipe, compressor
+from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.render import bake
 from rdma_images.render.bake import Compression
 from tests.e2e.layer_parts import SmallBuild

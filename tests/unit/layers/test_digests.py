@@ -16,9 +16,9 @@ from rdma_images.inputs.mirrors import Mirrors, variable_suffix
 from rdma_images.inputs.relock import LockOutcome
 from rdma_images.inputs.wheels import Lock
 from rdma_images.layers import digests, layer_store, lock_layers, remote_layers
-from rdma_images.layers.layer_maker import LayerMaker
 from rdma_images.layers.load import LayerSet
 from rdma_images.layers.recipe import Recipe
+from rdma_images.layers.wheel_layer_maker import LayerMaker
 from rdma_images.publish.destination import layers_repository
 from rdma_images.render.bake import Compression
 from tests.support import layer_wheels

@@ -1,4 +1,4 @@
-"""Make one layer from its wheels, in a process of its own; therefore it imports little."""
+"""Make one layer of an image from its wheels, in a process of its own, which therefore imports little."""
 
 import json
 import multiprocessing

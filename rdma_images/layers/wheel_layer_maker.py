@@ -1,4 +1,4 @@
-"""Download wheels, and make layers of them in two processes while the next wheels download."""
+"""Make layers of wheels in two processes, while the next wheels download."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +18,9 @@ from rdma_images.inputs.mirrors import Mirrors
 from rdma_images.inputs.wheels import Wheel
 from rdma_images.layers import digests, layer_store
 from rdma_images.layers.digests import Digests
-from rdma_images.layers.layer_process import LayerTask, make_layer, process_pool
 from rdma_images.layers.layer_store import StoredLayer
 from rdma_images.layers.recipe import Recipe, devel_patterns
+from rdma_images.layers.wheel_layer import LayerTask, make_layer, process_pool
 
 DOWNLOADS = 4  # at once
 PROCESSES = 2  # the second core's worth is measured; more wait for the disk
