@@ -75,7 +75,9 @@ def test_settings_of_each_library(tmp_path: Path, variables: dict[str, str], lin
     write_device(tmp_path, "mlx5_0", "mlx5_core", (LOCAL, LOCAL, MAPPED, MAPPED))
     write_device(tmp_path, "mlx5_1", "mlx5_core", (MAPPED, MAPPED, MAPPED, MAPPED, MAPPED, MAPPED))
     write_file(tmp_path / "sys/class/infiniband/mlx5_0/tc/1/traffic_class", "Global tclass=106\n")
-    reported = [line for line in run_check(tmp_path, **variables) if " gids: " in line or " devices: " in line]
+    reported = [
+        line for line in run_check(tmp_path, user=None, **variables) if " gids: " in line or " devices: " in line
+    ]
     assert [line[: len(start)] for line, start in zip(reported, lines, strict=True)] == lines
 
 
@@ -93,4 +95,4 @@ def test_adapters_whose_names_nvshmem_skips(
 ) -> None:
     """As in deepseek-ai/DeepEP issue 386."""
     write_device(tmp_path, device_name, "mlx5_core", (LOCAL, MAPPED))
-    assert len([line for line in run_check(tmp_path, **variables) if "NVSHMEM's IBGDA" in line]) == count
+    assert len([line for line in run_check(tmp_path, user=None, **variables) if "NVSHMEM's IBGDA" in line]) == count

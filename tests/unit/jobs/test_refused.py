@@ -107,9 +107,7 @@ def test_a_launcher_that_cannot(match: str, launcher: str, fabric: str, starter:
         ("source /venv/bin/activate", "source", "'source /venv/bin/activate'"),
     ],
 )
-def test_words_of_a_shell_are_refused_with_the_line_for_one(
-    command: str, word: str, line: str, launch: str | None
-) -> None:
+def test_words_of_a_shell_are_refused_with_the_line_for_one(command: str, word: str, line: str, launch: Any) -> None:
     work = Work(launch=launch)
     message = refused("the command has", "slurm", "efa", "torchrun", command=tuple(shlex.split(command)), work=work)
     assert message.startswith(f"the command has {word!r}, which a shell reads")
