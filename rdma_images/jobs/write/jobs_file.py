@@ -20,6 +20,7 @@ from rdma_images.plan.additions import VARIABLE_NAME, AbsolutePath, Command
 FILE = "jobs.yaml"
 # Bounds of what can be meant: Amazon EKS takes 100,000 nodes in a cluster, and no other launcher more.
 MAX_NODES, MAX_REPLICAS, MAX_RESTARTS, MAX_DAYS = 100_000, 1_000, 10_000, 365
+OPTIONS = {"mounts": "mount", "secrets": "secret"}  # of fields that are not called like the option for one value
 # Of a job here, and of the user's part of a job.
 SAME_FIELDS = (
     *("env", "secrets", "pull_secrets", "service_account", "queue", "account", "priority", "node_selector"),
@@ -194,7 +195,8 @@ def with_options(entry: JobEntry, options: Mapping[str, Any]) -> JobEntry:
 
 def _sentence(problem: Any) -> str:
     """Return one error of pydantic about an option. Does not repeat the value: it may be a secret."""
-    name = str(problem["loc"][0]).replace("_", "-")
+    field = str(problem["loc"][0])
+    name = OPTIONS.get(field, field.replace("_", "-"))
     if expected := yaml_file.expectation(problem):
         return f"--{name} {problem['input']}: must be {expected}"
     return f"--{name}: {problem['msg'].removeprefix('Value error, ')}"

@@ -149,6 +149,14 @@ jobs:
 """
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "option"), [("mounts", ["data"], "mount"), ("secrets", {"A": "x"}, "secret")]
+)
+def test_a_wrong_option_is_named_as_it_is_typed(field: str, value: Any, option: str) -> None:
+    with pytest.raises(RefusedError, match=rf"^--{option}: "):
+        jobs_file.with_options(jobs_file.JobEntry(), {field: value})
+
+
 def test_a_job_of_jobs_yaml_with_options_over_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "src").mkdir()
     write(tmp_path, JOB, monkeypatch)
