@@ -28,7 +28,7 @@ def stand_in(source: Source, image: Image, facts: Facts, base: str) -> HelperTar
 
 
 def base_target(source: Source, image: Image, facts: Facts, tar: Path) -> HelperTarget:
-    """Return the target that makes the stand-in for a base that is more than a distribution, such as a vendor's image.
+    """Return the bake target of the stand-in for a vendor's base image.
 
     It starts from the root file system's `tar` and not from the target of a bootstrapped base: in a chain of that many
     targets buildx 0.13 closes the first one's session before the last begins, and BuildKit cannot read its files.
@@ -50,7 +50,7 @@ def folder_name(source: Source) -> str:
 
 
 def combined_digest(folders: Iterable[str]) -> str:
-    """Return a digest over the files of these folders, so that a changed stand-in changes every image that has it."""
+    """Return one digest of all files in some folders, of which a stand-in is made."""
     sum_ = sha256()
     for name in sorted({*folders, SHARED}):
         root = _folder(name)

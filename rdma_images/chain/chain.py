@@ -50,7 +50,7 @@ def compute(inspection: Inspection, fabric: str = "", instance: str = "") -> Cha
 
 
 def requested_fabric(fabric: str, instance: str) -> str:
-    """Return the fabric that `--fabric` and `--instance` ask for: the first, else the instance type's; "" for none.
+    """Return the fabric of `--fabric`, else that of the instance type; "" for none.
 
     Raises:
         RefusedError: There is no such fabric or instance type, or they contradict each other.

@@ -157,7 +157,10 @@ def instance_link(fabric: str, instance: str) -> Link:
 
 
 def started_plugin(inspection: Inspection) -> StartedLibrary | None:
-    """Return the plugin that NCCL takes, else the last that it tried; None where none was run."""
+    """Return the run of the plugin that NCCL takes, else of the last one that it tried.
+
+    None where no plugin was run.
+    """
     runs = inspection.measured.network.plugins if inspection.measured.network else []
     return next((run for run in runs if run.result == 0), next((run for run in runs if run.path), None)) or (
         runs[-1] if runs else None

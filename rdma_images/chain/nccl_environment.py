@@ -32,7 +32,7 @@ def nccl_environment(image_config: ImageConfig, measured: Measured) -> dict[str,
 
 
 def plugin_names(version: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the file names that NCCL `version` opens for a network plugin, in its order; none where it opens none."""
+    """Return the file names that an NCCL version tries for a network plugin, in its order."""
     value = environment.get("NCCL_NET_PLUGIN", "")
     if not versions.at_least(version, LISTS_SINCE):
         if not value:

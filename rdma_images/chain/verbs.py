@@ -17,7 +17,7 @@ def lib_folder(path: str) -> str:
 
 
 def search_words(libraries: Libraries) -> set[str]:
-    """Return the paths that the loader's libibverbs looks for; those of any libibverbs where the loader finds none."""
+    """Return the paths where libibverbs looks for providers: the loader's libibverbs, else any."""
     names_by_library = libraries.verbs_looks_for
     in_use = names_by_library.get(libraries.resolved[VERBS].file)
     return set(in_use or (word for words in names_by_library.values() for word in words))

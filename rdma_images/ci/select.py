@@ -31,9 +31,13 @@ _DIGESTS_TIMEOUT = 300  # seconds for the digests of the commit before
 def select_images(
     images: Sequence[Image], part: str | None, since: str | None, progress: Progress = silent
 ) -> tuple[Image, ...]:
-    """Return those of `images` that changed since the commit `since`, of them the shard `part` ("i/n"); None for all.
+    """Return the images that changed since a commit, or their shard.
 
     An empty text is refused: it comes of a variable that is not set, and would mean everything.
+
+    Args:
+        since: A commit; None takes all images.
+        part: The shard, as "2/5"; None for all.
     """
     selected = tuple(images)
     if since is not None:

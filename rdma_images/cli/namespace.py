@@ -22,7 +22,7 @@ from rdma_images.core import paths
 
 
 def namespace() -> Collection:
-    """Return the tasks of a checkout; installed code has no tests to run, and starts a folder of one's own instead."""
+    """Return invoke's tasks: those of a checkout, or of an installation, which has `init` and no tests."""
     output.replace_unencodable()
     parsing.install()
     tasks = Collection(

@@ -130,7 +130,11 @@ def download_source(
 
 
 def apt_source(name: str, role: str, upstream: str, suites: list[str], components: str, keyring: str) -> Source:
-    """Return the source of an apt archive that a stage installs from; `role` is that of the stage's secrets for it."""
+    """Return the source of the apt archive from which a stage installs.
+
+    Args:
+        role: The name under which the stage's secrets are for this archive.
+    """
     return Source(
         id=f"{name}-{suites[0].removesuffix('-security')}",
         component=name,

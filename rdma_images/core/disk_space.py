@@ -57,7 +57,7 @@ def used_bytes(folder: Path) -> int:
 
 
 def bytes_freed(folder: Path) -> int:
-    """Return the bytes that removing `folder` frees: not those of a file that has a name elsewhere, too."""
+    """Return the bytes that removing a folder frees, without files that are linked elsewhere."""
     names_seen: Counter[tuple[int, int, int, int]] = Counter()
     for parent, _, names in os.walk(folder):
         for name in names:

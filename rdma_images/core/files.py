@@ -111,7 +111,11 @@ def read_bytes(path: Path, largest: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return the paths in a folder, sorted; none where there is no folder. Raises FileError where it cannot be read."""
+    """Return the sorted paths in a folder, none where there is no folder.
+
+    Raises:
+        FileError: It cannot be read.
+    """
     if not exists(folder):
         return []
     with as_file_error(folder):

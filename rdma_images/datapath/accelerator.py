@@ -19,9 +19,12 @@ PROBE_SECONDS = 10.0  # with KVM a guest starts and ends in 2 s; a KVM that cann
 
 
 def choose(kit: Kit) -> Accelerator:
-    """Return the fastest way to run guests that works here. Raises RefusedError for a VARIABLE that is neither.
+    """Return the fastest accelerator for virtual machines that works here.
 
     The result of a trial is cached beside the kit until the host's next boot.
+
+    Raises:
+        RefusedError: VARIABLE names none of them.
     """
     requested = os.environ.get(VARIABLE)
     for name in get_args(Accelerator):

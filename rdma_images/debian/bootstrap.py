@@ -210,9 +210,11 @@ def cache_folder() -> Path:
 
 
 def last_bootstrapped(name: str, platform: str = "", locked: str = "") -> BootstrapRecord | None:
-    """Return the last bootstrapped base `name` for a platform; None where its tar is gone or its recipe has changed.
+    """Return the base that was bootstrapped last for a platform.
 
     `locked` is the digest of the release files that it must be made from; empty for any.
+
+    None where its tar is gone or its recipe has changed.
     """
     try:
         record = BootstrapRecord(**json.loads(_record(key(name, platform), locked).read_text(encoding="utf-8")))

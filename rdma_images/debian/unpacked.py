@@ -102,7 +102,7 @@ def apt(suite: str, folder: Path, archives: host_apt.Debian | None = None) -> Ap
 
 
 def fetch(packages: Sequence[str], suite: str, folder: Path, progress: Progress = silent) -> Path:
-    """Return `packages` of Debian `suite` (exactly these, no dependencies) unpacked into `folder`; returns `folder`.
+    """Download Debian packages, without their dependencies, unpack them into `folder`, and return it.
 
     What is there already is used again. It comes whole or not at all: everything is downloaded and unpacked
     beside `folder`, which it then becomes. Raises RdmaImagesError where the archive does not answer, has no such

@@ -144,7 +144,11 @@ def start(
     cwd: Path | None = None,
     variables: Mapping[str, str] = NO_VARIABLES,
 ) -> subprocess.Popen[bytes]:
-    """Return `docker` with these arguments, running; its output is bytes. `variables` are added to the environment."""
+    """Start `docker` with some arguments and return its process, whose output is bytes.
+
+    Args:
+        variables: Added to the environment.
+    """
     return subprocess.Popen(
         words(*arguments),
         env={**engine.environ(), **variables},

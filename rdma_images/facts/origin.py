@@ -99,7 +99,7 @@ class FactsFile(Document):
                 yield from (((key, step), row) for step, row in enumerate(table) if isinstance(row, Row))
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield (path, sentence) for sources that no row names, and for names that are no source or no value."""
+        """Yield (path, sentence) for unused sources and for names of unknown sources or values."""
         cited: set[str] = set()
         for steps, row in self.rows():
             cited |= {row.source, *row.sources.values()}

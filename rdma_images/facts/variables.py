@@ -38,7 +38,7 @@ class Variables(FactsFile):
 
 
 def closest(name: str, names: Collection[str]) -> str | None:
-    """Return that of `names` which is most similar to `name`, or has the same words in another order; None for none."""
+    """Return the most similar of `names`, or one with the same words in another order; None for none."""
     words = sorted(name.split("_"))
     swapped = [candidate for candidate in sorted(names) if sorted(candidate.split("_")) == words]
     return next(iter([*swapped, *difflib.get_close_matches(name, names, n=1, cutoff=MIN_SIMILARITY)]), None)

@@ -58,7 +58,7 @@ def parse_complaint(complaint: str, day: date | None = None) -> Conflict:
 
 
 def explain(conflict: Conflict, image: Image, facts: Facts) -> str:
-    """Return the fact that keeps an image's packages apart, and the nearest torch that works in the image.
+    """Return why an image's packages cannot go together, and the nearest torch with which they can.
 
     Where uv names no torch that a package needs, its own words in one line.
     """

@@ -32,10 +32,13 @@ class ChecksumError(RdmaImagesError):
 
 
 def fetch(supplies: Iterable[Supply], mirror_settings: Mirrors, progress: Progress = silent) -> dict[str, Path]:
-    """Download and verify every source that is a file; return a folder with that file alone for each source id.
+    """Download and verify every source that is a file.
 
     Raises RdmaImagesError for a failed download, ChecksumError and openpgp.SignatureError for a file that is not the
     pinned one, TarballError for one that cannot be built. A refused file is not kept.
+
+    Returns:
+        By source id, a folder that has this file alone.
     """
     downloads = {s.source.id: s for s in supplies if s.source.kind == "download" and s.via != "stand-in"}
     stop = threading.Event()

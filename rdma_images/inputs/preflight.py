@@ -92,7 +92,7 @@ def require(supplies: Sequence[Supply]) -> None:
 
 
 def pull_reasons(images: Iterable[Image], facts: Facts, mirror_settings: Mirrors) -> list[str]:
-    """Return a line for each base of `images` that is pulled because this user cannot bootstrap it here; no network."""
+    """Return a line for each base that is pulled since this user cannot bootstrap it; without network."""
     bases = {source.id: source for image in images for source in pinned(image, facts) if source.kind == "base"}
     lines = []
     for source in bases.values():

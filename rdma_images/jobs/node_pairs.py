@@ -210,7 +210,7 @@ def read_nodes(path: Path) -> tuple[str, ...]:
 
 
 def read_pairs(path: Path, nodes: Sequence[str]) -> dict[Pair, float]:
-    """Return the bus bandwidth of each pair in GB/s, of the largest size; 0 where the job of a pair measured nothing.
+    """Return each pair's bus bandwidth at the largest size, in GB/s; 0 where its job measured nothing.
 
     Args:
         path: A folder that has a run, logs or a result.json for each pair, named "one--two", or a file of lines

@@ -97,7 +97,7 @@ def folders() -> tuple[Path, ...]:
 
 
 def save(layers: Mapping[Recipe, StoredLayer], needed_keys: Collection[str]) -> None:
-    """Write down layers that were made, and forget those of the same compressions that nothing needs any more.
+    """Write the digests of layers to the lock, and remove those of their compressions that nothing needs.
 
     `needed_keys` are the keys of the recipes of all locks.
     """

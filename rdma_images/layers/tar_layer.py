@@ -21,7 +21,7 @@ class TarError(RdmaImagesError):
 
 
 def write(tar: IO[bytes], stream: IO[bytes]) -> Blob:
-    """Write a layer of zstd from its tar, whose bytes stay as they are, with a table of its files; return its blob.
+    """Compress a layer's tar, unchanged, into frames of zstd with a table of its files; return the blob.
 
     Raises TarError for a damaged tar, and for one that no table can describe.
     """

@@ -38,7 +38,7 @@ def matcher(patterns: str) -> IsDevel:
 
 
 def process_pool(count: int) -> ProcessPoolExecutor:
-    """Return a pool of `count` processes for `make_layer`; they end when this process does, also when it is killed."""
+    """Return a pool of processes for `make_layer`, which end with this process, however it ends."""
     return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _exit_with_build)
 
 

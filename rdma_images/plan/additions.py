@@ -158,7 +158,7 @@ def additions(target: TargetAdditions, workdir: str | None = None) -> Additions 
 
 
 def broken_rules(image: Image, facts: Facts) -> tuple[BrokenRule, ...]:
-    """Return why an image's own variables, or its entry point, would take its fabric away; empty where they do not."""
+    """Return why an image's variables or entry point would disable its fabric; empty if they do not."""
     if image.additions is None:
         return ()
     broken_by_variables = [*_broken_rules(image, image.additions.environment, "env", facts)]

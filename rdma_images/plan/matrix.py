@@ -148,7 +148,7 @@ class Matrix(Document):
     targets: dict[str, Target] = Field(description="What can be built, by name.")
 
     def problems(self) -> Iterator[tuple[YamlPath, str]]:
-        """Yield names that are not valid, and axes that do not exist, are not used, or are written twice."""
+        """Yield invalid names, and axes that are unknown, unused or written twice."""
         if not self.targets:
             yield ("targets",), "there is no target: add one"
         for name, target in self.targets.items():

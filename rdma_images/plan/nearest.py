@@ -27,11 +27,13 @@ def nearest(
     broken_rules: tuple[BrokenRule, ...],
     fixed: Collection[str] = (),
 ) -> Changes | None:
-    """Return the axes to change, and their values, so that `refused` works; None where no change of two axes helps.
+    """Return the fewest axes to change, with their values, so that a refused combination works.
 
     One change is nearer than two, keeping what was asked for (`requested`) nearer than giving it up, a value that was
     seen to work nearer than one of which that is not known, and then one nearer the refused in the order of its axis.
     The axes `fixed` do not change.
+
+    None where no change of two axes helps.
     """
     if refused.foreign:
         return None

@@ -15,7 +15,10 @@ from rdma_images.plan.candidate import Candidate
 
 
 def architectures(candidate: Candidate, packages: Iterable[str], facts: Facts) -> tuple[str, ...]:
-    """Return what CUDA code is compiled for, as ("sm_80", "sm_90"); empty where no compiler of this CUDA can be had."""
+    """Return the GPU architectures to compile for, as ("sm_80", "sm_90").
+
+    Empty where no compiler of this CUDA can be had.
+    """
     if not packages or not cuda.toolkit_requirements(candidate[cuda.NAME], facts):
         return ()
     choice = candidate[nccl_tests.GPU]

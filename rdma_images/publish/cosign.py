@@ -52,7 +52,7 @@ class CosignProgram:
     bundles: bool
 
     def arguments(self, verb: str, in_bundles: bool = False) -> list[str]:
-        """Return the options that keep it to signatures every version reads, and to services that are named.
+        """Return the options for signatures in the form of every cosign version, or in bundles.
 
         Once an image has a bundle, whoever made it, cosign 3 looks at bundles alone unless a switch forbids it;
         `in_bundles` makes it read bundles.

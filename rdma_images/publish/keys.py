@@ -32,7 +32,11 @@ class Signer:
 
 
 def parse_signer(key: str) -> Signer | None:
-    """Return the signer that --sign names; None for nothing. Raises RefusedError for a key file that is not there."""
+    """Return the signer of `--sign`, None where it is empty.
+
+    Raises:
+        RefusedError: The key file is not there.
+    """
     if key and key != KEYLESS:
         _require_key_file("--sign", key)
     return Signer(key) if key else None
@@ -89,10 +93,12 @@ def _require_key_file(option: str, key: str) -> None:
 
 
 def ci_identity(environ: Mapping[str, str] = os.environ) -> Trust | None:
-    """Return who a keyless signer is: in a job of GitHub Actions, a workflow of this repository at this ref; else None.
+    """Return the identity of a keyless signer in a job of GitHub Actions: its workflow at this ref.
 
     The variables are GitHub's default ones; the name in the certificate is the workflow's address at its ref
     (docs.sigstore.dev/fulcio/oidc-in-fulcio).
+
+    None outside of such a job.
     """
     variables = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_REF")
     server, repository, ref = (re.escape(environ.get(name, "")) for name in variables)

@@ -213,7 +213,11 @@ def read_layout(layout: Path) -> Manifest:
 def compare(
     published: PublishedImage, rebuilt: Manifest, layout: Path, folder: Path, progress: Progress = silent
 ) -> Iterator[Difference]:
-    """Yield what differs between a published image and the one in a layout; downloads differing layers to `folder`."""
+    """Yield the differences between a published image and one in a layout.
+
+    Args:
+        folder: Where layers that differ are downloaded.
+    """
     if rebuilt.digest == published.digest:
         return
     config = json.loads(_blob(layout, Descriptor.from_json(rebuilt.body["config"]).digest).read_bytes())

@@ -282,10 +282,13 @@ def move_tags(
 def mount_wheel_layers(
     approved: ApprovedImage, destination: Destination, repository: Repository, progress: Callable[[str], None]
 ) -> frozenset[str]:
-    """Mount the image's wheel layers that `repository` lacks; return the digests of those it has now without sending.
+    """Have a registry mount the wheel layers that `repository` lacks from its other repositories.
 
     docker itself mounts only what it pulled or pushed before, and not what BuildKit pulled or another machine sent.
     What fails here is not an error: docker asks for each layer, and sends what is missing.
+
+    Returns:
+        The digests of the layers that the repository has now without sending.
     """
     mounted: dict[str, int] = {}
     with suppress(registry_errors.PublishError):

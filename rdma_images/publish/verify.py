@@ -96,7 +96,7 @@ def verify(
     progress: Progress = silent,
     origin: OriginRules | None = None,
 ) -> tuple[Verification, ...]:
-    """Return the checks of an image in a registry; of an index first those of the index, then of each platform's image.
+    """Return the checks of an image in a registry, or of an index and then of each of its images.
 
     Args:
         trust: Where given, the index, each image and every statement on it have to be signed by it.

@@ -115,10 +115,13 @@ class Manifest:
 
 
 def artifact(file: Descriptor, **fields: Any) -> Manifest:
-    """Return the manifest of an artifact with one file and that file's type; `fields` are further ones of a manifest.
+    """Return the manifest of an artifact with one file.
 
     Its config is EMPTY, which the repository must have, too. Source: OCI image specification 1.1, "Guidelines for
     Artifact Usage".
+
+    Args:
+        fields: Further fields of the manifest.
     """
     body = {
         "schemaVersion": 2,

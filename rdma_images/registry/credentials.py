@@ -45,7 +45,11 @@ def check_reference(text: str) -> str:
 
 
 def resolve_secret(reference: str, environ: Mapping[str, str] = os.environ, named_in: str = "registries.yaml") -> str:
-    """Return the secret that `reference` leads to. Raises RefusedError naming the variable or file that is missing."""
+    """Return the secret that a reference leads to.
+
+    Raises:
+        RefusedError: Its variable or file is missing; the message names it.
+    """
     scheme, _, target = reference.partition(":")
     if scheme == "env":
         if value := environ.get(target):

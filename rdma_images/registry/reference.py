@@ -47,7 +47,7 @@ def with_registry(text: str) -> str:
 
 
 def with_registry_host(text: str) -> str:
-    """Return a reference with the host that answers for its registry, for clients that do not know Docker Hub's."""
+    """Return a reference with the host that serves its registry's API, as registry-1.docker.io for docker.io."""
     host, _, path = with_registry(text).partition("/")
     if host != DOCKER_HUB:
         return text

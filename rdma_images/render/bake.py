@@ -72,7 +72,7 @@ def bake_name(name: str) -> str:
 
 
 def bootstrap_helper(context: str, base: str, tar: Path, platform: str = "") -> HelperTarget:
-    """Return the helper that makes a base from a root file system's tar, for the Dockerfiles' context of that name.
+    """Return the bake target that makes a base of a root file system's tar.
 
     One helper for each context, also where two are equal: buildx 0.13 does not support one target behind two contexts
     of a Dockerfile, and BuildKit does equal work once anyway.
@@ -100,7 +100,7 @@ def system_layers_file(bake: Mapping[str, Any], ids: Sequence[str]) -> dict[str,
 
 
 def source_stage(package: str) -> str:
-    """Return the stage that has the wheel of a package from source; a context of that name replaces it."""
+    """Return the name of the stage with a compiled package's wheel, for which a build context may stand in."""
     return f"source-{package}"
 
 
@@ -155,7 +155,7 @@ def bake_output(ref: str, store: str, builder: str | None, compression: Compress
 
 
 def layout_output(folder: Path, compression: Compression, keeps_layers: bool = False) -> str:
-    """Return the output of an image that goes to a folder, as an OCI layout with the digests that an engine gets."""
+    """Return BuildKit's output option that writes an image to a folder as an OCI layout."""
     return f"type=oci,tar=false,dest={folder},{_compression(compression, keeps_layers)}"
 
 

@@ -79,7 +79,7 @@ def sealed_container(client: DockerClient, image: str) -> Iterator[SealedContain
 def entry_container(
     client: DockerClient, image: str, command: Sequence[str], box: SealedContainer
 ) -> Iterator[Container]:
-    """Create a container whose entry point, the image's own, gets `command`; it is not started, and removed at the end.
+    """Create a container, not started, whose own entry point gets `command`; remove it after the block.
 
     It is as sealed as `box`, whose volumes it shares, and is the image's in everything else: user, environment, folder.
     Only SCRATCH may be written to, in memory. Raises docker's errors.

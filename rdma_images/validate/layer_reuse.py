@@ -54,7 +54,7 @@ class EarlierMeasurement(MeasuredValue):
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return what is the same in the other image, by the probe's name; without the tree, see tree_with."""
+        """Return the measurements that also hold for the other image, by probe; the tree is tree_with's."""
         values = {name: getattr(self, name) for name in ("torch", "packages", "imports", "contents", "tools")}
         return {name: value for name, value in values.items() if value is not None}
 

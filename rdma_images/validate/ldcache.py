@@ -61,9 +61,11 @@ class ComputedLoader:
     def closure(
         self, path: str, _bound: bool = True, loaded: Mapping[str, str] = MappingProxyType({})
     ) -> dict[str, Any]:
-        """Return every library that `path` pulls in, see loader.closure. `loaded` has those that are there before it.
+        """Return every library that `path` pulls in, as loader.closure does.
 
         A module that a framework loads lacks what that has: its symbols are looked for where all libraries are there.
+
+        `loaded` are the libraries that the process has before, by name.
         """
         paths, missing = self.needed_by(path, loaded)
         faults = [f"{path}: {why}"] if (why := self.condition(path)) and why not in PROGRAMS else []

@@ -48,7 +48,7 @@ def payload() -> str:
 
 
 def modules() -> tuple[str, ...]:
-    """Return the modules that travel, each after those that it imports; the last one runs the probes."""
+    """Return the probe modules to send into the image, imported ones first and the runner last."""
     names = [path.stem for path in PROBES_FOLDER.glob("*.py") if path.stem != "__init__"]
     return tuple(TopologicalSorter({name: _imported(name) for name in sorted(names)}).static_order())
 

@@ -234,7 +234,7 @@ def _feed(export: Iterable[bytes], stdin: IO[bytes]) -> None:
 
 
 def main(folder: Path, memory: int) -> None:
-    """Read the tar on standard input, of an image whose configuration is in `folder`; the answers are written there."""
+    """Read an image's tar from standard input, and write the probes' answers into `folder`."""
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     image_config = ImageConfig.model_validate_json((folder / SUBJECT).read_bytes())

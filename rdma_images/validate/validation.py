@@ -26,7 +26,11 @@ class ValidationCandidate:
 
 
 def planned_candidates(images: Sequence[Image]) -> tuple[ValidationCandidate, ...]:
-    """Return the candidates of images that were built here. Raises RefusedError for one that was not."""
+    """Return the candidates of images that were built here.
+
+    Raises:
+        RefusedError: One was not built here.
+    """
     return tuple(_planned_candidate(image) for image in images)
 
 

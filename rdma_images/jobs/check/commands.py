@@ -388,7 +388,7 @@ def expand_defaults(text: str) -> str:
 
 
 def option_values(text: ShellText, name: str) -> Iterator[LocatedText]:
-    """Yield the values of an option of the commands that are certain to run, defaults for variables that have one."""
+    """Yield an option's values in the commands that surely run, with the defaults of variables."""
     for command in text.commands:
         for word, following in pairwise((*command.words, ShellWord("", 0)) if command.is_certain else ()):
             option, equals, value = word.text.partition("=")

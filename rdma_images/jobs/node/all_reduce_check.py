@@ -285,7 +285,7 @@ def print_failure(folder: str, local_rank: int) -> None:
 
 
 def describe_failure(options: argparse.Namespace, folder: str, failures: dict[int, str]) -> str:
-    """Return a sentence about ranks that failed: why the first ended that did so by itself, or where all wait."""
+    """Return a sentence on why ranks failed: the cause of the first that ended, or where they all wait."""
     local_rank, status = next(iter(failures.items()))
     rank, ranks = options.rank * options.gpus + local_rank, options.nodes * options.gpus
     log = nccl_log(folder, local_rank)

@@ -96,7 +96,7 @@ def check_efa_peer(root: str, devices: list[Device], gpus: list[str]) -> Iterato
 
 
 def acs_bridges(root: str) -> list[str]:
-    """Return the PCI bridges that send peers' requests through the root; none where their registers cannot be read."""
+    """Return the PCI bridges whose ACS redirects peers' requests; none where registers cannot be read."""
     return [
         os.path.basename(path)
         for path in sorted(glob.glob(root + "/sys/bus/pci/devices/*"))

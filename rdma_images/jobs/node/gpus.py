@@ -81,7 +81,7 @@ def check_visible_gpus(variables: Mapping[str, str], count: int, present: int) -
 
 
 def visible_gpu_names(setting: str, present: int) -> list[str]:
-    """Return which of `present` GPUs a value of CUDA_VISIBLE_DEVICES leaves: CUDA stops at the first that is none."""
+    """Return the GPUs of a CUDA_VISIBLE_DEVICES, up to the first word that names none of the `present` ones."""
 
     def is_gpu(name: str) -> bool:
         return int(name) < present if name.isdecimal() else name.startswith(("GPU-", "MIG-"))

@@ -273,7 +273,7 @@ def check_large_message(connection: socket.socket, name: str) -> Iterator[Findin
 
 
 def describe_differences(nodes: list[Facts]) -> list[str]:
-    """Return a sentence for each fact that differs between nodes: its values, and the nodes that deviate."""
+    """Return a sentence for each fact in which nodes differ, with its values and their nodes."""
     sentences = []
     for name in sorted(
         {name for node in nodes for name in node}

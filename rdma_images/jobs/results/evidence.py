@@ -90,9 +90,12 @@ def _key(result: Result) -> tuple[str, str, int | None]:
 
 
 def fetch(image: str, trust: Trust | None = None) -> tuple[Result, ...]:
-    """Return the results that are attached to `image`, or to an image of that index; with `trust`, those it signed.
+    """Return the job results that are attached to an image, or to the images of an index.
 
     Raises RefusedError for none.
+
+    Args:
+        trust: Whose signature each result must have; None takes unsigned ones, too.
     """
     _, repository = _open(image)
     manifest = repository.manifest(parse_reference(image).selector)
@@ -121,7 +124,11 @@ def fetch(image: str, trust: Trust | None = None) -> tuple[Result, ...]:
 
 
 def fetch_by_reference(text: str, trust: Trust | None = None) -> Result:
-    """Return the result that "host/repository@sha256:…" has, or of several that of "…#job". Raises RefusedError."""
+    """Return the result that is attached to "host/repository@sha256:…", of several the one after "#".
+
+    Raises:
+        RefusedError: There is none, or there are several and none is named.
+    """
     image, _, job = text.partition("#")
     attached = fetch(image, trust)
     results = [result for result in attached if job in ("", result.job)]

@@ -136,7 +136,7 @@ def read_logs(
 
 
 def read_result(path: Path) -> Result:
-    """Return the result at `path`: a result.json, the folder of a run that has one, or that of the logs there."""
+    """Return the result at `path`: of a result.json, of a run's folder, or read from the logs there."""
     if path.is_dir() and (path / run_folder.RESULT.name).is_file():
         return run_folder.load(path)
     is_result = path.suffix == ".json" and not nccl_tests_json.is_json_report(path)

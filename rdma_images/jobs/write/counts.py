@@ -15,11 +15,14 @@ PAGE = 2  # MiB
 def counts(
     node: InstanceType, gpus: int, reserve: NodeResources, pods: PodResources, training: bool, memory: int | None
 ) -> Counts:
-    """Return what the part of a job with `gpus` of the node's GPUs asks for; `reserve` is what the node sets aside.
+    """Return the resources of a job's part that takes `gpus` of a node's GPUs.
 
     Interfaces and huge pages are the share of the GPUs, rounded down, with one interface at least. `memory` in MiB is
     the user's; without it a training takes its share of the node's and a measurement what AWS's manifest asks for.
     Raises RefusedError for GPUs that the node does not have, and for memory that it cannot give.
+
+    Args:
+        reserve: What the node sets aside for its system.
     """
     if not 1 <= gpus <= node.gpus:
         raise RefusedError(f"--gpus {gpus}: the instance type has {node.gpus} GPUs\nask for 1 to {node.gpus}")

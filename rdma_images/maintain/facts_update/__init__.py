@@ -45,7 +45,7 @@ def update(
     everything: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Update:
-    """Read every release that the facts lack, and again those of the matrix, or with `everything` all that are known.
+    """Read the releases that the facts lack, and read those of the matrix again, or with `everything` all.
 
     Raises RdmaImagesError where the index does not answer; a maker's page that does not is a line of the result.
     """

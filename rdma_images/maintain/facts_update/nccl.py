@@ -154,7 +154,10 @@ def wheel_interfaces(address: str, mirrors: Mirrors) -> dict[str, tuple[int, ...
 
 
 def library_interfaces(library: IO[bytes]) -> dict[str, tuple[int, ...]]:
-    """Return the versions of each interface ("net", "tuner", …), oldest first; read no further than the device code."""
+    """Return the versions of each plugin interface of an NCCL, oldest first, by "net", "tuner" and so on.
+
+    Reads the file up to the device code.
+    """
     versions_by_interface: dict[str, set[int]] = {}
     tail = b""
     while chunk := library.read(CHUNK):

@@ -17,7 +17,7 @@ RULES: tuple[PlanRule, ...] = tuple(
 
 
 def check(candidate: Candidate, facts: Facts) -> tuple[BrokenRule, ...]:
-    """Return every rule that `candidate` breaks; empty for a combination that can work."""
+    """Return the rules that a combination breaks, none if it can work."""
     results = (rule.broken_rule(candidate, facts) for rule in RULES)
     return tuple(broken for broken in results if broken)
 

@@ -45,7 +45,7 @@ def brings_plugin(candidate: Candidate, facts: Facts) -> Reason | None:
 
 @rule("ngc-trap", "efa-installer", "base")
 def stays_out_of_ngc_mode(candidate: Candidate, facts: Facts) -> Reason | None:
-    """Require, on a base with NVIDIA's entrypoint, flags that tell the installer that this is no NGC image."""
+    """Require the installer's flags against its NGC mode on a base with NVIDIA's entry point."""
     trap, installer = facts.efa.ngc_trap, candidate["efa-installer"]
     if facts.bases.bases[candidate["base"]].entrypoint != "nvidia" or not trap.holds(installer):
         return None

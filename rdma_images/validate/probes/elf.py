@@ -64,7 +64,7 @@ def library(path: str) -> dict[str, Any]:
 
 
 def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
-    """Return the names that the library at `path` exports and that `pattern` matches from their start, sorted.
+    """Return the exported symbols of a library whose beginnings match `pattern`, sorted.
 
     Raises as `library` does.
     """
@@ -72,7 +72,7 @@ def exported(path: str, pattern: Pattern[bytes]) -> list[str]:
 
 
 def undefined(path: str, pattern: Pattern[bytes]) -> list[str]:
-    """Return the names that the library at `path` takes of others and that `pattern` matches from their start, sorted.
+    """Return the undefined symbols of a library whose beginnings match `pattern`, sorted.
 
     Raises as `library` does.
     """
@@ -109,7 +109,7 @@ def find_strings(path: str, pattern: Pattern[bytes]) -> list[str]:
 
 
 def needed_versions(data: Any, sections: list[Section]) -> Iterator[tuple[str, str]]:
-    """Yield the symbol versions that a mapped file asks for, each after the library that must define it."""
+    """Yield (library, version) for each symbol version that a mapped file needs."""
     for section in (section_ for section_ in sections if section_.kind == SHT_VERNEED):
         strings = sections[section.link].offset
         for position, (_, count, file, first, _) in _chain(data, section.offset, "<HHIII", 4):

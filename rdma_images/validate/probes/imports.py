@@ -339,9 +339,11 @@ def stand_in_for_driver(paths: Iterable[str]) -> None:
 def describe_failed_import(
     error: BaseException, module: str, package: Distribution, owners: Mapping[str, Distribution]
 ) -> dict[str, Any]:
-    """Return why a module cannot be imported, see imported_packages; without `error` where the machine is the cause.
+    """Return why the import of a module failed, as a row of imported_packages.
 
     `text` has the messages of all exceptions that led to it.
+
+    Its `error` is empty where the machine is the cause.
     """
     chain = list(_chain(error))
     text = "\n".join("%s: %s" % (type(link).__name__, link) for link in chain)

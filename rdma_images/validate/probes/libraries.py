@@ -224,7 +224,7 @@ def gpu_code(path: str) -> list[str]:
 
 
 def kernel_files(files: dict[str, dict[str, Any]], modules_of_stack: Iterable[str]) -> list[str]:
-    """Return the libraries that may hold code for GPUs: torch's, NCCL, and modules that need the GPU stack."""
+    """Return the libraries that may hold GPU code: torch's, NCCL, and modules on the GPU stack."""
     libraries = real_files(files, TORCH_CUDA) + real_files(files, NCCL) + real_paths(files, tree.EXTENSION)
     return list(dict.fromkeys([*libraries, *modules_of_stack]))
 
@@ -235,7 +235,7 @@ def real_files(files: dict[str, dict[str, Any]], name: re.Pattern[str]) -> list[
 
 
 def transports(files: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the regular files among `files` that open a network without NCCL, and modules of Python that call NCCL."""
+    """Return the libraries that open a network without NCCL, and the Python modules that call NCCL."""
     return real_files(files, TRANSPORT) + real_paths(files, tree.EXTENSION)
 
 
@@ -255,7 +255,7 @@ def modules(files: dict[str, dict[str, Any]], needed: Callable[[str], list[str]]
 
 
 def linkage(path: str) -> dict[str, Any]:
-    """Return what the library at `path` says of itself, see elf.library; nothing where it cannot be read."""
+    """Return the ELF headers of a library, as elf.library does; empty where it cannot be read."""
     try:
         return elf.library(path)
     except (OSError, elf.NotElf):

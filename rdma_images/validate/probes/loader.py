@@ -58,7 +58,7 @@ def resolved(name: str, requiring_file: str | None = None) -> dict[str, Any]:
 
 
 def searched(name: str, requiring_file: str | None) -> str:
-    """Return the path at which the search paths of `requiring_file`, which calls dlopen(), have `name`; else `name`."""
+    """Return where the search paths of the file that calls dlopen() have `name`; else `name` itself."""
     search_paths: dict[str, list[str]] = {"rpath": [], "runpath": []}
     if requiring_file and "/" not in name:
         try:

@@ -95,7 +95,7 @@ def records(root: rootfs.Root, folders: Iterable[str]) -> Iterator[tuple[str, st
 
 
 def wheel(root: rootfs.Root, record: str) -> tuple[str, str]:
-    """Return name and version of the package with METADATA at `record`; by its folder's name where it says neither."""
+    """Return the name and version of an installed package by its METADATA, else by its folder's name."""
     name, _, version = os.path.basename(os.path.dirname(record)).rpartition(".")[0].partition("-")
     head = (root.text(record, HEAD) or "").replace("\r\n", "\n").split("\n\n", 1)[0]
     fields = dict(re.findall(r"^(Name|Version): *(\S.*?) *$", head, re.MULTILINE))

@@ -99,7 +99,7 @@ def runtime_version(path: str) -> int:
 
 
 def cuda(version: int) -> dict[str, Any]:
-    """Return the functions of CUDA's runtime by which programs get the driver's; those report that there is no GPU."""
+    """Return stand-ins of CUDA's runtime functions that hand out driver functions, which find no GPU."""
     driver: dict[str, Any] = {}
     to_version = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int))
     to_entry_of_12 = ctypes.CFUNCTYPE(

@@ -268,7 +268,10 @@ def _first_word(line: str) -> str:
 
 
 def unstartable(root: rootfs.Root, path: str) -> dict[str, list[str]]:
-    """Return the scripts on PATH whose Python is not there, by that Python: an environment that was moved."""
+    """Return the scripts on PATH whose interpreter is missing, by interpreter.
+
+    As in an environment that was moved.
+    """
     scripts: dict[str, list[str]] = {}
     programs = [
         "%s/%s" % (folder.rstrip("/"), name)

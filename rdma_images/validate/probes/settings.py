@@ -122,7 +122,11 @@ def settings(
 
 
 def settings_files(root: rootfs.Root, environment: Mapping[str, str], folders: Sequence[str]) -> list[str]:
-    """Return the files of a system that may set variables; `folders` are those that Python imports from."""
+    """Return the system's files that may set variables.
+
+    Args:
+        folders: The folders that Python imports from.
+    """
     homes = ["/root", *(os.path.join("/home", name) for name in root.names("/home")[:20])]
     profiles = [os.path.join(PROFILES, name) for name in root.names(PROFILES) if name.endswith(".sh")]
     named_files = [environment[name] for name in FILE_NAMING_VARIABLES if environment.get(name, "").startswith("/")]

@@ -119,7 +119,12 @@ def defined_versions(path: str) -> list[str]:
 
 
 def version_faults(root: rootfs.Root, path: str, libraries: Mapping[str, str]) -> list[str]:
-    """Return the versions that `path` asks of `libraries` (name -> file) and that these lack, in glibc's words."""
+    """Return the symbol versions that `path` needs of `libraries` and that these lack, in glibc's words.
+
+    Args:
+        path: A program or library.
+        libraries: The files that the loader takes, by name.
+    """
     defined = {name: root.apply(defined_versions, file) for name, file in libraries.items()}
     return [
         "%s: version `%s' not found (required by %s)" % (libraries[name], version, path)

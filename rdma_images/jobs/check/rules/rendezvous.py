@@ -428,7 +428,7 @@ def store_of_restarts(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 
 @rule("rendezvous.address", "error", "pytorch/pytorch issue 76069; SchedMD, srun(1), SLURM_LAUNCH_NODE_IPADDR")
 def wrong_rendezvous(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report an address of the first node that is each node's own, or that of the host where srun was called."""
+    """Report a first node at a loopback address, or at the host where srun was called."""
     several = (part.job_nodes or (part.start.nodes and part.start.nodes.number) or 0) > 1
     fix = 'write the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
     if part.kind != "slurm":

@@ -64,7 +64,7 @@ def lost_directives(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "bash(1): a variable that is not set is empty; SchedMD, sbatch(1); skypilot-org/skypilot issues 2546 and 6920",
 )
 def unset_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report a variable that is set nowhere, where one of nearly that name is, or not where it is read."""
+    """Report a variable that is not set where it is read, as one with a typing error in its name."""
     for fault in part.start.unexpanded:
         yield fault.word, fault.message, fault.fix, fault.severity
     if part.kind not in ("slurm", "script", "docker"):

@@ -32,7 +32,7 @@ DEBUG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
     "open-mpi/ompi, mpirun(1), -x; SchedMD, srun(1), --export; Docker, docker run, --env",
 )
 def lost_variables(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
-    """Report variables that are set where the launcher runs, and that the ranks it starts elsewhere do not get."""
+    """Report variables that are set for the launcher and do not reach the ranks on other nodes."""
     for launch in part.start.launches:
         exported = {name: word for name, word in launch.exported.items() if READ_BY_RANKS.fullmatch(name)}
         if launch.program == "mpirun" and part.title == "MPIJob Launcher":
@@ -221,7 +221,7 @@ def library_path(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
     "plugin.missing", "error", "NVIDIA/nccl, src/plugin/plugin_open.cc; awsome-distributed-ai pull requests 878 and 936"
 )
 def missing_plugin(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report a plugin that the image's report lacks: NCCL runs without that network, or without the tuner."""
+    """Report a plugin that a variable names and the image's report does not have."""
     image = part.image
     for name, prefix in (("NCCL_NET_PLUGIN", "libnccl-net"), ("NCCL_TUNER_PLUGIN", "libnccl-tuner")):
         word = part.environment.get(name)
