@@ -23,7 +23,7 @@ class Goal:
     """A goal of performance, and how to tell whether it is reached."""
 
     title: str
-    bound: str
+    target: str
     measure: Callable[[Results], tuple[str, bool] | None]  # None where it is not measured
 
 
@@ -97,14 +97,14 @@ def processor_time(results: Results) -> dict[str, float] | None:
     if not all_of_it or not engine or not baseline or len({all_of_it.run, engine.run, baseline.run}) > 1:
         return None
     cores = int(all_of_it.run.machine.partition(" ")[0])
-    bound = all_of_it.value / cores
+    shortest = all_of_it.value / cores
     share = 100 * engine.value / all_of_it.value
     return {
         "seconds": all_of_it.value,
         "share": share,
         "cores": cores,
-        "least": bound,
-        "times": baseline.value / bound,
+        "least": shortest,
+        "times": baseline.value / shortest,
     }
 
 
@@ -131,10 +131,10 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def _faster(name: str, bound: float) -> Callable[[Results], tuple[str, bool] | None]:
+def _faster(name: str, min_times: float) -> Callable[[Results], tuple[str, bool] | None]:
     def compare(results: Results) -> tuple[str, bool] | None:
         times = ratio(results.figure(name, "baseline"), results.figure(name))
-        return (f"{times:.1f} times", times >= bound) if times else None
+        return (f"{times:.1f} times", times >= min_times) if times else None
 
     return compare
 

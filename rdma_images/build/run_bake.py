@@ -1,4 +1,4 @@
-"""How to build, and `docker buildx bake`."""
+"""Options of a build, and `docker buildx bake` with them."""
 
 import os
 import pty
@@ -54,7 +54,7 @@ MAX_TAIL_BYTES = 1 << 16  # bytes that a command drew last: BuildKit repeats a f
 
 @dataclass(frozen=True)
 class Options:
-    """How to build, as opposed to what."""
+    """Options of a build, the same for all of its images."""
 
     rehearse: bool = False
     builder: str | None = None  # a buildx builder; None: the engine's own

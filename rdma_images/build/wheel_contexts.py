@@ -118,7 +118,7 @@ def provide_contexts(
 
 @dataclass(frozen=True)
 class _Transfer:
-    """How each image of layers is transferred, and which layers to make; `in_engine` are those that the engine gets."""
+    """Transfers of the images of layers, and the layers to make; the engine gets those in `in_engine`."""
 
     by_layer_set: Mapping[LayerSet, Callable[[LayerMaker], LoadedImage]]
     recipes: Sequence[Recipe]

@@ -1,4 +1,4 @@
-"""What NCCL would do in an image: computed link by link from what was run and read in it."""
+"""The network that NCCL would use in an image, link by link, from what was run and read in it."""
 
 from rdma_images.chain.chain import FABRICS, compute, network_request, requested_fabric
 

@@ -1,4 +1,4 @@
-"""Which verbs providers the libibverbs of an image opens."""
+"""The verbs providers that the libibverbs of an image opens."""
 
 import re
 from pathlib import PurePosixPath

@@ -1,4 +1,4 @@
-"""What is typed: options with their types, one short form each, and suggestions for what is unknown; `--list`.
+"""The parser of the command line: options and their types, suggestions for unknown words, and `--list`.
 
 invoke parses. It shows a traceback for a word where a number belongs, names no near word for an unknown task or option,
 and takes any letter of an option's name as its short form; what differs from that is here.

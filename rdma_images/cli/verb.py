@@ -1,4 +1,4 @@
-"""What makes a function a task, whose errors end it without a traceback, and what tasks share."""
+"""The decorator that makes a function a task, whose errors end it without a traceback."""
 
 import functools
 import inspect

@@ -1,1 +1,1 @@
-"""What every step stands on: errors, paths, versions, strict YAML, whole files, locks, and the model."""
+"""Basic parts of all steps: errors, paths, versions, strict YAML, atomic files, locks, and the model."""

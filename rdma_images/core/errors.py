@@ -1,4 +1,4 @@
-"""What a user did or met, as opposed to a defect of ours: shown as a sentence, never as a traceback."""
+"""An error of the input or the surroundings, and no defect of the tool: shown as a sentence, without a traceback."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -55,7 +55,7 @@ ERROR_PHRASES = {
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Which requests are made again, and after how long.
+    """The requests to repeat, and the pauses before that.
 
     With `retry_absent` also where nobody answers (refused, no route, no answer in time), else only where a server is
     busy or drops a connection. What cannot heal is never asked again: an unknown host, a certificate that is not

@@ -208,7 +208,7 @@ class PackageIndex:
 
 @dataclass(frozen=True)
 class SourceBuild:
-    """How a Python package without a wheel is compiled."""
+    """The compilation of a Python package that has no wheel."""
 
     variables: dict[str, str] = field(default_factory=dict)  # of its build
     memory: int = 4  # GiB of one compiler

@@ -1,4 +1,4 @@
-"""Where things are: the project's own files, what a build writes, and the user's state folder.
+"""Paths of the project's files, of a build's results, and of the user's state folder.
 
 The code is in a checkout, or installed from a wheel. A checkout works on itself. Installed code brings its facts,
 templates, validators and locks along (DATA), and works on the user's folder (PROJECT): the current one, or the nearest

@@ -1,4 +1,4 @@
-"""Where the parts of images come from, and what pins them."""
+"""Sources of the parts of images, and their pins."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,7 +10,7 @@ SourceKind = Literal["base", "apt", "index", "download"]
 
 @dataclass(frozen=True)
 class Source:
-    """Where bytes come from, before any mirror.
+    """A source of bytes, before any mirror replaces it.
 
     `pin` says how the bytes are known to be right, as "sha256:…", "sha512:…", "openpgp:<fingerprint>" or
     "archive-signature" (apt's own); `size` is in bytes, None where it is not published.

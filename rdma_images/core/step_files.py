@@ -1,4 +1,4 @@
-"""What a step writes down of an image, as JSON in build/images/<image id>/, and how the next one reads it."""
+"""A step's result for an image as JSON in build/images/<image id>/, which the next step reads."""
 
 import functools
 import json

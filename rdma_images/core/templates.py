@@ -14,7 +14,7 @@ from rdma_images.core.paths import COMMAND, state_folder
 
 
 class _Options(TypedDict):
-    """How a template is compiled, and so a part of the name under which what is compiled is kept."""
+    """Options of compiling templates, a part of the name in the cache of compiled ones."""
 
     trim_blocks: bool
     lstrip_blocks: bool

@@ -44,7 +44,7 @@ class GuestMachine:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """How a task in a guest ended.
+    """The result of a task in a guest.
 
     `status` is its exit status; 137 where it was stopped at its time limit. `output` has its standard error last.
     """

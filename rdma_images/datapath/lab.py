@@ -23,7 +23,7 @@ WITHHELD = "cap_ipc_lock,cap_net_admin,cap_sys_admin,cap_sys_rawio,cap_sys_resou
 
 @dataclass(frozen=True)
 class GuestSession:
-    """How programs of the image are run: as which user, with which environment and limit."""
+    """Settings with which programs of the image run: user, environment and limits."""
 
     environment: dict[str, str]
     uid: int = 0

@@ -1,4 +1,4 @@
-"""What this host's apt is configured with: the Debian archives it uses, and how it reaches them."""
+"""The Debian archives of this host's apt, and its settings for reaching them."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Debian:
-    """Where this host gets Debian from."""
+    """The Debian archive of this host."""
 
     codename: str  # of the host's own suite, "bookworm"
     main: Archive

@@ -1,4 +1,4 @@
-"""Where the private engine keeps what, and what its daemons are configured with."""
+"""Folders of the private engine, and the configuration of its daemons."""
 
 import json
 from dataclasses import dataclass

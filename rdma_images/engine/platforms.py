@@ -1,4 +1,4 @@
-"""Whether an engine or a builder runs the programs of an image's platform, asked before anything is downloaded."""
+"""Check that an engine or builder runs programs of an image's platform, before anything is downloaded."""
 
 import re
 from collections.abc import Iterable

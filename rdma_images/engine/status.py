@@ -1,4 +1,4 @@
-"""What the engine is, uses and may use: for people as a table, for programs as a dict."""
+"""Status of the engine, its disk space and its limits, as a table or as JSON."""
 
 import subprocess
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is known about versions, as typed tables; the data is in facts/, a YAML file a component."""
+"""Facts about versions as typed tables, read from facts/, where each component has a YAML file."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""What is known about aws-ofi-nccl, the plugin through which NCCL uses libfabric."""
+"""Facts about aws-ofi-nccl, the plugin through which NCCL uses libfabric."""
 
 from collections.abc import Iterator, Sequence
 
@@ -52,7 +52,7 @@ class CudaFixes(Row):
 
 
 class TarballUrl(VersionedRow):
-    """Where the release tarballs of some versions are, those with `configure`; {version} stands for the version."""
+    """The address of release tarballs with `configure`, for some versions; {version} stands for the version."""
 
     url: VersionUrl
 

@@ -1,4 +1,4 @@
-"""What is known about the bases that an image can stand on."""
+"""Facts about the bases of images."""
 
 from collections.abc import Iterator
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What others measured: bus bandwidth by instance type, nodes, collective and size."""
+"""Published measurements of bus bandwidth, by instance type, nodes, collective and size."""
 
 import re
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""What is known about CUDA and the driver of the host."""
+"""Facts about CUDA and the driver of the host."""
 
 from collections.abc import Iterator
 

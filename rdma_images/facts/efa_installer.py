@@ -1,4 +1,4 @@
-"""What is known about AWS's EFA installer: what it brings, where it installs, how it wants to be called."""
+"""Facts about AWS's EFA installer: its contents, its folders and its flags."""
 
 from rdma_images.core.image import Platform
 from rdma_images.facts.origin import FactsFile, Row, Version, VersionedRow, VersionUrl
@@ -42,7 +42,7 @@ class NgcTrap(VersionedRow):
 
 
 class InstallerDownload(Row):
-    """Where the tarballs are and who signs them; {version} stands for the installer's version."""
+    """The address of the tarballs and the key that signs them; {version} stands for the installer's version."""
 
     url: VersionUrl
     signature: VersionUrl

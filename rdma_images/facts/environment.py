@@ -1,4 +1,4 @@
-"""What is known about environment variables that an image should not set."""
+"""Facts about environment variables that an image should not set."""
 
 import re
 from collections.abc import Mapping

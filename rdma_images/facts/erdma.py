@@ -1,4 +1,4 @@
-"""What is known about Alibaba's eRDMA: its apt repository, and the NCCL releases that fail on it."""
+"""Facts about Alibaba's eRDMA: its apt repository, and the NCCL releases that fail on it."""
 
 from rdma_images.core.image import Platform
 from rdma_images.facts.origin import FactsFile, Row, Version

@@ -1,4 +1,4 @@
-"""What is known about the lines with which jobs fail, whichever part writes them."""
+"""Facts about the lines with which jobs fail, whichever part writes them."""
 
 import re
 from typing import Literal, Self

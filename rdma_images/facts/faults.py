@@ -1,4 +1,4 @@
-"""What is known not to work in some versions of a component."""
+"""A known fault of some versions of a component."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What is known about instance types."""
+"""Facts about instance types."""
 
 from collections.abc import Iterator
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What is known about launchers: what starts a job's ranks, for which fabric, and what only its user can tell."""
+"""Facts about launchers: which starters and fabrics each has, and the parameters that only a user knows."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -102,13 +102,13 @@ class FabricFolders(Row):
 
 
 class NodeCount(Strict):
-    """How many nodes a launcher starts a job on."""
+    """The numbers of nodes on which a launcher can start a job."""
 
     least: int = 1
 
 
 class RunMethod(Strict):
-    """How a job is submitted and followed: `file` is what is submitted, a "script" ends when the job has.
+    """The method of submitting and following a job: `file` is submitted, and a "script" ends with the job.
 
     `object` and `pods` are of Kubernetes: the resource, as kubectl names it, and the labels of its pods, where {name}
     is the job's.
@@ -121,7 +121,7 @@ class RunMethod(Strict):
 
 
 class JobField(Strict):
-    """How a launcher does a field of a job; `parameter` is the --param of which the field is another name."""
+    """A launcher's support of a field of a job; `parameter` is the --param for which the field is another name."""
 
     how: str
     parameter: str = ""

@@ -1,4 +1,4 @@
-"""What is known about NCCL's wheels: which plugins each can load, and where one does not work."""
+"""Facts about NCCL's wheels: the plugins that each can load, and where one does not work."""
 
 from rdma_images.facts.origin import FactsFile, Row, Version
 

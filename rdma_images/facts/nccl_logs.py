@@ -1,4 +1,4 @@
-"""What is known about the lines of NCCL's logs."""
+"""Facts about the lines of NCCL's logs."""
 
 import re
 from typing import Literal, Self

@@ -1,4 +1,4 @@
-"""What is known about nccl-tests."""
+"""Facts about nccl-tests."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Where a fact is from and how far it is to be trusted: every row of facts/*.yaml names a source of its file."""
+"""Sources of facts and their reliability: every row of facts/*.yaml names a source of its file."""
 
 import re
 from collections.abc import Iterator, Mapping

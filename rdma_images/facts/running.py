@@ -1,4 +1,4 @@
-"""What is known about how an image is run."""
+"""Facts about running an image."""
 
 from collections.abc import Iterator
 from typing import Literal

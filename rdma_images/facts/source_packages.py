@@ -1,4 +1,4 @@
-"""What is known about compiling Python packages that have no wheel."""
+"""Facts about compiling Python packages that have no wheel."""
 
 from pydantic import Field, PositiveInt
 

@@ -1,4 +1,4 @@
-"""What is known about PyTorch's wheels on the default package index."""
+"""Facts about PyTorch's wheels on the default package index."""
 
 from rdma_images.core.image import Platform
 from rdma_images.facts.origin import FactsFile, Row, Version

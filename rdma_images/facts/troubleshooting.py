@@ -1,4 +1,4 @@
-"""What goes wrong with jobs: how to see it, which check reports it, and what to do."""
+"""Facts about what goes wrong with jobs: its signs, the check that reports it, and the fix."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What is known about the environment variables that NCCL, its plugin and libfabric read."""
+"""Facts about the environment variables that NCCL, its plugin and libfabric read."""
 
 import difflib
 from collections.abc import Collection

@@ -1,1 +1,1 @@
-"""Where the bytes of an image come from: sources, mirrors, locks, verified downloads."""
+"""The inputs of an image: sources, mirrors, locks, verified downloads."""

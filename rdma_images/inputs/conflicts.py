@@ -36,7 +36,7 @@ class TorchNeed(yaml_file.Strict):
 
 
 class Conflict(yaml_file.Strict):
-    """Why the package index had no answer to a question."""
+    """A question to which the package index had no answer, and the reason."""
 
     words: str  # uv's own
     needs: tuple[TorchNeed, ...]  # as uv lists them: the newest releases last

@@ -1,4 +1,4 @@
-"""What a base's Debian archive has, by its own index: a target's unknown package is refused before anything is built.
+"""The packages of a base's Debian archive, by its index: an unknown one is refused before anything is built.
 
 The index says only what to tell the user early; what is installed is verified by apt in the image.
 """

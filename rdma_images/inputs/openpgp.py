@@ -1,4 +1,4 @@
-"""Whether a file was signed by a key that is pinned by its fingerprint."""
+"""The check that a file was signed by a key that is pinned by its fingerprint."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What the locks, and the index when it was last asked, say of a planned image's Python packages. Asks no network."""
+"""Problems of a planned image's Python packages, by the locks and the index's last answers; without network."""
 
 from collections.abc import Iterable
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Where each source will come from in this run, and whether it answers: asked at once, in a few seconds at most."""
+"""The check before a build that each source answers, itself or by a mirror, in a few seconds at most."""
 
 import dataclasses
 import json

@@ -1,1 +1,1 @@
-"""What is known of an image: its configuration, what was measured in it, and the report of its checks."""
+"""The model of an image: its configuration, the measurements in it, and the report of its checks."""

@@ -1,4 +1,4 @@
-"""What the probes return of a machine: its devices, its GPUs, and the all-reduces that ran on them."""
+"""Measurements of a machine: its devices, its GPUs, and the all-reduces that ran on them."""
 
 from rdma_images.inspection.values import Count, MeasuredValue, ToolRun
 

@@ -1,4 +1,4 @@
-"""What the probes returned, checked for its form: an image under test is untrusted input, so is what it prints."""
+"""Measurements of the probes, checked for their form: what an image under test prints is untrusted."""
 
 from typing import Annotated
 
@@ -193,7 +193,7 @@ class MeasuredPackages(MeasuredValue):
 
 
 class FailedImport(MeasuredValue):
-    """Why a module of a package cannot be imported: the exception's type and its words, see probes/imports.py.
+    """A failed import of a package's module: the exception's type and its words, see probes/imports.py.
 
     `certain` is whether these are the same on every machine. `through` are the packages whose code the exception went
     through; `missing` is the module that is not there, and `required` whether the package that imports it requires it.

@@ -1,4 +1,4 @@
-"""What everything that a probe measures has in common, and how a probe is declared."""
+"""The base class of measurements, and the declaration of a probe."""
 
 from typing import Annotated
 

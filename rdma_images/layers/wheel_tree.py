@@ -1,4 +1,4 @@
-"""What an installer would write for a wheel, as entries of a tree: nothing is unpacked.
+"""The files that an installer would write for a wheel, as entries of a tree: nothing is unpacked.
 
 PyPA's `installer` decides where each file of the wheel goes; contents stay in the wheel until they are copied.
 """

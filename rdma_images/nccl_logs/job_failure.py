@@ -121,7 +121,7 @@ class JobFailure:
 
 
 class Evidence(IntEnum):
-    """How much a line shows of what ended a job, the most first."""
+    """The weight of a line as evidence of what ended a job, the most first."""
 
     ENDED = 0  # a traceback, or a line of a known kind after which no job goes on
     CAUSE = 1  # a line of another known kind

@@ -1,1 +1,1 @@
-"""What would be built, and what is refused and why. Downloads nothing."""
+"""The plan of images to build, and of refusals with their reasons. Downloads nothing."""

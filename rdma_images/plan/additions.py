@@ -1,4 +1,4 @@
-"""What a target adds to an image beside its components: the user's files, variables, a user, a command."""
+"""Additions of a target to an image: the user's files, variables, a user, a command."""
 
 import posixpath
 import re

@@ -1,4 +1,4 @@
-"""What we build: matrix.yaml as targets, their default rows, and the values that make the whole matrix."""
+"""The model of matrix.yaml: targets, their default rows, and the values of the whole matrix."""
 
 import math
 import re
@@ -66,7 +66,7 @@ def _check_expression(text: str) -> str:
 
 
 class LicenseRules(Strict):
-    """Which licences may be in an image."""
+    """The licences that may be in an image."""
 
     deny: tuple[Annotated[str, AfterValidator(_check_expression)], ...] = Field(
         description="SPDX identifiers: a package that can only be had under one of them is refused."

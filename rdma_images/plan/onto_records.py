@@ -1,4 +1,4 @@
-"""What was measured in images that a fabric is added to: one file each in the state folder, by digest."""
+"""Measurements of images to which a fabric is added: a file each in the state folder, by digest."""
 
 import re
 from pathlib import Path

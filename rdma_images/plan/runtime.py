@@ -1,4 +1,4 @@
-"""How an image is run: the variables that it sets itself, and what it needs from the host and the job."""
+"""The settings with which an image runs: its own variables, and what it needs of the host and the job."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""How the Python packages of a target that have no wheel are compiled."""
+"""The compilation of a target's Python packages that have no wheel."""
 
 from collections.abc import Iterable
 

@@ -17,7 +17,7 @@ _REFERENCE = re.compile(r"[a-z0-9]+:")
 
 @dataclass(frozen=True)
 class Signer:
-    """How to sign: a key file, a key service's reference (awskms://…, gcpkms://…, azurekms://…), or KEYLESS.
+    """A signer: a key file, a key service's reference (awskms://…, gcpkms://…, azurekms://…), or KEYLESS.
 
     The password of a key file is read by cosign itself, from COSIGN_PASSWORD.
     """

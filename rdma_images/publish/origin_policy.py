@@ -1,4 +1,4 @@
-"""What a policy asks of an image's provenance: who built it, from which source, and from locked inputs alone.
+"""A policy's requirements of an image's provenance: its builder, its source, and locked inputs alone.
 
 Ours is attached by `publish`. A build platform may have attached its own, as a Sigstore bundle: GitHub's attestations
 (SLSA 1.0), and those of SLSA's generator for GitHub (0.2).

@@ -25,7 +25,7 @@ NAME = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-
 
 
 class Credentials(yaml_file.Strict):
-    """Where a user name and a password, or a token, are to be found."""
+    """References to a user name and a password, or to a token."""
 
     username: SecretReference | None = Field(default=None, description="env:NAME or file:PATH.")
     password: SecretReference | None = Field(default=None, description="env:NAME or file:PATH.")

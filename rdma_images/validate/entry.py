@@ -1,4 +1,4 @@
-"""What the image's own entry point sets for the process that it starts: a program does not show it as a script does."""
+"""The variables that the image's entry point sets for the process that it starts, measured by starting it."""
 
 import io
 import re

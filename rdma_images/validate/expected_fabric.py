@@ -1,4 +1,4 @@
-"""Which fabric an image is for: the plan's, else its label's, else the one that its content shows."""
+"""The fabric that an image is for: the plan's, else its label's, else the one that its content shows."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What lies in each layer of an image, also what a later layer hides: a pull brings all of it.
+"""The content of each layer of an image, also what a later layer hides: a pull brings all of it.
 
 A layer's content never changes, so what was found in it is kept by its digest and no layer is read twice.
 """

@@ -1,4 +1,4 @@
-"""What was measured in an image, for one that differs in its topmost layer alone: a changed script.
+"""Measurements of an image, reused for one that differs in its topmost layer alone, as by a changed script.
 
 Importing torch, walking the tree, reading packages and starting tools and the network plugin take most of a validation.
 They are left out only where that layer holds nothing that they read, beside files of a user, which are measured anew.

@@ -1,4 +1,4 @@
-"""What the dynamic loader would find, computed from files that were exported from an image: see ld.so(8).
+"""The dynamic loader's choices, computed from files that were exported from an image: see ld.so(8).
 
 For images without Python. Where there is one, probes/loader.py asks the image's own loader, whose answer counts:
 it knows its build's default folders and its hardware's subfolders, which are not computed here.

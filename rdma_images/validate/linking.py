@@ -1,4 +1,4 @@
-"""What an ELF library asks of other libraries beyond their names, and what it offers them: symbols and their versions.
+"""The symbols and versions that an ELF library needs of others, and those that it offers them.
 
 For images without Python. Where there is one, the image's own loader says what it would refuse.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with jobs that exist, whoever wrote them: `invoke job.check`.
+"""The check of jobs that exist, whoever wrote them: `invoke job.check`.
 
 Files are read into parts, each of them what a job is on one node (kubernetes.py, sbatch_scripts.py, docker.py,
 compose_file.py, sagemaker_request.py); rules relate a part to what the facts know (rules/).

@@ -1,4 +1,4 @@
-"""What the check of jobs found, for people and for programs."""
+"""Findings of the check of jobs, for people and for programs."""
 
 import json
 from collections.abc import Sequence

@@ -135,7 +135,7 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class RankStart:
-    """How a command starts its ranks. What it does not say, or says in several ways, is None."""
+    """The start of a command's ranks. What it does not say, or says in several ways, is None."""
 
     ranks: LocatedText | None = None  # that torchrun starts on each node
     nodes: LocatedText | None = None  # that torchrun waits for

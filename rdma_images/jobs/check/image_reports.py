@@ -1,4 +1,4 @@
-"""What the reports under build/images/ measured in the image that a job names by its digest."""
+"""The report under build/images/ of the image that a job names by its digest."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""What a shell's commands set for a job: variables, images, and how its ranks start."""
+"""A shell's commands as settings of a job: variables, images, and the start of its ranks."""
 
 import re
 from collections.abc import Iterator, Mapping

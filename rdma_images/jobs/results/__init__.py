@@ -1,1 +1,1 @@
-"""What a job's logs say: which fabric, on how many adapters of each node, at what bus bandwidth."""
+"""The result of a job by its logs: the fabric, the adapters of each node, and the bus bandwidth."""

@@ -1,4 +1,4 @@
-"""What a job's logs are compared with: the job's request, its instance type, and the versions in its image."""
+"""Expectations of a job's logs: the job's request, its instance type, and the versions in its image."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

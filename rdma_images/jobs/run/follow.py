@@ -26,7 +26,7 @@ REMOVAL = 120.0  # seconds in which a removal that fails is tried again
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """How a job's end came, and why, in the scheduler's words where they are its."""
+    """The outcome of a job, and its reason, in the scheduler's words where it gives one."""
 
     how: Literal["succeeded", "failed", "late", "interrupted", "unreachable"]
     why: str = ""

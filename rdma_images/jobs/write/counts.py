@@ -1,4 +1,4 @@
-"""How much of a node a job asks for, and whether a node has that much."""
+"""The resources that a job requests of a node, and whether the node has them."""
 
 from collections.abc import Iterator
 

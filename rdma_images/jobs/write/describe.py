@@ -1,4 +1,4 @@
-"""What an image is and what it needs to run, for `invoke describe`."""
+"""The description of an image and of what it needs to run, for `invoke describe`."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""What is asked for, and the job that comes of it. The check of jobs that exist reads them into the same counts."""
+"""The request for a job, and the job made of it. The check of jobs that exist uses the same counts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which image a job runs, by digest, and what can start in it."""
+"""The image that a job runs, by digest, and the starters in it."""
 
 import posixpath
 import re

@@ -1,4 +1,4 @@
-"""Which of a user's variables and mounts take the fabric away from a job, or replace what its launcher sets."""
+"""Variables and mounts of a user that disable a job's fabric, or replace what its launcher sets."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Why a combination of versions cannot work: each rule a small function, each subject a module."""
+"""Rules for combinations of versions: a small function each, in a module for each subject."""
 
 from rdma_images.core.image_plan import BrokenRule
 from rdma_images.facts import Facts

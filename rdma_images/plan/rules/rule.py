@@ -1,4 +1,4 @@
-"""What a rule is: a small function that compares some versions, and says why they cannot work together."""
+"""The form of a rule: a small function that compares some versions, and says why they cannot work together."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from rdma_images.plan.candidate import Candidate
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a combination cannot work, and the source of that."""
+    """The reason why a combination cannot work, and its source."""
 
     text: str
     source: str

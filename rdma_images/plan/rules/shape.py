@@ -1,4 +1,4 @@
-"""What must fit before any version is compared: a target has its own axes only, and all that these need."""
+"""Rules that come before any version: a target has its own axes only, and all that these need."""
 
 from collections.abc import Iterator
 

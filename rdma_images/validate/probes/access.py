@@ -1,4 +1,4 @@
-"""Which files the image's user may read: by their modes, and by those of the folders on the way."""
+"""The files that the image's user may read, by their modes and those of the folders above."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a file can be a library for this machine: by what kind of file it is, and by how its content begins.
+"""The check that a file can be a library for this machine, by its kind and the beginning of its content.
 
 A condition is "" for a library of the machine, else a word that says what is wrong: see CONDITIONS.
 """

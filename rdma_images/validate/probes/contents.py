@@ -1,4 +1,4 @@
-"""What a bill of materials says of a package beside its version: licences, supplier, dependencies, bundled parts."""
+"""The facts for a bill of materials about a package: licences, supplier, dependencies, bundled parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine brings to a container: RDMA devices, limits, huge pages, and what GPUDirect needs."""
+"""The machine's part in a container: RDMA devices, limits, huge pages, and what GPUDirect needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which GPUs a program holds code for, from the section in which CUDA's compiler puts it.
+"""The GPUs for which a program has code, from the section in which CUDA's compiler puts it.
 
 The layout is what nvcc 13.0.88 writes: containers, each a header (magic, version, size of the header, size of the rest)
 and entries (kind, flags, size of the header, size, and 28 bytes in the architecture's number).

@@ -1,4 +1,4 @@
-"""What has no business in an image: secrets, caches of package managers, temporary files. By path, and by content."""
+"""Leftovers in an image, by path and content: secrets, caches of package managers, temporary files."""
 
 from __future__ import annotations
 

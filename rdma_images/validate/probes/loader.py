@@ -1,4 +1,4 @@
-"""What the dynamic loader does with a name: asked of the loader itself, in a process of its own."""
+"""The dynamic loader's answer for a name, asked of the loader itself in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NCCL's network plugin, libfabric and libibverbs do in this image when they are started as NCCL starts them."""
+"""NCCL's network plugin, libfabric and libibverbs of this image, started as NCCL starts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What package managers say is installed."""
+"""The installed packages by their package managers."""
 
 from __future__ import annotations
 

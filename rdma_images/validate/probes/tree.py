@@ -1,4 +1,4 @@
-"""What lies in the file tree: libraries that matter to a fabric, what is large, what was left behind."""
+"""The file tree of an image: its libraries for a fabric, its large files, and leftovers."""
 
 from __future__ import annotations
 

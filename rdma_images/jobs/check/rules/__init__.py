@@ -1,4 +1,4 @@
-"""What is wrong with a part of a job: a small function a rule, with its id, its source and what to do.
+"""Rules for a part of a job: a small function each, with its id, its source and a fix.
 
 A rule says nothing where it cannot know: of an instance type without facts, of a value that a template leaves open.
 """
