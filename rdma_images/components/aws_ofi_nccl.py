@@ -58,7 +58,7 @@ def _details(combination: Combination, facts: Facts) -> PluginDetails:
             Option(option.switch, option.why) for option in plugin_facts.configure if option.holds(version)
         ),
         platform=plugin_facts.platform.name,
-        platform_headings=plugin_facts.platform.says,
+        platform_headings=plugin_facts.platform.headings,
         other_net_names=tuple(plugin_facts.network_names(version)[1:]),
     )
 

@@ -41,7 +41,7 @@ class PluginPlatform(VersionedRow):
     """A feature that a plugin for EFA is built with, and the words before its state in the summary of configure."""
 
     name: str
-    says: tuple[str, ...]
+    headings: tuple[str, ...]
 
 
 class CudaFixes(Row):

@@ -8,11 +8,11 @@ from rdma_images.facts.origin import FactsFile, Pattern, Row
 
 
 class TroubleshootingEntry(Row):
-    """One thing that goes wrong. `says` is searched in what a scheduler or a job says; empty where nothing is said."""
+    """A fault of jobs. `pattern` is searched in the words of a scheduler or a job; empty where there are none."""
 
     symptom: str
-    says: Pattern = ""
-    example: str = ""  # a text that `says` is found in
+    pattern: Pattern = ""
+    example: str = ""  # a text in which `pattern` is found
     fabric: Fabric | None = None
     command: str  # that shows it
     healthy: str  # what the command says where nothing is wrong
@@ -21,7 +21,7 @@ class TroubleshootingEntry(Row):
 
     def fits(self, text: str, fabric: Fabric | None) -> bool:
         """Return whether `text` is about it, in a job over `fabric`."""
-        return bool(self.says) and self.fabric in (None, fabric) and re.search(self.says, text) is not None
+        return bool(self.pattern) and self.fabric in (None, fabric) and re.search(self.pattern, text) is not None
 
 
 class Troubleshooting(FactsFile):

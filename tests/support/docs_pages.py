@@ -52,7 +52,7 @@ def _earliest_report(entry: TroubleshootingEntry) -> str:
         return "by `invoke job.check`, before the job is submitted"
     if "node.check" in entry.checks:
         return "by the job itself, in the seconds before its command"
-    if "job.result" in entry.checks and entry.says:
+    if "job.result" in entry.checks and entry.pattern:
         return "by `invoke job.run` and `invoke job.watch`, within 5 seconds of the message"
     if "job.result" in entry.checks:
         return "by `invoke job.result`, after the job"

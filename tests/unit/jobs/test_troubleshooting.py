@@ -24,9 +24,9 @@ def test_the_page_is_what_the_facts_say(request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("name", TROUBLESHOOTING.entries)
 def test_an_entry_is_found_by_its_words_and_by_no_other_s(name: str) -> None:
     entry = TROUBLESHOOTING.entries[name]
-    assert bool(entry.says) == bool(entry.example)
+    assert bool(entry.pattern) == bool(entry.example)
     fitting = [other for other, _ in TROUBLESHOOTING.find_fitting([entry.example], entry.fabric)]
-    assert fitting == ([name] if entry.says else [])
+    assert fitting == ([name] if entry.pattern else [])
 
 
 @pytest.mark.parametrize("name", TROUBLESHOOTING.entries)
