@@ -196,9 +196,12 @@ def test_compilers(
         missing = dict(_missing(row.needs, programs, environment))
         if missing:
             verb, lacks = "compiles" if len(compiling) == 1 else "compile", sorted(missing.values(), key=len)
-            sentence = f"{', '.join(compiling)} {verb} {row.when}, and the image has {', '.join(lacks)}"
+            sentence = f"{', '.join(compiling)} {verb} {row.when}, and finds {', '.join(lacks)}"
             lines.append(f"{sentence} [{facts.cite(row)}]")
-            fixes += [SAY_PACKAGES.get(need, SAY_HEADER) for need in missing]
+            fixes += [
+                f"set CUDA_HOME={programs.toolkit}" if need == "toolkit" else SAY_PACKAGES.get(need, SAY_HEADER)
+                for need in missing
+            ]
     require(
         not lines,
         expected="the compilers, and the headers, that packages need where they run",
@@ -258,7 +261,12 @@ def _missing(needs: Sequence[str], programs: Programs, environment: Mapping[str,
         elif need == "nvcc" and not programs.cicc:
             yield "cicc", f"no {programs.cuda_home}/nvvm/bin/cicc for nvcc"
         elif need.endswith(".h") and programs.nvcc and need not in programs.headers and not including:
-            yield need, f"no {need} in {programs.cuda_home}/include"
+            where = f"no {need} in {programs.cuda_home}/include"
+            yield (
+                ("toolkit", f"{where}: {programs.nvcc} starts that of {programs.toolkit}")
+                if programs.toolkit
+                else (need, where)
+            )
 
 
 def _without_nvcc(programs: Programs, environment: Mapping[str, str]) -> str:

@@ -297,7 +297,8 @@ class Programs(MeasuredValue):
     """The programs that the image starts, and those that compile at run time.
 
     `compilers` are those on PATH by name, `elsewhere` those in other folders. `cuda_home` is the toolkit as torch finds
-    it, `nvcc` the one there, `cicc` whether that has its part for GPUs, `headers` are those of it and of the C library.
+    it, `nvcc` the one there, `cicc` whether that has its part for GPUs, `toolkit` another one whose nvcc that starts,
+    `headers` are those of it and of the C library.
     `python_headers` says of each folder that a Python names whether Python.h is in it. `unstartable` are scripts whose
     Python is not there, by that. `mpi` are the components of Open MPI's pml, mtl and btl.
     """
@@ -308,6 +309,7 @@ class Programs(MeasuredValue):
     cuda_home: str = ""
     nvcc: str = ""
     cicc: bool = True
+    toolkit: str = ""
     headers: list[str] = Field(default_factory=list)
     python_headers: dict[str, bool] = Field(default_factory=dict)
     unstartable: dict[str, list[str]] = Field(default_factory=dict)

@@ -19,6 +19,8 @@ HEADERS = ("cuda_runtime.h", "curand_kernel.h", "nvrtc.h", "cublas_v2.h")  # of 
 C_HEADERS = ("/usr/include/stdlib.h", "/usr/include/*/stdlib.h")
 NVIDIAS_LAYOUT = re.compile(r"/usr/local/cuda[^/]*|.*-packages/nvidia/(?:cu13|cuda_nvcc)")
 TOOLKIT = "/usr/local/cuda"  # where pytorch/pytorch, torch/utils/cpp_extension.py, looks last
+STARTED_NVCC = re.compile(r"(?:^|[\s=\"'])(/[\w./+-]+/bin/nvcc)(?=[\s\"']|$)", re.MULTILINE)
+MAX_WRAPPER = 4096  # bytes of a script that starts nvcc
 NVCC_OF_A_WHEEL = ("nvidia/cu13/bin/nvcc", "nvidia/cuda_nvcc/bin/nvcc")  # below a folder of packages
 INIT = ("tini", "tini-static", "dumb-init", "catatonit", "docker-init")
 SHELLS = ("sh", "bash", "dash", "ash", "zsh")
@@ -69,6 +71,7 @@ def programs(
         "cuda_home": home,
         "nvcc": home + "/bin/nvcc" if home and root.is_file(home + "/bin/nvcc") else "",
         "cicc": has_device_compiler(root, home),
+        "toolkit": started_toolkit(root, home),
         "headers": [name for name in HEADERS if home and root.exists("%s/include/%s" % (home, name))]
         + (["stdlib.h"] if any(map(root.glob, C_HEADERS)) else []),
         "python_headers": python_headers(root, path),
@@ -94,6 +97,19 @@ def cuda_home(root: rootfs.Root, environment: Mapping[str, str]) -> str:
     if named or nvcc:
         return (named or posixpath.dirname(posixpath.dirname(nvcc))).rstrip("/")
     return TOOLKIT if root.exists(TOOLKIT) else ""
+
+
+def started_toolkit(root: rootfs.Root, home: str) -> str:
+    """Return the toolkit whose nvcc the one below `home` is a link to or, as a script, starts; "" for no other.
+
+    Only one with CUDA's headers counts.
+    """
+    nvcc = home + "/bin/nvcc"
+    match = STARTED_NVCC.search(root.text(nvcc, MAX_WRAPPER) or "") if home else None
+    real = match.group(1) if match else root.real(nvcc) if home else ""
+    toolkit = posixpath.dirname(posixpath.dirname(real))
+    has_headers = root.exists("%s/include/%s" % (toolkit, HEADERS[0]))
+    return toolkit if has_headers and root.real(toolkit) != root.real(home) else ""
 
 
 def has_device_compiler(root: rootfs.Root, home: str) -> bool:
