@@ -10,18 +10,33 @@ REINSTALL = "remove {path} and install the library again"
 # By condition, see rdma_images/validate/probes/conditions.py.
 DESCRIPTIONS = {
     "dangling": ("a link to {target}, which is not there", "install what brings {target}, or point the link at a file"),
-    "loop": ("a link that leads back to itself", "remove the link {path} and make it again, to the library's own file"),
+    "loop": (
+        "a link that leads back to itself, and to no library",
+        "remove the link {path} and make it again, to the library's own file",
+    ),
     "fifo": ("a pipe: a process that opens it waits forever", REINSTALL),
     "socket": ("a socket", REINSTALL),
     "device": ("a device", REINSTALL),
-    "folder": ("a folder", "remove the folder {path} and install the library again"),
+    "folder": ("a folder: it cannot be loaded", "remove the folder {path} and install the library again"),
     "unreadable": ("not readable for root", "give it back to root: chown root {path} && chmod a+r {path}"),
-    "empty": ("empty", "install or copy it again: what wrote it was interrupted, or the disk was full"),
-    "lfs-pointer": ("a Git LFS pointer, text in the library's place", "run `git lfs pull` before the build copies it"),
-    "text": ("text", "replace it by the library: an error page that a download saved (use curl --fail), or a script"),
-    "no-elf": ("no ELF file", "replace it by the library; if it is an archive, unpack it"),
-    "cut": ("cut short at {size} bytes", "download it again, and compare its digest before it is copied"),
-    "32-bit": ("a 32-bit library", "install the 64-bit one: compile without -m32, or take this machine's package"),
+    "empty": (
+        "empty: it cannot be loaded",
+        "install or copy it again: what wrote it was interrupted, or the disk was full",
+    ),
+    "lfs-pointer": ("a Git LFS pointer, text and no library", "run `git lfs pull` before the build copies it"),
+    "text": (
+        "text, and no library",
+        "replace it by the library: an error page that a download saved (use curl --fail), or a script",
+    ),
+    "no-elf": ("no ELF file, and so no library", "replace it by the library; if it is an archive, unpack it"),
+    "cut": (
+        "cut short at {size} bytes: it cannot be loaded",
+        "download it again, and compare its digest before it is copied",
+    ),
+    "32-bit": (
+        "a 32-bit library: no 64-bit program loads it",
+        "install the 64-bit one: compile without -m32, or take this machine's package",
+    ),
     "big-endian": ("for a big-endian machine", "take it from a build for {machine}"),
     "machine": ("for {other}, and the image for {machine}", "take it from a build or a stage for {machine}"),
     "no-library": ("an ELF file that is no shared library", "link it with -shared"),

@@ -121,7 +121,10 @@ def packages_for_another_cuda(inspection: Inspection, packages: MeasuredPackages
         for name in TORCH_FAMILY if torch and cuda else ():
             other = _tagged_cuda(wheels.get(name, ""))
             if other and other.partition(".")[0] != cuda.partition(".")[0]:
-                faults.append(f"{name} {wheels[name]} is for CUDA {other}, and torch {torch} for CUDA {cuda}")
+                faults.append(
+                    f"{name} {wheels[name]} is for CUDA {other}, and torch {torch} for CUDA {cuda}: they do not work "
+                    "together"
+                )
     return faults
 
 

@@ -111,7 +111,7 @@ def _newer(row: Variable, versions: Mapping[str, str]) -> str:
 
 def _because(row: Variable, versions: Mapping[str, str]) -> str:
     """Return why not, with the version that it is about where a newer one would do."""
-    return f"{row.why}; {row.component} is {versions[str(row.component)]}" if _newer(row, versions) else row.why
+    return f"{row.why} ({row.component} {versions[str(row.component)]})" if _newer(row, versions) else row.why
 
 
 class SettingFaults(NamedTuple):

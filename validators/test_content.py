@@ -114,7 +114,7 @@ def test_host_keys(inspection: Inspection, require: Requirement) -> None:
     require(
         not keys,
         expected="none",
-        actual=f"{some([entry.partition(' ')[0] for entry in keys])}: all containers are the same host"
+        actual=f"{some([entry.partition(' ')[0] for entry in keys])}: all containers have the same SSH host key"
         if keys
         else "none",
         fix="remove them in the layer that installs openssh-server, and run `ssh-keygen -A` when the container starts",
@@ -181,7 +181,7 @@ def mixed_cudnn(inspection: Inspection, files: Files, libraries: Libraries) -> l
             other = files.libraries.get(file)
             if mine and other and CUDNN.search(file) and file.rpartition("/")[0] != folder and mine.size != other.size:
                 way = "LD_LIBRARY_PATH" if file.rpartition("/")[0] in search_path else "the loader"
-                faults.append(f"{path} takes {file}, to which {way} leads, and not its own {name} beside it")
+                faults.append(f"{path} takes {file}, to which {way} leads, and not its own {name}: releases do not mix")
     return list(dict.fromkeys(faults))
 
 
@@ -246,7 +246,7 @@ def test_compat(inspection: Inspection, libraries: Libraries, require: Requireme
     require(
         is_new,
         expected=f"{row.driver} or later, which CUDA {cuda} asks for [{table.cite(row)}]",
-        actual=f"{match.group(1)} at {answer.file}"
+        actual=f"driver {match.group(1)} at {answer.file}"
         + ("" if on_machine else " comes before the host's")
         + ("" if is_new else f": too old for CUDA {cuda}, which does not start"),
         fix=f"update the driver, or install the cuda-compat of CUDA {cuda}"
@@ -288,9 +288,9 @@ def test_cuda_driver(inspection: Inspection, files: Files, libraries: Libraries,
         not drivers,
         expected="no libcuda or libnvidia-ml of a driver, as the runtime brings the host's",
         actual="; ".join(
-            f"{path} of driver {driver} hides the host's"
+            f"{path} of driver {driver} hides the host's: CUDA fails where that is another"
             if driver
-            else f"{path}, empty, is left of a build with GPUs, in the place of the driver's"
+            else f"{path}, empty, is left of a build with GPUs, and hides the driver's"
             for path, driver in drivers.items()
         )
         or "none",

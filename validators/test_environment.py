@@ -384,7 +384,9 @@ def test_path(inspection: Inspection, files: Files, settings: Settings, require:
     prefix = inspection.subject.environment.get("OPAL_PREFIX", "").rstrip("/")
     started_by = next(filter(OPEN_MPI.search, inspection.subject.environment.get("PATH", "").split(":")), "")
     if prefix and started_by and started_by.rstrip("/") != f"{prefix}/bin":
-        faults[f"mpirun of {started_by}, first on PATH, looks for its parts in OPAL_PREFIX={prefix}"] = SAY_PREFIX
+        faults[
+            f"mpirun of {started_by}, first on PATH, looks for its parts in OPAL_PREFIX={prefix}, those of another"
+        ] = SAY_PREFIX
     programs = {base_name(path): path for path in files.libraries if not path.startswith(EFA_INSTALLER)}
     is_alone = not {"ssh", "rsh"} & programs.keys() and not any(map(inspection.subject.environment.get, AGENT))
     if "mpirun" in programs and is_alone:
@@ -504,7 +506,7 @@ def test_secret(inspection: Inspection, require: Requirement) -> None:
     require(
         not lines,
         expected="none",
-        actual=f"a secret, readable for all who pull the image, is in {', '.join(lines)}" if lines else "none",
+        actual=f"{', '.join(lines)} has a secret, which everybody who pulls the image can read" if lines else "none",
         fix="give secrets to a build with --mount=type=secret, replace those that were published, and build again",
     )
 

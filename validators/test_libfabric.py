@@ -121,9 +121,9 @@ def test_libfabric_version(
     older = [p for p, major in verbs.items() if required_core and major < versions.major(required_core)]
     if not (by_path and official) and not (verbs and required_core):
         pytest.skip("it is not known which libfabric and rdma-core the EFA installer brought, or which are there")
-    aws_build = f"the EFA installer's is {bundled or 'a build of AWS'}"
+    aws_build = f"not the EFA installer's {bundled or 'build by AWS'}"
     stated = [
-        f"{path} is libfabric {version}, and {aws_build}, which the plugin was tested with"
+        f"{path} is libfabric {version}, {aws_build}, with which the plugin was tested"
         for path, version in other.items()
     ]
     stated += [
@@ -154,7 +154,9 @@ def _is_bundled(version: str, bundled: str | None) -> bool:
 
 def _effect(path: str) -> str:
     """Return what an older library of rdma-core costs, for the end of a sentence."""
-    return ", and tells the plugin less of the device" if base_name(path).startswith("libefa") else ""
+    return (
+        ", and tells the plugin less of the device" if base_name(path).startswith("libefa") else ", and lacks its fixes"
+    )
 
 
 @pytest.mark.validator("libfabric.providers", source=OPENS, severity="warning", fabric="efa")

@@ -106,7 +106,7 @@ def test_readable(inspection: Inspection, files: Files, libraries: Libraries, re
     user = inspection.subject.user
     barred = list(dict.fromkeys(closed.values()))
     lines = [
-        f"{user} may not {'read' if obstacle == path else f'enter {obstacle}, the way to'} {path}"
+        f"the user {user} may not {'read' if obstacle == path else f'enter {obstacle}, and so not read'} {path}"
         for path, obstacle in closed.items()
     ]
     require(

@@ -65,9 +65,9 @@ def test_found(inspection: Inspection, files: Files, libraries: Libraries, requi
     require(
         any(not about.error for about in libraries.nccl.values()) and not nameless,
         expected=f"at least one {NCCL}",
-        actual=f"{nameless}, and no link {NCCL} to it, which is what programs ask for"
+        actual=f"programs ask for {NCCL}, and there is only {nameless}, without a link of that name"
         if nameless
-        else ", ".join(libraries.nccl) or f"no {NCCL} in the whole file system",
+        else ", ".join(libraries.nccl) or f"NCCL is not installed: no {NCCL} in the whole file system",
         fix=f"ln -s {base_name(nameless)} {PurePosixPath(nameless).parent}/{NCCL}, or run ldconfig after the copy: "
         "NCCL's links have to be copied, too"
         if nameless
@@ -198,7 +198,8 @@ def test_cuda(
     require(
         built_for.partition(".")[0] == major,
         expected=f"for CUDA {major}, as {'the label says' if declared and not torch else 'what calls it is'}",
-        actual=f"NCCL {about.banner} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}",
+        actual=f"NCCL {about.banner} at {nccl[0]} is built for CUDA {built_for}, and the image has CUDA {cuda}: they "
+        "do not mix",
         fix=f"install nvidia-nccl-cu{major} in its place",
     )
 
@@ -238,7 +239,7 @@ def test_wheels(inspection: Inspection, require: Requirement) -> None:
         len(wheels) == 1,
         expected="one wheel of nvidia-nccl-cu*",
         actual=" and ".join(f"{name} {version}" for name, version in wheels.items())
-        + (" write the same libnccl.so.2, and the last one decides" if len(wheels) > 1 else ""),
+        + (" write the same libnccl.so.2: the one that was installed last is there" if len(wheels) > 1 else ""),
         fix="uninstall both, then install the one of torch's CUDA: removing one alone also removes the other's file",
     )
 
@@ -257,8 +258,8 @@ def test_loader(inspection: Inspection, libraries: Libraries, nccl: tuple[str, s
     require(
         not other,
         expected=f"{nccl[0]}, or nothing",
-        actual=f"two NCCL: torch takes {torch_version}, and {users[0] if users else 'what loads NCCL without torch'} "
-        f"{banner or 'another'} at {other}"
+        actual=f"{users[0] if users else 'what loads NCCL without torch'} takes NCCL {banner or 'of another build'} at "
+        f"{other}, not torch's {torch_version}: both can crash"
         if other
         else answer.file or "nothing: only torch finds its own",
         fix=f"remove the other library{f' ({signs})' if signs else ''}, its ld.so.conf.d entry (then run ldconfig), "

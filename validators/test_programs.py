@@ -80,7 +80,7 @@ def _fault(program: StartedProgram) -> str:
     if program.fault == probe.ABSENT:
         return f"{path} is not there" if "/" in program.word else f"{path} is in no folder of PATH"
     return {
-        probe.FOLDER: f"{path} is a folder",
+        probe.FOLDER: f"{path} is a folder, and cannot be started",
         probe.NO_RIGHT: f"{path} is not executable: permission denied",
         probe.NO_FORMAT: f"{path} has no #! line: exec format error",
         probe.NO_INTERPRETER: f"{path} begins with #!{program.interpreter}, which is not there",
@@ -263,7 +263,7 @@ def _missing(needs: Sequence[str], programs: Programs, environment: Mapping[str,
         elif need.endswith(".h") and programs.nvcc and need not in programs.headers and not including:
             where = f"no {need} in {programs.cuda_home}/include"
             yield (
-                ("toolkit", f"{where}: {programs.nvcc} starts that of {programs.toolkit}")
+                ("toolkit", f"no {need}: {programs.nvcc} is of {programs.toolkit}")
                 if programs.toolkit
                 else (need, where)
             )

@@ -61,7 +61,11 @@ def test_requires(
 def _sentence(fault: UnmetRequirement, failures: Sequence[FailedImport]) -> str:
     """Return a requirement that is not met, with the packages that cannot be imported for want of it."""
     names = list(dict.fromkeys(failure.package for failure in failures))
-    return f"{fault}: {', '.join(names[:MAX_SHOWN])} cannot be imported" if names else str(fault)
+    if names:
+        return f"{fault}: {', '.join(names[:MAX_SHOWN])} cannot be imported"
+    if fault.severity == "note":
+        return str(fault)
+    return f"{fault}: {'it is compiled for another' if fault.of_framework else 'functions can be missing'}"
 
 
 def _cannot_be_imported(inspection: Inspection, faults: Iterable[str]) -> bool:
@@ -89,7 +93,7 @@ def _fix(unmet: Sequence[UnmetRequirement], others: bool) -> str:
 
 
 def _in_one_folder(packages: MeasuredPackages) -> list[str]:
-    """Return which wheels of NVIDIA are there for two CUDA: both lie in one folder, and the later one decides."""
+    """Return which wheels of NVIDIA are there for two CUDA: both write the same files."""
     faults = []
     for wheels in packages.wheels.values():
         names: dict[str, list[str]] = {}
@@ -97,7 +101,8 @@ def _in_one_folder(packages: MeasuredPackages) -> list[str]:
             if (match := OF_NVIDIA.fullmatch(name)) and match[1] != "nccl":  # nccl.wheels tells of that
                 names.setdefault(match[1], []).append(name)
         faults += [
-            f"{' and '.join(f'{name} {wheels[name]}' for name in pair)} lie in one folder, and the later one decides"
+            " and ".join(f"{name} {wheels[name]}" for name in pair)
+            + " write the same files: only the later ones are there"
             for pair in names.values()
             if len(pair) > 1
         ]

@@ -281,7 +281,7 @@ def two_ucx(libraries: Libraries, mine: Iterable[str]) -> list[str]:
             if paths and (other := ucx_files(libraries, files) - paths):
                 lines.append(
                     f"{path} takes {', '.join(sorted(paths))}, and {user} another UCX, {', '.join(sorted(other))}: "
-                    "a process with both can hang"
+                    "they can hang"
                 )
     return lines
 
@@ -357,7 +357,7 @@ def test_python(packages: MeasuredPackages, require: Requirement) -> None:
     for path, python in packages.other_python.items():
         folder, _, name = path.removesuffix(".dist-info").rpartition("/")
         faults.append(
-            f"{name.replace('-', ' ')} is compiled for Python {python}, and lies in {folder}: it is not imported"
+            f"{name.replace('-', ' ')} is compiled for Python {python}, and lies in {folder}: it cannot be imported"
         )
     require(
         not faults,

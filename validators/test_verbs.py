@@ -79,7 +79,7 @@ def test_provider(
         f"and {fabric}.driver in {' or '.join(sorted(read)) or '/etc/libibverbs.d'}",
         actual=", ".join(provider + driver)
         if is_opened and is_announced
-        else f"libibverbs opens no provider of {FABRIC_TITLES[fabric]}: {reason}",
+        else f"libibverbs opens no provider of {FABRIC_TITLES[fabric]}, and so no device: {reason}",
         fix=f"install ibverbs-providers with {fabric} (the EFA installer's, or Alibaba's for eRDMA)",
     )
 
@@ -183,7 +183,7 @@ def test_verbs_single(
     home, used = homes(files, libraries, fabric), libraries.resolved["libibverbs.so.1"].file
     spare, no_provider = [path for path in paths if path != used and lib_folder(path) not in home], ""
     if spare and not home and provider_files(files, fabric):
-        spare, no_provider = [used], ", which opens no provider of the fabric"
+        spare, no_provider = [used], ", which opens no provider of the fabric and no device"
     is_single = not spare or len(paths) == 1
     others = [path for path in paths if path != used]
     require(

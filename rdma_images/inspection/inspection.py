@@ -131,7 +131,7 @@ def explain_refusal(error: str) -> str:
         age = "of another rdma-core" if match["version"].startswith("IBVERBS_PRIVATE") else "older"
         return f"{match['asker']} cannot be loaded: it needs {match['version']}, and {match['file']} is {age}"
     if match := NO_SYMBOL.fullmatch(error) or NO_SYMBOL_OF_A_FILE.fullmatch(error):
-        return f"{match['asker']} cannot be loaded: its libraries have no {match['symbol']}, which it calls"
+        return f"{match['asker']} cannot be loaded: its libraries have no {match['symbol']}"
     return error
 
 

@@ -3,7 +3,7 @@
 import functools
 import io
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,10 +23,14 @@ MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # to delete folders 
 
 
 class Outcome(NamedTuple):
-    """What became of a case: whether its cause was `reported`, the `alarms` beside it, what is `unfixed` by its fix."""
+    """What became of a case.
+
+    Whether its cause was `reported`, the `alarms` beside it, all errors and warnings, what is `unfixed` by its fix.
+    """
 
     reported: bool
     alarms: tuple[Check, ...]
+    findings: tuple[Check, ...]
     unfixed: tuple[Check, ...] = ()
 
     def right(self, incident: Incident) -> bool:
@@ -79,12 +83,13 @@ def outcomes(incidents: Mapping[str, Incident]) -> dict[str, Outcome]:
     return {name: result._replace(unfixed=unfixed.get(name, ())) for name, result in results.items()}
 
 
-def outcome(incident: Incident, checks: Iterable[Check]) -> Outcome:
+def outcome(incident: Incident, checks: Sequence[Check]) -> Outcome:
     """Return whether what had to be reported was, and what was reported that should not have been."""
     reporting = _reporting(incident, checks)
     errors = [check for check in checks if check.outcome == "failed" and check.severity == "error"]
     alarms = tuple(check for check in errors if check not in reporting and check.id not in incident.allowed)
-    return Outcome(bool(reporting), alarms)
+    findings = tuple(check for check in checks if check.outcome == "failed" and check.severity != "note")
+    return Outcome(bool(reporting), alarms, findings)
 
 
 def _fixes_fault(remaining: Check, before: Iterable[Check]) -> bool:

@@ -1,12 +1,21 @@
 """Every incident is reported for its own reason, its fix works, and good images of other makers get no error."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from rdma_images.core.errors import RefusedError
+from rdma_images.report.checks_table import FIRST_LINE, headline
 from tests.incidents import case, run
 from tests.incidents.case import Incident, incidents
+
+# A path, a variable, a library, or a program or package with its version.
+THING = re.compile(
+    r"/[\w.…+-]+|\b[A-Z]+_\w+|\blib[\w<>-]+\.so|\.driver|[\w-]+ v?\d+\.\d+|\b[Uu]ser \d+|NIXL|[A-Z]{3,}=|starts \w+"
+)
+# What does not work, or what becomes of that: a negation, or a clause of its own.
+EFFECT = re.compile(r"\b(?:not|no|none|cannot|never|without|nothing|neither|another|older)\b|: |, (?:and|which) ")
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +26,18 @@ def outcomes() -> dict[str, run.Outcome]:
 @pytest.mark.parametrize(("name", "incident"), incidents().items(), ids=incidents())
 def test_an_incident(name: str, incident: Incident, outcomes: dict[str, run.Outcome]) -> None:
     assert outcomes[name].right(incident), outcomes[name]
+
+
+@pytest.mark.parametrize("name", incidents())
+def test_first_lines_are_whole_and_name_a_thing_and_what_becomes_of_it(
+    name: str, outcomes: dict[str, run.Outcome]
+) -> None:
+    for check in outcomes[name].findings:
+        line = f"{check.id}: {headline(check)}"
+        assert len(line) <= FIRST_LINE, line
+        assert not line.endswith("…"), line
+        assert THING.search(line), line
+        assert EFFECT.search(line), line
 
 
 CASE = "{name}: {{source: invented, summary: nothing, base: efa}}\n"

@@ -48,7 +48,7 @@ def content_condition(head: bytes, size: int, machine: str) -> str:
         return "big-endian"
     kind, number = struct.unpack_from("<HH", head, 16)
     if machine and elf.MACHINES.get(number, str(number)) != machine:
-        return "machine %s" % elf.MACHINES.get(number, number)
+        return "machine %s" % elf.MACHINES.get(number, "ELF machine %d" % number)
     table, row, rows = (*struct.unpack_from("<Q", head, 40), *struct.unpack_from("<HH", head, 58))
     if table + row * rows > size:
         return "cut"

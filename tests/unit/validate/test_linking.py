@@ -154,7 +154,7 @@ CONTENTS = [
     (header(size=1), "32-bit"),
     (header(machine=21, order=2), "big-endian"),
     (header(machine=183), "machine aarch64"),
-    (header(machine=243), "machine 243"),
+    (header(machine=243), "machine ELF machine 243"),
     (header(kind=1), "no-library"),
 ]
 

@@ -292,9 +292,12 @@ def test_the_label_of_an_installer_that_did_not_run() -> None:
         ([(("measured", "torch"), None)], ""),
         (
             [library("nccl", NCCL, "banner", value="2.30.7+cuda12.9")],
-            "is built for CUDA 12.9, and the image has CUDA 13.2",
+            "is built for CUDA 12.9, and the image has CUDA 13.2: they do not mix",
         ),
-        ([(("measured", "torch"), None), *labels(cuda="12.8")], "is built for CUDA 13.3, and the image has CUDA 12.8"),
+        (
+            [(("measured", "torch"), None), *labels(cuda="12.8")],
+            "is built for CUDA 13.3, and the image has CUDA 12.8: they do not mix",
+        ),
     ],
 )
 def test_nccl_is_for_the_images_cuda(changes: list[Change], expected: str) -> None:
@@ -385,7 +388,7 @@ def efa(installer: str, rdma_core: int, libfabric: str = "") -> list[Change]:
         (efa("1.46.0", 60, libfabric="2.3.1"), f"{FABRIC} is libfabric 2.3.1"),
         (
             efa("1.46.0", 59, libfabric="2.3.1"),
-            f"{FABRIC} is libfabric 2.3.1, and the EFA installer's is 2.3.1amzn4.0, which the",
+            f"{FABRIC} is libfabric 2.3.1, not the EFA installer's 2.3.1amzn4.0, with which the",
         ),
         (efa("1.46.0", 59, libfabric="2.3.1amzn4.0"), f"{LIB}/libefa"),
         (efa("1.22.1", 43, libfabric="1.17.1amzn1.0"), ""),  # the changelog leaves AWS's word out
@@ -438,13 +441,13 @@ ELSEWHERE = library("nccl", value={FULL: {"banner": "2.23.4+cuda12.2"}})
     ("changes", "expected"),
     [
         ([], ""),
-        ([RENAMED, ELSEWHERE, changed_file(FULL, FILE)], f"{FULL}, and no link libnccl.so.2"),
+        ([RENAMED, ELSEWHERE, changed_file(FULL, FILE)], f"programs ask for libnccl.so.2, and there is only {FULL}, "),
         ([RENAMED, ELSEWHERE, changed_file(FULL, FILE), changed_file(f"{LIB}/libnccl.so.2", FILE)], ""),
         ([RENAMED, ELSEWHERE, changed_file(FULL, FILE), changed_file(f"{LIB}/libnccl.so", FILE)], ""),
         ([RENAMED, ELSEWHERE, changed_file(FULL, FILE), variable("VLLM_NCCL_SO_PATH", FULL)], ""),
         ([RENAMED, ELSEWHERE, changed_file(FULL, FILE), variable("LD_PRELOAD", f"/a:{FULL}")], ""),
         ([RENAMED, library("nccl", value={"/opt/libtorch_cuda.so": {"banner": "2.10.3"}})], ""),
-        ([RENAMED, library("nccl", value={})], "no libnccl.so.2 in the whole file system"),
+        ([RENAMED, library("nccl", value={})], "NCCL is not installed: no libnccl.so.2 in the whole file system"),
     ],
 )
 def test_nccl_has_the_name_by_which_it_is_asked_for(changes: list[Change], expected: str) -> None:

@@ -21,6 +21,7 @@ TOOLKIT = (
 )
 OF_TORCH = "torch 2.15.0 requires nvidia-cublas==13.4.1.3.* by cuda-toolkit 13.2.2"
 NUMPY = ("numpy", "2.4.0")
+MISSING = "is installed: functions can be missing"
 CANNOT = "which is not installed: accelerate, transformers cannot be imported"
 HUB = "transformers 5.24.0 requires huggingface-hub<3.0,>=1.31.0, and 0.36.0 is installed"
 HUB_REQUIRED = {"transformers 5.24.0": ["huggingface-hub<3.0,>=1.31.0"], "huggingface-hub 0.36.0": ["requests"]}
@@ -45,7 +46,7 @@ def requires_check(packages: tuple[tuple[str, ...], ...]) -> Check:
     ("others", "severity", "words"),
     [
         ((("nvidia-cublas", "13.4.1.3"),), "", ""),
-        ((("nvidia-cublas", "13.0.2.14"),), "warning", f"{OF_TORCH}, and 13.0.2.14 is installed"),
+        ((("nvidia-cublas", "13.0.2.14"),), "warning", f"{OF_TORCH}, and 13.0.2.14 {MISSING}"),
         ((("nvidia-cublas", "13.5.0.1"),), "note", f"{OF_TORCH}, and 13.5.0.1 is installed"),
         ((("nvidia-cufft", "11.0.0.1"),), "", ""),
         ((("nvidia-nccl-cu13", "2.28.9"),), "", ""),

@@ -72,7 +72,7 @@ def test_the_driver_of_a_machine_is_not_one_that_comes_before_the_hosts() -> Non
     data["measured"]["tree"]["libraries"]["resolved"]["libcuda.so.1"].update(file=driver, path=driver)
     check = suite_here.checks(Inspection.model_validate(data))["cuda.compat"]
     assert check.outcome == "failed"
-    assert check.actual.startswith(f"470.57.02 at {driver}: too old for CUDA ")
+    assert check.actual.startswith(f"driver 470.57.02 at {driver}: too old for CUDA ")
     assert check.fix.startswith("update the driver, or install the cuda-compat of CUDA ")
 
 
