@@ -86,5 +86,5 @@ def _files(paths: Sequence[Path], unreadable: list[UncheckedFile]) -> Iterator[P
             yield from (
                 Path(folder, name)
                 for name in sorted(names)
-                if JOB_FILE.fullmatch(name) and not name.startswith(".") and name != "job.json"
+                if JOB_FILE.fullmatch(name) and not name.startswith(".") and name != job_files.RECORD
             )

@@ -9,12 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from rdma_images.core import files, yaml_file
-from rdma_images.core.errors import RefusedError
+from rdma_images.core.errors import RdmaImagesError, RefusedError
 from rdma_images.core.paths import COMMAND
 from rdma_images.jobs.check import compose_file, docker, kubernetes, sagemaker_request, sbatch_scripts
 from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, Trait
 
 PROGRAMS = (".sh", ".bash", ".py", ".txt", ".sbatch", ".slurm", ".sub")  # no YAML, whatever is in them
+RECORD = "job.json"  # of a folder that `invoke job` wrote
 STANDARD_INPUT = "-"
 MAX_DEPTH = 60  # levels of somebody else's manifest; an affinity in a runtime's pods is 21 levels down
 # What Helm or Jinja replaces: an action of their languages, and not Argo's {{workflow.name}}.
@@ -34,12 +35,28 @@ class TemplateError(Exception):
 
 
 def parts(path: Path) -> Iterator[JobPart]:
-    """Yield the parts of jobs in a file.
+    """Yield the parts of jobs in a file; those that name no instance type have that of the job.json beside them.
 
     Raises:
         RefusedError: for YAML or JSON that is broken.
         TemplateError: for a file that is passed over.
     """
+    instance = _recorded_instance(path)
+    for part in _parts(path):
+        is_known = part.instance is not None or not instance
+        yield part if is_known else replace(part, instance=LocatedText(instance, part.line))
+
+
+def _recorded_instance(path: Path) -> str:
+    """Return the instance type of the job that wrote the file, by the job.json beside it; "" where no job did."""
+    try:
+        job = json.loads(files.read_text(path.parent / RECORD))
+        return str(job["instance"]) if path.name in job["files"] else ""
+    except (RdmaImagesError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
+def _parts(path: Path) -> Iterator[JobPart]:
     is_rendered = str(path) == STANDARD_INPUT
     text = _standard_input() if is_rendered else files.read_text(path)
     name = "standard input" if is_rendered else str(path)

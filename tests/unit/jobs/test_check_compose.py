@@ -62,7 +62,8 @@ def test_more_ranks_than_gpus(tmp_path: Path, command: object) -> None:
 @pytest.mark.parametrize("address", ["--master_addr=localhost", "--rdzv-endpoint 127.0.0.1:29500"])
 def test_an_address_that_is_each_containers_own(tmp_path: Path, address: str) -> None:
     service = f"{HEAD}{GPUS}    command: torchrun --nnodes=2 --node-rank=$RANK {address} train.py\n"
-    assert fixes_in(tmp_path, service) == {"rendezvous.address": "write the first node's name"}
+    expected = {"rendezvous.address": "write the first node's name", "docker.devices": "add devices: [/dev/infiniband]"}
+    assert fixes_in(tmp_path, service) == expected
     assert fixes_in(tmp_path, service.replace("--nnodes=2", "--nnodes=1")) == {}
     sharing_host = service + "    network_mode: host\n"
     sharing_host += sharing_host.partition("postgres:16\n")[2].replace("train:", "other:", 1)

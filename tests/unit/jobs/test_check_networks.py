@@ -44,6 +44,44 @@ def test_machines_with_public_addresses_get_one_adapter(
 
 
 @pytest.mark.parametrize(
+    ("changes", "interfaces"),
+    [
+        ({"tier": ""}, 32),
+        ({"tier": ", network_tier: standard"}, 32),
+        ({"tier": ", network_tier: best"}, 0),
+        ({"tier": ", network_tier: $(TIER)"}, 0),
+        ({"tier": "", "nodes": "1"}, 0),
+        ({"tier": "", "infra": "k8s"}, 0),
+        ({"tier": "", "gpu": "L4:1"}, 0),
+        ({"tier": ", instance_type: p5.48xlarge"}, 32),
+        ({"tier": ", instance_type: g6.8xlarge", "gpu": "L4:1"}, 1),
+    ],
+)
+def test_machines_of_a_usual_tier_get_no_adapter(tmp_path: Path, changes: dict[str, str], interfaces: int) -> None:
+    usual = {"nodes": "2", "infra": "aws/us-east-1", "gpu": "H100:8", "config": "", **changes}
+    text = SKYPILOT.replace(", network_tier: best", "{tier}").format(**usual)
+    sentence = f"without network_tier: best a machine gets none of its {interfaces} EFA interfaces: NCCL takes TCP"
+    assert findings(tmp_path / "job.yaml", "skypilot.efa", text) == ([("error", sentence)] if interfaces else [])
+
+
+@pytest.mark.parametrize(
+    ("command", "problems"),
+    [
+        ("--gpus all", [("warning", "the container gets no RDMA device, and NCCL takes TCP")]),
+        (
+            "--gpus all --device=/dev/infiniband",
+            [("warning", "locked memory stays limited: no queue pair can be created")],
+        ),
+        ("--gpus all -e NCCL_IB_DISABLE=1", []),
+    ],
+)
+def test_a_container_of_several_nodes(tmp_path: Path, command: str, problems: list[tuple[str, str]]) -> None:
+    for nodes, expected in ((2, problems), (1, [])):
+        text = f"#!/bin/sh\ndocker run --network=host {command} {DIGEST} torchrun --nnodes={nodes} train.py\n"
+        assert findings(tmp_path / "run.sh", "docker.devices", text) == expected
+
+
+@pytest.mark.parametrize(
     ("options", "problems"),
     [
         ("-e NCCL_IB_HCA=mlx5_0", ["the container gets no RDMA device, and NCCL takes TCP"]),

@@ -539,11 +539,21 @@ def test_the_check_of_jobs_reads_what_is_written(launcher: str, fabric: str, tmp
     """Retries are a warning there: in a measurement they hide failures."""
     (tmp_path / "code").mkdir()
     for name, text in written_files(launcher, fabric, tmp_path / "code").items():
-        if name not in ("job.json", "README.md", "submit.py"):
+        if name not in ("README.md", "submit.py"):
             (tmp_path / name).write_text(text)
     checked = check_files([tmp_path])
     assert checked.parts
     assert [finding for finding in checked.findings if finding.severity == "error"] == []
+
+
+def test_tcp_on_nodes_that_only_the_jobs_record_names_is_found(tmp_path: Path) -> None:
+    request = jobs.job_request("slurm", "efa", "torchrun", work=Work(env={"NCCL_NET": "Socket"}, allow=("NCCL_NET",)))
+    _, folder = create.write_job(request, jobs.load_project(), str(tmp_path / "x"))
+    checked = check_files([folder])
+    assert [finding.rule for finding in checked.findings] == ["tcp.chosen"]
+    assert "2 nodes, p5.48xlarge" in str(checked.parts[0])
+    (folder / "mine.sh").write_text("#!/bin/sh\n#SBATCH --nodes=2\nsrun torchrun --nnodes=2 train.py\n")
+    assert not check_files([folder / "mine.sh"]).parts[0].instance
 
 
 def test_a_rendered_job_is_checked_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ def arena_rdma(part: JobPart, _: CheckContext) -> Iterator[RuleFinding]:
 @rule("skypilot.internal", "warning", "skypilot-org/skypilot, sky/clouds/aws.py, make_deploy_resources_variables")
 def public_addresses(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     """Report SkyPilot's machines on AWS with public addresses, which EC2 gives to one interface alone."""
-    tier, cloud = part.traits.get("network_tier"), part.traits.get("infra") or part.traits.get("cloud")
-    if part.kind != "skypilot" or not (tier and tier.text == "best" and cloud and cloud.text.startswith("aws")):
+    tier = part.traits.get("network_tier")
+    if not _is_on_aws(part) or not (tier and tier.text == "best"):
         return
     internal = part.traits.get("internal-ips")
     if internal and (internal.text.lower() in TRUE or is_placeholder(internal.text)):
@@ -31,6 +31,24 @@ def public_addresses(part: JobPart, context: CheckContext) -> Iterator[RuleFindi
         problem = f"SkyPilot gives a machine with a public address 1 of its {interfaces} EFA interfaces"
         fix = "set aws.use_internal_ips: true, with use_ssm or ssh_proxy_command, in SkyPilot's configuration"
         yield tier, problem, f"{fix}, where it is not there yet"
+
+
+@rule("skypilot.efa", "error", "skypilot-org/skypilot, sky/clouds/aws.py, make_deploy_resources_variables")
+def machines_without_efa(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
+    """Report SkyPilot's machines on AWS of another network tier than the best, which get no EFA interface."""
+    tier, cloud = part.traits.get("network_tier"), part.traits.get("infra") or part.traits.get("cloud")
+    if not _is_on_aws(part) or not cloud or (tier and (tier.text == "best" or is_placeholder(tier.text))):
+        return
+    interfaces = _interfaces(part, context)
+    if (part.job_nodes or 0) > 1 and (interfaces > 1 or (context.node and interfaces)):  # else smaller types fit, too
+        problem = f"without network_tier: best a machine gets none of its {interfaces} EFA interfaces: NCCL takes TCP"
+        yield tier or cloud, problem, "write network_tier: best into resources"
+
+
+def _is_on_aws(part: JobPart) -> bool:
+    """Return whether a SkyPilot task names AWS' machines as its nodes."""
+    cloud = part.traits.get("infra") or part.traits.get("cloud")
+    return part.kind == "skypilot" and cloud is not None and cloud.text.lower().startswith("aws")
 
 
 def _interfaces(part: JobPart, context: CheckContext) -> int:

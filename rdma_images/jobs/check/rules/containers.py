@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from rdma_images.core import versions
-from rdma_images.jobs.check.foreign_job import JobPart, LocatedText
+from rdma_images.jobs.check.foreign_job import JobPart, LocatedText, Severity
 from rdma_images.jobs.check.rules.rule import EFA, ERDMA, CheckContext, RuleFinding, is_placeholder, is_service, rule
 
 VERBS = re.compile(r"NCCL_IB_(?:HCA|GID_INDEX|TC|SL)")
@@ -148,18 +148,24 @@ def host_devices(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
     "Docker's docker run: a container has none of the host's devices and 64 KiB to 8 MiB to lock",
 )
 def docker_without_devices(part: JobPart, context: CheckContext) -> Iterator[RuleFinding]:
-    """Report a container for a fabric that lacks its devices, or may not lock memory."""
-    if part.kind != "docker" or "privileged" in part.traits or not (context.fabric or _asks_for_verbs(part)):
+    """Report a container for a fabric, or for several nodes, that lacks its devices, or may not lock memory."""
+    disabled = part.environment.get("NCCL_IB_DISABLE")
+    nodes = part.start.nodes.number if part.start.nodes and not (disabled and disabled.text == "1") else None
+    is_on_several = (nodes or 0) > 1 and len(context.siblings) == 1  # several containers may be the nodes of one host
+    is_for_fabric = context.fabric is not None or _asks_for_verbs(part)
+    if part.kind != "docker" or "privileged" in part.traits or not (is_for_fabric or is_on_several):
         return
+    severity: Severity = "error" if is_for_fabric else "warning"  # several nodes may have TCP alone
     word = part.image or LocatedText("docker run", part.line)
     mofed = part.environment.get("NVIDIA_MOFED")  # by which NVIDIA's runtime brings the devices
     if "devices" not in part.traits and not (mofed and mofed.text == "enabled"):
         fix = "add devices: [/dev/infiniband]" if "compose" in part.traits else "add --device=/dev/infiniband"
-        yield word, "the container gets no RDMA device, and NCCL takes TCP", fix
+        yield word, "the container gets no RDMA device, and NCCL takes TCP", fix, severity
     elif "memlock" not in part.traits:
         problem = "locked memory stays limited: no queue pair can be created"
-        fix = "add ulimits: {memlock: -1}, or cap_add: [IPC_LOCK]"
-        yield word, problem, fix if "compose" in part.traits else "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
+        option = "add --ulimit memlock=-1:-1, or --cap-add=IPC_LOCK"
+        fix = "add ulimits: {memlock: -1}, or cap_add: [IPC_LOCK]" if "compose" in part.traits else option
+        yield word, problem, fix, severity
 
 
 def _asks_for_verbs(part: JobPart) -> bool:
